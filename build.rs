@@ -9,10 +9,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=proto/externalgrpc.proto");
     let descriptors: FileDescriptorSet = protox::compile(["externalgrpc.proto"], ["proto"])?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
-    fs::write(
-        out.join("externalgrpc.bin"),
-        prost::Message::encode_to_vec(&descriptors),
-    )?;
+    fs::write(out.join("externalgrpc.bin"), prost::Message::encode_to_vec(&descriptors))?;
 
     let mut config = Config::new();
     // Encoded Nodes are shared between answers, not copied into each.

@@ -1,5 +1,16 @@
-//! skeleton
+//! A cloud provider for the Kubernetes Cluster Autoscaler that scales Cluster API's node groups over the
+//! `externalgrpc` protocol and answers every read from memory.
+//!
+//! `docs/architecture.md` shows the rooms of this crate and the way of the data through them.
+
+pub mod capi;
+pub mod nodegroup;
+
+/// Types, client and server of `proto/externalgrpc.proto`, generated.
 #[allow(missing_docs, unreachable_pub, clippy::pedantic)]
 pub mod proto {
     tonic::include_proto!("clusterautoscaler.cloudprovider.v1.externalgrpc");
+
+    /// The encoded FileDescriptorSet, for gRPC reflection.
+    pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/externalgrpc.bin"));
 }

@@ -1,0 +1,82 @@
+//! The annotation and label keys that are read and written. Those that follow the API group
+//! (`CAPI_GROUP`) are built once per group; the others are constants.
+
+use std::fmt;
+
+/// Cluster API's group unless `CAPI_GROUP` overrides it.
+pub const DEFAULT_GROUP: &str = "cluster.x-k8s.io";
+
+/// Annotation that pauses the object it stands on. It doesn't follow `CAPI_GROUP`.
+pub const PAUSED: &str = "cluster.x-k8s.io/paused";
+
+/// Annotation of a MachineSet: the revision of its MachineDeployment. It doesn't follow `CAPI_GROUP`.
+pub const REVISION: &str = "machinedeployment.clusters.x-k8s.io/revision";
+
+/// Prefix of the capacity annotations of a group. It doesn't follow `CAPI_GROUP`.
+pub const CAPACITY_PREFIX: &str = "capacity.cluster-autoscaler.kubernetes.io/";
+
+/// The keys that follow the API group.
+#[derive(Clone, Eq, PartialEq)]
+pub struct Keys {
+    /// The API group itself.
+    pub group: String,
+    /// Annotation of a group: the least size.
+    pub min_size: String,
+    /// Annotation of a group: the largest size.
+    pub max_size: String,
+    /// Prefix of the annotations that override autoscaling options.
+    pub options_prefix: String,
+    /// Annotation of a Machine: a smaller MachineSet takes it first.
+    pub delete_machine: String,
+    /// Annotation of a Node: the name of its Machine.
+    pub machine: String,
+    /// Annotation of a Node: the namespace of its Cluster and Machine.
+    pub cluster_namespace: String,
+    /// Label of every object of a Cluster: the Cluster's name.
+    pub cluster_name: String,
+    /// Annotation of a Node: the kind of the owner of its Machine, or MachinePool.
+    pub owner_kind: String,
+    /// Annotation of a Node: the name of the owner of its Machine.
+    pub owner_name: String,
+}
+
+impl Keys {
+    /// The keys of an API group.
+    #[must_use]
+    pub fn new(group: &str) -> Self {
+        let key = |name: &str| format!("{group}/{name}");
+        Self {
+            group: group.to_owned(),
+            min_size: key("cluster-api-autoscaler-node-group-min-size"),
+            max_size: key("cluster-api-autoscaler-node-group-max-size"),
+            options_prefix: key("autoscaling-options-"),
+            delete_machine: key("delete-machine"),
+            machine: key("machine"),
+            cluster_namespace: key("cluster-namespace"),
+            cluster_name: key("cluster-name"),
+            owner_kind: key("owner-kind"),
+            owner_name: key("owner-name"),
+        }
+    }
+
+    /// Whether a rule reads this annotation on a node group.
+    pub(super) fn is_read_on_groups(&self, key: &str) -> bool {
+        key == self.min_size
+            || key == self.max_size
+            || key == PAUSED
+            || key.starts_with(&self.options_prefix)
+            || key.starts_with(CAPACITY_PREFIX)
+    }
+}
+
+impl Default for Keys {
+    fn default() -> Self {
+        Self::new(DEFAULT_GROUP)
+    }
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Keys").field(&self.group).finish()
+    }
+}

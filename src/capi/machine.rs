@@ -1,0 +1,192 @@
+//! Machine: who owns it, which Node it became, whether it failed. A fleet has a hundred thousand of
+//! them, so rare parts are boxed and repeated text is shared.
+
+use std::{borrow::Cow, sync::Arc};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{Context, Meta, ScalableKind, wire};
+
+/// A Machine as read here.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Machine {
+    /// Identity.
+    pub meta: Meta,
+    /// The MachineSet or MachinePool that owns it: kind and name, in the Machine's namespace.
+    /// `None` for Machines of a control plane and for those that stand alone.
+    pub owner: Option<(ScalableKind, Arc<str>)>,
+    /// `spec.providerID` where it isn't empty.
+    pub provider_id: Option<Arc<str>>,
+    /// `status.nodeRef.name` where it isn't empty.
+    pub node_name: Option<Arc<str>>,
+    /// `status.phase`.
+    pub phase: MachinePhase,
+    /// Why it failed for good, from either place of the two contract versions.
+    pub failure: Option<Box<Failure>>,
+    /// The condition InfrastructureReady when its status is False; that alone is normal while provisioning.
+    pub infrastructure_not_ready: Option<Box<Condition>>,
+    /// `metadata.deletionTimestamp` is set.
+    pub deleting: bool,
+    /// The annotation delete-machine is set, by whomever.
+    pub marked_for_deletion: bool,
+}
+
+/// Cluster API's phases of a Machine.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum MachinePhase {
+    /// Waiting for its bootstrap data.
+    Pending,
+    /// Its infrastructure is being made.
+    Provisioning,
+    /// Its infrastructure is there, its Node isn't.
+    Provisioned,
+    /// Its Node has joined.
+    Running,
+    /// It is being updated in place.
+    Updating,
+    /// It is on its way out.
+    Deleting,
+    /// Its infrastructure is gone.
+    Deleted,
+    /// Failed for good; not set any more since Cluster API 1.11.
+    Failed,
+    /// Any other text, or none.
+    #[default]
+    Unknown,
+}
+
+impl MachinePhase {
+    fn parse(text: &str) -> Self {
+        match text {
+            "Pending" => Self::Pending,
+            "Provisioning" => Self::Provisioning,
+            "Provisioned" => Self::Provisioned,
+            "Running" => Self::Running,
+            "Updating" => Self::Updating,
+            "Deleting" => Self::Deleting,
+            "Deleted" => Self::Deleted,
+            "Failed" => Self::Failed,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// `failureReason` and `failureMessage`; at least one of them isn't empty.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Failure {
+    /// For machines, for example `InsufficientResources`.
+    pub reason: Option<Arc<str>>,
+    /// For people.
+    pub message: Option<Arc<str>>,
+}
+
+/// Reason and message of a condition.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Condition {
+    /// For machines, in CamelCase.
+    pub reason: Arc<str>,
+    /// For people.
+    pub message: Arc<str>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec<'a> {
+    #[serde(borrow, rename = "providerID")]
+    provider_id: Option<Cow<'a, str>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Status<'a> {
+    #[serde(borrow, default)]
+    phase: Cow<'a, str>,
+    #[serde(borrow)]
+    node_ref: Option<wire::NodeRef<'a>>,
+    #[serde(borrow)]
+    conditions: Option<Vec<wire::Condition<'a>>>,
+    #[serde(borrow)]
+    failure_reason: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    failure_message: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    deprecated: Option<Deprecated<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Deprecated<'a> {
+    #[serde(borrow)]
+    v1beta1: Option<DeprecatedV1Beta1<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct DeprecatedV1Beta1<'a> {
+    #[serde(borrow)]
+    failure_reason: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    failure_message: Option<Cow<'a, str>>,
+}
+
+impl Machine {
+    /// Decodes a Machine of either contract version.
+    ///
+    /// # Errors
+    /// The text of the decoding error, when a field that is read has another type.
+    pub fn decode(meta: Meta, value: &Value, context: &Context) -> Result<Self, String> {
+        let object: wire::Object<'_, Spec<'_>, Status<'_>> =
+            Deserialize::deserialize(value).map_err(|error| error.to_string())?;
+        let interner = &context.interner;
+        let owner = object
+            .metadata
+            .owner(&context.keys, &["MachineSet", "MachinePool"])
+            .and_then(|owner| Some((ScalableKind::parse(owner.kind)?, interner.intern(owner.name))));
+        let status = object.status;
+        let failure = status.as_ref().and_then(failure);
+        let infrastructure_not_ready = status.as_ref().and_then(|status| {
+            let condition = status
+                .conditions
+                .iter()
+                .flatten()
+                .find(|condition| condition.kind == "InfrastructureReady" && condition.status == "False")?;
+            Some(Box::new(Condition {
+                reason: interner.intern(&condition.reason),
+                message: interner.intern(&condition.message),
+            }))
+        });
+        Ok(Self {
+            owner,
+            provider_id: object.spec.and_then(|spec| spec.provider_id).filter(|id| !id.is_empty()).map(Arc::from),
+            node_name: status
+                .as_ref()
+                .and_then(|status| status.node_ref.as_ref())
+                .filter(|node| !node.name.is_empty())
+                .map(|node| {
+                    // Most providers name the Node after the Machine: then the text is shared.
+                    if *node.name == *meta.key.name {
+                        Arc::clone(&meta.key.name)
+                    } else {
+                        Arc::from(node.name.as_ref())
+                    }
+                }),
+            phase: status.as_ref().map_or(MachinePhase::Unknown, |status| MachinePhase::parse(&status.phase)),
+            failure,
+            infrastructure_not_ready,
+            deleting: object.metadata.deletion_timestamp.is_some(),
+            marked_for_deletion: object.metadata.annotation(&context.keys.delete_machine).is_some(),
+            meta,
+        })
+    }
+}
+
+/// The failure from `status`, else from `status.deprecated.v1beta1`.
+fn failure(status: &Status<'_>) -> Option<Box<Failure>> {
+    let old = status.deprecated.as_ref().and_then(|deprecated| deprecated.v1beta1.as_ref());
+    let text = |new: &Option<Cow<'_, str>>, old: Option<&Cow<'_, str>>| {
+        [new.as_ref(), old].into_iter().flatten().find(|text| !text.is_empty()).map(|text| Arc::from(text.as_ref()))
+    };
+    let reason = text(&status.failure_reason, old.and_then(|old| old.failure_reason.as_ref()));
+    let message = text(&status.failure_message, old.and_then(|old| old.failure_message.as_ref()));
+    (reason.is_some() || message.is_some()).then(|| Box::new(Failure { reason, message }))
+}

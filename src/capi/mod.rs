@@ -1,0 +1,49 @@
+//! Cluster API's objects as this program reads them: thin values decoded from JSON, the same for the
+//! contract versions v1beta1 and v1beta2, and the annotation keys that depend on the API group.
+//!
+//! This room holds no rule: what the fields mean is decided in [`crate::nodegroup`]. It must never keep
+//! a field that no rule reads, since a fleet has a hundred thousand of these objects.
+
+mod cluster;
+mod intern;
+mod keys;
+mod machine;
+mod meta;
+mod node;
+mod scalable;
+mod served;
+mod template;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+pub use cluster::Cluster;
+pub use intern::Interner;
+pub use keys::{CAPACITY_PREFIX, DEFAULT_GROUP, Keys, PAUSED, REVISION};
+pub use machine::{Condition, Failure, Machine, MachinePhase};
+pub use meta::{Meta, ObjectKey, Owner};
+pub use node::Node;
+pub use scalable::{InfrastructureRef, MachineTaint, Propagation, ScalableKind, ScalableResource};
+pub use served::{CoreResources, KindRef, LookupError, discover_core, lookup};
+pub use template::InfrastructureTemplate;
+
+use std::sync::Arc;
+
+/// What decoding needs besides the JSON: the annotation keys in force and the interner of repeated text.
+///
+/// One value serves a whole management cluster.
+#[derive(Debug)]
+pub struct Context {
+    /// The keys of the API group in use.
+    pub keys: Keys,
+    /// Shares text that repeats from object to object.
+    pub interner: Interner,
+}
+
+impl Context {
+    /// The context of an API group, `cluster.x-k8s.io` unless `CAPI_GROUP` says otherwise.
+    #[must_use]
+    pub fn new(group: &str) -> Arc<Self> {
+        Arc::new(Self { keys: Keys::new(group), interner: Interner::default() })
+    }
+}

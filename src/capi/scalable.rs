@@ -1,0 +1,264 @@
+//! MachineDeployment, MachineSet and MachinePool: the kinds that have a `/scale` subresource and can be
+//! node groups. One type serves all three; what a kind lacks is empty.
+
+use std::{borrow::Cow, collections::BTreeMap, fmt, sync::Arc};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{Context, Meta, REVISION, wire};
+
+/// The kinds that can be node groups.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum ScalableKind {
+    /// Rolls out MachineSets.
+    MachineDeployment,
+    /// Keeps a number of Machines.
+    MachineSet,
+    /// Leaves the Machines to the infrastructure.
+    MachinePool,
+}
+
+impl ScalableKind {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::MachineDeployment, Self::MachineSet, Self::MachinePool];
+
+    /// The kind as the API spells it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::MachineDeployment => "MachineDeployment",
+            Self::MachineSet => "MachineSet",
+            Self::MachinePool => "MachinePool",
+        }
+    }
+
+    /// The kind of that name.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
+    }
+}
+
+impl fmt::Display for ScalableKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A MachineDeployment, MachineSet or MachinePool as read here.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ScalableResource {
+    /// Which of the three it is.
+    pub kind: ScalableKind,
+    /// Identity.
+    pub meta: Meta,
+    /// All labels: a scope may name any of them.
+    pub labels: BTreeMap<Arc<str>, Arc<str>>,
+    /// Those annotations that a rule reads on a group.
+    pub annotations: BTreeMap<Arc<str>, Arc<str>>,
+    /// The MachineDeployment that owns a MachineSet, in the same namespace.
+    pub deployment: Option<Arc<str>>,
+    /// `metadata.deletionTimestamp` is set.
+    pub deleting: bool,
+    /// `spec.clusterName`, else the label `cluster.x-k8s.io/cluster-name`, else empty.
+    pub cluster_name: Arc<str>,
+    /// `spec.replicas`; Cluster API defaults it, so that it is absent only for a moment.
+    pub replicas: Option<i32>,
+    /// `spec.template.spec.infrastructureRef`, in the same namespace.
+    pub infrastructure: Option<InfrastructureRef>,
+    /// `spec.template.metadata.labels`.
+    pub template_labels: BTreeMap<Arc<str>, Arc<str>>,
+    /// `spec.template.spec.failureDomain` where it isn't empty.
+    pub failure_domain: Option<Arc<str>>,
+    /// `spec.template.spec.taints`.
+    pub taints: Vec<MachineTaint>,
+    /// The annotation revision of a MachineSet, where it is a number.
+    pub revision: Option<i64>,
+    /// `status.replicas`, 0 when absent.
+    pub status_replicas: i32,
+    /// `spec.providerIDList` of a MachinePool.
+    pub provider_ids: Vec<Arc<str>>,
+}
+
+/// A reference to an infrastructure template, in the namespace of the object that holds it.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct InfrastructureRef {
+    /// The API group.
+    pub group: Arc<str>,
+    /// The kind.
+    pub kind: Arc<str>,
+    /// The name.
+    pub name: Arc<str>,
+}
+
+/// A taint of `spec.template.spec.taints` (Cluster API 1.12 and later, an alpha gate).
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct MachineTaint {
+    /// The key.
+    pub key: Arc<str>,
+    /// The value, often empty.
+    pub value: Arc<str>,
+    /// The effect as it stands there.
+    pub effect: Arc<str>,
+    /// When Cluster API sets it.
+    pub propagation: Propagation,
+}
+
+/// When Cluster API sets a Machine's taint on its Node.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Propagation {
+    /// It is kept there.
+    Always,
+    /// It is set once, when the Node joins.
+    OnInitialization,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec<'a> {
+    #[serde(borrow)]
+    cluster_name: Option<Cow<'a, str>>,
+    replicas: Option<i32>,
+    #[serde(borrow)]
+    template: Option<Template<'a>>,
+    #[serde(borrow, rename = "providerIDList")]
+    provider_id_list: Option<Vec<Cow<'a, str>>>,
+}
+
+#[derive(Deserialize)]
+struct Template<'a> {
+    #[serde(borrow)]
+    metadata: Option<TemplateMetadata<'a>>,
+    #[serde(borrow)]
+    spec: Option<TemplateSpec<'a>>,
+}
+
+#[derive(Deserialize)]
+struct TemplateMetadata<'a> {
+    #[serde(borrow)]
+    labels: Option<wire::Texts<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct TemplateSpec<'a> {
+    #[serde(borrow)]
+    infrastructure_ref: Option<wire::Reference<'a>>,
+    #[serde(borrow)]
+    failure_domain: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    taints: Option<Vec<Taint<'a>>>,
+}
+
+#[derive(Deserialize)]
+struct Taint<'a> {
+    #[serde(borrow, default)]
+    key: Cow<'a, str>,
+    #[serde(borrow, default)]
+    value: Cow<'a, str>,
+    #[serde(borrow, default)]
+    effect: Cow<'a, str>,
+    #[serde(borrow, default)]
+    propagation: Cow<'a, str>,
+}
+
+#[derive(Deserialize)]
+struct Status {
+    #[serde(default)]
+    replicas: Option<i32>,
+}
+
+impl ScalableResource {
+    /// Decodes an object of `kind`, of either contract version.
+    ///
+    /// # Errors
+    /// The text of the decoding error, when a field that is read has another type.
+    pub fn decode(kind: ScalableKind, meta: Meta, value: &Value, context: &Context) -> Result<Self, String> {
+        let object: wire::Object<'_, Spec<'_>, Status> =
+            Deserialize::deserialize(value).map_err(|error| error.to_string())?;
+        let intern = |text: &str| context.interner.intern(text);
+        let share = |texts: Option<&wire::Texts<'_>>, keep: &dyn Fn(&str) -> bool| {
+            texts
+                .into_iter()
+                .flatten()
+                .filter(|(key, _)| keep(key))
+                .map(|(key, value)| (intern(key), intern(value)))
+                .collect::<BTreeMap<_, _>>()
+        };
+        let metadata = &object.metadata;
+        let spec = object.spec.as_ref();
+        let template = spec.and_then(|spec| spec.template.as_ref());
+        let template_spec = template.and_then(|template| template.spec.as_ref());
+        let cluster_name = spec
+            .and_then(|spec| spec.cluster_name.as_deref())
+            .filter(|name| !name.is_empty())
+            .or_else(|| metadata.label(&context.keys.cluster_name))
+            .unwrap_or_default();
+        let deployment = match kind {
+            ScalableKind::MachineSet => {
+                metadata.owner(&context.keys, &["MachineDeployment"]).map(|owner| intern(owner.name))
+            }
+            ScalableKind::MachineDeployment | ScalableKind::MachinePool => None,
+        };
+        Ok(Self {
+            kind,
+            labels: share(metadata.labels.as_ref(), &|_| true),
+            annotations: share(metadata.annotations.as_ref(), &|key| context.keys.is_read_on_groups(key)),
+            deployment,
+            deleting: metadata.deletion_timestamp.is_some(),
+            cluster_name: intern(cluster_name),
+            replicas: spec.and_then(|spec| spec.replicas),
+            infrastructure: template_spec
+                .and_then(|spec| spec.infrastructure_ref.as_ref())
+                .and_then(|reference| infrastructure_ref(reference, context)),
+            template_labels: share(template.and_then(|template| template.metadata.as_ref()?.labels.as_ref()), &|_| {
+                true
+            }),
+            failure_domain: template_spec
+                .and_then(|spec| spec.failure_domain.as_deref())
+                .filter(|domain| !domain.is_empty())
+                .map(intern),
+            taints: template_spec
+                .and_then(|spec| spec.taints.as_ref())
+                .into_iter()
+                .flatten()
+                .map(|taint| MachineTaint {
+                    key: intern(&taint.key),
+                    value: intern(&taint.value),
+                    effect: intern(&taint.effect),
+                    propagation: if taint.propagation == "OnInitialization" {
+                        Propagation::OnInitialization
+                    } else {
+                        Propagation::Always
+                    },
+                })
+                .collect(),
+            revision: metadata.annotation(REVISION).and_then(|text| text.parse().ok()),
+            status_replicas: object.status.and_then(|status| status.replicas).unwrap_or_default(),
+            provider_ids: spec
+                .and_then(|spec| spec.provider_id_list.as_ref())
+                .into_iter()
+                .flatten()
+                .filter(|id| !id.is_empty())
+                .map(|id| Arc::from(id.as_ref()))
+                .collect(),
+            meta,
+        })
+    }
+}
+
+/// The group comes from `apiGroup` (v1beta2), else from `apiVersion` (v1beta1). The version named there is
+/// left to discovery: it may not be served any more.
+fn infrastructure_ref(reference: &wire::Reference<'_>, context: &Context) -> Option<InfrastructureRef> {
+    if reference.kind.is_empty() || reference.name.is_empty() {
+        return None;
+    }
+    let intern = |text: &str| context.interner.intern(text);
+    let group = match (&reference.api_group, &reference.api_version) {
+        (Some(group), _) if !group.is_empty() => group.as_ref(),
+        (_, Some(api_version)) => wire::group_of(api_version),
+        (_, None) => return None,
+    };
+    Some(InfrastructureRef { group: intern(group), kind: intern(&reference.kind), name: intern(&reference.name) })
+}
