@@ -4,10 +4,10 @@
 //! `docs/architecture.md` shows the rooms of this crate and the way of the data through them.
 
 pub mod capi;
-pub mod nodegroup;
+pub mod informer;
 
 /// Types, client and server of `proto/externalgrpc.proto`, generated.
-#[allow(missing_docs, unreachable_pub, clippy::pedantic)]
+#[allow(missing_docs, unreachable_pub, rustdoc::invalid_html_tags, clippy::pedantic)]
 pub mod proto {
     tonic::include_proto!("clusterautoscaler.cloudprovider.v1.externalgrpc");
 

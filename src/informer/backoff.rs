@@ -1,0 +1,72 @@
+//! Pauses between attempts that fail, and a little chance in all times. Must never let a failing server be asked in a
+//! hot loop: every pause has a floor.
+
+use std::{
+    hash::{BuildHasher, RandomState},
+    time::Duration,
+};
+
+/// Exponential pauses with jitter, between `min` and `max`.
+#[derive(Debug)]
+pub(super) struct Backoff {
+    min: Duration,
+    max: Duration,
+    next: Duration,
+}
+
+impl Backoff {
+    pub(super) fn new(min: Duration, max: Duration) -> Self {
+        let min = min.max(Duration::from_millis(1));
+        Self { min, max: max.max(min), next: min }
+    }
+
+    /// The pause after one more failure: between half and all of the present step, which then doubles.
+    pub(super) fn pause(&mut self) -> Duration {
+        let step = self.next;
+        self.next = (step * 2).min(self.max);
+        shorten(step, 0.5)
+    }
+
+    /// What the next failure would cost at most.
+    pub(super) fn step(&self) -> Duration {
+        self.next
+    }
+
+    /// After a success: the next failure is the first one again.
+    pub(super) fn reset(&mut self) {
+        self.next = self.min;
+    }
+}
+
+/// The duration, less up to `share` of it by chance.
+pub(super) fn shorten(duration: Duration, share: f64) -> Duration {
+    // Every `RandomState` has its own random keys: chance enough for jitter, with no dependency.
+    let chance = f64::from(u32::try_from(RandomState::new().hash_one(0_u8) >> 32).unwrap_or(0)) / f64::from(u32::MAX);
+    duration.mul_f64(1.0 - share * chance)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_the_limit_and_start_over_after_success() {
+        let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
+        for step in [500, 1000, 2000, 4000, 8000, 16000, 30000, 30000] {
+            let step = Duration::from_millis(step);
+            assert_eq!(backoff.step(), step);
+            let pause = backoff.pause();
+            assert!(pause <= step && pause >= step / 2, "{pause:?} of {step:?}");
+        }
+        backoff.reset();
+        assert!(backoff.pause() <= Duration::from_millis(500));
+    }
+
+    #[test]
+    fn chance_varies() {
+        let pauses: std::collections::HashSet<_> = (0..20).map(|_| shorten(Duration::from_secs(10), 0.1)).collect();
+        assert!(pauses.len() > 10);
+        assert!(pauses.iter().all(|pause| *pause >= Duration::from_secs(9)));
+    }
+}

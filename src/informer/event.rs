@@ -1,0 +1,83 @@
+//! What changed, and who is told. Must never say more than what happened to one object.
+
+use std::sync::Arc;
+
+use super::object::{Object, ObjectKey};
+
+/// One change of one object, as a handler sees it.
+///
+/// A handler that lags sees fewer changes, never wrong ones: changes of one object that wait for it are merged, so that
+/// `Updated::old` is always what it was told last, and an object that came and went unseen is never mentioned.
+#[derive(Debug)]
+pub enum Event<T> {
+    /// The object is new to this handler.
+    Added {
+        /// The object.
+        object: Arc<Object<T>>,
+        /// It was there already: part of the informer's first list, or of its store when the handler was added.
+        initial: bool,
+    },
+    /// The object changed, or was listed anew with another resource version.
+    Updated {
+        /// What this handler was told last.
+        old: Arc<Object<T>>,
+        /// What holds now.
+        new: Arc<Object<T>>,
+    },
+    /// The object is gone.
+    Deleted {
+        /// Its last known state: as the delete told it when that decodes, else as it was stored.
+        last: Arc<Object<T>>,
+        /// It was missing from a list; when it went and in what last state is not known.
+        found_by_relist: bool,
+    },
+}
+
+impl<T> Event<T> {
+    /// The object after the event: added, new, or last.
+    #[must_use]
+    pub fn object(&self) -> &Arc<Object<T>> {
+        match self {
+            Self::Added { object, .. } => object,
+            Self::Updated { new, .. } => new,
+            Self::Deleted { last, .. } => last,
+        }
+    }
+
+    /// The key of the object.
+    #[must_use]
+    pub fn key(&self) -> ObjectKey {
+        self.object().key()
+    }
+}
+
+impl<T> Clone for Event<T> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Added { object, initial } => Self::Added { object: Arc::clone(object), initial: *initial },
+            Self::Updated { old, new } => Self::Updated { old: Arc::clone(old), new: Arc::clone(new) },
+            Self::Deleted { last, found_by_relist } => {
+                Self::Deleted { last: Arc::clone(last), found_by_relist: *found_by_relist }
+            }
+        }
+    }
+}
+
+/// Someone who is told of changes, one at a time, by a task of its own. A slow handler delays nobody else; one that
+/// blocks holds a thread of the runtime while it does. One that panics is logged and told of the next event.
+///
+/// A handler must not hold a handle of the informer it listens to: neither would ever be dropped.
+pub trait Handler<T>: Send + 'static {
+    /// Takes one change.
+    fn handle(&mut self, event: Event<T>);
+
+    /// Called once, when everything of the first complete list has been handed over.
+    fn synced(&mut self) {}
+}
+
+/// A function is a handler that doesn't care about [`Handler::synced`].
+impl<T, F: FnMut(Event<T>) + Send + 'static> Handler<T> for F {
+    fn handle(&mut self, event: Event<T>) {
+        self(event);
+    }
+}

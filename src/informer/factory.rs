@@ -1,0 +1,241 @@
+//! Where informers come from: one for each question, however many ask it. Must never hold an informer alive that nobody
+//! uses, nor leave a task behind.
+
+use std::{
+    any::{Any, TypeId},
+    collections::HashMap,
+    fmt,
+    future::Future,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use futures::future::join_all;
+use kube::Client;
+use parking_lot::{Mutex, RwLock};
+use tokio::runtime;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    backoff::Backoff,
+    handle::{Informer, Shared},
+    object::Interner,
+    progress::Progress,
+    projection::Projection,
+    query::Query,
+    reflector::Reflector,
+    settings::Settings,
+    status::{NotSynced, Status},
+    store::Store,
+    wire::Decoder,
+};
+
+/// Hands out shared informers of one API server. Cheap to clone; clones are the same factory.
+///
+/// It holds no informer alive: that is for those who asked for it. Dropping the factory ends nothing.
+#[derive(Clone)]
+pub struct Factory {
+    client: Client,
+    settings: Arc<Settings>,
+    tasks: Arc<Tasks>,
+    registry: Arc<Registry>,
+    namespaces: Arc<Interner>,
+}
+
+impl Factory {
+    /// A factory that asks `client` and runs all its tasks on `runtime`. The client should have no retries and no read
+    /// time-out of its own: they would hide what an informer has to know.
+    #[must_use]
+    pub fn new(client: Client, runtime: runtime::Handle, settings: Settings) -> Self {
+        Self {
+            client,
+            settings: Arc::new(settings),
+            tasks: Arc::new(Tasks::new(runtime)),
+            registry: Arc::default(),
+            namespaces: Arc::default(),
+        }
+    }
+
+    /// The one informer for this query, this type and this projection's name; started if there is none yet. After
+    /// [`Factory::shutdown`] it is one that never syncs.
+    pub fn informer<T: Send + Sync + 'static>(&self, query: Query, projection: Projection<T>) -> Informer<T> {
+        let key = Key { query, r#type: TypeId::of::<T>(), projection: Arc::clone(projection.name()) };
+        let mut entries = self.registry.entries.lock();
+        // An entry whose informer is just being dropped is as good as none: it will forget itself only.
+        if let Some(shared) = entries.get(&key).and_then(Entry::shared) {
+            return Informer { shared };
+        }
+        let id = self.registry.next_id();
+        let shared = self.start(id, key.clone(), projection);
+        let any: Weak<dyn Any + Send + Sync> = Arc::downgrade(&shared) as Weak<_>;
+        let progress = Arc::clone(&shared.progress);
+        entries.insert(key, Entry { id, any, progress });
+        Informer { shared }
+    }
+
+    fn start<T: Send + Sync + 'static>(&self, id: u64, key: Key, projection: Projection<T>) -> Arc<Shared<T>> {
+        let cancel = self.tasks.cancel.child_token();
+        let progress = Arc::new(Progress::new(&key.query, cancel.clone()));
+        let scopes = key.query.scopes();
+        let store = Arc::new(Store::new(scopes.len(), Arc::clone(&progress)));
+        let decoder = Decoder { projection, namespaces: Arc::clone(&self.namespaces), secret: key.query.is_secret() };
+        for (position, scope) in scopes.into_iter().enumerate() {
+            let reflector = Reflector {
+                client: self.client.clone(),
+                settings: Arc::clone(&self.settings),
+                scope,
+                position,
+                store: Arc::clone(&store),
+                progress: Arc::clone(&progress),
+                decoder: decoder.clone(),
+                backoff: Backoff::new(self.settings.backoff_min, self.settings.backoff_max),
+                first: true,
+                barren: 0,
+                gone: 0,
+            };
+            let cancelled = cancel.clone();
+            self.tasks.spawn(async move {
+                cancelled.run_until_cancelled(reflector.run()).await;
+            });
+        }
+        Arc::new(Shared {
+            id,
+            key,
+            registry: Arc::clone(&self.registry),
+            tasks: Arc::clone(&self.tasks),
+            store,
+            progress,
+            cancel,
+        })
+    }
+
+    /// How each informer fares, in the order of resource, namespaces and selectors.
+    #[must_use]
+    pub fn statuses(&self) -> Vec<Status> {
+        let mut statuses: Vec<_> = self.all().iter().map(|progress| progress.status()).collect();
+        statuses.sort_by(|a, b| {
+            let order = |s: &Status| (s.resource.clone(), s.namespaces.clone(), s.selectors.clone());
+            order(a).cmp(&order(b))
+        });
+        statuses
+    }
+
+    /// Waits until all informers there are now have their first complete list. The error names all that don't in time.
+    pub async fn wait_for_sync(&self, deadline: Duration) -> Result<(), NotSynced> {
+        let all = self.all();
+        let waits = all.iter().map(|progress| progress.wait_for_sync(deadline));
+        let mut missing: Vec<_> = join_all(waits).await.into_iter().filter_map(Result::err).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        missing.sort_by_key(ToString::to_string);
+        Err(NotSynced { missing, deadline })
+    }
+
+    /// Ends all informers of this factory, for good, and waits until no task is left. A handler that is being called is
+    /// waited for; what waits in queues is dropped. Stores stay readable.
+    pub async fn shutdown(&self) {
+        self.tasks.shutdown().await;
+    }
+
+    fn all(&self) -> Vec<Arc<Progress>> {
+        let entries = self.registry.entries.lock();
+        entries.values().map(|e| Arc::clone(&e.progress)).collect()
+    }
+}
+
+impl fmt::Debug for Factory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Factory")
+            .field("settings", &self.settings)
+            .field("informers", &self.registry.entries.lock().len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What makes two requests for an informer the same.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    pub(super) query: Query,
+    r#type: TypeId,
+    projection: Arc<str>,
+}
+
+/// The informers in use.
+#[derive(Default)]
+pub(super) struct Registry {
+    entries: Mutex<HashMap<Key, Entry>>,
+    ids: std::sync::atomic::AtomicU64,
+}
+
+struct Entry {
+    id: u64,
+    any: Weak<dyn Any + Send + Sync>,
+    /// Held apart from the informer: reading a status must not be what keeps an informer alive for a moment, since its
+    /// end needs the lock under which that would be.
+    progress: Arc<Progress>,
+}
+
+impl Entry {
+    fn shared<T: Send + Sync + 'static>(&self) -> Option<Arc<Shared<T>>> {
+        self.any.upgrade()?.downcast().ok()
+    }
+}
+
+impl Registry {
+    fn next_id(&self) -> u64 {
+        self.ids.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// Takes an informer out that has ended, unless another has taken its place.
+    pub(super) fn forget(&self, key: &Key, id: u64) {
+        let mut entries = self.entries.lock();
+        if entries.get(key).is_some_and(|entry| entry.id == id) {
+            entries.remove(key);
+        }
+    }
+}
+
+/// The tasks of a factory: where they run, and how they end.
+pub(super) struct Tasks {
+    runtime: runtime::Handle,
+    tracker: TaskTracker,
+    cancel: CancellationToken,
+    /// Held while a task is spawned, so that none is after the end.
+    open: RwLock<bool>,
+}
+
+impl Tasks {
+    fn new(runtime: runtime::Handle) -> Self {
+        Self { runtime, tracker: TaskTracker::new(), cancel: CancellationToken::new(), open: RwLock::new(true) }
+    }
+
+    /// Runs a task, or drops it when the end has come.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let open = self.open.read();
+        if *open {
+            self.tracker.spawn_on(task, &self.runtime);
+        }
+    }
+
+    async fn shutdown(&self) {
+        *self.open.write() = false;
+        self.cancel.cancel();
+        self.tracker.close();
+        self.tracker.wait().await;
+    }
+
+    /// Tasks that have not ended.
+    #[cfg(test)]
+    pub(super) fn left(&self) -> usize {
+        self.tracker.len()
+    }
+}
+
+#[cfg(test)]
+impl Factory {
+    /// Tasks that have not ended.
+    pub(super) fn tasks_left(&self) -> usize {
+        self.tasks.left()
+    }
+}

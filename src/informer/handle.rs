@@ -1,0 +1,140 @@
+//! What is handed out: an informer, and a handler's registration with it. An informer lives as long as one of them does.
+//! Must never let the tasks keep the informer alive, or it would never end.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    event::Handler,
+    factory::{Key, Registry, Tasks},
+    progress::Progress,
+    query::Query,
+    slot::Slot,
+    status::{NotSynced, Status},
+    store::Store,
+};
+
+/// A shared informer. Clones are the same informer; when the last clone and the last [`Registration`] are dropped, its
+/// tasks end, its connections close, and its factory forgets it.
+pub struct Informer<T> {
+    pub(super) shared: Arc<Shared<T>>,
+}
+
+/// What all handles of one informer share.
+pub(super) struct Shared<T> {
+    pub(super) id: u64,
+    pub(super) key: Key,
+    pub(super) registry: Arc<Registry>,
+    pub(super) tasks: Arc<Tasks>,
+    pub(super) store: Arc<Store<T>>,
+    pub(super) progress: Arc<Progress>,
+    /// Ends all tasks of this informer.
+    pub(super) cancel: CancellationToken,
+}
+
+impl<T> Drop for Shared<T> {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+        self.registry.forget(&self.key, self.id);
+    }
+}
+
+impl<T: Send + Sync + 'static> Informer<T> {
+    /// The objects it holds.
+    #[must_use]
+    pub fn store(&self) -> &Store<T> {
+        &self.shared.store
+    }
+
+    /// What it holds.
+    #[must_use]
+    pub fn query(&self) -> &Query {
+        &self.shared.key.query
+    }
+
+    /// How it fares.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.shared.progress.status()
+    }
+
+    /// Whether the first list is complete, in every namespace.
+    #[must_use]
+    pub fn has_synced(&self) -> bool {
+        self.shared.progress.has_synced()
+    }
+
+    /// Waits until the first list is complete. The error, after `deadline` or when the factory is shut down, says why it
+    /// isn't.
+    pub async fn wait_for_sync(&self, deadline: Duration) -> Result<(), NotSynced> {
+        let waited = self.shared.progress.wait_for_sync(deadline).await;
+        waited.map_err(|missing| NotSynced { missing: vec![missing], deadline })
+    }
+
+    /// Tells a handler of everything that is here (as [`super::Event::Added`] with `initial`), and then of every change,
+    /// from a task of its own, until the registration is dropped.
+    pub fn add_handler<H: Handler<T>>(&self, handler: H) -> Registration<T> {
+        let shared = Arc::clone(&self.shared);
+        let slot = Arc::new(Slot::new(&shared.cancel));
+        shared.store.add_handler(Arc::clone(&slot));
+        let progress = Arc::clone(&shared.progress);
+        shared.tasks.spawn(Arc::clone(&slot).run(handler, progress));
+        Registration { shared, slot }
+    }
+}
+
+impl<T> Clone for Informer<T> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<T> fmt::Debug for Informer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Informer").field("query", &self.shared.key.query).finish_non_exhaustive()
+    }
+}
+
+/// A handler's place with an informer, which it keeps alive. Dropping it removes the handler: at most the call that is
+/// under way is finished.
+#[must_use = "dropping the registration removes the handler"]
+pub struct Registration<T> {
+    shared: Arc<Shared<T>>,
+    slot: Arc<Slot<T>>,
+}
+
+impl<T> Registration<T> {
+    /// Whether the handler has been told of everything of the first complete list.
+    #[must_use]
+    pub fn has_synced(&self) -> bool {
+        self.slot.has_synced()
+    }
+
+    /// Waits until the handler has been told of everything of the first complete list, or never will be, because the
+    /// factory is shut down; [`Registration::has_synced`] tells which.
+    pub async fn synced(&self) {
+        self.slot.synced().await;
+    }
+
+    /// Removes the handler.
+    pub fn remove(self) {
+        drop(self);
+    }
+}
+
+impl<T> Drop for Registration<T> {
+    fn drop(&mut self) {
+        self.slot.removed.cancel();
+        self.shared.store.remove_handler(&self.slot);
+    }
+}
+
+impl<T> fmt::Debug for Registration<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registration")
+            .field("query", &self.shared.key.query)
+            .field("synced", &self.has_synced())
+            .finish_non_exhaustive()
+    }
+}

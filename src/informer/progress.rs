@@ -1,0 +1,237 @@
+//! How an informer fares while it runs: written by its tasks, read as a [`Status`]. Knows no object type, so that a
+//! factory can hold all of them side by side. Must never call anything that its lock could wait for.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    event::Event,
+    query::Query,
+    status::{EventCounts, ListCounts, Status, Unsynced},
+};
+
+/// Why a list is begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ListCause {
+    First,
+    Gone,
+    ExpiredToken,
+    Error,
+}
+
+/// One informer's record.
+#[derive(Debug)]
+pub(super) struct Progress {
+    resource: String,
+    namespaces: String,
+    selectors: String,
+    synced: watch::Sender<bool>,
+    stopped: CancellationToken,
+    record: Mutex<Record>,
+}
+
+#[derive(Debug, Default)]
+struct Record {
+    scopes: Vec<ScopeRecord>,
+    last_error: Option<String>,
+    objects: usize,
+    undecodable: usize,
+    nameless: u64,
+    events: EventCounts,
+    lists: ListCounts,
+    watch_errors: u64,
+    handler_panics: u64,
+    last_event: Option<Instant>,
+    last_list: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct ScopeRecord {
+    namespace: String,
+    listed: bool,
+    broken: Option<Broken>,
+}
+
+#[derive(Debug)]
+struct Broken {
+    since: Instant,
+    reason: String,
+}
+
+impl Progress {
+    pub(super) fn new(query: &Query, stopped: CancellationToken) -> Self {
+        let scopes = query.scopes().into_iter().map(|scope| ScopeRecord {
+            namespace: scope.namespace.unwrap_or_else(|| query.namespaces.to_string()),
+            listed: false,
+            broken: None,
+        });
+        let scopes: Vec<_> = scopes.collect();
+        let labels = query.labels.iter().map(|labels| format!("labels {labels}"));
+        let fields = query.fields.iter().map(|fields| format!("fields {fields}"));
+        Self {
+            resource: query.resource_name(),
+            namespaces: query.namespaces.to_string(),
+            selectors: labels.chain(fields).collect::<Vec<_>>().join(", "),
+            synced: watch::Sender::new(scopes.is_empty()),
+            stopped,
+            record: Mutex::new(Record { scopes, ..Record::default() }),
+        }
+    }
+
+    pub(super) fn resource(&self) -> &str {
+        &self.resource
+    }
+
+    pub(super) fn has_synced(&self) -> bool {
+        *self.synced.borrow()
+    }
+
+    /// Waits for the first complete list. The error says who is missing.
+    pub(super) async fn wait_for_sync(&self, deadline: Duration) -> Result<(), Unsynced> {
+        let mut synced = self.synced.subscribe();
+        let wait = async {
+            tokio::select! {
+                biased;
+                done = synced.wait_for(|synced| *synced) => done.is_ok(),
+                () = self.stopped.cancelled() => false,
+            }
+        };
+        match tokio::time::timeout(deadline, wait).await {
+            Ok(true) => Ok(()),
+            Ok(false) | Err(_) => Err(self.unsynced()),
+        }
+    }
+
+    fn unsynced(&self) -> Unsynced {
+        let record = self.record.lock();
+        let missing = || record.scopes.iter().filter(|scope| !scope.listed);
+        let names: Vec<_> = missing().map(|scope| scope.namespace.as_str()).collect();
+        let reason = missing().find_map(|scope| scope.broken.as_ref().map(|b| b.reason.clone()));
+        let unfinished = || format!("the first list is not complete yet, {} objects so far", record.objects);
+        let stopped = self.stopped.is_cancelled().then(|| "stopped".to_owned());
+        Unsynced {
+            resource: self.resource.clone(),
+            namespaces: names.join(", "),
+            reason: stopped.or(reason).unwrap_or_else(unfinished),
+        }
+    }
+
+    pub(super) fn status(&self) -> Status {
+        let record = self.record.lock();
+        let broken = record.scopes.iter().filter_map(|scope| scope.broken.as_ref());
+        let broken = broken.min_by_key(|broken| broken.since);
+        Status {
+            resource: self.resource.clone(),
+            namespaces: self.namespaces.clone(),
+            selectors: self.selectors.clone(),
+            synced: self.has_synced(),
+            stopped: self.stopped.is_cancelled(),
+            reason: broken.map(|broken| broken.reason.clone()),
+            last_error: record.last_error.clone(),
+            broken_since: broken.map(|broken| broken.since),
+            objects: record.objects,
+            undecodable: record.undecodable,
+            nameless: record.nameless,
+            events: record.events,
+            lists: record.lists,
+            watch_errors: record.watch_errors,
+            handler_panics: record.handler_panics,
+            last_event: record.last_event,
+            last_list: record.last_list,
+        }
+    }
+
+    /// A list of a scope begins.
+    pub(super) fn list_begins(&self, cause: ListCause) {
+        let lists = &mut self.record.lock().lists;
+        match cause {
+            ListCause::First => lists.first += 1,
+            ListCause::Gone => lists.gone += 1,
+            ListCause::ExpiredToken => lists.expired_token += 1,
+            ListCause::Error => lists.error += 1,
+        }
+    }
+
+    /// A list of a scope is complete.
+    pub(super) fn list_ends(&self, scope: usize) {
+        let mut record = self.record.lock();
+        record.last_list = Some(Instant::now());
+        if let Some(scope) = record.scopes.get_mut(scope) {
+            scope.listed = true;
+        }
+    }
+
+    /// Every scope's first list is complete.
+    pub(super) fn all_synced(&self) {
+        self.synced.send_replace(true);
+    }
+
+    /// A list page failed. True when the scope worked until now, or failed for another reason.
+    pub(super) fn list_failed(&self, scope: usize, reason: String) -> bool {
+        self.record.lock().failed(scope, reason)
+    }
+
+    /// A watch could not begin, was cut, stalled, or told an error. True as in [`Self::list_failed`].
+    pub(super) fn watch_failed(&self, scope: usize, reason: String) -> bool {
+        let mut record = self.record.lock();
+        record.watch_errors += 1;
+        record.failed(scope, reason)
+    }
+
+    /// A list page or the beginning of a watch was had. Gives how long the scope was broken, if it was.
+    pub(super) fn works(&self, scope: usize) -> Option<Duration> {
+        let mut record = self.record.lock();
+        let broken = record.scopes.get_mut(scope)?.broken.take()?;
+        Some(broken.since.elapsed())
+    }
+
+    pub(super) fn event_came(&self) {
+        self.record.lock().last_event = Some(Instant::now());
+    }
+
+    pub(super) fn bookmark_came(&self) {
+        let mut record = self.record.lock();
+        record.last_event = Some(Instant::now());
+        record.events.bookmarks += 1;
+    }
+
+    pub(super) fn nameless_came(&self, items: u64) {
+        self.record.lock().nameless += items;
+    }
+
+    pub(super) fn handler_panicked(&self) {
+        self.record.lock().handler_panics += 1;
+    }
+
+    pub(super) fn changed<T>(&self, event: &Event<T>) {
+        let events = &mut self.record.lock().events;
+        match event {
+            Event::Added { .. } => events.added += 1,
+            Event::Updated { .. } => events.updated += 1,
+            Event::Deleted { .. } => events.deleted += 1,
+        }
+    }
+
+    pub(super) fn holds(&self, objects: usize, undecodable: usize) {
+        let mut record = self.record.lock();
+        record.objects = objects;
+        record.undecodable = undecodable;
+    }
+}
+
+impl Record {
+    fn failed(&mut self, scope: usize, reason: String) -> bool {
+        self.last_error = Some(reason.clone());
+        let Some(scope) = self.scopes.get_mut(scope) else {
+            return false;
+        };
+        let before = scope.broken.take();
+        let new = before.as_ref().is_none_or(|broken| broken.reason != reason);
+        let since = before.map_or_else(Instant::now, |broken| broken.since);
+        scope.broken = Some(Broken { since, reason });
+        new
+    }
+}

@@ -1,0 +1,189 @@
+//! Which objects an informer holds, and the URLs that ask an API server for them. Must never be told what a kind means:
+//! any resource will do.
+
+use std::{collections::BTreeSet, fmt, time::Duration};
+
+use kube::{
+    Resource,
+    api::{ListParams, WatchParams},
+    core::{ApiResource, DynamicObject, Request, request},
+};
+
+/// Which namespaces an informer covers.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Namespaces {
+    /// All of them, by one watch. The only choice for cluster-scoped resources.
+    All,
+    /// Only these, by one watch each, which works without permission for all. With none named, the informer is empty
+    /// and synced at once.
+    Only(BTreeSet<String>),
+}
+
+impl fmt::Display for Namespaces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.write_str("all namespaces"),
+            Self::Only(names) if names.is_empty() => f.write_str("no namespace"),
+            Self::Only(names) => {
+                for (position, name) in names.iter().enumerate() {
+                    if position > 0 {
+                        f.write_str(", ")?;
+                    }
+                    f.write_str(name)?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Which objects an informer holds. Two equal queries for the same type share one informer.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Query {
+    /// The resource: group, version and plural make the URL.
+    pub resource: ApiResource,
+    /// Where.
+    pub namespaces: Namespaces,
+    /// Label selector in Kubernetes' syntax, such as `app=web,tier!=cache`.
+    pub labels: Option<String>,
+    /// Field selector in Kubernetes' syntax, such as `metadata.name=one`.
+    pub fields: Option<String>,
+}
+
+impl Query {
+    /// All objects of a resource.
+    #[must_use]
+    pub fn all(resource: ApiResource) -> Self {
+        Self { resource, namespaces: Namespaces::All, labels: None, fields: None }
+    }
+
+    /// All objects of a resource in these namespaces.
+    #[must_use]
+    pub fn namespaced<N: Into<String>>(resource: ApiResource, namespaces: impl IntoIterator<Item = N>) -> Self {
+        Self { namespaces: Namespaces::Only(namespaces.into_iter().map(Into::into).collect()), ..Self::all(resource) }
+    }
+
+    /// Narrowed by a label selector.
+    #[must_use]
+    pub fn labels(self, selector: impl Into<String>) -> Self {
+        Self { labels: Some(selector.into()), ..self }
+    }
+
+    /// Narrowed by a field selector.
+    #[must_use]
+    pub fn fields(self, selector: impl Into<String>) -> Self {
+        Self { fields: Some(selector.into()), ..self }
+    }
+
+    /// The resource as people name it: `plural.group/version`, or `plural/version` in the core group.
+    #[must_use]
+    pub fn resource_name(&self) -> String {
+        let ApiResource { group, version, plural, .. } = &self.resource;
+        if group.is_empty() { format!("{plural}/{version}") } else { format!("{plural}.{group}/{version}") }
+    }
+
+    /// Whether what these objects hold is secret, so that not even a decoding error may quote it.
+    pub(super) fn is_secret(&self) -> bool {
+        self.resource.group.is_empty() && self.resource.plural == "secrets"
+    }
+
+    /// The lists and watches this query takes.
+    pub(super) fn scopes(&self) -> Vec<Scope> {
+        let scope = |namespace: Option<&String>| Scope {
+            namespace: namespace.cloned(),
+            path: DynamicObject::url_path(&self.resource, namespace.map(String::as_str)),
+            labels: self.labels.clone(),
+            fields: self.fields.clone(),
+        };
+        match &self.namespaces {
+            Namespaces::All => vec![scope(None)],
+            Namespaces::Only(names) => names.iter().map(|name| scope(Some(name))).collect(),
+        }
+    }
+}
+
+/// One list and watch: a resource in one namespace, or in all.
+#[derive(Debug, Clone)]
+pub(super) struct Scope {
+    /// `None` for all namespaces.
+    pub(super) namespace: Option<String>,
+    path: String,
+    labels: Option<String>,
+    fields: Option<String>,
+}
+
+impl Scope {
+    /// The request for one page, or for everything when `limit` is `None`. Without a resource version, so that the
+    /// answer is the most recent state and never one older than what was seen before.
+    pub(super) fn list(
+        &self,
+        limit: Option<u32>,
+        continue_token: Option<&str>,
+    ) -> Result<http::Request<Vec<u8>>, request::Error> {
+        let params = ListParams {
+            label_selector: self.labels.clone(),
+            field_selector: self.fields.clone(),
+            limit,
+            continue_token: continue_token.map(Into::into),
+            ..ListParams::default()
+        };
+        Request::new(&self.path).list(&params)
+    }
+
+    /// The request for a watch with bookmarks, which the server ends after `timeout` (rounded up to whole seconds).
+    pub(super) fn watch(
+        &self,
+        resource_version: &str,
+        timeout: Duration,
+    ) -> Result<http::Request<Vec<u8>>, request::Error> {
+        let seconds = timeout.as_secs() + u64::from(timeout.subsec_nanos() > 0);
+        let params = WatchParams {
+            label_selector: self.labels.clone(),
+            field_selector: self.fields.clone(),
+            timeout: Some(u32::try_from(seconds.max(1)).unwrap_or(u32::MAX)),
+            bookmarks: true,
+            send_initial_events: false,
+        };
+        let mut request = Request::new(&self.path).watch(&params, resource_version)?;
+        // A watch that is compressed event by event is decoded only up to its first event (tower-http#737).
+        request.headers_mut().insert(http::header::ACCEPT_ENCODING, http::HeaderValue::from_static("identity"));
+        Ok(request)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod tests {
+    use kube::core::GroupVersionKind;
+
+    use super::*;
+
+    fn machines() -> ApiResource {
+        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("example.io", "v1", "Widget"), "widgets")
+    }
+
+    #[test]
+    fn a_resource_is_named_with_its_group_and_version() {
+        assert_eq!(Query::all(machines()).resource_name(), "widgets.example.io/v1");
+        let nodes = ApiResource::erase::<k8s_openapi::api::core::v1::Node>(&());
+        assert_eq!(Query::all(nodes).resource_name(), "nodes/v1");
+    }
+
+    #[test]
+    fn a_list_asks_for_the_most_recent_state_page_by_page() {
+        let scope = &Query::all(machines()).labels("a=b").scopes()[0];
+        let request = scope.list(Some(500), Some("next")).unwrap();
+        assert_eq!(request.uri(), "/apis/example.io/v1/widgets?&labelSelector=a%3Db&limit=500&continue=next");
+    }
+
+    #[test]
+    fn a_watch_asks_for_bookmarks_and_no_compression() {
+        let scope = &Query::namespaced(machines(), ["one"]).scopes()[0];
+        let request = scope.watch("7", Duration::from_millis(1500)).unwrap();
+        assert_eq!(
+            request.uri(),
+            "/apis/example.io/v1/namespaces/one/widgets?&watch=true&timeoutSeconds=2&allowWatchBookmarks=true&resourceVersion=7"
+        );
+        assert_eq!(request.headers()["accept-encoding"], "identity");
+    }
+}

@@ -1,0 +1,312 @@
+//! The loop that keeps one scope of a store true: list, watch, resume, list again. Must never give up, never ask a failing
+//! server in a hot loop, and never take silence for trouble before the time for it has come.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::AsyncBufRead;
+use kube::Client;
+use tokio::time::{Instant, timeout};
+
+use super::{
+    backoff::{Backoff, shorten},
+    failure::Failure,
+    progress::{ListCause, Progress},
+    query::Scope,
+    settings::Settings,
+    store::{Listing, Store},
+    wire::{Decoder, Frame, Frames, Page},
+};
+
+/// The longest a server's `Retry-After` is followed.
+const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
+/// The shortest time for which the server is asked to keep a watch: one that ends sooner was cut.
+const SHORTEST_WATCH: Duration = Duration::from_secs(1);
+/// A list whose page token expired this often is asked for in one piece.
+const EXPIRED_TOKENS: u32 = 2;
+/// A watch that tells nothing but errors this often in a row gives way to a list.
+const TOLD_ERRORS: u32 = 3;
+
+/// One scope's list and watch.
+pub(super) struct Reflector<T> {
+    pub(super) client: Client,
+    pub(super) settings: Arc<Settings>,
+    pub(super) scope: Scope,
+    /// The scope's position in the query.
+    pub(super) position: usize,
+    pub(super) store: Arc<Store<T>>,
+    pub(super) progress: Arc<Progress>,
+    pub(super) decoder: Decoder<T>,
+    pub(super) backoff: Backoff,
+    /// The first list isn't complete.
+    pub(super) first: bool,
+    /// Watches in a row that told nothing but an error: being connected proves nothing then.
+    pub(super) barren: u32,
+    /// Watches in a row whose version had expired: more than one isn't in order.
+    pub(super) gone: u32,
+}
+
+/// How one watch came to its end.
+struct Ended {
+    /// `None`: by the server, at its time.
+    failure: Option<Failure>,
+    /// It gave at least one event or bookmark.
+    productive: bool,
+    /// The answer had begun.
+    connected: bool,
+    lived: Duration,
+}
+
+impl<T: Send + Sync + 'static> Reflector<T> {
+    /// Runs until dropped.
+    pub(super) async fn run(mut self) {
+        let mut cause = ListCause::First;
+        loop {
+            let version = self.list(cause).await;
+            cause = self.watch(version).await;
+        }
+    }
+
+    /// Lists until a list is complete, and gives its resource version.
+    async fn list(&mut self, mut cause: ListCause) -> String {
+        let mut expired = 0;
+        loop {
+            self.progress.list_begins(cause);
+            let limit = (expired < EXPIRED_TOKENS).then_some(self.settings.page_size.max(1));
+            match self.pages(limit).await {
+                Ok(version) => {
+                    if self.barren == 0 {
+                        self.backoff.reset();
+                    }
+                    return version;
+                }
+                Err(failure) if failure.is_gone() => {
+                    cause = ListCause::ExpiredToken;
+                    expired += 1;
+                    // Once is in order: the list took longer than the server keeps its state.
+                    if expired > 1 {
+                        self.list_failed(&failure).await;
+                    }
+                }
+                Err(failure) => {
+                    cause = ListCause::Error;
+                    self.list_failed(&failure).await;
+                }
+            }
+        }
+    }
+
+    /// Lists page by page, from the first; a page that may yet come is asked for again. An error means that the list
+    /// must begin anew.
+    async fn pages(&mut self, limit: Option<u32>) -> Result<String, Failure> {
+        let listing = self.store.begin_list(self.first);
+        let mut token: Option<String> = None;
+        loop {
+            let page = match self.page(limit, token.as_deref()).await {
+                Ok(page) => page,
+                // Without a token there is nothing to begin anew.
+                Err(failure) if token.is_none() || (failure.may_pass() && !failure.is_gone()) => {
+                    self.list_failed(&failure).await;
+                    continue;
+                }
+                Err(failure) => return Err(failure),
+            };
+            self.works();
+            self.skip_nameless(page.nameless);
+            self.store.apply_page(listing, page.objects);
+            token = page.next;
+            if token.is_none() {
+                self.end_list(listing);
+                return Ok(page.resource_version);
+            }
+        }
+    }
+
+    async fn page(&self, limit: Option<u32>, token: Option<&str>) -> Result<Page<T>, Failure> {
+        let request = self.scope.list(limit, token)?;
+        let answer = async {
+            let body = self.request(request).await?;
+            Page::read(body, &self.decoder).await
+        };
+        let patience = self.settings.list_timeout;
+        timeout(patience, answer).await.unwrap_or(Err(Failure::Timeout(patience)))
+    }
+
+    fn end_list(&mut self, listing: Listing) {
+        self.progress.list_ends(self.position);
+        self.first = false;
+        let namespace = self.scope.namespace.as_deref();
+        if self.store.end_list(listing, namespace) {
+            tracing::debug!(resource = self.progress.resource(), objects = self.store.len(), "informer synced");
+        }
+    }
+
+    /// Watches, and resumes where the last watch ended, until a list is needed; gives the cause for that.
+    async fn watch(&mut self, mut version: String) -> ListCause {
+        let mut told = 0;
+        loop {
+            let ended = self.watch_once(&mut version).await;
+            // An attempt that lived longer than the pause it would be punished with has earned none.
+            if ended.productive || (ended.connected && ended.lived > self.backoff.step()) {
+                self.backoff.reset();
+                self.barren = 0;
+                self.gone = 0;
+                told = 0;
+            }
+            let Some(failure) = ended.failure else {
+                continue;
+            };
+            // Refused before it began it says nothing of watches that do begin.
+            if ended.connected && failure.is_told() {
+                self.barren += 1;
+                told += 1;
+            }
+            if failure.is_gone() {
+                // That a version has expired is in order, once, whatever went wrong before, and no reason to wait.
+                self.gone += 1;
+                if self.gone > 1 {
+                    self.watch_failed(&failure).await;
+                }
+                return ListCause::Gone;
+            }
+            self.watch_failed(&failure).await;
+            if (!ended.connected && !failure.may_pass()) || (ended.connected && told >= TOLD_ERRORS) {
+                return ListCause::Error;
+            }
+        }
+    }
+
+    /// One watch, from its request to its end. `version` follows what it tells.
+    async fn watch_once(&self, version: &mut String) -> Ended {
+        let asked = shorten(self.settings.watch_timeout, 0.1).max(SHORTEST_WATCH);
+        let began = Instant::now();
+        let mut ended = Ended { failure: None, connected: false, productive: false, lived: Duration::ZERO };
+        let failure = match self.connect(version, asked).await {
+            Ok(body) => {
+                ended.connected = true;
+                if self.barren == 0 {
+                    self.works();
+                }
+                let body = std::pin::pin!(body);
+                let mut frames = Frames::new(body);
+                self.follow(&mut frames, version, &mut ended.productive).await
+            }
+            Err(failure) => Some(failure),
+        };
+        ended.lived = began.elapsed();
+        let in_time = ended.lived >= asked;
+        ended.failure = match failure {
+            None if in_time => None,
+            // Not every server and proxy ends a watch in good form when its time has come.
+            Some(Failure::Transport(_)) if ended.connected && in_time => None,
+            None => Some(Failure::Cut(ended.lived)),
+            Some(failure) => Some(failure),
+        };
+        ended
+    }
+
+    async fn connect(&self, version: &str, asked: Duration) -> Result<impl AsyncBufRead + use<T>, Failure> {
+        let request = self.scope.watch(version, asked)?;
+        let patience = self.settings.watch_idle;
+        timeout(patience, self.request(request)).await.unwrap_or(Err(Failure::Timeout(patience)))
+    }
+
+    /// Takes in what a watch tells until it ends; `None` when it just ends.
+    async fn follow<B: AsyncBufRead + Unpin>(
+        &self,
+        frames: &mut Frames<B>,
+        version: &mut String,
+        productive: &mut bool,
+    ) -> Option<Failure> {
+        let idle = self.settings.watch_idle;
+        loop {
+            let next = frames.next(&self.decoder, self.progress.resource());
+            let frame = match timeout(idle, next).await {
+                Ok(Ok(Some(frame))) => frame,
+                Ok(Ok(None)) => return None,
+                Ok(Err(failure)) => return Some(failure),
+                Err(_) => return Some(Failure::Stalled(idle)),
+            };
+            if !*productive {
+                *productive = true;
+                self.works();
+            }
+            if let Some(reached) = self.take(frame) {
+                *version = reached;
+            }
+        }
+    }
+
+    /// Takes one frame in; gives the version it reaches.
+    fn take(&self, frame: Frame<T>) -> Option<String> {
+        let reached = match frame {
+            Frame::Bookmark(reached) => {
+                self.progress.bookmark_came();
+                return reached;
+            }
+            Frame::Put(object) => {
+                let reached = object.metadata.resource_version.to_string();
+                self.store.put(object);
+                reached
+            }
+            Frame::Delete(object) => {
+                let reached = object.metadata.resource_version.to_string();
+                self.store.delete(object);
+                reached
+            }
+            Frame::Nameless => {
+                self.skip_nameless(1);
+                String::new()
+            }
+        };
+        self.progress.event_came();
+        (!reached.is_empty()).then_some(reached)
+    }
+
+    async fn request(&self, request: http::Request<Vec<u8>>) -> Result<impl AsyncBufRead + use<T>, Failure> {
+        let answer = self.client.request_stream(request).await;
+        answer.map_err(|error| Failure::of_client(&error, self.progress.resource()))
+    }
+
+    fn skip_nameless(&self, items: u64) {
+        if items > 0 {
+            self.progress.nameless_came(items);
+            tracing::warn!(resource = self.progress.resource(), items, "skipped items without a name");
+        }
+    }
+
+    fn works(&self) {
+        if let Some(broken) = self.progress.works(self.position) {
+            tracing::info!(
+                resource = self.progress.resource(),
+                namespace = self.scope.namespace.as_deref(),
+                ?broken,
+                "works again"
+            );
+        }
+    }
+
+    async fn list_failed(&mut self, failure: &Failure) {
+        let new = self.progress.list_failed(self.position, failure.to_string());
+        self.pause("list", failure, new).await;
+    }
+
+    async fn watch_failed(&mut self, failure: &Failure) {
+        let new = self.progress.watch_failed(self.position, failure.to_string());
+        self.pause("watch", failure, new).await;
+    }
+
+    /// Waits before the next attempt. What is said already is said again only in detail.
+    async fn pause(&mut self, verb: &str, failure: &Failure, new: bool) {
+        // A server that says when to come again knows better than a guess, and isn't failing ever longer.
+        let asked = failure.retry_after().map(|asked| asked.min(LONGEST_RETRY_AFTER).max(self.settings.backoff_min));
+        let pause = asked.unwrap_or_else(|| self.backoff.pause());
+        let resource = self.progress.resource();
+        let namespace = self.scope.namespace.as_deref();
+        if new {
+            tracing::warn!(resource, namespace, %failure, ?pause, "{verb} failed");
+        } else {
+            tracing::debug!(resource, namespace, %failure, ?pause, "{verb} failed again");
+        }
+        tokio::time::sleep(pause).await;
+    }
+}

@@ -1,0 +1,36 @@
+//! How patient an informer is. Must never hold anything about a particular resource.
+
+use std::time::Duration;
+
+/// How an informer lists, watches and waits. The defaults suit a production API server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Objects per list page. Default 500.
+    pub page_size: u32,
+    /// The longest wait for one list page. Default 60 s.
+    pub list_timeout: Duration,
+    /// The first pause after a failure; every further one is twice as long, less up to half of it by chance.
+    /// Default 0.5 s.
+    pub backoff_min: Duration,
+    /// The longest pause after failures. Default 10 s: whoever follows what is here waits for it after an outage.
+    pub backoff_max: Duration,
+    /// A watch that gives nothing at all for this long, no event and no bookmark, is stalled and started anew; so is one
+    /// whose answer doesn't begin in this time. API servers send a bookmark about every minute. Default 150 s.
+    pub watch_idle: Duration,
+    /// How long the server is asked to keep a watch, less up to a tenth of it by chance, so that not all watches end at
+    /// once. Default 290 s.
+    pub watch_timeout: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            page_size: 500,
+            list_timeout: Duration::from_secs(60),
+            backoff_min: Duration::from_millis(500),
+            backoff_max: Duration::from_secs(10),
+            watch_idle: Duration::from_secs(150),
+            watch_timeout: Duration::from_secs(290),
+        }
+    }
+}

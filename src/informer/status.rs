@@ -1,0 +1,112 @@
+//! How an informer fares, as people and metrics read it. Must never hold what an object says.
+
+use std::{
+    fmt,
+    time::{Duration, Instant},
+};
+
+/// How one informer fares, at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    /// The resource: `plural.group/version`, or `plural/version` in the core group.
+    pub resource: String,
+    /// `all namespaces`, or their names, separated by `, `.
+    pub namespaces: String,
+    /// Selectors, as `labels a=b` and `fields c=d`; empty without any.
+    pub selectors: String,
+    /// The first list is complete, in every namespace.
+    pub synced: bool,
+    /// The task has ended: the factory was shut down, or the last handle is gone.
+    pub stopped: bool,
+    /// Why it is broken now, for people: `forbidden: …`, `not found: the API server doesn't serve …`. `None` while it
+    /// works.
+    pub reason: Option<String>,
+    /// The last failure, also when it is over.
+    pub last_error: Option<String>,
+    /// Since when a list or watch fails. A quiet watch isn't broken, nor is one that the server ended at its time.
+    pub broken_since: Option<Instant>,
+    /// Objects held, the undecodable ones included.
+    pub objects: usize,
+    /// Objects held that don't decode.
+    pub undecodable: usize,
+    /// Items received without a name, which are skipped.
+    pub nameless: u64,
+    /// What changed, by kind of change.
+    pub events: EventCounts,
+    /// Lists begun, by cause.
+    pub lists: ListCounts,
+    /// Watches that could not be started, were cut, stalled, or told an error. Ends at the server's time don't count.
+    pub watch_errors: u64,
+    /// Calls of handlers that panicked.
+    pub handler_panics: u64,
+    /// When a watch last gave an event or a bookmark.
+    pub last_event: Option<Instant>,
+    /// When a list was last completed.
+    pub last_list: Option<Instant>,
+}
+
+/// Changes told to handlers, and bookmarks received, since the informer began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct EventCounts {
+    /// New objects, those of the first list included.
+    pub added: u64,
+    /// Changed objects.
+    pub updated: u64,
+    /// Objects gone.
+    pub deleted: u64,
+    /// Bookmarks of watches.
+    pub bookmarks: u64,
+}
+
+/// Lists begun since the informer began, by cause. Retries of a page don't count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ListCounts {
+    /// First lists, one per namespace of the query.
+    pub first: u64,
+    /// The watch's resource version had expired (410 Gone).
+    pub gone: u64,
+    /// The token for the next page had expired, so the list began anew.
+    pub expired_token: u64,
+    /// The watch or the list failed in a way that a retry can't mend.
+    pub error: u64,
+}
+
+/// Not every informer had its first complete list in time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotSynced {
+    /// Who is missing.
+    pub missing: Vec<Unsynced>,
+    /// How long was waited for them.
+    pub deadline: Duration,
+}
+
+/// One informer without its first complete list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unsynced {
+    /// The resource, as in [`Status::resource`].
+    pub resource: String,
+    /// The namespaces still missing, separated by `, `, or `all namespaces`.
+    pub namespaces: String,
+    /// Why, for people.
+    pub reason: String,
+}
+
+impl fmt::Display for NotSynced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "not synced after {:?}", self.deadline)?;
+        for (position, missing) in self.missing.iter().enumerate() {
+            let separator = if position == 0 { ": " } else { "; " };
+            write!(f, "{separator}{missing}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Unsynced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { resource, namespaces, reason } = self;
+        write!(f, "{resource} ({namespaces}): {reason}")
+    }
+}
+
+impl std::error::Error for NotSynced {}

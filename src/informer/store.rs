@@ -1,0 +1,335 @@
+//! The objects an informer holds, and the one place where a change is decided: every change goes through here, and what
+//! it means is queued for every handler under the same lock, so that all see the same order. Must never call a handler.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use parking_lot::RwLock;
+
+use super::{
+    event::Event,
+    index::{Index, UnknownIndex},
+    object::{DecodeError, Object, ObjectKey},
+    progress::Progress,
+    slot::Slot,
+};
+
+/// A live picture of the objects an informer covers. Objects are shared, never copied.
+///
+/// Until the informer has synced it is incomplete; after that, every page of a list and every event of a watch shows at
+/// once. Lists and keys come in the order of namespace and name.
+pub struct Store<T> {
+    state: RwLock<State<T>>,
+    progress: Arc<Progress>,
+}
+
+/// One list from its first page to its last; what it doesn't name by its end is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Listing {
+    number: u64,
+    /// It is the first one of its scope.
+    first: bool,
+}
+
+struct State<T> {
+    /// By namespace, then by name.
+    objects: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Entry<T>>>,
+    indexes: HashMap<String, Index<T>>,
+    handlers: Vec<Arc<Slot<T>>>,
+    count: usize,
+    undecodable: usize,
+    listings: u64,
+    /// Scopes without their first complete list.
+    unsynced: usize,
+}
+
+struct Entry<T> {
+    object: Arc<Object<T>>,
+    /// The last list that named it.
+    listing: u64,
+}
+
+impl<T> Store<T> {
+    /// An empty store that is complete after the first list of each of `scopes`.
+    pub(super) fn new(scopes: usize, progress: Arc<Progress>) -> Self {
+        Self {
+            state: RwLock::new(State {
+                objects: BTreeMap::new(),
+                indexes: HashMap::new(),
+                handlers: Vec::new(),
+                count: 0,
+                undecodable: 0,
+                listings: 0,
+                unsynced: scopes,
+            }),
+            progress,
+        }
+    }
+
+    /// The object under a key.
+    #[must_use]
+    pub fn get(&self, key: &ObjectKey) -> Option<Arc<Object<T>>> {
+        let state = self.state.read();
+        let entry = state.objects.get(&key.namespace)?.get(&key.name)?;
+        Some(Arc::clone(&entry.object))
+    }
+
+    /// All objects.
+    #[must_use]
+    pub fn list(&self) -> Vec<Arc<Object<T>>> {
+        self.state.read().objects().cloned().collect()
+    }
+
+    /// The keys of all objects.
+    #[must_use]
+    pub fn keys(&self) -> Vec<ObjectKey> {
+        self.state.read().objects().map(|o| o.key()).collect()
+    }
+
+    /// How many objects there are, the undecodable ones included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.state.read().count
+    }
+
+    /// Whether there is no object.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The objects of one namespace; `""` for cluster-scoped ones.
+    #[must_use]
+    pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<Object<T>>> {
+        let state = self.state.read();
+        let objects = state.objects.get(namespace).into_iter().flatten();
+        objects.map(|(_, entry)| Arc::clone(&entry.object)).collect()
+    }
+
+    /// Adds an index under a name, over what is there and what will come. Does nothing and gives false when there is an
+    /// index of that name already. `values` must give the same values for the same object whenever asked, and must not
+    /// use the store: it runs while the store is locked.
+    pub fn add_index(
+        &self,
+        name: impl Into<String>,
+        values: impl Fn(&Object<T>) -> Vec<String> + Send + Sync + 'static,
+    ) -> bool {
+        let name = name.into();
+        let mut state = self.state.write();
+        if state.indexes.contains_key(&name) {
+            return false;
+        }
+        let mut index = Index::new(Box::new(values));
+        for object in state.objects() {
+            index.insert(object);
+        }
+        state.indexes.insert(name, index);
+        true
+    }
+
+    /// The objects that an index has under a value.
+    pub fn by_index(&self, name: &str, value: &str) -> Result<Vec<Arc<Object<T>>>, UnknownIndex> {
+        match self.state.read().indexes.get(name) {
+            Some(index) => Ok(index.get(value)),
+            None => Err(UnknownIndex(name.to_owned())),
+        }
+    }
+
+    /// The objects that don't decode, and why. Free while there are none.
+    #[must_use]
+    pub fn undecodable(&self) -> Vec<(ObjectKey, DecodeError)> {
+        let state = self.state.read();
+        if state.undecodable == 0 {
+            return Vec::new();
+        }
+        let failed = |object: &Arc<Object<T>>| Some((object.key(), object.content.as_ref().err()?.clone()));
+        state.objects().filter_map(failed).collect()
+    }
+
+    /// Adds a handler's place: what is there is queued for it first, then what changes, with no gap between.
+    pub(super) fn add_handler(&self, slot: Arc<Slot<T>>) {
+        let mut state = self.state.write();
+        for object in state.objects() {
+            slot.push(Event::Added { object: Arc::clone(object), initial: true });
+        }
+        if state.unsynced == 0 {
+            slot.push_synced();
+        }
+        state.handlers.push(slot);
+    }
+
+    /// Takes a handler's place away.
+    pub(super) fn remove_handler(&self, slot: &Arc<Slot<T>>) {
+        let mut state = self.state.write();
+        state.handlers.retain(|handler| !Arc::ptr_eq(handler, slot));
+    }
+
+    /// Begins a list of one scope.
+    pub(super) fn begin_list(&self, first: bool) -> Listing {
+        let mut state = self.state.write();
+        state.listings += 1;
+        Listing { number: state.listings, first }
+    }
+
+    /// Takes one page in. A list is the API server's most recent state: it overrules what is held, also when its
+    /// versions are smaller, as after a restored backup.
+    pub(super) fn apply_page(&self, listing: Listing, objects: Vec<Object<T>>) {
+        let mut state = self.state.write();
+        for object in objects {
+            state.put(Arc::new(object), Some(listing), &self.progress);
+        }
+        state.report(&self.progress);
+    }
+
+    /// Ends a list: what it covers (one namespace, or all) and didn't name is gone. With the last of the
+    /// first lists the informer is synced; then this gives true.
+    pub(super) fn end_list(&self, listing: Listing, namespace: Option<&str>) -> bool {
+        let mut state = self.state.write();
+        for object in state.missing_from(listing, namespace) {
+            state.remove(&object);
+            let last = object;
+            state.tell(Event::Deleted { last, found_by_relist: true }, &self.progress);
+        }
+        state.report(&self.progress);
+        if listing.first {
+            state.unsynced = state.unsynced.saturating_sub(1);
+            if state.unsynced == 0 {
+                // First, so that no handler hears of it sooner than those who ask the informer.
+                self.progress.all_synced();
+                for handler in &state.handlers {
+                    handler.push_synced();
+                }
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Takes in what a watch says holds now, unless something newer is held.
+    pub(super) fn put(&self, object: Object<T>) {
+        let mut state = self.state.write();
+        if !state.holds_newer_than(&object) {
+            state.put(Arc::new(object), None, &self.progress);
+            state.report(&self.progress);
+        }
+    }
+
+    /// Takes out what a watch says is gone, unless something newer is held.
+    pub(super) fn delete(&self, object: Object<T>) {
+        let mut state = self.state.write();
+        if state.holds_newer_than(&object) {
+            return;
+        }
+        let Some(held) = state.remove(&object) else {
+            return;
+        };
+        let last = if object.content.is_ok() { Arc::new(object) } else { held };
+        state.tell(Event::Deleted { last, found_by_relist: false }, &self.progress);
+        state.report(&self.progress);
+    }
+}
+
+impl<T> State<T> {
+    fn objects(&self) -> impl Iterator<Item = &Arc<Object<T>>> {
+        self.objects.values().flat_map(BTreeMap::values).map(|entry| &entry.object)
+    }
+
+    /// Whether the held object of that key has the same uid and, both versions being numbers, a greater version.
+    fn holds_newer_than(&self, object: &Object<T>) -> bool {
+        let metadata = &object.metadata;
+        let held = self
+            .objects
+            .get(&metadata.namespace)
+            .and_then(|names| names.get(&metadata.name))
+            .map(|entry| &entry.object.metadata);
+        held.is_some_and(|held| {
+            held.uid == metadata.uid
+                && metadata.version_number().is_some_and(|version| held.version_number() > Some(version))
+        })
+    }
+
+    /// Puts an object under its key and tells what that means.
+    fn put(&mut self, object: Arc<Object<T>>, listing: Option<Listing>, progress: &Progress) {
+        let metadata = &object.metadata;
+        let number = listing.map_or(self.listings, |listing| listing.number);
+        let names = self.objects.entry(Arc::clone(&metadata.namespace)).or_default();
+        let initial = listing.is_some_and(|listing| listing.first);
+        let Some(entry) = names.get_mut(&metadata.name) else {
+            let entry = Entry { object: Arc::clone(&object), listing: number };
+            names.insert(Arc::clone(&metadata.name), entry);
+            self.count += 1;
+            self.enter(&object);
+            self.tell(Event::Added { object, initial }, progress);
+            return;
+        };
+        entry.listing = number;
+        let same_object = entry.object.metadata.uid == metadata.uid;
+        let same_version = entry.object.metadata.resource_version == metadata.resource_version;
+        if same_object && same_version && !metadata.resource_version.is_empty() {
+            return;
+        }
+        let old = std::mem::replace(&mut entry.object, Arc::clone(&object));
+        self.leave(&old);
+        self.enter(&object);
+        if same_object {
+            self.tell(Event::Updated { old, new: object }, progress);
+            return;
+        }
+        let found_by_relist = listing.is_some();
+        self.tell(Event::Deleted { last: old, found_by_relist }, progress);
+        self.tell(Event::Added { object, initial }, progress);
+    }
+
+    /// Takes the object of that key out and gives it.
+    fn remove(&mut self, object: &Object<T>) -> Option<Arc<Object<T>>> {
+        let metadata = &object.metadata;
+        let names = self.objects.get_mut(&metadata.namespace)?;
+        let held = names.remove(&metadata.name)?.object;
+        if names.is_empty() {
+            self.objects.remove(&metadata.namespace);
+        }
+        self.count -= 1;
+        self.leave(&held);
+        Some(held)
+    }
+
+    /// What is held in a namespace, or anywhere, and was not named by this list.
+    fn missing_from(&self, listing: Listing, namespace: Option<&str>) -> Vec<Arc<Object<T>>> {
+        let covered = self.objects.iter().filter(|(name, _)| namespace.is_none_or(|namespace| &***name == namespace));
+        covered
+            .flat_map(|(_, names)| names.values())
+            .filter(|entry| entry.listing < listing.number)
+            .map(|entry| Arc::clone(&entry.object))
+            .collect()
+    }
+
+    fn enter(&mut self, object: &Arc<Object<T>>) {
+        self.undecodable += usize::from(object.content.is_err());
+        for index in self.indexes.values_mut() {
+            index.insert(object);
+        }
+    }
+
+    fn leave(&mut self, object: &Object<T>) {
+        self.undecodable -= usize::from(object.content.is_err());
+        for index in self.indexes.values_mut() {
+            index.remove(object);
+        }
+    }
+
+    fn tell(&self, event: Event<T>, progress: &Progress) {
+        progress.changed(&event);
+        if let Some((last, others)) = self.handlers.split_last() {
+            for handler in others {
+                handler.push(event.clone());
+            }
+            last.push(event);
+        }
+    }
+
+    fn report(&self, progress: &Progress) {
+        progress.holds(self.count, self.undecodable);
+    }
+}

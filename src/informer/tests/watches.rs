@@ -1,0 +1,149 @@
+//! Watches while the server is well: what they tell, how they end and are resumed.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_is_told_in_order() {
+    let mut scene = synced(&[widget("one/a", 1, 1)]).await;
+    scene.watch.tell("ADDED", &widget("one/b", 11, 1));
+    assert_eq!(scene.seen.next().await, "+one/b=1");
+    scene.watch.put(&widget("one/b", 12, 2));
+    assert_eq!(scene.seen.next().await, "one/b:1>2");
+    scene.watch.delete(&widget("one/a", 13, 9));
+    assert_eq!(scene.seen.next().await, "-one/a=9");
+    assert_eq!(held(&scene.informer), ["one/b=2"]);
+    let events = scene.informer.status().events;
+    assert_eq!((events.added, events.updated, events.deleted), (2, 1, 1));
+    assert!(scene.informer.status().last_event.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_is_resumed_from_its_last_event_or_bookmark() {
+    let mut scene = synced(&[]).await;
+    scene.watch.put(&widget("one/a", 11, 1));
+    assert_eq!(scene.seen.next().await, "+one/a=1");
+    scene.watch.cut();
+    let watch = scene.api.watch_from(11).await.open();
+    watch.bookmark(42);
+    let informer = &scene.informer;
+    until("the bookmark", || informer.status().events.bookmarks == 1).await;
+    drop(watch);
+    scene.api.watch_from(42).await;
+    assert_eq!(informer.status().lists, crate::informer::ListCounts { first: 1, ..Default::default() });
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_older_than_what_is_held_is_ignored() {
+    let mut scene = synced(&[widget("one/a", 9, 9)]).await;
+    scene.watch.put(&widget("one/a", 5, 5));
+    scene.watch.delete(&widget("one/a", 5, 5));
+    scene.watch.put(&widget("one/a", 9, 9));
+    scene.watch.put(&widget("one/b", 11, 1));
+    assert_eq!(scene.seen.next().await, "+one/b=1");
+    // As numbers: "10" is newer than "9".
+    scene.watch.put(&widget("one/a", 10, 10));
+    assert_eq!(scene.seen.next().await, "one/a:9>10");
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_uid_under_the_same_name_is_a_delete_and_an_add() {
+    let mut scene = synced(&[widget("one/a", 1, 1)]).await;
+    scene.watch.put(&with_uid(widget("one/a", 11, 2), "other"));
+    assert_eq!(scene.seen.take(2).await, ["-one/a=1", "+one/a=2"]);
+    assert_eq!(scene.informer.store().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_ends_at_its_time_is_not_broken() {
+    let settings = Settings { watch_timeout: Duration::from_secs(60), ..Settings::default() };
+    let mut scene = synced_with(settings, &[]).await;
+    tokio::time::advance(Duration::from_secs(61)).await;
+    drop(scene.watch);
+    let next = scene.api.watch_from(10).await;
+    let seconds: u64 = next.parameter("timeoutSeconds").unwrap().parse().unwrap();
+    assert!((54..=60).contains(&seconds), "{seconds}");
+    let status = scene.informer.status();
+    assert_eq!((status.watch_errors, status.broken_since, status.last_error), (0, None, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_breaks_off_at_its_time_is_not_broken() {
+    let settings = Settings { watch_timeout: Duration::from_secs(60), ..Settings::default() };
+    let mut scene = synced_with(settings, &[]).await;
+    tokio::time::advance(Duration::from_secs(61)).await;
+    scene.watch.cut();
+    scene.api.watch_from(10).await;
+    assert_eq!(scene.informer.status().watch_errors, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quiet_watch_with_bookmarks_is_left_alone() {
+    let mut scene = synced(&[]).await;
+    for minute in 0..4 {
+        scene.watch.bookmark(11 + minute);
+        scene.api.quiet_for(Duration::from_secs(60)).await;
+    }
+    assert_eq!(scene.informer.status().broken_since, None);
+    assert_eq!(scene.informer.status().watch_errors, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_gives_nothing_at_all_is_stalled_and_begun_anew() {
+    let mut scene = synced(&[]).await;
+    let informer = &scene.informer;
+    scene.api.quiet_for(Duration::from_secs(149)).await;
+    assert_eq!(informer.status().broken_since, None);
+    let next = scene.api.watch_from(10).await;
+    assert_eq!(informer.status().reason.as_deref(), Some("the watch stalled: no event and no bookmark in 150s"));
+    scene.watch.closed().await;
+    let _watch = next.open();
+    until("a cure", || informer.status().broken_since.is_none()).await;
+    assert_eq!(informer.status().watch_errors, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_version_is_listed_again_and_what_is_missing_was_deleted() {
+    let before = [widget("one/a", 1, 1), widget("one/b", 2, 2), widget("one/c", 3, 3)];
+    let mut scene = synced(&before).await;
+    scene.watch.error(410, "too old resource version");
+    let after = [widget("one/a", 1, 1), widget("one/b", 12, 20), with_uid(widget("one/d", 13, 4), "d")];
+    scene.api.list().await.page(20, &after, None);
+    let told = scene.seen.take(3).await;
+    assert_eq!(told, ["one/b:2>20", "+one/d=4", "-one/c=3?"]);
+    scene.api.watch_from(20).await;
+    let status = scene.informer.status();
+    assert_eq!((status.lists.first, status.lists.gone), (1, 1));
+    assert_eq!((status.watch_errors, status.broken_since), (0, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_answered_with_gone_is_listed_again() {
+    let mut scene = synced(&[widget("one/a", 1, 1)]).await;
+    scene.watch.cut();
+    scene.api.watch_from(10).await.refuse(410, "too old");
+    scene.api.list().await.page(20, &[with_uid(widget("one/a", 15, 2), "other")], None);
+    assert_eq!(scene.seen.take(2).await, ["-one/a=1?", "+one/a=2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_overrules_what_is_held_even_with_smaller_versions() {
+    let mut scene = synced(&[widget("one/a", 9, 9)]).await;
+    scene.watch.error(504, "Timeout: Too large resource version: 10, current: 4");
+    scene.api.list().await.page(4, &[widget("one/a", 3, 3)], None);
+    assert_eq!(scene.seen.next().await, "one/a:9>3");
+    scene.api.watch_from(4).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn lines_cut_anywhere_are_put_together() {
+    let mut scene = synced(&[]).await;
+    let line = json!({ "type": "ADDED", "object": widget("one/a", 11, 1) }).to_string();
+    let (start, end) = line.split_at(40);
+    scene.watch.lines.send(Ok(start.into())).unwrap();
+    scene.watch.lines.send(Ok(format!("{end}\n\n").into())).unwrap();
+    assert_eq!(scene.seen.next().await, "+one/a=1");
+    // A last line without its end isn't taken for an event, nor for trouble of its own.
+    scene.watch.lines.send(Ok(start.into())).unwrap();
+    drop(scene.watch);
+    scene.api.watch_from(11).await;
+}

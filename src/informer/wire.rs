@@ -1,0 +1,229 @@
+//! Lists and watches as an API server sends them, turned into objects one at a time, so that no more than one object's
+//! JSON tree lives at once. Must never fail an answer for one object in it, and never log what an object holds.
+
+use std::{fmt, sync::Arc};
+
+use futures::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt};
+use serde::{
+    Deserialize,
+    de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor},
+};
+use serde_json::value::RawValue;
+
+use super::{
+    failure::Failure,
+    object::{DecodeError, Interner, Object, metadata_of, resource_version_of},
+    projection::Projection,
+};
+
+/// Turns one object's JSON into what is held.
+pub(super) struct Decoder<T> {
+    pub(super) projection: Projection<T>,
+    pub(super) namespaces: Arc<Interner>,
+    /// Errors must not quote the objects.
+    pub(super) secret: bool,
+}
+
+impl<T> Clone for Decoder<T> {
+    fn clone(&self) -> Self {
+        Self { projection: self.projection.clone(), namespaces: Arc::clone(&self.namespaces), secret: self.secret }
+    }
+}
+
+impl<T> Decoder<T> {
+    /// The object, or `None` when it has no name.
+    fn decode(&self, json: &RawValue) -> Option<Object<T>> {
+        let metadata = metadata_of(json.get(), &self.namespaces)?;
+        let content = serde_json::from_str(json.get())
+            .map_err(|error| DecodeError::new(error.to_string()))
+            .and_then(|value| self.projection.apply(&metadata, &value))
+            .map_err(|error| {
+                if self.secret {
+                    DecodeError::new("it doesn't decode; why is withheld, since it is secret")
+                } else {
+                    error
+                }
+            });
+        Some(Object { metadata, content })
+    }
+}
+
+/// One page of a list.
+#[derive(Debug)]
+pub(super) struct Page<T> {
+    pub(super) objects: Vec<Object<T>>,
+    /// Items without a name, left out.
+    pub(super) nameless: u64,
+    pub(super) resource_version: String,
+    /// The token for the next page; `None` on the last one.
+    pub(super) next: Option<String>,
+}
+
+impl<T> Page<T> {
+    /// Reads a whole answer. Something that isn't a list, or a list without a resource version, is an error: taking it
+    /// for an empty list would delete everything.
+    pub(super) async fn read(body: impl AsyncBufRead, decoder: &Decoder<T>) -> Result<Self, Failure> {
+        let mut json = Vec::new();
+        std::pin::pin!(body).read_to_end(&mut json).await?;
+        Self::parse(&json, decoder)
+    }
+
+    fn parse(json: &[u8], decoder: &Decoder<T>) -> Result<Self, Failure> {
+        let mut deserializer = serde_json::Deserializer::from_slice(json);
+        let page = PageSeed(decoder)
+            .deserialize(&mut deserializer)
+            .and_then(|page| deserializer.end().map(|()| page))
+            .map_err(|error| Failure::garbled("not a list", &error))?;
+        if page.resource_version.is_empty() {
+            return Err(Failure::Garbled("the list has no resourceVersion".into()));
+        }
+        Ok(page)
+    }
+}
+
+/// A list's own metadata. Null and absent fields are empty.
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct ListMetadata {
+    resource_version: Option<String>,
+    r#continue: Option<String>,
+}
+
+struct PageSeed<'a, T>(&'a Decoder<T>);
+
+impl<'de, T> DeserializeSeed<'de> for PageSeed<'_, T> {
+    type Value = Page<T>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de, T> Visitor<'de> for PageSeed<'_, T> {
+    type Value = Page<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list with metadata and items")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut metadata = ListMetadata::default();
+        let mut items = None;
+        while let Some(field) = map.next_key::<String>()? {
+            match field.as_str() {
+                "metadata" => metadata = map.next_value()?,
+                "items" => items = Some(map.next_value_seed(ItemsSeed(self.0))?),
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        let (objects, nameless) = items.ok_or_else(|| serde::de::Error::missing_field("items"))?;
+        Ok(Page {
+            objects,
+            nameless,
+            resource_version: metadata.resource_version.unwrap_or_default(),
+            next: metadata.r#continue.filter(|token| !token.is_empty()),
+        })
+    }
+}
+
+/// The items, each decoded before the next one is read. Null, as Go writes an empty list, is empty.
+struct ItemsSeed<'a, T>(&'a Decoder<T>);
+
+impl<'de, T> DeserializeSeed<'de> for ItemsSeed<'_, T> {
+    type Value = (Vec<Object<T>>, u64);
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de, T> Visitor<'de> for ItemsSeed<'_, T> {
+    type Value = (Vec<Object<T>>, u64);
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of objects")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok((Vec::new(), 0))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+        let mut objects = Vec::new();
+        let mut nameless = 0;
+        while let Some(json) = items.next_element::<&RawValue>()? {
+            match self.0.decode(json) {
+                Some(object) => objects.push(object),
+                None => nameless += 1,
+            }
+        }
+        Ok((objects, nameless))
+    }
+}
+
+/// One line of a watch.
+#[derive(Debug)]
+pub(super) enum Frame<T> {
+    /// Added or modified: what holds now.
+    Put(Object<T>),
+    /// Gone, with its last state.
+    Delete(Object<T>),
+    /// Added, modified or deleted, but without a name.
+    Nameless,
+    /// The resource version up to which the watch has told everything, when it says so.
+    Bookmark(Option<String>),
+}
+
+#[derive(Deserialize)]
+struct RawFrame<'a> {
+    r#type: String,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+impl<T> Frame<T> {
+    fn parse(line: &[u8], decoder: &Decoder<T>, resource: &str) -> Result<Self, Failure> {
+        let RawFrame { r#type, object } =
+            serde_json::from_slice(line).map_err(|error| Failure::garbled("not a watch event", &error))?;
+        let named = |frame: fn(Object<T>) -> Self| decoder.decode(object).map_or(Self::Nameless, frame);
+        match r#type.as_str() {
+            "ADDED" | "MODIFIED" => Ok(named(Self::Put)),
+            "DELETED" => Ok(named(Self::Delete)),
+            "BOOKMARK" => Ok(Self::Bookmark(resource_version_of(object.get()))),
+            "ERROR" => Err(Failure::of_watch(object.get(), resource)),
+            _ => Err(Failure::Garbled("a watch event of unknown type".into())),
+        }
+    }
+}
+
+/// The body of a watch, line by line.
+pub(super) struct Frames<B> {
+    body: B,
+    line: Vec<u8>,
+}
+
+impl<B: AsyncBufRead + Unpin> Frames<B> {
+    pub(super) fn new(body: B) -> Self {
+        Self { body, line: Vec::new() }
+    }
+
+    /// The next frame; `None` when the watch has ended. A last line that was cut off counts as the end, and an error
+    /// that the server tells as an error.
+    pub(super) async fn next<T>(&mut self, decoder: &Decoder<T>, resource: &str) -> Result<Option<Frame<T>>, Failure> {
+        /// A buffer grown by one large object isn't kept for a watch's whole life.
+        const KEPT: usize = 64 << 10;
+        loop {
+            self.line.clear();
+            self.line.shrink_to(KEPT);
+            self.body.read_until(b'\n', &mut self.line).await?;
+            if self.line.last() != Some(&b'\n') {
+                return Ok(None);
+            }
+            if !self.line.trim_ascii().is_empty() {
+                return Frame::parse(&self.line, decoder, resource).map(Some);
+            }
+        }
+    }
+}
