@@ -5,6 +5,7 @@
 
 pub mod capi;
 pub mod informer;
+pub mod nodegroup;
 
 /// Types, client and server of `proto/externalgrpc.proto`, generated.
 #[allow(missing_docs, unreachable_pub, rustdoc::invalid_html_tags, clippy::pedantic)]

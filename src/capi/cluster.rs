@@ -3,17 +3,16 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Meta, PAUSED, wire};
+use super::{Meta, wire};
 
 /// A Cluster as read here.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Cluster {
     /// Identity.
     pub meta: Meta,
-    /// `spec.paused`: everything of this Cluster is paused.
+    /// `spec.paused`: everything of this Cluster is paused. The annotation `cluster.x-k8s.io/paused` on the Cluster
+    /// pauses only the Cluster itself.
     pub paused: bool,
-    /// The annotation `cluster.x-k8s.io/paused` on the Cluster itself.
-    pub paused_by_annotation: bool,
 }
 
 #[derive(Deserialize)]
@@ -30,10 +29,6 @@ impl Cluster {
     pub fn decode(meta: Meta, value: &Value) -> Result<Self, String> {
         let object: wire::Object<'_, Spec, serde::de::IgnoredAny> =
             Deserialize::deserialize(value).map_err(|error| error.to_string())?;
-        Ok(Self {
-            meta,
-            paused: object.spec.and_then(|spec| spec.paused).unwrap_or_default(),
-            paused_by_annotation: object.metadata.annotation(PAUSED).is_some(),
-        })
+        Ok(Self { meta, paused: object.spec.and_then(|spec| spec.paused).unwrap_or_default() })
     }
 }

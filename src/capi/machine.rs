@@ -106,12 +106,21 @@ struct Status<'a> {
     node_ref: Option<wire::NodeRef<'a>>,
     #[serde(borrow)]
     conditions: Option<Vec<wire::Condition<'a>>>,
+    /// What v1beta1 has of v1beta2, since Cluster API 1.9.
+    #[serde(borrow)]
+    v1beta2: Option<V1Beta2<'a>>,
     #[serde(borrow)]
     failure_reason: Option<Cow<'a, str>>,
     #[serde(borrow)]
     failure_message: Option<Cow<'a, str>>,
     #[serde(borrow)]
     deprecated: Option<Deprecated<'a>>,
+}
+
+#[derive(Deserialize)]
+struct V1Beta2<'a> {
+    #[serde(borrow)]
+    conditions: Option<Vec<wire::Condition<'a>>>,
 }
 
 #[derive(Deserialize)]
@@ -144,17 +153,15 @@ impl Machine {
             .and_then(|owner| Some((ScalableKind::parse(owner.kind)?, interner.intern(owner.name))));
         let status = object.status;
         let failure = status.as_ref().and_then(failure);
-        let infrastructure_not_ready = status.as_ref().and_then(|status| {
-            let condition = status
-                .conditions
-                .iter()
-                .flatten()
-                .find(|condition| condition.kind == "InfrastructureReady" && condition.status == "False")?;
-            Some(Box::new(Condition {
-                reason: interner.intern(&condition.reason),
-                message: interner.intern(&condition.message),
-            }))
-        });
+        let infrastructure_not_ready =
+            status.as_ref().and_then(infrastructure_ready).filter(|condition| condition.status == "False").map(
+                |condition| {
+                    Box::new(Condition {
+                        reason: interner.intern(&condition.reason),
+                        message: interner.intern(&condition.message),
+                    })
+                },
+            );
         Ok(Self {
             owner,
             provider_id: object.spec.and_then(|spec| spec.provider_id).filter(|id| !id.is_empty()).map(Arc::from),
@@ -178,6 +185,16 @@ impl Machine {
             meta,
         })
     }
+}
+
+/// The condition InfrastructureReady. A v1beta1 object has it twice, with different words: that of v1beta2 goes first, so
+/// that both contract versions read alike.
+fn infrastructure_ready<'a>(status: &'a Status<'_>) -> Option<&'a wire::Condition<'a>> {
+    let newer = status.v1beta2.as_ref().and_then(|v1beta2| v1beta2.conditions.as_ref());
+    [newer, status.conditions.as_ref()]
+        .into_iter()
+        .flatten()
+        .find_map(|conditions| conditions.iter().find(|condition| condition.kind == "InfrastructureReady"))
 }
 
 /// The failure from `status`, else from `status.deprecated.v1beta1`.

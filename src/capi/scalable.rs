@@ -79,6 +79,8 @@ pub struct ScalableResource {
     pub status_replicas: i32,
     /// `spec.providerIDList` of a MachinePool.
     pub provider_ids: Vec<Arc<str>>,
+    /// The names in `status.nodeRefs` of a MachinePool.
+    pub node_names: Vec<Arc<str>>,
 }
 
 /// A reference to an infrastructure template, in the namespace of the object that holds it.
@@ -164,9 +166,11 @@ struct Taint<'a> {
 }
 
 #[derive(Deserialize)]
-struct Status {
-    #[serde(default)]
+#[serde(rename_all = "camelCase")]
+struct Status<'a> {
     replicas: Option<i32>,
+    #[serde(borrow)]
+    node_refs: Option<Vec<wire::NodeRef<'a>>>,
 }
 
 impl ScalableResource {
@@ -175,7 +179,7 @@ impl ScalableResource {
     /// # Errors
     /// The text of the decoding error, when a field that is read has another type.
     pub fn decode(kind: ScalableKind, meta: Meta, value: &Value, context: &Context) -> Result<Self, String> {
-        let object: wire::Object<'_, Spec<'_>, Status> =
+        let object: wire::Object<'_, Spec<'_>, Status<'_>> =
             Deserialize::deserialize(value).map_err(|error| error.to_string())?;
         let intern = |text: &str| context.interner.intern(text);
         let share = |texts: Option<&wire::Texts<'_>>, keep: &dyn Fn(&str) -> bool| {
@@ -235,13 +239,21 @@ impl ScalableResource {
                 })
                 .collect(),
             revision: metadata.annotation(REVISION).and_then(|text| text.parse().ok()),
-            status_replicas: object.status.and_then(|status| status.replicas).unwrap_or_default(),
+            status_replicas: object.status.as_ref().and_then(|status| status.replicas).unwrap_or_default(),
             provider_ids: spec
                 .and_then(|spec| spec.provider_id_list.as_ref())
                 .into_iter()
                 .flatten()
                 .filter(|id| !id.is_empty())
                 .map(|id| Arc::from(id.as_ref()))
+                .collect(),
+            node_names: object
+                .status
+                .and_then(|status| status.node_refs)
+                .into_iter()
+                .flatten()
+                .filter(|node| !node.name.is_empty())
+                .map(|node| Arc::from(node.name))
                 .collect(),
             meta,
         })

@@ -4,8 +4,39 @@
 //! This room knows [`crate::capi`]'s values and nothing else: no cluster, no clock, no I/O. It must never
 //! panic, whatever an annotation holds.
 
+pub mod bounds;
+pub mod capacity;
+pub mod duration;
+pub mod evaluate;
+pub mod exhausted;
 mod id;
+pub mod instance;
+pub mod labels;
+pub mod options;
+pub mod placeholder;
 mod problem;
+pub mod provider_id;
+pub mod quantity;
+pub mod rollout;
+pub mod scope;
+pub mod size;
+pub mod taints;
+pub mod template;
+#[cfg(test)]
+pub(crate) mod testing;
 
+pub use bounds::Bounds;
+pub use capacity::GPU_LABEL;
+pub use duration::GoDuration;
+pub use evaluate::{Definition, InfrastructureState, LeftOut, Rules, Verdict, evaluate};
 pub use id::GroupId;
+pub use instance::{ErrorClass, Instance, InstanceError, InstanceState};
+pub use options::Overrides;
+pub use placeholder::{PlaceholderRef, template_node_groups};
 pub use problem::{Problem, ProblemKind};
+pub use quantity::Quantity;
+pub use rollout::is_rolling_out;
+pub use scope::{Scope, ScopeSpec};
+pub use size::SizeError;
+pub use taints::{Taint, TaintEffect};
+pub use template::{Architecture, NodeTemplate, Source, Sourced, TemplateRules};

@@ -56,6 +56,48 @@ impl Problem {
     pub fn new(kind: ProblemKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
     }
+
+    /// A problem of an annotation's value as a whole; `rule` says what is allowed and what to do.
+    #[must_use]
+    pub fn annotation(kind: ProblemKind, key: &str, value: &str, rule: &str) -> Self {
+        Self::new(kind, format!("annotation {key} is {:?}: {rule}", Clipped(value)))
+    }
+
+    /// A problem of one entry of an annotation that holds a list.
+    #[must_use]
+    pub fn annotation_entry(kind: ProblemKind, key: &str, entry: &str, rule: &str) -> Self {
+        Self::new(kind, format!("annotation {key}, entry {:?}: {rule}", Clipped(entry)))
+    }
+}
+
+/// As many problems of one object are told.
+const MOST_PROBLEMS: usize = 20;
+
+/// Keeps the first problems and counts the others: one annotation has room for 100,000 wrong entries.
+pub(super) fn keep_first(problems: &mut Vec<Problem>) {
+    if let Some(kind) = problems.get(MOST_PROBLEMS).map(|problem| problem.kind) {
+        let others = problems.len() - MOST_PROBLEMS;
+        problems.truncate(MOST_PROBLEMS);
+        problems.push(Problem::new(kind, format!("and {others} more problems; correct the first ones to see them")));
+        problems.shrink_to_fit();
+    }
+}
+
+/// Text of an object, quoted, and cut where it is too long to be shown: an annotation may hold 256 KiB.
+pub(super) struct Clipped<'a>(pub(super) &'a str);
+
+impl Clipped<'_> {
+    /// As many characters are shown.
+    const LONGEST: usize = 120;
+}
+
+impl fmt::Debug for Clipped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.char_indices().nth(Self::LONGEST) {
+            Some((end, _)) => write!(f, "{:?} (cut)", self.0.get(..end).unwrap_or_default()),
+            None => fmt::Debug::fmt(self.0, f),
+        }
+    }
 }
 
 impl fmt::Display for Problem {

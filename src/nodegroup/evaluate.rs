@@ -1,0 +1,190 @@
+//! From an object to a node group, or to the reason why it is none. Every part of the program that asks whether
+//! something is a group, and with which values, asks here.
+
+use std::fmt;
+
+use super::{
+    Bounds, GroupId, NodeTemplate, Overrides, Problem, ProblemKind, Scope, TemplateRules, bounds, options,
+    problem::keep_first, template,
+};
+use crate::capi::{Cluster, InfrastructureTemplate, Keys, Node, PAUSED, ScalableResource};
+
+/// What is the same for all objects of a workload cluster.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// The annotation keys in force.
+    pub keys: Keys,
+    /// Which objects are this program's business.
+    pub scope: Scope,
+    /// What the operator says about all templates.
+    pub template: TemplateRules,
+}
+
+/// What is known of an object's infrastructure template.
+#[derive(Clone, Copy, Debug)]
+pub enum InfrastructureState<'a> {
+    /// The object names none.
+    None,
+    /// It wasn't read yet.
+    Unknown,
+    /// It can't be read, and why: missing, forbidden, not decodable.
+    Unreadable(&'a str),
+    /// It was read.
+    Known(&'a InfrastructureTemplate),
+}
+
+/// What an object is to Cluster Autoscaler.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// A node group.
+    Group(Box<Definition>),
+    /// No node group, and what is wrong with it, if anything.
+    LeftOut(LeftOut, Vec<Problem>),
+}
+
+/// A node group.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Definition {
+    /// Its id.
+    pub id: GroupId,
+    /// Its least and largest size.
+    pub bounds: Bounds,
+    /// The Node that would join; `None` when too little is known, which is all right while the group has Nodes.
+    pub template: Option<NodeTemplate>,
+    /// The autoscaling options it overrides.
+    pub options: Overrides,
+    /// What is wrong with it and left aside.
+    pub problems: Vec<Problem>,
+}
+
+/// Why an object is no node group.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum LeftOut {
+    /// No scope fits it.
+    OutOfScope,
+    /// A MachineSet that its MachineDeployment scales.
+    OwnedByMachineDeployment,
+    /// Its largest size is 0.
+    NotAutoscaled,
+    /// Its bounds can't be used.
+    InvalidBounds,
+    /// It or its Cluster is paused.
+    Paused,
+    /// It has no replicas, and the size of a Node isn't known.
+    NoScaleFromZero,
+}
+
+impl LeftOut {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::OutOfScope,
+        Self::OwnedByMachineDeployment,
+        Self::NotAutoscaled,
+        Self::InvalidBounds,
+        Self::Paused,
+        Self::NoScaleFromZero,
+    ];
+
+    /// As a metric label.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::OutOfScope => "out_of_scope",
+            Self::OwnedByMachineDeployment => "owned_by_machine_deployment",
+            Self::NotAutoscaled => "not_autoscaled",
+            Self::InvalidBounds => "invalid_bounds",
+            Self::Paused => "paused",
+            Self::NoScaleFromZero => "no_scale_from_zero",
+        }
+    }
+}
+
+/// A sentence for people, with the remedy.
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OutOfScope => f.write_str(
+                "it is out of scope: no --node-group-auto-discovery or --cluster fits its namespace, cluster name and \
+                 labels",
+            ),
+            Self::OwnedByMachineDeployment => {
+                f.write_str("its MachineDeployment owns it: set the size annotations there")
+            }
+            Self::NotAutoscaled => f.write_str(
+                "it isn't autoscaled: set the annotation cluster-api-autoscaler-node-group-max-size to more than 0",
+            ),
+            Self::InvalidBounds => f.write_str(
+                "its size annotations can't be used: correct cluster-api-autoscaler-node-group-min-size and -max-size",
+            ),
+            Self::Paused => {
+                write!(f, "it is paused: take off its annotation {PAUSED}, or set spec.paused of its Cluster to false")
+            }
+            Self::NoScaleFromZero => f.write_str(
+                "it has no replicas and can't scale from zero: the cpu and memory of its Nodes must be known, from its \
+                 infrastructure template's status.capacity or from the annotations \
+                 capacity.cluster-autoscaler.kubernetes.io/cpu and …/memory",
+            ),
+        }
+    }
+}
+
+/// What the object is. `cluster` is its Cluster, if it is known; `sample_node` any Node of it.
+///
+/// Paused is as Cluster API pauses: the annotation on the object itself, or spec.paused of its Cluster. The annotation
+/// on a Cluster pauses only the Cluster itself.
+#[must_use]
+pub fn evaluate(
+    object: &ScalableResource,
+    cluster: Option<&Cluster>,
+    infrastructure: InfrastructureState<'_>,
+    sample_node: Option<&Node>,
+    rules: &Rules,
+) -> Verdict {
+    let left_out = |reason| Verdict::LeftOut(reason, Vec::new());
+    if !rules.scope.matches(object) {
+        return left_out(LeftOut::OutOfScope);
+    }
+    if object.deployment.is_some() {
+        return left_out(LeftOut::OwnedByMachineDeployment);
+    }
+    let bounds = match bounds::bounds(&rules.keys, &object.annotations) {
+        Ok(Some(bounds)) => bounds,
+        Ok(None) => return left_out(LeftOut::NotAutoscaled),
+        Err(problem) => return Verdict::LeftOut(LeftOut::InvalidBounds, vec![problem]),
+    };
+    if object.annotations.contains_key(PAUSED) || cluster.is_some_and(|cluster| cluster.paused) {
+        return left_out(LeftOut::Paused);
+    }
+    let (known, mut problems) = match infrastructure {
+        InfrastructureState::None | InfrastructureState::Unknown => (None, Vec::new()),
+        InfrastructureState::Unreadable(why) => (None, vec![unreadable(object, why)]),
+        InfrastructureState::Known(known) => (Some(known), Vec::new()),
+    };
+    let (template, of_template) = template::build(object, known, sample_node, &rules.template);
+    problems.extend(of_template);
+    let (options, of_options) = options::overrides(&rules.keys, &object.annotations);
+    problems.extend(of_options);
+    keep_first(&mut problems);
+    if template.is_none() && object.replicas.unwrap_or_default() <= 0 {
+        return Verdict::LeftOut(LeftOut::NoScaleFromZero, problems);
+    }
+    let id = GroupId::of(object.kind, &object.meta);
+    Verdict::Group(Box::new(Definition { id, bounds, template, options, problems }))
+}
+
+fn unreadable(object: &ScalableResource, why: &str) -> Problem {
+    let namespace = &object.meta.key.namespace;
+    let template = object.infrastructure.as_ref().map_or_else(
+        || "its infrastructure template".to_owned(),
+        |reference| {
+            format!("infrastructure template {}.{} {namespace}/{}", reference.kind, reference.group, reference.name)
+        },
+    );
+    Problem::new(
+        ProblemKind::Template,
+        format!("{template} can't be read: {why}; until then only the capacity annotations say what a Node has"),
+    )
+}
+
+#[cfg(test)]
+mod tests;

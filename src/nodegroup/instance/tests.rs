@@ -1,0 +1,192 @@
+//! Every row of the contract's table of instances, and the order of its tests.
+
+use rstest::rstest;
+
+use super::*;
+use crate::{
+    capi::{Condition, Failure},
+    nodegroup::testing::machine,
+};
+
+const ID: &str = "team-a_worker-1";
+
+fn with(change: impl FnOnce(&mut Machine)) -> Machine {
+    let mut machine = machine("worker-1");
+    change(&mut machine);
+    machine
+}
+
+#[allow(clippy::unnecessary_wraps)] // as the field has it
+fn failed(reason: Option<&str>, message: Option<&str>) -> Option<Box<Failure>> {
+    Some(Box::new(Failure { reason: reason.map(Into::into), message: message.map(Into::into) }))
+}
+
+#[allow(clippy::unnecessary_wraps)] // as the field has it
+fn not_ready(reason: &str, message: &str) -> Option<Box<Condition>> {
+    Some(Box::new(Condition { reason: reason.into(), message: message.into() }))
+}
+
+/// Id, state, and code and class of the error.
+type Expected = (String, InstanceState, Option<(&'static str, ErrorClass)>);
+
+fn seen(instance: &Instance) -> Expected {
+    let error = instance.error.as_ref().map(|error| (error.code, error.class));
+    (instance.id.clone(), instance.state, error)
+}
+
+#[rstest]
+#[case::failure_message(failed(None, Some("broken")), MachinePhase::Running)]
+#[case::failure_reason(failed(Some("CreateError"), None), MachinePhase::Running)]
+#[case::phase_failed(None, MachinePhase::Failed)]
+fn each_sign_of_failure_counts(#[case] failure: Option<Box<Failure>>, #[case] phase: MachinePhase) {
+    let machine = with(|machine| (machine.failure, machine.phase) = (failure, phase));
+    let error = Some(("ProvisioningFailed", ErrorClass::Other));
+    let expected = (format!("failed-machine-{ID}"), InstanceState::Creating, error);
+    assert_eq!(seen(&of_machine(&machine, None)), expected);
+}
+
+#[rstest]
+#[case::without_a_node(None)]
+#[case::with_a_node(Some("worker-1"))]
+fn failed_and_deleting_is_deleting_failed(#[case] node: Option<&str>) {
+    let machine = with(|machine| {
+        machine.failure = failed(Some("DeleteError"), Some("no rights"));
+        machine.deleting = true;
+        machine.node_name = node.map(Into::into);
+        machine.provider_id = Some("x://1".into());
+    });
+    let instance = of_machine(&machine, None);
+    let error = Some(("DeletingFailed", ErrorClass::Other));
+    assert_eq!(seen(&instance), (format!("failed-machine-{ID}"), InstanceState::Deleting, error));
+    assert_eq!(instance.error.unwrap().message, "DeleteError: no rights");
+}
+
+#[rstest]
+#[case::insufficient_resources(failed(Some("InsufficientResources"), None), None, ErrorClass::OutOfResources)]
+#[case::another_reason(failed(Some("CreateError"), None), None, ErrorClass::Other)]
+#[case::a_listed_infrastructure_reason(
+    failed(Some("CreateError"), None),
+    not_ready("QuotaExceeded", ""),
+    ErrorClass::OutOfResources
+)]
+#[case::a_listed_infrastructure_message(
+    failed(Some("CreateError"), None),
+    not_ready("NotReady", "* InstanceReady: InsufficientInstanceCapacity: no m5.large left"),
+    ErrorClass::OutOfResources
+)]
+#[case::another_infrastructure_reason(
+    failed(Some("CreateError"), None),
+    not_ready("WaitingForBootstrapData", ""),
+    ErrorClass::Other
+)]
+fn failed_without_a_node_is_provisioning_failed(
+    #[case] failure: Option<Box<Failure>>,
+    #[case] condition: Option<Box<Condition>>,
+    #[case] class: ErrorClass,
+) {
+    let machine = with(|machine| {
+        machine.failure = failure;
+        machine.infrastructure_not_ready = condition;
+        machine.provider_id = Some("x://1".into());
+    });
+    let error = Some(("ProvisioningFailed", class));
+    let expected = (format!("failed-machine-{ID}"), InstanceState::Creating, error);
+    assert_eq!(seen(&of_machine(&machine, None)), expected);
+}
+
+#[rstest]
+#[case::without_a_node(None)]
+#[case::with_a_node(Some("worker-1"))]
+fn deleting_is_deleting(#[case] node: Option<&str>) {
+    let machine = with(|machine| {
+        machine.deleting = true;
+        machine.node_name = node.map(Into::into);
+        machine.provider_id = Some("x://1".into());
+        machine.infrastructure_not_ready = not_ready("QuotaExceeded", "");
+    });
+    let expected = (format!("deleting-machine-{ID}"), InstanceState::Deleting, None);
+    assert_eq!(seen(&of_machine(&machine, None)), expected);
+}
+
+#[rstest]
+#[case::no_condition(None, None)]
+#[case::not_ready_alone_is_normal(not_ready("WaitingForInfrastructure", "0 of 2 completed"), None)]
+#[case::a_listed_reason(not_ready("QuotaExceeded", ""), Some(("ProvisioningFailed", ErrorClass::OutOfResources)))]
+#[case::a_listed_message(
+    not_ready("NotReady", "Out of host capacity."), Some(("ProvisioningFailed", ErrorClass::OutOfResources))
+)]
+fn without_a_node_it_is_pending(
+    #[case] condition: Option<Box<Condition>>,
+    #[case] error: Option<(&'static str, ErrorClass)>,
+) {
+    let machine = with(|machine| {
+        machine.infrastructure_not_ready = condition;
+        machine.provider_id = Some("x://1".into());
+    });
+    let expected = (format!("pending-machine-{ID}"), InstanceState::Creating, error);
+    assert_eq!(seen(&of_machine(&machine, None)), expected);
+}
+
+#[rstest]
+#[case::its_own_provider_id(Some("x://1"), Some("x:///1"), "x://1")]
+#[case::else_the_nodes(None, Some("x:///1"), "x:///1")]
+fn with_a_node_it_is_running(#[case] own: Option<&str>, #[case] nodes: Option<&str>, #[case] id: &str) {
+    let machine = with(|machine| {
+        machine.node_name = Some("worker-1".into());
+        machine.provider_id = own.map(Into::into);
+    });
+    assert_eq!(seen(&of_machine(&machine, nodes)), (id.to_owned(), InstanceState::Running, None));
+}
+
+#[test]
+fn failed_with_a_node_is_running_under_its_provider_id() {
+    let machine = with(|machine| {
+        machine.failure = failed(Some("UpdateError"), Some("broken"));
+        machine.phase = MachinePhase::Failed;
+        machine.node_name = Some("worker-1".into());
+        machine.provider_id = Some("x://1".into());
+    });
+    assert_eq!(seen(&of_machine(&machine, None)), ("x://1".to_owned(), InstanceState::Running, None));
+}
+
+#[test]
+fn a_node_without_any_provider_id_keeps_the_placeholder() {
+    let machine = with(|machine| machine.node_name = Some("worker-1".into()));
+    let expected = (format!("pending-machine-{ID}"), InstanceState::Creating, None);
+    assert_eq!(seen(&of_machine(&machine, None)), expected);
+}
+
+#[rstest]
+#[case::reason_and_message(failed(Some("CreateError"), Some("no rights")), None, "CreateError: no rights")]
+#[case::message_alone(failed(None, Some("no rights")), None, "no rights")]
+#[case::the_failure_before_the_infrastructure(failed(None, Some("no rights")), not_ready("A", "b"), "no rights")]
+#[case::else_the_infrastructures(None, not_ready("QuotaExceeded", "no cores"), "QuotaExceeded: no cores")]
+#[case::else_our_own(None, None, "provisioning the Machine failed")]
+fn the_message_is_the_machines_own(
+    #[case] failure: Option<Box<Failure>>,
+    #[case] condition: Option<Box<Condition>>,
+    #[case] expected: &str,
+) {
+    let machine = with(|machine| {
+        machine.failure = failure;
+        machine.phase = MachinePhase::Failed;
+        machine.infrastructure_not_ready = condition;
+    });
+    assert_eq!(of_machine(&machine, None).error.unwrap().message, expected);
+}
+
+#[rstest]
+#[case::of_one_byte_each("x")]
+#[case::of_three_bytes_each("…")]
+fn a_long_message_is_cut(#[case] character: &str) {
+    let machine = with(|machine| machine.failure = failed(None, Some(&character.repeat(32_768))));
+    let message = of_machine(&machine, None).error.unwrap().message;
+    assert!((390..=400).contains(&message.len()) && message.ends_with('…'), "{} bytes", message.len());
+}
+
+#[test]
+fn error_classes_have_their_numbers_on_the_wire() {
+    assert_eq!(ErrorClass::OutOfResources.number(), ErrorClass::OutOfResources as i32);
+    assert_eq!(ErrorClass::Other.number(), ErrorClass::Other as i32);
+    assert_eq!((ErrorClass::OutOfResources.number(), ErrorClass::Other.number()), (1, 99));
+}

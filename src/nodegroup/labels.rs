@@ -1,0 +1,220 @@
+//! Labels of the Node to come: those of the labels annotation, and which of a Machine's labels Cluster API syncs to
+//! its Node (contract section 4).
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use regex::Regex;
+
+use super::{Problem, ProblemKind};
+
+/// Suffix of the capacity annotation that holds labels.
+pub const LABELS: &str = "labels";
+
+const NODE_ROLE: &str = "node-role.kubernetes.io";
+const NODE_RESTRICTION: &str = "node-restriction.kubernetes.io";
+const NODE_MANAGED: &str = "node.cluster.x-k8s.io";
+
+/// Whether Cluster API syncs a Machine's label to its Node: its domain is `node-role.kubernetes.io`, is or ends in
+/// `node-restriction.kubernetes.io` or `node.cluster.x-k8s.io`, or one of `additional` matches the key. These are the
+/// expressions of Cluster API's flag `--additional-sync-machine-labels`; they aren't anchored.
+#[must_use]
+pub fn is_synced_to_nodes(key: &str, additional: &[Regex]) -> bool {
+    let domain = key.split_once('/').map_or(key, |(domain, _)| domain);
+    let within = |parent: &str| domain.strip_suffix(parent).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+    domain == NODE_ROLE
+        || within(NODE_RESTRICTION)
+        || within(NODE_MANAGED)
+        || additional.iter().any(|regex| regex.is_match(key))
+}
+
+/// The labels of an annotation `key=value,…`, the last of equal keys, and a problem for every entry that is none.
+/// Space around an entry and empty entries mean nothing.
+#[must_use]
+pub fn parse(annotation: &str, text: &str) -> (BTreeMap<String, String>, Vec<Problem>) {
+    let mut labels = BTreeMap::new();
+    let mut problems = Vec::new();
+    for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
+        match parse_entry(entry) {
+            Ok((key, value)) => {
+                labels.insert(key.to_owned(), value.to_owned());
+            }
+            Err(rule) => {
+                let rule = format!("{rule}; this label is left out");
+                problems.push(Problem::annotation_entry(ProblemKind::Labels, annotation, entry, &rule));
+            }
+        }
+    }
+    (labels, problems)
+}
+
+fn parse_entry(entry: &str) -> Result<(&str, &str), &'static str> {
+    let (key, value) = entry.split_once('=').ok_or("a label is written key=value")?;
+    check_key(key)?;
+    check_value(value)?;
+    Ok((key, value))
+}
+
+/// Those of a template's metadata labels that reach the Node, and a problem for every one that no Node can have.
+#[must_use]
+pub(super) fn synced(
+    labels: &BTreeMap<Arc<str>, Arc<str>>,
+    additional: &[Regex],
+) -> (BTreeMap<String, String>, Vec<Problem>) {
+    let mut synced = BTreeMap::new();
+    let mut problems = Vec::new();
+    for (key, value) in labels.iter().filter(|(key, _)| is_synced_to_nodes(key, additional)) {
+        match check_key(key).and_then(|()| check_value(value)) {
+            Ok(()) => {
+                synced.insert(key.to_string(), value.to_string());
+            }
+            Err(rule) => problems.push(Problem::new(
+                ProblemKind::Labels,
+                format!("spec.template.metadata.labels, {key}={value}: {rule}; this label is left out"),
+            )),
+        }
+    }
+    (synced, problems)
+}
+
+/// Whether Kubernetes takes this as the key of a label or taint, or as the name of a resource: a name of at most 63
+/// letters, digits, `-`, `_` and `.`, perhaps after a DNS domain and a slash.
+///
+/// # Errors
+/// The rule that is broken.
+pub fn check_key(key: &str) -> Result<(), &'static str> {
+    let (domain, name) = key.split_once('/').map_or((None, key), |(domain, name)| (Some(domain), name));
+    if let Some(domain) = domain
+        && (domain.len() > 253 || !domain.split('.').all(is_dns_label))
+    {
+        return Err("what stands before the slash of a key must be a lower-case DNS domain such as example.com");
+    }
+    if name.is_empty() || !is_name(name) {
+        return Err("the name in a key must be 1 to 63 letters, digits, '-', '_' or '.', and start and end with a \
+                    letter or digit");
+    }
+    Ok(())
+}
+
+/// Whether Kubernetes takes this as the value of a label or taint: empty, or a name as in [`check_key`].
+///
+/// # Errors
+/// The rule that is broken.
+pub fn check_value(value: &str) -> Result<(), &'static str> {
+    if value.is_empty() || is_name(value) {
+        return Ok(());
+    }
+    Err("a value must be at most 63 letters, digits, '-', '_' or '.', and start and end with a letter or digit")
+}
+
+fn is_name(text: &str) -> bool {
+    text.len() <= 63
+        && text.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.'))
+        && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && text.ends_with(|c: char| c.is_ascii_alphanumeric())
+}
+
+/// Lower-case letters, digits and inner dashes; a domain has no limit on the length of a part.
+fn is_dns_label(text: &str) -> bool {
+    let is_end = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    text.chars().all(|c| is_end(c) || c == '-') && text.starts_with(is_end) && text.ends_with(is_end)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::node_role("node-role.kubernetes.io/gpu", true)]
+    #[case::below_node_role("sub.node-role.kubernetes.io/gpu", false)]
+    #[case::node_restriction("node-restriction.kubernetes.io/pool", true)]
+    #[case::below_node_restriction("team.node-restriction.kubernetes.io/pool", true)]
+    #[case::ends_like_node_restriction("my-node-restriction.kubernetes.io/pool", false)]
+    #[case::managed("node.cluster.x-k8s.io/zone", true)]
+    #[case::below_managed("team.node.cluster.x-k8s.io/zone", true)]
+    #[case::ends_like_managed("my-node.cluster.x-k8s.io/zone", false)]
+    #[case::cluster_api_itself("cluster.x-k8s.io/cluster-name", false)]
+    #[case::no_domain("tier", false)]
+    #[case::additional("example.com/tier", true)]
+    #[case::additional_is_not_anchored("x.example.com/tiers", true)]
+    fn cluster_api_syncs(#[case] key: &str, #[case] expected: bool) {
+        let additional = [Regex::new("^never$").unwrap(), Regex::new("example.com/tier").unwrap()];
+        assert_eq!(is_synced_to_nodes(key, &additional), expected);
+    }
+
+    #[rstest]
+    #[case::one("a=b", &[("a", "b")])]
+    #[case::several("a=b,example.com/c=d", &[("a", "b"), ("example.com/c", "d")])]
+    #[case::an_empty_value("a=", &[("a", "")])]
+    #[case::the_last_of_equal_keys("a=b,a=c", &[("a", "c")])]
+    #[case::space_around_entries(" a=b , c=d ", &[("a", "b"), ("c", "d")])]
+    #[case::empty_entries(",a=b,,", &[("a", "b")])]
+    #[case::nothing("", &[])]
+    fn labels_are_read(#[case] text: &str, #[case] expected: &[(&str, &str)]) {
+        let expected = expected.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        assert_eq!(parse("key", text), (expected, Vec::new()));
+    }
+
+    #[rstest]
+    #[case::no_equals_sign("tier", "key=value")]
+    #[case::no_key("=b", "1 to 63 letters")]
+    #[case::a_bad_key("-a=b", "1 to 63 letters")]
+    #[case::a_bad_domain("Example.com/a=b", "lower-case DNS domain")]
+    #[case::two_slashes("a/b/c=d", "1 to 63 letters")]
+    #[case::a_bad_value("a=b c", "a value must be")]
+    #[case::two_equals_signs("a=b=c", "a value must be")]
+    fn a_bad_entry_is_dropped_alone_and_named(#[case] entry: &str, #[case] rule: &str) {
+        let (labels, problems) = parse("example.com/labels", &format!("first=1,{entry},last=2"));
+        assert_eq!(labels.keys().collect::<Vec<_>>(), ["first", "last"]);
+        let [problem] = problems.as_slice() else { panic!("{problems:?}") };
+        assert_eq!(problem.kind, ProblemKind::Labels);
+        for part in ["example.com/labels", &format!("{entry:?}"), rule, "left out"] {
+            assert!(problem.message.contains(part), "{part:?} isn't in {problem}");
+        }
+    }
+
+    #[rstest]
+    #[case("a", true)]
+    #[case("MyName", true)]
+    #[case("my.name_1-x", true)]
+    #[case("example.com/MyName", true)]
+    #[case("1.2.3.4/5678", true)]
+    #[case("", false)]
+    #[case("/a", false)]
+    #[case("a/", false)]
+    #[case("a b", false)]
+    #[case(".a", false)]
+    #[case("a_", false)]
+    #[case("ex ample/a", false)]
+    #[case("-example/a", false)]
+    #[case("a..b/c", false)]
+    #[case("ünïcode", false)]
+    fn a_key_is_checked_as_kubernetes_does(#[case] key: &str, #[case] expected: bool) {
+        assert_eq!(check_key(key).is_ok(), expected);
+    }
+
+    #[test]
+    fn lengths_are_limited_as_in_kubernetes() {
+        let text = |length| "a".repeat(length);
+        assert!(check_value(&text(63)).is_ok());
+        assert!(check_value(&text(64)).is_err());
+        assert!(check_key(&format!("{}/{}", text(253), text(63))).is_ok());
+        assert!(check_key(&format!("{}/{}", text(254), text(63))).is_err());
+        assert!(check_key(&format!("{}/{}", text(253), text(64))).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in any::<String>()) {
+            let _ = parse("key", &text);
+        }
+
+        #[test]
+        fn valid_labels_survive(labels in prop::collection::btree_map("[a-z]{1,9}", "[a-zA-Z0-9]{0,9}", 0..6)) {
+            let text = labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",");
+            prop_assert_eq!(parse("key", &text), (labels, Vec::new()));
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! What a size change may do (contract sections 1 and 3). The sizes are the group's `spec.replicas`; nothing is
+//! written here.
+
+use thiserror::Error;
+
+use super::Bounds;
+
+/// Why a size change is refused.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+pub enum SizeError {
+    /// The caller's delta makes no sense: INVALID_ARGUMENT.
+    #[error("delta is {delta}: it must be {rule}")]
+    Delta {
+        /// The delta.
+        delta: i32,
+        /// What it has to be.
+        rule: &'static str,
+    },
+    /// FAILED_PRECONDITION.
+    #[error("size {current} plus {delta} is {size}, which is above the maximum of {max}")]
+    AboveMax {
+        /// The size now.
+        current: i32,
+        /// How many more were asked for.
+        delta: i32,
+        /// The size that was asked for.
+        size: i64,
+        /// The largest size.
+        max: i32,
+    },
+    /// FAILED_PRECONDITION.
+    #[error("size {current} minus {count} is {size}, which is below the minimum of {min}")]
+    BelowMin {
+        /// The size now.
+        current: i32,
+        /// How many fewer were asked for.
+        count: usize,
+        /// The size that was asked for.
+        size: i64,
+        /// The least size.
+        min: i32,
+    },
+}
+
+/// The size after IncreaseSize.
+///
+/// # Errors
+/// When `delta` isn't positive, or the size would be above the maximum.
+pub fn increase(current: i32, delta: i32, bounds: Bounds) -> Result<i32, SizeError> {
+    if delta <= 0 {
+        return Err(SizeError::Delta { delta, rule: "positive to increase a size" });
+    }
+    let size = i64::from(current) + i64::from(delta);
+    i32::try_from(size).ok().filter(|size| *size <= bounds.max).ok_or(SizeError::AboveMax {
+        current,
+        delta,
+        size,
+        max: bounds.max,
+    })
+}
+
+/// The size after `count` instances are deleted. Deleting none changes nothing, whatever the bounds.
+///
+/// # Errors
+/// When the size would be below the minimum.
+pub fn delete(current: i32, count: usize, bounds: Bounds) -> Result<i32, SizeError> {
+    if count == 0 {
+        return Ok(current);
+    }
+    let size = i64::from(current).saturating_sub(i64::try_from(count).unwrap_or(i64::MAX));
+    i32::try_from(size).ok().filter(|size| *size >= bounds.min.max(0)).ok_or(SizeError::BelowMin {
+        current,
+        count,
+        size,
+        min: bounds.min,
+    })
+}
+
+/// The size after DecreaseTargetSize. It gives up replicas that have no Node yet and never an instance that has one: it
+/// stops at `machines_with_node`, the number of Machines with a nodeRef that aren't deleting, and that is a success
+/// (KA#7928). It never raises the size. It knows no minimum: what it undoes was asked for above it.
+///
+/// # Errors
+/// When `delta` isn't negative.
+pub fn decrease(current: i32, delta: i32, machines_with_node: i32) -> Result<i32, SizeError> {
+    if delta >= 0 {
+        return Err(SizeError::Delta { delta, rule: "negative to decrease a target size" });
+    }
+    Ok(current.saturating_add(delta).max(machines_with_node).max(0).min(current))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+
+    const BOUNDS: Bounds = Bounds { min: 2, max: 5 };
+
+    #[rstest]
+    #[case::within(3, 1, Ok(4))]
+    #[case::up_to_the_max(3, 2, Ok(5))]
+    #[case::from_below_the_min(0, 1, Ok(1))]
+    #[case::beyond_the_max(3, 3, Err("size 3 plus 3 is 6, which is above the maximum of 5"))]
+    #[case::far_beyond(1, i32::MAX, Err("size 1 plus 2147483647 is 2147483648, which is above the maximum of 5"))]
+    #[case::by_0(3, 0, Err("delta is 0: it must be positive to increase a size"))]
+    #[case::by_less(3, -1, Err("delta is -1: it must be positive to increase a size"))]
+    fn an_increase(#[case] current: i32, #[case] delta: i32, #[case] expected: Result<i32, &str>) {
+        let size = increase(current, delta, BOUNDS).map_err(|error| error.to_string());
+        assert_eq!(size, expected.map_err(str::to_owned));
+    }
+
+    #[rstest]
+    #[case::within(5, 2, Ok(3))]
+    #[case::down_to_the_min(5, 3, Ok(2))]
+    #[case::from_above_the_max(9, 1, Ok(8))]
+    #[case::none(1, 0, Ok(1))]
+    #[case::below_the_min(5, 4, Err("size 5 minus 4 is 1, which is below the minimum of 2"))]
+    #[case::at_the_min(2, 1, Err("size 2 minus 1 is 1, which is below the minimum of 2"))]
+    fn a_delete(#[case] current: i32, #[case] count: usize, #[case] expected: Result<i32, &str>) {
+        let size = delete(current, count, BOUNDS).map_err(|error| error.to_string());
+        assert_eq!(size, expected.map_err(str::to_owned));
+    }
+
+    #[rstest]
+    #[case::of_replicas_without_a_node(5, -2, 3, Ok(3))]
+    #[case::stops_at_machines_with_a_node(5, -4, 3, Ok(3))]
+    #[case::all_have_a_node(5, -2, 5, Ok(5))]
+    #[case::never_raises_the_size(3, -1, 4, Ok(3))]
+    #[case::never_below_0(1, -2, 0, Ok(0))]
+    #[case::knows_no_minimum(2, -1, 0, Ok(1))]
+    #[case::far(1, i32::MIN, 0, Ok(0))]
+    #[case::by_0(3, 0, 1, Err("delta is 0: it must be negative to decrease a target size"))]
+    #[case::by_more(3, 1, 1, Err("delta is 1: it must be negative to decrease a target size"))]
+    fn a_decrease(
+        #[case] current: i32,
+        #[case] delta: i32,
+        #[case] with_node: i32,
+        #[case] expected: Result<i32, &str>,
+    ) {
+        let size = decrease(current, delta, with_node).map_err(|error| error.to_string());
+        assert_eq!(size, expected.map_err(str::to_owned));
+    }
+
+    proptest! {
+        #[test]
+        fn sizes_keep_their_promises(
+            current in 0..i32::MAX, delta in any::<i32>(), count in any::<usize>(), with_node in any::<i32>(),
+            min in 0..100, max in 0..i32::MAX,
+        ) {
+            let bounds = Bounds { min, max };
+            if let Ok(size) = increase(current, delta, bounds) {
+                prop_assert!(size > current && size <= max);
+            }
+            if let Ok(size) = delete(current, count, bounds) {
+                prop_assert!(size == current || (size < current && size >= min));
+            }
+            if let Ok(size) = decrease(current, delta, with_node) {
+                prop_assert!((0..=current).contains(&size) && size >= with_node.min(current));
+            }
+        }
+    }
+}

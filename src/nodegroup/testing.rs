@@ -1,0 +1,81 @@
+//! Objects for the tests of this room: complete and unremarkable, for a test to change the one thing it is about.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use crate::capi::{
+    Cluster, InfrastructureTemplate, Machine, MachinePhase, Meta, Node, ObjectKey, ScalableKind, ScalableResource,
+};
+
+pub(crate) fn meta(namespace: &str, name: &str) -> Meta {
+    Meta { key: ObjectKey::new(namespace, name), uid: format!("uid-of-{name}").into(), resource_version: "1".into() }
+}
+
+/// An object of Cluster `prod` in namespace `team-a` with 3 replicas and no annotation.
+pub(crate) fn scalable(kind: ScalableKind, name: &str) -> ScalableResource {
+    ScalableResource {
+        kind,
+        meta: meta("team-a", name),
+        labels: BTreeMap::new(),
+        annotations: BTreeMap::new(),
+        deployment: None,
+        deleting: false,
+        cluster_name: "prod".into(),
+        replicas: Some(3),
+        infrastructure: None,
+        template_labels: BTreeMap::new(),
+        failure_domain: None,
+        taints: Vec::new(),
+        revision: None,
+        status_replicas: 3,
+        provider_ids: Vec::new(),
+        node_names: Vec::new(),
+    }
+}
+
+pub(crate) fn deployment(name: &str) -> ScalableResource {
+    scalable(ScalableKind::MachineDeployment, name)
+}
+
+pub(crate) fn machine_set(name: &str) -> ScalableResource {
+    scalable(ScalableKind::MachineSet, name)
+}
+
+/// A Machine that was just made.
+pub(crate) fn machine(name: &str) -> Machine {
+    Machine {
+        meta: meta("team-a", name),
+        owner: Some((ScalableKind::MachineSet, "workers-1".into())),
+        provider_id: None,
+        node_name: None,
+        phase: MachinePhase::Provisioning,
+        failure: None,
+        infrastructure_not_ready: None,
+        deleting: false,
+        marked_for_deletion: false,
+    }
+}
+
+/// A Cluster that isn't paused.
+pub(crate) fn cluster() -> Cluster {
+    Cluster { meta: meta("team-a", "prod"), paused: false }
+}
+
+/// An infrastructure template with this `status.capacity`.
+pub(crate) fn infrastructure(capacity: &[(&str, &str)]) -> InfrastructureTemplate {
+    InfrastructureTemplate {
+        meta: meta("team-a", "workers"),
+        capacity: capacity.iter().map(|(resource, text)| (Arc::from(*resource), (*text).to_owned())).collect(),
+        architecture: None,
+        operating_system: None,
+    }
+}
+
+/// A Node with these of the labels that templates take over.
+pub(crate) fn node(labels: &[(&'static str, &str)]) -> Node {
+    Node {
+        meta: meta("", "worker-1"),
+        provider_id: Some("x://worker-1".into()),
+        machine: None,
+        template_labels: labels.iter().map(|(key, value)| (*key, Arc::from(*value))).collect(),
+    }
+}
