@@ -1,0 +1,52 @@
+//! What can happen to the picture: one value per event, whatever informer it came from. The index takes
+//! changes in any order and with repeats, and the same objects give the same picture.
+
+use std::sync::Arc;
+
+use crate::{
+    capi::{Cluster, InfrastructureTemplate, KindRef, Machine, Node, ObjectKey, ScalableResource},
+    nodegroup::GroupId,
+};
+
+/// One change of one object, or of what is known of a template kind.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// A Cluster was added or updated.
+    Cluster(Arc<Cluster>),
+    /// A Cluster is gone.
+    ClusterGone(ObjectKey),
+    /// A MachineDeployment, MachineSet or MachinePool was added or updated.
+    Scalable(Arc<ScalableResource>),
+    /// A MachineDeployment, MachineSet or MachinePool is gone.
+    ScalableGone(GroupId),
+    /// A MachineDeployment, MachineSet or MachinePool doesn't decode: its error.
+    ScalableUndecodable(GroupId, Arc<str>),
+    /// A Machine was added or updated.
+    Machine(Arc<Machine>),
+    /// A Machine is gone.
+    MachineGone(ObjectKey),
+    /// A Node was added or updated.
+    Node(Arc<Node>),
+    /// The Node of that name is gone.
+    NodeGone(Arc<str>),
+    /// An infrastructure template of a kind was added or updated.
+    Template(KindRef, Arc<InfrastructureTemplate>),
+    /// An infrastructure template is gone.
+    TemplateGone(KindRef, ObjectKey),
+    /// An infrastructure template doesn't decode: its error.
+    TemplateUndecodable(KindRef, ObjectKey, Arc<str>),
+    /// What is known of an infrastructure template kind as a whole has changed.
+    Kind(KindRef, KindState),
+}
+
+/// What is known of an infrastructure template kind as a whole.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub enum KindState {
+    /// Its first list isn't complete yet, and nothing speaks against it.
+    #[default]
+    Pending,
+    /// Its first list is complete: a template that isn't known doesn't exist.
+    Synced,
+    /// It can't be read: why.
+    Unreadable(Arc<str>),
+}

@@ -1,0 +1,185 @@
+//! Applies the rules to a group when something it depends on has changed, and keeps what they said.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use crate::{
+    capi::KindRef,
+    nodegroup::{self, GroupId, InfrastructureState, LeftOut, Problem, Verdict},
+};
+
+use super::{
+    KindState,
+    group::{Served, Standing},
+    picture::{Picture, TemplateKey, cluster_key, template_key},
+};
+
+impl Picture {
+    pub(super) fn evaluate_all(&mut self, groups: Vec<GroupId>) {
+        for group in groups {
+            self.evaluate(&group);
+        }
+    }
+
+    /// Applies the rules to a group; does nothing when its object isn't known, or doesn't decode.
+    pub(super) fn evaluate(&mut self, id: &GroupId) {
+        let Some(group) = self.groups.get(id) else { return };
+        if let Standing::Undecodable(_) = group.standing {
+            return;
+        }
+        let Some(object) = group.object.as_deref() else { return };
+        let template = template_key(object);
+        let unreadable = template.as_ref().and_then(|key| self.why_unreadable(key));
+        let infrastructure = match (&template, &unreadable) {
+            (None, _) => InfrastructureState::None,
+            (Some(_), Some(why)) => InfrastructureState::Unreadable(why),
+            (Some(key), None) => match self.templates.get(key) {
+                Some(Ok(template)) => InfrastructureState::Known(template),
+                Some(Err(_)) | None => InfrastructureState::Unknown,
+            },
+        };
+        let waiting = matches!(infrastructure, InfrastructureState::Unknown);
+        let cluster = self.clusters.get(&cluster_key(object)).map(AsRef::as_ref);
+        let sample = group.sample.as_ref().map(|(_, node)| node.as_ref());
+        let verdict = nodegroup::evaluate(object, cluster, infrastructure, sample, &self.rules);
+        let wants = if names_a_group(&verdict) { template.map(|(kind, _)| kind) } else { None };
+        self.set_verdict(id, verdict, waiting);
+        self.set_wanted(id, wants);
+    }
+
+    /// Why a template that isn't known can't be, in words for people; the rules name the template itself.
+    fn why_unreadable(&self, key: &TemplateKey) -> Option<String> {
+        match (self.templates.get(key), self.kinds.get(&key.0)) {
+            (Some(Err(error)), _) => Some(error.to_string()),
+            (None, Some(KindState::Synced)) => {
+                Some("it doesn't exist: create it, or correct infrastructureRef".to_owned())
+            }
+            (None, Some(KindState::Unreadable(why))) => Some(why.to_string()),
+            (Some(Ok(_)), _) | (None, Some(KindState::Pending) | None) => None,
+        }
+    }
+
+    fn set_verdict(&mut self, id: &GroupId, verdict: Verdict, waiting: bool) {
+        let Some(group) = self.groups.get_mut(id) else { return };
+        match verdict {
+            Verdict::Group(definition) => {
+                let old = group.served.as_deref().map(|served| &served.definition);
+                if !group.is_live() || old.is_none_or(|old| old.bounds != definition.bounds) {
+                    self.membership_changed = true;
+                }
+                if !group.is_live() || old.is_none_or(|old| old.problems != definition.problems) {
+                    self.changed.insert(id.clone());
+                }
+                let template = definition.template.as_ref().map(|template| template.encode(&template_name(id)));
+                group.served = Some(Arc::new(Served { definition: *definition, template }));
+                group.standing = Standing::Live;
+            }
+            Verdict::LeftOut(reason, problems) => {
+                let standing = if waiting && reason == LeftOut::NoScaleFromZero {
+                    Standing::Waiting
+                } else {
+                    Standing::LeftOut(reason, problems)
+                };
+                if group.standing != standing {
+                    self.membership_changed |= group.is_live();
+                    self.changed.insert(id.clone());
+                    group.standing = standing;
+                }
+            }
+        }
+    }
+
+    /// What there is to tell of the groups that changed, and forgets that they did.
+    pub(super) fn take_notices(&mut self) -> Vec<Notice> {
+        if self.changed.is_empty() {
+            return Vec::new();
+        }
+        let changed = std::mem::take(&mut self.changed);
+        changed.into_iter().map(|id| self.notice(id)).collect()
+    }
+
+    fn notice(&self, id: GroupId) -> Notice {
+        let group = self.groups.get(&id);
+        let (state, problems) = match group.map(|group| &group.standing) {
+            None | Some(Standing::Gone) => (GroupState::Gone, Vec::new()),
+            Some(Standing::Live) => {
+                let served = group.and_then(|group| group.served.as_deref());
+                let problems = served.map(|served| served.definition.problems.clone()).unwrap_or_default();
+                (GroupState::Live, problems)
+            }
+            Some(Standing::LeftOut(reason, problems)) => (GroupState::LeftOut(*reason), problems.clone()),
+            Some(Standing::Waiting) => (GroupState::Waiting, Vec::new()),
+            Some(Standing::Undecodable(problem)) => (GroupState::Undecodable, vec![problem.clone()]),
+        };
+        Notice { id, state, problems }
+    }
+
+    /// The infrastructure template kinds that groups name.
+    pub(super) fn wanted_kinds(&self) -> BTreeSet<KindRef> {
+        self.wanted.keys().cloned().collect()
+    }
+}
+
+/// Whether the template of such an object matters: it is a group, or would be one for its template alone.
+fn names_a_group(verdict: &Verdict) -> bool {
+    match verdict {
+        Verdict::Group(_) => true,
+        Verdict::LeftOut(reason, _) => match reason {
+            LeftOut::NoScaleFromZero | LeftOut::Paused => true,
+            LeftOut::OutOfScope
+            | LeftOut::OwnedByMachineDeployment
+            | LeftOut::NotAutoscaled
+            | LeftOut::InvalidBounds => false,
+        },
+    }
+}
+
+/// The name of the Node in a group's template: stable, and a valid Node name where the group's name is.
+fn template_name(id: &GroupId) -> String {
+    format!("{}-template", id.key.name)
+}
+
+/// Whether an object is a group, for those who are told.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum GroupState {
+    /// It is a group.
+    Live,
+    /// It is none.
+    LeftOut(LeftOut),
+    /// It may be one once its infrastructure template has been read.
+    Waiting,
+    /// Its object doesn't decode.
+    Undecodable,
+    /// Its object is gone.
+    Gone,
+}
+
+/// That a group came, went, or has other problems than before.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Notice {
+    /// The group.
+    pub id: GroupId,
+    /// What it is now.
+    pub state: GroupState,
+    /// What is wrong with it.
+    pub problems: Vec<Problem>,
+}
+
+impl Notice {
+    /// Writes it to the log: what an operator should see, once per change.
+    pub fn log(&self) {
+        let group = &self.id;
+        match self.state {
+            GroupState::Live => tracing::info!(%group, "node group is served"),
+            GroupState::LeftOut(
+                reason @ (LeftOut::OutOfScope | LeftOut::OwnedByMachineDeployment | LeftOut::NotAutoscaled),
+            ) => tracing::debug!(%group, %reason, "not a node group"),
+            GroupState::LeftOut(reason) => tracing::warn!(%group, %reason, "node group is left out"),
+            GroupState::Waiting => tracing::debug!(%group, "node group waits for its infrastructure template"),
+            GroupState::Undecodable => tracing::warn!(%group, "node group is left out: its object can't be read"),
+            GroupState::Gone => tracing::info!(%group, "object of a node group is gone"),
+        }
+        for problem in &self.problems {
+            tracing::warn!(%group, kind = problem.kind.as_str(), "{problem}");
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! The live picture of one workload cluster: which groups there are, which Machine and Node belongs to which,
+//! their sizes and templates. One writer applies [`Change`]s; readers answer from memory at a cost that grows
+//! with the answer and not with the fleet.
+//!
+//! It must never wait: no I/O, no await, and every lock is held for one change or one answer.
+
+mod change;
+mod evaluate;
+mod feed;
+mod group;
+mod picture;
+mod pinned;
+mod resolve;
+mod several;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Instant,
+};
+
+use parking_lot::RwLock;
+use tokio::sync::watch;
+
+pub use self::{
+    change::{Change, KindState},
+    evaluate::{GroupState, Notice},
+    feed::{Fed, FedKeys, Feed},
+    group::Served,
+    pinned::PinnedGroup,
+    resolve::{NodeQuery, Resolved},
+};
+use self::{
+    group::{Group, Standing},
+    picture::Picture,
+    pinned::Membership,
+};
+use crate::{
+    capi::{KindRef, Machine, ObjectKey, ScalableKind},
+    nodegroup::{self, Bounds, GroupId, Instance, LeftOut, Rules, instance},
+};
+
+/// The most placeholders one answer holds for replicas without a Machine: a size beyond all reason must not
+/// make an answer beyond what the caller takes (4 MiB).
+const MOST_PLACEHOLDERS: u32 = 10_000;
+
+/// The live picture of one workload cluster.
+#[derive(Debug)]
+pub struct Index {
+    inner: RwLock<Inner>,
+    wanted: watch::Sender<BTreeSet<KindRef>>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    picture: Picture,
+    /// `None` until something was pinned.
+    pinned: Option<Membership>,
+}
+
+/// What a command needs to know of a group before it writes.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ScaleView {
+    /// Bounds as they stand now, not as pinned.
+    pub bounds: Bounds,
+    /// The size asked for, own writes included.
+    pub size: i32,
+    /// Machines, those that are being deleted included: a MachineSet counts them as replicas until they are gone.
+    pub machines: i32,
+    /// Machines that have a Node and aren't being deleted.
+    pub machines_with_node: i32,
+}
+
+/// Why a group can't be written.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum NotScalable {
+    /// There is no such group.
+    Unknown,
+    /// It was a group at the last Refresh and isn't one now: why.
+    LeftOut(String),
+}
+
+/// What is wrong with a group, in closed sets of words.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct GroupProblem {
+    /// Its id.
+    pub group: String,
+    /// What it is, as in [`Stats::groups`].
+    pub state: &'static str,
+    /// The kind of the problem, or `left_out` for a group that has none of its own.
+    pub problem: &'static str,
+}
+
+/// Numbers of the picture, for metrics.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Stats {
+    /// MachineDeployments, MachineSets and MachinePools by what they are: `served` or why not.
+    pub groups: BTreeMap<&'static str, u64>,
+    /// What is wrong with which group.
+    pub problems: Vec<GroupProblem>,
+    /// Machines.
+    pub machines: u64,
+    /// Nodes.
+    pub nodes: u64,
+}
+
+impl Index {
+    /// An empty picture under these rules.
+    #[must_use]
+    pub fn new(rules: Rules) -> Self {
+        Self {
+            inner: RwLock::new(Inner { picture: Picture::new(rules), pinned: None }),
+            wanted: watch::Sender::new(BTreeSet::new()),
+        }
+    }
+
+    /// Applies one change, and writes to the log what it changed for groups.
+    pub fn apply(&self, change: Change) {
+        for notice in self.apply_quietly(change) {
+            notice.log();
+        }
+    }
+
+    /// Applies one change; what it changed for groups is returned.
+    pub fn apply_quietly(&self, change: Change) -> Vec<Notice> {
+        let mut inner = self.inner.write();
+        let picture = &mut inner.picture;
+        picture.apply(change);
+        // Sent under the lock, so that two writers can't send in another order than they wrote.
+        self.wanted.send_if_modified(|wanted| {
+            let changed = !picture.wanted.keys().eq(wanted.iter());
+            if changed {
+                *wanted = picture.wanted_kinds();
+            }
+            changed
+        });
+        picture.take_notices()
+    }
+
+    /// The infrastructure template kinds that groups name, as they change.
+    #[must_use]
+    pub fn wanted_kinds(&self) -> watch::Receiver<BTreeSet<KindRef>> {
+        self.wanted.subscribe()
+    }
+
+    /// Pins the membership anew: what Refresh does.
+    pub fn refresh(&self) {
+        let mut inner = self.inner.write();
+        if inner.pinned.is_none() || inner.picture.membership_changed {
+            inner.pinned = Some(Membership::pin(&mut inner.picture));
+        }
+    }
+
+    /// Whether a Refresh, or NodeGroups before it, has pinned the membership yet.
+    #[must_use]
+    pub fn is_pinned(&self) -> bool {
+        self.inner.read().pinned.is_some()
+    }
+
+    /// The pinned groups, by id. Before the first Refresh this pins.
+    #[must_use]
+    pub fn groups(&self) -> Arc<[PinnedGroup]> {
+        if let Some(pinned) = &self.inner.read().pinned {
+            return Arc::clone(&pinned.groups);
+        }
+        self.refresh();
+        self.inner.read().pinned.as_ref().map(|pinned| Arc::clone(&pinned.groups)).unwrap_or_default()
+    }
+
+    /// The pinned group of a Node; `None` when it belongs to none.
+    #[must_use]
+    pub fn group_of_node(&self, query: NodeQuery<'_>) -> Option<PinnedGroup> {
+        let inner = self.inner.read();
+        let id = inner.picture.group_of_node(query)?;
+        inner.pinned.as_ref()?.get(&id).cloned()
+    }
+
+    /// What a Node stands for.
+    #[must_use]
+    pub fn resolve(&self, query: NodeQuery<'_>) -> Resolved {
+        self.inner.read().picture.resolve(query)
+    }
+
+    /// What a group answers, or answered last if it isn't one any more since the last Refresh.
+    #[must_use]
+    pub fn served(&self, id: &GroupId) -> Option<Arc<Served>> {
+        self.inner.read().picture.groups.get(id)?.served.clone()
+    }
+
+    /// The size asked for, own writes included. `None`: no such group.
+    #[must_use]
+    pub fn target_size(&self, id: &GroupId) -> Option<i32> {
+        let inner = self.inner.read();
+        Some(inner.answering(id)?.size(Instant::now()))
+    }
+
+    /// The instances of a group: its Machines, or a MachinePool's providerIDs, and a placeholder for each replica
+    /// that has none yet. `None`: no such group.
+    #[must_use]
+    pub fn instances(&self, id: &GroupId) -> Option<Vec<Instance>> {
+        let inner = self.inner.read();
+        let picture = &inner.picture;
+        let group = inner.answering(id)?;
+        let mut instances: Vec<_> = match (id.kind, &group.object) {
+            (ScalableKind::MachinePool, Some(pool)) => {
+                pool.provider_ids.iter().map(|provider_id| instance::of_provider_id(provider_id)).collect()
+            }
+            (ScalableKind::MachinePool, None) => Vec::new(),
+            (ScalableKind::MachineDeployment | ScalableKind::MachineSet, _) => picture
+                .machines_of(id)
+                .map(|machine| {
+                    let node = if machine.provider_id.is_some() { None } else { picture.node_of(machine) };
+                    instance::of_machine(machine, node.and_then(|node| node.provider_id.as_deref()))
+                })
+                .collect(),
+        };
+        // A MachineSet counts Machines that are being deleted as replicas until they are gone, so they take no
+        // placeholder's place from it. A group that is gone makes no more Machines.
+        if group.object.is_some() {
+            let size = u32::try_from(group.size(Instant::now())).unwrap_or_default();
+            let known = u32::try_from(instances.len()).unwrap_or(u32::MAX);
+            let missing = size.saturating_sub(known).min(MOST_PLACEHOLDERS);
+            instances.extend((0..missing).map(|index| instance::replica_placeholder(id, index)));
+        }
+        Some(instances)
+    }
+
+    /// What a command needs to know of a group before it writes.
+    ///
+    /// # Errors
+    /// When it isn't a group now: a command is refused where a read would answer the last values.
+    pub fn scale_view(&self, id: &GroupId) -> Result<ScaleView, NotScalable> {
+        let inner = self.inner.read();
+        let picture = &inner.picture;
+        let group = picture.groups.get(id).ok_or(NotScalable::Unknown)?;
+        match (&group.standing, &group.served) {
+            (Standing::Live, Some(served)) => Ok(ScaleView {
+                bounds: served.definition.bounds,
+                size: group.size(Instant::now()),
+                machines: picture.machine_count(id, group),
+                machines_with_node: picture.machines_with_node(id, group),
+            }),
+            (Standing::LeftOut(reason, _), Some(_)) => Err(NotScalable::LeftOut(reason.to_string())),
+            (Standing::Waiting, Some(_)) => {
+                Err(NotScalable::LeftOut("its infrastructure template hasn't been read yet".to_owned()))
+            }
+            (Standing::Undecodable(problem), Some(_)) => Err(NotScalable::LeftOut(problem.to_string())),
+            (Standing::Gone, Some(_)) => Err(NotScalable::LeftOut("its object was deleted".to_owned())),
+            (_, None) => Err(NotScalable::Unknown),
+        }
+    }
+
+    /// The Machines of a group that have no Node and aren't being deleted; those that failed come first.
+    #[must_use]
+    pub fn machines_without_node(&self, id: &GroupId) -> Vec<Arc<Machine>> {
+        let inner = self.inner.read();
+        let waiting = inner.picture.machines_of(id).filter(|machine| machine.node_name.is_none() && !machine.deleting);
+        let mut machines: Vec<_> = waiting.cloned().collect();
+        machines.sort_by_key(|machine| machine.failure.is_none());
+        machines
+    }
+
+    /// Takes over a size that was written, with the resourceVersion the write returned, until the watch has
+    /// caught up with it.
+    pub fn set_written(&self, id: &GroupId, replicas: i32, resource_version: &str) {
+        if let Some(group) = self.inner.write().picture.groups.get_mut(id) {
+            group.set_written(replicas, resource_version, Instant::now());
+        }
+    }
+
+    /// Whether a Machine with that uid is still there and nobody deletes it.
+    #[must_use]
+    pub fn is_alive(&self, key: &ObjectKey, uid: &str) -> bool {
+        let inner = self.inner.read();
+        inner.picture.machines.get(key).is_some_and(|machine| *machine.meta.uid == *uid && !machine.deleting)
+    }
+
+    /// The GPU types that templates promise: the values of their GPU label.
+    #[must_use]
+    pub fn gpu_types(&self) -> BTreeSet<String> {
+        let inner = self.inner.read();
+        let served = inner.picture.groups.values().filter_map(|group| group.served.as_deref());
+        served
+            .filter_map(|served| served.definition.template.as_ref()?.labels.get(nodegroup::GPU_LABEL))
+            .map(|label| label.value.clone())
+            .collect()
+    }
+
+    /// Numbers for metrics, at the cost of one look at every group.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        let inner = self.inner.read();
+        let picture = &inner.picture;
+        let mut sums =
+            Stats { machines: picture.machines.len() as u64, nodes: picture.nodes.len() as u64, ..Stats::default() };
+        for (id, group) in &picture.groups {
+            let (state, problems) = match &group.standing {
+                Standing::Live => ("served", group.served.as_ref().map_or(&[][..], |it| &it.definition.problems)),
+                Standing::LeftOut(reason, problems) => (reason.as_str(), problems.as_slice()),
+                Standing::Waiting => ("waiting_for_template", &[][..]),
+                Standing::Undecodable(problem) => ("undecodable", std::slice::from_ref(problem)),
+                Standing::Gone => continue,
+            };
+            *sums.groups.entry(state).or_default() += 1;
+            let mut kinds: BTreeSet<_> = problems.iter().map(|problem| problem.kind.as_str()).collect();
+            let left_out =
+                matches!(group.standing, Standing::LeftOut(LeftOut::InvalidBounds | LeftOut::NoScaleFromZero, _));
+            if left_out && kinds.is_empty() {
+                kinds.insert("left_out");
+            }
+            let problems = kinds.into_iter().map(|problem| GroupProblem { group: id.to_string(), state, problem });
+            sums.problems.extend(problems);
+        }
+        sums
+    }
+}
+
+impl Inner {
+    /// A group that answers: one that is live, or was at the last Refresh.
+    fn answering(&self, id: &GroupId) -> Option<&Group> {
+        self.picture.groups.get(id).filter(|group| group.served.is_some())
+    }
+}
+
+impl Picture {
+    fn machine_count(&self, id: &GroupId, group: &Group) -> i32 {
+        let count = match (id.kind, &group.object) {
+            (ScalableKind::MachinePool, Some(pool)) => pool.provider_ids.len(),
+            (ScalableKind::MachinePool, None) => 0,
+            (ScalableKind::MachineDeployment | ScalableKind::MachineSet, _) => self.machines_of(id).count(),
+        };
+        i32::try_from(count).unwrap_or(i32::MAX)
+    }
+
+    fn machines_with_node(&self, id: &GroupId, group: &Group) -> i32 {
+        let count = match (id.kind, &group.object) {
+            (ScalableKind::MachinePool, Some(pool)) => pool.node_names.len(),
+            (ScalableKind::MachinePool, None) => 0,
+            (ScalableKind::MachineDeployment | ScalableKind::MachineSet, _) => {
+                self.machines_of(id).filter(|machine| machine.node_name.is_some() && !machine.deleting).count()
+            }
+        };
+        i32::try_from(count).unwrap_or(i32::MAX)
+    }
+}

@@ -1,0 +1,472 @@
+//! The objects and their relations, kept as changes come. One writer at a time; nothing here waits.
+//!
+//! Which group a Machine belongs to is never stored: it follows from its owner and that owner's owner at
+//! the cost of one look-up, so that it can't be stale and the order of arrival can't matter.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use crate::{
+    capi::{Cluster, InfrastructureTemplate, KindRef, Machine, Node, ObjectKey, ScalableKind, ScalableResource},
+    nodegroup::{GroupId, Problem, ProblemKind, Rules, provider_id},
+};
+
+use super::{
+    Change, KindState,
+    group::{Group, Standing},
+    several::Several,
+};
+
+/// An infrastructure template of a kind.
+pub(super) type TemplateKey = (KindRef, ObjectKey);
+
+/// Whom a providerID leads to.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) enum Holder {
+    /// The Machine that has it.
+    Machine(ObjectKey),
+    /// The MachinePool that lists it.
+    Pool(GroupId),
+}
+
+impl Holder {
+    /// Before all others.
+    pub(super) fn least() -> Self {
+        Self::Machine(ObjectKey::new("", ""))
+    }
+}
+
+/// Everything that is known.
+#[derive(Debug)]
+pub(super) struct Picture {
+    pub(super) rules: Rules,
+    pub(super) groups: HashMap<GroupId, Group>,
+    pub(super) clusters: HashMap<ObjectKey, Arc<Cluster>>,
+    pub(super) machines: HashMap<ObjectKey, Arc<Machine>>,
+    pub(super) nodes: HashMap<Arc<str>, Arc<Node>>,
+    pub(super) templates: HashMap<TemplateKey, Result<Arc<InfrastructureTemplate>, Arc<str>>>,
+    pub(super) kinds: HashMap<KindRef, KindState>,
+    /// The Machines of a MachineSet or MachinePool, by name.
+    pub(super) machines_by_owner: HashMap<(ScalableKind, ObjectKey), BTreeMap<Arc<str>, Arc<Machine>>>,
+    /// Keys: see [`holder_key`]. Values hold the whole id before its holder, so that its holders stand together.
+    pub(super) holders: Several<Box<str>, (Arc<str>, Holder)>,
+    /// The MachineSets of a MachineDeployment.
+    pub(super) sets_by_deployment: Several<ObjectKey, ObjectKey>,
+    machines_by_node: Several<Arc<str>, ObjectKey>,
+    /// The MachinePools whose nodeRefs name a Node.
+    pools_by_node: Several<Arc<str>, GroupId>,
+    groups_by_cluster: Several<ObjectKey, GroupId>,
+    groups_by_template: Several<TemplateKey, GroupId>,
+    groups_by_kind: Several<KindRef, GroupId>,
+    /// Kinds that a group in scope names, with how many do.
+    pub(super) wanted: BTreeMap<KindRef, usize>,
+    /// Groups whose standing or problems changed, to be told once the lock is released.
+    pub(super) changed: BTreeSet<GroupId>,
+    /// Whether a group came, went, or changed its bounds since the last pinning.
+    pub(super) membership_changed: bool,
+}
+
+/// What a providerID is filed under: its tail, so that one map serves whole ids and the fallback; the whole
+/// id where falling back is never right.
+pub(super) fn holder_key(provider_id: &str) -> &str {
+    provider_id::tail(provider_id).unwrap_or(provider_id)
+}
+
+impl Picture {
+    pub(super) fn new(rules: Rules) -> Self {
+        Self {
+            rules,
+            groups: HashMap::new(),
+            clusters: HashMap::new(),
+            machines: HashMap::new(),
+            nodes: HashMap::new(),
+            templates: HashMap::new(),
+            kinds: HashMap::new(),
+            machines_by_owner: HashMap::new(),
+            holders: Several::default(),
+            sets_by_deployment: Several::default(),
+            machines_by_node: Several::default(),
+            pools_by_node: Several::default(),
+            groups_by_cluster: Several::default(),
+            groups_by_template: Several::default(),
+            groups_by_kind: Several::default(),
+            wanted: BTreeMap::new(),
+            changed: BTreeSet::new(),
+            membership_changed: true,
+        }
+    }
+
+    pub(super) fn apply(&mut self, change: Change) {
+        match change {
+            Change::Cluster(cluster) => {
+                let (key, paused) = (cluster.meta.key.clone(), cluster.paused);
+                let old = self.clusters.insert(key.clone(), cluster);
+                // Nothing else of it is read, and its status changes often.
+                if old.is_none_or(|old| old.paused != paused) {
+                    self.evaluate_all(self.groups_by_cluster.to_vec(&key));
+                }
+            }
+            Change::ClusterGone(key) => {
+                self.clusters.remove(&key);
+                self.evaluate_all(self.groups_by_cluster.to_vec(&key));
+            }
+            Change::Scalable(object) => self.set_scalable(&GroupId::of(object.kind, &object.meta), &object),
+            Change::ScalableGone(id) => self.remove_scalable(&id),
+            Change::ScalableUndecodable(id, error) => {
+                let problem = Problem::new(
+                    ProblemKind::Undecodable,
+                    format!(
+                        "the object can't be read: {error}; correct the field, or report it if the API server accepts it"
+                    ),
+                );
+                self.set_undecodable(&id, problem);
+            }
+            Change::Machine(machine) => self.set_machine(machine),
+            Change::MachineGone(key) => self.remove_machine(&key),
+            Change::Node(node) => {
+                let name = Arc::clone(&node.meta.key.name);
+                self.nodes.insert(Arc::clone(&name), node);
+                self.node_changed(&name);
+            }
+            Change::NodeGone(name) => {
+                self.nodes.remove(&name);
+                self.node_changed(&name);
+            }
+            Change::Template(kind, template) => {
+                let key = (kind, template.meta.key.clone());
+                self.set_template(&key, Some(Ok(template)));
+            }
+            Change::TemplateGone(kind, key) => self.set_template(&(kind, key), None),
+            Change::TemplateUndecodable(kind, key, error) => self.set_template(&(kind, key), Some(Err(error))),
+            Change::Kind(kind, state) => {
+                if self.kinds.insert(kind.clone(), state.clone()).as_ref() != Some(&state) {
+                    self.evaluate_all(self.groups_by_kind.to_vec(&kind));
+                }
+            }
+        }
+    }
+
+    /// The relations that something is left in.
+    #[cfg(test)]
+    pub(super) fn leftovers(&self) -> Vec<&'static str> {
+        let left = [
+            ("machines_by_owner", self.machines_by_owner.is_empty()),
+            ("holders", self.holders.is_empty()),
+            ("sets_by_deployment", self.sets_by_deployment.is_empty()),
+            ("machines_by_node", self.machines_by_node.is_empty()),
+            ("pools_by_node", self.pools_by_node.is_empty()),
+            ("groups_by_cluster", self.groups_by_cluster.is_empty()),
+            ("groups_by_template", self.groups_by_template.is_empty()),
+            ("groups_by_kind", self.groups_by_kind.is_empty()),
+            ("wanted", self.wanted.is_empty()),
+            ("groups", self.groups.is_empty()),
+        ];
+        left.into_iter().filter(|(_, empty)| !empty).map(|(name, _)| name).collect()
+    }
+
+    fn set_template(&mut self, key: &TemplateKey, template: Option<Result<Arc<InfrastructureTemplate>, Arc<str>>>) {
+        match template {
+            Some(template) => self.templates.insert(key.clone(), template),
+            None => self.templates.remove(key),
+        };
+        self.evaluate_all(self.groups_by_template.to_vec(key));
+    }
+
+    fn set_scalable(&mut self, id: &GroupId, object: &Arc<ScalableResource>) {
+        let group = self.groups.entry(id.clone()).or_default();
+        let old = group.object.take();
+        group.set_object(Arc::clone(object));
+        if let Standing::Undecodable(_) = group.standing {
+            group.standing = Standing::Gone;
+        }
+        self.relate(id, old.as_deref(), Some(object));
+        // A MachineSet's Machines were looked at as it took its place; a MachinePool's Nodes may be others now.
+        if id.kind == ScalableKind::MachinePool || (old.is_none() && id.kind == ScalableKind::MachineDeployment) {
+            self.resample(id);
+        }
+        self.evaluate(id);
+    }
+
+    /// The object doesn't decode. It is no group until it does, but what it was last keeps its relations: without its
+    /// MachineSet, a MachineDeployment's Machines would count as replicas that never came, and be scaled down.
+    fn set_undecodable(&mut self, id: &GroupId, problem: Problem) {
+        let group = self.groups.entry(id.clone()).or_default();
+        let standing = Standing::Undecodable(problem);
+        if group.standing != standing {
+            group.standing = standing;
+            self.changed.insert(id.clone());
+            self.membership_changed = true;
+        }
+        self.set_wanted(id, None);
+    }
+
+    fn remove_scalable(&mut self, id: &GroupId) {
+        let Some(group) = self.groups.get_mut(id) else { return };
+        let old = group.object.take();
+        if group.standing != Standing::Gone {
+            group.standing = Standing::Gone;
+            self.changed.insert(id.clone());
+            self.membership_changed = true;
+        }
+        let keep = group.served.is_some();
+        self.relate(id, old.as_deref(), None);
+        self.set_wanted(id, None);
+        if !keep {
+            self.groups.remove(id);
+        }
+    }
+
+    /// Moves the relations of a MachineDeployment, MachineSet or MachinePool from its old to its new version.
+    fn relate(&mut self, id: &GroupId, old: Option<&ScalableResource>, new: Option<&ScalableResource>) {
+        if let Some(old) = old {
+            self.groups_by_cluster.remove(&cluster_key(old), id);
+            if let Some(template) = template_key(old) {
+                self.groups_by_kind.remove(&template.0, id);
+                self.groups_by_template.remove(&template, id);
+            }
+            for provider_id in &old.provider_ids {
+                self.holders.remove(holder_key(provider_id), &(Arc::clone(provider_id), Holder::Pool(id.clone())));
+            }
+            for node in &old.node_names {
+                self.pools_by_node.remove(node.as_ref(), id);
+            }
+        }
+        if let Some(new) = new {
+            self.groups_by_cluster.insert(cluster_key(new), id.clone());
+            if let Some(template) = template_key(new) {
+                self.groups_by_kind.insert(template.0.clone(), id.clone());
+                self.groups_by_template.insert(template, id.clone());
+            }
+            for provider_id in &new.provider_ids {
+                let holder = (Arc::clone(provider_id), Holder::Pool(id.clone()));
+                self.holders.insert(holder_key(provider_id).into(), holder);
+            }
+            for node in &new.node_names {
+                self.pools_by_node.insert(Arc::clone(node), id.clone());
+            }
+        }
+        if id.kind != ScalableKind::MachineSet {
+            return;
+        }
+        let (from, to) = (old.map(group_of_set), new.map(group_of_set));
+        if from == to {
+            return;
+        }
+        // The Machines of this set belong to another group now.
+        for (group, joins) in [(from, false), (to, true)] {
+            let Some(group) = group else { continue };
+            if group.kind == ScalableKind::MachineDeployment {
+                if joins {
+                    self.sets_by_deployment.insert(group.key.clone(), id.key.clone());
+                } else {
+                    self.sets_by_deployment.remove(&group.key, &id.key);
+                }
+            }
+            self.resample(&group);
+        }
+    }
+
+    fn set_machine(&mut self, machine: Arc<Machine>) {
+        let key = machine.meta.key.clone();
+        let old = self.machines.insert(key.clone(), Arc::clone(&machine));
+        if let Some(old) = &old {
+            self.unrelate_machine(old, Some(&machine));
+        }
+        if let Some(provider_id) = &machine.provider_id {
+            let holder = (Arc::clone(provider_id), Holder::Machine(key.clone()));
+            self.holders.insert(holder_key(provider_id).into(), holder);
+        }
+        if let Some(node) = &machine.node_name {
+            self.machines_by_node.insert(Arc::clone(node), key.clone());
+        }
+        if let Some(owner) = owner_of(&machine) {
+            self.machines_by_owner.entry(owner).or_default().insert(Arc::clone(&key.name), machine);
+        }
+        self.machine_changed(&key);
+    }
+
+    fn remove_machine(&mut self, key: &ObjectKey) {
+        if let Some(old) = self.machines.remove(key) {
+            self.unrelate_machine(&old, None);
+        }
+    }
+
+    /// Takes the relations of `old` away that `new` doesn't share.
+    fn unrelate_machine(&mut self, old: &Machine, new: Option<&Machine>) {
+        let key = &old.meta.key;
+        if let Some(provider_id) = &old.provider_id
+            && new.is_none_or(|new| new.provider_id.as_ref() != Some(provider_id))
+        {
+            self.holders.remove(holder_key(provider_id), &(Arc::clone(provider_id), Holder::Machine(key.clone())));
+        }
+        if let Some(node) = &old.node_name
+            && new.is_none_or(|new| new.node_name.as_ref() != Some(node))
+        {
+            self.machines_by_node.remove(node.as_ref(), key);
+        }
+        if let Some(owner) = owner_of(old)
+            && new.is_none_or(|new| new.owner != old.owner)
+        {
+            if let Some(siblings) = self.machines_by_owner.get_mut(&owner) {
+                siblings.remove(&key.name);
+                if siblings.is_empty() {
+                    self.machines_by_owner.remove(&owner);
+                }
+            }
+            if let Some(group) = self.group_of(old)
+                && self.groups.get(&group).is_some_and(|group| is_sample(group, key))
+            {
+                self.resample(&group);
+            }
+        }
+    }
+
+    fn node_changed(&mut self, name: &Arc<str>) {
+        for machine in self.machines_by_node.to_vec(name.as_ref()) {
+            self.machine_changed(&machine);
+        }
+        for pool in self.pools_by_node.to_vec(name.as_ref()) {
+            self.resample(&pool);
+        }
+    }
+
+    /// A Machine or its Node changed: it may become its group's sample, or stop being it.
+    fn machine_changed(&mut self, key: &ObjectKey) {
+        let Some(machine) = self.machines.get(key) else { return };
+        let Some(id) = self.group_of(machine).filter(|id| id.kind != ScalableKind::MachinePool) else { return };
+        let Some(group) = self.groups.get(&id) else { return };
+        let node = self.node_of(machine).cloned();
+        let sample = group.sample.as_ref().map(|(sample, _)| sample);
+        match (sample, node) {
+            (sample, Some(node)) if sample.is_none_or(|sample| key <= sample) => {
+                self.set_sample(&id, Some((key.clone(), node)));
+            }
+            (Some(sample), None) if sample == key => self.resample(&id),
+            (Some(_) | None, Some(_) | None) => {}
+        }
+    }
+
+    /// Looks for the sample of a group anew: the first of its Machines, by name, that has a Node; of a
+    /// MachinePool the first of its Nodes.
+    fn resample(&mut self, id: &GroupId) {
+        let Some(object) = self.groups.get(id).and_then(|group| group.object.as_ref()) else { return };
+        let sample = if id.kind == ScalableKind::MachinePool {
+            let nodes = object.node_names.iter().filter_map(|name| self.nodes.get(name));
+            nodes.min_by_key(|node| &node.meta.key).map(|node| (node.meta.key.clone(), Arc::clone(node)))
+        } else {
+            self.machines_of(id)
+                .filter_map(|machine| Some((&machine.meta.key, self.node_of(machine)?)))
+                .min_by_key(|(key, _)| *key)
+                .map(|(key, node)| (key.clone(), Arc::clone(node)))
+        };
+        self.set_sample(id, sample);
+    }
+
+    /// Sets the sample of a group that has an object. A group without one gets its sample with its object.
+    fn set_sample(&mut self, id: &GroupId, sample: Option<(ObjectKey, Arc<Node>)>) {
+        let Some(group) = self.groups.get_mut(id).filter(|group| group.object.is_some()) else { return };
+        let labels = |sample: Option<&(ObjectKey, Arc<Node>)>| sample.map(|(_, node)| node.template_labels.clone());
+        let changed = labels(group.sample.as_ref()) != labels(sample.as_ref());
+        group.sample = sample;
+        if changed {
+            self.evaluate(id);
+        }
+    }
+
+    /// The group a Machine belongs to, by its owner; `None` for Machines of no group, and while the
+    /// MachineSet isn't known.
+    pub(super) fn group_of(&self, machine: &Machine) -> Option<GroupId> {
+        let (kind, key) = owner_of(machine)?;
+        match kind {
+            ScalableKind::MachinePool => Some(GroupId::new(kind, key)),
+            ScalableKind::MachineSet => {
+                let set = self.groups.get(&GroupId::new(kind, key))?.object.as_deref()?;
+                Some(group_of_set(set))
+            }
+            ScalableKind::MachineDeployment => None,
+        }
+    }
+
+    /// The Machines of a group, by MachineSet and name.
+    pub(super) fn machines_of<'a>(&'a self, id: &'a GroupId) -> impl Iterator<Item = &'a Arc<Machine>> {
+        let own = match id.kind {
+            ScalableKind::MachineDeployment => None,
+            ScalableKind::MachineSet | ScalableKind::MachinePool => Some(&id.key),
+        };
+        let kind = match id.kind {
+            ScalableKind::MachinePool => ScalableKind::MachinePool,
+            ScalableKind::MachineDeployment | ScalableKind::MachineSet => ScalableKind::MachineSet,
+        };
+        let sets = (id.kind == ScalableKind::MachineDeployment).then(|| self.sets_by_deployment.get(&id.key));
+        own.into_iter()
+            .chain(sets.into_iter().flatten())
+            .filter_map(move |owner| self.machines_by_owner.get(&(kind, owner.clone())))
+            .flat_map(BTreeMap::values)
+    }
+
+    /// The Node that a Machine's nodeRef names, unless their providerIDs or the Node's own annotations speak
+    /// against it: with several clusters in one picture the same name may stand for another Node.
+    pub(super) fn node_of(&self, machine: &Machine) -> Option<&Arc<Node>> {
+        let node = self.nodes.get(machine.node_name.as_ref()?)?;
+        let same = match (&machine.provider_id, &node.provider_id) {
+            (Some(machine), Some(node)) => machine == node,
+            (None, _) | (_, None) => node.machine.as_ref().is_none_or(|owner| *owner == machine.meta.key),
+        };
+        same.then_some(node)
+    }
+
+    /// Counts the template kind of a group in or out.
+    pub(super) fn set_wanted(&mut self, id: &GroupId, kind: Option<KindRef>) {
+        let Some(group) = self.groups.get_mut(id) else { return };
+        let old = std::mem::replace(&mut group.wants, kind.clone());
+        if old == kind {
+            return;
+        }
+        if let Some(kind) = kind {
+            *self.wanted.entry(kind).or_default() += 1;
+        }
+        if let Some(old) = old
+            && let Some(count) = self.wanted.get_mut(&old)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.wanted.remove(&old);
+            }
+        }
+    }
+}
+
+fn is_sample(group: &Group, key: &ObjectKey) -> bool {
+    group.sample.as_ref().is_some_and(|(sample, _)| sample == key)
+}
+
+/// The MachineSet or MachinePool that owns a Machine.
+fn owner_of(machine: &Machine) -> Option<(ScalableKind, ObjectKey)> {
+    let (kind, name) = machine.owner.as_ref()?;
+    Some((*kind, ObjectKey { namespace: Arc::clone(&machine.meta.key.namespace), name: Arc::clone(name) }))
+}
+
+/// The group of a MachineSet: its MachineDeployment, else itself.
+fn group_of_set(set: &ScalableResource) -> GroupId {
+    match &set.deployment {
+        None => GroupId::of(set.kind, &set.meta),
+        Some(deployment) => GroupId::new(
+            ScalableKind::MachineDeployment,
+            ObjectKey { namespace: Arc::clone(&set.meta.key.namespace), name: Arc::clone(deployment) },
+        ),
+    }
+}
+
+/// The Cluster of an object, in the object's namespace.
+pub(super) fn cluster_key(object: &ScalableResource) -> ObjectKey {
+    ObjectKey { namespace: Arc::clone(&object.meta.key.namespace), name: Arc::clone(&object.cluster_name) }
+}
+
+/// The infrastructure template of an object, in the object's namespace.
+pub(super) fn template_key(object: &ScalableResource) -> Option<TemplateKey> {
+    let reference = object.infrastructure.as_ref()?;
+    let key = ObjectKey { namespace: Arc::clone(&object.meta.key.namespace), name: Arc::clone(&reference.name) };
+    Some((KindRef::from(reference), key))
+}

@@ -1,0 +1,57 @@
+//! Membership pinned by Refresh: which groups there are changes for the caller only there (contract
+//! section 1), so that NodeGroupForNode never names a group that the last NodeGroups answer lacks.
+
+use std::{collections::HashMap, sync::Arc};
+
+use crate::nodegroup::{Bounds, GroupId};
+
+use super::{group::Standing, picture::Picture};
+
+/// A group as pinned.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct PinnedGroup {
+    /// Its id.
+    pub id: GroupId,
+    /// Its id as text.
+    pub text: Arc<str>,
+    /// Its bounds at the time of pinning.
+    pub bounds: Bounds,
+}
+
+/// The groups of one pinning.
+#[derive(Debug, Default)]
+pub(super) struct Membership {
+    /// By id.
+    pub(super) groups: Arc<[PinnedGroup]>,
+    positions: HashMap<GroupId, usize>,
+}
+
+impl Membership {
+    /// The pins of everything that is a group now. What isn't any more stops answering.
+    pub(super) fn pin(picture: &mut Picture) -> Self {
+        picture.groups.retain(|_, group| {
+            if !group.is_live() {
+                group.served = None;
+            }
+            group.object.is_some() || matches!(group.standing, Standing::Undecodable(_))
+        });
+        let mut groups: Vec<_> = picture
+            .groups
+            .iter()
+            .filter(|(_, group)| group.is_live())
+            .filter_map(|(id, group)| {
+                let bounds = group.served.as_ref()?.definition.bounds;
+                Some(PinnedGroup { id: id.clone(), text: id.to_string().into(), bounds })
+            })
+            .collect();
+        groups.sort_by(|a, b| a.id.cmp(&b.id));
+        let positions = groups.iter().enumerate().map(|(position, group)| (group.id.clone(), position)).collect();
+        picture.membership_changed = false;
+        Self { groups: groups.into(), positions }
+    }
+
+    /// The pinned group of that id.
+    pub(super) fn get(&self, id: &GroupId) -> Option<&PinnedGroup> {
+        self.groups.get(*self.positions.get(id)?)
+    }
+}

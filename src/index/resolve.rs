@@ -1,0 +1,188 @@
+//! From a Node as Cluster Autoscaler describes it to the Machine, placeholder or group it stands for
+//! (contract sections 1 and 3). Nothing here answers an error: what isn't known isn't ours.
+
+use std::{collections::HashMap, sync::Arc};
+
+use crate::{
+    capi::{Machine, ObjectKey, ScalableKind},
+    nodegroup::{GroupId, PlaceholderRef, provider_id, template_node_groups},
+};
+
+use super::picture::{Holder, Picture, holder_key};
+
+/// A Node as a caller describes it.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeQuery<'a> {
+    /// Its name; for an instance without a Node the instance id.
+    pub name: &'a str,
+    /// Its providerID; for an instance without a Node the instance id, for a template Node often empty.
+    pub provider_id: &'a str,
+    /// Its annotations.
+    pub annotations: &'a HashMap<String, String>,
+}
+
+/// What a Node stands for.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Resolved {
+    /// A Machine, with its group where it has one.
+    Machine(Arc<Machine>, Option<GroupId>),
+    /// A replica of a group that has no Machine yet.
+    Replica(GroupId),
+    /// An instance of a MachinePool that isn't known as a Machine.
+    PoolInstance(GroupId),
+    /// Nothing that is known.
+    Unknown,
+}
+
+impl Resolved {
+    /// The group, where there is one.
+    #[must_use]
+    pub fn group(self) -> Option<GroupId> {
+        match self {
+            Self::Machine(_, group) => group,
+            Self::Replica(group) | Self::PoolInstance(group) => Some(group),
+            Self::Unknown => None,
+        }
+    }
+}
+
+impl Picture {
+    /// The group of a Node, whether pinned or not; template Nodes included.
+    pub(super) fn group_of_node(&self, query: NodeQuery<'_>) -> Option<GroupId> {
+        let template = template_node_groups(query.name).into_iter().find(|id| self.groups.contains_key(id));
+        template.or_else(|| self.resolve(query).group())
+    }
+
+    /// What a Node stands for: by placeholder id, then providerID, then the annotations of its Node.
+    pub(super) fn resolve(&self, query: NodeQuery<'_>) -> Resolved {
+        match PlaceholderRef::parse(query.provider_id).or_else(|| PlaceholderRef::parse(query.name)) {
+            Some(PlaceholderRef::Machine(key)) => return self.resolved(self.machines.get(&key)),
+            Some(PlaceholderRef::Replica(group)) if self.groups.contains_key(&group) => {
+                return Resolved::Replica(group);
+            }
+            Some(PlaceholderRef::Replica(_)) => return Resolved::Unknown,
+            None => {}
+        }
+        let by_provider_id = self.by_provider_id(query);
+        if by_provider_id != Resolved::Unknown {
+            return by_provider_id;
+        }
+        self.by_annotations(query)
+    }
+
+    fn resolved(&self, machine: Option<&Arc<Machine>>) -> Resolved {
+        match machine {
+            Some(machine) => Resolved::Machine(Arc::clone(machine), self.group_of(machine)),
+            None => Resolved::Unknown,
+        }
+    }
+
+    /// Whole ids first; what follows the last `/` only where exactly one holder has it.
+    fn by_provider_id(&self, query: NodeQuery<'_>) -> Resolved {
+        let id = query.provider_id;
+        if id.is_empty() {
+            return Resolved::Unknown;
+        }
+        let whole = self.holders.get_from(holder_key(id), || (Arc::from(id), Holder::least()));
+        let whole = whole.take_while(|(held, _)| **held == *id);
+        let whole = Candidates::of(self, whole.map(|(_, holder)| holder), |_| true);
+        if !whole.is_empty() {
+            return whole.choose(self, query);
+        }
+        let Some(tail) = provider_id::tail(id) else { return Resolved::Unknown };
+        let by_tail = self.holders.get(tail).map(|(_, holder)| holder);
+        let by_tail = Candidates::of(self, by_tail, Candidates::may_be_unambiguous);
+        if by_tail.is_unambiguous(self) { by_tail.choose(self, query) } else { Resolved::Unknown }
+    }
+
+    fn by_annotations(&self, query: NodeQuery<'_>) -> Resolved {
+        let keys = &self.rules.keys;
+        let annotation = |key: &String| query.annotations.get(key).map(String::as_str);
+        let Some(namespace) = annotation(&keys.cluster_namespace) else { return Resolved::Unknown };
+        if let Some(name) = annotation(&keys.machine) {
+            return self.resolved(self.machines.get(&ObjectKey::new(namespace, name)));
+        }
+        // The Nodes of a MachinePool without Machines carry the owner only.
+        match (annotation(&keys.owner_kind), annotation(&keys.owner_name)) {
+            (Some("MachinePool"), Some(name)) => {
+                let pool = GroupId::new(ScalableKind::MachinePool, ObjectKey::new(namespace, name));
+                if self.groups.contains_key(&pool) { Resolved::PoolInstance(pool) } else { Resolved::Unknown }
+            }
+            (Some(_) | None, Some(_) | None) => Resolved::Unknown,
+        }
+    }
+}
+
+/// The holders of one providerID, or of one tail.
+#[derive(Default)]
+struct Candidates<'a> {
+    machines: Vec<&'a Arc<Machine>>,
+    pools: Vec<&'a GroupId>,
+}
+
+impl<'a> Candidates<'a> {
+    /// The holders, in their order, for as long as more of them are wanted.
+    fn of(picture: &'a Picture, holders: impl Iterator<Item = &'a Holder>, more: impl Fn(&Self) -> bool) -> Self {
+        let mut candidates = Self::default();
+        for holder in holders {
+            match holder {
+                Holder::Machine(key) => candidates.machines.extend(picture.machines.get(key)),
+                // One that lists several ids of one tail is still one.
+                Holder::Pool(pool) if candidates.pools.last() == Some(&pool) => {}
+                Holder::Pool(pool) => candidates.pools.push(pool),
+            }
+            if !more(&candidates) {
+                break;
+            }
+        }
+        candidates
+    }
+
+    /// Whether no two of them speak against each other yet.
+    fn may_be_unambiguous(&self) -> bool {
+        self.machines.len() <= 1 && self.pools.len() <= 1
+    }
+
+    fn is_empty(&self) -> bool {
+        self.machines.is_empty() && self.pools.is_empty()
+    }
+
+    /// One Machine, one MachinePool, or one Machine of that MachinePool.
+    fn is_unambiguous(&self, picture: &Picture) -> bool {
+        match (self.machines.as_slice(), self.pools.as_slice()) {
+            ([machine], pools) => {
+                let group = picture.group_of(machine);
+                pools.iter().all(|pool| Some(*pool) == group.as_ref())
+            }
+            ([], [_]) => true,
+            _ => false,
+        }
+    }
+
+    /// Of several Machines with one providerID: the one whose nodeRef names this Node, else the one the
+    /// Node's annotations name, else the first if all are of one group; otherwise nobody can tell.
+    fn choose(&self, picture: &Picture, query: NodeQuery<'_>) -> Resolved {
+        match (self.machines.as_slice(), self.pools.as_slice()) {
+            ([machine], _) => picture.resolved(Some(machine)),
+            ([], [pool]) => Resolved::PoolInstance((*pool).clone()),
+            ([], _) => Resolved::Unknown,
+            (machines, _) => {
+                let named = machines.iter().find(|machine| machine.node_name.as_deref() == Some(query.name));
+                if let Some(machine) = named {
+                    return picture.resolved(Some(machine));
+                }
+                let annotated = picture.by_annotations(query);
+                if annotated != Resolved::Unknown {
+                    return annotated;
+                }
+                let mut groups = machines.iter().map(|machine| picture.group_of(machine));
+                let first = groups.next();
+                if groups.all(|group| Some(group) == first) {
+                    picture.resolved(machines.first().copied())
+                } else {
+                    Resolved::Unknown
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! A map from a key to the few values that share it, in order, with nothing left behind once they are gone.
+
+use std::{
+    borrow::Borrow,
+    collections::{BTreeSet, HashMap},
+    hash::Hash,
+};
+
+/// One value inline is the rule; a set is the exception.
+#[derive(Debug)]
+enum Values<V> {
+    One(V),
+    Many(BTreeSet<V>),
+}
+
+/// A multimap whose values of a key are a set.
+#[derive(Debug)]
+pub(super) struct Several<K, V> {
+    entries: HashMap<K, Values<V>>,
+}
+
+impl<K, V> Default for Several<K, V> {
+    fn default() -> Self {
+        Self { entries: HashMap::new() }
+    }
+}
+
+impl<K: Eq + Hash, V: Clone + Ord> Several<K, V> {
+    pub(super) fn insert(&mut self, key: K, value: V) {
+        match self.entries.get_mut(&key) {
+            None => {
+                self.entries.insert(key, Values::One(value));
+            }
+            // Equal values may hold different copies of a text: the newer one is shared with what brought it.
+            Some(Values::One(known)) if *known == value => *known = value,
+            Some(values @ Values::One(_)) => {
+                let Values::One(known) = std::mem::replace(values, Values::Many(BTreeSet::new())) else { return };
+                *values = Values::Many(BTreeSet::from([known, value]));
+            }
+            Some(Values::Many(known)) => {
+                known.replace(value);
+            }
+        }
+    }
+
+    pub(super) fn remove<Q>(&mut self, key: &Q, value: &V)
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        let empty = match self.entries.get_mut(key) {
+            None => false,
+            Some(Values::One(known)) => known == value,
+            Some(Values::Many(known)) => {
+                known.remove(value);
+                known.is_empty()
+            }
+        };
+        if empty {
+            self.entries.remove(key);
+        }
+    }
+
+    /// The values of a key, in order.
+    pub(super) fn get<Q>(&self, key: &Q) -> impl Iterator<Item = &V>
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        let (one, many) = match self.entries.get(key) {
+            None => (None, None),
+            Some(Values::One(value)) => (Some(value), None),
+            Some(Values::Many(values)) => (None, Some(values)),
+        };
+        one.into_iter().chain(many.into_iter().flatten())
+    }
+
+    /// The values of a key from `from` on, in order, at the cost of what is taken of them. A single value may come
+    /// before `from`.
+    pub(super) fn get_from<Q>(&self, key: &Q, from: impl FnOnce() -> V) -> impl Iterator<Item = &V>
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        let (one, many) = match self.entries.get(key) {
+            None => (None, None),
+            Some(Values::One(value)) => (Some(value), None),
+            Some(Values::Many(values)) => (None, Some(values.range(from()..))),
+        };
+        one.into_iter().chain(many.into_iter().flatten())
+    }
+
+    /// The values of a key, copied, for callers that change the picture meanwhile.
+    pub(super) fn to_vec<Q>(&self, key: &Q) -> Vec<V>
+    where
+        K: Borrow<Q>,
+        Q: Eq + Hash + ?Sized,
+    {
+        self.get(key).cloned().collect()
+    }
+
+    /// Whether nothing is left.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_a_key_are_a_set_in_order() {
+        let mut map = Several::default();
+        for value in [3, 1, 3, 2] {
+            map.insert("key", value);
+        }
+        assert_eq!(map.to_vec("key"), [1, 2, 3]);
+        assert_eq!(map.to_vec("other"), [0; 0]);
+    }
+
+    #[test]
+    fn values_are_taken_from_any_place_on() {
+        let mut map = Several::default();
+        map.insert("one", 3);
+        assert_eq!(map.get_from("one", || 4).collect::<Vec<_>>(), [&3]);
+        for value in [1, 3, 5] {
+            map.insert("many", value);
+        }
+        assert_eq!(map.get_from("many", || 2).collect::<Vec<_>>(), [&3, &5]);
+        assert_eq!(map.get_from("none", || 2).count(), 0);
+    }
+
+    #[test]
+    fn nothing_is_left_when_the_last_value_goes() {
+        let mut map = Several::default();
+        map.insert("key", 1);
+        map.insert("key", 2);
+        map.remove("key", &1);
+        map.remove("key", &1);
+        assert_eq!(map.to_vec("key"), [2]);
+        map.remove("key", &2);
+        assert!(map.is_empty());
+    }
+}

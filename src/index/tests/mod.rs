@@ -1,0 +1,7 @@
+//! Given these objects, the group is this: the index tested by handing it objects, with no cluster.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod any_order;
+mod feeds;
+pub(crate) mod objects;
+mod stories;

@@ -1,0 +1,142 @@
+//! Objects by a few words, and changes made of them.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::{
+    capi::{
+        Cluster, Context, InfrastructureTemplate, KindRef, Machine, Meta, Node, ObjectKey, ScalableKind,
+        ScalableResource,
+    },
+    index::{Change, Index},
+    nodegroup::{Architecture, GroupId, Rules, Scope, TemplateRules},
+};
+
+pub(crate) const NAMESPACE: &str = "team-a";
+
+pub(crate) fn rules() -> Rules {
+    Rules {
+        keys: context().keys.clone(),
+        scope: Scope::All,
+        template: TemplateRules { default_arch: Architecture::Amd64, additional_sync_labels: Vec::new() },
+    }
+}
+
+pub(crate) fn index(changes: impl IntoIterator<Item = Change>) -> Index {
+    let index = Index::new(rules());
+    for change in changes {
+        index.apply_quietly(change);
+    }
+    index.refresh();
+    index
+}
+
+fn context() -> Arc<Context> {
+    Context::new("cluster.x-k8s.io")
+}
+
+fn meta(namespace: &str, name: &str) -> Meta {
+    Meta { key: ObjectKey::new(namespace, name), uid: format!("uid-of-{name}").into(), resource_version: "1".into() }
+}
+
+pub(crate) fn id(text: &str) -> GroupId {
+    GroupId::parse(text).unwrap()
+}
+
+/// A MachineDeployment of cluster `stage` with bounds `min..=max`; `more` is merged into it.
+pub(crate) fn deployment(name: &str, replicas: i32, (min, max): (&str, &str), more: &Value) -> Change {
+    scalable(ScalableKind::MachineDeployment, name, replicas, (min, max), more)
+}
+
+pub(crate) fn scalable(
+    kind: ScalableKind,
+    name: &str,
+    replicas: i32,
+    (min, max): (&str, &str),
+    more: &Value,
+) -> Change {
+    let mut value = json!({
+        "metadata": {"annotations": {
+            "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": min,
+            "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": max,
+        }},
+        "spec": {"clusterName": "stage", "replicas": replicas},
+    });
+    merge(&mut value, more);
+    Change::Scalable(Arc::new(ScalableResource::decode(kind, meta(NAMESPACE, name), &value, &context()).unwrap()))
+}
+
+/// A MachineSet that a MachineDeployment owns.
+pub(crate) fn set_of(deployment: &str, name: &str) -> Change {
+    let owners = json!([{"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment", "name": deployment, "controller": true}]);
+    scalable(ScalableKind::MachineSet, name, 1, ("0", "9"), &json!({"metadata": {"ownerReferences": owners}}))
+}
+
+/// A Machine of an owner such as `MachineSet/workers-1`.
+pub(crate) fn machine(owner: &str, name: &str, more: &Value) -> Change {
+    let (kind, owner) = owner.split_once('/').unwrap();
+    let mut value = json!({
+        "metadata": {"ownerReferences": [
+            {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": kind, "name": owner, "controller": true},
+        ]},
+        "spec": {"clusterName": "stage"},
+    });
+    merge(&mut value, more);
+    Change::Machine(Arc::new(Machine::decode(meta(NAMESPACE, name), &value, &context()).unwrap()))
+}
+
+/// A Machine that became the Node of the same name, with a providerID made of both.
+pub(crate) fn joined(owner: &str, name: &str) -> Change {
+    let more = json!({
+        "spec": {"providerID": format!("cloud:///zone/{name}")},
+        "status": {"phase": "Running", "nodeRef": {"name": name}},
+    });
+    machine(owner, name, &more)
+}
+
+pub(crate) fn node(name: &str, more: &Value) -> Change {
+    let mut value = json!({"spec": {"providerID": format!("cloud:///zone/{name}")}});
+    merge(&mut value, more);
+    Change::Node(Arc::new(Node::decode(meta("", name), &value, &context()).unwrap()))
+}
+
+pub(crate) fn cluster(name: &str, paused: bool) -> Change {
+    let value = json!({"spec": {"paused": paused}});
+    Change::Cluster(Arc::new(Cluster::decode(meta(NAMESPACE, name), &value).unwrap()))
+}
+
+pub(crate) fn kind() -> KindRef {
+    KindRef { group: "infrastructure.cluster.x-k8s.io".into(), kind: "CloudMachineTemplate".into() }
+}
+
+pub(crate) fn template(name: &str, capacity: &Value) -> Change {
+    let value = json!({"status": {"capacity": capacity}});
+    Change::Template(kind(), Arc::new(InfrastructureTemplate::decode(meta(NAMESPACE, name), &value).unwrap()))
+}
+
+/// What makes a MachineDeployment use a template.
+pub(crate) fn using_template(name: &str) -> Value {
+    let kind = kind();
+    json!({"spec": {"template": {"spec": {"infrastructureRef":
+        {"apiGroup": &*kind.group, "kind": &*kind.kind, "name": name}}}}})
+}
+
+pub(crate) fn capacity_annotations(cpu: &str, memory: &str) -> Value {
+    json!({"metadata": {"annotations": {
+        "capacity.cluster-autoscaler.kubernetes.io/cpu": cpu,
+        "capacity.cluster-autoscaler.kubernetes.io/memory": memory,
+    }}})
+}
+
+/// Merges objects key by key; anything else is replaced.
+pub(crate) fn merge(into: &mut Value, from: &Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                merge(into.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        (into, from) => *into = from.clone(),
+    }
+}
