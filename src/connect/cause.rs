@@ -1,0 +1,43 @@
+//! What a failed request says to a cluster admin. kube's own text of a connection error stops at
+//! "client error (Connect)"; the cause is in its sources.
+
+use std::{error::Error, fmt::Write as _};
+
+/// The cause of a failed request in one line: an API server's message with its code and reason, or the whole
+/// chain of a connection's error.
+///
+/// It holds what the API server or the operating system said, and nothing of a request's credentials.
+#[must_use]
+pub fn cause(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if status.message.is_empty() => {
+            format!("the API server answered {} {}", status.code, status.reason).trim_end().to_owned()
+        }
+        kube::Error::Api(status) => {
+            let mut line = format!("{} ({}", status.message, status.code);
+            if !status.reason.is_empty() {
+                // Writing to a String can't fail.
+                let _ = write!(line, " {}", status.reason);
+            }
+            line.push(')');
+            line
+        }
+        kube::Error::Service(inner) => chain(inner.as_ref()),
+        other => chain(other),
+    }
+}
+
+/// An error and its sources, without those that repeat what was already said.
+pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut line = error.to_string();
+    let mut next = error.source();
+    while let Some(source) = next {
+        let text = source.to_string();
+        if !line.ends_with(&text) {
+            line.push_str(": ");
+            line.push_str(&text);
+        }
+        next = source.source();
+    }
+    line
+}

@@ -1,0 +1,142 @@
+//! Why there is no client. Each message carries the object, the cause and the remedy, and nothing of what a
+//! kubeconfig holds: texts of the YAML parser, which quote the line they failed at, are cut to its position.
+
+use std::{io, path::PathBuf};
+
+use kube::config::KubeconfigError;
+use thiserror::Error;
+
+use super::{ClusterRef, cause};
+
+/// Why a cluster can't be connected to.
+#[derive(Debug, Error)]
+pub enum ConnectError {
+    /// A kubeconfig file that can't be opened.
+    #[error("kubeconfig file {}: can't read it: {error}: give the path of a file that this program may read", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        error: io::Error,
+    },
+    /// A kubeconfig file that can't be used.
+    #[error("kubeconfig file {}: {reason}: try it with kubectl --kubeconfig", path.display())]
+    Kubeconfig {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Neither in a Pod nor with a kubeconfig.
+    #[error(
+        "no kubeconfig given, and none found: {reason}: run in a Pod with a service account, set KUBECONFIG, or name a \
+         kubeconfig file"
+    )]
+    NoDefault {
+        /// Why the usual places gave none.
+        reason: String,
+    },
+    /// The service account of the Pod can't be used.
+    #[error(
+        "in-cluster configuration: {reason}: mount the service account's token (automountServiceAccountToken), or name a \
+         kubeconfig file"
+    )]
+    InCluster {
+        /// What is missing.
+        reason: String,
+    },
+    /// A kubeconfig asks for a proxy.
+    #[error(
+        "{origin}: its cluster is reached through a proxy (proxy-url), which isn't supported: name a server address \
+             that is reached directly"
+    )]
+    Proxy {
+        /// Where the kubeconfig comes from.
+        origin: String,
+    },
+    /// Key, certificates or credentials that no client can be built from.
+    #[error("{origin}: can't build a client from it: {reason}: check its certificates, key and credentials")]
+    Client {
+        /// Where the kubeconfig comes from.
+        origin: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The Secret isn't there.
+    #[error(
+        "Secret {}/{}: not found: check the Cluster's namespace and name, and that its control plane is provisioned, or \
+         name a kubeconfig file for the workload cluster",
+        cluster.namespace(), cluster.secret_name()
+    )]
+    SecretMissing {
+        /// The Cluster it belongs to.
+        cluster: ClusterRef,
+    },
+    /// The Secret may not be read.
+    #[error(
+        "Secret {}/{}: reading it is forbidden: {reason}: grant this program's user the verb get on this Secret",
+        cluster.namespace(), cluster.secret_name()
+    )]
+    SecretForbidden {
+        /// The Cluster it belongs to.
+        cluster: ClusterRef,
+        /// What the API server said.
+        reason: String,
+    },
+    /// The Secret couldn't be read for another reason.
+    #[error("Secret {}/{}: can't read it: {}", cluster.namespace(), cluster.secret_name(), cause(error))]
+    SecretUnreadable {
+        /// The Cluster it belongs to.
+        cluster: ClusterRef,
+        /// The request's error.
+        error: Box<kube::Error>,
+    },
+    /// The Secret lacks its key.
+    #[error(
+        "Secret {}/{}: has no key \"value\": Cluster API keeps the kubeconfig there; check who wrote the Secret",
+        cluster.namespace(), cluster.secret_name()
+    )]
+    SecretWithoutValue {
+        /// The Cluster it belongs to.
+        cluster: ClusterRef,
+    },
+    /// What the Secret holds can't be used.
+    #[error("Secret {}/{}: its kubeconfig can't be used: {reason}", cluster.namespace(), cluster.secret_name())]
+    SecretInvalid {
+        /// The Cluster it belongs to.
+        cluster: ClusterRef,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The Secret asks for what a Secret may not ask for.
+    #[error(
+        "Secret {}/{}: its kubeconfig sets {field}, {why}: {remedy}, or name a kubeconfig file of your own for the \
+         workload cluster",
+        cluster.namespace(), cluster.secret_name()
+    )]
+    SecretRefused {
+        /// The Cluster it belongs to.
+        cluster: ClusterRef,
+        /// The field as it stands in the kubeconfig, without its value.
+        field: String,
+        /// What it would do.
+        why: &'static str,
+        /// What to put in its place.
+        remedy: &'static str,
+    },
+}
+
+/// What is wrong with a kubeconfig, without a word of what it holds.
+pub(super) fn kubeconfig_reason(error: &KubeconfigError) -> String {
+    match error {
+        KubeconfigError::Parse(parse) => match parse.location() {
+            Some(at) => format!("not a kubeconfig in YAML (line {}, column {})", at.line(), at.column()),
+            None => "not a kubeconfig in YAML".to_owned(),
+        },
+        KubeconfigError::CurrentContextNotSet => "it has no current-context".to_owned(),
+        KubeconfigError::LoadContext(name) => format!("its current-context {name:?} is not among its contexts"),
+        KubeconfigError::LoadClusterOfContext(name) => format!("its cluster {name:?} is not among its clusters"),
+        KubeconfigError::MissingClusterUrl => "its cluster has no server".to_owned(),
+        other => cause::chain(other),
+    }
+}

@@ -1,0 +1,119 @@
+//! How requests are made: time-outs, TCP keepalive, and no retries of kube's own. kube's stock client retries a
+//! 429, 503 or 504 up to 15 times for minutes, while the Cluster Autoscaler waits 5 seconds for an answer; it
+//! also logs each failure as an error. So the stack is built here, from kube's own layers, without both: the
+//! rooms above decide what is tried again, and say once what is wrong.
+
+use std::{io, time::Duration};
+
+use http::{HeaderValue, header};
+use hyper_timeout::TimeoutConnector;
+use hyper_util::{
+    client::legacy::{Client as HttpClient, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use kube::{
+    Client, Config,
+    client::{Body, ConfigExt},
+};
+use tower::{BoxError, ServiceBuilder, ServiceExt};
+
+/// What this program calls itself towards API servers.
+pub const USER_AGENT: &str = concat!("capi-autoscaler-provider/", env!("CARGO_PKG_VERSION"));
+
+/// Two clients of one cluster, which differ in their time-outs. Cloning shares their connections.
+#[derive(Clone)]
+pub struct Clients {
+    /// For lists and watches: [`Policy::WATCHES`].
+    pub watches: Client,
+    /// For all short requests, which are answered or given up: writes, discovery, Secrets. [`Policy::WRITES`].
+    pub writes: Client,
+}
+
+/// The time-outs of a client. None retries by itself.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Policy {
+    /// Until the connection stands, TLS handshake included.
+    pub connect: Duration,
+    /// From sending a request to the head of its answer; `None` is without limit.
+    pub answer: Option<Duration>,
+    /// Between two reads of an answer.
+    pub silence: Duration,
+    /// How long an unused connection is kept for the next request.
+    pub idle: Duration,
+}
+
+impl Policy {
+    /// For writes. The caller's own deadline is 5 seconds: connecting leaves time for a second try before it, and
+    /// a write that was sent is waited for beyond it, since its result must be known.
+    pub const WRITES: Self = Self {
+        connect: Duration::from_secs(2),
+        answer: Some(Duration::from_secs(10)),
+        silence: Duration::from_secs(10),
+        idle: Duration::from_secs(30),
+    };
+
+    /// For lists and watches. A watch has no end, but bookmarks come about every minute: one that is silent for
+    /// two and a half of them is dead, whatever TCP believes.
+    pub const WATCHES: Self = Self {
+        connect: Duration::from_secs(5),
+        answer: None,
+        silence: Duration::from_secs(150),
+        idle: Duration::from_secs(30),
+    };
+
+    /// A client with these time-outs. It makes no request, but needs a running Tokio runtime; an operator's own
+    /// kubeconfig may have its `exec` program run here.
+    ///
+    /// # Errors
+    /// When certificates, key or credentials can't be used.
+    pub fn client(self, config: Config) -> Result<Client, kube::Error> {
+        let mut config = config;
+        config.headers.push((header::USER_AGENT, HeaderValue::from_static(USER_AGENT)));
+        // Fails only if a provider is installed already, and then there is one.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        tcp.set_keepalive(Some(Duration::from_secs(15)));
+        tcp.set_keepalive_interval(Some(Duration::from_secs(5)));
+        tcp.set_keepalive_retries(Some(3));
+        let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(tcp)?);
+        connector.set_connect_timeout(Some(self.connect));
+        connector.set_read_timeout(Some(self.silence));
+        connector.set_write_timeout(Some(self.silence));
+        // Else the time that a connection lay unused would count against its next answer.
+        connector.set_reset_reader_on_write(true);
+        let http: HttpClient<_, Body> =
+            HttpClient::builder(TokioExecutor::new()).pool_idle_timeout(self.idle).build(connector);
+
+        let stack = ServiceBuilder::new()
+            .layer(config.base_uri_layer())
+            .option_layer(config.auth_layer()?)
+            .layer(config.extra_headers_layer()?)
+            .map_err(BoxError::from)
+            .service(http);
+        let limit = self.answer;
+        let stack = stack.map_future(move |answer| async move {
+            let Some(limit) = limit else { return answer.await };
+            match tokio::time::timeout(limit, answer).await {
+                Ok(answer) => answer,
+                Err(_) => Err(BoxError::from(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    format!("no answer within {} s", limit.as_secs_f32()),
+                ))),
+            }
+        });
+        Ok(Client::new(stack, config.default_namespace))
+    }
+}
+
+impl Clients {
+    /// Both clients of one configuration.
+    ///
+    /// # Errors
+    /// When certificates, key or credentials can't be used.
+    pub fn new(config: Config) -> Result<Self, kube::Error> {
+        Ok(Self { watches: Policy::WATCHES.client(config.clone())?, writes: Policy::WRITES.client(config)? })
+    }
+}

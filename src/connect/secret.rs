@@ -1,0 +1,49 @@
+//! The kubeconfig that Cluster API keeps in the Secret `<cluster>-kubeconfig`, key `value`.
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client, config::Kubeconfig};
+
+use super::{ClusterRef, ConnectError, error::kubeconfig_reason, inline};
+
+/// The key of the Secret that holds the kubeconfig (contract, section 5).
+const KEY: &str = "value";
+
+/// Reads a Cluster's kubeconfig from its Secret, by one request through the management cluster's client.
+///
+/// What it returns has its credentials inline: nothing in it runs a program or reads a file.
+///
+/// # Errors
+/// When the Secret can't be read, lacks its key, holds no kubeconfig, or one that asks for what a Secret may not.
+pub async fn kubeconfig_of_secret(management: &Client, cluster: &ClusterRef) -> Result<Kubeconfig, ConnectError> {
+    let secrets: Api<Secret> = Api::namespaced(management.clone(), cluster.namespace());
+    let secret = secrets.get(&cluster.secret_name()).await.map_err(|error| request_error(cluster, error))?;
+    let value = secret.data.and_then(|mut data| data.remove(KEY));
+    let Some(value) = value else {
+        return Err(ConnectError::SecretWithoutValue { cluster: cluster.clone() });
+    };
+    parse(cluster, &value.0)
+}
+
+fn request_error(cluster: &ClusterRef, error: kube::Error) -> ConnectError {
+    let cluster = cluster.clone();
+    match &error {
+        kube::Error::Api(status) if status.code == 404 => ConnectError::SecretMissing { cluster },
+        kube::Error::Api(status) if status.code == 403 => {
+            ConnectError::SecretForbidden { cluster, reason: status.message.clone() }
+        }
+        _ => ConnectError::SecretUnreadable { cluster, error: Box::new(error) },
+    }
+}
+
+fn parse(cluster: &ClusterRef, value: &[u8]) -> Result<Kubeconfig, ConnectError> {
+    let invalid = |reason: String| ConnectError::SecretInvalid { cluster: cluster.clone(), reason };
+    let text = str::from_utf8(value).map_err(|error| invalid(format!("not UTF-8 text: {error}")))?;
+    let kubeconfig = Kubeconfig::from_yaml(text).map_err(|error| invalid(kubeconfig_reason(&error)))?;
+    inline::check(&kubeconfig).map_err(|refused| ConnectError::SecretRefused {
+        cluster: cluster.clone(),
+        field: refused.field,
+        why: refused.why,
+        remedy: refused.remedy,
+    })?;
+    Ok(kubeconfig)
+}

@@ -1,0 +1,187 @@
+//! Where a cluster's configuration comes from. A source is a value: loading it again reads its files or its
+//! Secret again, so that what follows changes holds on to the source and exchanges the clients.
+
+use std::{env, fmt, path::Path, path::PathBuf, time::Duration};
+
+use kube::{
+    Config,
+    config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
+};
+use tracing::warn;
+
+use super::{Clients, ClusterRef, ConnectError, cause, error::kubeconfig_reason, kubeconfig_of_secret};
+
+/// Where every Pod finds the token of its service account.
+const SERVICE_ACCOUNT_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
+
+/// A configuration that this program's own surroundings hold. It is the operator's, so it may name files and
+/// programs.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub enum Source {
+    /// In a Pod its service account, else `KUBECONFIG`, else `~/.kube/config`.
+    #[default]
+    Default,
+    /// The service account of the Pod.
+    InCluster,
+    /// A kubeconfig file, with its current context.
+    File(PathBuf),
+}
+
+/// Where the workload cluster's clients come from.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum WorkloadSource {
+    /// The management cluster is the workload cluster: its clients serve both.
+    Management,
+    /// A configuration of its own.
+    Own(Source),
+    /// The Cluster's Secret `<cluster>-kubeconfig`, read through the management cluster.
+    Secret(ClusterRef),
+}
+
+impl Source {
+    /// Reads the configuration. No request is made.
+    ///
+    /// # Errors
+    /// When there is none, or it is broken.
+    pub async fn load(&self) -> Result<Config, ConnectError> {
+        match self {
+            Self::File(path) => from_file(path).await,
+            Self::InCluster => in_cluster(),
+            Self::Default if is_in_pod() => in_cluster(),
+            Self::Default => from_usual_places().await,
+        }
+    }
+
+    /// Reads the configuration and builds the clients. No request is made, so an API server that is down is no
+    /// error here.
+    ///
+    /// # Errors
+    /// As [`Source::load`], and when its certificates, key or credentials can't be used.
+    pub async fn connect(&self) -> Result<Clients, ConnectError> {
+        build(self.load().await?, || self.to_string())
+    }
+}
+
+impl WorkloadSource {
+    /// Builds the workload cluster's clients: for a Secret, by one request to the management cluster.
+    ///
+    /// # Errors
+    /// As [`Source::connect`] and [`kubeconfig_of_secret`]. The former are for the operator to mend before a start;
+    /// the latter may mend themselves: see [`WorkloadSource::connect_in_time`].
+    pub async fn connect(&self, management: &Clients) -> Result<Clients, ConnectError> {
+        match self {
+            Self::Management => Ok(management.clone()),
+            Self::Own(source) => source.connect().await,
+            Self::Secret(cluster) => {
+                let kubeconfig = kubeconfig_of_secret(&management.writes, cluster).await?;
+                let invalid = |reason| ConnectError::SecretInvalid { cluster: cluster.clone(), reason };
+                build(resolve(kubeconfig, &self.to_string(), invalid).await?, || self.to_string())
+            }
+        }
+    }
+
+    /// Whether connecting depends on an API server, so that a failure at start may pass.
+    #[must_use]
+    pub fn needs_request(&self) -> bool {
+        match self {
+            Self::Management | Self::Own(_) => false,
+            Self::Secret(_) => true,
+        }
+    }
+
+    /// Connects, again and again until it works: after 1 second, then twice as long each time, up to 30. `failed`
+    /// hears each failure, to show why this isn't ready. Dropping the future ends it.
+    pub async fn connect_in_time(&self, management: &Clients, mut failed: impl FnMut(&ConnectError)) -> Clients {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match self.connect(management).await {
+                Ok(clients) => return clients,
+                Err(error) => failed(&error),
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+}
+
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+fn build(config: Config, origin: impl Fn() -> String) -> Result<Clients, ConnectError> {
+    Clients::new(config).map_err(|error| ConnectError::Client { origin: origin(), reason: cause::chain(&error) })
+}
+
+async fn from_file(path: &Path) -> Result<Config, ConnectError> {
+    let broken = |reason| ConnectError::Kubeconfig { path: path.to_owned(), reason };
+    let kubeconfig = Kubeconfig::read_from(path).map_err(|error| match error {
+        KubeconfigError::ReadConfig(error, path) => ConnectError::Unreadable { path, error },
+        other => broken(kubeconfig_reason(&other)),
+    })?;
+    resolve(kubeconfig, &format!("kubeconfig file {}", path.display()), broken).await
+}
+
+async fn from_usual_places() -> Result<Config, ConnectError> {
+    let none = |reason| ConnectError::NoDefault { reason };
+    let kubeconfig = Kubeconfig::read().map_err(|error| none(kubeconfig_reason(&error)))?;
+    resolve(kubeconfig, "KUBECONFIG or ~/.kube/config", none).await
+}
+
+fn in_cluster() -> Result<Config, ConnectError> {
+    Config::incluster().map_err(|error| ConnectError::InCluster { reason: cause::chain(&error) })
+}
+
+fn is_in_pod() -> bool {
+    ["KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"].iter().all(|name| env::var_os(name).is_some())
+        && Path::new(SERVICE_ACCOUNT_TOKEN).exists()
+}
+
+/// The configuration of the current context. A proxy that the kubeconfig asks for is an error; one that only
+/// `HTTPS_PROXY` asks for, which kube would take without regard to `NO_PROXY`, is left out with a word.
+async fn resolve(
+    kubeconfig: Kubeconfig,
+    origin: &str,
+    broken: impl FnOnce(String) -> ConnectError,
+) -> Result<Config, ConnectError> {
+    if wants_proxy(&kubeconfig) {
+        return Err(ConnectError::Proxy { origin: origin.to_owned() });
+    }
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .map_err(|error| broken(kubeconfig_reason(&error)))?;
+    if config.proxy_url.take().is_some() {
+        warn!(origin, "HTTPS_PROXY is set, but proxies aren't supported: connecting directly");
+    }
+    Ok(config)
+}
+
+fn wants_proxy(kubeconfig: &Kubeconfig) -> bool {
+    let context = kubeconfig.contexts.iter().find(|context| Some(&context.name) == kubeconfig.current_context.as_ref());
+    let cluster = context.and_then(|context| context.context.as_ref()).map(|context| &context.cluster);
+    kubeconfig
+        .clusters
+        .iter()
+        .filter(|named| Some(&named.name) == cluster)
+        .filter_map(|named| named.cluster.as_ref()?.proxy_url.as_ref())
+        .any(|proxy| !proxy.is_empty())
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "kubeconfig file {}", path.display()),
+            Self::InCluster => f.write_str("in-cluster configuration"),
+            Self::Default if is_in_pod() => f.write_str("in-cluster configuration"),
+            Self::Default => f.write_str("KUBECONFIG or ~/.kube/config"),
+        }
+    }
+}
+
+impl fmt::Display for WorkloadSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Management => f.write_str("the management cluster itself"),
+            Self::Own(source) => source.fmt(f),
+            Self::Secret(cluster) => write!(f, "Secret {}/{}", cluster.namespace(), cluster.secret_name()),
+        }
+    }
+}

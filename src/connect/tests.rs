@@ -1,0 +1,45 @@
+//! What goes wrong with Secrets and kubeconfig files, told by the texts that people see, and how the two clients
+//! behave on a wire.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod policies;
+mod secrets;
+mod sources;
+
+use http::{Request, Response};
+use kube::{Client, client::Body};
+use serde_json::{Value, json};
+use tower_test::mock::{self, Handle};
+
+use super::ClusterRef;
+
+/// A client whose requests the handle answers.
+fn mocked() -> (Client, Handle<Request<Body>, Response<Body>>) {
+    let (service, handle) = mock::pair();
+    (Client::new(service, "default"), handle)
+}
+
+/// Answers the next request, and gives its path.
+async fn answer(handle: &mut Handle<Request<Body>, Response<Body>>, code: u16, body: &Value) -> String {
+    let (request, respond) = handle.next_request().await.expect("a request");
+    let body = Body::from(serde_json::to_vec(body).unwrap());
+    respond.send_response(Response::builder().status(code).body(body).unwrap());
+    request.uri().to_string()
+}
+
+fn status(code: u16, reason: &str, message: &str) -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": message})
+}
+
+fn prod() -> ClusterRef {
+    "team-a/prod".parse().unwrap()
+}
+
+/// A kubeconfig with one cluster, user and context; the fields are YAML in flow style.
+fn kubeconfig(cluster: &str, user: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{{name: c, context: {{cluster: prod, user: admin}}}}]\n\
+         clusters: [{{name: prod, cluster: {cluster}}}]\nusers: [{{name: admin, user: {user}}}]\n"
+    )
+}
