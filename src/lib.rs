@@ -8,6 +8,7 @@ pub mod connect;
 pub mod index;
 pub mod informer;
 pub mod nodegroup;
+pub mod server;
 
 /// Types, client and server of `proto/externalgrpc.proto`, generated.
 #[allow(missing_docs, unreachable_pub, rustdoc::invalid_html_tags, clippy::pedantic)]

@@ -1,0 +1,84 @@
+//! The gRPC services that any server should have, health and reflection, and the limits of ours.
+//!
+//! Health has two names. The empty one, which probes ask for by default, says that the process lives and isn't
+//! ending. The name of the provider's own service says that it is in sync, as `/readyz` does.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio_util::sync::CancellationToken;
+use tonic::{server::NamedService, service::RoutesBuilder};
+use tonic_health::{ServingStatus, server::HealthReporter};
+use tonic_reflection::server::{Builder, Error as ReflectionError};
+
+use super::{Check, Checks};
+use crate::proto::{
+    FILE_DESCRIPTOR_SET,
+    cloud_provider_server::{CloudProvider, CloudProviderServer},
+};
+
+/// The largest request taken: a DeleteNodes call may name a thousand Nodes with all their labels and annotations,
+/// and the Cluster Autoscaler's client sets itself no limit.
+pub const MAX_REQUEST_BYTES: usize = 64 << 20;
+
+/// The name that health and reflection know the provider by.
+const PROVIDER: &str = <CloudProviderServer<()> as NamedService>::NAME;
+
+/// How often readiness is looked at for those who watch health.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// What tells health how things stand.
+#[derive(Clone, Debug)]
+pub struct Health(HealthReporter);
+
+/// The provider's service with its limits.
+pub fn cloud_provider<S: CloudProvider>(service: S) -> CloudProviderServer<S> {
+    CloudProviderServer::new(service).max_decoding_message_size(MAX_REQUEST_BYTES)
+}
+
+/// Adds health and reflection (v1 and v1alpha) to the services. The provider counts as not serving until
+/// [`Health::follow`] has seen it ready.
+///
+/// # Errors
+/// When the compiled-in description of the protocol can't be read, which the tests rule out.
+pub async fn standard_services(routes: &mut RoutesBuilder) -> Result<Health, ReflectionError> {
+    let builder = || {
+        Builder::configure()
+            .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    let (reporter, health) = tonic_health::server::health_reporter();
+    let health_of = Health(reporter);
+    health_of.set_in_sync(false).await;
+    routes.add_service(health).add_service(builder().build_v1()?).add_service(builder().build_v1alpha()?);
+    Ok(health_of)
+}
+
+impl Health {
+    /// Says whether the provider is in sync.
+    pub async fn set_in_sync(&self, in_sync: bool) {
+        let status = if in_sync { ServingStatus::Serving } else { ServingStatus::NotServing };
+        self.0.set_service_status(PROVIDER, status).await;
+    }
+
+    /// Says that this process is ending: nothing serves any more.
+    pub async fn set_ending(&self) {
+        self.set_in_sync(false).await;
+        self.0.set_service_status("", ServingStatus::NotServing).await;
+    }
+
+    /// Follows the checks, by a look each second, until `shutdown` is cancelled; then says so.
+    pub async fn follow(self, checks: Arc<dyn Checks>, shutdown: CancellationToken) {
+        let mut period = tokio::time::interval(PERIOD);
+        let mut known = None;
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => return self.set_ending().await,
+                _ = period.tick() => {}
+            }
+            let in_sync = checks.checks().iter().all(Check::is_ready);
+            if known.replace(in_sync) != Some(in_sync) {
+                self.set_in_sync(in_sync).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! Listeners and what stands on them: gRPC on a thread of its own, probes and metrics over HTTP, health, and the
+//! way the program ends. This room knows how to serve and nothing of what is answered.
+
+mod bind;
+mod check;
+mod grpc_runtime;
+mod grpc_services;
+mod http;
+mod metrics;
+mod shutdown;
+
+#[cfg(test)]
+mod tests;
+
+pub use bind::{BindError, bind};
+pub use check::{Check, CheckState, Checks};
+pub use grpc_runtime::{GrpcThread, GrpcThreadError, serve_on_own_thread};
+pub use grpc_services::{Health, MAX_REQUEST_BYTES, cloud_provider, standard_services};
+pub use http::{http_router, serve_http};
+pub use metrics::{SharedRegistry, new_registry};
+pub use shutdown::{GRACE, Outcome, Shutdown};

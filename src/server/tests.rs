@@ -1,0 +1,28 @@
+//! The pages, the gRPC thread and the way to the end, over real sockets where sockets matter.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod grpc;
+mod pages;
+mod shutdown;
+
+use std::{net::TcpListener, time::Duration};
+
+use super::bind;
+
+/// Longer than anything here takes; only a defect reaches it.
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn listener() -> TcpListener {
+    bind("127.0.0.1:0".parse().unwrap(), "--listen").unwrap()
+}
+
+#[test]
+fn an_address_that_is_taken_is_named_with_its_flag() {
+    let taken = listener().local_addr().unwrap();
+    let held = TcpListener::bind(taken).unwrap();
+    let message = bind(taken, "--http-listen").unwrap_err().to_string();
+    assert!(message.starts_with(&format!("can't listen on {taken}: Address already in use")), "{message}");
+    assert!(message.ends_with("choose another address with --http-listen"), "{message}");
+    drop(held);
+}
