@@ -8,6 +8,7 @@ pub mod connect;
 pub mod index;
 pub mod informer;
 pub mod nodegroup;
+pub mod scale;
 pub mod server;
 
 /// Types, client and server of `proto/externalgrpc.proto`, generated.

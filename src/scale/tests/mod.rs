@@ -1,0 +1,5 @@
+//! Commands against an API server of a few lines, with faults at the HTTP layer: the end state is checked.
+
+mod deletes;
+pub(crate) mod fake;
+mod sizes;
