@@ -5,6 +5,7 @@
 
 pub mod capi;
 pub mod connect;
+pub mod grpc;
 pub mod index;
 pub mod informer;
 pub mod nodegroup;

@@ -1,0 +1,317 @@
+//! The wire: Cluster Autoscaler's requests to questions of the index and commands of the scale room, and
+//! their answers back. Thin: no rule lives here but what an answer causes at the caller (contract section 1).
+//!
+//! Read RPCs answer inline from memory: no await, no API call. A Node or group that isn't known is never an
+//! error where one error would stop the caller's whole loop.
+
+mod metrics;
+mod options;
+#[cfg(test)]
+mod tests;
+
+use std::{collections::HashMap, sync::Arc};
+
+use prost_types::Any;
+use tonic::{Request, Response, Status};
+
+pub use self::metrics::RpcMetrics;
+use crate::{
+    index::{Index, NodeQuery, PinnedGroup},
+    nodegroup::{GPU_LABEL, GroupId, Instance, InstanceState},
+    proto::{self, cloud_provider_server::CloudProvider, instance_status::InstanceState as WireState},
+    scale::{NodeName, Scale, ScaleError},
+};
+
+/// The longest message of an error, in bytes: clients take at least 16 KiB of headers.
+const LONGEST_MESSAGE: usize = 4096;
+
+/// Whether the picture may be relied on.
+pub trait Freshness: Send + Sync + 'static {
+    /// Whether every core cache is in sync and followed closely enough.
+    ///
+    /// # Errors
+    /// Which cache isn't, and why.
+    fn check(&self) -> Result<(), String>;
+}
+
+/// The cloud provider of one workload cluster.
+#[derive(Clone)]
+pub struct Service {
+    index: Arc<Index>,
+    scale: Scale,
+    freshness: Arc<dyn Freshness>,
+    metrics: RpcMetrics,
+}
+
+impl Service {
+    /// A service that reads from `index` and writes through `scale`.
+    #[must_use]
+    pub fn new(index: Arc<Index>, scale: Scale, freshness: Arc<dyn Freshness>, metrics: RpcMetrics) -> Self {
+        Self { index, scale, freshness, metrics }
+    }
+
+    fn answer<T>(&self, rpc: &'static str, result: Result<T, Status>) -> Result<Response<T>, Status> {
+        self.metrics.count(rpc, result.as_ref().err().map_or(tonic::Code::Ok, Status::code));
+        result.map(Response::new).map_err(cut)
+    }
+
+    fn unimplemented<T>(&self, rpc: &'static str, why: &str) -> Result<Response<T>, Status> {
+        self.answer(rpc, Err(Status::unimplemented(why)))
+    }
+
+    fn fresh(&self) -> Result<(), Status> {
+        self.freshness.check().map_err(|why| Status::unavailable(format!("not ready: {why}")))
+    }
+
+    fn refresh_now(&self) -> Result<proto::RefreshResponse, Status> {
+        self.fresh()?;
+        self.index.refresh();
+        Ok(proto::RefreshResponse {})
+    }
+
+    fn groups_now(&self) -> Result<proto::NodeGroupsResponse, Status> {
+        // An error reads as "no groups at all": only before anything was pinned is that the truth.
+        if !self.index.is_pinned() {
+            self.fresh()?;
+        }
+        Ok(proto::NodeGroupsResponse { node_groups: self.index.groups().iter().map(group_to_wire).collect() })
+    }
+
+    fn group_for_node_now(&self, node: Option<&proto::ExternalGrpcNode>) -> proto::NodeGroupForNodeResponse {
+        let pinned = node.and_then(|node| {
+            self.index.group_of_node(NodeQuery {
+                name: &node.name,
+                provider_id: &node.provider_id,
+                annotations: &node.annotations,
+            })
+        });
+        // An empty id leaves the Node alone; an error would stop the caller's whole loop.
+        proto::NodeGroupForNodeResponse {
+            node_group: Some(pinned.map_or_else(proto::NodeGroup::default, |group| group_to_wire(&group))),
+        }
+    }
+
+    fn target_size_now(&self, id: &str) -> Result<proto::NodeGroupTargetSizeResponse, Status> {
+        let target_size = parse(id).and_then(|id| self.index.target_size(&id)).ok_or_else(|| unknown(id))?;
+        Ok(proto::NodeGroupTargetSizeResponse { target_size })
+    }
+
+    fn instances_now(&self, id: &str) -> Result<proto::NodeGroupNodesResponse, Status> {
+        let instances = parse(id).and_then(|id| self.index.instances(&id)).ok_or_else(|| unknown(id))?;
+        Ok(proto::NodeGroupNodesResponse { instances: instances.into_iter().map(instance_to_wire).collect() })
+    }
+
+    fn template_now(&self, id: &str) -> Result<proto::NodeGroupTemplateNodeInfoResponse, Status> {
+        let served = parse(id).and_then(|id| self.index.served(&id)).ok_or_else(|| unknown(id))?;
+        let node = served.template.clone().ok_or_else(|| {
+            Status::unimplemented(format!(
+                "node group {id} has no template: set its cpu and memory capacity annotations, or use an \
+                 infrastructure template with status.capacity"
+            ))
+        })?;
+        Ok(proto::NodeGroupTemplateNodeInfoResponse { node_info: node.clone(), node_bytes: node })
+    }
+
+    fn options_now(
+        &self,
+        request: &proto::NodeGroupAutoscalingOptionsRequest,
+    ) -> Result<proto::NodeGroupAutoscalingOptionsResponse, Status> {
+        let id = &request.id;
+        let served = parse(id).and_then(|id| self.index.served(&id)).ok_or_else(|| unknown(id))?;
+        let (defaults, overrides) = (request.defaults.as_ref(), &served.definition.options);
+        Ok(proto::NodeGroupAutoscalingOptionsResponse {
+            // Options replace all of the caller's defaults, and zero what this protocol can't carry: none are
+            // set where nothing is overridden.
+            node_group_autoscaling_options: options::overrides_anything(defaults, overrides)
+                .then(|| options::override_defaults(defaults, overrides)),
+        })
+    }
+
+    fn gpu_types_now(&self) -> proto::GetAvailableGpuTypesResponse {
+        let gpu_types: HashMap<_, _> =
+            self.index.gpu_types().into_iter().map(|gpu_type| (gpu_type, Any::default())).collect();
+        proto::GetAvailableGpuTypesResponse { gpu_types }
+    }
+
+    async fn increase(&self, request: proto::NodeGroupIncreaseSizeRequest) -> Result<(), Status> {
+        let id = parse(&request.id).ok_or_else(|| unknown(&request.id))?;
+        self.scale.increase(id, request.delta).await.map_err(|error| status_of(&error))
+    }
+
+    async fn decrease(&self, request: proto::NodeGroupDecreaseTargetSizeRequest) -> Result<(), Status> {
+        let id = parse(&request.id).ok_or_else(|| unknown(&request.id))?;
+        self.scale.decrease(id, request.delta).await.map_err(|error| status_of(&error))
+    }
+
+    async fn delete(&self, request: proto::NodeGroupDeleteNodesRequest) -> Result<(), Status> {
+        let id = parse(&request.id).ok_or_else(|| unknown(&request.id))?;
+        let nodes = request
+            .nodes
+            .into_iter()
+            .map(|node| NodeName { name: node.name, provider_id: node.provider_id, annotations: node.annotations })
+            .collect();
+        self.scale.delete(id, nodes).await.map_err(|error| status_of(&error))
+    }
+}
+
+#[tonic::async_trait]
+impl CloudProvider for Service {
+    async fn node_groups(
+        &self,
+        _: Request<proto::NodeGroupsRequest>,
+    ) -> Result<Response<proto::NodeGroupsResponse>, Status> {
+        self.answer("NodeGroups", self.groups_now())
+    }
+
+    async fn node_group_for_node(
+        &self,
+        request: Request<proto::NodeGroupForNodeRequest>,
+    ) -> Result<Response<proto::NodeGroupForNodeResponse>, Status> {
+        self.answer("NodeGroupForNode", Ok(self.group_for_node_now(request.get_ref().node.as_ref())))
+    }
+
+    async fn pricing_node_price(
+        &self,
+        _: Request<proto::PricingNodePriceRequest>,
+    ) -> Result<Response<proto::PricingNodePriceResponse>, Status> {
+        self.unimplemented("PricingNodePrice", "no prices are known")
+    }
+
+    async fn pricing_pod_price(
+        &self,
+        _: Request<proto::PricingPodPriceRequest>,
+    ) -> Result<Response<proto::PricingPodPriceResponse>, Status> {
+        self.unimplemented("PricingPodPrice", "no prices are known")
+    }
+
+    async fn gpu_label(&self, _: Request<proto::GpuLabelRequest>) -> Result<Response<proto::GpuLabelResponse>, Status> {
+        self.answer("GPULabel", Ok(proto::GpuLabelResponse { label: GPU_LABEL.to_owned() }))
+    }
+
+    async fn get_available_gpu_types(
+        &self,
+        _: Request<proto::GetAvailableGpuTypesRequest>,
+    ) -> Result<Response<proto::GetAvailableGpuTypesResponse>, Status> {
+        self.answer("GetAvailableGPUTypes", Ok(self.gpu_types_now()))
+    }
+
+    async fn cleanup(&self, _: Request<proto::CleanupRequest>) -> Result<Response<proto::CleanupResponse>, Status> {
+        // It comes when any Cluster Autoscaler exits, a standby one too: it ends nothing.
+        self.answer("Cleanup", Ok(proto::CleanupResponse {}))
+    }
+
+    async fn refresh(&self, _: Request<proto::RefreshRequest>) -> Result<Response<proto::RefreshResponse>, Status> {
+        self.answer("Refresh", self.refresh_now())
+    }
+
+    async fn node_group_target_size(
+        &self,
+        request: Request<proto::NodeGroupTargetSizeRequest>,
+    ) -> Result<Response<proto::NodeGroupTargetSizeResponse>, Status> {
+        self.answer("NodeGroupTargetSize", self.target_size_now(&request.get_ref().id))
+    }
+
+    async fn node_group_increase_size(
+        &self,
+        request: Request<proto::NodeGroupIncreaseSizeRequest>,
+    ) -> Result<Response<proto::NodeGroupIncreaseSizeResponse>, Status> {
+        let result = self.increase(request.into_inner()).await;
+        self.answer("NodeGroupIncreaseSize", result.map(|()| proto::NodeGroupIncreaseSizeResponse {}))
+    }
+
+    async fn node_group_delete_nodes(
+        &self,
+        request: Request<proto::NodeGroupDeleteNodesRequest>,
+    ) -> Result<Response<proto::NodeGroupDeleteNodesResponse>, Status> {
+        let result = self.delete(request.into_inner()).await;
+        self.answer("NodeGroupDeleteNodes", result.map(|()| proto::NodeGroupDeleteNodesResponse {}))
+    }
+
+    async fn node_group_decrease_target_size(
+        &self,
+        request: Request<proto::NodeGroupDecreaseTargetSizeRequest>,
+    ) -> Result<Response<proto::NodeGroupDecreaseTargetSizeResponse>, Status> {
+        let result = self.decrease(request.into_inner()).await;
+        self.answer("NodeGroupDecreaseTargetSize", result.map(|()| proto::NodeGroupDecreaseTargetSizeResponse {}))
+    }
+
+    async fn node_group_nodes(
+        &self,
+        request: Request<proto::NodeGroupNodesRequest>,
+    ) -> Result<Response<proto::NodeGroupNodesResponse>, Status> {
+        self.answer("NodeGroupNodes", self.instances_now(&request.get_ref().id))
+    }
+
+    async fn node_group_template_node_info(
+        &self,
+        request: Request<proto::NodeGroupTemplateNodeInfoRequest>,
+    ) -> Result<Response<proto::NodeGroupTemplateNodeInfoResponse>, Status> {
+        self.answer("NodeGroupTemplateNodeInfo", self.template_now(&request.get_ref().id))
+    }
+
+    async fn node_group_get_options(
+        &self,
+        request: Request<proto::NodeGroupAutoscalingOptionsRequest>,
+    ) -> Result<Response<proto::NodeGroupAutoscalingOptionsResponse>, Status> {
+        self.answer("NodeGroupGetOptions", self.options_now(request.get_ref()))
+    }
+}
+
+fn parse(id: &str) -> Option<GroupId> {
+    GroupId::parse(id)
+}
+
+fn unknown(id: &str) -> Status {
+    Status::not_found(format!("node group {id} is not known: ids have the form <Kind>/<namespace>/<name>"))
+}
+
+/// A message travels in a header, up to three times as long as it is here. One beyond the caller's limit for headers
+/// breaks the call, and with it the code that the caller goes by; a request's id or an API server's words may be.
+fn cut(status: Status) -> Status {
+    let message = status.message();
+    if message.len() <= LONGEST_MESSAGE {
+        return status;
+    }
+    let end = (0..=LONGEST_MESSAGE).rev().find(|end| message.is_char_boundary(*end)).unwrap_or_default();
+    Status::new(status.code(), format!("{} (cut)", &message[..end]))
+}
+
+/// The one mapping of a command's errors to codes.
+fn status_of(error: &ScaleError) -> Status {
+    let message = error.to_string();
+    match error {
+        ScaleError::InvalidArgument(_) => Status::invalid_argument(message),
+        ScaleError::NotFound(_) => Status::not_found(message),
+        ScaleError::FailedPrecondition(_) => Status::failed_precondition(message),
+        ScaleError::Aborted(_) => Status::aborted(message),
+        ScaleError::PermissionDenied(_) => Status::permission_denied(message),
+        ScaleError::Unavailable(_) => Status::unavailable(message),
+    }
+}
+
+fn group_to_wire(group: &PinnedGroup) -> proto::NodeGroup {
+    let (min, max) = (group.bounds.min, group.bounds.max);
+    proto::NodeGroup {
+        id: group.text.to_string(),
+        min_size: min,
+        max_size: max,
+        debug: format!("{} (min: {min}, max: {max})", group.text),
+    }
+}
+
+fn instance_to_wire(instance: Instance) -> proto::Instance {
+    let state = match instance.state {
+        InstanceState::Creating => WireState::InstanceCreating,
+        InstanceState::Running => WireState::InstanceRunning,
+        InstanceState::Deleting => WireState::InstanceDeleting,
+    };
+    let error_info = instance.error.map(|error| proto::InstanceErrorInfo {
+        error_code: error.code.to_owned(),
+        error_message: error.message,
+        instance_error_class: error.class.number(),
+    });
+    proto::Instance {
+        id: instance.id,
+        status: Some(proto::InstanceStatus { instance_state: state.into(), error_info }),
+    }
+}
