@@ -1,0 +1,192 @@
+//! The management cluster: how Cluster API's kinds are served there, and the informers that every workload cluster's
+//! index shares. Discovery is asked again from time to time: a kind may be installed or upgraded while this runs.
+
+use std::{sync::Arc, time::Duration};
+
+use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
+use tokio::{runtime::Handle, sync::watch, time::sleep};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    capi::{self, Context, CoreResources, Meta, discover_core},
+    connect::{Clients, cause},
+    informer::{Factory, Metadata, Projection, Settings},
+};
+
+/// How often discovery is asked again once it has answered.
+const REDISCOVER: Duration = Duration::from_secs(60);
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+
+/// What a management cluster is read by.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ManagementOptions {
+    /// Cluster API's group (`CAPI_GROUP`).
+    pub group: String,
+    /// Its version (`CAPI_VERSION`); the preferred one when `None`.
+    pub version: Option<String>,
+    /// How informers list and watch.
+    pub informers: Settings,
+}
+
+/// A management cluster, shared by all whose workload clusters it manages.
+#[derive(Clone)]
+pub struct Management {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    clients: Clients,
+    context: Arc<Context>,
+    factory: Factory,
+    options: ManagementOptions,
+    resources: Arc<ArcSwapOption<CoreResources>>,
+    announced: watch::Sender<Option<Arc<CoreResources>>>,
+    /// Why discovery last failed; `None` once it has answered.
+    failure: Mutex<Option<String>>,
+    tasks: TaskTracker,
+    ended: CancellationToken,
+}
+
+impl Management {
+    /// Starts to ask discovery. Nothing is waited for.
+    #[must_use]
+    pub fn start(clients: Clients, options: ManagementOptions, runtime: &Handle) -> Self {
+        let inner = Arc::new(Inner {
+            factory: Factory::new(clients.watches.clone(), runtime.clone(), options.informers.clone()),
+            context: Context::new(&options.group),
+            clients,
+            options,
+            resources: Arc::new(ArcSwapOption::empty()),
+            announced: watch::Sender::new(None),
+            failure: Mutex::new(Some("discovery hasn't answered yet".to_owned())),
+            tasks: TaskTracker::new(),
+            ended: CancellationToken::new(),
+        });
+        let management = Self { inner };
+        let task = management.clone();
+        let discovery = async move {
+            let ended = task.inner.ended.clone();
+            ended.run_until_cancelled(task.discover_forever()).await;
+        };
+        management.inner.tasks.spawn_on(discovery, runtime);
+        management
+    }
+
+    async fn discover_forever(&self) {
+        let inner = &self.inner;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let options = &inner.options;
+            match discover_core(&inner.clients.writes, &options.group, options.version.as_deref()).await {
+                Ok(found) => {
+                    *inner.failure.lock() = None;
+                    pause = FIRST_PAUSE;
+                    self.announce(found);
+                    sleep(REDISCOVER).await;
+                }
+                Err(error) => {
+                    let why = match &error {
+                        capi::LookupError::Api(error) => cause(error),
+                        capi::LookupError::NoGroup { .. }
+                        | capi::LookupError::NoVersion { .. }
+                        | capi::LookupError::NoKind { .. } => error.to_string(),
+                    };
+                    let told = inner.failure.lock().replace(why.clone());
+                    if told.as_ref() != Some(&why) {
+                        tracing::warn!("can't discover Cluster API's kinds on the management cluster: {why}");
+                    }
+                    sleep(pause).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+            }
+        }
+    }
+
+    fn announce(&self, found: CoreResources) {
+        let found = Arc::new(found);
+        self.inner.resources.store(Some(Arc::clone(&found)));
+        self.inner.announced.send_if_modified(|known| {
+            let changed = known.as_deref() != Some(&*found);
+            if changed {
+                tracing::info!(
+                    api_version = found.machine_deployment.api_version,
+                    machine_pools = found.machine_pool.is_some(),
+                    "Cluster API is served"
+                );
+                *known = Some(found);
+            }
+            changed
+        });
+    }
+
+    /// The core kinds as they are found, and again when they are served in another way.
+    pub(super) fn announced(&self) -> watch::Receiver<Option<Arc<CoreResources>>> {
+        self.inner.announced.subscribe()
+    }
+
+    /// The core kinds, for writes.
+    #[must_use]
+    pub fn resources(&self) -> Arc<ArcSwapOption<CoreResources>> {
+        Arc::clone(&self.inner.resources)
+    }
+
+    /// Why discovery hasn't answered yet; `None` once it has. A later failure leaves what was found in force.
+    pub(super) fn discovery_problem(&self) -> Option<String> {
+        if self.inner.resources.load().is_some() { None } else { self.inner.failure.lock().clone() }
+    }
+
+    /// The clients.
+    #[must_use]
+    pub fn clients(&self) -> &Clients {
+        &self.inner.clients
+    }
+
+    /// The annotation keys in force, and the interner.
+    #[must_use]
+    pub fn context(&self) -> &Arc<Context> {
+        &self.inner.context
+    }
+
+    /// The informers.
+    #[must_use]
+    pub fn factory(&self) -> &Factory {
+        &self.inner.factory
+    }
+
+    /// How a kind becomes what the index is fed with.
+    pub(super) fn projection<T: 'static>(
+        &self,
+        name: &str,
+        decode: impl Fn(Meta, &serde_json::Value, &Context) -> Result<T, String> + Send + Sync + 'static,
+    ) -> Projection<T> {
+        projection(&self.inner.context, name, decode)
+    }
+
+    /// Ends discovery and all informers, and waits until no task is left.
+    pub async fn shutdown(&self) {
+        self.inner.ended.cancel();
+        self.inner.tasks.close();
+        self.inner.tasks.wait().await;
+        self.inner.factory.shutdown().await;
+    }
+}
+
+/// A projection of the capi room.
+pub(super) fn projection<T: 'static>(
+    context: &Arc<Context>,
+    name: &str,
+    decode: impl Fn(Meta, &serde_json::Value, &Context) -> Result<T, String> + Send + Sync + 'static,
+) -> Projection<T> {
+    let context = Arc::clone(context);
+    Projection::new(name, move |metadata, value| decode(meta_of(metadata), value, &context))
+}
+
+fn meta_of(metadata: &Metadata) -> Meta {
+    Meta {
+        key: capi::ObjectKey { namespace: Arc::clone(&metadata.namespace), name: Arc::clone(&metadata.name) },
+        uid: Arc::clone(&metadata.uid),
+        resource_version: Arc::clone(&metadata.resource_version),
+    }
+}

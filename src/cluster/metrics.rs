@@ -1,0 +1,189 @@
+//! Metrics of the informers and of the picture, gathered when they are asked for.
+
+use std::{fmt, time::Instant};
+
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
+    metrics::{counter::ConstCounter, gauge::ConstGauge},
+};
+
+use super::Workload;
+use crate::informer::Status;
+
+/// Gathers the metrics of one workload cluster and the informers that feed it.
+pub struct ClusterMetrics(Workload);
+
+impl ClusterMetrics {
+    /// The metrics of a workload cluster.
+    #[must_use]
+    pub fn new(workload: Workload) -> Self {
+        Self(workload)
+    }
+}
+
+impl fmt::Debug for ClusterMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ClusterMetrics")
+    }
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct InformerLabels {
+    cluster: &'static str,
+    resource: String,
+    namespaces: String,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct EventLabels {
+    cluster: &'static str,
+    resource: String,
+    namespaces: String,
+    kind: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct ListLabels {
+    cluster: &'static str,
+    resource: String,
+    namespaces: String,
+    cause: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct StateLabels {
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct ProblemLabels {
+    group: String,
+    state: &'static str,
+    problem: &'static str,
+}
+
+type Value = (&'static str, &'static str, fn(&Status) -> i64);
+
+/// Gauges of an informer: name, help, value.
+const GAUGES: [Value; 4] = [
+    ("informer_objects", "Objects held, by resource", |status| count(status.objects as u64)),
+    ("informer_undecodable_objects", "Objects held that don't decode, by resource", |status| {
+        count(status.undecodable as u64)
+    }),
+    ("informer_synced", "Whether the first list is complete (1) or not (0), by resource", |status| {
+        i64::from(status.synced)
+    }),
+    (
+        "informer_broken_seconds",
+        "Seconds since list or watch began to fail, 0 while they work, by resource",
+        |status| {
+            count(status.broken_since.map_or(0, |since| Instant::now().saturating_duration_since(since).as_secs()))
+        },
+    ),
+];
+
+impl Collector for ClusterMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let informers = self.0.informers();
+        for (name, help, value) in GAUGES {
+            let rows = informers.iter().map(|(cluster, status)| (informer_labels(cluster, status), value(status)));
+            gauge(&mut encoder, name, help, rows)?;
+        }
+        let errors = informers.iter().map(|(cluster, status)| (informer_labels(cluster, status), status.watch_errors));
+        counter(&mut encoder, "informer_watch_errors", "Watches that failed, by resource", errors)?;
+        let events = informers.iter().flat_map(|(cluster, status)| {
+            let counts = status.events;
+            [
+                ("added", counts.added),
+                ("updated", counts.updated),
+                ("deleted", counts.deleted),
+                ("bookmark", counts.bookmarks),
+            ]
+            .map(|(kind, value)| (event_labels(cluster, status, kind), value))
+        });
+        counter(&mut encoder, "informer_events", "Events, by resource and kind", events)?;
+        let lists = informers.iter().flat_map(|(cluster, status)| {
+            let counts = status.lists;
+            [
+                ("first", counts.first),
+                ("gone", counts.gone),
+                ("expired_token", counts.expired_token),
+                ("error", counts.error),
+            ]
+            .map(|(cause, value)| (list_labels(cluster, status, cause), value))
+        });
+        counter(&mut encoder, "informer_lists", "Lists begun, by resource and cause", lists)?;
+        self.encode_picture(&mut encoder)
+    }
+}
+
+impl ClusterMetrics {
+    fn encode_picture(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let stats = self.0.index().stats();
+        let groups = stats.groups.iter().map(|(state, value)| (StateLabels { state }, count(*value)));
+        gauge(
+            encoder,
+            "node_group_objects",
+            "MachineDeployments, MachineSets and MachinePools: served as node groups, or why not",
+            groups,
+        )?;
+        let problems = stats.problems.into_iter().map(|problem| {
+            let labels = ProblemLabels { group: problem.group, state: problem.state, problem: problem.problem };
+            (labels, 1)
+        });
+        gauge(encoder, "node_group_problem", "1 for each node group and what is wrong with it", problems)?;
+        single(encoder, "machines", "Machines in the picture", stats.machines)?;
+        single(encoder, "nodes", "Nodes in the picture", stats.nodes)
+    }
+}
+
+fn informer_labels(cluster: &'static str, status: &Status) -> InformerLabels {
+    InformerLabels { cluster, resource: status.resource.clone(), namespaces: status.namespaces.clone() }
+}
+
+fn event_labels(cluster: &'static str, status: &Status, kind: &'static str) -> EventLabels {
+    EventLabels { cluster, resource: status.resource.clone(), namespaces: status.namespaces.clone(), kind }
+}
+
+fn list_labels(cluster: &'static str, status: &Status, cause: &'static str) -> ListLabels {
+    ListLabels { cluster, resource: status.resource.clone(), namespaces: status.namespaces.clone(), cause }
+}
+
+fn count(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+fn gauge<L: EncodeLabelSet>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    rows: impl IntoIterator<Item = (L, i64)>,
+) -> Result<(), fmt::Error> {
+    let kind = ConstGauge::new(0_i64);
+    let mut family = encoder.encode_descriptor(name, help, None, kind.metric_type())?;
+    for (labels, value) in rows {
+        ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
+fn counter<L: EncodeLabelSet>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    rows: impl IntoIterator<Item = (L, u64)>,
+) -> Result<(), fmt::Error> {
+    let kind = ConstCounter::new(0_u64);
+    let mut family = encoder.encode_descriptor(name, help, None, kind.metric_type())?;
+    for (labels, value) in rows {
+        ConstCounter::new(value).encode(family.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
+/// A gauge of one series without labels.
+fn single(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> Result<(), fmt::Error> {
+    let gauge = ConstGauge::new(count(value));
+    gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
+}

@@ -1,0 +1,280 @@
+//! An API server of a few lines: discovery, lists, watches and Secrets, of any kind by its path. It is asked in-process,
+//! so that the clock may be tokio's paused one, or over HTTP.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
+    io,
+    net::SocketAddr,
+    sync::Arc,
+};
+
+use axum::{Router, body::Body};
+use http::{Request, Response, Uri};
+use kube::Client;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, sync::mpsc};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+
+use crate::connect::Clients;
+
+pub(super) const CAPI: &str = "cluster.x-k8s.io";
+pub(super) const NAMESPACE: &str = "team-a";
+
+/// One watch under way.
+struct Watch {
+    plural: String,
+    lines: mpsc::UnboundedSender<Result<String, Infallible>>,
+}
+
+/// One change, for watches that begin at an earlier version.
+struct Past {
+    version: u64,
+    plural: String,
+    line: String,
+}
+
+#[derive(Default)]
+struct State {
+    version: u64,
+    /// Nothing is answered.
+    down: bool,
+    /// The versions of each group, the preferred one first.
+    groups: BTreeMap<String, Vec<String>>,
+    /// Plurals by group and kind.
+    kinds: BTreeMap<(String, String), String>,
+    /// Objects by plural, namespace and name.
+    objects: BTreeMap<(String, String, String), Value>,
+    past: Vec<Past>,
+    watches: Vec<Watch>,
+    /// Plurals whose lists and watches are answered with an error.
+    refusals: BTreeMap<String, (u16, String)>,
+    /// Paths that were asked for.
+    asked: BTreeSet<String>,
+}
+
+/// The API server.
+#[derive(Clone, Default)]
+pub(super) struct FakeApi {
+    state: Arc<Mutex<State>>,
+}
+
+impl FakeApi {
+    /// With Cluster API's kinds but MachinePool, in v1beta2.
+    pub(super) fn with_capi() -> Self {
+        let api = Self::default();
+        api.install_capi();
+        api
+    }
+
+    pub(super) fn install_capi(&self) {
+        self.serve_group(CAPI, &["v1beta2"]);
+        for kind in ["Cluster", "MachineDeployment", "MachineSet", "Machine"] {
+            self.install(CAPI, kind, &format!("{}s", kind.to_lowercase()));
+        }
+    }
+
+    /// Serves a group in these versions, the preferred one first, and in no other.
+    pub(super) fn serve_group(&self, group: &str, versions: &[&str]) {
+        let versions = versions.iter().map(|version| (*version).to_owned()).collect();
+        self.state.lock().groups.insert(group.to_owned(), versions);
+        self.cut_watches("");
+    }
+
+    pub(super) fn install(&self, group: &str, kind: &str, plural: &str) {
+        self.state.lock().kinds.insert((group.to_owned(), kind.to_owned()), plural.to_owned());
+    }
+
+    /// Takes a kind away with its objects.
+    pub(super) fn uninstall(&self, group: &str, kind: &str) {
+        let mut state = self.state.lock();
+        let plural = state.kinds.remove(&(group.to_owned(), kind.to_owned())).unwrap();
+        state.objects.retain(|(other, ..), _| *other != plural);
+        drop(state);
+        self.cut_watches(&plural);
+    }
+
+    /// Adds or replaces an object of the namespace.
+    pub(super) fn put(&self, plural: &str, name: &str, object: &Value) {
+        self.put_in(NAMESPACE, plural, name, object);
+    }
+
+    pub(super) fn put_in(&self, namespace: &str, plural: &str, name: &str, object: &Value) {
+        let mut state = self.state.lock();
+        state.version += 1;
+        let mut object = object.clone();
+        object["metadata"]["name"] = json!(name);
+        object["metadata"]["namespace"] = json!(namespace);
+        object["metadata"]["uid"] = json!(format!("uid-of-{name}"));
+        object["metadata"]["resourceVersion"] = json!(state.version.to_string());
+        let key = (plural.to_owned(), namespace.to_owned(), name.to_owned());
+        let event = if state.objects.insert(key, object.clone()).is_some() { "MODIFIED" } else { "ADDED" };
+        state.tell(plural, event, &object);
+    }
+
+    pub(super) fn delete(&self, plural: &str, name: &str) {
+        let mut state = self.state.lock();
+        state.version += 1;
+        let key = (plural.to_owned(), NAMESPACE.to_owned(), name.to_owned());
+        let mut object = state.objects.remove(&key).unwrap();
+        object["metadata"]["resourceVersion"] = json!(state.version.to_string());
+        state.tell(plural, "DELETED", &object);
+    }
+
+    /// Answers lists and watches of a resource with an error, and cuts those watches that there are.
+    pub(super) fn refuse(&self, plural: &str, code: u16, message: &str) {
+        self.state.lock().refusals.insert(plural.to_owned(), (code, message.to_owned()));
+        self.cut_watches(plural);
+    }
+
+    pub(super) fn allow(&self, plural: &str) {
+        self.state.lock().refusals.remove(plural).unwrap();
+    }
+
+    /// From here on nothing is answered, and no watch is left.
+    pub(super) fn go_down(&self) {
+        self.state.lock().down = true;
+        self.cut_watches("");
+    }
+
+    pub(super) fn come_up(&self) {
+        self.state.lock().down = false;
+    }
+
+    /// Cuts the watches of a resource; of all resources when it is empty.
+    fn cut_watches(&self, plural: &str) {
+        self.state.lock().watches.retain(|watch| !plural.is_empty() && watch.plural != plural);
+    }
+
+    /// How many watches of a resource are open.
+    pub(super) fn watches(&self, plural: &str) -> usize {
+        let mut state = self.state.lock();
+        state.watches.retain(|watch| !watch.lines.is_closed());
+        state.watches.iter().filter(|watch| watch.plural == plural).count()
+    }
+
+    /// Whether a path was asked for.
+    pub(super) fn was_asked(&self, path: &str) -> bool {
+        self.state.lock().asked.contains(path)
+    }
+
+    /// Clients that ask it in-process.
+    pub(super) fn clients(&self) -> Clients {
+        let api = self.clone();
+        let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+            let answer = api.answer(request.uri());
+            async move { answer.map_err(tower::BoxError::from) }
+        });
+        let client = Client::new(service, "default");
+        Clients { watches: client.clone(), writes: client }
+    }
+
+    /// Serves it over HTTP on loopback.
+    pub(super) async fn serve(&self) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let api = self.clone();
+        let router = Router::new().fallback(move |request: Request<Body>| async move {
+            api.answer(request.uri()).unwrap_or_else(|error| refusal(500, &error.to_string()))
+        });
+        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        address
+    }
+
+    fn answer(&self, uri: &Uri) -> io::Result<Response<Body>> {
+        let mut state = self.state.lock();
+        if state.down {
+            return Err(io::Error::from(io::ErrorKind::ConnectionRefused));
+        }
+        state.asked.insert(uri.path().to_owned());
+        let parts: Vec<_> = uri.path().split('/').skip(1).collect();
+        let answer = match parts.as_slice() {
+            ["apis"] => Some(ok(&state.group_list())),
+            ["apis", group, version] => state.resource_list(group, version),
+            ["api", "v1", "namespaces", namespace, "secrets", name] => {
+                let key = ("secrets".to_owned(), (*namespace).to_owned(), (*name).to_owned());
+                state.objects.get(&key).map(ok)
+            }
+            ["api", "v1", "nodes"] => Some(state.resource("nodes", uri)),
+            ["apis", group, version, plural] if state.serves(group, version, plural) => {
+                Some(state.resource(plural, uri))
+            }
+            _ => None,
+        };
+        Ok(answer.unwrap_or_else(|| refusal(404, "the server could not find the requested resource")))
+    }
+}
+
+impl State {
+    fn tell(&mut self, plural: &str, event: &str, object: &Value) {
+        let line = format!("{}\n", json!({"type": event, "object": object}));
+        let open = |watch: &Watch| watch.plural != plural || watch.lines.send(Ok(line.clone())).is_ok();
+        self.watches.retain(open);
+        self.past.push(Past { version: self.version, plural: plural.to_owned(), line });
+    }
+
+    fn serves(&self, group: &str, version: &str, plural: &str) -> bool {
+        let has_version = self.groups.get(group).is_some_and(|versions| versions.iter().any(|it| it == version));
+        has_version && self.kinds.iter().any(|((of, _), it)| of == group && it == plural)
+    }
+
+    fn group_list(&self) -> Value {
+        let group = |(name, versions): (&String, &Vec<String>)| {
+            let version = |version: &String| json!({"groupVersion": format!("{name}/{version}"), "version": version});
+            let versions: Vec<_> = versions.iter().map(version).collect();
+            json!({"name": name, "versions": versions, "preferredVersion": versions[0]})
+        };
+        json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": self.groups.iter().map(group).collect::<Vec<_>>()})
+    }
+
+    fn resource_list(&self, group: &str, version: &str) -> Option<Response<Body>> {
+        self.groups.get(group)?.iter().find(|served| *served == version)?;
+        let kinds = self.kinds.iter().filter(|((of, _), _)| of == group);
+        let resources: Vec<_> = kinds
+            .map(|((_, kind), plural)| {
+                json!({"name": plural, "singularName": "", "namespaced": true, "kind": kind, "verbs": ["list", "watch"]})
+            })
+            .collect();
+        let group_version = format!("{group}/{version}");
+        Some(ok(&json!({
+            "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources,
+        })))
+    }
+
+    /// A list or a watch.
+    fn resource(&mut self, plural: &str, uri: &Uri) -> Response<Body> {
+        if let Some((code, message)) = self.refusals.get(plural) {
+            return refusal(*code, message);
+        }
+        let query = uri.query().unwrap_or_default();
+        if !query.contains("watch=true") {
+            let items: Vec<_> = self.objects.iter().filter(|((of, ..), _)| of == plural).map(|(_, it)| it).collect();
+            return ok(
+                &json!({"kind": "List", "metadata": {"resourceVersion": self.version.to_string()}, "items": items}),
+            );
+        }
+        let from = query.split('&').find_map(|pair| pair.strip_prefix("resourceVersion=")).unwrap();
+        let from: u64 = from.parse().unwrap();
+        let (lines, body) = mpsc::unbounded_channel();
+        for past in self.past.iter().filter(|past| past.version > from && past.plural == plural) {
+            lines.send(Ok(past.line.clone())).unwrap();
+        }
+        self.watches.push(Watch { plural: plural.to_owned(), lines });
+        Response::new(Body::from_stream(UnboundedReceiverStream::new(body)))
+    }
+}
+
+fn ok(body: &Value) -> Response<Body> {
+    Response::new(Body::from(body.to_string()))
+}
+
+fn refusal(code: u16, message: &str) -> Response<Body> {
+    let reason = if code == 403 { "Forbidden" } else { "NotFound" };
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "reason": reason, "code": code,
+    });
+    let mut response = ok(&status);
+    *response.status_mut() = code.try_into().unwrap();
+    response
+}

@@ -1,0 +1,128 @@
+//! Clusters followed over an API server of a few lines. The clock is tokio's paused one where the server is asked
+//! in-process: it jumps as soon as nobody has anything to do, so that a minute between two looks costs nothing.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod fake;
+mod following;
+mod health;
+mod metrics;
+mod start;
+mod templates;
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::{runtime::Handle, time};
+
+use self::fake::{CAPI, FakeApi};
+use super::{Management, ManagementOptions, Workload, WorkloadOptions};
+use crate::{
+    connect::WorkloadSource,
+    grpc::Freshness,
+    index::tests::objects,
+    informer::Settings,
+    server::{Check, CheckState, Checks},
+};
+
+/// Longer than anything here takes, by the clock of the test; only a defect reaches it.
+const PATIENCE: Duration = Duration::from_secs(600);
+const WORKERS: &str = "MachineDeployment/team-a/workers";
+
+struct World {
+    management: Management,
+    workload: Workload,
+}
+
+impl World {
+    /// The management cluster is the workload cluster, and a watch may be broken for long.
+    fn new(api: &FakeApi) -> Self {
+        Self::with(api, None, WorkloadSource::Management, PATIENCE)
+    }
+
+    fn with(api: &FakeApi, version: Option<&str>, source: WorkloadSource, max_staleness: Duration) -> Self {
+        let informers = Settings {
+            backoff_min: Duration::from_millis(50),
+            backoff_max: Duration::from_secs(1),
+            ..Settings::default()
+        };
+        let runtime = Handle::current();
+        let options = ManagementOptions {
+            group: CAPI.to_owned(),
+            version: version.map(str::to_owned),
+            informers: informers.clone(),
+        };
+        let management = Management::start(api.clients(), options, &runtime);
+        let options = WorkloadOptions { rules: objects::rules(), source, max_staleness, informers };
+        let workload = Workload::start(management.clone(), options, &runtime);
+        Self { management, workload }
+    }
+
+    /// As [`World::new`], and in sync.
+    async fn synced(api: &FakeApi) -> Self {
+        let world = Self::new(api);
+        world.until_ready().await;
+        world
+    }
+
+    async fn until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
+        let wait = async {
+            while !condition(self) {
+                time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let waited = time::timeout(PATIENCE, wait).await;
+        assert!(waited.is_ok(), "no sign of {what}: {:?}, groups {:?}", self.workload.checks(), self.groups());
+    }
+
+    async fn until_ready(&self) {
+        self.until("readiness", |world| world.problem().is_empty()).await;
+    }
+
+    /// Waits until exactly these groups are served.
+    async fn until_groups(&self, groups: &[&str]) {
+        self.until(&format!("groups {groups:?}"), |world| world.groups() == groups).await;
+    }
+
+    /// Why Refresh fails; empty when it doesn't.
+    fn problem(&self) -> String {
+        self.workload.check().err().unwrap_or_default()
+    }
+
+    /// The groups as a Refresh now would pin them.
+    fn groups(&self) -> Vec<String> {
+        self.workload.index().refresh();
+        self.workload.index().groups().iter().map(|group| group.text.to_string()).collect()
+    }
+
+    fn check(&self, name: &str) -> Option<CheckState> {
+        self.workload.checks().into_iter().find(|check| check.name == name).map(|check| check.state)
+    }
+
+    fn is_ready(&self) -> bool {
+        self.workload.checks().iter().all(Check::is_ready)
+    }
+
+    /// The kinds of problems of a group.
+    fn problems_of(&self, group: &str) -> Vec<&'static str> {
+        let problems = self.workload.index().stats().problems;
+        problems.into_iter().filter(|problem| problem.group == group).map(|problem| problem.problem).collect()
+    }
+
+    async fn shutdown(self) {
+        self.workload.shutdown().await;
+        self.management.shutdown().await;
+    }
+}
+
+/// A MachineDeployment, MachineSet or MachinePool with bounds 1 and 10; `more` is merged into it.
+fn scalable(more: &Value) -> Value {
+    let mut value = json!({
+        "metadata": {"annotations": {
+            "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": "1",
+            "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "10",
+        }},
+        "spec": {"clusterName": "stage", "replicas": 2},
+    });
+    objects::merge(&mut value, more);
+    value
+}

@@ -1,0 +1,319 @@
+//! Everything one workload cluster needs: its index, the kinds of the management cluster that feed it, its own Nodes,
+//! and whether all of that is in sync.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::api::core::v1 as core;
+use kube::core::ApiResource;
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    follow::{Followed, Health},
+    management::{Management, projection},
+    templates::{KindStates, Templates},
+};
+use crate::{
+    capi::{Cluster, CoreResources, Machine, Node, ScalableKind, ScalableResource},
+    connect::WorkloadSource,
+    grpc::Freshness,
+    index::{Fed, Index, KindState},
+    informer::{Factory, Namespaces, Settings, Status},
+    nodegroup::Rules,
+    server::{Check, Checks},
+};
+
+/// How a workload cluster is read.
+#[derive(Clone, Debug)]
+pub struct WorkloadOptions {
+    /// The rules of its groups, its scope among them.
+    pub rules: Rules,
+    /// Where its clients come from.
+    pub source: WorkloadSource,
+    /// How long a watch may be broken before Refresh fails.
+    pub max_staleness: Duration,
+    /// How informers list and watch.
+    pub informers: Settings,
+}
+
+/// One workload cluster.
+#[derive(Clone)]
+pub struct Workload {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    index: Arc<Index>,
+    management: Management,
+    options: WorkloadOptions,
+    namespaces: Namespaces,
+    runtime: Handle,
+    core: Mutex<Core>,
+    connection: Mutex<Connection>,
+    templates: KindStates,
+    tasks: TaskTracker,
+    ended: CancellationToken,
+}
+
+/// The kinds of the management cluster, once discovery has found them.
+#[derive(Default)]
+struct Core {
+    clusters: Option<Followed<Cluster>>,
+    machine_deployments: Option<Followed<ScalableResource>>,
+    machine_sets: Option<Followed<ScalableResource>>,
+    machine_pools: Option<Followed<ScalableResource>>,
+    machines: Option<Followed<Machine>>,
+}
+
+/// What is read of a workload cluster.
+struct Connected {
+    factory: Factory,
+    nodes: Followed<Node>,
+}
+
+/// The way to the workload cluster.
+enum Connection {
+    Pending(String),
+    Connected(Box<Connected>),
+}
+
+impl Workload {
+    /// Starts to follow a workload cluster. Nothing is waited for.
+    #[must_use]
+    pub fn start(management: Management, options: WorkloadOptions, runtime: &Handle) -> Self {
+        let namespaces = match options.rules.scope.namespaces() {
+            None => Namespaces::All,
+            Some(namespaces) => Namespaces::Only(namespaces),
+        };
+        let workload = Self {
+            inner: Arc::new(Inner {
+                index: Arc::new(Index::new(options.rules.clone())),
+                management,
+                options,
+                namespaces,
+                runtime: runtime.clone(),
+                core: Mutex::default(),
+                connection: Mutex::new(Connection::Pending("not connected yet".to_owned())),
+                templates: KindStates::default(),
+                tasks: TaskTracker::new(),
+                ended: CancellationToken::new(),
+            }),
+        };
+        let templates = Arc::new(Templates {
+            management: workload.inner.management.clone(),
+            index: Arc::clone(&workload.inner.index),
+            namespaces: workload.inner.namespaces.clone(),
+            states: Arc::clone(&workload.inner.templates),
+        });
+        workload.spawn(templates.follow(workload.inner.tasks.clone(), workload.inner.ended.clone()));
+        let task = workload.clone();
+        workload.spawn(async move { task.follow_core().await });
+        let task = workload.clone();
+        workload.spawn(async move { task.connect().await });
+        workload
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let ended = self.inner.ended.clone();
+        self.inner.tasks.spawn_on(
+            async move {
+                ended.run_until_cancelled(task).await;
+            },
+            &self.inner.runtime,
+        );
+    }
+
+    /// Follows the core kinds as discovery finds them, and anew when they are served in another way.
+    async fn follow_core(&self) {
+        let mut announced = self.inner.management.announced();
+        loop {
+            let resources = announced.borrow_and_update().clone();
+            if let Some(resources) = resources {
+                self.set_core(&resources);
+            }
+            if announced.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn set_core(&self, resources: &CoreResources) {
+        let inner = &self.inner;
+        let management = &inner.management;
+        let mut core = inner.core.lock();
+        let core = &mut *core;
+        let scalable = |kind: ScalableKind| {
+            management.projection(&format!("capi/{kind}"), move |meta, value, context| {
+                ScalableResource::decode(kind, meta, value, context)
+            })
+        };
+        self.set(&mut core.clusters, Some(&resources.cluster), (), || {
+            management.projection("capi/Cluster", |meta, value, _| Cluster::decode(meta, value))
+        });
+        for (slot, resource, kind) in [
+            (&mut core.machine_deployments, Some(&resources.machine_deployment), ScalableKind::MachineDeployment),
+            (&mut core.machine_sets, Some(&resources.machine_set), ScalableKind::MachineSet),
+            (&mut core.machine_pools, resources.machine_pool.as_ref(), ScalableKind::MachinePool),
+        ] {
+            self.set(slot, resource, kind, || scalable(kind));
+        }
+        self.set(&mut core.machines, Some(&resources.machine), (), || {
+            management.projection("capi/Machine", Machine::decode)
+        });
+    }
+
+    /// Follows a kind as it is served now; `None` when it isn't served any more.
+    fn set<T: Fed>(
+        &self,
+        slot: &mut Option<Followed<T>>,
+        resource: Option<&ApiResource>,
+        kind: T::Kind,
+        projection: impl Fn() -> crate::informer::Projection<T>,
+    ) {
+        let inner = &self.inner;
+        match (slot.take(), resource) {
+            (Some(followed), Some(resource)) if followed.resource() == resource => *slot = Some(followed),
+            (previous, Some(resource)) => {
+                *slot = Some(Followed::start(
+                    inner.management.factory(),
+                    resource.clone(),
+                    inner.namespaces.clone(),
+                    projection(),
+                    (&inner.index, kind),
+                    previous,
+                ));
+            }
+            (Some(followed), None) => {
+                for key in followed.end() {
+                    inner.index.apply(T::gone(&kind, key));
+                }
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// Connects to the workload cluster and follows its Nodes.
+    async fn connect(&self) {
+        let inner = &self.inner;
+        let clients = inner
+            .options
+            .source
+            .connect_in_time(inner.management.clients(), |error| {
+                let why = error.to_string();
+                let known = std::mem::replace(&mut *inner.connection.lock(), Connection::Pending(why.clone()));
+                // Once per change, not per attempt.
+                if !matches!(known, Connection::Pending(known) if known == why) {
+                    tracing::warn!("can't connect to the workload cluster yet: {why}");
+                }
+            })
+            .await;
+        let factory = Factory::new(clients.watches, inner.runtime.clone(), inner.options.informers.clone());
+        let nodes = Followed::start(
+            &factory,
+            ApiResource::erase::<core::Node>(&()),
+            Namespaces::All,
+            projection(inner.management.context(), "capi/Node", Node::decode),
+            (&inner.index, ()),
+            None,
+        );
+        *inner.connection.lock() = Connection::Connected(Box::new(Connected { factory, nodes }));
+    }
+
+    /// The picture.
+    #[must_use]
+    pub fn index(&self) -> &Arc<Index> {
+        &self.inner.index
+    }
+
+    /// How each core kind fares, by name; `Err` where it isn't followed yet: why.
+    fn core_health(&self) -> Vec<(&'static str, Result<Health, String>)> {
+        let inner = &self.inner;
+        let core = inner.core.lock();
+        let undiscovered = || inner.management.discovery_problem().unwrap_or_else(|| "not started yet".to_owned());
+        let mut healths = vec![
+            ("management/clusters", health(core.clusters.as_ref()).ok_or_else(undiscovered)),
+            ("management/machinedeployments", health(core.machine_deployments.as_ref()).ok_or_else(undiscovered)),
+            ("management/machinesets", health(core.machine_sets.as_ref()).ok_or_else(undiscovered)),
+            ("management/machines", health(core.machines.as_ref()).ok_or_else(undiscovered)),
+        ];
+        // MachinePool may not be installed: then nothing is waited for.
+        if let Some(pools) = health(core.machine_pools.as_ref()) {
+            healths.push(("management/machinepools", Ok(pools)));
+        }
+        drop(core);
+        let nodes = match &*inner.connection.lock() {
+            Connection::Pending(why) => Err(why.clone()),
+            Connection::Connected(connected) => Ok(connected.nodes.health()),
+        };
+        healths.push(("workload/nodes", nodes));
+        healths
+    }
+
+    /// What must be in sync, and why it isn't, by name.
+    fn problems(&self) -> impl Iterator<Item = (&'static str, Option<String>)> {
+        let (max_staleness, now) = (self.inner.options.max_staleness, Instant::now());
+        self.core_health().into_iter().map(move |(name, health)| match health {
+            Err(why) => (name, Some(why)),
+            Ok(health) => (name, health.problem(max_staleness, now)),
+        })
+    }
+
+    /// The accounts of the informers that feed this index, by the cluster they watch.
+    #[must_use]
+    pub fn informers(&self) -> Vec<(&'static str, Status)> {
+        let management = self.inner.management.factory().statuses().into_iter().map(|status| ("management", status));
+        let workload = match &*self.inner.connection.lock() {
+            Connection::Pending(_) => Vec::new(),
+            Connection::Connected(connected) => connected.factory.statuses(),
+        };
+        management.chain(workload.into_iter().map(|status| ("workload", status))).collect()
+    }
+
+    /// Ends all tasks. The shared informers of the management cluster stay.
+    pub async fn shutdown(&self) {
+        let inner = &self.inner;
+        inner.ended.cancel();
+        inner.tasks.close();
+        inner.tasks.wait().await;
+        *inner.core.lock() = Core::default();
+        let connection = std::mem::replace(&mut *inner.connection.lock(), Connection::Pending("shut down".to_owned()));
+        if let Connection::Connected(connected) = connection {
+            connected.factory.shutdown().await;
+        }
+    }
+}
+
+fn health<T: Fed>(followed: Option<&Followed<T>>) -> Option<Health> {
+    followed.map(Followed::health)
+}
+
+impl Freshness for Workload {
+    fn check(&self) -> Result<(), String> {
+        let missing: Vec<_> =
+            self.problems().filter_map(|(name, problem)| Some(format!("{name}: {}", problem?))).collect();
+        if missing.is_empty() { Ok(()) } else { Err(missing.join("; ")) }
+    }
+}
+
+impl Checks for Workload {
+    fn checks(&self) -> Vec<Check> {
+        let core = self.problems().map(|(name, problem)| match problem {
+            None => Check::ready(name),
+            Some(why) => Check::pending(name, why),
+        });
+        let templates = self.inner.templates.lock();
+        let templates = templates.iter().map(|(kind, state)| {
+            let name = format!("templates/{kind}");
+            match state {
+                KindState::Synced => Check::ready(name),
+                KindState::Pending => Check::informational(name, "the first list isn't complete yet"),
+                KindState::Unreadable(why) => Check::informational(name, &**why),
+            }
+        });
+        core.chain(templates).collect()
+    }
+}
