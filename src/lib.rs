@@ -4,6 +4,7 @@
 //! `docs/architecture.md` shows the rooms of this crate and the way of the data through them.
 
 pub mod capi;
+pub mod cli;
 pub mod cluster;
 pub mod connect;
 pub mod grpc;

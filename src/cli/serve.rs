@@ -1,0 +1,181 @@
+//! `serve`: joins the rooms and runs them until the program is asked to end. [`Server`] is the same in-process, for
+//! tests and examples.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use tokio::{runtime::Handle, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
+use tracing::{info, warn};
+
+use super::ServeConfig;
+use crate::{
+    cluster::{ClusterMetrics, Management, ManagementOptions, Workload, WorkloadOptions},
+    grpc::{RpcMetrics, Service},
+    informer::Settings,
+    scale::{Api, Scale, ScaleMetrics},
+    server::{
+        Check, Checks, GrpcThread, Outcome, SharedRegistry, Shutdown, bind, cloud_provider, http_router, new_registry,
+        serve_http, serve_on_own_thread, standard_services,
+    },
+};
+
+/// What calls and commands under way may take after the end has been asked for; it leaves time for the rest of
+/// [`crate::server::GRACE`].
+const DRAIN: Duration = Duration::from_secs(8);
+
+/// Serves until asked to end.
+pub(super) fn run(config: ServeConfig) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Runtime::new().context("can't start the runtime")?;
+    let result = runtime.block_on(async {
+        let shutdown = Shutdown::on_signals().context("can't listen for signals")?;
+        Server::start(config, shutdown).await?.finish().await
+    });
+    // What is still running was given its time.
+    runtime.shutdown_background();
+    result
+}
+
+/// The running program.
+pub struct Server {
+    shutdown: Shutdown,
+    management: Management,
+    workload: Workload,
+    scale: Scale,
+    grpc: GrpcThread,
+    http_address: SocketAddr,
+    health: JoinHandle<()>,
+    pages: JoinHandle<std::io::Result<()>>,
+    pages_ended: CancellationToken,
+}
+
+impl Server {
+    /// Opens the listeners and starts everything; whatever an API server has to say is waited for in the background.
+    /// It needs a running multi-thread Tokio runtime, on which watches, writes and pages live.
+    ///
+    /// # Errors
+    /// When an address can't be listened on, or a kubeconfig can't be used.
+    pub async fn start(config: ServeConfig, shutdown: Shutdown) -> anyhow::Result<Self> {
+        info!(version = env!("CARGO_PKG_VERSION"), "starting");
+        for warning in &config.warnings {
+            warn!("{warning}");
+        }
+        let grpc = bind(config.listen, "--listen")?;
+        let http = bind(config.http_listen, "--http-listen")?;
+        let http_address = http.local_addr().context("the HTTP listener has no address")?;
+        let clients = config.management.connect().await.context("management cluster")?;
+        info!(source = %config.management, "management cluster");
+        if !config.workload.needs_request() {
+            // What only the operator can mend ends the program now, not the first loop of its caller.
+            config.workload.connect(&clients).await.context("workload cluster")?;
+        }
+        info!(source = %config.workload, "workload cluster");
+
+        let runtime = Handle::current();
+        let registry = new_registry();
+        let management = ManagementOptions {
+            group: config.rules.keys.group.clone(),
+            version: config.capi_version.clone(),
+            informers: Settings::default(),
+        };
+        let management = Management::start(clients, management, &runtime);
+        let workload = WorkloadOptions {
+            rules: config.rules,
+            source: config.workload,
+            max_staleness: config.max_staleness,
+            informers: Settings::default(),
+        };
+        let workload = Workload::start(management.clone(), workload, &runtime);
+        let (service, scale) = service(&management, &workload, &registry, &runtime);
+
+        let stopping = shutdown.stopping();
+        let checks = checks(workload.clone(), stopping.clone());
+        let mut routes = Routes::builder();
+        routes.add_service(cloud_provider(service));
+        let health = standard_services(&mut routes).await.context("gRPC reflection")?;
+        let health = tokio::spawn(health.follow(Arc::clone(&checks), stopping.clone()));
+        let pages_ended = CancellationToken::new();
+        let pages = tokio::spawn(serve_http(http, http_router(checks, registry), pages_ended.clone()));
+        info!(address = %http_address, "serving HTTP");
+        let grpc = serve_on_own_thread(grpc, routes.routes(), stopping, DRAIN)?;
+        info!(address = %grpc.address(), "serving gRPC");
+        Ok(Self { shutdown, management, workload, scale, grpc, http_address, health, pages, pages_ended })
+    }
+
+    /// Where gRPC is served.
+    #[must_use]
+    pub fn grpc_address(&self) -> SocketAddr {
+        self.grpc.address()
+    }
+
+    /// Where probes and metrics are served.
+    #[must_use]
+    pub fn http_address(&self) -> SocketAddr {
+        self.http_address
+    }
+
+    /// The workload cluster it serves.
+    #[must_use]
+    pub fn workload(&self) -> &Workload {
+        &self.workload
+    }
+
+    /// Waits until the program shall end; then lets calls and commands under way finish, and ends all tasks.
+    ///
+    /// # Errors
+    /// When gRPC ended by itself.
+    pub async fn finish(mut self) -> anyhow::Result<()> {
+        let mut served = Ok(());
+        let shutdown = self.shutdown.clone();
+        let outcome = shutdown
+            .finish(async {
+                // Calls end as their commands do; commands whose caller has gone away are waited for as well.
+                let (grpc, drained) = tokio::join!(self.grpc.ended(), self.scale.drain(DRAIN));
+                served = grpc;
+                if let Err(running) = drained {
+                    warn!(running, "commands were still running at the end and have been cut off");
+                }
+                // A task that panicked has nothing left to end.
+                let _ = self.health.await;
+                self.pages_ended.cancel();
+                let _ = self.pages.await;
+                self.workload.shutdown().await;
+                self.management.shutdown().await;
+            })
+            .await;
+        match outcome {
+            Outcome::Finished => info!("ended"),
+            Outcome::OutOfTime => warn!("ended with work unfinished: it took too long"),
+            Outcome::Cut => warn!("ended at once, with work unfinished"),
+        }
+        Ok(served?)
+    }
+}
+
+/// The gRPC service of a workload cluster and the commands behind it, with their metrics.
+fn service(
+    management: &Management,
+    workload: &Workload,
+    registry: &SharedRegistry,
+    runtime: &Handle,
+) -> (Service, Scale) {
+    let mut registry = registry.write();
+    registry.register_collector(Box::new(ClusterMetrics::new(workload.clone())));
+    let api = Api::new(management.clients().writes.clone(), management.resources(), management.context().keys.clone());
+    let scale = Scale::new(Arc::clone(workload.index()), api, ScaleMetrics::register(&mut registry), runtime.clone());
+    let metrics = RpcMetrics::register(&mut registry);
+    let service = Service::new(Arc::clone(workload.index()), scale.clone(), Arc::new(workload.clone()), metrics);
+    (service, scale)
+}
+
+/// The checks of a workload cluster; once the end has been asked for, this program isn't ready any more.
+fn checks(workload: Workload, stopping: CancellationToken) -> Arc<dyn Checks> {
+    Arc::new(move || {
+        let mut checks = workload.checks();
+        if stopping.is_cancelled() {
+            checks.push(Check::pending("shutdown", "asked to end"));
+        }
+        checks
+    })
+}

@@ -1,0 +1,283 @@
+//! What the flags of `serve` mean, alone and together. Environment variables are tested on the binary, in
+//! `tests/command_line.rs`.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::{fmt::Write as _, fs, path::Path, time::Duration};
+
+use clap::{Arg, CommandFactory, Parser};
+use rstest::rstest;
+
+use super::{Cli, Command, ServeConfig, UsageError, serve_config};
+use crate::{
+    connect::{Source, WorkloadSource},
+    nodegroup::{Architecture, Scope, ScopeSpec},
+};
+
+fn config(flags: &[&str]) -> Result<ServeConfig, UsageError> {
+    let Cli { command: Command::Serve(args), .. } =
+        Cli::try_parse_from(["capi-autoscaler-provider", "serve"].iter().chain(flags)).unwrap();
+    ServeConfig::try_from(*args)
+}
+
+fn wrong(flags: &[&str]) -> String {
+    config(flags).unwrap_err().to_string()
+}
+
+#[test]
+fn the_command_line_is_consistent() {
+    Cli::command().debug_assert();
+}
+
+#[test]
+fn all_clusters_with_the_defaults() {
+    let config = config(&["--all-clusters"]).unwrap();
+    assert_eq!(config.listen.to_string(), "127.0.0.1:8086");
+    assert_eq!(config.http_listen.to_string(), "127.0.0.1:8080");
+    assert_eq!(config.management, Source::Default);
+    assert_eq!(config.workload, WorkloadSource::Management);
+    assert_eq!(config.rules.scope, Scope::All);
+    assert_eq!(config.max_staleness, Duration::from_secs(120));
+    assert_eq!(config.rules.keys.group, "cluster.x-k8s.io");
+    assert_eq!(config.capi_version, None);
+    assert_eq!(config.rules.template.default_arch, Architecture::Amd64);
+    assert!(config.rules.template.additional_sync_labels.is_empty());
+    assert_eq!(config.warnings, Vec::<String>::new());
+}
+
+#[test]
+fn a_cluster_sets_the_scope_and_the_secret() {
+    let config = config(&["--cluster", "team-a/prod"]).unwrap();
+    assert_eq!(config.rules.scope, Scope::Specs(vec![ScopeSpec::cluster("team-a", "prod")]));
+    assert_eq!(config.workload, WorkloadSource::Secret("team-a/prod".parse().unwrap()));
+}
+
+#[test]
+fn a_workload_kubeconfig_wins_over_the_secret_and_the_scope_stays() {
+    let config = config(&["--cluster", "team-a/prod", "--workload-kubeconfig", "/etc/workload"]).unwrap();
+    assert_eq!(config.rules.scope, Scope::Specs(vec![ScopeSpec::cluster("team-a", "prod")]));
+    assert_eq!(config.workload, WorkloadSource::Own(Source::File("/etc/workload".into())));
+}
+
+/// The topologies of the contract, section 5.
+#[rstest]
+#[case::self_managed(&[], Source::Default, WorkloadSource::Management)]
+#[case::one_file(&["--management-kubeconfig", "m"], Source::File("m".into()), WorkloadSource::Management)]
+#[case::beside_the_management_cluster(
+    &["--workload-kubeconfig", "w"], Source::Default, WorkloadSource::Own(Source::File("w".into()))
+)]
+#[case::in_the_workload_cluster(
+    &["--management-kubeconfig", "m", "--workload-kubeconfig", "in-cluster"],
+    Source::File("m".into()), WorkloadSource::Own(Source::InCluster)
+)]
+#[case::both_files(
+    &["--management-kubeconfig", "m", "--workload-kubeconfig", "w"],
+    Source::File("m".into()), WorkloadSource::Own(Source::File("w".into()))
+)]
+#[case::a_file_of_that_name(
+    &["--management-kubeconfig", "./in-cluster"], Source::File("./in-cluster".into()), WorkloadSource::Management
+)]
+fn every_topology_can_be_said(#[case] flags: &[&str], #[case] management: Source, #[case] workload: WorkloadSource) {
+    let config = config(&[&["--all-clusters"], flags].concat()).unwrap();
+    assert_eq!((config.management, config.workload), (management, workload));
+}
+
+#[rstest]
+#[case::repeated(&["--node-group-auto-discovery", "clusterapi:namespace=a", "--node-group-auto-discovery", "clusterapi:x=y"])]
+#[case::separated_by_space(&["--node-group-auto-discovery", "clusterapi:namespace=a \n clusterapi:x=y"])]
+#[case::separated_by_semicolon(&["--node-group-auto-discovery", "clusterapi:namespace=a;clusterapi:x=y;"])]
+fn discovery_specs_add_up(#[case] flags: &[&str]) {
+    let specs = ["clusterapi:namespace=a", "clusterapi:x=y"].map(|spec| spec.parse().unwrap());
+    assert_eq!(config(flags).unwrap().rules.scope, Scope::Specs(specs.to_vec()));
+}
+
+#[rstest]
+#[case(&["--cluster", "a/b", "--all-clusters"], "--cluster and --all-clusters")]
+#[case(&["--cluster", "a/b", "--node-group-auto-discovery", "clusterapi:"], "--cluster and --node-group-auto-discovery")]
+#[case(&["--all-clusters", "--node-group-auto-discovery", "clusterapi:"], "--node-group-auto-discovery and --all-clusters")]
+fn only_one_way_may_choose_the_scope(#[case] flags: &[&str], #[case] pair: &str) {
+    let message = wrong(flags);
+    assert!(message.starts_with(&format!("{pair} exclude each other")), "{message}");
+}
+
+#[rstest]
+#[case::none(&[])]
+#[case::empty(&["--cluster", "", "--node-group-auto-discovery", " "])]
+#[case::only_a_workload(&["--workload-kubeconfig", "w"])]
+fn without_a_scope_it_says_how_to_choose_one(#[case] flags: &[&str]) {
+    assert_eq!(config(flags).unwrap_err(), UsageError::NoScope);
+    let message = wrong(flags);
+    for way in ["--cluster NAMESPACE/NAME", "--node-group-auto-discovery clusterapi:", "--all-clusters"] {
+        assert!(message.contains(way), "{message}");
+    }
+}
+
+#[rstest]
+#[case::listen(&["--listen", "8086"], "--listen (or CAPI_AUTOSCALER_LISTEN): \"8086\"")]
+#[case::listen_name(&["--listen", "localhost:8086"], "IP address and a port")]
+#[case::http_listen(&["--http-listen", ":8080"], "--http-listen (or CAPI_AUTOSCALER_HTTP_LISTEN): \":8080\"")]
+#[case::cluster(&["--cluster", "prod"], "--cluster (or CAPI_AUTOSCALER_CLUSTER): \"prod\" can't be used: \"prod\" is not NAMESPACE/NAME")]
+#[case::discovery(&["--node-group-auto-discovery", "asg:tag=x"], "--node-group-auto-discovery (or CAPI_AUTOSCALER_NODE")]
+#[case::one_of_several(&["--node-group-auto-discovery", "clusterapi:a=b;clusterapi:c"], "\"clusterapi:c\"")]
+#[case::space_inside(&["--node-group-auto-discovery", "clusterapi:namespace=a, clusterName=b"], "\"clusterName=b\"")]
+#[case::staleness(&["--max-staleness", "2"], "--max-staleness (or CAPI_AUTOSCALER_MAX_STALENESS): \"2\"")]
+#[case::no_staleness(&["--max-staleness", "0s"], "longer than 0")]
+#[case::negative_staleness(&["--max-staleness=-2m"], "longer than 0")]
+#[case::group(&["--capi-group", "Cluster"], "--capi-group (or CAPI_GROUP): \"Cluster\"")]
+#[case::group_path(&["--capi-group", "a.b/c"], "has to be an API group")]
+#[case::version(&["--capi-version", "cluster.x-k8s.io/v1beta1"], "--capi-version (or CAPI_VERSION)")]
+#[case::regex(&["--additional-sync-machine-labels", "("], "--additional-sync-machine-labels (or CAPI_AUTOSCALER_ADD")]
+fn a_wrong_value_is_named_with_its_flag_and_variable(#[case] flags: &[&str], #[case] part: &str) {
+    let scope: &[&str] =
+        if flags[0].contains("-c") || flags[0].contains("discovery") { &[] } else { &["--all-clusters"] };
+    let scope = if flags[0].starts_with("--capi") { &["--all-clusters"] } else { scope };
+    let message = wrong(&[scope, flags].concat());
+    assert!(message.contains(part), "{message}");
+}
+
+#[test]
+fn empty_values_count_as_none() {
+    let config = config(&[
+        "--all-clusters",
+        "--listen",
+        "",
+        "--http-listen",
+        "",
+        "--management-kubeconfig",
+        "",
+        "--workload-kubeconfig",
+        "",
+        "--max-staleness",
+        "",
+        "--capi-group",
+        "",
+        "--capi-version",
+        "",
+        "--scale-zero-default-arch",
+        "",
+        "--additional-sync-machine-labels",
+        "",
+    ]);
+    let config = config.unwrap();
+    assert_eq!(config.listen.to_string(), "127.0.0.1:8086");
+    assert_eq!((config.management, config.workload), (Source::Default, WorkloadSource::Management));
+    assert_eq!((config.rules.keys.group.as_str(), config.capi_version), ("cluster.x-k8s.io", None));
+    assert!(config.rules.template.additional_sync_labels.is_empty() && config.warnings.is_empty());
+}
+
+#[rstest]
+#[case::amd64("amd64", Architecture::Amd64, false)]
+#[case::arm64("arm64", Architecture::Arm64, false)]
+#[case::ppc64le("ppc64le", Architecture::Ppc64le, false)]
+#[case::s390x("s390x", Architecture::S390x, false)]
+#[case::unknown("riscv64", Architecture::Amd64, true)]
+#[case::case_counts("ARM64", Architecture::Amd64, true)]
+fn an_unknown_architecture_is_amd64_with_a_warning(
+    #[case] text: &str,
+    #[case] arch: Architecture,
+    #[case] warned: bool,
+) {
+    let config = config(&["--all-clusters", "--scale-zero-default-arch", text]).unwrap();
+    assert_eq!(config.rules.template.default_arch, arch);
+    assert_eq!(config.warnings.iter().any(|warning| warning.contains("CAPI_SCALE_ZERO_DEFAULT_ARCH")), warned);
+}
+
+#[rstest]
+#[case("127.0.0.1:8086", false)]
+#[case("[::1]:8086", false)]
+#[case("127.1.2.3:0", false)]
+#[case("0.0.0.0:8086", true)]
+#[case("[::]:8086", true)]
+#[case("10.0.0.1:8086", true)]
+fn grpc_without_tls_beyond_loopback_is_warned_of(#[case] listen: &str, #[case] warned: bool) {
+    let config = config(&["--all-clusters", "--listen", listen]).unwrap();
+    assert_eq!(config.warnings.iter().any(|warning| warning.contains("without TLS")), warned);
+}
+
+#[test]
+fn label_expressions_hold_commas_and_are_separated_by_space() {
+    let flag = "--additional-sync-machine-labels";
+    let config = config(&["--all-clusters", flag, "^a{1,2}$ b", flag, "c"]).unwrap();
+    let expressions: Vec<_> = config.rules.template.additional_sync_labels.iter().map(regex::Regex::as_str).collect();
+    assert_eq!(expressions, ["^a{1,2}$", "b", "c"]);
+}
+
+#[rstest]
+#[case("info,kube_client=debug", true)]
+#[case("", true)]
+#[case("loud=very", false)]
+fn the_log_level_is_a_filter(#[case] level: &str, #[case] good: bool) {
+    let cli = Cli::try_parse_from(["x", "serve", "--log-level", level, "--all-clusters"]).unwrap();
+    assert_eq!(cli.log.filter().is_ok(), good);
+}
+
+/// All flags of `serve`, those that all subcommands share too.
+fn flags() -> Vec<Arg> {
+    let mut cli = Cli::command();
+    cli.build();
+    let serve = cli.find_subcommand("serve").unwrap();
+    let own = |arg: &&Arg| !["help", "version"].contains(&arg.get_id().as_str());
+    serve.get_arguments().filter(own).cloned().collect()
+}
+
+fn variable(arg: &Arg) -> String {
+    arg.get_env().unwrap_or_else(|| panic!("{} has no variable", arg.get_id())).to_string_lossy().into_owned()
+}
+
+#[test]
+fn every_flag_has_a_variable_of_its_name() {
+    for arg in flags() {
+        let flag = arg.get_long().unwrap().to_owned();
+        let name = flag.to_uppercase().replace('-', "_");
+        let expected = match flag.as_str() {
+            // Cluster Autoscaler's own names.
+            "capi-group" | "capi-version" => name,
+            "scale-zero-default-arch" => format!("CAPI_{name}"),
+            _ => format!("CAPI_AUTOSCALER_{name}"),
+        };
+        assert_eq!(variable(&arg), expected);
+    }
+}
+
+#[test]
+fn errors_name_the_flags_and_variables_that_there_are() {
+    let known: Vec<_> = flags().iter().map(|arg| (format!("--{}", arg.get_long().unwrap()), variable(arg))).collect();
+    for flag in serve_config::FLAGS {
+        assert!(known.contains(&(flag.name.to_owned(), flag.variable.to_owned())), "{}", flag.name);
+    }
+}
+
+/// `docs/flags.md` is written anew by `UPDATE_DOCS=1 cargo test`.
+#[test]
+fn the_documented_flags_are_those_there_are() {
+    let mut text =
+        "# Flags of `serve`\n\nMade from the help texts by a test: `UPDATE_DOCS=1 cargo test --lib cli` writes it \
+                    anew. A flag wins over its\nvariable; a variable that is empty counts as unset.\n\n\
+                    | flag | variable | default | meaning |\n|---|---|---|---|\n"
+            .to_owned();
+    for arg in flags() {
+        let value = arg.get_value_names().filter(|_| arg.get_action().takes_values());
+        let value = value.map(|names| format!(" {}", names[0])).unwrap_or_default();
+        let default = arg.get_default_values().first().map(|value| format!("`{}`", value.to_string_lossy()));
+        let help = arg.get_help().unwrap().to_string();
+        let possible: Vec<_> = arg.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
+        let possible =
+            if possible.is_empty() || value.is_empty() { String::new() } else { format!(": {}", possible.join(", ")) };
+        let _ = writeln!(
+            text,
+            "| `--{}{value}` | `{}` | {} | {help}{possible} |",
+            arg.get_long().unwrap(),
+            variable(&arg),
+            default.filter(|_| !value.is_empty()).unwrap_or_default(),
+        );
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/flags.md");
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(&path, &text).unwrap();
+    }
+    assert_eq!(
+        fs::read_to_string(&path).unwrap_or_default(),
+        text,
+        "write it anew: UPDATE_DOCS=1 cargo test --lib cli"
+    );
+}

@@ -1,0 +1,132 @@
+//! The binary as a shell sees it: exit codes, what it says on standard error, and the environment variables of
+//! its flags.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::TcpStream,
+    process::{Command, Output, Stdio},
+};
+
+fn serve(variables: &[(&str, &str)], flags: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_capi-autoscaler-provider"))
+        .arg("serve")
+        .args(flags)
+        .env_clear()
+        .envs(variables.iter().copied())
+        .output()
+        .unwrap()
+}
+
+fn assert_fails(output: &Output, code: i32, part: &str) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    assert!(said.contains(part), "{said}");
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn without_a_scope_it_refuses_to_start() {
+    assert_fails(&serve(&[], &[]), 2, "error: no scope is chosen");
+    let empty = [
+        ("CAPI_AUTOSCALER_CLUSTER", ""),
+        ("CAPI_AUTOSCALER_ALL_CLUSTERS", ""),
+        ("CAPI_AUTOSCALER_NODE_GROUP_AUTO_DISCOVERY", ""),
+    ];
+    assert_fails(&serve(&empty, &[]), 2, "error: no scope is chosen");
+    assert_fails(&serve(&[("CAPI_AUTOSCALER_ALL_CLUSTERS", "false")], &[]), 2, "error: no scope is chosen");
+}
+
+#[test]
+fn variables_stand_for_their_flags() {
+    let cluster = [("CAPI_AUTOSCALER_CLUSTER", "a/b")];
+    assert_fails(&serve(&cluster, &["--all-clusters"]), 2, "--cluster and --all-clusters exclude each other");
+    let all = [("CAPI_AUTOSCALER_ALL_CLUSTERS", "true")];
+    assert_fails(&serve(&all, &["--cluster", "a/b"]), 2, "--cluster and --all-clusters exclude each other");
+    let discovery = [("CAPI_AUTOSCALER_NODE_GROUP_AUTO_DISCOVERY", "clusterapi:a=b\nclusterapi:c")];
+    assert_fails(&serve(&discovery, &[]), 2, "\"clusterapi:c\" can't be used");
+    assert_fails(&serve(&[("CAPI_GROUP", "x")], &["--all-clusters"]), 2, "--capi-group (or CAPI_GROUP): \"x\"");
+    assert_fails(&serve(&[("CAPI_VERSION", "x")], &["--all-clusters"]), 2, "--capi-version (or CAPI_VERSION): \"x\"");
+}
+
+#[test]
+fn a_flag_wins_over_its_variable() {
+    assert_fails(&serve(&[("CAPI_GROUP", "x.y")], &["--all-clusters", "--capi-group", "y"]), 2, "\"y\" can't be used");
+}
+
+#[test]
+fn a_typing_error_in_a_variable_is_no_yes() {
+    assert_fails(&serve(&[("CAPI_AUTOSCALER_ALL_CLUSTERS", "flase")], &[]), 2, "use true or false");
+}
+
+#[test]
+fn a_kubeconfig_that_is_not_there_ends_it_with_the_remedy() {
+    let flags = ["--all-clusters", "--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0"];
+    let output = serve(&[], &[&flags[..], &["--management-kubeconfig=/nonexistent/config"]].concat());
+    assert_fails(&output, 1, "management cluster: kubeconfig file /nonexistent/config: can't read it: No such file");
+    let output = serve(&[("HOME", "/nonexistent")], &flags);
+    assert_fails(&output, 1, "management cluster: no kubeconfig given, and none found: ");
+}
+
+#[test]
+fn an_address_that_is_taken_ends_it_with_the_remedy() {
+    let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = held.local_addr().unwrap().to_string();
+    let output = serve(&[], &["--all-clusters", "--listen", &address]);
+    assert_fails(&output, 1, "choose another address with --listen");
+}
+
+#[test]
+fn a_json_log_is_json_to_the_last_line() {
+    let flags = ["--all-clusters", "--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0", "--log-format=json"];
+    let output = serve(&[("KUBECONFIG", "/nonexistent/config")], &flags);
+    let said = String::from_utf8(output.stderr).unwrap();
+    let lines: Vec<serde_json::Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let last = lines.last().unwrap();
+    assert_eq!(last["level"], "ERROR");
+    let message = last["message"].as_str().unwrap();
+    assert_eq!(message.matches("No such file").count(), 1, "the cause is said once: {message}");
+}
+
+#[test]
+fn with_an_api_server_that_is_down_it_starts_is_not_ready_and_ends_when_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    let kubeconfig = dir.path().join("config");
+    fs::write(
+        &kubeconfig,
+        "current-context: c\ncontexts: [{name: c, context: {cluster: c}}]\n\
+         clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\n",
+    )
+    .unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_capi-autoscaler-provider"))
+        .args(["serve", "--all-clusters", "--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0", "--log-format=json"])
+        .arg("--management-kubeconfig")
+        .arg(&kubeconfig)
+        .env_clear()
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut log = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let mut http = None;
+    loop {
+        let line: serde_json::Value = serde_json::from_str(&log.next().expect("it serves gRPC")).unwrap();
+        match line["message"].as_str() {
+            Some("serving HTTP") => http = Some(line["address"].as_str().unwrap().to_owned()),
+            Some("serving gRPC") => break,
+            _ => {}
+        }
+    }
+
+    let mut stream = TcpStream::connect(http.unwrap()).unwrap();
+    stream.write_all(b"GET /readyz?verbose HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.contains("[-]"), "{answer}");
+
+    assert!(Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
+    assert!(child.wait().unwrap().success());
+    let rest: Vec<_> = log.collect();
+    assert!(rest.iter().any(|line| line.contains("SIGTERM")), "{rest:?}");
+}
