@@ -1,1 +1,23 @@
 //! Harness of the end-to-end tests.
+//!
+//! It builds and runs real components (etcd, kube-apiserver and the program's own binary), fills the API server with Cluster API objects,
+//! and drives the program as Cluster Autoscaler does: over gRPC. It knows what the program promises, and must not use the program's
+//! own code for anything but the wire types: a mistake there would then be in the question and in the answer.
+
+pub mod control_plane;
+pub mod crds;
+pub mod fixtures;
+pub mod go;
+pub mod objects;
+pub mod pool;
+pub mod ports;
+pub mod process;
+pub mod program;
+pub mod provider;
+pub mod proxy;
+pub mod suite;
+pub mod users;
+pub mod wait;
+pub mod world;
+
+pub use capi_autoscaler_provider::proto;

@@ -1,0 +1,268 @@
+//! A real API server with its etcd, on free loopback ports and a directory of its own.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use kube::{
+    Client, Config,
+    client::ConfigExt,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::{
+    crds::{self, Installed},
+    go::Components,
+    objects::{Contract, Objects},
+    ports::free_port,
+    process::Process,
+    proxy::Proxy,
+    users::{self, User},
+    wait::eventually,
+};
+
+/// How long an API server may take to be ready on a busy machine.
+const START: Duration = Duration::from_secs(120);
+
+/// A running API server that serves one version of Cluster API's contract. Dropping it ends its processes.
+pub struct ControlPlane {
+    /// The version it serves.
+    pub contract: Contract,
+    client: Client,
+    authority: String,
+    // Dropped before the directory that they write to.
+    api_server: Mutex<Option<Process>>,
+    _etcd: Process,
+    settings: Settings,
+    scenarios: AtomicUsize,
+}
+
+/// Everything that outlives a restart of the API server.
+struct Settings {
+    components: Arc<Components>,
+    etcd: String,
+    port: u16,
+    directory: TempDir,
+}
+
+impl ControlPlane {
+    /// Starts both servers and waits until Cluster API's kinds are served.
+    pub async fn start(components: Arc<Components>, contract: Contract, installed: Installed) -> Result<Self> {
+        let directory = tempfile::Builder::new().prefix("capi-e2e-").tempdir()?;
+        let (etcd, address) = start_etcd(&components.etcd, directory.path())?;
+        let settings = Settings { components, etcd: address, port: free_port()?, directory };
+        settings.write_files()?;
+        let mut api_server = settings.start_api_server()?;
+        let authority = settings.authority(&mut api_server).await?;
+        let client = administrator(&settings.address(), &authority).await?;
+        let plane = Self {
+            contract,
+            client,
+            authority,
+            api_server: Mutex::new(Some(api_server)),
+            _etcd: etcd,
+            settings,
+            scenarios: AtomicUsize::new(0),
+        };
+        plane.ready().await?;
+        let objects = plane.objects("default");
+        for rule in users::rules() {
+            objects.create(rule).await?;
+        }
+        let bases = &plane.settings.components.crds;
+        crds::install(&objects, bases, contract, installed).await?;
+        Ok(plane)
+    }
+
+    /// Reads and writes objects of a namespace as administrator.
+    #[must_use]
+    pub fn objects(&self, namespace: &str) -> Objects {
+        Objects::new(self.client.clone(), self.contract, namespace)
+    }
+
+    /// A kubeconfig for a user of this API server.
+    #[must_use]
+    pub fn kubeconfig(&self, user: &User) -> Value {
+        user.kubeconfig(&self.settings.address(), &self.authority)
+    }
+
+    /// A client that acts as a user of this API server.
+    pub async fn client(&self, user: &User) -> Result<Client> {
+        client(user, &self.settings.address(), &self.authority).await
+    }
+
+    /// A way to this API server on which watches can be held up.
+    pub async fn proxy(&self) -> Result<Proxy> {
+        let config = config(&User::administrator(), &self.settings.address(), &self.authority).await?;
+        // Credentials are no part of this: they come with each request.
+        Proxy::start(self.settings.port, config.rustls_client_config()?).await
+    }
+
+    /// A kubeconfig for a user that goes this way.
+    #[must_use]
+    pub fn kubeconfig_through(&self, proxy: &Proxy, user: &User) -> Value {
+        user.kubeconfig(&proxy.server(), &self.authority)
+    }
+
+    /// Where scenarios keep their files.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.settings.directory.path()
+    }
+
+    /// A number for one scenario more.
+    pub fn next_scenario(&self) -> usize {
+        self.scenarios.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The lines that the API server has written about the requests of users other than the administrator.
+    pub fn audit_log(&self) -> Result<String> {
+        Ok(fs::read_to_string(self.settings.audit_log())?)
+    }
+
+    /// Kills the API server; connections to it are cut. What it holds stays in etcd.
+    pub fn stop_api_server(&self) {
+        drop(self.api_server().take());
+    }
+
+    /// Starts the API server again, on the port and with the data it had, and waits until it is ready.
+    pub async fn start_api_server(&self) -> Result<()> {
+        let started = self.settings.start_api_server()?;
+        *self.api_server() = Some(started);
+        self.ready().await
+    }
+
+    fn api_server(&self) -> MutexGuard<'_, Option<Process>> {
+        self.api_server.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn ready(&self) -> Result<()> {
+        eventually("API server ready", START, async || {
+            if let Some(process) = self.api_server().as_mut() {
+                process.still_running()?;
+            }
+            let request = http_get("/readyz")?;
+            self.client.request_text(request).await?;
+            Ok(())
+        })
+        .await
+    }
+}
+
+/// A request for kube's client, which adds the server's address.
+pub(crate) fn http_get(path: &str) -> Result<http::Request<Vec<u8>>> {
+    Ok(http::Request::get(path).body(Vec::new())?)
+}
+
+impl Settings {
+    fn address(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn audit_log(&self) -> PathBuf {
+        self.path("audit.log")
+    }
+
+    fn write_files(&self) -> Result<()> {
+        let key = rcgen::KeyPair::generate()?;
+        fs::write(self.path("service-accounts.key"), key.serialize_pem())?;
+        fs::write(self.path("service-accounts.pub"), key.public_key_pem())?;
+        fs::write(self.path("tokens.csv"), users::token_file())?;
+        let policy = json!({
+            "apiVersion": "audit.k8s.io/v1",
+            "kind": "Policy",
+            "omitStages": ["RequestReceived"],
+            "rules": [
+                { "level": "None", "users": ["administrator"] },
+                { "level": "None", "userGroups": ["system:masters"] },
+                { "level": "Metadata", "userGroups": ["system:authenticated"] },
+                { "level": "None" },
+            ],
+        });
+        fs::write(self.path("audit-policy.yaml"), policy.to_string())?;
+        Ok(())
+    }
+
+    fn start_api_server(&self) -> Result<Process> {
+        let mut command = Command::new(&self.components.kube_apiserver);
+        let mut flag = |name: &str, value: &dyn AsRef<std::ffi::OsStr>| {
+            command.arg(format!("--{name}")).arg(value);
+        };
+        flag("etcd-servers", &self.etcd);
+        flag("bind-address", &"127.0.0.1");
+        flag("advertise-address", &"127.0.0.1");
+        flag("secure-port", &self.port.to_string());
+        flag("cert-dir", &self.path("certificates"));
+        flag("token-auth-file", &self.path("tokens.csv"));
+        flag("authorization-mode", &"RBAC");
+        flag("service-account-issuer", &"https://kubernetes.default.svc");
+        flag("service-account-key-file", &self.path("service-accounts.pub"));
+        flag("service-account-signing-key-file", &self.path("service-accounts.key"));
+        flag("service-cluster-ip-range", &"10.96.0.0/16");
+        flag("audit-policy-file", &self.path("audit-policy.yaml"));
+        flag("audit-log-path", &self.audit_log());
+        // No controller runs here: none makes service accounts, and none takes the taint off that a new Node gets.
+        flag("disable-admission-plugins", &"ServiceAccount,TaintNodesByCondition");
+        command.args(["--endpoint-reconciler-type=none", "--profiling=false"]);
+        Process::start("kube-apiserver", command, &self.path("kube-apiserver.log"))
+    }
+
+    /// The certificate that the API server makes for itself at its first start, with its authority.
+    async fn authority(&self, api_server: &mut Process) -> Result<String> {
+        let path = self.path("certificates/apiserver.crt");
+        eventually("API server's certificate", START, async || {
+            api_server.still_running()?;
+            let text = fs::read_to_string(&path).context("reading the certificate")?;
+            let whole = text.trim_end().ends_with("-----END CERTIFICATE-----");
+            whole.then_some(text).context("the certificate is half written")
+        })
+        .await
+    }
+}
+
+fn start_etcd(binary: &Path, directory: &Path) -> Result<(Process, String)> {
+    let clients = format!("http://127.0.0.1:{}", free_port()?);
+    let peers = format!("http://127.0.0.1:{}", free_port()?);
+    let mut command = Command::new(binary);
+    command
+        .arg("--data-dir")
+        .arg(directory.join("etcd"))
+        .args(["--listen-client-urls", &clients])
+        .args(["--advertise-client-urls", &clients])
+        .args(["--listen-peer-urls", &peers])
+        .args(["--initial-advertise-peer-urls", &peers])
+        .args(["--initial-cluster", &format!("default={peers}")])
+        .args(["--log-level", "warn", "--unsafe-no-fsync"]);
+    let process = Process::start("etcd", command, &directory.join("etcd.log"))?;
+    Ok((process, clients))
+}
+
+async fn administrator(server: &str, authority: &str) -> Result<Client> {
+    client(&User::administrator(), server, authority).await
+}
+
+async fn client(user: &User, server: &str, authority: &str) -> Result<Client> {
+    Ok(Client::try_from(config(user, server, authority).await?)?)
+}
+
+async fn config(user: &User, server: &str, authority: &str) -> Result<Config> {
+    let kubeconfig: Kubeconfig = serde_json::from_value(user.kubeconfig(server, authority))?;
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    config.connect_timeout = Some(Duration::from_secs(2));
+    config.read_timeout = Some(Duration::from_secs(20));
+    Ok(config)
+}

@@ -1,0 +1,124 @@
+//! Installs Cluster API's CRDs, reduced to one version of its contract, and infrastructure templates of our own.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::{
+    objects::{CAPI_GROUP, CAPI_KINDS, Contract, INFRASTRUCTURE_GROUP, Objects, Place},
+    wait::{SOON, eventually},
+};
+
+/// Kinds of infrastructure template. The program's user may read all but the last.
+pub const TEMPLATE_KINDS: [&str; 3] = ["DevMachineTemplate", "OxMachineTemplate", "ForbiddenMachineTemplate"];
+/// A kind that the program's user may read, but that is not installed before a scenario does it.
+pub const LATE_TEMPLATE_KIND: &str = "LateMachineTemplate";
+
+/// Which kinds of Cluster API an API server gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Installed {
+    /// All that the program reads.
+    All,
+    /// As in management clusters where machine pools were never enabled.
+    AllButMachinePools,
+}
+
+/// Installs the CRDs from the directory `bases`, and waits until they are served.
+pub async fn install(objects: &Objects, bases: &Path, contract: Contract, installed: Installed) -> Result<()> {
+    let mut names = Vec::new();
+    for kind in CAPI_KINDS {
+        if kind == "MachinePool" && installed == Installed::AllButMachinePools {
+            continue;
+        }
+        names.push(objects.create(reduced(bases, kind, contract)?).await?);
+    }
+    for kind in TEMPLATE_KINDS {
+        names.push(objects.create(template(kind)).await?);
+    }
+    for crd in names {
+        let name = crd.metadata.name.context("a CRD without name")?;
+        established(objects, &name).await?;
+    }
+    Ok(())
+}
+
+/// Installs the CRD of one kind of infrastructure template, and waits until it is served.
+pub async fn install_template(objects: &Objects, kind: &str) -> Result<()> {
+    let crd = objects.create(template(kind)).await?;
+    established(objects, &crd.metadata.name.context("a CRD without name")?).await
+}
+
+async fn established(objects: &Objects, name: &str) -> Result<()> {
+    let what = format!("CRD {name} established");
+    eventually(&what, SOON, async || {
+        let crd = objects.get("CustomResourceDefinition", name).await?;
+        let conditions = crd.data["status"]["conditions"].as_array();
+        let established = conditions
+            .into_iter()
+            .flatten()
+            .any(|condition| condition["type"] == "Established" && condition["status"] == "True");
+        ensure!(established, "its status is {}", crd.data["status"]);
+        Ok(())
+    })
+    .await
+}
+
+/// One of Cluster API's own CRDs with one version, which is served and stored. The files carry no conversion, so the other version
+/// could not be served truly.
+fn reduced(bases: &Path, kind: &str, contract: Contract) -> Result<Value> {
+    let plural = Place::of(kind, contract).resource.plural;
+    let path = bases.join(format!("{CAPI_GROUP}_{plural}.yaml"));
+    let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let mut crd: Value = serde_yaml::from_str(&text).with_context(|| format!("parsing {}", path.display()))?;
+    let versions =
+        crd["spec"]["versions"].as_array_mut().with_context(|| format!("no versions in {}", path.display()))?;
+    versions.retain(|version| version["name"] == contract.as_str());
+    ensure!(versions.len() == 1, "no {contract} in {}", path.display());
+    versions[0]["served"] = json!(true);
+    versions[0]["storage"] = json!(true);
+    Ok(crd)
+}
+
+/// A template kind with a capacity that may hold integers beside strings, as real ones do.
+fn template(kind: &str) -> Value {
+    let place = Place::of(kind, Contract::V1Beta2);
+    let anything = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    let quantity = json!({
+        "x-kubernetes-int-or-string": true,
+        "anyOf": [{ "type": "integer" }, { "type": "string" }],
+    });
+    let text = json!({ "type": "string" });
+    json!({
+        "kind": "CustomResourceDefinition",
+        "metadata": { "name": format!("{}.{INFRASTRUCTURE_GROUP}", place.resource.plural) },
+        "spec": {
+            "group": INFRASTRUCTURE_GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": kind,
+                "plural": place.resource.plural,
+                "singular": kind.to_lowercase(),
+            },
+            "versions": [{
+                "name": place.resource.version,
+                "served": true,
+                "storage": true,
+                "subresources": { "status": {} },
+                "schema": { "openAPIV3Schema": {
+                    "type": "object",
+                    "properties": {
+                        "spec": anything,
+                        "status": { "type": "object", "properties": {
+                            "capacity": { "type": "object", "additionalProperties": quantity },
+                            "nodeInfo": { "type": "object", "properties": {
+                                "architecture": text,
+                                "operatingSystem": text,
+                            } },
+                        } },
+                    },
+                } },
+            }],
+        },
+    })
+}

@@ -1,0 +1,89 @@
+//! The real objects of `tests/fixtures`, put on an API server as they were at one moment.
+
+use std::{collections::HashMap, fs, path::Path};
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use crate::world::World;
+
+/// A moment in the life of the recorded cluster: see `tests/fixtures/README.md`.
+#[derive(Clone, Copy, Debug)]
+pub enum Moment {
+    /// Three workers running.
+    Steady,
+    /// A new `MachineSet` with its first Machine provisioning, and the old one with three running.
+    Rollout,
+    /// One Machine deleting, one provisioning, two running.
+    Scaling,
+}
+
+/// Fields that an API server sets, and refuses or ignores when a client does.
+const SET_BY_SERVER: [&str; 6] =
+    ["uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"];
+
+/// Creates a moment's objects in the scenario's namespace, under the name of the scenario's cluster.
+///
+/// The recorded namespace and cluster name are replaced wherever they stand, so `name("stage-md-0")` of the result is the name here of
+/// what was recorded as `stage-md-0`.
+pub async fn load(world: &World, moment: Moment) -> Result<Recorded> {
+    let folder = match moment {
+        Moment::Steady => "steady",
+        Moment::Rollout => "rollout",
+        Moment::Scaling => "scaling",
+    };
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures").join(folder);
+    let recorded = Recorded { namespace: world.namespace.clone(), cluster: world.cluster.clone() };
+    world.has_cluster();
+    let management = format!("management-{}.yaml", world.plane.contract);
+    let mut uids = HashMap::new();
+    for file in ["templates.yaml", management.as_str(), "workload-nodes.yaml"] {
+        let text = fs::read_to_string(folder.join(file)).with_context(|| file.to_owned())?;
+        let list: Value = serde_yaml::from_str(&recorded.name(&text))?;
+        let items = list["items"].as_array().context("not a list")?;
+        for item in items {
+            create(world, item, &mut uids).await?;
+        }
+    }
+    Ok(recorded)
+}
+
+/// How recorded objects are called here.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    namespace: String,
+    cluster: String,
+}
+
+impl Recorded {
+    /// The name or id here of what was recorded under a name or id.
+    #[must_use]
+    pub fn name(&self, recorded: &str) -> String {
+        recorded.replace("team-a", &self.namespace).replace("stage", &self.cluster)
+    }
+}
+
+/// Creates one object; `uids` leads from recorded uids to those given here.
+async fn create(world: &World, item: &Value, uids: &mut HashMap<String, String>) -> Result<()> {
+    let mut object = item.clone();
+    let metadata = object["metadata"].as_object_mut().context("an object without metadata")?;
+    for field in SET_BY_SERVER {
+        metadata.remove(field);
+    }
+    for owner in metadata.get_mut("ownerReferences").and_then(Value::as_array_mut).into_iter().flatten() {
+        // Owners that were not recorded, as a control plane, keep their uid.
+        if let Some(uid) = owner["uid"].as_str().and_then(|uid| uids.get(uid)) {
+            owner["uid"] = json!(uid);
+        }
+    }
+    let created = world.objects.create(object).await?;
+    if let (Some(recorded), Some(uid)) = (item["metadata"]["uid"].as_str(), created.metadata.uid) {
+        uids.insert(recorded.to_owned(), uid);
+    }
+    if item["metadata"]["deletionTimestamp"].is_string() {
+        let kind = item["kind"].as_str().context("an object without kind")?;
+        let name = created.metadata.name.unwrap_or_default();
+        world.objects.delete(kind, &name).await?;
+    }
+    Ok(())
+}

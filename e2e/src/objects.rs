@@ -1,0 +1,215 @@
+//! Objects on an API server, read and written as JSON by the test's own administrator.
+
+use std::fmt;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::autoscaling::v1::Scale;
+use kube::{
+    Api, Client,
+    api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+
+/// The version of Cluster API's contract that an API server holds its objects in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Contract {
+    /// `cluster.x-k8s.io/v1beta1`
+    V1Beta1,
+    /// `cluster.x-k8s.io/v1beta2`
+    V1Beta2,
+}
+
+impl Contract {
+    /// Every version that is tested.
+    pub const ALL: [Self; 2] = [Self::V1Beta1, Self::V1Beta2];
+
+    /// As in `apiVersion`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::V1Beta1 => "v1beta1",
+            Self::V1Beta2 => "v1beta2",
+        }
+    }
+}
+
+impl fmt::Display for Contract {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// API group of Cluster API's own kinds.
+pub const CAPI_GROUP: &str = "cluster.x-k8s.io";
+/// API group of the infrastructure templates.
+pub const INFRASTRUCTURE_GROUP: &str = "infrastructure.cluster.x-k8s.io";
+/// Kinds of Cluster API that the program reads. `MachinePool` need not be installed.
+pub const CAPI_KINDS: [&str; 5] = ["Cluster", "MachineDeployment", "MachineSet", "Machine", "MachinePool"];
+
+/// Where the API server serves a kind.
+#[derive(Debug)]
+pub struct Place {
+    /// Group, version, kind and plural.
+    pub resource: ApiResource,
+    /// Whether its objects live in a namespace.
+    pub namespaced: bool,
+}
+
+impl Place {
+    /// The place of one of the kinds that these tests use.
+    #[must_use]
+    pub fn of(kind: &str, contract: Contract) -> Self {
+        let (group, version) = match kind {
+            "Namespace" | "Node" | "Secret" => ("", "v1"),
+            "ClusterRole" | "ClusterRoleBinding" | "Role" | "RoleBinding" => ("rbac.authorization.k8s.io", "v1"),
+            "CustomResourceDefinition" => ("apiextensions.k8s.io", "v1"),
+            kind if CAPI_KINDS.contains(&kind) => (CAPI_GROUP, contract.as_str()),
+            _ => (INFRASTRUCTURE_GROUP, "v1beta2"),
+        };
+        let plural = match kind {
+            // No rule of English or of code generators leads from this kind to its resource.
+            "OxMachineTemplate" => "oxenmachinetemplates".to_owned(),
+            _ => format!("{}s", kind.to_lowercase()),
+        };
+        let cluster_wide = ["Namespace", "Node", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"];
+        let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+        Self {
+            resource: ApiResource {
+                group: group.to_owned(),
+                version: version.to_owned(),
+                api_version,
+                kind: kind.to_owned(),
+                plural,
+            },
+            namespaced: !cluster_wide.contains(&kind),
+        }
+    }
+}
+
+/// Reads and writes objects of one namespace, and those that live in none.
+#[derive(Clone)]
+pub struct Objects {
+    client: Client,
+    contract: Contract,
+    namespace: String,
+}
+
+impl Objects {
+    /// For objects in `namespace`.
+    #[must_use]
+    pub fn new(client: Client, contract: Contract, namespace: &str) -> Self {
+        Self { client, contract, namespace: namespace.to_owned() }
+    }
+
+    fn api(&self, kind: &str) -> Api<DynamicObject> {
+        let place = Place::of(kind, self.contract);
+        if place.namespaced {
+            Api::namespaced_with(self.client.clone(), &self.namespace, &place.resource)
+        } else {
+            Api::all_with(self.client.clone(), &place.resource)
+        }
+    }
+
+    /// Creates an object, then writes the status it holds, as controllers do. Namespace and apiVersion are filled in.
+    pub async fn create(&self, mut object: Value) -> Result<DynamicObject> {
+        let kind = object["kind"].as_str().context("an object without kind")?;
+        let kind = kind.to_owned();
+        let place = Place::of(&kind, self.contract);
+        object["apiVersion"] = json!(place.resource.api_version);
+        if place.namespaced {
+            object["metadata"]["namespace"] = json!(self.namespace);
+        }
+        let status = object.get("status").cloned();
+        let name = object["metadata"]["name"].to_string();
+        let what = || format!("creating {kind} {name}");
+
+        let api = self.api(&kind);
+        let object: DynamicObject = serde_json::from_value(object).with_context(what)?;
+        let created = api.create(&PostParams::default(), &object).await.with_context(what)?;
+        if let Some(status) = status {
+            let name = created.metadata.name.as_deref().unwrap_or_default();
+            let patch = Patch::Merge(json!({ "status": status }));
+            api.patch_status(name, &PatchParams::default(), &patch)
+                .await
+                .with_context(|| format!("writing the status of {kind} {name}"))?;
+        }
+        Ok(created)
+    }
+
+    /// Reads an object.
+    pub async fn get(&self, kind: &str, name: &str) -> Result<DynamicObject> {
+        let read = self.api(kind).get(name).await;
+        read.with_context(|| format!("reading {kind} {name}"))
+    }
+
+    /// Changes an object by a merge patch.
+    pub async fn patch(&self, kind: &str, name: &str, patch: Value) -> Result<()> {
+        self.api(kind)
+            .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+            .with_context(|| format!("patching {kind} {name}"))?;
+        Ok(())
+    }
+
+    /// Changes the status of an object by a merge patch.
+    pub async fn patch_status(&self, kind: &str, name: &str, status: Value) -> Result<()> {
+        let patch = Patch::Merge(json!({ "status": status }));
+        self.api(kind)
+            .patch_status(name, &PatchParams::default(), &patch)
+            .await
+            .with_context(|| format!("patching the status of {kind} {name}"))?;
+        Ok(())
+    }
+
+    /// Sets annotations of an object; null takes one off.
+    pub async fn annotate(&self, kind: &str, name: &str, annotations: Value) -> Result<()> {
+        let patch = json!({ "metadata": { "annotations": annotations } });
+        self.patch(kind, name, patch).await
+    }
+
+    /// Deletes an object; finalizers keep it, with its deletionTimestamp set.
+    pub async fn delete(&self, kind: &str, name: &str) -> Result<()> {
+        self.api(kind)
+            .delete(name, &DeleteParams::default())
+            .await
+            .with_context(|| format!("deleting {kind} {name}"))?;
+        Ok(())
+    }
+
+    /// The size in an object's `/scale`, which is the size that its controller works towards.
+    pub async fn scale(&self, kind: &str, name: &str) -> Result<i32> {
+        let scale = self.scale_object(kind, name).await?;
+        // 0 is left out of a Scale's JSON.
+        Ok(scale.spec.and_then(|spec| spec.replicas).unwrap_or(0))
+    }
+
+    /// The `/scale` of an object as it is served.
+    pub async fn scale_object(&self, kind: &str, name: &str) -> Result<Scale> {
+        let read = self.api(kind).get_scale(name).await;
+        read.with_context(|| format!("reading the scale of {kind} {name}"))
+    }
+
+    /// The value of a Machine's mark for deletion, if it has one.
+    pub async fn deletion_mark(&self, machine: &str) -> Result<Option<String>> {
+        let machine = self.get("Machine", machine).await?;
+        let annotations = machine.metadata.annotations.unwrap_or_default();
+        Ok(annotations.get("cluster.x-k8s.io/delete-machine").cloned())
+    }
+
+    /// Fails unless exactly these Machines, out of all those of the namespace, are marked for deletion.
+    pub async fn assert_marked(&self, machines: &[&str]) -> Result<()> {
+        let mut expected: Vec<&str> = machines.to_vec();
+        expected.sort_unstable();
+        let listed = self.api("Machine").list(&kube::api::ListParams::default()).await?;
+        let mut marked: Vec<&str> = Vec::new();
+        for machine in &listed.items {
+            let annotations = machine.metadata.annotations.as_ref();
+            if annotations.is_some_and(|all| all.contains_key("cluster.x-k8s.io/delete-machine")) {
+                marked.push(machine.metadata.name.as_deref().unwrap_or_default());
+            }
+        }
+        marked.sort_unstable();
+        ensure!(marked == expected, "Machines marked: {marked:?}, expected: {expected:?}");
+        Ok(())
+    }
+}

@@ -1,0 +1,346 @@
+//! Makes node groups with their Machines and Nodes, as Cluster API's controllers would have made them.
+
+use anyhow::{Context, Result};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    objects::{CAPI_GROUP, Contract, INFRASTRUCTURE_GROUP, Place},
+    proto::ExternalGrpcNode,
+    world::World,
+};
+
+const MIN: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
+const MAX: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
+const CAPACITY: &str = "capacity.cluster-autoscaler.kubernetes.io";
+const CLUSTER_NAME: &str = "cluster.x-k8s.io/cluster-name";
+
+/// Which object is the group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scalable {
+    /// A `MachineDeployment` with one `MachineSet`.
+    MachineDeployment,
+    /// A `MachineSet` that no `MachineDeployment` owns.
+    MachineSet,
+    /// A `MachinePool` without Machines.
+    MachinePool,
+}
+
+impl Scalable {
+    /// The kind, as in ids.
+    #[must_use]
+    pub fn kind(self) -> &'static str {
+        match self {
+            Self::MachineDeployment => "MachineDeployment",
+            Self::MachineSet => "MachineSet",
+            Self::MachinePool => "MachinePool",
+        }
+    }
+}
+
+/// A group to be created.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    name: String,
+    scalable: Scalable,
+    replicas: usize,
+    machines: usize,
+    running: usize,
+    annotations: Map<String, Value>,
+    node_labels: Map<String, Value>,
+    template: (String, String),
+}
+
+/// A group that was created.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// As the program should call it.
+    pub id: String,
+    /// The kind of the object that is the group.
+    pub kind: &'static str,
+    /// The name of that object.
+    pub name: String,
+    /// Names of its Machines, in order; those that have a Node come first.
+    pub machines: Vec<String>,
+    /// Its Nodes as Cluster Autoscaler names them, in the order of their Machines.
+    pub nodes: Vec<ExternalGrpcNode>,
+}
+
+impl Pool {
+    /// A `MachineDeployment` with a minimum of 0, a maximum of 10 and no Machine.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            scalable: Scalable::MachineDeployment,
+            replicas: 0,
+            machines: 0,
+            running: 0,
+            annotations: Map::new(),
+            node_labels: Map::new(),
+            template: ("DevMachineTemplate".to_owned(), "none".to_owned()),
+        }
+        .bounds(0, 10)
+    }
+
+    /// Makes it another kind of group.
+    #[must_use]
+    pub fn of(mut self, scalable: Scalable) -> Self {
+        self.scalable = scalable;
+        self
+    }
+
+    /// Sets the bounds in its annotations.
+    #[must_use]
+    pub fn bounds(self, min: i32, max: i32) -> Self {
+        self.annotate(MIN, &min.to_string()).annotate(MAX, &max.to_string())
+    }
+
+    /// Adds an annotation.
+    #[must_use]
+    pub fn annotate(mut self, key: &str, value: &str) -> Self {
+        self.annotations.insert(key.to_owned(), json!(value));
+        self
+    }
+
+    /// Adds a capacity annotation, such as `cpu`.
+    #[must_use]
+    pub fn capacity(self, name: &str, value: &str) -> Self {
+        self.annotate(&format!("{CAPACITY}/{name}"), value)
+    }
+
+    /// Capacity annotations that are enough to scale from zero.
+    #[must_use]
+    pub fn sized(self) -> Self {
+        self.capacity("cpu", "4").capacity("memory", "16Gi")
+    }
+
+    /// Adds a label to what its Machines are made from.
+    #[must_use]
+    pub fn node_label(mut self, key: &str, value: &str) -> Self {
+        self.node_labels.insert(key.to_owned(), json!(value));
+        self
+    }
+
+    /// Names the infrastructure template.
+    #[must_use]
+    pub fn template(mut self, kind: &str, name: &str) -> Self {
+        self.template = (kind.to_owned(), name.to_owned());
+        self
+    }
+
+    /// So many replicas, all with a Machine and a ready Node.
+    #[must_use]
+    pub fn running(mut self, count: usize) -> Self {
+        self.running = count;
+        self.pending(count)
+    }
+
+    /// So many replicas more that have a Machine without a Node.
+    #[must_use]
+    pub fn pending(mut self, count: usize) -> Self {
+        self.machines += count;
+        self.missing(count)
+    }
+
+    /// So many replicas more that have no Machine yet.
+    #[must_use]
+    pub fn missing(mut self, count: usize) -> Self {
+        self.replicas += count;
+        self
+    }
+
+    /// Creates the group and what belongs to it.
+    pub async fn create(self, world: &World) -> Result<Group> {
+        world.create_cluster().await?;
+        let mut group = Group {
+            id: format!("{}/{}/{}", self.scalable.kind(), world.namespace, self.name),
+            kind: self.scalable.kind(),
+            name: self.name.clone(),
+            machines: Vec::new(),
+            nodes: Vec::new(),
+        };
+        match self.scalable {
+            Scalable::MachineDeployment => {
+                let owner = self.create_scalable(world, "MachineDeployment", None).await?;
+                let owner = self.create_scalable(world, "MachineSet", Some(owner)).await?;
+                self.create_machines(world, &owner, &mut group).await?;
+            }
+            Scalable::MachineSet => {
+                let owner = self.create_scalable(world, "MachineSet", None).await?;
+                self.create_machines(world, &owner, &mut group).await?;
+            }
+            Scalable::MachinePool => self.create_machine_pool(world, &mut group).await?,
+        }
+        Ok(group)
+    }
+
+    /// Creates the `MachineDeployment` or `MachineSet`, and returns an owner reference to it.
+    async fn create_scalable(&self, world: &World, kind: &str, owner: Option<Value>) -> Result<Value> {
+        let mut labels = json!({ CLUSTER_NAME: world.cluster, "pool": self.name });
+        let mut annotations = json!(self.annotations);
+        let mut name = self.name.clone();
+        if owner.is_some() {
+            name += "-set";
+            labels["cluster.x-k8s.io/deployment-name"] = json!(self.name);
+            // As its controller does; it copies the other annotations too.
+            annotations["machinedeployment.clusters.x-k8s.io/revision"] = json!("1");
+        }
+        let mut spec = self.spec(world);
+        spec["selector"] = json!({ "matchLabels": { "pool": self.name } });
+        let object = json!({
+            "kind": kind,
+            "metadata": {
+                "name": name,
+                "labels": labels,
+                "annotations": annotations,
+                "ownerReferences": owner.into_iter().collect::<Vec<_>>(),
+            },
+            "spec": spec,
+            "status": { "replicas": self.machines },
+        });
+        let created = world.objects.create(object).await?;
+        Ok(owner_reference(world, kind, &name, created.metadata.uid.as_deref()))
+    }
+
+    async fn create_machines(&self, world: &World, owner: &Value, group: &mut Group) -> Result<()> {
+        let reference = |kind: &str, name: &str| match world.plane.contract {
+            Contract::V1Beta1 => json!({ "apiVersion": "v1", "kind": kind, "name": name }),
+            Contract::V1Beta2 => json!({ "name": name }),
+        };
+        for number in 0..self.machines {
+            let name = format!("{}-{number}", self.name);
+            let mut machine = json!({
+                "kind": "Machine",
+                "metadata": {
+                    "name": name,
+                    "labels": { CLUSTER_NAME: world.cluster, "pool": self.name },
+                    "ownerReferences": [owner],
+                    "finalizers": ["machine.cluster.x-k8s.io"],
+                },
+                "spec": {
+                    "clusterName": world.cluster,
+                    "bootstrap": { "dataSecretName": "none" },
+                    "infrastructureRef": reference_to(world, "DevMachine", &name),
+                },
+                "status": { "phase": "Provisioning" },
+            });
+            if number < self.running {
+                let node = create_node(world, &name, "MachineSet", owner).await?;
+                machine["spec"]["providerID"] = json!(node.provider_id);
+                machine["status"] = json!({ "phase": "Running", "nodeRef": reference("Node", &node.name) });
+                group.nodes.push(node);
+            }
+            world.objects.create(machine).await?;
+            group.machines.push(name);
+        }
+        Ok(())
+    }
+
+    async fn create_machine_pool(&self, world: &World, group: &mut Group) -> Result<()> {
+        let owner = json!({ "name": self.name });
+        let mut ids = Vec::new();
+        for number in 0..self.running {
+            let name = format!("{}-{number}", self.name);
+            let node = create_node(world, &name, "MachinePool", &owner).await?;
+            ids.push(node.provider_id.clone());
+            group.nodes.push(node);
+        }
+        let mut spec = self.spec(world);
+        spec["providerIDList"] = json!(ids);
+        let object = json!({
+            "kind": "MachinePool",
+            "metadata": {
+                "name": self.name,
+                "labels": { CLUSTER_NAME: world.cluster },
+                "annotations": self.annotations,
+            },
+            "spec": spec,
+            "status": { "replicas": self.machines },
+        });
+        world.objects.create(object).await?;
+        Ok(())
+    }
+
+    fn spec(&self, world: &World) -> Value {
+        let (kind, name) = &self.template;
+        let mut labels = self.node_labels.clone();
+        labels.insert("pool".to_owned(), json!(self.name));
+        json!({
+            "clusterName": world.cluster,
+            "replicas": self.replicas,
+            "template": {
+                "metadata": { "labels": labels },
+                "spec": {
+                    "clusterName": world.cluster,
+                    "bootstrap": { "dataSecretName": "none" },
+                    "infrastructureRef": reference_to(world, kind, name),
+                },
+            },
+        })
+    }
+}
+
+/// A reference to an infrastructure object, as the contract version writes it.
+fn reference_to(world: &World, kind: &str, name: &str) -> Value {
+    match world.plane.contract {
+        Contract::V1Beta1 => json!({
+            "apiVersion": format!("{INFRASTRUCTURE_GROUP}/v1beta2"),
+            "kind": kind,
+            "name": name,
+            "namespace": world.namespace,
+        }),
+        Contract::V1Beta2 => json!({
+            "apiGroup": INFRASTRUCTURE_GROUP,
+            "kind": kind,
+            "name": name,
+        }),
+    }
+}
+
+fn owner_reference(world: &World, kind: &str, name: &str, uid: Option<&str>) -> Value {
+    json!({
+        "apiVersion": Place::of(kind, world.plane.contract).resource.api_version,
+        "kind": kind,
+        "name": name,
+        "uid": uid,
+        "controller": true,
+        "blockOwnerDeletion": true,
+    })
+}
+
+/// Creates a ready Node that Cluster API has annotated, and returns what Cluster Autoscaler would send of it.
+async fn create_node(world: &World, machine: &str, owner_kind: &str, owner: &Value) -> Result<ExternalGrpcNode> {
+    // Nodes live in no namespace.
+    let name = format!("{}-{machine}", world.cluster);
+    let provider_id = format!("e2e:///{name}");
+    let mut annotations = json!({
+        format!("{CAPI_GROUP}/cluster-name"): world.cluster,
+        format!("{CAPI_GROUP}/cluster-namespace"): world.namespace,
+        format!("{CAPI_GROUP}/owner-kind"): owner_kind,
+        format!("{CAPI_GROUP}/owner-name"): owner["name"],
+    });
+    if owner_kind == "MachineSet" {
+        annotations[format!("{CAPI_GROUP}/machine")] = json!(machine);
+    }
+    let node = json!({
+        "kind": "Node",
+        "metadata": { "name": name, "annotations": annotations },
+        "spec": { "providerID": provider_id },
+        "status": {
+            "capacity": { "cpu": "4", "memory": "16Gi", "pods": "110" },
+            "allocatable": { "cpu": "4", "memory": "16Gi", "pods": "110" },
+            "conditions": [{ "type": "Ready", "status": "True" }],
+        },
+    });
+    world.objects.create(node).await?;
+    let annotations = annotations
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(key, value)| {
+            let value = value.as_str().context("an annotation that is no text")?;
+            Ok((key.clone(), value.to_owned()))
+        })
+        .collect::<Result<_>>()?;
+    Ok(ExternalGrpcNode { provider_id, name, annotations, ..ExternalGrpcNode::default() })
+}

@@ -1,0 +1,117 @@
+//! Child processes that never outlive the tests.
+
+use std::{
+    fs::{self, File},
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::wait::{Hopeless, eventually};
+
+/// Waits at the other end of a pipe, and kills the process named when the pipe closes without a word: then the tests are gone.
+const GUARD: &str = r#"trap '' HUP INT TERM; read -r word || kill -KILL "$0""#;
+
+/// A running child process with its output in a file. Dropping it kills it.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    child: Child,
+    guard: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts `command`; standard output and error are appended to the file `log`.
+    pub fn start(name: &str, mut command: Command, log: &Path) -> Result<Self> {
+        let output = File::options().create(true).append(true).open(log)?;
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            .spawn()
+            .with_context(|| format!("starting {name}"))?;
+        let guard = Command::new("sh")
+            .args(["-c", GUARD, &child.id().to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        let guard = match guard {
+            Ok(guard) => guard,
+            Err(error) => {
+                end(&mut child);
+                return Err(error).context("starting sh to guard a child process");
+            }
+        };
+        Ok(Self { name: name.to_owned(), child, guard, log: log.to_owned() })
+    }
+
+    /// What it wrote so far.
+    #[must_use]
+    pub fn output(&self) -> String {
+        text(&self.log)
+    }
+
+    /// An error with the end of its output when the process has ended.
+    pub fn still_running(&mut self) -> Result<()> {
+        if let Some(status) = self.child.try_wait()? {
+            let tail = tail(&self.log);
+            bail!(Hopeless(format!("{} ended: {status}\n{tail}", self.name)));
+        }
+        Ok(())
+    }
+
+    /// Asks it to end, as a container runtime does.
+    pub fn terminate(&self) -> Result<()> {
+        kill_process(Pid::from_child(&self.child), Signal::TERM)
+            .with_context(|| format!("sending SIGTERM to {}", self.name))
+    }
+
+    /// Waits until it has ended by itself.
+    pub async fn ended(&mut self, within: Duration) -> Result<ExitStatus> {
+        let what = format!("end of {}", self.name);
+        eventually(&what, within, async || {
+            self.child.try_wait()?.with_context(|| format!("still running\n{}", tail(&self.log)))
+        })
+        .await
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        end(&mut self.child);
+        if let Some(mut pipe) = self.guard.stdin.take() {
+            // The guard may be gone already; then there is nobody to tell.
+            let _ = pipe.write_all(b"done\n");
+        }
+        let _ = self.guard.wait();
+    }
+}
+
+/// Kills and reaps a child, which may have ended before.
+fn end(child: &mut Child) {
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// All that a log file holds.
+#[must_use]
+pub fn text(log: &Path) -> String {
+    let text = fs::read(log).unwrap_or_default();
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// The last lines of a log file, for messages.
+#[must_use]
+pub fn tail(log: &Path) -> String {
+    const LINES: usize = 40;
+    let text = text(log);
+    let lines: Vec<&str> = text.lines().collect();
+    let from = lines.len().saturating_sub(LINES);
+    lines[from..].join("\n")
+}

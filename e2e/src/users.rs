@@ -1,0 +1,121 @@
+//! Who may do what on the API server: an administrator for the tests, and users with no more than the program's documented rights.
+
+use serde_json::{Value, json};
+
+use crate::crds::LATE_TEMPLATE_KIND;
+use crate::objects::{CAPI_GROUP, Contract, INFRASTRUCTURE_GROUP, Place};
+
+/// How many scenarios can run against one API server.
+const USERS: usize = 200;
+const GROUP: &str = "capi-autoscaler-providers";
+
+/// A user known to the API server by its token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    /// As in the API server's audit log.
+    pub name: String,
+}
+
+impl User {
+    /// May do everything.
+    #[must_use]
+    pub fn administrator() -> Self {
+        Self { name: "administrator".to_owned() }
+    }
+
+    /// May do what the program needs. Each scenario has one of its own, so that the audit log tells them apart.
+    #[must_use]
+    pub fn provider(number: usize) -> Self {
+        Self { name: format!("provider-{number}") }
+    }
+
+    /// May do nothing until somebody lets it.
+    #[must_use]
+    pub fn stranger() -> Self {
+        Self { name: "stranger".to_owned() }
+    }
+
+    fn token(&self) -> String {
+        format!("token-of-{}", self.name)
+    }
+
+    /// A kubeconfig with everything inline, as Cluster API writes it too.
+    #[must_use]
+    pub fn kubeconfig(&self, server: &str, authority: &str) -> Value {
+        json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "e2e",
+            "contexts": [{ "name": "e2e", "context": { "cluster": "e2e", "user": self.name } }],
+            "clusters": [{ "name": "e2e", "cluster": { "server": server, "certificate-authority-data": base64(authority.as_bytes()) } }],
+            "users": [{ "name": self.name, "user": { "token": self.token() } }],
+        })
+    }
+}
+
+/// The API server's file of tokens.
+#[must_use]
+pub fn token_file() -> String {
+    let mut lines = line(&User::administrator(), "system:masters");
+    lines += &line(&User::stranger(), "strangers");
+    for number in 0..USERS {
+        lines += &line(&User::provider(number), GROUP);
+    }
+    lines
+}
+
+fn line(user: &User, group: &str) -> String {
+    format!("{},{},{},\"{group}\"\n", user.token(), user.name, user.name)
+}
+
+/// What the program needs, and nothing else. Secrets are granted one by one, see `World::share_kubeconfig`.
+#[must_use]
+pub fn rules() -> Vec<Value> {
+    // ForbiddenMachineTemplate is missing here on purpose.
+    let templates = ["DevMachineTemplate", "OxMachineTemplate", LATE_TEMPLATE_KIND]
+        .map(|kind| Place::of(kind, Contract::V1Beta2).resource.plural);
+    let read = ["list", "watch"];
+    let role = json!({
+        "kind": "ClusterRole",
+        "metadata": { "name": GROUP },
+        "rules": [
+            {
+                "apiGroups": [CAPI_GROUP],
+                "resources": ["clusters", "machinedeployments", "machinesets", "machines", "machinepools"],
+                "verbs": read,
+            },
+            { "apiGroups": [INFRASTRUCTURE_GROUP], "resources": templates, "verbs": read },
+            { "apiGroups": [""], "resources": ["nodes"], "verbs": read },
+            {
+                "apiGroups": [CAPI_GROUP],
+                "resources": ["machinedeployments/scale", "machinesets/scale", "machinepools/scale"],
+                "verbs": ["get", "patch"],
+            },
+            { "apiGroups": [CAPI_GROUP], "resources": ["machines"], "verbs": ["patch"] },
+        ],
+    });
+    vec![role, binding(GROUP, "Group", GROUP)]
+}
+
+/// Gives a user the same rights.
+#[must_use]
+pub fn let_in(user: &User) -> Value {
+    binding(&user.name, "User", &user.name)
+}
+
+fn binding(name: &str, kind: &str, subject: &str) -> Value {
+    json!({
+        "kind": "ClusterRoleBinding",
+        "metadata": { "name": name },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": GROUP },
+        "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": subject }],
+    })
+}
+
+/// Standard base64 with padding.
+#[must_use]
+pub fn base64(bytes: &[u8]) -> String {
+    // A ByteString is written as base64 in JSON.
+    let encoded = json!(k8s_openapi::ByteString(bytes.to_vec()));
+    encoded.as_str().unwrap_or_default().to_owned()
+}

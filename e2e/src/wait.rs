@@ -1,0 +1,48 @@
+//! Waiting for a condition, with a deadline. Nothing in these tests sleeps for a fixed time and hopes.
+
+use std::{
+    error::Error,
+    fmt,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, anyhow};
+
+/// Time between two looks at a condition.
+const INTERVAL: Duration = Duration::from_millis(50);
+
+/// How long a change on an API server may take to be seen by the program: far more than it needs, on a machine that is busy.
+pub const SOON: Duration = Duration::from_secs(30);
+
+/// An error that no further attempt can mend.
+#[derive(Debug)]
+pub struct Hopeless(pub String);
+
+impl fmt::Display for Hopeless {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for Hopeless {}
+
+/// Calls `attempt` until it succeeds or is [`Hopeless`], and fails with its last error when that takes longer than `within`.
+///
+/// An attempt that hangs is cut off at the deadline as well.
+pub async fn eventually<T>(what: &str, within: Duration, mut attempt: impl AsyncFnMut() -> Result<T>) -> Result<T> {
+    let end = Instant::now() + within;
+    let mut last = anyhow!("the first attempt did not end");
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        match tokio::time::timeout(left, attempt()).await {
+            Ok(Ok(value)) => return Ok(value),
+            Ok(Err(error)) if error.is::<Hopeless>() => return Err(error.context(what.to_owned())),
+            Ok(Err(error)) => last = error,
+            Err(_) => {}
+        }
+        if Instant::now() + INTERVAL >= end {
+            return Err(last.context(format!("{what}: not within {} s", within.as_secs())));
+        }
+        tokio::time::sleep(INTERVAL).await;
+    }
+}

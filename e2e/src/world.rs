@@ -1,0 +1,207 @@
+//! What one scenario has to itself: a namespace, a cluster's name, a user, and the programs that it runs.
+
+use std::{
+    ffi::OsStr,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use anyhow::Result;
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+use crate::{
+    control_plane::ControlPlane,
+    objects::Objects,
+    ports::free_port,
+    process::{Process, tail},
+    provider::Provider,
+    proxy::Proxy,
+    users::{User, base64},
+};
+
+/// The surroundings of one scenario.
+pub struct World {
+    /// The API server, which other scenarios may use at the same time.
+    pub plane: Arc<ControlPlane>,
+    /// A namespace of its own.
+    pub namespace: String,
+    /// The name of its workload cluster, which is part of the names of its Nodes.
+    pub cluster: String,
+    /// Whom the program acts as.
+    pub user: User,
+    /// Its objects.
+    pub objects: Objects,
+    program: PathBuf,
+    directory: PathBuf,
+    logs: Arc<Mutex<Vec<PathBuf>>>,
+    cluster_object: OnceCell<()>,
+}
+
+impl World {
+    /// Makes a namespace on an API server.
+    pub async fn new(plane: Arc<ControlPlane>, program: PathBuf) -> Result<Self> {
+        let number = plane.next_scenario();
+        let namespace = format!("team-{number}");
+        let directory = plane.directory().join(&namespace);
+        fs::create_dir(&directory)?;
+        let objects = plane.objects(&namespace);
+        let world = Self {
+            namespace,
+            cluster: format!("stage{number}"),
+            user: User::provider(number),
+            objects,
+            program,
+            directory,
+            logs: Arc::default(),
+            cluster_object: OnceCell::new(),
+            plane,
+        };
+        let namespace = json!({ "kind": "Namespace", "metadata": { "name": world.namespace } });
+        world.objects.create(namespace).await?;
+        Ok(world)
+    }
+
+    /// The flag that limits the program to the scenario's namespace.
+    #[must_use]
+    pub fn scope(&self) -> String {
+        format!("--node-group-auto-discovery=clusterapi:namespace={}", self.namespace)
+    }
+
+    /// Starts the program for the scenario's namespace, with both kubeconfigs, and waits until it is ready.
+    pub async fn serve(&self) -> Result<Provider> {
+        self.serve_with(&[]).await
+    }
+
+    /// As `serve`, with more flags.
+    pub async fn serve_with(&self, flags: &[&str]) -> Result<Provider> {
+        let mut provider = self.spawn(flags)?;
+        provider.ready().await?;
+        Ok(provider)
+    }
+
+    /// As `serve_with`, without waiting.
+    pub fn spawn(&self, flags: &[&str]) -> Result<Provider> {
+        let scope = self.scope();
+        let workload = format!("--workload-kubeconfig={}", self.kubeconfig()?.display());
+        let mut all = vec![scope.as_str(), workload.as_str()];
+        all.extend(flags);
+        self.spawn_bare(&all, &[])
+    }
+
+    /// As `serve`, with a way to the management cluster on which watches can be held up.
+    pub async fn serve_through(&self, proxy: &Proxy) -> Result<Provider> {
+        let through = self.directory.join("kubeconfig-through");
+        fs::write(&through, self.plane.kubeconfig_through(proxy, &self.user).to_string())?;
+        let workload = format!("--workload-kubeconfig={}", self.kubeconfig()?.display());
+        let mut provider = self.launch(&through, &[&self.scope(), &workload], &[])?;
+        provider.ready().await?;
+        Ok(provider)
+    }
+
+    /// Starts the program with addresses, the management kubeconfig and these flags and environment variables only.
+    pub fn spawn_bare(&self, flags: &[&str], environment: &[(&str, &str)]) -> Result<Provider> {
+        self.launch(&self.kubeconfig()?, flags, environment)
+    }
+
+    fn launch(&self, management: &Path, flags: &[&str], environment: &[(&str, &str)]) -> Result<Provider> {
+        let (grpc, http) = (free_port()?, free_port()?);
+        let mut command = Command::new(&self.program);
+        command
+            .arg("serve")
+            .arg(format!("--listen=127.0.0.1:{grpc}"))
+            .arg(format!("--http-listen=127.0.0.1:{http}"))
+            .arg(format!("--management-kubeconfig={}", management.display()))
+            .args(flags)
+            // Nothing of the machine that runs the tests may matter, least of all a kubeconfig.
+            .env_clear()
+            .env("HOME", &self.directory)
+            .envs(environment.iter().map(|(name, value)| (OsStr::new(name), OsStr::new(value))));
+        let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
+        let log = self.directory.join(format!("program-{}.log", logs.len()));
+        logs.push(log.clone());
+        let process = Process::start("the program", command, &log)?;
+        Provider::new(process, grpc, http)
+    }
+
+    /// A file with the kubeconfig of the scenario's user.
+    pub fn kubeconfig(&self) -> Result<PathBuf> {
+        let path = self.directory.join("kubeconfig");
+        fs::write(&path, self.plane.kubeconfig(&self.user).to_string())?;
+        Ok(path)
+    }
+
+    /// Makes the Secret in which Cluster API keeps a cluster's kubeconfig, and lets the scenario's user read it.
+    pub async fn share_kubeconfig(&self, kubeconfig: &Value) -> Result<()> {
+        let name = format!("{}-kubeconfig", self.cluster);
+        let secret = json!({
+            "kind": "Secret",
+            "metadata": {
+                "name": name,
+                "labels": { "cluster.x-k8s.io/cluster-name": self.cluster },
+            },
+            "type": "cluster.x-k8s.io/secret",
+            "data": { "value": base64(kubeconfig.to_string().as_bytes()) },
+        });
+        let role = json!({
+            "kind": "Role",
+            "metadata": { "name": name },
+            "rules": [{
+                "apiGroups": [""],
+                "resources": ["secrets"],
+                "resourceNames": [name],
+                "verbs": ["get"],
+            }],
+        });
+        let binding = json!({
+            "kind": "RoleBinding",
+            "metadata": { "name": name },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name },
+            "subjects": [{
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "User",
+                "name": self.user.name,
+            }],
+        });
+        for object in [secret, role, binding] {
+            self.objects.create(object).await?;
+        }
+        Ok(())
+    }
+
+    /// Creates the scenario's Cluster, unless it is there.
+    pub async fn create_cluster(&self) -> Result<()> {
+        let cluster = json!({
+            "kind": "Cluster",
+            "metadata": { "name": self.cluster },
+            "spec": { "clusterNetwork": { "serviceDomain": "cluster.local" } },
+        });
+        let create = || async { self.objects.create(cluster).await.map(drop) };
+        self.cluster_object.get_or_try_init(create).await?;
+        Ok(())
+    }
+
+    /// Notes that the scenario's Cluster came with other objects.
+    pub(crate) fn has_cluster(&self) {
+        // It may have been noted before.
+        let _ = self.cluster_object.set(());
+    }
+
+    /// A namespace, a cluster's name and a user more on the same API server. What its programs write is shown with this scenario's.
+    pub async fn neighbour(&self) -> Result<Self> {
+        let mut neighbour = Self::new(Arc::clone(&self.plane), self.program.clone()).await?;
+        neighbour.logs = Arc::clone(&self.logs);
+        Ok(neighbour)
+    }
+
+    /// The end of what the scenario's programs wrote, for a report of its failure.
+    #[must_use]
+    pub fn last_words(&self) -> String {
+        let logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
+        let ends = logs.iter().enumerate();
+        let ends = ends.map(|(number, log)| format!("\n--- program {number} wrote, at the end:\n{}", tail(log)));
+        ends.collect::<Vec<_>>().join("\n")
+    }
+}

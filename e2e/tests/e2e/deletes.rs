@@ -1,0 +1,158 @@
+//! Deleting Nodes: marks on the Machines named, and a size lowered by as many.
+
+use anyhow::{Result, ensure};
+use e2e::{
+    pool::{Group, Pool, Scalable},
+    provider::{assert_refused, made_up_node},
+    world::World,
+};
+use futures::future::{join_all, try_join_all};
+use tonic::Code;
+
+use crate::sizes::assert_scale;
+
+/// The marks make the controllers take these Machines and no other.
+pub(crate) async fn the_machines_named_are_marked_and_the_size_is_lowered(world: &World) -> Result<()> {
+    let workers = Pool::new("workers").running(4).create(world).await?;
+    let batch = Pool::new("batch").of(Scalable::MachineSet).running(2).create(world).await?;
+    let provider = world.serve().await?;
+    provider.shows(&[&workers.id, &batch.id]).await?;
+
+    provider.delete(&workers.id, &workers.nodes[1..2]).await?;
+    assert_eq!(provider.target_size(&workers.id).await?, 3);
+    assert_scale(world, &workers, 3).await?;
+    world.objects.assert_marked(&["workers-1"]).await?;
+
+    let two = [workers.nodes[3].clone(), workers.nodes[0].clone()];
+    provider.delete(&workers.id, &two).await?;
+    assert_eq!(provider.target_size(&workers.id).await?, 1);
+    assert_scale(world, &workers, 1).await?;
+
+    provider.delete(&batch.id, &batch.nodes[1..]).await?;
+    assert_eq!(provider.target_size(&batch.id).await?, 1);
+    assert_scale(world, &batch, 1).await?;
+    let marked = ["batch-1", "workers-0", "workers-1", "workers-3"];
+    world.objects.assert_marked(&marked).await
+}
+
+/// Empty Nodes come one per call, up to ten calls at once.
+pub(crate) async fn parallel_deletes_lower_the_size_once_each(world: &World) -> Result<()> {
+    let first = Pool::new("first").running(6).create(world).await?;
+    let second = Pool::new("second").running(6).create(world).await?;
+    let provider = world.serve().await?;
+    provider.shows(&[&first.id, &second.id]).await?;
+
+    let deletes = [&first, &second]
+        .into_iter()
+        .flat_map(|group| group.nodes[..5].iter().map(|node| provider.delete(&group.id, std::slice::from_ref(node))));
+    try_join_all(deletes).await?;
+    let mut marked = Vec::new();
+    for group in [&first, &second] {
+        assert_eq!(provider.target_size(&group.id).await?, 1);
+        assert_scale(world, group, 1).await?;
+        marked.extend(group.machines[..5].iter().map(String::as_str));
+    }
+    world.objects.assert_marked(&marked).await
+}
+
+/// From Cluster Autoscaler 1.36 a Node that is going may be named again: a success that deletes nothing more.
+pub(crate) async fn a_machine_that_is_going_already_is_not_counted_twice(world: &World) -> Result<()> {
+    let group = Pool::new("workers").running(5).create(world).await?;
+    let provider = world.serve().await?;
+    provider.shows(&[&group.id]).await?;
+
+    provider.delete(&group.id, &group.nodes[..1]).await?;
+    provider.delete(&group.id, &group.nodes[..1]).await?;
+    assert_eq!(provider.target_size(&group.id).await?, 4);
+    assert_scale(world, &group, 4).await?;
+
+    // Together with one that is not going yet, and twice in one call.
+    let again = [&group.nodes[..2], &group.nodes[1..2]].concat();
+    provider.delete(&group.id, &again).await?;
+    assert_eq!(provider.target_size(&group.id).await?, 3);
+    assert_scale(world, &group, 3).await?;
+
+    // And twice at once.
+    let twice = [&group.nodes[2..3]; 2].map(|nodes| provider.delete(&group.id, nodes));
+    try_join_all(twice).await?;
+    assert_scale(world, &group, 2).await?;
+    world.objects.assert_marked(&["workers-0", "workers-1", "workers-2"]).await
+}
+
+/// A mark that stays behind would make the next scale-down by anyone take that Machine.
+pub(crate) async fn below_the_minimum_nothing_is_deleted_or_marked(world: &World) -> Result<()> {
+    let group = Pool::new("workers").running(14).bounds(13, 20).create(world).await?;
+    let provider = world.serve().await?;
+    provider.shows(&[&group.id]).await?;
+
+    let refused = provider.delete(&group.id, &group.nodes[..3]).await;
+    assert_refused(refused, Code::FailedPrecondition, &["11", "13"])?;
+    assert_untouched(world, &group, 14).await?;
+
+    // Of several at once, as many as the minimum allows.
+    let deletes = group.nodes[..4].iter();
+    let deletes = deletes.map(|node| provider.delete(&group.id, std::slice::from_ref(node)));
+    let answers = join_all(deletes).await;
+    let accepted = answers.iter().position(Result::is_ok);
+    let refused = answers.iter().filter(|answer| answer.is_err()).count();
+    assert_eq!(refused, 3, "{answers:?}");
+    assert_scale(world, &group, 13).await?;
+    let marked: Vec<&str> = accepted.map(|which| group.machines[which].as_str()).into_iter().collect();
+    world.objects.assert_marked(&marked).await
+}
+
+/// All or nothing.
+pub(crate) async fn a_node_of_another_group_spoils_the_whole_request(world: &World) -> Result<()> {
+    let group = Pool::new("workers").running(3).create(world).await?;
+    let other = Pool::new("other").running(2).create(world).await?;
+    let provider = world.serve().await?;
+    provider.shows(&[&group.id, &other.id]).await?;
+
+    let mixed = [group.nodes[0].clone(), other.nodes[0].clone()];
+    let stranger = [group.nodes[0].clone(), made_up_node("aws:///zone/i-0123456789abcdef0")];
+    for nodes in [mixed, stranger] {
+        let name = nodes[1].name.clone();
+        let status = provider.delete(&group.id, &nodes).await.err();
+        ensure!(
+            status.as_ref().is_some_and(|status| {
+                let code = status.code();
+                let refused = [Code::InvalidArgument, Code::FailedPrecondition, Code::NotFound];
+                refused.contains(&code) && status.message().contains(&name)
+            }),
+            "deleting {name} with the wrong group answers {status:?}"
+        );
+    }
+    let unknown = "MachineDeployment/nowhere/nothing";
+    let refused = provider.delete(unknown, &group.nodes[..1]).await;
+    assert_refused(refused, Code::NotFound, &[unknown])?;
+    assert_untouched(world, &group, 3).await?;
+    assert_untouched(world, &other, 2).await
+}
+
+/// A replica without a Machine has nothing to mark.
+pub(crate) async fn a_placeholder_lowers_the_size_and_marks_nothing(world: &World) -> Result<()> {
+    let group = Pool::new("workers").running(1).missing(2).create(world).await?;
+    let provider = world.serve().await?;
+    provider.shows(&[&group.id]).await?;
+    let placeholder = format!("replica-MachineDeployment-{}_workers-1", world.namespace);
+    provider.delete(&group.id, &[made_up_node(&placeholder)]).await?;
+    assert_eq!(provider.target_size(&group.id).await?, 2);
+    assert_untouched(world, &group, 2).await
+}
+
+/// The caller gives up on Machines whose Node never comes.
+pub(crate) async fn a_machine_without_a_node_is_deleted_by_its_placeholder(world: &World) -> Result<()> {
+    let group = Pool::new("workers").running(1).pending(2).create(world).await?;
+    let provider = world.serve().await?;
+    provider.shows(&[&group.id]).await?;
+    let placeholder = format!("pending-machine-{}_workers-2", world.namespace);
+    provider.delete(&group.id, &[made_up_node(&placeholder)]).await?;
+    assert_eq!(provider.target_size(&group.id).await?, 2);
+    assert_scale(world, &group, 2).await?;
+    world.objects.assert_marked(&["workers-2"]).await
+}
+
+async fn assert_untouched(world: &World, group: &Group, size: i32) -> Result<()> {
+    assert_scale(world, group, size).await?;
+    world.objects.assert_marked(&[]).await
+}

@@ -1,0 +1,119 @@
+//! API servers that are away. Each scenario has one of its own, without `MachinePools` installed.
+
+use anyhow::{Result, ensure};
+use e2e::{
+    fixtures::{self, Moment},
+    pool::Pool,
+    provider::assert_refused,
+    wait::{SOON, eventually},
+    world::World,
+};
+use serde_json::json;
+use tonic::Code;
+use tonic_health::pb::health_check_response::ServingStatus;
+
+use crate::program::{SERVICE, health};
+use crate::sizes::assert_scale;
+use crate::templates::infrastructure;
+
+/// It starts, is not ready, says why, refuses Refresh, and recovers by itself.
+pub(crate) async fn an_api_server_that_is_down_at_start_is_waited_for(world: &World) -> Result<()> {
+    let recorded = fixtures::load(world, Moment::Steady).await?;
+    let id = recorded.name("MachineDeployment/team-a/stage-md-0-mnr6p");
+    world.plane.stop_api_server();
+
+    let mut provider = world.spawn(&[])?;
+    let body = eventually("a page that says why", SOON, async || {
+        provider.process.still_running()?;
+        let (status, body) = provider.http("/readyz?verbose").await?;
+        ensure!(status == 503, "/readyz answers {status}:\n{body}");
+        for word in ["machinedeployments", "nodes"] {
+            ensure!(body.contains(word), "/readyz?verbose does not name {word}:\n{body}");
+        }
+        let reason = body.to_lowercase();
+        let why = ["refused", "connect", "unreachable"];
+        ensure!(why.iter().any(|why| reason.contains(why)), "no reason is given:\n{body}");
+        Ok(body)
+    })
+    .await?;
+    assert_eq!(provider.http("/livez").await?.0, 200, "it is alive:\n{body}");
+    assert_eq!(health(&provider, SERVICE).await?, ServingStatus::NotServing);
+    assert_refused(provider.refresh().await, Code::Unavailable, &["machinedeployments"])?;
+    // Calls come before the first Refresh too, and one that fails would stop the caller's loop.
+    let node = e2e::provider::made_up_node("in-memory://anything");
+    assert_eq!(provider.group_of(&node).await?, None);
+
+    world.plane.start_api_server().await?;
+    provider.ready().await?;
+    provider.shows(&[&id]).await?;
+    assert_eq!(provider.target_size(&id).await?, 3);
+    Ok(())
+}
+
+/// Reads go on meanwhile, and what changed afterwards is seen; writes fail with an answer and work again.
+pub(crate) async fn an_api_server_that_restarts_is_followed(world: &World) -> Result<()> {
+    let group = Pool::new("workers").running(2).create(world).await?;
+    let gone = Pool::new("gone").running(1).create(world).await?;
+    let status = json!({ "capacity": { "cpu": "8", "memory": "32Gi" } });
+    infrastructure(world, "DevMachineTemplate", "big", &status).await?;
+    let empty = Pool::new("empty").template("DevMachineTemplate", "big").create(world).await?;
+    let provider = world.serve().await?;
+    provider.shows(&[&group.id, &gone.id, &empty.id]).await?;
+
+    world.plane.stop_api_server();
+    for _ in 0..20 {
+        assert_eq!(provider.target_size(&group.id).await?, 2);
+        assert_eq!(provider.instances(&group.id).await?.len(), 2);
+        // A group that lives by its infrastructure template alone is served from what is known.
+        assert_eq!(provider.refreshed_ids().await?, [&*empty.id, &*gone.id, &*group.id]);
+        assert!(!provider.template(&empty.id).await?.node_bytes.is_empty());
+    }
+    let write = provider.increase(&group.id, 1).await;
+    let code = write.err().map(|status| status.code());
+    let expected = [Code::Unavailable, Code::DeadlineExceeded, Code::Cancelled];
+    ensure!(code.is_some_and(|code| expected.contains(&code)), "the write answers {code:?}");
+
+    world.plane.start_api_server().await?;
+    world.objects.delete(gone.kind, &gone.name).await?;
+    let size = json!({ "spec": { "replicas": 4 } });
+    world.objects.patch(group.kind, &group.name, size).await?;
+    let new = Pool::new("new").running(1).create(world).await?;
+    // A watch that failed is tried again after a pause that grows.
+    eventually("what changed after the restart", 3 * SOON, async || {
+        let ids = provider.refreshed_ids().await?;
+        ensure!(ids == [&*empty.id, &*new.id, &*group.id], "groups are {ids:?}");
+        let size = provider.target_size(&group.id).await?;
+        ensure!(size == 4, "the size is {size}");
+        let found = provider.group_of(&new.nodes[0]).await?;
+        ensure!(found.is_some_and(|found| found.id == new.id), "the new Node has no group");
+        Ok(())
+    })
+    .await?;
+    provider.increase(&group.id, 1).await?;
+    assert_scale(world, &group, 5).await
+}
+
+/// A picture that is too old is worse than a loop that is skipped.
+pub(crate) async fn stale_data_is_not_answered_for_ever(world: &World) -> Result<()> {
+    let group = Pool::new("workers").running(2).create(world).await?;
+    let provider = world.serve_with(&["--max-staleness=3s"]).await?;
+    provider.shows(&[&group.id]).await?;
+
+    world.plane.stop_api_server();
+    eventually("a refused Refresh", SOON, async || {
+        assert_refused(provider.refresh().await, Code::Unavailable, &["machine"])
+    })
+    .await?;
+    // All else goes on being answered, from what was known.
+    assert_eq!(provider.target_size(&group.id).await?, 2);
+    assert_eq!(provider.instances(&group.id).await?.len(), 2);
+
+    world.plane.start_api_server().await?;
+    eventually("Refresh after the restart", 3 * SOON, async || {
+        provider.refresh().await?;
+        Ok(())
+    })
+    .await?;
+    assert_eq!(provider.target_size(&group.id).await?, 2);
+    Ok(())
+}

@@ -1,0 +1,102 @@
+//! End-to-end tests: the built program on a real API server, called as Cluster Autoscaler calls it.
+//!
+//! Every scenario runs once per version of Cluster API's contract, in a namespace of its own. Those listed as `own` have an API server
+//! of their own as well, since they stop it.
+
+mod behind;
+mod deletes;
+mod faults;
+mod groups;
+mod instances;
+mod membership;
+mod nodes;
+mod options;
+mod program;
+mod scope;
+mod sizes;
+mod template_faults;
+mod templates;
+
+use std::process::ExitCode;
+
+use e2e::{
+    scenarios,
+    suite::{self, Scenario},
+};
+
+fn main() -> ExitCode {
+    let shared = scenarios![
+        groups::every_kind_of_group_is_listed_with_its_bounds,
+        groups::an_invalid_group_is_left_out_and_all_others_go_on,
+        groups::a_group_without_machines_needs_a_way_to_scale_from_zero,
+        groups::a_paused_group_is_no_group_and_its_nodes_have_none,
+        groups::a_paused_cluster_has_no_groups,
+        membership::a_group_made_invalid_answers_until_the_next_refresh,
+        membership::a_deleted_group_answers_until_the_next_refresh,
+        membership::a_new_group_is_named_by_no_answer_before_a_refresh,
+        nodes::real_nodes_lead_to_their_group,
+        nodes::made_up_nodes_lead_to_their_group,
+        nodes::nodes_of_no_group_have_an_empty_answer,
+        instances::a_real_scaling_deployment_shows_running_creating_and_deleting,
+        instances::a_real_rollout_shows_the_machines_of_both_machine_sets,
+        instances::failures_are_told_with_their_class,
+        instances::replicas_without_a_machine_have_placeholders,
+        instances::a_machine_pool_shows_its_provider_ids,
+        options::annotations_override_the_defaults_that_were_sent,
+        options::a_group_without_overrides_sends_no_options,
+        options::what_the_program_does_not_know_is_unimplemented_or_empty,
+        scope::a_label_and_a_cluster_name_limit_the_groups,
+        scope::several_specs_add_up_over_namespaces,
+        scope::one_cluster_is_served_with_the_kubeconfig_from_its_secret,
+        scope::a_kubeconfig_secret_that_comes_later_is_waited_for,
+        scope::all_clusters_are_served_on_purpose,
+        scope::without_a_scope_it_refuses_to_start,
+        scope::a_wrong_scope_is_refused,
+        templates::annotations_give_the_capacity,
+        templates::status_capacity_is_found_whatever_its_plural,
+        templates::annotations_win_over_status_capacity,
+        templates::labels_and_taints_come_from_the_template_and_annotations,
+        templates::a_real_group_has_the_capacity_of_its_real_template,
+        templates::the_default_architecture_can_be_set,
+        templates::a_changed_capacity_is_answered,
+        template_faults::a_missing_kind_a_forbidden_kind_and_a_missing_template_hold_up_nothing,
+        template_faults::a_kind_installed_later_is_found,
+        template_faults::an_unreadable_capacity_spoils_only_its_own_group,
+        sizes::an_increase_is_in_scale_and_answered_at_once,
+        sizes::a_group_grows_from_zero,
+        sizes::increases_add_up,
+        sizes::a_wrong_increase_is_refused_and_changes_nothing,
+        sizes::a_decrease_stops_at_the_machines_that_have_a_node,
+        sizes::a_decrease_marks_machines_that_have_no_node,
+        sizes::a_wrong_decrease_is_refused_and_changes_nothing,
+        sizes::a_size_set_by_someone_else_is_answered,
+        deletes::the_machines_named_are_marked_and_the_size_is_lowered,
+        deletes::parallel_deletes_lower_the_size_once_each,
+        deletes::a_machine_that_is_going_already_is_not_counted_twice,
+        deletes::below_the_minimum_nothing_is_deleted_or_marked,
+        deletes::a_node_of_another_group_spoils_the_whole_request,
+        deletes::a_placeholder_lowers_the_size_and_marks_nothing,
+        deletes::a_machine_without_a_node_is_deleted_by_its_placeholder,
+        behind::an_own_write_is_answered_before_the_watch_tells_it,
+        behind::a_size_set_by_someone_else_is_not_written_over,
+        behind::deletes_are_judged_by_what_was_written,
+        program::health_and_reflection_answer,
+        program::pages_answer,
+        program::the_version_of_the_contract_can_be_fixed,
+        program::missing_rights_are_named_until_they_are_given,
+        program::sigterm_ends_it_in_time_with_success,
+        program::reads_make_no_api_call,
+    ];
+    let own = scenarios![
+        faults::an_api_server_that_is_down_at_start_is_waited_for,
+        faults::an_api_server_that_restarts_is_followed,
+        faults::stale_data_is_not_answered_for_ever,
+    ];
+    let scenarios: Vec<Scenario> = [(false, shared.as_slice()), (true, own.as_slice())]
+        .into_iter()
+        .flat_map(|(own_api_server, listed)| {
+            listed.iter().map(move |&(name, run)| Scenario { name, own_api_server, run })
+        })
+        .collect();
+    suite::run(&scenarios)
+}

@@ -1,0 +1,99 @@
+//! Which groups exist changes for the caller only at a Refresh; what they hold is always live.
+
+use anyhow::{Result, ensure};
+use e2e::{
+    pool::{Group, Pool},
+    provider::{Provider, assert_refused},
+    wait::{SOON, eventually},
+    world::World,
+};
+use serde_json::json;
+use tonic::Code;
+
+const MIN: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
+
+/// Bounds that cannot be read take a group away, but not before the caller has asked for a new list.
+pub(crate) async fn a_group_made_invalid_answers_until_the_next_refresh(world: &World) -> Result<()> {
+    let other = Pool::new("other").running(1).create(world).await?;
+    let group = Pool::new("workers").running(2).bounds(1, 5).create(world).await?;
+    let provider = world.serve().await?;
+    provider.shows(&[&other.id, &group.id]).await?;
+
+    let unreadable = json!({ MIN: "unreadable" });
+    world.objects.annotate(group.kind, &group.name, unreadable).await?;
+    all_is_seen(world, &provider, &other).await?;
+    answers_as_before(&provider, &group).await?;
+
+    provider.shows(&[&other.id]).await?;
+    assert_eq!(provider.group_of(&group.nodes[0]).await?, None);
+    assert_refused(provider.target_size(&group.id).await, Code::NotFound, &[&group.id])
+}
+
+/// An error for one group ends the caller's loop, so the group's last values are answered.
+pub(crate) async fn a_deleted_group_answers_until_the_next_refresh(world: &World) -> Result<()> {
+    let other = Pool::new("other").running(1).create(world).await?;
+    let group = Pool::new("workers").running(2).bounds(1, 5).create(world).await?;
+    let provider = world.serve().await?;
+    provider.shows(&[&other.id, &group.id]).await?;
+
+    world.objects.delete(group.kind, &group.name).await?;
+    all_is_seen(world, &provider, &other).await?;
+    answers_as_before(&provider, &group).await?;
+
+    provider.shows(&[&other.id]).await?;
+    assert_refused(provider.target_size(&group.id).await, Code::NotFound, &[&group.id])?;
+    assert_refused(provider.instances(&group.id).await, Code::NotFound, &[&group.id])
+}
+
+/// The caller would look a group up that it has not been told of, and not find it.
+pub(crate) async fn a_new_group_is_named_by_no_answer_before_a_refresh(world: &World) -> Result<()> {
+    let other = Pool::new("other").running(1).create(world).await?;
+    let provider = world.serve().await?;
+    provider.shows(&[&other.id]).await?;
+
+    let group = Pool::new("workers").running(1).create(world).await?;
+    all_is_seen(world, &provider, &other).await?;
+    let listed = provider.groups().await?;
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    assert_eq!(provider.group_of(&group.nodes[0]).await?, None);
+
+    provider.shows(&[&other.id, &group.id]).await?;
+    eventually("group of the new Node", SOON, async || {
+        let found = provider.group_of(&group.nodes[0]).await?;
+        ensure!(found.is_some_and(|found| found.id == group.id));
+        Ok(())
+    })
+    .await
+}
+
+/// Changes the size of another group of the same kind and waits until it is answered: what was changed before came before it on the
+/// same watch.
+async fn all_is_seen(world: &World, provider: &Provider, other: &Group) -> Result<()> {
+    let size = json!({ "spec": { "replicas": 7 } });
+    world.objects.patch(other.kind, &other.name, size).await?;
+    eventually("live size", SOON, async || {
+        let size = provider.target_size(&other.id).await?;
+        ensure!(size == 7, "the size answered is {size}");
+        Ok(())
+    })
+    .await
+}
+
+async fn answers_as_before(provider: &Provider, group: &Group) -> Result<()> {
+    let listed = provider.groups().await?;
+    let pinned = listed.iter().find(|listed| listed.id == group.id);
+    ensure!(
+        pinned.is_some_and(|pinned| (pinned.min_size, pinned.max_size) == (1, 5)),
+        "{} is not listed as it was: {listed:?}",
+        group.id
+    );
+    let found = provider.group_of(&group.nodes[0]).await?;
+    ensure!(
+        found.as_ref().is_some_and(|found| found.id == group.id && found.min_size == 1 && found.max_size == 5),
+        "the Node's group is {found:?}"
+    );
+    assert_eq!(provider.target_size(&group.id).await?, 2);
+    let instances = provider.instances(&group.id).await?;
+    assert_eq!(instances.len(), 2, "{instances:?}");
+    Ok(())
+}

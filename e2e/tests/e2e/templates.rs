@@ -1,0 +1,217 @@
+//! The Node that would join if a group grew.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+use e2e::{
+    fixtures::{self, Moment},
+    pool::Pool,
+    provider::Provider,
+    wait::{SOON, eventually},
+    world::World,
+};
+use k8s_pb::api::core::v1::Node;
+use prost::Message;
+use serde_json::{Value, json};
+
+const ARCHITECTURE: &str = "kubernetes.io/arch";
+const OPERATING_SYSTEM: &str = "kubernetes.io/os";
+
+/// All that is needed can stand on the group itself.
+pub(crate) async fn annotations_give_the_capacity(world: &World) -> Result<()> {
+    let pool = Pool::new("workers")
+        .sized()
+        .capacity("ephemeral-disk", "80Gi")
+        .capacity("gpu-type", "nvidia.com/gpu")
+        .capacity("gpu-count", "2");
+    let group = pool.create(world).await?;
+    let provider = world.serve().await?;
+    provider.shows(&[&group.id]).await?;
+
+    let node = template(&provider, &group.id).await?;
+    let expected =
+        [("cpu", "4"), ("memory", "16Gi"), ("ephemeral-storage", "80Gi"), ("nvidia.com/gpu", "2"), ("pods", "110")];
+    assert_capacity(&node, &expected);
+    assert_eq!(label(&node, ARCHITECTURE), "amd64");
+    assert_eq!(label(&node, OPERATING_SYSTEM), "linux");
+    let conditions = node.status.context("no status")?.conditions;
+    let ready = conditions.iter().find(|condition| condition.r#type.as_deref() == Some("Ready"));
+    ensure!(
+        ready.is_some_and(|ready| ready.status.as_deref() == Some("True")),
+        "the template is not ready: {conditions:?}"
+    );
+    Ok(())
+}
+
+/// The resource is found by discovery, and integers in a capacity are as good as strings.
+pub(crate) async fn status_capacity_is_found_whatever_its_plural(world: &World) -> Result<()> {
+    let status = json!({
+        "capacity": { "cpu": 8, "memory": "32Gi", "pods": 58 },
+        "nodeInfo": { "architecture": "arm64", "operatingSystem": "linux" },
+    });
+    infrastructure(world, "OxMachineTemplate", "big", &status).await?;
+    let group = Pool::new("workers").template("OxMachineTemplate", "big").create(world).await?;
+    let provider = world.serve().await?;
+    provider.shows(&[&group.id]).await?;
+
+    let node = template(&provider, &group.id).await?;
+    assert_capacity(&node, &[("cpu", "8"), ("memory", "32Gi"), ("pods", "58")]);
+    assert_eq!(label(&node, ARCHITECTURE), "arm64");
+    Ok(())
+}
+
+/// What a person wrote on the group is stronger than what an infrastructure provider found out; an empty nodeInfo says nothing.
+pub(crate) async fn annotations_win_over_status_capacity(world: &World) -> Result<()> {
+    let status = json!({
+        "capacity": { "cpu": "8", "memory": "32Gi" },
+        "nodeInfo": { "architecture": "", "operatingSystem": "" },
+    });
+    infrastructure(world, "DevMachineTemplate", "big", &status).await?;
+    let pool = Pool::new("workers").template("DevMachineTemplate", "big");
+    let pool = pool.capacity("memory", "30Gi").capacity("maxPods", "42");
+    let group = pool.capacity("labels", "zone-kind=edge").create(world).await?;
+    let provider = world.serve().await?;
+    provider.shows(&[&group.id]).await?;
+
+    let node = template(&provider, &group.id).await?;
+    assert_capacity(&node, &[("cpu", "8"), ("memory", "30Gi"), ("pods", "42")]);
+    assert_eq!(label(&node, ARCHITECTURE), "amd64");
+    assert_eq!(label(&node, OPERATING_SYSTEM), "linux");
+    assert_eq!(label(&node, "zone-kind"), "edge");
+    Ok(())
+}
+
+/// Only labels that Cluster API brings to Nodes are promised.
+pub(crate) async fn labels_and_taints_come_from_the_template_and_annotations(world: &World) -> Result<()> {
+    let pool = Pool::new("workers")
+        .sized()
+        .node_label("node-role.kubernetes.io/worker", "")
+        .node_label("disk.node.cluster.x-k8s.io/kind", "ssd")
+        .node_label("example.com/not-synced", "yes")
+        .capacity("labels", "example.com/written=yes,disk.node.cluster.x-k8s.io/kind=nvme")
+        .capacity("taints", "dedicated=batch:NoSchedule,spot:NoExecute");
+    let group = pool.create(world).await?;
+    let provider = world.serve().await?;
+    provider.shows(&[&group.id]).await?;
+
+    let node = template(&provider, &group.id).await?;
+    assert_eq!(label(&node, "node-role.kubernetes.io/worker"), "");
+    assert_eq!(label(&node, "disk.node.cluster.x-k8s.io/kind"), "nvme");
+    assert_eq!(label(&node, "example.com/written"), "yes");
+    assert_eq!(label(&node, "example.com/not-synced"), "(no label)");
+    ensure!(label(&node, "kubernetes.io/hostname") != "(no label)", "no hostname");
+
+    let taints = node.spec.context("no spec")?.taints;
+    let mut taints: Vec<_> = taints
+        .iter()
+        .map(|taint| {
+            let text = |part: &Option<String>| part.clone().unwrap_or_default();
+            (text(&taint.key), text(&taint.value), text(&taint.effect))
+        })
+        .collect();
+    taints.sort();
+    let expected = [("dedicated", "batch", "NoSchedule"), ("spot", "", "NoExecute")];
+    let expected = expected.map(|(key, value, effect)| (key.into(), value.into(), effect.into()));
+    assert_eq!(taints, expected);
+    Ok(())
+}
+
+/// Recorded objects; their template's capacity was written by hand.
+pub(crate) async fn a_real_group_has_the_capacity_of_its_real_template(world: &World) -> Result<()> {
+    let recorded = fixtures::load(world, Moment::Steady).await?;
+    let id = recorded.name("MachineDeployment/team-a/stage-md-0-mnr6p");
+    let provider = world.serve().await?;
+    provider.shows(&[&id]).await?;
+    // The kind of template is watched from the moment a group names it, and no group waits for it.
+    let node = eventually("template", SOON, async || template(&provider, &id).await).await?;
+    let expected = [("cpu", "8"), ("memory", "32Gi"), ("ephemeral-storage", "100Gi"), ("pods", "110")];
+    assert_capacity(&node, &expected);
+    Ok(())
+}
+
+/// For clusters of one architecture whose templates do not say it.
+pub(crate) async fn the_default_architecture_can_be_set(world: &World) -> Result<()> {
+    let group = Pool::new("workers").sized().create(world).await?;
+    let workload = format!("--workload-kubeconfig={}", world.kubeconfig()?.display());
+    let environment = [("CAPI_SCALE_ZERO_DEFAULT_ARCH", "ppc64le")];
+    let mut provider = world.spawn_bare(&[&world.scope(), &workload], &environment)?;
+    provider.ready().await?;
+    provider.shows(&[&group.id]).await?;
+    let node = template(&provider, &group.id).await?;
+    assert_eq!(label(&node, ARCHITECTURE), "ppc64le");
+    Ok(())
+}
+
+/// Templates are kept encoded, and made anew when what they come from changes.
+pub(crate) async fn a_changed_capacity_is_answered(world: &World) -> Result<()> {
+    let status = json!({ "capacity": { "cpu": "8", "memory": "32Gi" } });
+    infrastructure(world, "DevMachineTemplate", "big", &status).await?;
+    let group = Pool::new("workers").template("DevMachineTemplate", "big").create(world).await?;
+    let provider = world.serve().await?;
+    provider.shows(&[&group.id]).await?;
+    assert_capacity(&template(&provider, &group.id).await?, &[("cpu", "8")]);
+
+    let bigger = json!({ "capacity": { "cpu": "16" } });
+    world.objects.patch_status("DevMachineTemplate", "big", bigger).await?;
+    eventually("capacity of the changed template", SOON, async || {
+        let found = capacity(&template(&provider, &group.id).await?);
+        ensure!(found.get("cpu").is_some_and(|cpu| cpu == "16"), "capacity is {found:?}");
+        Ok(())
+    })
+    .await?;
+
+    let annotation = json!({ "capacity.cluster-autoscaler.kubernetes.io/cpu": "15" });
+    world.objects.annotate(group.kind, &group.name, annotation).await?;
+    eventually("capacity of the changed annotation", SOON, async || {
+        let found = capacity(&template(&provider, &group.id).await?);
+        ensure!(found.get("cpu").is_some_and(|cpu| cpu == "15"), "capacity is {found:?}");
+        Ok(())
+    })
+    .await
+}
+
+/// Creates an infrastructure template with a status.
+pub(crate) async fn infrastructure(world: &World, kind: &str, name: &str, status: &Value) -> Result<()> {
+    let template = json!({
+        "kind": kind,
+        "metadata": { "name": name },
+        "spec": {},
+        "status": status,
+    });
+    world.objects.create(template).await?;
+    Ok(())
+}
+
+/// The template Node of a group, which must be the same in the old field and in the new.
+pub(crate) async fn template(provider: &Provider, id: &str) -> Result<Node> {
+    let answer = provider.template(id).await?;
+    ensure!(!answer.node_bytes.is_empty(), "an empty template makes the caller panic");
+    ensure!(answer.node_bytes == answer.node_info, "the old field and the new differ");
+    let node = Node::decode(answer.node_bytes)?;
+    // Pods are placed by allocatable, and nothing is known to be reserved.
+    let status = node.status.as_ref().context("no status")?;
+    ensure!(status.allocatable == status.capacity, "allocatable is not capacity: {status:?}");
+    Ok(node)
+}
+
+pub(crate) fn capacity(node: &Node) -> BTreeMap<String, String> {
+    let status = node.status.iter();
+    status
+        .flat_map(|status| &status.capacity)
+        .map(|(name, quantity)| (name.clone(), quantity.string.clone().unwrap_or_default()))
+        .collect()
+}
+
+/// Compares the resources named; there may be more.
+fn assert_capacity(node: &Node, expected: &[(&str, &str)]) {
+    let mut found = capacity(node);
+    found.retain(|name, _| expected.iter().any(|(expected, _)| expected == name));
+    let expected: BTreeMap<_, _> = expected.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+    assert_eq!(found, expected);
+}
+
+fn label(node: &Node, key: &str) -> String {
+    let labels = node.metadata.as_ref().map(|metadata| &metadata.labels);
+    let value = labels.and_then(|labels| labels.get(key));
+    value.map_or_else(|| "(no label)".to_owned(), Clone::clone)
+}
