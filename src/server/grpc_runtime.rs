@@ -1,7 +1,7 @@
 //! The thread that answers gRPC. The Cluster Autoscaler sends its calls one after another and most are answered
-//! from memory, so what counts is the latency of one call: a runtime with one thread of its own answers them in
-//! about 60 % of the time that a multi-thread runtime takes (design, "Dependencies"). Nothing may block here:
-//! whatever asks an API server runs on the other runtime and is only waited for.
+//! from memory, so what counts is the latency of one call: on a runtime with one thread of its
+//! own no call is handed from one thread to another. Nothing may block here: whatever asks an API server runs on the
+//! other runtime and is only waited for.
 
 use std::{
     future::Future,
