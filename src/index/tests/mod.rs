@@ -3,5 +3,6 @@
 
 mod any_order;
 mod feeds;
+mod nodes;
 pub(crate) mod objects;
 mod stories;

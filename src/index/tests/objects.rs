@@ -1,6 +1,6 @@
 //! Objects by a few words, and changes made of them.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::{
         Cluster, Context, InfrastructureTemplate, KindRef, Machine, Meta, Node, ObjectKey, ScalableKind,
         ScalableResource,
     },
-    index::{Change, Index},
+    index::{Change, Index, NodeQuery},
     nodegroup::{Architecture, GroupId, Rules, Scope, TemplateRules},
 };
 
@@ -139,4 +139,30 @@ pub(crate) fn merge(into: &mut Value, from: &Value) {
         }
         (into, from) => *into = from.clone(),
     }
+}
+
+pub(crate) const WORKERS: &str = "MachineDeployment/team-a/workers";
+
+/// Two running Machines with Nodes, one that is still to come, in a MachineDeployment of size 4.
+pub(crate) fn workers() -> Vec<Change> {
+    vec![
+        deployment("workers", 4, ("1", "10"), &capacity_annotations("4", "16Gi")),
+        set_of("workers", "workers-1"),
+        joined("MachineSet/workers-1", "a"),
+        joined("MachineSet/workers-1", "b"),
+        machine("MachineSet/workers-1", "c", &json!({})),
+        node("a", &json!({})),
+        node("b", &json!({})),
+    ]
+}
+
+pub(crate) fn group_of(index: &Index, provider_id: &str, name: &str) -> Option<String> {
+    group_with(index, provider_id, name, &[])
+}
+
+pub(crate) fn group_with(index: &Index, provider_id: &str, name: &str, annotations: &[(&str, &str)]) -> Option<String> {
+    let annotations: HashMap<_, _> =
+        annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    let group = index.group_of_node(NodeQuery { name, provider_id, annotations: &annotations })?;
+    Some(group.text.to_string())
 }

@@ -1,48 +1,19 @@
 //! One rule per test.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-};
+use std::{collections::HashSet, sync::Arc};
 
 use k8s_pb::api::core::v1::Node;
 use prost::Message;
 use rstest::rstest;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::objects::*;
 use crate::{
     capi::{Machine, ObjectKey, ScalableKind},
-    index::{Change, Feed, GroupState, Index, KindState, NodeQuery, NotScalable},
+    index::{Change, Feed, GroupState, Index, KindState, NotScalable},
     informer::{DecodeError, Event, Handler, Metadata, Object},
     nodegroup::{Bounds, GroupId, InstanceState, LeftOut, ProblemKind},
 };
-
-const WORKERS: &str = "MachineDeployment/team-a/workers";
-
-/// Two running Machines with Nodes, one that is still to come, in a MachineDeployment of size 4.
-fn workers() -> Vec<Change> {
-    vec![
-        deployment("workers", 4, ("1", "10"), &capacity_annotations("4", "16Gi")),
-        set_of("workers", "workers-1"),
-        joined("MachineSet/workers-1", "a"),
-        joined("MachineSet/workers-1", "b"),
-        machine("MachineSet/workers-1", "c", &json!({})),
-        node("a", &json!({})),
-        node("b", &json!({})),
-    ]
-}
-
-fn group_of(index: &Index, provider_id: &str, name: &str) -> Option<String> {
-    group_with(index, provider_id, name, &[])
-}
-
-fn group_with(index: &Index, provider_id: &str, name: &str, annotations: &[(&str, &str)]) -> Option<String> {
-    let annotations: HashMap<_, _> =
-        annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-    let group = index.group_of_node(NodeQuery { name, provider_id, annotations: &annotations })?;
-    Some(group.text.to_string())
-}
 
 fn group_ids(index: &Index) -> Vec<String> {
     index.groups().iter().map(|group| group.text.to_string()).collect()
@@ -66,59 +37,6 @@ fn a_group_has_its_machines_and_a_placeholder_for_each_replica_without_one() {
     );
     assert_eq!(index.target_size(&id(WORKERS)), Some(4));
     assert_eq!(index.groups()[0].bounds, Bounds { min: 1, max: 10 });
-}
-
-#[rstest]
-#[case::whole_provider_id("cloud:///zone/a", "a")]
-#[case::tail_of_the_provider_id_where_it_is_unambiguous("cloud:////other-form/a", "a")]
-#[case::pending_placeholder("pending-machine-team-a_c", "pending-machine-team-a_c")]
-#[case::replica_placeholder("replica-MachineDeployment-team-a_workers-0", "replica-MachineDeployment-team-a_workers-0")]
-#[case::template_node("", "template-node-for-MachineDeployment/team-a/workers-5577006791947779410")]
-#[case::template_node_of_a_real_node(
-    "cloud:///zone/a",
-    "template-node-for-MachineDeployment/team-a/workers-1-upcoming-0"
-)]
-fn a_node_leads_to_its_group(#[case] provider_id: &str, #[case] name: &str) {
-    assert_eq!(group_of(&index(workers()), provider_id, name).as_deref(), Some(WORKERS));
-}
-
-#[rstest]
-#[case::unknown_node("cloud:///zone/z", "z")]
-#[case::no_provider_id("", "a")]
-#[case::placeholder_of_an_unknown_machine("pending-machine-team-a_z", "pending-machine-team-a_z")]
-#[case::placeholder_of_an_unknown_group("replica-MachineDeployment-team-a_other-0", "x")]
-#[case::template_of_an_unknown_group("", "template-node-for-MachineDeployment/team-a/other-1")]
-fn a_node_of_no_group_leads_nowhere(#[case] provider_id: &str, #[case] name: &str) {
-    assert_eq!(group_of(&index(workers()), provider_id, name), None);
-}
-
-#[test]
-fn a_node_without_provider_id_leads_by_its_annotations() {
-    let annotations = [("cluster.x-k8s.io/machine", "c"), ("cluster.x-k8s.io/cluster-namespace", "team-a")];
-    assert_eq!(group_with(&index(workers()), "", "c", &annotations).as_deref(), Some(WORKERS));
-    assert_eq!(group_with(&index(workers()), "", "c", &annotations[..1]), None);
-}
-
-#[test]
-fn a_tail_that_two_machines_share_leads_nowhere() {
-    let mut changes = workers();
-    changes.push(machine("MachineSet/workers-1", "d", &json!({"spec": {"providerID": "cloud:///elsewhere/a"}})));
-    let index = index(changes);
-    assert_eq!(group_of(&index, "cloud:////other-form/a", "a"), None);
-    assert_eq!(group_of(&index, "cloud:///zone/a", "a").as_deref(), Some(WORKERS));
-}
-
-#[rstest]
-#[case::one_pool_that_lists_it_twice(&[("pool", "a:///1/x b:///2/x")], Some("MachinePool/team-a/pool"))]
-#[case::two_pools(&[("pool", "a:///1/x"), ("other", "b:///2/x")], None)]
-fn a_tail_leads_to_the_one_machine_pool_that_has_it(#[case] pools: &[(&str, &str)], #[case] group: Option<&str>) {
-    let pool = |(name, ids): &(&str, &str)| {
-        let ids: Vec<_> = ids.split(' ').collect();
-        scalable(ScalableKind::MachinePool, name, 2, ("0", "9"), &json!({"spec": {"providerIDList": ids}}))
-    };
-    let index = index(pools.iter().map(pool));
-    assert_eq!(group_of(&index, "c:///3/x", "x").as_deref(), group);
-    assert_eq!(group_of(&index, "a:///1/x", "x").as_deref(), Some("MachinePool/team-a/pool"));
 }
 
 #[test]
@@ -203,6 +121,19 @@ fn what_a_group_lacks_is_told_only_once_its_template_has_been_looked_for() {
 }
 
 #[test]
+fn a_problem_of_a_group_that_stays_one_is_told() {
+    let index = index(workers());
+    let options = json!({"metadata": {"annotations": {
+        "cluster.x-k8s.io/autoscaling-options-scaledownunneededtime": "soon",
+    }}});
+    let mut wrong = capacity_annotations("4", "16Gi");
+    merge(&mut wrong, &options);
+    let told = index.apply_quietly(deployment("workers", 4, ("1", "10"), &wrong));
+    assert_eq!(told.len(), 1);
+    assert_eq!((told[0].state, told[0].problems[0].kind), (GroupState::Live, ProblemKind::Options));
+}
+
+#[test]
 fn an_undecodable_group_is_left_out_until_it_decodes_again() {
     let index = index(workers());
     index.apply_quietly(Change::ScalableUndecodable(id(WORKERS), "replicas: not a number".into()));
@@ -214,6 +145,12 @@ fn an_undecodable_group_is_left_out_until_it_decodes_again() {
     }
     index.refresh();
     assert_eq!(group_ids(&index), [WORKERS]);
+}
+
+#[test]
+fn an_object_that_never_decoded_is_told_of_after_a_refresh_too() {
+    let index = index([Change::ScalableUndecodable(id(WORKERS), "spec: broken".into())]);
+    assert_eq!(index.stats().problems.len(), 1);
 }
 
 #[test]
@@ -332,6 +269,22 @@ fn a_template_that_cannot_be_read_is_a_problem_and_the_annotations_serve(#[case]
 }
 
 #[test]
+fn a_template_once_known_serves_while_its_kind_cannot_be_read() {
+    let group = deployment("workers", 0, ("0", "10"), &using_template("small"));
+    let index = index([group, template("small", &json!({"cpu": 2, "memory": "4Gi"}))]);
+    index.apply_quietly(Change::Kind(kind(), KindState::Unreadable("forbidden".into())));
+    index.refresh();
+    assert_eq!(group_ids(&index), [WORKERS]);
+    assert_eq!(index.served(&id(WORKERS)).unwrap().definition.problems, []);
+}
+
+#[test]
+fn a_paused_group_keeps_its_template_kind_wanted() {
+    let index = index([cluster("stage", true), deployment("workers", 1, ("0", "10"), &using_template("small"))]);
+    assert!(index.wanted_kinds().borrow().contains(&kind()), "it comes back at any time");
+}
+
+#[test]
 fn no_kind_is_wanted_by_what_is_no_group() {
     let index = index([
         deployment("workers", 1, ("0", "0"), &using_template("small")),
@@ -355,6 +308,27 @@ fn a_template_takes_the_labels_of_the_first_real_node() {
     assert_eq!(zone(&index).as_deref(), Some("zone-a"));
     index.apply_quietly(Change::MachineGone(ObjectKey::new(NAMESPACE, "a")));
     assert_eq!(zone(&index).as_deref(), Some("zone-b"));
+}
+
+/// With several clusters in one picture a Node's name may stand for another cluster's Node.
+#[rstest]
+#[case::another_provider_id("cloud:///zone/a", &json!({"spec": {"providerID": "cloud:///elsewhere/a"}}))]
+#[case::another_machine("", &json!({"metadata": {"annotations": {
+    "cluster.x-k8s.io/machine": "z", "cluster.x-k8s.io/cluster-namespace": "team-a",
+}}}))]
+fn a_node_of_the_same_name_that_belongs_elsewhere_gives_no_labels(#[case] provider_id: &str, #[case] more: &Value) {
+    let mut labelled = json!({"metadata": {"labels": {"topology.kubernetes.io/zone": "zone-z"}}});
+    merge(&mut labelled, more);
+    let status = json!({"spec": {"providerID": provider_id}, "status": {"nodeRef": {"name": "a"}}});
+    let index = index([
+        deployment("workers", 1, ("1", "10"), &capacity_annotations("4", "16Gi")),
+        set_of("workers", "workers-1"),
+        machine("MachineSet/workers-1", "a", &status),
+        node("a", &labelled),
+    ]);
+    let template = index.served(&id(WORKERS)).unwrap().template.clone().unwrap();
+    let labels = Node::decode(template).unwrap().metadata.unwrap().labels;
+    assert!(!labels.contains_key("topology.kubernetes.io/zone"), "{labels:?}");
 }
 
 #[test]
