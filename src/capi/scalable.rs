@@ -59,8 +59,6 @@ pub struct ScalableResource {
     pub annotations: BTreeMap<Arc<str>, Arc<str>>,
     /// The MachineDeployment that owns a MachineSet, in the same namespace.
     pub deployment: Option<Arc<str>>,
-    /// `metadata.deletionTimestamp` is set.
-    pub deleting: bool,
     /// `spec.clusterName`, else the label `cluster.x-k8s.io/cluster-name`, else empty.
     pub cluster_name: Arc<str>,
     /// `spec.replicas`; Cluster API defaults it, so that it is absent only for a moment.
@@ -69,8 +67,6 @@ pub struct ScalableResource {
     pub infrastructure: Option<InfrastructureRef>,
     /// `spec.template.metadata.labels`.
     pub template_labels: BTreeMap<Arc<str>, Arc<str>>,
-    /// `spec.template.spec.failureDomain` where it isn't empty.
-    pub failure_domain: Option<Arc<str>>,
     /// `spec.template.spec.taints`.
     pub taints: Vec<MachineTaint>,
     /// The annotation revision of a MachineSet, where it is a number.
@@ -148,8 +144,6 @@ struct TemplateSpec<'a> {
     #[serde(borrow)]
     infrastructure_ref: Option<wire::Reference<'a>>,
     #[serde(borrow)]
-    failure_domain: Option<Cow<'a, str>>,
-    #[serde(borrow)]
     taints: Option<Vec<Taint<'a>>>,
 }
 
@@ -210,7 +204,6 @@ impl ScalableResource {
             labels: share(metadata.labels.as_ref(), &|_| true),
             annotations: share(metadata.annotations.as_ref(), &|key| context.keys.is_read_on_groups(key)),
             deployment,
-            deleting: metadata.deletion_timestamp.is_some(),
             cluster_name: intern(cluster_name),
             replicas: spec.and_then(|spec| spec.replicas),
             infrastructure: template_spec
@@ -219,10 +212,6 @@ impl ScalableResource {
             template_labels: share(template.and_then(|template| template.metadata.as_ref()?.labels.as_ref()), &|_| {
                 true
             }),
-            failure_domain: template_spec
-                .and_then(|spec| spec.failure_domain.as_deref())
-                .filter(|domain| !domain.is_empty())
-                .map(intern),
             taints: template_spec
                 .and_then(|spec| spec.taints.as_ref())
                 .into_iter()

@@ -94,7 +94,7 @@ fn a_real_machine_deployment_says_all_that_is_read(#[case] version: &str) {
     assert_eq!(object.meta.key.to_string(), "team-a/stage-md-0-mnr6p");
     assert_eq!(&*object.cluster_name, "stage");
     assert_eq!((object.replicas, object.status_replicas), (Some(3), 3));
-    assert_eq!((&object.deployment, object.deleting, object.revision), (&None, false, Some(1)));
+    assert_eq!((&object.deployment, object.revision), (&None, Some(1)));
     assert_eq!(&*object.annotations["cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size"], "10");
     assert_eq!(&*object.labels["topology.cluster.x-k8s.io/deployment-name"], "md-0");
     assert_eq!(&*object.template_labels["topology.cluster.x-k8s.io/deployment-name"], "md-0");
@@ -369,11 +369,10 @@ fn a_cluster_is_paused(#[case] object: Value, #[case] paused: bool) {
 #[test]
 fn the_rest_of_a_scalable_resource() {
     let object = deployment(&json!({
-        "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "annotations": {"unread": "x"}},
+        "metadata": {"annotations": {"unread": "x"}},
         "spec": {
             "providerIDList": ["x://1", "", "x://2"],
             "template": {"spec": {
-                "failureDomain": "zone-a",
                 "taints": [
                     {"key": "a", "effect": "NoSchedule", "propagation": "OnInitialization"},
                     {"key": "b", "value": "1", "effect": "NoExecute", "propagation": "Always"},
@@ -381,10 +380,9 @@ fn the_rest_of_a_scalable_resource() {
             }},
         },
     }));
-    assert!(object.deleting && object.annotations.is_empty());
+    assert!(object.annotations.is_empty());
     assert_eq!((object.replicas, object.status_replicas, object.revision), (None, 0, None));
     assert_eq!(object.provider_ids, [Arc::from("x://1"), Arc::from("x://2")]);
-    assert_eq!(object.failure_domain.as_deref(), Some("zone-a"));
     let taints: Vec<_> = object.taints.iter().map(|taint| (&*taint.key, &*taint.value, taint.propagation)).collect();
     assert_eq!(taints, [("a", "", Propagation::OnInitialization), ("b", "1", Propagation::Always)]);
 }
