@@ -1,12 +1,12 @@
-//! A way to the API server on which watches can be held up, as they are behind on a busy one.
+//! A way to the API server on which watches and the answers to writes can be held up, as they are behind on a busy one.
 //!
-//! The program speaks plain HTTP/1.1 to it, so that it sees which connection carries a watch; it speaks TLS to the API server.
+//! The program speaks plain HTTP/1.1 to it, so that it sees which connection carries what; it speaks TLS to the API server.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicU8, Ordering},
     },
 };
 
@@ -25,11 +25,27 @@ use tokio_rustls::{
 /// Largest part of a request or answer that is handed on at once.
 const PART: usize = 16 * 1024;
 
+/// What a connection carries now: the answers to this are held up together.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[repr(u8)]
+enum Carried {
+    Other,
+    Watch,
+    Write,
+}
+
+/// What is held up.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    watches: bool,
+    writes: bool,
+}
+
 /// A proxy on a port of its own. Dropping it cuts its connections.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
-    held: watch::Sender<bool>,
+    held: watch::Sender<Held>,
     accepting: JoinHandle<()>,
 }
 
@@ -38,7 +54,7 @@ impl Proxy {
     pub(crate) async fn start(port: u16, tls: ClientConfig) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
-        let (held, gate) = watch::channel(false);
+        let (held, gate) = watch::channel(Held::default());
         let way = Way { port, tls: TlsConnector::from(Arc::new(tls)), gate };
         let accepting = tokio::spawn(async move {
             let mut connections = JoinSet::new();
@@ -57,12 +73,22 @@ impl Proxy {
 
     /// From now on, what watches tell is kept back; other answers go through.
     pub fn hold_watches(&self) {
-        self.held.send_replace(true);
+        self.held.send_modify(|held| held.watches = true);
     }
 
     /// Lets watches tell what was kept back.
     pub fn release_watches(&self) {
-        self.held.send_replace(false);
+        self.held.send_modify(|held| held.watches = false);
+    }
+
+    /// From now on, the answers to writes are kept back; the API server does what they ask for.
+    pub fn hold_writes(&self) {
+        self.held.send_modify(|held| held.writes = true);
+    }
+
+    /// Lets the answers to writes through.
+    pub fn release_writes(&self) {
+        self.held.send_modify(|held| held.writes = false);
     }
 }
 
@@ -76,7 +102,7 @@ impl Drop for Proxy {
 struct Way {
     port: u16,
     tls: TlsConnector,
-    gate: watch::Receiver<bool>,
+    gate: watch::Receiver<Held>,
 }
 
 impl Way {
@@ -86,10 +112,10 @@ impl Way {
         let server = self.tls.connect(ServerName::try_from("127.0.0.1")?, server).await?;
         let (from_client, to_client) = split(client);
         let (from_server, to_server) = split(server);
-        let watching = AtomicBool::new(false);
+        let carried = AtomicU8::new(Carried::Other as u8);
         tokio::select! {
-            ended = requests(from_client, to_server, &watching) => ended,
-            ended = answers(from_server, to_client, &watching, self.gate) => ended,
+            ended = requests(from_client, to_server, &carried) => ended,
+            ended = answers(from_server, to_client, &carried, self.gate) => ended,
         }
     }
 }
@@ -97,14 +123,14 @@ impl Way {
 async fn requests(
     mut client: impl AsyncRead + Unpin,
     mut server: impl AsyncWrite + Unpin,
-    watching: &AtomicBool,
+    carried: &AtomicU8,
 ) -> Result<()> {
     let mut part = vec![0; PART];
     loop {
         let length = client.read(&mut part).await?;
         let part = part.get(..length).filter(|part| !part.is_empty()).context("the client is gone")?;
-        if let Some(target) = target(part) {
-            watching.store(target.contains("watch=true"), Ordering::Relaxed);
+        if let Some(now) = carried_by(part) {
+            carried.store(now as u8, Ordering::Relaxed);
         }
         server.write_all(part).await?;
         server.flush().await?;
@@ -114,23 +140,31 @@ async fn requests(
 async fn answers(
     mut server: impl AsyncRead + Unpin,
     mut client: impl AsyncWrite + Unpin,
-    watching: &AtomicBool,
-    mut gate: watch::Receiver<bool>,
+    carried: &AtomicU8,
+    mut gate: watch::Receiver<Held>,
 ) -> Result<()> {
     let mut part = vec![0; PART];
     loop {
         let length = server.read(&mut part).await?;
         let part = part.get(..length).filter(|part| !part.is_empty()).context("the server is gone")?;
-        if watching.load(Ordering::Relaxed) {
-            gate.wait_for(|held| !held).await?;
+        let carried = carried.load(Ordering::Relaxed);
+        if carried == Carried::Watch as u8 {
+            gate.wait_for(|held| !held.watches).await?;
+        } else if carried == Carried::Write as u8 {
+            gate.wait_for(|held| !held.writes).await?;
         }
         client.write_all(part).await?;
     }
 }
 
-/// The target of a request that begins with this part.
-fn target(part: &[u8]) -> Option<&str> {
+/// What a request asks for that begins with this part.
+fn carried_by(part: &[u8]) -> Option<Carried> {
     let line = part.split(|byte| *byte == b'\r').next()?;
     let line = str::from_utf8(line).ok()?.strip_suffix(" HTTP/1.1")?;
-    line.split_once(' ').map(|(_method, target)| target)
+    let (method, target) = line.split_once(' ')?;
+    Some(match method {
+        "PATCH" => Carried::Write,
+        _ if target.contains("watch=true") => Carried::Watch,
+        _ => Carried::Other,
+    })
 }

@@ -85,6 +85,7 @@ fn main() -> ExitCode {
         program::the_version_of_the_contract_can_be_fixed,
         program::missing_rights_are_named_until_they_are_given,
         program::sigterm_ends_it_in_time_with_success,
+        program::sigterm_during_a_write_ends_it_after_the_write,
         program::reads_make_no_api_call,
     ];
     let own = scenarios![

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use capi_autoscaler_provider::proto::NodeGroupIncreaseSizeRequest;
 use e2e::{
     pool::Pool,
     provider::{Provider, ask, assert_refused, made_up_node},
@@ -17,6 +18,8 @@ use tonic_reflection::pb::v1::{
     ServerReflectionRequest, server_reflection_client::ServerReflectionClient,
     server_reflection_request::MessageRequest, server_reflection_response::MessageResponse,
 };
+
+use crate::sizes::assert_scale;
 
 /// The service that Cluster Autoscaler calls.
 pub(crate) const SERVICE: &str = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider";
@@ -128,6 +131,34 @@ pub(crate) async fn sigterm_ends_it_in_time_with_success(world: &World) -> Resul
     // A connection that is open, as Cluster Autoscaler's always is.
     provider.shows(&[&group.id]).await?;
     provider.process.terminate()?;
+    let status = provider.process.ended(Duration::from_secs(10)).await?;
+    ensure!(status.code() == Some(0), "it ended with {status}");
+    Ok(())
+}
+
+/// A write that has begun is finished, and its caller answered, before the program ends.
+pub(crate) async fn sigterm_during_a_write_ends_it_after_the_write(world: &World) -> Result<()> {
+    let group = Pool::new("workers").running(1).create(world).await?;
+    let proxy = world.plane.proxy().await?;
+    let mut provider = world.serve_through(&proxy).await?;
+    provider.shows(&[&group.id]).await?;
+
+    proxy.hold_writes();
+    let mut client = provider.client();
+    let request = NodeGroupIncreaseSizeRequest { id: group.id.clone(), delta: 2 };
+    let call = tokio::spawn(async move { client.node_group_increase_size(ask(request)).await });
+    eventually("the size in /scale", SOON, async || assert_scale(world, &group, 3).await).await?;
+    provider.process.terminate()?;
+    eventually("the end is under way", SOON, async || {
+        let (status, body) = provider.http("/readyz?verbose").await?;
+        ensure!(status == 503 && body.contains("shutdown"), "/readyz answers {status}:\n{body}");
+        Ok(())
+    })
+    .await?;
+    ensure!(!call.is_finished(), "the write was answered before its answer came");
+    provider.process.still_running()?;
+    proxy.release_writes();
+    call.await?.context("the increase")?;
     let status = provider.process.ended(Duration::from_secs(10)).await?;
     ensure!(status.code() == Some(0), "it ended with {status}");
     Ok(())
