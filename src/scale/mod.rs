@@ -115,7 +115,8 @@ impl Scale {
     /// already are a success and lower nothing.
     ///
     /// # Errors
-    /// A Node that isn't of this group, a size below min, or the API server's refusal; then no Machine is marked.
+    /// A Node that isn't of this group, a size below min, or the API server's refusal; then the marks it set are taken
+    /// back. Where it isn't known whether the size was written they stay, and the error says so.
     pub async fn delete(&self, id: GroupId, nodes: Vec<NodeName>) -> Result<(), ScaleError> {
         self.run(id, Request::Delete(nodes)).await
     }
