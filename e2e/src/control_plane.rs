@@ -120,6 +120,18 @@ impl ControlPlane {
         self.settings.directory.path()
     }
 
+    /// A client that acts as administrator.
+    #[must_use]
+    pub fn administrator(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// Where its etcd answers, as a URL.
+    #[must_use]
+    pub fn etcd(&self) -> &str {
+        &self.settings.etcd
+    }
+
     /// A number for one scenario more.
     pub fn next_scenario(&self) -> usize {
         self.scenarios.fetch_add(1, Ordering::Relaxed)

@@ -3,3 +3,5 @@
 //! use nothing of the program that is tested against it, so that no mistake is made twice.
 
 pub mod clock;
+#[cfg(feature = "conformance")]
+pub mod conformance;
