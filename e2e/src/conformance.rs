@@ -36,12 +36,12 @@ fn try_run() -> Result<ExitCode> {
     let runtime = Arc::new(Runtime::new()?);
     let components = Arc::new(go::components()?);
     let plane = runtime.block_on(ControlPlane::start(components, Contract::V1Beta2, Installed::Nothing))?;
-    let etcd = runtime.block_on(async { etcd(plane.etcd()) })?;
+    let (client, etcd) = runtime.block_on(async { anyhow::Ok((plane.plain_client().await?, etcd(plane.etcd())?)) })?;
     let forget = Box::new(move || {
         let etcd = etcd.clone();
         Box::pin(async move { compact(&etcd).await }) as _
     });
-    let suite = Arc::new(Suite::new(plane.administrator(), forget));
+    let suite = Arc::new(Suite::new(client, forget));
     let trials = cases().into_iter().map(|case| {
         let (runtime, suite) = (Arc::clone(&runtime), Arc::clone(&suite));
         let run = move || runtime.block_on(suite.run(case)).map_err(|error| Failed::from(format!("{error:#}")));

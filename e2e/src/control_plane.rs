@@ -120,10 +120,11 @@ impl ControlPlane {
         self.settings.directory.path()
     }
 
-    /// A client that acts as administrator.
-    #[must_use]
-    pub fn administrator(&self) -> Client {
-        self.client.clone()
+    /// A client that acts as administrator and shows each answer as it came: it repeats nothing.
+    pub async fn plain_client(&self) -> Result<Client> {
+        let mut config = config(&User::administrator(), &self.settings.address(), &self.authority).await?;
+        config.default_retry = false;
+        Ok(Client::try_from(config)?)
     }
 
     /// Where its etcd answers, as a URL.

@@ -4,9 +4,12 @@
 mod call;
 mod discovery;
 mod objects;
+mod paging;
 mod reading;
+mod selecting;
 mod subject;
 mod watch;
+mod watching;
 
 use std::{
     fmt,
@@ -92,7 +95,7 @@ use case;
 /// All cases.
 #[must_use]
 pub fn cases() -> Vec<Case> {
-    [discovery::cases(), reading::cases()].concat()
+    [discovery::cases(), reading::cases(), paging::cases(), selecting::cases(), watching::cases()].concat()
 }
 
 /// Runs cases on one API server, side by side.

@@ -137,3 +137,16 @@ pub(super) fn names(list: &Value) -> Result<Vec<&str>> {
     let items = list["items"].as_array().with_context(|| format!("no items in {list}"))?;
     Ok(items.iter().map(|item| item["metadata"]["name"].as_str().unwrap_or_default()).collect())
 }
+
+/// An Event about a Node, kept where the server keeps Events.
+pub(super) fn event(name: &str, namespace: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": { "name": name, "namespace": namespace },
+        "involvedObject": { "apiVersion": "v1", "kind": "ConfigMap", "name": "a", "namespace": namespace },
+        "reason": "Tried",
+        "message": "for the suite",
+        "type": "Normal",
+    })
+}

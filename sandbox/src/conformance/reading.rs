@@ -99,9 +99,10 @@ async fn lists_are_of_one_namespace_or_of_all(subject: &Subject<'_>) -> Result<(
     ensure!(names(&list)? == ["a"] && list["items"][0]["metadata"]["namespace"] == other, "{list}");
     let all = subject.get(format!("/apis/{GROUP}/{VERSION}/widgets"));
     let all = all.query("labelSelector", &format!("case={}", subject.namespace())).expect(200).await?;
-    let namespaces: Vec<_> =
-        all["items"].as_array().into_iter().flatten().map(|o| &o["metadata"]["namespace"]).collect();
-    ensure!(namespaces == [subject.namespace(), other.as_str()], "{all}");
+    let items = all["items"].as_array().into_iter().flatten();
+    let mut namespaces: Vec<_> = items.map(|item| item["metadata"]["namespace"].as_str().unwrap_or_default()).collect();
+    namespaces.sort_unstable();
+    ensure!(namespaces == [subject.namespace(), &other], "{all}");
     Ok(())
 }
 
