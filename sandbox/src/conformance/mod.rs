@@ -1,13 +1,21 @@
 //! How a Kubernetes API behaves, as cases that run on the sandbox and on a real API server alike, so that the sandbox
 //! can't drift from what it stands for. A case knows nothing of who serves it: it sees requests and answers only.
 
+mod applying;
 mod call;
+mod creating;
+mod defining;
+mod deleting;
 mod discovery;
+mod negotiating;
 mod objects;
 mod paging;
+mod patching;
 mod reading;
+mod scaling;
 mod selecting;
 mod subject;
+mod updating;
 mod watch;
 mod watching;
 
@@ -95,7 +103,22 @@ use case;
 /// All cases.
 #[must_use]
 pub fn cases() -> Vec<Case> {
-    [discovery::cases(), reading::cases(), paging::cases(), selecting::cases(), watching::cases()].concat()
+    [
+        discovery::cases(),
+        reading::cases(),
+        paging::cases(),
+        selecting::cases(),
+        watching::cases(),
+        creating::cases(),
+        updating::cases(),
+        deleting::cases(),
+        patching::cases(),
+        applying::cases(),
+        scaling::cases(),
+        negotiating::cases(),
+        defining::cases(),
+    ]
+    .concat()
 }
 
 /// Runs cases on one API server, side by side.
