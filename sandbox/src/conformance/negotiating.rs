@@ -44,8 +44,6 @@ async fn answers_are_json(subject: &Subject<'_>) -> Result<()> {
 
 fn columns(table: &Value) -> Vec<(&str, &str, i64)> {
     let definitions = table["columnDefinitions"].as_array().into_iter().flatten();
-    let text = |value: &'_ Value| -> String { value.as_str().unwrap_or_default().to_owned() };
-    let _ = text;
     definitions
         .map(|column| {
             let part = |name: &str| column[name].as_str().unwrap_or_default();
@@ -164,15 +162,19 @@ async fn a_form_that_is_not_served_is_refused(subject: &Subject<'_>) -> Result<(
 
 async fn a_method_that_makes_no_sense_is_refused(subject: &Subject<'_>) -> Result<()> {
     for (method, path) in [
-        (Method::PUT, subject.widgets()),
-        (Method::PATCH, subject.widgets()),
-        (Method::POST, subject.widget("a")),
+        (Method::PUT, subject.core("configmaps")),
+        (Method::PATCH, subject.core("configmaps")),
+        (Method::POST, subject.core("configmaps/a")),
+        (Method::DELETE, "/api/v1/nodes/a/status".to_owned()),
         (Method::DELETE, format!("{}/status", subject.widget("a"))),
         (Method::POST, format!("{}/scale", subject.widget("a"))),
         (Method::OPTIONS, subject.widgets()),
+        (Method::OPTIONS, subject.core("configmaps")),
     ] {
         let call = subject.call(method.clone(), path).json(&json!({}));
         call.refused(405, "MethodNotAllowed").await.with_context(|| method.to_string())?;
     }
+    let head = subject.call(Method::HEAD, subject.core("configmaps")).answer().await?;
+    ensure!(head.status == 405 && head.text.is_empty(), "{head:?}");
     Ok(())
 }

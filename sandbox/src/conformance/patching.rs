@@ -20,6 +20,7 @@ pub(super) fn cases() -> Vec<Case> {
         case!(patching::what_is_not_there_is_not_patched),
         case!(patching::names_uid_and_time_of_creation_do_not_change),
         case!(patching::a_json_patch_adds_replaces_and_removes),
+        case!(patching::a_json_patch_replaces_what_is_not_there_too),
         case!(patching::a_json_patch_copies_and_moves),
         case!(patching::a_json_patch_is_all_or_nothing),
         case!(patching::a_test_that_holds_lets_the_patch_through),
@@ -107,7 +108,7 @@ async fn names_uid_and_time_of_creation_do_not_change(subject: &Subject<'_>) -> 
     let created = create(subject, &json!({})).await?;
     merge(subject, &json!({ "metadata": { "name": "b" } })).refused(400, "BadRequest").await?;
     merge(subject, &json!({ "metadata": { "namespace": "b" } })).refused(400, "BadRequest").await?;
-    merge(subject, &json!({ "metadata": { "uid": "b" } })).refused(409, "Conflict").await?;
+    merge(subject, &json!({ "metadata": { "uid": "b" } })).refused(422, "Invalid").await?;
     let patched = merge(subject, &json!({ "metadata": { "creationTimestamp": null, "generation": 7 } }));
     let patched = patched.expect(200).await?;
     ensure!(patched == created, "it was {created}, and became {patched}");
@@ -131,6 +132,15 @@ async fn a_json_patch_adds_replaces_and_removes(subject: &Subject<'_>) -> Result
         nested.remove("b");
     }
     ensure!(spec == json!({ "replicas": 2, "parts": [1, 2, 3, 4], "nested": { "a": 1 } }), "{patched}");
+    Ok(())
+}
+
+/// The RFC wants a refusal here.
+async fn a_json_patch_replaces_what_is_not_there_too(subject: &Subject<'_>) -> Result<()> {
+    create(subject, &json!({ "replicas": 1 })).await?;
+    let change = json!([{ "op": "replace", "path": "/spec/colour", "value": "red" }]);
+    let patched = operations(subject, &change).expect(200).await?;
+    ensure!(patched["spec"] == json!({ "replicas": 1, "colour": "red" }), "{patched}");
     Ok(())
 }
 
@@ -178,12 +188,11 @@ async fn a_json_patch_that_can_not_be_applied_is_refused(subject: &Subject<'_>) 
         json!({ "op": "test", "path": "/spec/replicas", "value": 2 }),
         json!({ "op": "test", "path": "/spec/replicas", "value": "1" }),
         json!({ "op": "remove", "path": "/spec/colour" }),
-        json!({ "op": "replace", "path": "/spec/colour", "value": "red" }),
+        json!({ "op": "replace", "path": "/spec/nested/a", "value": 1 }),
         json!({ "op": "add", "path": "/spec/nested/a", "value": 1 }),
         json!({ "op": "add", "path": "/spec/parts/7", "value": 1 }),
         json!({ "op": "remove", "path": "/spec/parts/7" }),
         json!({ "op": "move", "from": "/spec/colour", "path": "/spec/a" }),
-        json!({ "op": "copy", "from": "/spec/colour", "path": "/spec/a" }),
     ] {
         let status = operations(subject, &json!([operation])).refused(422, "Invalid").await;
         status.with_context(|| format!("{operation}"))?;
@@ -203,13 +212,17 @@ async fn a_json_patch_must_be_a_list_of_known_operations(subject: &Subject<'_>) 
 }
 
 async fn a_json_patch_escapes_slashes(subject: &Subject<'_>) -> Result<()> {
-    let mut object = widget("a", &json!({}));
-    object["metadata"]["annotations"] = json!({ "example.com/a~b": "1" });
+    let mut object = widget("a", &json!({ "nested": { "a/~b": 1 } }));
+    object["metadata"]["annotations"] = json!({ "example.com/a": "1" });
     subject.post(subject.widgets(), &object).expect(201).await?;
-    let path = "/metadata/annotations/example.com~1a~0b";
-    let change = json!([{ "op": "test", "path": path, "value": "1" }, { "op": "replace", "path": path, "value": "2" }]);
+    let change = json!([
+        { "op": "replace", "path": "/metadata/annotations/example.com~1a", "value": "2" },
+        { "op": "test", "path": "/spec/nested/a~1~0b", "value": 1 },
+        { "op": "replace", "path": "/spec/nested/a~1~0b", "value": 2 },
+    ]);
     let patched = operations(subject, &change).expect(200).await?;
-    ensure!(patched["metadata"]["annotations"]["example.com/a~b"] == "2", "{patched}");
+    ensure!(patched["metadata"]["annotations"] == json!({ "example.com/a": "2" }), "{patched}");
+    ensure!(patched["spec"]["nested"] == json!({ "a/~b": 2 }), "{patched}");
     Ok(())
 }
 

@@ -22,6 +22,7 @@ pub(super) fn cases() -> Vec<Case> {
         case!(watching::a_watch_ends_after_its_time),
         case!(watching::a_bookmark_ends_the_initial_events),
         case!(watching::a_stream_of_nothing_has_its_bookmark_too),
+        case!(watching::a_bookmark_comes_before_a_watch_ends),
         case!(watching::bookmarks_carry_nothing_but_kind_and_version),
         case!(watching::initial_events_can_be_left_out),
         case!(watching::a_version_that_is_too_old_has_expired).forgets(),
@@ -196,6 +197,23 @@ async fn a_stream_of_nothing_has_its_bookmark_too(subject: &Subject<'_>) -> Resu
     // It can be resumed from there.
     create(subject, "a").await?;
     from(subject, &version(&bookmark)?.to_string()).watch().await?.expect("ADDED", "a").await?;
+    Ok(())
+}
+
+async fn a_bookmark_comes_before_a_watch_ends(subject: &Subject<'_>) -> Result<()> {
+    let start = now(subject).await?;
+    let watch = |bookmarks: &str| {
+        let call = from(subject, &start).query("timeoutSeconds", "4").query("allowWatchBookmarks", bookmarks);
+        // Nothing here is selected: the bookmark is what moves a quiet watch on.
+        call.query("labelSelector", "app=nobody").watch()
+    };
+    let (mut with, mut without) = (watch("true").await?, watch("false").await?);
+    let created = create(subject, "a").await?;
+    let bookmark = with.bookmark().await?;
+    ensure!(version(&bookmark)? >= version(&created)?, "older than what has happened, {created}: {bookmark}");
+    with.ended().await?;
+    let event = without.next().await?;
+    ensure!(event.is_none(), "{event:?} was not asked for");
     Ok(())
 }
 
