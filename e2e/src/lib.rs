@@ -9,6 +9,7 @@ pub mod control_plane;
 pub mod crds;
 pub mod fixtures;
 pub mod go;
+pub mod kubectl;
 pub mod objects;
 pub mod pool;
 pub mod ports;
