@@ -4,3 +4,7 @@
 
 pub mod api;
 pub mod clock;
+pub mod faults;
+pub mod http;
+pub mod kubeconfig;
+pub mod requests;
