@@ -4,6 +4,8 @@
 
 pub mod api;
 pub mod clock;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 pub mod faults;
 pub mod http;
 pub mod kubeconfig;
