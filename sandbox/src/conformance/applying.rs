@@ -7,7 +7,7 @@ use super::{
     Case, Subject,
     call::{Call, Patch},
     case,
-    objects::{config_map, widget},
+    objects::{GROUP, config_map, widget},
 };
 
 pub(super) fn cases() -> Vec<Case> {
@@ -20,6 +20,7 @@ pub(super) fn cases() -> Vec<Case> {
         case!(applying::force_takes_a_field_over),
         case!(applying::the_same_value_is_shared),
         case!(applying::applying_the_same_again_is_no_new_version),
+        case!(applying::the_body_may_be_yaml),
         case!(applying::a_manager_is_needed),
         case!(applying::core_kinds_are_applied_too),
     ]
@@ -103,6 +104,14 @@ async fn applying_the_same_again_is_no_new_version(subject: &Subject<'_>) -> Res
     let created = apply(subject, "me", &json!({ "replicas": 1 })).expect(201).await?;
     let again = apply(subject, "me", &json!({ "replicas": 1 })).expect(200).await?;
     ensure!(again == created, "it was {created}, and became {again}");
+    Ok(())
+}
+
+async fn the_body_may_be_yaml(subject: &Subject<'_>) -> Result<()> {
+    let text = format!("apiVersion: {GROUP}/v1\nkind: Widget\nmetadata: {{ name: a }}\nspec:\n  replicas: 2\n");
+    let call = subject.call(http::Method::PATCH, subject.widget("a")).query("fieldManager", "me");
+    let created = call.body("application/apply-patch+yaml", text).expect(201).await?;
+    ensure!(created["spec"] == json!({ "replicas": 2 }), "{created}");
     Ok(())
 }
 

@@ -19,6 +19,8 @@ pub(super) fn cases() -> Vec<Case> {
         case!(creating::the_namespace_must_be_that_of_the_path),
         case!(creating::the_namespace_must_be_there),
         case!(creating::the_body_must_be_an_object_of_the_kind),
+        case!(creating::the_body_may_be_yaml),
+        case!(creating::a_namespace_has_its_name_as_a_label),
         case!(creating::the_content_type_must_be_known),
         case!(creating::a_resource_version_can_not_be_chosen),
         case!(creating::what_the_server_decides_can_not_be_chosen),
@@ -153,6 +155,23 @@ async fn the_body_must_be_an_object_of_the_kind(subject: &Subject<'_>) -> Result
     let mut typed = config_map("a", &json!({}));
     typed["data"] = json!([]);
     subject.post(subject.core("configmaps"), &typed).refused(400, "BadRequest").await?;
+    Ok(())
+}
+
+async fn the_body_may_be_yaml(subject: &Subject<'_>) -> Result<()> {
+    let text = format!(
+        "apiVersion: {GROUP}/v1\nkind: Widget\nmetadata:\n  name: a\n  labels: {{ app: \"1\" }}\nspec:\n  # Two.\n  replicas: 2\n"
+    );
+    let call = subject.call(http::Method::POST, subject.widgets()).body("application/yaml", text);
+    let created = call.expect(201).await?;
+    ensure!(created["spec"] == json!({ "replicas": 2 }) && created["metadata"]["labels"]["app"] == "1", "{created}");
+    Ok(())
+}
+
+async fn a_namespace_has_its_name_as_a_label(subject: &Subject<'_>) -> Result<()> {
+    let read = subject.get(format!("/api/v1/namespaces/{}", subject.namespace())).expect(200).await?;
+    ensure!(read["metadata"]["labels"] == json!({ "kubernetes.io/metadata.name": subject.namespace() }), "{read}");
+    ensure!(read["status"]["phase"] == "Active", "{read}");
     Ok(())
 }
 

@@ -21,6 +21,7 @@ pub(super) fn cases() -> Vec<Case> {
         case!(negotiating::a_list_becomes_a_table_with_the_columns_of_its_kind),
         case!(negotiating::an_object_becomes_a_table_with_one_row),
         case!(negotiating::a_table_holds_as_much_of_each_object_as_was_asked_for),
+        case!(negotiating::a_table_comes_in_pages),
         case!(negotiating::every_kind_has_a_table),
         case!(negotiating::metadata_can_be_had_alone),
         case!(negotiating::the_first_form_that_is_served_is_taken),
@@ -104,6 +105,20 @@ async fn a_table_holds_as_much_of_each_object_as_was_asked_for(subject: &Subject
     }
     let table = subject.get(subject.widgets()).accept(TABLE).query("includeObject", "None").expect(200).await?;
     ensure!(table["rows"][0]["object"].is_null(), "{table}");
+    Ok(())
+}
+
+async fn a_table_comes_in_pages(subject: &Subject<'_>) -> Result<()> {
+    for name in ["a", "b", "c"] {
+        subject.post(subject.widgets(), &widget(name, &json!({}))).expect(201).await?;
+    }
+    let page = || subject.get(subject.widgets()).accept(TABLE).query("limit", "2");
+    let first = page().expect(200).await?;
+    ensure!(first["rows"].as_array().is_some_and(|rows| rows.len() == 2), "{first}");
+    ensure!(first["metadata"]["remainingItemCount"] == 1, "{first}");
+    let token = first["metadata"]["continue"].as_str().context("no token")?;
+    let second = page().query("continue", token).expect(200).await?;
+    ensure!(second["rows"][0]["cells"][0] == "c", "{second}");
     Ok(())
 }
 

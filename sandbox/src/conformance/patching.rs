@@ -30,6 +30,7 @@ pub(super) fn cases() -> Vec<Case> {
         case!(patching::a_test_of_the_version_is_a_precondition),
         case!(patching::an_unknown_type_of_patch_is_refused),
         case!(patching::a_strategic_patch_merges_lists_by_key),
+        case!(patching::a_merge_patch_replaces_lists),
         case!(patching::a_strategic_patch_removes_by_directive),
         case!(patching::custom_kinds_take_no_strategic_patch),
         case!(patching::a_patch_may_not_make_an_object_invalid),
@@ -273,6 +274,18 @@ async fn a_strategic_patch_merges_lists_by_key(subject: &Subject<'_>) -> Result<
     let patched = subject.patch(path, Patch::Strategic, &taints).expect(200).await?;
     let taints = patched["spec"]["taints"].as_array().context("no taints")?;
     ensure!(taints.len() == 1 && taints[0]["key"] == "b", "{patched}");
+    Ok(())
+}
+
+async fn a_merge_patch_replaces_lists(subject: &Subject<'_>) -> Result<()> {
+    let (_, status) = a_node(subject).await?;
+    for kind in ["Ready", "DiskPressure"] {
+        let change = json!({ "status": { "conditions": [{ "type": kind, "status": "True" }] } });
+        let patched = subject.patch(status.as_str(), Patch::Merge, &change).expect(200).await?;
+        let found: Vec<_> =
+            patched["status"]["conditions"].as_array().into_iter().flatten().map(|c| &c["type"]).collect();
+        ensure!(found == [kind], "{patched}");
+    }
     Ok(())
 }
 

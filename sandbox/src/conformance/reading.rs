@@ -62,14 +62,14 @@ async fn every_served_version_shows_the_same_object(subject: &Subject<'_>) -> Re
 }
 
 async fn a_list_tells_its_kind_and_version_and_its_items_in_order(subject: &Subject<'_>) -> Result<()> {
-    let mut last = 0;
+    let mut newest = 0;
     for name in ["b", "c", "a"] {
-        last = version(&subject.post(subject.widgets(), &widget(name, &json!({}))).expect(201).await?)?;
+        newest = version(&subject.post(subject.widgets(), &widget(name, &json!({}))).expect(201).await?)?;
     }
     let list = subject.get(subject.widgets()).expect(200).await?;
     ensure!(list["kind"] == "WidgetList" && list["apiVersion"] == format!("{GROUP}/{VERSION}"), "{list}");
     ensure!(names(&list)? == ["a", "b", "c"], "not in the order of names: {list}");
-    ensure!(version(&list)? >= last, "the list is older than what it holds: {list}");
+    ensure!(version(&list)? >= newest, "the list is older than what it holds: {list}");
     ensure!(list["metadata"]["continue"].as_str().unwrap_or_default().is_empty(), "{list}");
     ensure!(list["items"][0]["kind"] == "Widget", "{list}");
     Ok(())

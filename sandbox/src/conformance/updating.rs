@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     Case, Subject, case,
-    objects::{GROUP, config_map, version, widget},
+    objects::{GROUP, config_map, node, version, widget},
 };
 
 pub(super) fn cases() -> Vec<Case> {
@@ -21,6 +21,7 @@ pub(super) fn cases() -> Vec<Case> {
         case!(updating::the_generation_follows_the_spec_only),
         case!(updating::an_update_leaves_the_status_alone),
         case!(updating::a_status_update_leaves_the_spec_alone),
+        case!(updating::the_status_of_a_core_kind_is_apart),
         case!(updating::a_field_that_is_left_out_is_removed),
         case!(updating::a_dry_run_updates_nothing),
         case!(updating::of_concurrent_updates_one_wins_per_version),
@@ -135,6 +136,21 @@ async fn a_status_update_leaves_the_spec_alone(subject: &Subject<'_>) -> Result<
     let object = subject.put(format!("{}/status", subject.widget("a")), &object).expect(200).await?;
     ensure!(object["status"]["phase"] == "Ready" && object["spec"]["replicas"] == 1, "{object}");
     ensure!(object["metadata"]["labels"].is_null(), "{object}");
+    Ok(())
+}
+
+async fn the_status_of_a_core_kind_is_apart(subject: &Subject<'_>) -> Result<()> {
+    let name = subject.unique("node");
+    let path = format!("/api/v1/nodes/{name}");
+    let mut object = subject.post("/api/v1/nodes", &node(&name)).expect(201).await?;
+    object["spec"]["unschedulable"] = json!(true);
+    object["status"]["capacity"] = json!({ "cpu": "4" });
+    let mut object = subject.put(path.as_str(), &object).expect(200).await?;
+    ensure!(object["spec"]["unschedulable"] == true && object["status"]["capacity"].is_null(), "{object}");
+    object["spec"] = json!({});
+    object["status"]["capacity"] = json!({ "cpu": "4" });
+    let object = subject.put(format!("{path}/status"), &object).expect(200).await?;
+    ensure!(object["spec"]["unschedulable"] == true && object["status"]["capacity"]["cpu"] == "4", "{object}");
     Ok(())
 }
 

@@ -1,13 +1,14 @@
 //! Cases of watches.
 
 use anyhow::{Context, Result, ensure};
+use futures::future::try_join_all;
 use serde_json::{Value, json};
 
 use super::{
     Case, Subject,
     call::{Call, Patch},
     case,
-    objects::{event, labelled, names, version, widget},
+    objects::{config_map, event, labelled, names, pod, version, widget},
 };
 
 pub(super) fn cases() -> Vec<Case> {
@@ -17,6 +18,9 @@ pub(super) fn cases() -> Vec<Case> {
         case!(watching::changes_come_in_their_order_with_their_versions),
         case!(watching::a_delete_brings_the_last_state_with_the_version_of_the_delete),
         case!(watching::entering_a_selector_is_an_add_and_leaving_it_a_delete),
+        case!(watching::entering_and_leaving_holds_for_fields_too),
+        case!(watching::a_burst_of_changes_arrives_complete_and_in_order),
+        case!(watching::events_of_core_kinds_name_the_kind),
         case!(watching::a_watch_is_of_one_namespace_or_of_all),
         case!(watching::a_watch_can_be_of_one_name),
         case!(watching::a_watch_ends_after_its_time),
@@ -128,6 +132,50 @@ async fn entering_a_selector_is_an_add_and_leaving_it_a_delete(subject: &Subject
     let back = watch.expect("ADDED", "a").await?;
     ensure!(back["spec"]["colour"] == "blue", "{back}");
     watch.expect("DELETED", "a").await?;
+    Ok(())
+}
+
+async fn entering_and_leaving_holds_for_fields_too(subject: &Subject<'_>) -> Result<()> {
+    let pods = subject.core("pods");
+    let start = version(&subject.get(pods.as_str()).expect(200).await?)?.to_string();
+    let unfinished = "spec.nodeName=left,status.phase!=Succeeded";
+    let call = subject.get(pods.as_str()).query("resourceVersion", &start).query("fieldSelector", unfinished);
+    let mut watch = call.watch().await?;
+    for (name, node) in [("a", "right"), ("b", "left")] {
+        subject.post(pods.as_str(), &pod(name, Some(node))).expect(201).await?;
+    }
+    for phase in ["Running", "Succeeded"] {
+        let status = json!({ "status": { "phase": phase } });
+        subject.patch(format!("{pods}/b/status"), Patch::Merge, &status).expect(200).await?;
+    }
+    watch.expect("ADDED", "b").await?;
+    watch.expect("MODIFIED", "b").await?;
+    let left = watch.expect("DELETED", "b").await?;
+    ensure!(left["status"]["phase"] == "Running", "not the last state that was selected: {left}");
+    Ok(())
+}
+
+async fn a_burst_of_changes_arrives_complete_and_in_order(subject: &Subject<'_>) -> Result<()> {
+    const OBJECTS: usize = 50;
+    let mut watch = from(subject, &now(subject).await?).watch().await?;
+    let names: Vec<String> = (0..OBJECTS).map(|number| format!("w{number}")).collect();
+    let created = try_join_all(names.iter().map(|name| create(subject, name))).await?;
+    let mut expected = Vec::new();
+    for object in &created {
+        expected.push((version(object)?, object["metadata"]["name"].as_str().unwrap_or_default()));
+    }
+    expected.sort_unstable();
+    for (version_of_it, name) in expected {
+        let object = watch.expect("ADDED", name).await?;
+        ensure!(version(&object)? == version_of_it, "{object}");
+    }
+    Ok(())
+}
+
+async fn events_of_core_kinds_name_the_kind(subject: &Subject<'_>) -> Result<()> {
+    subject.post(subject.core("configmaps"), &config_map("a", &json!({}))).expect(201).await?;
+    let object = subject.get(subject.core("configmaps")).watch().await?.expect("ADDED", "a").await?;
+    ensure!(object["kind"] == "ConfigMap" && object["apiVersion"] == "v1", "{object}");
     Ok(())
 }
 
@@ -248,13 +296,12 @@ async fn a_version_that_is_too_old_has_expired(subject: &Subject<'_>) -> Result<
     // Some servers refuse the request, others the stream: clients know both.
     let old = version(&created)?.to_string();
     let answer = subject.get(events).query("resourceVersion", &old).query("watch", "true").answer().await?;
-    let status: Value = match answer.status {
-        410 => answer.refused(410, "Expired")?,
-        _ => {
-            let event = answer.expect(200)?;
-            ensure!(event["type"] == "ERROR", "{event}");
-            event["object"].clone()
-        }
+    let status = if answer.status == 410 {
+        answer.refused(410, "Expired")?
+    } else {
+        let event = answer.expect(200)?;
+        ensure!(event["type"] == "ERROR", "{event}");
+        event["object"].clone()
     };
     ensure!(status["kind"] == "Status" && status["code"] == 410 && status["reason"] == "Expired", "{status}");
     Ok(())
