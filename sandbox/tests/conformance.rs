@@ -38,7 +38,7 @@ fn run() -> Result<ExitCode> {
     let client = {
         let _inside = runtime.enter();
         let mut config = kube::Config::new(server.url().parse()?);
-        // Refusals are what some cases look at: none may be tried again.
+        // A case sees each answer as it is.
         config.default_retry = false;
         kube::Client::try_from(config)?
     };

@@ -77,3 +77,16 @@ pub(crate) fn causes(kind: &KindSpec, value: &Value) -> Vec<FieldCause> {
     }
     causes
 }
+
+/// What is wrong with a change: what calls itself immutable stays as it is.
+pub(crate) fn causes_of_change(kind: &KindSpec, old: &Value, new: &Value) -> Vec<FieldCause> {
+    let can_be_immutable = kind.group.is_empty() && matches!(kind.kind.as_str(), "ConfigMap" | "Secret");
+    if !can_be_immutable || old["immutable"] != true {
+        return Vec::new();
+    }
+    ["immutable", "data", "binaryData"]
+        .into_iter()
+        .filter(|&field| old[field] != new[field])
+        .map(|field| FieldCause::forbidden(field, "field is immutable when `immutable` is set"))
+        .collect()
+}

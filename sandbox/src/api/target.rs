@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use super::{
     kind::{KindSpec, Resource, VersionSpec, api_version},
-    refusal::Refusal,
+    object::text,
+    refusal::{FieldCause, Refusal},
     store::{KindId, Store},
 };
 
@@ -59,6 +60,11 @@ impl Target {
         }
         let kind = value["kind"].as_str().unwrap_or_default();
         if !kind.is_empty() && kind != self.spec.kind {
+            if !self.spec.rules.strategic {
+                let why = format!("must be {}", self.spec.kind);
+                let cause = FieldCause::invalid("kind", &format!("{kind:?}"), &why);
+                return Err(Refusal::invalid(&self.spec, text(value, "name"), &[cause]));
+            }
             return Err(Refusal::bad_request(format!(
                 "{kind} in version {:?} cannot be handled as a {}: no kind {kind:?} is registered for this resource",
                 self.version.name, self.spec.kind

@@ -254,6 +254,10 @@ pub(crate) fn finish(
     defaults::fill(&target.spec, &mut next, &request.time);
     validate(target, &next)?;
     check_finalizers(target, &old.value, &next)?;
+    let causes = defaults::causes_of_change(&target.spec, &old.value, &next);
+    if !causes.is_empty() {
+        return Err(Refusal::invalid(&target.spec, text(&next, "name"), &causes));
+    }
     if target.spec.rules.generation && !same_but_metadata(target, &old.value, &next) {
         let generation = old.value["metadata"]["generation"].as_i64().unwrap_or_default();
         next["metadata"]["generation"] = json!(generation + 1);
