@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 
 use super::{
     Server,
-    answer::{Answer, json_answer, nowhere, object_answer, refusal_answer, text_answer},
+    answer::{Answer, json_answer, nowhere, object_answer, refusal_answer, text_answer, typed},
     discovery,
     list::{self, WatchSetting},
+    openapi,
     route::{ContentType, Form, Part, Query, Route, accepted, content_type},
     table::{self, Include},
 };
@@ -51,6 +52,9 @@ fn answer(server: &Server, received: &Received) -> Result<Answer, Refusal> {
         Route::Groups => Some(discovery::group_list(api)),
         Route::Group(group) => discovery::group(api, group),
         Route::Resources { group, version } => discovery::resources(api, group, version),
+        Route::Swagger => return Ok(typed(200, openapi::PROTOBUF, openapi::of_nothing())),
+        Route::OpenApi => Some(openapi::index(api)),
+        Route::OpenApiOf { group, version } => openapi::of_version(api, group, version),
         Route::AccessReview | Route::Collection { .. } | Route::Object { .. } | Route::Nowhere => None,
     };
     Ok(found.map_or_else(nowhere, |value| json_answer(200, &value)))
@@ -117,6 +121,9 @@ fn objects(server: &Server, received: &Received) -> Result<Answer, Refusal> {
         | Route::Groups
         | Route::Group(_)
         | Route::Resources { .. }
+        | Route::Swagger
+        | Route::OpenApi
+        | Route::OpenApiOf { .. }
         | Route::AccessReview
         | Route::Nowhere => Ok(nowhere()),
     }
@@ -256,7 +263,9 @@ fn written(server: &Server, resource: &Resource, form: Form, code: u16, value: &
         Form::Plain | Form::Discovery => json_answer(code, value),
         Form::Metadata => json_answer(code, &table::metadata_of(value)),
         Form::Table => match server.api.target(resource) {
-            Ok(target) => json_answer(code, &table::of_value(&target, value, Include::Metadata, server.api.clock().now())),
+            Ok(target) => {
+                json_answer(code, &table::of_value(&target, value, Include::Metadata, server.api.clock().now()))
+            }
             Err(refusal) => refusal_answer(&refusal),
         },
     }

@@ -24,6 +24,7 @@ mod discovery;
 mod handle;
 mod json_path;
 mod list;
+mod openapi;
 mod route;
 mod table;
 #[cfg(test)]
