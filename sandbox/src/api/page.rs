@@ -144,8 +144,7 @@ fn too_new(wanted: u64, now: u64) -> Refusal {
 
 fn expired(token: Option<&Token>, wanted: u64, forgotten: Forgotten) -> Refusal {
     let Some(token) = token else {
-        let message =
-            format!("The resourceVersion for the provided list is too old: {wanted} ({})", forgotten.oldest);
+        let message = format!("The resourceVersion for the provided list is too old: {wanted} ({})", forgotten.oldest);
         return Refusal::expired(message);
     };
     let message = "The provided continue parameter is too old to display a consistent list result. You can start a \

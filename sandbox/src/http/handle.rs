@@ -12,6 +12,7 @@ use super::{
     discovery,
     list::{self, WatchSetting},
     route::{ContentType, Form, Part, Query, Route, accepted, content_type},
+    schemas,
     table::{self, Include},
 };
 use crate::api::{Api, DeleteOptions, Deleted, KindSpec, PatchKind, Propagation, Refusal, Resource, Subresource};
@@ -50,6 +51,8 @@ fn answer(server: &Server, received: &Received) -> Result<Answer, Refusal> {
         Route::CoreVersions => Some(discovery::core_versions(&server.address.to_string())),
         Route::Groups => Some(discovery::group_list(api)),
         Route::Group(group) => discovery::group(api, group),
+        Route::Schemas => Some(schemas::index(api)),
+        Route::Schema { group, version } => schemas::of_version(api, group, version),
         Route::Resources { group, version } => discovery::resources(api, group, version),
         Route::AccessReview | Route::Collection { .. } | Route::Object { .. } | Route::Nowhere => None,
     };
@@ -116,6 +119,8 @@ fn objects(server: &Server, received: &Received) -> Result<Answer, Refusal> {
         | Route::CoreVersions
         | Route::Groups
         | Route::Group(_)
+        | Route::Schemas
+        | Route::Schema { .. }
         | Route::Resources { .. }
         | Route::AccessReview
         | Route::Nowhere => Ok(nowhere()),
@@ -256,7 +261,9 @@ fn written(server: &Server, resource: &Resource, form: Form, code: u16, value: &
         Form::Plain | Form::Discovery => json_answer(code, value),
         Form::Metadata => json_answer(code, &table::metadata_of(value)),
         Form::Table => match server.api.target(resource) {
-            Ok(target) => json_answer(code, &table::of_value(&target, value, Include::Metadata, server.api.clock().now())),
+            Ok(target) => {
+                json_answer(code, &table::of_value(&target, value, Include::Metadata, server.api.clock().now()))
+            }
             Err(refusal) => refusal_answer(&refusal),
         },
     }

@@ -96,7 +96,9 @@ pub(crate) fn list(
     )?;
     Ok(match form {
         Form::Plain | Form::Discovery => list_answer(page),
-        Form::Table => json_answer(200, &table::of_page(&page, Include::parse(query.get("includeObject")), api.clock().now())),
+        Form::Table => {
+            json_answer(200, &table::of_page(&page, Include::parse(query.get("includeObject")), api.clock().now()))
+        }
         Form::Metadata => json_answer(200, &table::metadata_of_page(&page)),
     })
 }

@@ -52,7 +52,12 @@ pub(crate) fn of_one(target: &Target, object: &Object, include: Include, now: Ti
     of_value(target, &object.value, include, now)
 }
 
-fn table<'o>(target: &Target, objects: impl Iterator<Item = &'o Arc<Object>>, include: Include, now: Timestamp) -> Value {
+fn table<'o>(
+    target: &Target,
+    objects: impl Iterator<Item = &'o Arc<Object>>,
+    include: Include,
+    now: Timestamp,
+) -> Value {
     let columns = columns(target);
     let mut table = headings(&columns);
     table["rows"] = objects.map(|object| row(target, &columns, &object.value, include, now)).collect();
