@@ -21,7 +21,7 @@ use sandbox::{
     http::ApiServer,
 };
 use serde_json::{Value, json};
-use tokio::runtime::Runtime;
+use tokio::{runtime::Runtime, sync::OnceCell};
 
 use crate::{control_plane::ControlPlane, crds::Installed, go, kubectl::Kubectl, objects::Contract, users::User};
 
@@ -126,6 +126,7 @@ impl Servers {
             kubectl: kubectl.clone(),
             home: plane.directory().join(name),
             kubeconfig,
+            prepared: Arc::default(),
             sessions: AtomicUsize::new(0),
         };
         let real = shell("real", plane.kubeconfig(&User::administrator()));
@@ -139,6 +140,7 @@ struct Shell {
     kubectl: PathBuf,
     home: PathBuf,
     kubeconfig: Value,
+    prepared: Arc<OnceCell<()>>,
     sessions: AtomicUsize,
 }
 
@@ -146,7 +148,8 @@ impl Shell {
     async fn session(&self, session: Session) -> Result<()> {
         let namespace = format!("kubectl-{}", self.sessions.fetch_add(1, Ordering::Relaxed));
         let home = self.home.join(&namespace);
-        let kubectl = Kubectl::new(self.kubectl.clone(), home, &self.kubeconfig, &namespace)?;
+        let kubectl =
+            Kubectl::new(self.kubectl.clone(), home, &self.kubeconfig, &namespace, Arc::clone(&self.prepared))?;
         // `kubectl create namespace` would send protobuf, which a sandbox doesn't read.
         let object = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } });
         kubectl.run_on("create -f", &object).await?;

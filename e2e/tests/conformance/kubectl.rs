@@ -74,13 +74,16 @@ fn definition(kind: &str, short: &str) -> Value {
     })
 }
 
-/// Makes the kind of these sessions known, which several may do at the same time.
-pub(crate) async fn install(kubectl: &Kubectl) -> Result<()> {
-    let definition = definition("Gear", "gr");
-    eventually("gears defined", SOON, async || kubectl.run_on("apply -f", &definition).await).await?;
-    kubectl.run(&format!("wait --for=condition=Established crd/gears.{GROUP}")).await?;
-    eventually("gears served", SOON, async || kubectl.run("get gears").await).await?;
-    Ok(())
+/// Makes the kind of these sessions known.
+async fn install(kubectl: &Kubectl) -> Result<()> {
+    kubectl
+        .prepare(async {
+            kubectl.run_on("apply -f", &definition("Gear", "gr")).await?;
+            kubectl.run(&format!("wait --for=condition=Established crd/gears.{GROUP}")).await?;
+            eventually("gears served", SOON, async || kubectl.run("get gears").await).await?;
+            Ok(())
+        })
+        .await
 }
 
 fn gear(name: &str, spec: &Value) -> Value {

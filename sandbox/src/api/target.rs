@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::{
+    defaults,
     kind::{KindSpec, Resource, VersionSpec, api_version},
     object::text,
     refusal::{FieldCause, Refusal},
@@ -72,6 +73,6 @@ impl Target {
         }
         value["apiVersion"] = json!(expected);
         value["kind"] = json!(self.spec.kind);
-        Ok(())
+        defaults::check_types(&self.spec, value)
     }
 }

@@ -11,8 +11,8 @@ use super::{
     answer::{Answer, json_answer, nowhere, object_answer, refusal_answer, text_answer, typed},
     discovery,
     list::{self, WatchSetting},
-    openapi,
     route::{ContentType, Form, Part, Query, Route, accepted, content_type},
+    schemas,
     table::{self, Include},
 };
 use crate::api::{Api, DeleteOptions, Deleted, KindSpec, PatchKind, Propagation, Refusal, Resource, Subresource};
@@ -51,10 +51,10 @@ fn answer(server: &Server, received: &Received) -> Result<Answer, Refusal> {
         Route::CoreVersions => Some(discovery::core_versions(&server.address.to_string())),
         Route::Groups => Some(discovery::group_list(api)),
         Route::Group(group) => discovery::group(api, group),
+        Route::Schemas => Some(schemas::index(api)),
+        Route::Schema { group, version } => schemas::of_version(api, group, version),
         Route::Resources { group, version } => discovery::resources(api, group, version),
-        Route::Swagger => return Ok(typed(200, openapi::PROTOBUF, openapi::of_nothing())),
-        Route::OpenApi => Some(openapi::index(api)),
-        Route::OpenApiOf { group, version } => openapi::of_version(api, group, version),
+        Route::OldSchemas => return Ok(typed(200, schemas::OLD_TYPE, schemas::old())),
         Route::AccessReview | Route::Collection { .. } | Route::Object { .. } | Route::Nowhere => None,
     };
     Ok(found.map_or_else(nowhere, |value| json_answer(200, &value)))
@@ -120,10 +120,10 @@ fn objects(server: &Server, received: &Received) -> Result<Answer, Refusal> {
         | Route::CoreVersions
         | Route::Groups
         | Route::Group(_)
+        | Route::Schemas
+        | Route::Schema { .. }
         | Route::Resources { .. }
-        | Route::Swagger
-        | Route::OpenApi
-        | Route::OpenApiOf { .. }
+        | Route::OldSchemas
         | Route::AccessReview
         | Route::Nowhere => Ok(nowhere()),
     }

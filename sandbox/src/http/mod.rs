@@ -24,8 +24,8 @@ mod discovery;
 mod handle;
 mod json_path;
 mod list;
-mod openapi;
 mod route;
+mod schemas;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -23,11 +23,11 @@ pub(crate) enum Route {
     /// `/api/v1`, `/apis/<group>/<version>`
     Resources { group: String, version: String },
     /// `/openapi/v2`
-    Swagger,
+    OldSchemas,
     /// `/openapi/v3`
-    OpenApi,
-    /// `/openapi/v3/api/v1`, `/openapi/v3/apis/<group>/<version>`
-    OpenApiOf { group: String, version: String },
+    Schemas,
+    /// `/openapi/v3/…`: the group is empty for core kinds.
+    Schema { group: String, version: String },
     /// The question what one may do.
     AccessReview,
     /// All objects of a kind, in a namespace or everywhere.
@@ -59,16 +59,14 @@ impl Route {
         match segments.as_slice() {
             ["version"] => Self::Version,
             ["livez" | "readyz" | "healthz", ..] => Self::Health,
-            ["openapi", "v2"] => Self::Swagger,
-            ["openapi", "v3"] => Self::OpenApi,
-            ["openapi", "v3", "api", version] => {
-                Self::OpenApiOf { group: String::new(), version: (*version).to_owned() }
-            }
-            ["openapi", "v3", "apis", group, version] => {
-                Self::OpenApiOf { group: (*group).to_owned(), version: (*version).to_owned() }
-            }
             ["api"] => Self::CoreVersions,
             ["apis"] => Self::Groups,
+            ["openapi", "v2"] => Self::OldSchemas,
+            ["openapi", "v3"] => Self::Schemas,
+            ["openapi", "v3", "api", version] => Self::Schema { group: String::new(), version: (*version).to_owned() },
+            ["openapi", "v3", "apis", group, version] => {
+                Self::Schema { group: (*group).to_owned(), version: (*version).to_owned() }
+            }
             ["apis", group] => Self::Group((*group).to_owned()),
             ["api", "v1", rest @ ..] => Self::in_version("", "v1", rest),
             ["apis", group, version, rest @ ..] => Self::in_version(group, version, rest),
@@ -267,10 +265,10 @@ mod tests {
     #[case("/metrics", Route::Nowhere)]
     #[case("/readyz/ping", Route::Health)]
     #[case("/api", Route::CoreVersions)]
-    #[case("/openapi/v2", Route::Swagger)]
-    #[case("/openapi/v3", Route::OpenApi)]
-    #[case("/openapi/v3/api/v1", Route::OpenApiOf { group: String::new(), version: "v1".to_owned() })]
-    #[case("/openapi/v3/apis/g/v1", Route::OpenApiOf { group: "g".to_owned(), version: "v1".to_owned() })]
+    #[case("/openapi/v2", Route::OldSchemas)]
+    #[case("/openapi/v3", Route::Schemas)]
+    #[case("/openapi/v3/api/v1", Route::Schema { group: String::new(), version: "v1".to_owned() })]
+    #[case("/openapi/v3/apis/g/v1", Route::Schema { group: "g".to_owned(), version: "v1".to_owned() })]
     #[case("/api/v2/nodes", Route::Nowhere)]
     #[case("/apis/g", Route::Group("g".to_owned()))]
     #[case("/apis/g/v1", Route::Resources { group: "g".to_owned(), version: "v1".to_owned() })]
