@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use futures::future::LocalBoxFuture;
 use kube::{Client, Config};
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -67,12 +67,18 @@ fn try_run(sessions: &[Session]) -> Result<ExitCode> {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(AT_ONCE);
     let runtime = Arc::new(Runtime::new()?);
-    let servers = if arguments.list { None } else { Some(Arc::new(runtime.block_on(Servers::start())?)) };
+    let started = Arc::new(Started::const_new());
     let trial = |name: String, run: Run| {
-        let (runtime, servers) = (Arc::clone(&runtime), servers.clone());
+        let (runtime, started) = (Arc::clone(&runtime), Arc::clone(&started));
         Trial::test(name, move || {
-            let servers = servers.context("no server was started").map_err(failed)?;
-            runtime.block_on(run(&servers)).map_err(failed)
+            let outcome = runtime.block_on(async {
+                let start = async || Servers::start().await.map_err(|error| format!("{error:#}"));
+                match started.get_or_init(start).await {
+                    Ok(servers) => run(servers).await,
+                    Err(error) => Err(anyhow!("{error}")),
+                }
+            });
+            outcome.map_err(|error| Failed::from(format!("{error:#}")))
         })
     };
     let mut trials = Vec::new();
@@ -89,16 +95,15 @@ fn try_run(sessions: &[Session]) -> Result<ExitCode> {
         trials.push(trial(format!("sandbox::{}", session.name), sandbox));
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
-    drop(servers);
+    drop(started);
     Ok(conclusion.exit_code())
 }
 
+/// Servers are started for the first trial that runs. When that fails it is not tried again for each trial.
+type Started = OnceCell<Result<Servers, String>>;
+
 /// What a trial does with the servers.
 type Run = Box<dyn for<'a> FnOnce(&'a Servers) -> LocalBoxFuture<'a, Result<()>> + Send>;
-
-fn failed(error: anyhow::Error) -> Failed {
-    Failed::from(format!("{error:#}"))
-}
 
 /// Both servers, and what runs on them. Fields are dropped in this order.
 struct Servers {
