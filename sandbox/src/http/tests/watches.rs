@@ -107,7 +107,8 @@ async fn bookmarks_come_to_those_who_want_them() -> Result<()> {
     loop {
         let line: Value = serde_json::from_str(&watch.line().await?.context("it has ended")?)?;
         assert_eq!(line["type"], "BOOKMARK");
-        if line["object"]["metadata"]["resourceVersion"] == world.api.revision().to_string() {
+        let revision = line["object"]["metadata"]["resourceVersion"].as_str().context("no revision")?;
+        if revision.parse::<u64>()? == world.api.revision() {
             return Ok(());
         }
     }
