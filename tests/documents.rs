@@ -80,7 +80,9 @@ async fn exported() -> BTreeSet<String> {
         "--admin-listen=127.0.0.1:0",
     ];
     let kubeconfig = format!("--management-kubeconfig={}", kubeconfig.display());
-    let Command::Serve(args) = Cli::parse_from(flags.into_iter().chain([kubeconfig.as_str()])).command;
+    let Command::Serve(args) = Cli::parse_from(flags.into_iter().chain([kubeconfig.as_str()])).command else {
+        panic!("it isn't serve")
+    };
     let shutdown = Shutdown::new();
     let server = Server::start(ServeConfig::try_from(*args).unwrap(), shutdown.clone()).await.unwrap();
 
