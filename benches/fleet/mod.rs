@@ -32,19 +32,24 @@ pub(crate) fn rules() -> Rules {
     }
 }
 
+/// Gives an index a group `MachineDeployment/fleet/<name>` of that size without Machines.
+pub(crate) fn add_deployment(index: &Index, context: &Context, name: &str, replicas: usize) {
+    let annotations = json!({
+        "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": "0",
+        "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "100",
+        "capacity.cluster-autoscaler.kubernetes.io/cpu": "8",
+        "capacity.cluster-autoscaler.kubernetes.io/memory": "32Gi",
+    });
+    let value = json!({"metadata": {"annotations": annotations}, "spec": {"replicas": replicas}});
+    index.apply(scalable(context, ScalableKind::MachineDeployment, name, &value));
+}
+
 /// Gives an index so many groups `MachineDeployment/fleet/pool-<n>` with so many Machines each, and pins them.
 pub(crate) fn fill(index: &Index, groups: usize, machines_per_group: usize) {
     let context = Context::new("cluster.x-k8s.io");
     for group in 0..groups {
         let (deployment, set) = (format!("pool-{group}"), format!("pool-{group}-abcde"));
-        let annotations = json!({
-            "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": "0",
-            "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "100",
-            "capacity.cluster-autoscaler.kubernetes.io/cpu": "8",
-            "capacity.cluster-autoscaler.kubernetes.io/memory": "32Gi",
-        });
-        let value = json!({"metadata": {"annotations": annotations}, "spec": {"replicas": machines_per_group}});
-        index.apply(scalable(&context, ScalableKind::MachineDeployment, &deployment, &value));
+        add_deployment(index, &context, &deployment, machines_per_group);
         let value = json!({"metadata": {"ownerReferences": owned_by("MachineDeployment", &deployment)}});
         index.apply(scalable(&context, ScalableKind::MachineSet, &set, &value));
         for number in 0..machines_per_group {
