@@ -68,7 +68,7 @@ pub struct StateSource {
 }
 
 /// A list that is made while it is written.
-pub struct Lazy<I>(I);
+struct Lazy<I>(I);
 
 impl<T: Serialize, I: Iterator<Item = T> + Clone> Serialize for Lazy<I> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
