@@ -3,3 +3,7 @@
 //! use nothing of the program that is tested against it, so that no mistake is made twice.
 
 pub mod clock;
+mod controllers;
+mod settings;
+
+pub use settings::{BEHAVIOUR_LABEL, Behaviour, Contract, Settings, Times};
