@@ -183,7 +183,9 @@ fn synced(set: &Value, deployment: &Value, revision: i64, replicas: i64, strateg
     if let Some(hash) = set.label(keys::TEMPLATE_HASH) {
         labels.insert(keys::TEMPLATE_HASH.to_owned(), json!(hash));
     }
-    labels.insert(keys::CLUSTER_NAME.to_owned(), deployment["spec"]["clusterName"].clone());
+    if let Some(cluster) = deployment.text("/spec/clusterName") {
+        labels.insert(keys::CLUSTER_NAME.to_owned(), json!(cluster));
+    }
     set.set("/spec/template/metadata/labels", Value::Object(labels.clone()));
     labels.insert(keys::DEPLOYMENT_NAME.to_owned(), json!(deployment.name()));
     set.set("/metadata/labels", Value::Object(labels));

@@ -83,7 +83,9 @@ impl DefaultSize for Value {
 
 fn machine_labels(set: &Value) -> Map<String, Value> {
     let mut labels = set.map("/spec/template/metadata/labels");
-    labels.insert(keys::CLUSTER_NAME.to_owned(), set["spec"]["clusterName"].clone());
+    if let Some(cluster) = set.text("/spec/clusterName") {
+        labels.insert(keys::CLUSTER_NAME.to_owned(), json!(cluster));
+    }
     labels.insert(keys::SET_NAME.to_owned(), json!(set.name()));
     if let Some(deployment) = set.label(keys::DEPLOYMENT_NAME) {
         labels.insert(keys::DEPLOYMENT_NAME.to_owned(), json!(deployment));

@@ -25,7 +25,7 @@ pub(crate) trait Object {
 
     /// Sets what is at a JSON pointer, and makes the objects on the way there.
     fn set(&mut self, pointer: &str, value: Value);
-    /// Sets it where nothing is yet.
+    /// Sets it where nothing is yet; null sets nothing.
     fn set_default(&mut self, pointer: &str, value: Value);
     /// Takes away what is at a JSON pointer.
     fn unset(&mut self, pointer: &str);
@@ -98,7 +98,7 @@ impl Object for Value {
     }
 
     fn set_default(&mut self, pointer: &str, value: Value) {
-        if self.pointer(pointer).is_none_or(Value::is_null) {
+        if !value.is_null() && self.pointer(pointer).is_none_or(Value::is_null) {
             self.set(pointer, value);
         }
     }
