@@ -2,8 +2,13 @@
 //! log of requests. For demonstrations, tests and measurements: it must never be part of the shipped binary, and must
 //! use nothing of the program that is tested against it, so that no mistake is made twice.
 
+pub mod api;
 pub mod clock;
 mod controllers;
+mod definitions;
 mod settings;
+mod simulation;
 
+pub use definitions::define_cluster_api;
 pub use settings::{BEHAVIOUR_LABEL, Behaviour, Contract, Settings, Times};
+pub use simulation::Simulation;

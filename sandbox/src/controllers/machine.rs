@@ -25,13 +25,13 @@ pub(crate) struct Inputs<'a> {
     pub(crate) machine: &'a Arc<Value>,
     /// The MachineSet that controls it.
     pub(crate) owner: Option<&'a Value>,
-    /// The infrastructure template that its owner names.
-    pub(crate) template: Option<&'a Value>,
+    /// Looks up the infrastructure template that its owner names; needed only when a Node is made.
+    pub(crate) template: &'a dyn Fn() -> Option<Arc<Value>>,
     /// The Node that it has become.
     pub(crate) node: Option<&'a Arc<Value>>,
 }
 
-/// When the steps of a Machine were made. Objects hold times to the second only, so these are kept beside them.
+/// When the steps of a Machine were due. Objects hold times to the second only, so these are kept beside them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Steps {
     seen: Timestamp,
@@ -126,7 +126,7 @@ fn provision(
         Behaviour::NoCapacity => Infrastructure::NoCapacity,
         Behaviour::Joins | Behaviour::Slow | Behaviour::NeverJoins => {
             machine.set("/spec/providerID", json!(provider_id(machine.namespace(), machine.name())));
-            steps.provisioned = Some(now);
+            steps.provisioned = Some(provisioned);
             Infrastructure::Ready
         }
     }
@@ -156,7 +156,7 @@ fn join(
         if inputs.node.is_none() {
             plan.create(Side::Workload, node_of(machine, inputs).object(times.ready.is_zero(), now));
         }
-        steps.joined = Some(now);
+        steps.joined = Some(joins);
         refer_to_node(machine, context.settings.contract);
     }
     let Some(node) = inputs.node else { return };
@@ -191,7 +191,7 @@ pub(crate) fn node_of<'a>(machine: &'a Value, inputs: &Inputs<'a>) -> NodeOf<'a>
         zone: machine.text("/spec/failureDomain"),
         labels: machine.map("/metadata/labels"),
         taints: machine["spec"]["taints"].as_array().into_iter().flatten().map(core_taint).collect(),
-        hardware: Hardware::of(inputs.owner, inputs.template),
+        hardware: Hardware::of(inputs.owner, (inputs.template)().as_deref()),
     }
 }
 

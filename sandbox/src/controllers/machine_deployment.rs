@@ -35,7 +35,7 @@ const HISTORY: usize = 1;
 /// A MachineSet of the MachineDeployment.
 pub(crate) struct Child {
     pub(crate) set: Arc<Value>,
-    /// How many of its Machines are being deleted.
+    /// How many of its Machines are being deleted; it matters for the strategy OnDelete alone.
     pub(crate) deleting: i64,
 }
 
@@ -52,6 +52,11 @@ impl Child {
     fn revision(&self) -> i64 {
         self.set.annotation(keys::REVISION).and_then(|text| text.parse().ok()).unwrap_or_default()
     }
+}
+
+/// Whether its Machines are exchanged only when someone deletes them.
+pub(crate) fn is_on_delete(deployment: &Value) -> bool {
+    Strategy::of(deployment, 0) == Strategy::OnDelete
 }
 
 /// What a MachineDeployment's controller intends. `children` are the MachineSets it controls; `cluster` is the Cluster

@@ -22,7 +22,7 @@ use crate::{
     settings::{BEHAVIOUR_LABEL, Behaviour, Contract, Times},
 };
 
-/// When the steps of a MachinePool were made.
+/// When the steps of a MachinePool were due.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Steps {
     /// Since when it has had too few machines, or too many.
@@ -108,7 +108,7 @@ fn resize(
     steps.changing = None;
     while ids.len() < wanted {
         let id = provider_id(pool.namespace(), &format!("{}-{}", pool.name(), context.names.suffix()));
-        steps.listed.insert(id.clone(), context.now);
+        steps.listed.insert(id.clone(), done);
         ids.push(id);
     }
     for id in ids.drain(wanted..) {
@@ -159,15 +159,20 @@ fn nodes(
         }
         steps.listed.remove(id);
         if !times.ready.is_zero() {
-            steps.joined.insert(id.clone(), now);
+            steps.joined.insert(id.clone(), joins);
         }
         plan.create(Side::Workload, node_of(pool, id, inputs.template).object(times.ready.is_zero(), now));
     }
 }
 
+/// The name of the Node of a machine.
+pub(crate) fn node_name(id: &str) -> &str {
+    id.rsplit('/').next().unwrap_or(id)
+}
+
 fn node_of<'a>(pool: &'a Value, id: &'a str, template: Option<&Value>) -> NodeOf<'a> {
     NodeOf {
-        name: id.rsplit('/').next().unwrap_or(id),
+        name: node_name(id),
         provider_id: id,
         cluster: pool.text("/spec/clusterName").unwrap_or_default(),
         namespace: pool.namespace(),

@@ -41,18 +41,29 @@ pub(crate) fn plan(set: &Arc<Value>, machines: &[Arc<Value>], context: &mut Cont
     for machine in deletion_order(set, machines).into_iter().take(surplus).filter(|machine| !machine.deleting()) {
         plan.delete(Side::Management, machine);
     }
-    for machine in machines.iter().filter(|machine| !machine.deleting()) {
-        let mut synced = Value::clone(machine);
-        for (pointer, kept) in [("labels", machine_labels(&after)), ("annotations", template_annotations(&after))] {
-            for (key, value) in kept {
-                synced.set(&format!("/metadata/{pointer}/{}", object::escape(&key)), value);
-            }
-        }
-        plan.change(Side::Management, machine, synced);
-    }
+    pass_on(&mut plan, &after, machines);
     status(&mut after, machines, context);
     plan.change(Side::Management, set, after);
     plan
+}
+
+/// Passes labels and annotations of the template on to the Machines there are.
+fn pass_on(plan: &mut Plan, set: &Value, machines: &[Arc<Value>]) {
+    let passed = [("labels", machine_labels(set)), ("annotations", template_annotations(set))];
+    for machine in machines.iter().filter(|machine| !machine.deleting()) {
+        let lacking = passed.iter().flat_map(|(field, all)| all.iter().map(move |(key, value)| (field, key, value)));
+        let lacking: Vec<_> =
+            lacking.filter(|(field, key, value)| machine["metadata"][**field][key.as_str()] != **value).collect();
+        if lacking.is_empty() {
+            // Nearly always: so a set of many Machines costs no copy of each.
+            continue;
+        }
+        let mut wanted = Value::clone(machine);
+        for (field, key, value) in lacking {
+            wanted.set(&format!("/metadata/{field}/{}", object::escape(key)), value.clone());
+        }
+        plan.change(Side::Management, machine, wanted);
+    }
 }
 
 /// What the API would have filled in, were it a real one.
