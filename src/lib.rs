@@ -13,6 +13,7 @@ pub mod informer;
 pub mod nodegroup;
 pub mod scale;
 pub mod server;
+pub mod state;
 
 /// Types, client and server of `proto/externalgrpc.proto`, generated.
 #[allow(missing_docs, unreachable_pub, rustdoc::invalid_html_tags, clippy::pedantic)]

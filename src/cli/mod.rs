@@ -2,6 +2,7 @@
 //! into the types of the rooms below; what is wrong is said with the flag, its variable and the remedy, and ends
 //! the program with code 2 before anything is started.
 
+pub mod groups;
 mod log;
 mod serve;
 mod serve_args;
@@ -15,6 +16,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use thiserror::Error;
 
+use groups::{GroupsArgs, GroupsConfig, GroupsError};
 pub use log::{LogArgs, LogFormat};
 pub use serve::Server;
 pub use serve_args::ServeArgs;
@@ -37,6 +39,8 @@ pub struct Cli {
 pub enum Command {
     /// Answer the Cluster Autoscaler over gRPC
     Serve(Box<ServeArgs>),
+    /// Print the node groups of a running server as a table
+    Groups(Box<GroupsArgs>),
 }
 
 /// Why the program ended with an error.
@@ -45,6 +49,9 @@ pub enum CliError {
     /// It was called wrongly.
     #[error(transparent)]
     Usage(#[from] UsageError),
+    /// The server couldn't be asked for its node groups, or they couldn't be printed.
+    #[error(transparent)]
+    Groups(#[from] GroupsError),
     /// It couldn't do what it was called for. The text has the whole chain of causes.
     #[error("{0:#}")]
     Failed(#[from] anyhow::Error),
@@ -62,6 +69,7 @@ impl Cli {
                 self.log.init()?;
                 serve::run(config)?;
             }
+            Command::Groups(args) => GroupsConfig::try_from(*args)?.run()?,
         }
         Ok(())
     }
@@ -72,6 +80,7 @@ impl CliError {
     pub fn report(&self) {
         match self {
             Self::Usage(error) => eprintln!("error: {error}"),
+            Self::Groups(error) => eprintln!("error: {error}"),
             Self::Failed(_) => tracing::error!("{self}"),
         }
     }
@@ -81,7 +90,7 @@ impl CliError {
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::Usage(_) => ExitCode::from(2),
-            Self::Failed(_) => ExitCode::FAILURE,
+            Self::Groups(_) | Self::Failed(_) => ExitCode::FAILURE,
         }
     }
 }
