@@ -6,6 +6,7 @@ pub mod api;
 pub mod clock;
 mod controllers;
 mod definitions;
+pub mod fleet;
 mod settings;
 mod simulation;
 

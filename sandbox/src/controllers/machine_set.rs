@@ -110,7 +110,7 @@ fn template_annotations(set: &Value) -> Map<String, Value> {
 
 /// A Machine from the set's template. Its references name the objects that infrastructure and bootstrap providers would
 /// make for it: of the template's kind without `Template`, by the Machine's name.
-fn new_machine(set: &Value, context: &mut Context<'_>) -> Value {
+pub(crate) fn new_machine(set: &Value, context: &mut Context<'_>) -> Value {
     let name = format!("{}-{}", set.name(), context.names.suffix());
     let mut spec = set["spec"]["template"]["spec"].clone();
     spec.set_default("/clusterName", set["spec"]["clusterName"].clone());
