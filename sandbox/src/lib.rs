@@ -7,9 +7,11 @@ pub mod clock;
 mod controllers;
 mod definitions;
 pub mod fleet;
+mod manifests;
 mod settings;
 mod simulation;
 
 pub use definitions::define_cluster_api;
 pub use settings::{BEHAVIOUR_LABEL, Behaviour, Contract, Settings, Times};
+pub use manifests::{ManifestError, read_manifests};
 pub use simulation::Simulation;

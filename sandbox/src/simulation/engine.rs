@@ -24,7 +24,7 @@ use crate::{
         object::Object,
         plan::{Plan, Side, Write},
     },
-    settings::{Contract, Settings},
+    settings::{Contract, Settings, Times},
 };
 
 /// When to try again what an API has refused for another reason than that the object has changed.
@@ -107,6 +107,10 @@ impl Engine {
     /// When there is something to do again, though nothing changes.
     pub(super) fn next(&self) -> Option<Timestamp> {
         self.queue.next()
+    }
+
+    pub(super) fn set_times(&mut self, times: Times) {
+        self.settings.times = times;
     }
 
     fn add(&mut self, key: Key) {

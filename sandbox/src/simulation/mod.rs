@@ -15,15 +15,28 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use self::engine::Engine;
-use crate::{api::Api, clock::Clock, settings::Settings};
+use crate::{
+    api::Api,
+    clock::Clock,
+    settings::{Settings, Times},
+};
 
 /// How many objects are looked at before other tasks get their turn.
 const SLICE: usize = 32;
 
+/// What the task is told.
+#[derive(Debug)]
+enum Command {
+    /// To answer when nothing is left to do.
+    Settle(oneshot::Sender<()>),
+    /// How long things take from now on.
+    Times(Times),
+}
+
 /// The running controllers. They end when this is dropped.
 #[derive(Debug)]
 pub struct Simulation {
-    settled: mpsc::UnboundedSender<oneshot::Sender<()>>,
+    commands: mpsc::UnboundedSender<Command>,
     stop: CancellationToken,
     task: Option<JoinHandle<()>>,
 }
@@ -45,19 +58,25 @@ impl Simulation {
     }
 
     fn run(engine: Engine, clock: Clock) -> Self {
-        let (settled, asked) = mpsc::unbounded_channel();
+        let (commands, asked) = mpsc::unbounded_channel();
         let stop = CancellationToken::new();
         let task = tokio::spawn(stop.clone().run_until_cancelled_owned(follow(engine, clock, asked)));
-        Self { settled, stop, task: Some(tokio::spawn(async move { drop(task.await) })) }
+        Self { commands, stop, task: Some(tokio::spawn(async move { drop(task.await) })) }
     }
 
     /// Waits until nothing is left to do at the present time. Whatever was written before this was called is taken in.
     pub async fn settle(&self) {
         let (done, is_done) = oneshot::channel();
-        if self.settled.send(done).is_ok() {
+        if self.commands.send(Command::Settle(done)).is_ok() {
             // Without an answer the simulation has ended, and there is nothing left to do.
             let _ = is_done.await;
         }
+    }
+
+    /// Changes how long things take: for every step that is not yet waited for.
+    pub fn set_times(&self, times: Times) {
+        // A simulation that has ended needs no times.
+        let _ = self.commands.send(Command::Times(times));
     }
 
     /// Ends the controllers and waits for it.
@@ -76,12 +95,12 @@ impl Drop for Simulation {
     }
 }
 
-async fn follow(mut engine: Engine, clock: Clock, mut asked: mpsc::UnboundedReceiver<oneshot::Sender<()>>) {
+async fn follow(mut engine: Engine, clock: Clock, mut commands: mpsc::UnboundedReceiver<Command>) {
     let [mut management, mut workload] = engine.subscribe();
     let mut waiting = Vec::new();
     loop {
-        while let Ok(one) = asked.try_recv() {
-            waiting.push(one);
+        while let Ok(command) = commands.try_recv() {
+            obey(command, &mut engine, &mut waiting);
         }
         mark_seen(&mut management);
         mark_seen(&mut workload);
@@ -100,14 +119,21 @@ async fn follow(mut engine: Engine, clock: Clock, mut asked: mpsc::UnboundedRece
             }
         };
         tokio::select! {
-            one = asked.recv() => match one {
-                Some(one) => waiting.push(one),
+            command = commands.recv() => match command {
+                Some(command) => obey(command, &mut engine, &mut waiting),
                 None => return,
             },
             changed = management.changed() => if changed.is_err() { return },
             changed = workload.changed() => if changed.is_err() { return },
             () = due => {}
         }
+    }
+}
+
+fn obey(command: Command, engine: &mut Engine, waiting: &mut Vec<oneshot::Sender<()>>) {
+    match command {
+        Command::Settle(done) => waiting.push(done),
+        Command::Times(times) => engine.set_times(times),
     }
 }
 
