@@ -45,13 +45,13 @@ impl fmt::Display for Resource {
 
 /// What `apiVersion` holds for a group and version.
 #[must_use]
-pub fn api_version(group: &str, version: &str) -> String {
+pub(crate) fn api_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
 /// The group and version in an `apiVersion`.
 #[must_use]
-pub fn split_api_version(api_version: &str) -> (&str, &str) {
+pub(crate) fn split_api_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
 }
 

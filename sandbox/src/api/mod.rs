@@ -48,6 +48,7 @@ pub use write::Subresource;
 
 pub(crate) use core_kinds::{NODE_ROLES, NODE_STATUS};
 pub(crate) use crd::priority;
+pub(crate) use events::{seen, too_old};
 pub(crate) use history::{Change, Forgotten, History};
 pub(crate) use object::{Object, text};
 pub(crate) use page::{Page, PageQuery, When, parse_revision};

@@ -48,6 +48,8 @@ pub(crate) struct Page {
 /// Where a list goes on: after a key, in the state of a revision.
 struct Token {
     revision: u64,
+    /// How many objects follow; unknown with a selector.
+    remaining: Option<usize>,
     after: ObjectKey,
 }
 
@@ -55,15 +57,17 @@ impl Token {
     fn parse(text: &str) -> Result<Self, Refusal> {
         let parse = || {
             let text = String::from_utf8(base64_decode(text)?).ok()?;
-            let mut parts = text.splitn(3, '/');
+            let mut parts = text.splitn(4, '/');
             let revision = parts.next()?.parse().ok()?;
-            Some(Self { revision, after: ObjectKey::new(parts.next()?, parts.next()?) })
+            let remaining = parts.next()?.parse().ok();
+            Some(Self { revision, remaining, after: ObjectKey::new(parts.next()?, parts.next()?) })
         };
         parse().ok_or_else(|| Refusal::bad_request("continue key is not valid: it is none that this API gave out"))
     }
 
     fn to_text(&self) -> String {
-        base64_encode(&format!("{}/{}/{}", self.revision, self.after.namespace, self.after.name))
+        let remaining = self.remaining.map(|remaining| remaining.to_string()).unwrap_or_default();
+        base64_encode(&format!("{}/{remaining}/{}/{}", self.revision, self.after.namespace, self.after.name))
     }
 }
 
@@ -97,7 +101,8 @@ impl Api {
         let table = store.table(target.id).ok_or_else(Refusal::no_such_resource)?;
         let limit = query.limit.unwrap_or(usize::MAX);
         let (mut objects, mut more) = (Vec::new(), 0);
-        let count_rest = query.selection.is_everything();
+        // How many follow is counted once, on the first page, and never where that takes a look at the objects.
+        let count = query.selection.is_everything() && token.is_none();
         let after = token.as_ref().map(|token| &token.after);
         let walked = table.walk(at, &query.selection.namespace, after, |object| {
             if !query.selection.matches(&object.value) {
@@ -108,15 +113,18 @@ impl Api {
                 return true;
             }
             more += 1;
-            // How many follow is only counted where that takes no look at the objects, and no snapshot.
-            count_rest && at.is_none()
+            count
         });
         drop(store);
         walked.map_err(|forgotten| expired(token.as_ref(), at.unwrap_or(now), forgotten))?;
         let revision = at.unwrap_or(now);
+        let remaining = match &token {
+            Some(token) => token.remaining.map(|remaining| remaining.saturating_sub(objects.len())),
+            None => count.then_some(more),
+        };
+        let remaining = remaining.filter(|_| more > 0);
         let last = objects.last().filter(|_| more > 0);
-        let token = last.map(|last| Token { revision, after: last.key() }.to_text());
-        let remaining = (more > 0 && count_rest && at.is_none()).then_some(more);
+        let token = last.map(|last| Token { revision, remaining, after: last.key() }.to_text());
         Ok(Page { target, objects, revision, token, remaining })
     }
 }

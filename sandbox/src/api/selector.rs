@@ -167,13 +167,13 @@ fn label_value(text: &str) -> Option<String> {
 
 /// Whether a text may be the value of a label.
 #[must_use]
-pub fn is_label_value(value: &str) -> bool {
+pub(crate) fn is_label_value(value: &str) -> bool {
     value.is_empty() || (value.len() <= 63 && is_name_like(value))
 }
 
 /// Whether a text may be the key of a label or an annotation: a name, with a DNS name and a slash before it or not.
 #[must_use]
-pub fn is_label_key(key: &str) -> bool {
+pub(crate) fn is_label_key(key: &str) -> bool {
     let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
     let prefix_fits = prefix.is_none_or(|prefix| !prefix.is_empty() && prefix.len() <= 253 && is_name_like(prefix));
     prefix_fits && !name.is_empty() && name.len() <= 63 && is_name_like(name)

@@ -3,7 +3,6 @@
 pub(crate) const CLUSTER_NAME: &str = "cluster.x-k8s.io/cluster-name";
 pub(crate) const DEPLOYMENT_NAME: &str = "cluster.x-k8s.io/deployment-name";
 pub(crate) const SET_NAME: &str = "cluster.x-k8s.io/set-name";
-pub(crate) const POOL_NAME: &str = "cluster.x-k8s.io/pool-name";
 pub(crate) const TEMPLATE_HASH: &str = "machine-template-hash";
 
 pub(crate) const PAUSED: &str = "cluster.x-k8s.io/paused";
