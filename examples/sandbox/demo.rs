@@ -165,7 +165,11 @@ fn print_next(sandbox: &Sandbox, server: &Server, out: &mut dyn Write) -> std::i
     writeln!(out, "  kubectl --kubeconfig {} get nodes --watch", workload.display())?;
     let service = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider";
     writeln!(out, "  grpcurl -plaintext {} {service}/NodeGroups", server.grpc_address())?;
-    writeln!(out, "  printf 'address: {}\\n' > cloud-config.yaml    # for Cluster Autoscaler itself", server.grpc_address())
+    writeln!(
+        out,
+        "  printf 'address: {}\\n' > cloud-config.yaml    # for Cluster Autoscaler itself",
+        server.grpc_address()
+    )
 }
 
 /// The client of the program's gRPC server.

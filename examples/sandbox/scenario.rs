@@ -73,7 +73,8 @@ pub(crate) async fn run(client: &mut Client, sandbox: &Sandbox, out: &mut (dyn W
 
     steps.step("NodeGroupTemplateNodeInfo", &format!("a Node to come has {}", template(client, id).await?))?;
     client.node_group_increase_size(NodeGroupIncreaseSizeRequest { id: id.to_owned(), delta: MORE }).await?;
-    steps.step("NodeGroupIncreaseSize", &format!("by {MORE}: the size is {} at once", target_size(client, id).await?))?;
+    steps
+        .step("NodeGroupIncreaseSize", &format!("by {MORE}: the size is {} at once", target_size(client, id).await?))?;
     let total = usize::try_from(size + MORE)?;
     until("the new instances are shown", async || Ok(instances(client, id).await?.filter_len(total))).await?;
     steps.step("NodeGroupNodes", &format!("{total} instances, {MORE} of them creating"))?;

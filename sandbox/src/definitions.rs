@@ -158,7 +158,8 @@ fn group_and_kind(reference: &Value) -> Option<(String, String)> {
     Some((group?.to_owned(), reference["kind"].as_str()?.to_owned()))
 }
 
-fn of_provider(group: &str, kind: &str, versions: &[String]) -> Value {
+/// The definition of a provider's kind.
+pub(crate) fn of_provider(group: &str, kind: &str, versions: &[String]) -> Value {
     let singular = kind.to_lowercase();
     let plural = format!("{singular}s");
     let versions: Vec<_> = versions

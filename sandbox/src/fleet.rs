@@ -15,8 +15,13 @@ use crate::{
         object::{self, Object},
         plan::{Plan, Write},
     },
+    definitions,
     settings::{Contract, Settings, Times},
 };
+
+/// The infrastructure template of the groups.
+const PROVIDER: &str = "infrastructure.cluster.x-k8s.io";
+const TEMPLATE: &str = "FleetMachineTemplate";
 
 /// A fleet to be made: MachineDeployments `group-0000` and so on.
 #[derive(Clone, Debug)]
@@ -38,7 +43,8 @@ impl Fleet {
         let settings = Settings { contract, times: Times::ZERO };
         let mut maker = Maker { fleet: self, now, settings, names: Names::default(), made: 0 };
         let cluster = maker.cluster();
-        management.load_values(vec![Value::clone(&cluster)])?;
+        let kind = definitions::of_provider(PROVIDER, TEMPLATE, &["v1beta2".to_owned()]);
+        management.load_values(vec![kind, Value::clone(&cluster)])?;
         for group in 0..self.groups {
             let (managed, nodes) = maker.group(group, &cluster);
             management.load_values(managed)?;
@@ -93,7 +99,8 @@ impl Maker<'_> {
         let deployment = after(&plan, &deployment);
         let set = plan.writes.into_iter().find_map(created).unwrap_or_default();
         let set = self.born(set);
-        let (machine, node) = self.machine(&set);
+        let template = self.template(&deployment);
+        let (machine, node) = self.machine(&set, &template);
         let mut machines = Vec::with_capacity(self.fleet.machines);
         let mut nodes = Vec::with_capacity(self.fleet.machines);
         for _ in 0..self.fleet.machines {
@@ -106,7 +113,8 @@ impl Maker<'_> {
         let child = machine_deployment::Child { set: Arc::clone(&set), deleting: 0 };
         let plan = machine_deployment::plan(&deployment, Some(cluster), vec![child], &self.context());
         let deployment = after(&plan, &deployment);
-        let managed = [deployment, set].into_iter().chain(machines).map(Arc::unwrap_or_clone).collect();
+        let template = Arc::new(template);
+        let managed = [template, deployment, set].into_iter().chain(machines).map(Arc::unwrap_or_clone).collect();
         (managed, nodes)
     }
 
@@ -121,28 +129,55 @@ impl Maker<'_> {
                 "annotations": {
                     keys::MIN_SIZE: "0",
                     keys::MAX_SIZE: (2 * self.fleet.machines.max(1)).to_string(),
-                    format!("{}cpu", keys::CAPACITY): "4",
-                    format!("{}memory", keys::CAPACITY): "16Gi",
                 },
             },
             "spec": {
                 "clusterName": self.fleet.cluster,
                 "replicas": self.fleet.machines,
-                "template": { "spec": { "clusterName": self.fleet.cluster, "version": "v1.35.0" } },
+                "template": { "spec": {
+                    "clusterName": self.fleet.cluster,
+                    "version": "v1.35.0",
+                    "infrastructureRef": self.reference(&name),
+                } },
+            },
+        })
+    }
+
+    /// A reference to a template, in the form of the contract version.
+    fn reference(&self, name: &str) -> Value {
+        match self.settings.contract {
+            Contract::V1Beta1 => {
+                json!({ "apiVersion": format!("{PROVIDER}/v1beta2"), "kind": TEMPLATE, "name": name })
+            }
+            Contract::V1Beta2 => json!({ "apiGroup": PROVIDER, "kind": TEMPLATE, "name": name }),
+        }
+    }
+
+    /// The infrastructure template of a group, by the group's name.
+    fn template(&self, group: &Value) -> Value {
+        json!({
+            "apiVersion": format!("{PROVIDER}/v1beta2"),
+            "kind": TEMPLATE,
+            "metadata": { "name": group.name(), "namespace": group.namespace() },
+            "spec": { "template": { "spec": {} } },
+            "status": {
+                "capacity": { "cpu": "4", "memory": "16Gi", "pods": "110" },
+                "nodeInfo": { "architecture": "amd64", "operatingSystem": "linux" },
             },
         })
     }
 
     /// A Machine of a MachineSet as it runs, and its Node.
-    fn machine(&mut self, set: &Value) -> (Arc<Value>, Value) {
+    fn machine(&mut self, set: &Value, template: &Value) -> (Arc<Value>, Value) {
         let machine = machine_set::new_machine(set, &mut self.context());
         let mut machine = self.born(machine);
         let mut steps = machine::Steps::new(self.now);
         let mut node: Option<Arc<Value>> = None;
+        let template = || Some(Arc::new(template.clone()));
         // First it gets its Node, then it sees that the Node is Ready.
         for _ in 0..2 {
             let inputs =
-                machine::Inputs { machine: &machine, owner: Some(set), template: &|| None, node: node.as_ref() };
+                machine::Inputs { machine: &machine, owner: Some(set), template: &template, node: node.as_ref() };
             let plan = machine::plan(&inputs, &mut steps, &self.context());
             machine = after(&plan, &machine);
             node = node.or_else(|| plan.writes.into_iter().find_map(created).map(Arc::new));
@@ -176,6 +211,7 @@ fn named_machine(machine: &Value, name: &str, uid: String) -> Value {
         ("/metadata/name", name.to_owned()),
         ("/metadata/uid", uid),
         ("/spec/bootstrap/dataSecretName", name.to_owned()),
+        ("/spec/infrastructureRef/name", name.to_owned()),
         ("/spec/providerID", machine::provider_id(&namespace, name)),
         ("/status/nodeRef/name", name.to_owned()),
     ] {
