@@ -1,6 +1,7 @@
 //! Starts the sandbox and the program, shows the node groups and the scenario, and goes on serving.
 
 use std::{
+    collections::BTreeSet,
     io::Write,
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -14,15 +15,20 @@ use capi_autoscaler_provider::{
     },
     proto::{RefreshRequest, cloud_provider_client::CloudProviderClient},
     server::Shutdown,
-    state::Selection,
+    state::{Selection, SyncState},
 };
 use clap::Parser as _;
-use sandbox::{Sandbox, SandboxOptions, Settings, Times, fleet::Fleet, read_manifests};
+use sandbox::{
+    Sandbox, SandboxOptions, Settings, Times,
+    api::{Resource, Selection as Everything},
+    fleet::Fleet,
+    read_manifests,
+};
 use tonic::transport::Channel;
 
 use crate::{
     options::Options,
-    scenario::{self, until},
+    scenario::{self, TICK, until},
 };
 
 /// How long things take in the sandbox: short, but to be seen.
@@ -36,6 +42,9 @@ const TIMES: Times = Times {
     terminate: Duration::from_millis(300),
     slow_factor: 10,
 };
+
+/// How long templates are waited for.
+const TEMPLATES_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The most node groups that are shown in a table.
 const MOST_ROWS: usize = 30;
@@ -124,6 +133,7 @@ async fn show(
 ) -> anyhow::Result<()> {
     let mut client = CloudProviderClient::connect(format!("http://{}", server.grpc_address())).await?;
     until("the program is in sync", async || Ok(client.clone().refresh(RefreshRequest {}).await.ok())).await?;
+    in_sync_with_templates(sandbox, server).await;
     let took = began.elapsed();
     print_apis(sandbox, out)?;
     writeln!(out, "  gRPC                http://{}", server.grpc_address())?;
@@ -135,6 +145,37 @@ async fn show(
         print_next(sandbox, server, out)?;
     }
     Ok(())
+}
+
+/// Waits until the infrastructure templates are known too. The program itself waits for none of them, as one that can't be
+/// read concerns only its own groups; so this goes on without them after a while.
+async fn in_sync_with_templates(sandbox: &Sandbox, server: &Server) {
+    let wanted = template_kinds(sandbox);
+    let all_known = async {
+        loop {
+            let checks = server.state().read(&Selection { instances: false, group: None }).checks;
+            let templates = checks.iter().filter(|check| check.name.starts_with("templates/")).count();
+            if templates >= wanted && checks.iter().all(|check| check.state == SyncState::Ready) {
+                return;
+            }
+            tokio::time::sleep(TICK).await;
+        }
+    };
+    // What is still missing is shown with the groups.
+    let _ = tokio::time::timeout(TEMPLATES_PATIENCE, all_known).await;
+}
+
+/// How many kinds of infrastructure templates the groups name.
+fn template_kinds(sandbox: &Sandbox) -> usize {
+    let kinds = ["machinedeployments", "machinesets", "machinepools"].into_iter().flat_map(|plural| {
+        let resource = Resource::new("cluster.x-k8s.io", "v1beta2", plural);
+        let objects = sandbox.management().api().list(&resource, &Everything::default()).unwrap_or_default();
+        objects.into_iter().filter_map(|object| {
+            let reference = object.pointer("/spec/template/spec/infrastructureRef")?;
+            Some((reference["apiGroup"].to_string(), reference["kind"].as_str()?.to_owned()))
+        })
+    });
+    kinds.collect::<BTreeSet<_>>().len()
 }
 
 fn print_apis(sandbox: &Sandbox, out: &mut dyn Write) -> std::io::Result<()> {
@@ -157,7 +198,7 @@ fn print_next(sandbox: &Sandbox, server: &Server, out: &mut dyn Write) -> std::i
     let (management, workload) = (sandbox.management_kubeconfig(), sandbox.workload_kubeconfig());
     writeln!(out, "\nServing until Ctrl-C. To try next:")?;
     if let Some(admin) = server.admin_address() {
-        writeln!(out, "  target/release/capi-autoscaler-provider groups --all --watch --server http://{admin}")?;
+        writeln!(out, "  cargo run --release -- groups --all --watch --server http://{admin}")?;
     }
     writeln!(out, "  curl 'http://{}/readyz?verbose'", server.http_address())?;
     writeln!(out, "  kubectl --kubeconfig {} get clusters,md,ms,ma -A", management.display())?;

@@ -27,7 +27,7 @@ use crate::demo::Client;
 /// How long a condition is waited for; nothing here takes nearly as long.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How often it is looked at.
-const TICK: Duration = Duration::from_millis(10);
+pub(crate) const TICK: Duration = Duration::from_millis(10);
 
 /// By how many Nodes the group grows.
 const MORE: i32 = 2;
@@ -101,7 +101,7 @@ pub(crate) async fn run(client: &mut Client, sandbox: &Sandbox, out: &mut (dyn W
         let expected = usize::try_from(left)?;
         until("the Machine is gone", async || Ok(instances(client, id).await?.filter_len(expected))).await?;
         until("the Node is gone", async || Ok((!joined(sandbox).contains_key(&name)).then_some(()))).await?;
-        steps.step("NodeGroupNodes", &format!("{left} instances: {name} is gone, with its Machine"))?;
+        steps.step("NodeGroupNodes", &format!("{name} is gone, with its Machine; {left} left"))?;
     }
     Ok(())
 }
