@@ -13,7 +13,7 @@ use crate::{
 
 /// A kind of Cluster API.
 struct Kind {
-    kind: &'static str,
+    name: &'static str,
     plural: &'static str,
     short: &'static str,
     scales: bool,
@@ -23,17 +23,17 @@ struct Kind {
 
 const KINDS: [Kind; 5] = [
     Kind {
-        kind: "Cluster",
+        name: "Cluster",
         plural: "clusters",
         short: "cl",
         scales: false,
         columns: &[("Phase", "string", ".status.phase"), ("Paused", "boolean", ".spec.paused")],
     },
-    Kind { kind: "MachineDeployment", plural: "machinedeployments", short: "md", scales: true, columns: SIZES },
-    Kind { kind: "MachineSet", plural: "machinesets", short: "ms", scales: true, columns: SIZES },
-    Kind { kind: "MachinePool", plural: "machinepools", short: "mp", scales: true, columns: SIZES },
+    Kind { name: "MachineDeployment", plural: "machinedeployments", short: "md", scales: true, columns: SIZES },
+    Kind { name: "MachineSet", plural: "machinesets", short: "ms", scales: true, columns: SIZES },
+    Kind { name: "MachinePool", plural: "machinepools", short: "mp", scales: true, columns: SIZES },
     Kind {
-        kind: "Machine",
+        name: "Machine",
         plural: "machines",
         short: "ma",
         scales: false,
@@ -101,10 +101,10 @@ fn of_kind(kind: &Kind, storage: &str) -> Value {
             "group": GROUP,
             "scope": "Namespaced",
             "names": {
-                "kind": kind.kind,
-                "listKind": format!("{}List", kind.kind),
+                "kind": kind.name,
+                "listKind": format!("{}List", kind.name),
                 "plural": kind.plural,
-                "singular": kind.kind.to_lowercase(),
+                "singular": kind.name.to_lowercase(),
                 "shortNames": [kind.short],
                 "categories": ["cluster-api"],
             },

@@ -99,7 +99,7 @@ impl Maker<'_> {
         let deployment = after(&plan, &deployment);
         let set = plan.writes.into_iter().find_map(created).unwrap_or_default();
         let set = self.born(set);
-        let template = self.template(&deployment);
+        let template = template_of(&deployment);
         let (machine, node) = self.machine(&set, &template);
         let mut machines = Vec::with_capacity(self.fleet.machines);
         let mut nodes = Vec::with_capacity(self.fleet.machines);
@@ -153,20 +153,6 @@ impl Maker<'_> {
         }
     }
 
-    /// The infrastructure template of a group, by the group's name.
-    fn template(&self, group: &Value) -> Value {
-        json!({
-            "apiVersion": format!("{PROVIDER}/v1beta2"),
-            "kind": TEMPLATE,
-            "metadata": { "name": group.name(), "namespace": group.namespace() },
-            "spec": { "template": { "spec": {} } },
-            "status": {
-                "capacity": { "cpu": "4", "memory": "16Gi", "pods": "110" },
-                "nodeInfo": { "architecture": "amd64", "operatingSystem": "linux" },
-            },
-        })
-    }
-
     /// A Machine of a MachineSet as it runs, and its Node.
     fn machine(&mut self, set: &Value, template: &Value) -> (Arc<Value>, Value) {
         let machine = machine_set::new_machine(set, &mut self.context());
@@ -185,6 +171,20 @@ impl Maker<'_> {
         let node = self.born(node.map(Arc::unwrap_or_clone).unwrap_or_default());
         (machine, Arc::unwrap_or_clone(node))
     }
+}
+
+/// The infrastructure template of a group, by the group's name.
+fn template_of(group: &Value) -> Value {
+    json!({
+        "apiVersion": format!("{PROVIDER}/v1beta2"),
+        "kind": TEMPLATE,
+        "metadata": { "name": group.name(), "namespace": group.namespace() },
+        "spec": { "template": { "spec": {} } },
+        "status": {
+            "capacity": { "cpu": "4", "memory": "16Gi", "pods": "110" },
+            "nodeInfo": { "architecture": "amd64", "operatingSystem": "linux" },
+        },
+    })
 }
 
 fn created(write: Write) -> Option<Value> {
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(nodes.len(), 12);
         let before = (management.revision(), workload.revision());
         let settings = Settings { contract, times: Times::default() };
-        let simulation = Simulation::start(management.clone(), workload.clone(), clock, settings);
+        let simulation = Simulation::start(&management, &workload, clock, settings);
         simulation.settle().await;
         assert_eq!((management.revision(), workload.revision()), before);
     }

@@ -72,7 +72,9 @@ fn flatten(document: Value, objects: &mut Vec<Value>) {
         Value::Null => {}
         Value::Object(mut map) if map.get("items").is_some_and(Value::is_array) => {
             if let Some(Value::Array(items)) = map.remove("items") {
-                items.into_iter().for_each(|item| flatten(item, objects));
+                for item in items {
+                    flatten(item, objects);
+                }
             }
         }
         other => objects.push(other),
@@ -82,7 +84,7 @@ fn flatten(document: Value, objects: &mut Vec<Value>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controllers::object::Object as _;
+    use crate::controllers::object::Object;
 
     #[test]
     fn a_folder_gives_the_objects_of_its_yaml_files_by_name() {
@@ -92,7 +94,7 @@ mod tests {
         write("a.yaml", "kind: A\nmetadata: {name: a}\n");
         write("README.md", "not: [yaml");
         let objects = read_manifests(folder.path()).unwrap();
-        assert_eq!(objects.iter().map(|object| object.name()).collect::<Vec<_>>(), ["a", "b", "c"]);
+        assert_eq!(objects.iter().map(Object::name).collect::<Vec<_>>(), ["a", "b", "c"]);
     }
 
     #[test]

@@ -99,12 +99,8 @@ impl Sandbox {
         }
         let times = settings.times;
         let first = if settled { Times::ZERO } else { times };
-        let simulation = Simulation::start_settled(
-            management.api().clone(),
-            workload.api().clone(),
-            clock,
-            Settings { times: first, ..settings },
-        );
+        let simulation =
+            Simulation::start_settled(management.api(), workload.api(), clock, Settings { times: first, ..settings });
         let (nodes, others): (Vec<_>, Vec<_>) = manifests.into_iter().partition(|object| object.kind() == "Node");
         workload.api().load_values(nodes)?;
         management.api().load_values(others)?;

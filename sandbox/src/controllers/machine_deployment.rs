@@ -320,13 +320,13 @@ fn status(deployment: &mut Value, children: &[Child], strategy: Strategy, contex
 mod tests {
     use super::*;
     use crate::{
-        controllers::{plan::Write, testing},
+        controllers::{names::Names, plan::Write, testing},
         settings::Settings,
     };
 
     fn planned(deployment: &Value, sets: &[&Value]) -> Plan {
         let settings = Settings::default();
-        let mut drawn = Default::default();
+        let mut drawn = Names::default();
         let context = testing::context(&settings, &mut drawn);
         let children = sets.iter().map(|set| Child { set: Arc::new((*set).clone()), deleting: 0 }).collect();
         plan(&Arc::new(deployment.clone()), None, children, &context)

@@ -230,7 +230,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        controllers::{plan::Write, testing},
+        controllers::{names::Names, plan::Write, testing},
         settings::Settings,
     };
 
@@ -288,7 +288,7 @@ mod tests {
         #[case] expected: &[&str],
     ) {
         let machines: Vec<_> = machines.iter().map(|text| machine(text)).collect();
-        let mut names_drawn = Default::default();
+        let mut names_drawn = Names::default();
         let settings = Settings::default();
         let mut context = testing::context(&settings, &mut names_drawn);
         let plan = plan(&set(replicas, policy), &machines, &mut context);
@@ -298,7 +298,7 @@ mod tests {
     #[test]
     fn a_deleting_machine_is_not_replaced_before_it_is_gone() {
         let settings = Settings::default();
-        let mut drawn = Default::default();
+        let mut drawn = Names::default();
         let mut context = testing::context(&settings, &mut drawn);
         let created = |plan: &Plan| plan.writes.iter().filter(|write| matches!(write, Write::Create(..))).count();
         let machines = [machine("a:deleting"), machine("b")];

@@ -59,7 +59,7 @@ fn resource(kind: Kind, contract: Contract) -> Resource {
 }
 
 impl Engine {
-    pub(super) fn new(management: Api, workload: Api, clock: Clock, settings: Settings) -> Self {
+    pub(super) fn new(management: &Api, workload: &Api, clock: Clock, settings: Settings) -> Self {
         let kinds = Kind::ALL.map(|kind| resource(kind, settings.contract)).to_vec();
         Self {
             management: Port::new(management.as_manager("capi-controllers"), kinds),
@@ -173,7 +173,9 @@ impl Engine {
     fn cluster_changed(&mut self, cluster: &Value) {
         if cluster["spec"]["paused"] != true {
             let waiting = self.paused.remove(&(cluster.namespace().to_owned(), cluster.name().to_owned()));
-            waiting.into_iter().flatten().for_each(|key| self.add(key));
+            for key in waiting.into_iter().flatten() {
+                self.add(key);
+            }
         }
     }
 

@@ -45,7 +45,7 @@ impl Simulation {
     /// Starts the controllers of `management`, which must know Cluster API's kinds; Nodes come and go in `workload`.
     /// They begin by looking at all that is there.
     #[must_use]
-    pub fn start(management: Api, workload: Api, clock: Clock, settings: Settings) -> Self {
+    pub fn start(management: &Api, workload: &Api, clock: Clock, settings: Settings) -> Self {
         let mut engine = Engine::new(management, workload, clock.clone(), settings);
         engine.add_all();
         Self::run(engine, clock)
@@ -53,7 +53,7 @@ impl Simulation {
 
     /// The same, but what is there already is taken for settled and looked at only when it changes: for fleets.
     #[must_use]
-    pub fn start_settled(management: Api, workload: Api, clock: Clock, settings: Settings) -> Self {
+    pub fn start_settled(management: &Api, workload: &Api, clock: Clock, settings: Settings) -> Self {
         Self::run(Engine::new(management, workload, clock.clone(), settings), clock)
     }
 

@@ -47,18 +47,15 @@ impl Port {
         self.read = now;
         let mut changes = Vec::new();
         for (kind, read) in &mut self.kinds {
-            match self.api.changes(kind, &Selection::default(), *read) {
-                Ok(events) => {
-                    for event in events {
-                        *read = event.revision;
-                        changes.push(Change::Object(event.kind, event.object));
-                    }
+            if let Ok(events) = self.api.changes(kind, &Selection::default(), *read) {
+                for event in events {
+                    *read = event.revision;
+                    changes.push(Change::Object(event.kind, event.object));
                 }
-                // What had been asked for is forgotten, or the kind isn't there.
-                Err(_) => {
-                    *read = now;
-                    changes.push(Change::Anything(kind.clone()));
-                }
+            } else {
+                // What was asked for is forgotten, or the kind isn't there.
+                *read = now;
+                changes.push(Change::Anything(kind.clone()));
             }
         }
         changes

@@ -53,7 +53,7 @@ impl World {
         let (management, workload) = (Api::new(clock.clone()), Api::new(clock.clone()));
         define_cluster_api(&management, contract).unwrap();
         let settings = Settings { contract, times };
-        let simulation = Simulation::start(management.clone(), workload.clone(), clock.clone(), settings);
+        let simulation = Simulation::start(&management, &workload, clock.clone(), settings);
         let world = Self { management, workload, clock, contract, simulation };
         world.load(json!({ "kind": "Cluster", "metadata": { "name": "prod" }, "spec": {} }));
         world
@@ -105,7 +105,7 @@ impl World {
         self.management.patch(&resource, NAMESPACE, name, PatchKind::Merge, Subresource::Main, patch).unwrap();
     }
 
-    fn annotate(&self, plural: &'static str, name: &str, annotation: &str, value: Value) {
+    fn annotate(&self, plural: &'static str, name: &str, annotation: &str, value: Option<&str>) {
         self.patch(plural, name, json!({ "metadata": { "annotations": { annotation: value } } }));
     }
 

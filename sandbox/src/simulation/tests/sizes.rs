@@ -37,7 +37,7 @@ async fn names_and_owners_lead_from_a_machine_to_its_machine_deployment() {
 async fn scaling_down_takes_the_marked_machine() {
     let world = World::with_workers(TIMES, 3).await;
     let machines = world.names("machines");
-    world.annotate("machines", &machines[2], keys::DELETE_MACHINE, json!("yes"));
+    world.annotate("machines", &machines[2], keys::DELETE_MACHINE, Some("yes"));
     world.scale(2).await;
     assert!(world.get("machines", &machines[2]).deleting());
     world.pass(100).await;
@@ -51,7 +51,7 @@ async fn a_machine_that_is_being_deleted_already_is_the_one_that_a_smaller_size_
     let machines = world.names("machines");
     world.delete("machines", &machines[0]);
     world.settle().await;
-    world.annotate("machines", &machines[2], keys::DELETE_MACHINE, json!("yes"));
+    world.annotate("machines", &machines[2], keys::DELETE_MACHINE, Some("yes"));
     world.scale(2).await;
     world.pass(100).await;
     assert_eq!(world.names("machines"), machines[1..], "the marked one stays");
@@ -105,11 +105,11 @@ async fn the_controllers_look_at_a_change_only_after_their_time() {
 #[tokio::test]
 async fn what_is_paused_is_left_alone_until_it_goes_on() {
     let world = World::with_workers(TIMES, 1).await;
-    world.annotate("machinedeployments", "workers", keys::PAUSED, json!(""));
+    world.annotate("machinedeployments", "workers", keys::PAUSED, Some(""));
     world.scale(3).await;
     world.pass(10).await;
     assert_eq!(world.sets(), [("1".to_owned(), 1)]);
-    world.annotate("machinedeployments", "workers", keys::PAUSED, Value::Null);
+    world.annotate("machinedeployments", "workers", keys::PAUSED, None);
     world.settle().await;
     assert_eq!(world.sets(), [("1".to_owned(), 3)]);
 }
