@@ -4,6 +4,8 @@
 
 pub mod api;
 pub mod clock;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod controllers;
 mod definitions;
 pub mod faults;

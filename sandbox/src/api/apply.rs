@@ -55,6 +55,7 @@ pub(crate) fn apply(
     let given_up = managers.applied(writer).without(&applied).without(&managers.of_others(writer));
     given_up.remove_from(&mut next);
     meta::check_types(&mut next)?;
+    write::admit(target, Some(&live), &mut next)?;
     managers.apply(writer, applied, &changed, &given_up);
     let unchanged = write::same(&live, &next);
     managers.store(&mut next);

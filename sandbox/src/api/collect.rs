@@ -41,6 +41,8 @@ pub struct DeleteOptions {
     pub uid: Option<String>,
     /// Delete only this state.
     pub resource_version: Option<String>,
+    /// How many seconds a Pod on a Node is given to end; none for what it says itself.
+    pub grace: Option<u64>,
     /// Say what would happen, and do nothing.
     pub dry_run: bool,
 }
@@ -78,7 +80,13 @@ pub(crate) fn delete(
     if options.dry_run {
         return Ok(Deleted::Gone(Arc::clone(&object.value)));
     }
-    let deleted = mark_or_remove(store, target, place, options.propagation, &request.time);
+    let grace = if is_bound_pod(target, &object.value) {
+        options.grace.unwrap_or_else(|| object.value["spec"]["terminationGracePeriodSeconds"].as_u64().unwrap_or(30))
+    } else {
+        0
+    };
+    let time = later(&request.time, grace);
+    let deleted = mark_or_remove(store, target, place, options.propagation, Going { time: &time, grace });
     attend(store, place, &request.time);
     settle(store, &request.time);
     deleted.ok_or_else(|| Refusal::not_found(&target.spec, &place.key.name))
@@ -104,13 +112,41 @@ fn check_delete_preconditions(target: &Target, old: &Value, uid: &str, revision:
     Err(Refusal::conflict(&target.spec, text(old, "name"), &why))
 }
 
+/// Whether this is a Pod that runs on a Node: whoever plays the kubelet ends it.
+fn is_bound_pod(target: &Target, value: &Value) -> bool {
+    target.spec.group.is_empty()
+        && target.spec.kind == "Pod"
+        && !value["spec"]["nodeName"].as_str().unwrap_or_default().is_empty()
+        && !matches!(value["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
+}
+
+fn later(time: &str, seconds: u64) -> String {
+    let by = std::time::Duration::from_secs(seconds);
+    let moved = time.parse::<jiff::Timestamp>().ok().and_then(|time| time.checked_add(by).ok());
+    moved.map_or_else(|| time.to_owned(), |moved| moved.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+}
+
+/// When an object is to be gone, and how many seconds it has for that.
+#[derive(Debug, Clone, Copy)]
+struct Going<'t> {
+    time: &'t str,
+    grace: u64,
+}
+
+impl<'t> Going<'t> {
+    /// At once: what goes along with another object is given no time.
+    fn now(time: &'t str) -> Self {
+        Self { time, grace: 0 }
+    }
+}
+
 /// Removes an object that nothing holds; marks one that its finalizers, its dependents or its contents hold.
 fn mark_or_remove(
     store: &mut Store,
     target: &Target,
     place: &Place,
     propagation: Propagation,
-    time: &str,
+    going: Going<'_>,
 ) -> Option<Deleted> {
     let object = store.get(place)?.clone();
     let mut next = (*object.value).clone();
@@ -122,12 +158,17 @@ fn mark_or_remove(
         Propagation::Orphan => wanted.push(ORPHAN.to_owned()),
     }
     set_finalizers(&mut next, &wanted);
-    if wanted.is_empty() && !is_namespace(target) {
+    if wanted.is_empty() && going.grace == 0 && !is_namespace(target) {
         return store.remove(place).map(|last| Deleted::Gone(Arc::clone(&last.value)));
     }
+    let given = next["metadata"]["deletionGracePeriodSeconds"].as_u64();
+    if given.is_some_and(|given| going.grace < given) {
+        next["metadata"]["deletionTimestamp"] = json!(going.time);
+        next["metadata"]["deletionGracePeriodSeconds"] = json!(going.grace);
+    }
     if text(&next, "deletionTimestamp").is_empty() {
-        next["metadata"]["deletionTimestamp"] = json!(time);
-        next["metadata"]["deletionGracePeriodSeconds"] = json!(0);
+        next["metadata"]["deletionTimestamp"] = json!(going.time);
+        next["metadata"]["deletionGracePeriodSeconds"] = json!(going.grace);
         if let Some(generation) = next["metadata"]["generation"].as_i64() {
             next["metadata"]["generation"] = json!(generation + 1);
         }
@@ -147,7 +188,10 @@ fn is_namespace(target: &Target) -> bool {
 
 /// Whether a state only waited for its finalizers, which are gone.
 pub(crate) fn is_finished(target: &Target, value: &Value) -> bool {
-    !text(value, "deletionTimestamp").is_empty() && finalizers(value).next().is_none() && !is_namespace(target)
+    !text(value, "deletionTimestamp").is_empty()
+        && value["metadata"]["deletionGracePeriodSeconds"].as_u64().unwrap_or_default() == 0
+        && finalizers(value).next().is_none()
+        && !is_namespace(target)
 }
 
 fn set_finalizers(value: &mut Value, wanted: &[String]) {
@@ -180,7 +224,7 @@ fn attend(store: &mut Store, place: &Place, time: &str) {
             let has_own = store.dependents(&own).next().is_some();
             if !marked {
                 let propagation = if has_own { Propagation::Foreground } else { Propagation::Background };
-                mark_or_remove(store, &target, &dependent, propagation, time);
+                mark_or_remove(store, &target, &dependent, propagation, Going::now(time));
                 attend(store, &dependent, time);
             }
         }
@@ -244,7 +288,7 @@ fn empty_namespace(store: &mut Store, place: &Place, time: &str) {
     let mut left = false;
     for held in inside {
         let Some(target) = Target::stored(store, held.kind) else { continue };
-        mark_or_remove(store, &target, &held, Propagation::Background, time);
+        mark_or_remove(store, &target, &held, Propagation::Background, Going::now(time));
         left |= store.get(&held).is_some();
     }
     let holds = store.get(place).is_some_and(|object| finalizers(&object.value).next().is_some());
@@ -287,7 +331,7 @@ fn abandon(store: &mut Store, dependent: &Place, time: &str) {
     if !there.is_empty() {
         disown(store, dependent, &absent);
     } else if text(&object.value, "deletionTimestamp").is_empty() {
-        mark_or_remove(store, &target, dependent, Propagation::Background, time);
+        mark_or_remove(store, &target, dependent, Propagation::Background, Going::now(time));
     }
 }
 

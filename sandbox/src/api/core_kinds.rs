@@ -151,8 +151,5 @@ fn definitions() -> KindSpec {
     spec.rules.generation = true;
     spec.rules.create_drops_status = true;
     spec.rules.unconditional_update = false;
-    with_columns(
-        spec,
-        vec![Column { kind: "date".to_owned(), ..Column::text("Created At", ".metadata.creationTimestamp") }],
-    )
+    with_columns(spec, vec![Column::text("Created At", ".metadata.creationTimestamp")])
 }

@@ -1,5 +1,7 @@
 //! CustomResourceDefinitions: what kind they make known, and the status that says so.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::{
@@ -92,6 +94,7 @@ fn version_of(version: &Value) -> Option<VersionSpec> {
         scale,
         columns: columns(&version["additionalPrinterColumns"]),
         lists: Lists::of_schema(&version["schema"]["openAPIV3Schema"]),
+        schema: version["schema"].get("openAPIV3Schema").cloned().map(Arc::new),
     })
 }
 

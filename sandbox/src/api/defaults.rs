@@ -3,7 +3,12 @@
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 
-use super::{crd, kind::KindSpec, object::text, refusal::FieldCause};
+use super::{
+    crd,
+    kind::KindSpec,
+    object::text,
+    refusal::{FieldCause, Refusal},
+};
 
 /// Fills in what clients leave to the API.
 pub(crate) fn fill(kind: &KindSpec, value: &mut Value, time: &str) {
@@ -13,12 +18,6 @@ pub(crate) fn fill(kind: &KindSpec, value: &mut Value, time: &str) {
     }
     if !kind.group.is_empty() || !kind.rules.strategic {
         return;
-    }
-    for field in ["spec", "status"] {
-        if value.get(field).is_some_and(|part| !part.is_object()) {
-            // The causes say that it is wrong.
-            return;
-        }
     }
     match kind.kind.as_str() {
         "Namespace" => namespace(value),
@@ -62,18 +61,42 @@ fn secret(value: &mut Value) {
     }
 }
 
+/// Refuses objects of core kinds whose parts have other types than the API knows them by.
+pub(crate) fn check_types(kind: &KindSpec, value: &Value) -> Result<(), Refusal> {
+    if !kind.rules.strategic {
+        return Ok(());
+    }
+    let is_map = |value: &Value| value.is_null() || value.is_object();
+    let holds_texts =
+        |value: &Value| value.is_null() || value.as_object().is_some_and(|map| map.values().all(Value::is_string));
+    let parts = ["spec", "status"].into_iter().filter(|&part| !is_map(&value[part]));
+    let maps = ["data", "binaryData", "stringData"].into_iter().filter(|&map| !holds_texts(&value[map]));
+    match parts.chain(maps).next() {
+        None => Ok(()),
+        Some(field) => Err(Refusal::bad_request(format!(
+            "{} in version {:?} cannot be handled as a {}: {field} has the wrong type: {}",
+            kind.kind,
+            value["apiVersion"].as_str().unwrap_or_default(),
+            kind.kind,
+            value[field]
+        ))),
+    }
+}
+
 /// What is wrong with the parts of an object besides its metadata.
 pub(crate) fn causes(kind: &KindSpec, value: &Value) -> Vec<FieldCause> {
-    let mut causes = Vec::new();
-    if kind.rules.strategic {
-        for field in ["spec", "status"] {
-            if value.get(field).is_some_and(|part| !part.is_object()) {
-                causes.push(FieldCause::invalid(field, &value[field].to_string(), "must be an object"));
-            }
-        }
+    if crd::is_definition(kind) { crd::causes(value) } else { Vec::new() }
+}
+
+/// What is wrong with a change: what calls itself immutable stays as it is.
+pub(crate) fn causes_of_change(kind: &KindSpec, old: &Value, new: &Value) -> Vec<FieldCause> {
+    let can_be_immutable = kind.group.is_empty() && matches!(kind.kind.as_str(), "ConfigMap" | "Secret");
+    if !can_be_immutable || old["immutable"] != true {
+        return Vec::new();
     }
-    if crd::is_definition(kind) && causes.is_empty() {
-        causes.extend(crd::causes(value));
-    }
-    causes
+    ["immutable", "data", "binaryData"]
+        .into_iter()
+        .filter(|&field| old[field] != new[field])
+        .map(|field| FieldCause::forbidden(field, "field is immutable when `immutable` is set"))
+        .collect()
 }

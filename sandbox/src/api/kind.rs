@@ -1,6 +1,8 @@
 //! What is known of a kind: its names, its versions, its subresources. It holds no objects.
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, fmt, sync::Arc};
+
+use serde_json::Value;
 
 use super::lists::Lists;
 
@@ -120,6 +122,8 @@ pub struct VersionSpec {
     pub columns: Vec<Column>,
     /// Which lists are merged by keys.
     pub lists: Lists,
+    /// The OpenAPI schema of its objects, if it has one; without one all fields are taken as they come.
+    pub schema: Option<Arc<Value>>,
 }
 
 impl VersionSpec {
@@ -133,6 +137,7 @@ impl VersionSpec {
             scale: None,
             columns: Vec::new(),
             lists: Lists::default(),
+            schema: None,
         }
     }
 }

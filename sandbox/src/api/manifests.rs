@@ -153,6 +153,7 @@ fn link_owners(objects: &mut [Value]) {
 fn store_as_is(store: &mut Store, mut value: Value, request: &Request) -> Result<(), Refusal> {
     meta::check_types(&mut value)?;
     let target = target_of(store, &value)?;
+    target.check_type(&mut value)?;
     if !target.spec.namespaced {
         if let Some(metadata) = value["metadata"].as_object_mut() {
             metadata.remove("namespace");

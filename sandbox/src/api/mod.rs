@@ -27,6 +27,7 @@ mod page;
 mod patch;
 mod refusal;
 mod scale;
+mod schema;
 mod selector;
 mod store;
 mod strategic;

@@ -27,8 +27,6 @@ impl ObjectKey {
 pub(crate) struct Object {
     /// The whole object, in the version in which its kind is stored.
     pub(crate) value: Arc<Value>,
-    /// The revision that this state has.
-    pub(crate) revision: u64,
     /// Its JSON without `apiVersion` and `kind`: from the second key on, up to and with the closing brace.
     tail: Bytes,
 }
@@ -44,7 +42,7 @@ impl Object {
     pub(crate) fn new(mut value: Value, revision: u64) -> Self {
         value["metadata"]["resourceVersion"] = Value::String(revision.to_string());
         let tail = tail(&value);
-        Self { value: Arc::new(value), revision, tail }
+        Self { value: Arc::new(value), tail }
     }
 
     /// The same object under another revision, as deletions are shown.

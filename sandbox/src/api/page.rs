@@ -47,7 +47,8 @@ pub(crate) struct Page {
 
 /// Where a list goes on: after a key, in the state of a revision.
 struct Token {
-    revision: u64,
+    /// Without one it goes on in the latest state.
+    revision: Option<u64>,
     /// How many objects follow; unknown with a selector.
     remaining: Option<usize>,
     after: ObjectKey,
@@ -58,7 +59,8 @@ impl Token {
         let parse = || {
             let text = String::from_utf8(base64_decode(text)?).ok()?;
             let mut parts = text.splitn(4, '/');
-            let revision = parts.next()?.parse().ok()?;
+            let revision = Some(parts.next()?).filter(|text| !text.is_empty());
+            let revision = revision.map(str::parse).transpose().ok()?;
             let remaining = parts.next()?.parse().ok();
             Some(Self { revision, remaining, after: ObjectKey::new(parts.next()?, parts.next()?) })
         };
@@ -66,8 +68,10 @@ impl Token {
     }
 
     fn to_text(&self) -> String {
-        let remaining = self.remaining.map(|remaining| remaining.to_string()).unwrap_or_default();
-        base64_encode(&format!("{}/{remaining}/{}/{}", self.revision, self.after.namespace, self.after.name))
+        let number = |number: Option<String>| number.unwrap_or_default();
+        let revision = number(self.revision.map(|revision| revision.to_string()));
+        let remaining = number(self.remaining.map(|remaining| remaining.to_string()));
+        base64_encode(&format!("{revision}/{remaining}/{}/{}", self.after.namespace, self.after.name))
     }
 }
 
@@ -90,7 +94,7 @@ impl Api {
         query.selection.fields.check(&target.spec)?;
         let now = store.revision();
         let at = match (&token, query.when) {
-            (Some(token), _) => Some(token.revision),
+            (Some(token), _) => token.revision,
             (None, When::Exactly(revision)) => Some(revision),
             (None, When::NotOlderThan(revision)) if revision > now => return Err(too_new(revision, now)),
             (None, When::Now | When::NotOlderThan(_)) => None,
@@ -124,7 +128,7 @@ impl Api {
         };
         let remaining = remaining.filter(|_| more > 0);
         let last = objects.last().filter(|_| more > 0);
-        let token = last.map(|last| Token { revision, remaining, after: last.key() }.to_text());
+        let token = last.map(|last| Token { revision: Some(revision), remaining, after: last.key() }.to_text());
         Ok(Page { target, objects, revision, token, remaining })
     }
 }
@@ -139,16 +143,16 @@ fn too_new(wanted: u64, now: u64) -> Refusal {
 }
 
 fn expired(token: Option<&Token>, wanted: u64, forgotten: Forgotten) -> Refusal {
-    match token {
-        Some(_) => Refusal::expired(
-            "The provided continue parameter is too old to display a consistent list result. You must start a new list \
-             without the continue parameter.",
-        ),
-        None => Refusal::expired(format!(
-            "The resourceVersion for the provided list is too old: {wanted} ({})",
-            forgotten.oldest
-        )),
-    }
+    let Some(token) = token else {
+        let message = format!("The resourceVersion for the provided list is too old: {wanted} ({})", forgotten.oldest);
+        return Refusal::expired(message);
+    };
+    let message = "The provided continue parameter is too old to display a consistent list result. You can start a \
+                   new list without the continue parameter, or use the continue token in this response to retrieve \
+                   the remainder of the results from the latest state, which may not be consistent with what came \
+                   before.";
+    let newer = Token { revision: None, remaining: None, after: token.after.clone() };
+    Refusal { continue_token: Some(newer.to_text()), ..Refusal::expired(message) }
 }
 
 /// The revision in a client's `resourceVersion`.

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use json_patch::{AddOperation, PatchOperation, jsonptr::PointerBuf};
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
@@ -49,21 +51,26 @@ pub(crate) fn patch(
     let old = store.get(place).cloned().ok_or_else(|| Refusal::not_found(&target.spec, &place.key.name))?;
     let mut value = (*old.under(&target.api_version())).clone();
     change(target, &mut value, kind, &body)?;
-    accept(target, place, &mut value)?;
+    accept(target, place, &old.value, &mut value)?;
     write::replace(store, target, &old, subresource, value, subresource.name(), request)
 }
 
 /// Checks what a patch has made of an object.
-fn accept(target: &Target, place: &Place, value: &mut Value) -> Result<(), Refusal> {
+fn accept(target: &Target, place: &Place, old: &Value, value: &mut Value) -> Result<(), Refusal> {
     meta::check_types(value)?;
     target.check_type(value)?;
     for (field, expected) in [("name", &place.key.name), ("namespace", &place.key.namespace)] {
         let given = text(value, field);
         if given != expected.as_str() {
-            let field = format!("metadata.{field}");
-            let cause = FieldCause::invalid(&field, &format!("{given:?}"), "field is immutable");
-            return Err(Refusal::invalid(&target.spec, &place.key.name, &[cause]));
+            return Err(Refusal::bad_request(format!(
+                "the {field} of the object ({given}) does not match the {field} on the URL ({expected})"
+            )));
         }
+    }
+    let uid = text(value, "uid");
+    if !uid.is_empty() && uid != text(old, "uid") {
+        let cause = FieldCause::invalid("metadata.uid", &format!("{uid:?}"), "field is immutable");
+        return Err(Refusal::invalid(&target.spec, &place.key.name, &[cause]));
     }
     Ok(())
 }
@@ -94,13 +101,33 @@ pub(crate) fn change(target: &Target, value: &mut Value, kind: PatchKind, body: 
     }
 }
 
+/// Applies a JSON patch as API servers do, which is more lenient than the RFC in two ways: `replace` also sets a field
+/// that isn't there, and a `test` for null also holds where there is nothing.
 fn json(value: &mut Value, body: &Value) -> Result<(), Refusal> {
-    let operations: Vec<json_patch::PatchOperation> = serde_json::from_value(body.clone())
-        .map_err(|error| Refusal::bad_request(format!("error decoding patch: {error}")))?;
+    let operations = body.as_array().filter(|list| list.iter().all(Value::is_object));
+    let operations =
+        operations.ok_or_else(|| Refusal::bad_request("a JSON patch must be a list of operations, each an object"))?;
     if operations.len() > MOST_OPERATIONS {
         let message =
             format!("The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}, got {}", operations.len());
         return Err(Refusal::new(413, "RequestEntityTooLarge", message));
     }
-    json_patch::patch(value, &operations).map_err(|_| Refusal::patch_failed())
+    for operation in operations {
+        let operation = PatchOperation::deserialize(operation).map_err(|_| Refusal::patch_failed())?;
+        let operation = match operation {
+            PatchOperation::Replace(replace) if is_free(value, &replace.path) => {
+                PatchOperation::Add(AddOperation { path: replace.path, value: replace.value })
+            }
+            PatchOperation::Test(test) if test.value.is_null() && is_free(value, &test.path) => continue,
+            other => other,
+        };
+        json_patch::patch(value, &[operation]).map_err(|_| Refusal::patch_failed())?;
+    }
+    Ok(())
+}
+
+/// Whether `path` names a field that an object doesn't have.
+fn is_free(value: &Value, path: &PointerBuf) -> bool {
+    let parent = path.parent().and_then(|parent| parent.resolve(value).ok());
+    parent.is_some_and(Value::is_object) && path.resolve(value).is_err()
 }

@@ -16,6 +16,8 @@ pub struct Refusal {
     pub message: String,
     /// What the refusal is about: name, group, kind, uid, causes, retryAfterSeconds.
     pub details: Option<Box<Value>>,
+    /// How a list can go on all the same, in a newer state.
+    pub continue_token: Option<String>,
 }
 
 /// One field that an object may not have like this.
@@ -54,7 +56,7 @@ impl FieldCause {
 impl Refusal {
     /// A refusal without details.
     pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: None }
+        Self { code, reason, message: message.into(), details: None, continue_token: None }
     }
 
     fn with(self, details: Value) -> Self {
@@ -187,6 +189,9 @@ impl Refusal {
             "message": self.message,
             "code": self.code,
         });
+        if let Some(token) = &self.continue_token {
+            status["metadata"]["continue"] = json!(token);
+        }
         if !self.reason.is_empty() {
             status["reason"] = json!(self.reason);
         }

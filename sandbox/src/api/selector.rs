@@ -68,9 +68,11 @@ enum Rule {
 impl LabelSelector {
     /// Reads `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>1,m<2`.
     pub fn parse(text: &str) -> Result<Self, Refusal> {
+        if text.trim().is_empty() {
+            return Ok(Self::default());
+        }
         split_outside_parentheses(text)
             .into_iter()
-            .filter(|part| !part.trim().is_empty())
             .map(|part| parse_requirement(part.trim()))
             .collect::<Result<_, _>>()
             .map(Self)

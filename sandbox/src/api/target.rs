@@ -5,8 +5,10 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::{
+    defaults,
     kind::{KindSpec, Resource, VersionSpec, api_version},
-    refusal::Refusal,
+    object::text,
+    refusal::{FieldCause, Refusal},
     store::{KindId, Store},
 };
 
@@ -59,6 +61,11 @@ impl Target {
         }
         let kind = value["kind"].as_str().unwrap_or_default();
         if !kind.is_empty() && kind != self.spec.kind {
+            if !self.spec.rules.strategic {
+                let why = format!("must be {}", self.spec.kind);
+                let cause = FieldCause::invalid("kind", &format!("{kind:?}"), &why);
+                return Err(Refusal::invalid(&self.spec, text(value, "name"), &[cause]));
+            }
             return Err(Refusal::bad_request(format!(
                 "{kind} in version {:?} cannot be handled as a {}: no kind {kind:?} is registered for this resource",
                 self.version.name, self.spec.kind
@@ -66,6 +73,6 @@ impl Target {
         }
         value["apiVersion"] = json!(expected);
         value["kind"] = json!(self.spec.kind);
-        Ok(())
+        defaults::check_types(&self.spec, value)
     }
 }

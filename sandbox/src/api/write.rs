@@ -11,6 +11,7 @@ use super::{
     meta,
     object::{Object, ObjectKey, finalizers, text},
     refusal::{FieldCause, Refusal},
+    schema,
     store::{Place, Store},
     target::Target,
 };
@@ -72,6 +73,7 @@ pub(crate) fn create(
     if target.spec.rules.create_drops_status && target.version.status {
         remove(&mut value, "status");
     }
+    admit(target, None, &mut value)?;
     value["apiVersion"] = json!(target.storage_api_version());
     defaults::fill(&target.spec, &mut value, &request.time);
     validate(target, &value)?;
@@ -147,6 +149,13 @@ fn set_system_fields(target: &Target, value: &mut Value, time: &str) {
             metadata.insert("generation".to_owned(), json!(1));
         }
     }
+}
+
+/// Brings a value into the form that the schema of its kind wants.
+pub(crate) fn admit(target: &Target, old: Option<&Value>, value: &mut Value) -> Result<(), Refusal> {
+    let Some(schema) = &target.version.schema else { return Ok(()) };
+    let causes = schema::admit(schema, old, value);
+    if causes.is_empty() { Ok(()) } else { Err(Refusal::invalid(&target.spec, text(value, "name"), &causes)) }
 }
 
 fn validate(target: &Target, value: &Value) -> Result<(), Refusal> {
@@ -232,6 +241,7 @@ pub(crate) fn replace(
         // Clients don't write this field.
         copy_field(&old.value, &mut next, "managedFields");
     }
+    admit(target, Some(&old.value), &mut next)?;
     if same(&old.value, &next) {
         return Ok(Arc::clone(&old.value));
     }
@@ -254,6 +264,10 @@ pub(crate) fn finish(
     defaults::fill(&target.spec, &mut next, &request.time);
     validate(target, &next)?;
     check_finalizers(target, &old.value, &next)?;
+    let causes = defaults::causes_of_change(&target.spec, &old.value, &next);
+    if !causes.is_empty() {
+        return Err(Refusal::invalid(&target.spec, text(&next, "name"), &causes));
+    }
     if target.spec.rules.generation && !same_but_metadata(target, &old.value, &next) {
         let generation = old.value["metadata"]["generation"].as_i64().unwrap_or_default();
         next["metadata"]["generation"] = json!(generation + 1);

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     answer::{Answer, json_answer, list_answer},
     route::{Form, Query},
-    table,
+    table::{self, Include},
     watch::{self, Start, WatchQuery},
 };
 use crate::{
@@ -96,7 +96,9 @@ pub(crate) fn list(
     )?;
     Ok(match form {
         Form::Plain | Form::Discovery => list_answer(page),
-        Form::Table => json_answer(200, &table::of_page(&page, api.clock().now())),
+        Form::Table => {
+            json_answer(200, &table::of_page(&page, Include::parse(query.get("includeObject")), api.clock().now()))
+        }
         Form::Metadata => json_answer(200, &table::metadata_of_page(&page)),
     })
 }
@@ -142,6 +144,7 @@ pub(crate) fn watch(
         bookmarks: query.flag("allowWatchBookmarks"),
         timeout: query.number("timeoutSeconds")?.filter(|&seconds| seconds > 0).map(Duration::from_secs),
         start,
+        include: Include::parse(query.get("includeObject")),
         bookmark_interval: setting.bookmark_interval,
         method: setting.method,
         target: setting.target,

@@ -25,6 +25,7 @@ mod handle;
 mod json_path;
 mod list;
 mod route;
+mod schemas;
 mod table;
 #[cfg(test)]
 mod tests;

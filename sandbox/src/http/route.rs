@@ -22,6 +22,10 @@ pub(crate) enum Route {
     Group(String),
     /// `/api/v1`, `/apis/<group>/<version>`
     Resources { group: String, version: String },
+    /// `/openapi/v3`
+    Schemas,
+    /// `/openapi/v3/…`: the group is empty for core kinds.
+    Schema { group: String, version: String },
     /// The question what one may do.
     AccessReview,
     /// All objects of a kind, in a namespace or everywhere.
@@ -55,6 +59,11 @@ impl Route {
             ["livez" | "readyz" | "healthz", ..] => Self::Health,
             ["api"] => Self::CoreVersions,
             ["apis"] => Self::Groups,
+            ["openapi", "v3"] => Self::Schemas,
+            ["openapi", "v3", "api", version] => Self::Schema { group: String::new(), version: (*version).to_owned() },
+            ["openapi", "v3", "apis", group, version] => {
+                Self::Schema { group: (*group).to_owned(), version: (*version).to_owned() }
+            }
             ["apis", group] => Self::Group((*group).to_owned()),
             ["api", "v1", rest @ ..] => Self::in_version("", "v1", rest),
             ["apis", group, version, rest @ ..] => Self::in_version(group, version, rest),

@@ -9,38 +9,65 @@ use super::answer::list_metadata;
 use super::json_path;
 use crate::api::{Column, NODE_ROLES, NODE_STATUS, Object, Page, Target};
 
+/// The type of a column of ages in tables of core kinds, where it is shown as a plain text.
+const AGE: &str = "age";
+
+/// How much of each object a row holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Include {
+    Nothing,
+    Metadata,
+    Object,
+}
+
+impl Include {
+    /// What the parameter `includeObject` asks for.
+    pub(crate) fn parse(text: Option<&str>) -> Self {
+        match text {
+            Some("None") => Self::Nothing,
+            Some("Object") => Self::Object,
+            Some(_) | None => Self::Metadata,
+        }
+    }
+}
+
 /// A list as a table.
-pub(crate) fn of_page(page: &Page, now: Timestamp) -> Value {
-    let mut table = table(&page.target, page.objects.iter(), now);
+pub(crate) fn of_page(page: &Page, include: Include, now: Timestamp) -> Value {
+    let mut table = table(&page.target, page.objects.iter(), include, now);
     table["metadata"] = list_metadata(page);
     table
 }
 
 /// A value that was just written as a table of one row.
-pub(crate) fn of_value(target: &Target, value: &Arc<Value>, now: Timestamp) -> Value {
+pub(crate) fn of_value(target: &Target, value: &Value, include: Include, now: Timestamp) -> Value {
     let columns = columns(target);
     let mut table = headings(&columns);
-    table["rows"] = json!([row(&columns, value, now)]);
+    table["rows"] = json!([row(target, &columns, value, include, now)]);
     table["metadata"] = json!({"resourceVersion": value["metadata"]["resourceVersion"]});
     table
 }
 
 /// One object as a table of one row.
-pub(crate) fn of_one(target: &Target, object: &Object, now: Timestamp) -> Value {
-    of_value(target, &object.value, now)
+pub(crate) fn of_one(target: &Target, object: &Object, include: Include, now: Timestamp) -> Value {
+    of_value(target, &object.value, include, now)
 }
 
-fn table<'o>(target: &Target, objects: impl Iterator<Item = &'o Arc<Object>>, now: Timestamp) -> Value {
+fn table<'o>(
+    target: &Target,
+    objects: impl Iterator<Item = &'o Arc<Object>>,
+    include: Include,
+    now: Timestamp,
+) -> Value {
     let columns = columns(target);
     let mut table = headings(&columns);
-    table["rows"] = objects.map(|object| row(&columns, &object.value, now)).collect();
+    table["rows"] = objects.map(|object| row(target, &columns, &object.value, include, now)).collect();
     table
 }
 
 fn columns(target: &Target) -> Vec<Column> {
     let mut columns = vec![Column { kind: "string".to_owned(), ..Column::text("Name", ".metadata.name") }];
     columns.extend(target.version.columns.iter().cloned());
-    let age = Column { kind: "date".to_owned(), ..Column::text("Age", ".metadata.creationTimestamp") };
+    let age = Column { kind: AGE.to_owned(), ..Column::text("Age", ".metadata.creationTimestamp") };
     if target.spec.rules.strategic && target.spec.kind != "CustomResourceDefinition" {
         columns.push(age);
     }
@@ -53,7 +80,7 @@ fn headings(columns: &[Column]) -> Value {
         .map(|column| {
             json!({
                 "name": column.name,
-                "type": if column.kind == "date" { "string" } else { column.kind.as_str() },
+                "type": if column.kind == AGE { "string" } else { column.kind.as_str() },
                 "format": if column.name == "Name" { "name" } else { "" },
                 "description": column.description,
                 "priority": column.priority,
@@ -63,9 +90,18 @@ fn headings(columns: &[Column]) -> Value {
     json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "columnDefinitions": headings})
 }
 
-fn row(columns: &[Column], object: &Value, now: Timestamp) -> Value {
+fn row(target: &Target, columns: &[Column], object: &Value, include: Include, now: Timestamp) -> Value {
     let cells: Vec<Value> = columns.iter().map(|column| cell(object, column, now)).collect();
-    json!({"cells": cells, "object": metadata_of(object)})
+    let object = match include {
+        Include::Nothing => return json!({"cells": cells}),
+        Include::Metadata => metadata_of(object),
+        Include::Object => {
+            let mut object = object.clone();
+            object["apiVersion"] = json!(target.api_version());
+            object
+        }
+    };
+    json!({"cells": cells, "object": object})
 }
 
 fn cell(object: &Value, column: &Column, now: Timestamp) -> Value {
@@ -73,18 +109,18 @@ fn cell(object: &Value, column: &Column, now: Timestamp) -> Value {
         NODE_STATUS => json!(node_status(object)),
         NODE_ROLES => json!(node_roles(object)),
         path => match (json_path::find(object, path), column.kind.as_str()) {
-            (Some(Value::String(time)), "date") => json!(age(time, now)),
+            (Some(Value::String(time)), "date" | AGE) => json!(age(time, now)),
             (Some(Value::Number(number)), "integer" | "number") => json!(number),
             (Some(Value::Bool(flag)), "boolean") => json!(flag),
             (Some(Value::String(text)), _) => json!(text),
-            (Some(Value::Null) | None, "integer" | "number" | "boolean") => Value::Null,
-            (Some(Value::Null) | None, _) => json!(if is_core(object) { "<none>" } else { "" }),
+            // Core kinds say that there is nothing; custom ones don't.
+            (Some(Value::Null) | None, _) if is_core(object) => json!("<none>"),
+            (Some(Value::Null) | None, _) => Value::Null,
             (Some(other), _) => json!(other.to_string()),
         },
     }
 }
 
-/// Core kinds show what is not there; custom ones leave it blank.
 fn is_core(object: &Value) -> bool {
     object["apiVersion"] == "v1"
 }

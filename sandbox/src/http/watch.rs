@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     answer::{Answer, Cut, opening, stream_answer},
     route::Form,
-    table,
+    table::{self, Include},
 };
 use crate::{
     api::{Api, Change, ChangeKind, Forgotten, History, Object, Selection, Target, seen, too_old},
@@ -30,6 +30,7 @@ const PIECE: usize = 64 * 1024;
 pub(crate) struct WatchQuery {
     pub(crate) selection: Selection,
     pub(crate) form: Form,
+    pub(crate) include: Include,
     pub(crate) bookmarks: bool,
     pub(crate) timeout: Option<Duration>,
     /// Where it starts.
@@ -285,7 +286,7 @@ impl Watch {
                 self.pending.push_back(event.freeze());
             }
             Form::Table => {
-                let mut shown = table::of_one(&self.target, object, self.api.clock().now());
+                let mut shown = table::of_one(&self.target, object, self.query.include, self.api.clock().now());
                 if std::mem::replace(&mut self.headings_sent, true) {
                     shown["columnDefinitions"] = Value::Null;
                 }

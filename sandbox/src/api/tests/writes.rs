@@ -77,7 +77,8 @@ fn an_update_of_an_older_state_conflicts() {
 #[case::right(json!([{"op": "test", "path": "/spec/replicas", "value": 2}, {"op": "replace", "path": "/spec/replicas", "value": 3}]), Ok(3))]
 #[case::wrong(json!([{"op": "test", "path": "/spec/replicas", "value": 1}, {"op": "replace", "path": "/spec/replicas", "value": 3}]), Err(422))]
 #[case::at_zero_but_is_two(json!([{"op": "test", "path": "/spec", "value": {}}, {"op": "add", "path": "/spec/replicas", "value": 1}]), Err(422))]
-#[case::not_a_patch(json!([{"op": "guess"}]), Err(400))]
+#[case::not_an_operation(json!([{"op": "guess"}]), Err(422))]
+#[case::not_a_patch(json!({"op": "add"}), Err(400))]
 #[case::stale(json!([{"op": "replace", "path": "/metadata/resourceVersion", "value": "1"}]), Err(409))]
 #[case::negative(json!([{"op": "replace", "path": "/spec/replicas", "value": -1}]), Err(422))]
 fn a_scale_takes_a_json_patch(#[case] patch: Value, #[case] expected: Result<i64, u16>) {
@@ -165,7 +166,7 @@ fn the_texts_of_a_secret_become_its_data() {
 #[case::no_name(json!({"metadata": {"namespace": "default"}}), 422)]
 #[case::bad_name(json!({"metadata": {"name": "A", "namespace": "default"}}), 422)]
 #[case::bad_label(json!({"metadata": {"name": "a", "namespace": "default", "labels": {"a": "-"}}}), 422)]
-#[case::other_kind(json!({"kind": "Machine", "metadata": {"name": "a", "namespace": "default"}}), 400)]
+#[case::other_kind(json!({"kind": "Machine", "metadata": {"name": "a", "namespace": "default"}}), 422)]
 #[case::missing_namespace(json!({"metadata": {"name": "a", "namespace": "none"}}), 404)]
 #[case::owner_without_uid(json!({"metadata": {"name": "a", "namespace": "default", "ownerReferences": [{"name": "x"}]}}), 422)]
 fn an_object_of_a_wrong_form_is_refused(#[case] object: Value, #[case] code: u16) {
