@@ -20,6 +20,7 @@ use arc_swap::ArcSwapOption;
 use capi_autoscaler_provider::{
     capi::Keys,
     grpc::{Freshness, RpcMetrics, Service},
+    index::Index,
     scale::{Api, Scale, ScaleMetrics},
     server::{GrpcThread, bind, cloud_provider, serve_on_own_thread},
 };
@@ -30,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 
 const GROUPS: usize = 200;
+const MACHINES_PER_GROUP: usize = 25;
 const LOOPS: usize = 3;
 
 struct AlwaysFresh;
@@ -41,7 +43,7 @@ impl Freshness for AlwaysFresh {
 }
 
 /// Nothing is written, so nothing is connected to.
-fn scale(index: &Arc<capi_autoscaler_provider::index::Index>, runtime: &Runtime) -> Scale {
+fn scale(index: &Arc<Index>, runtime: &Runtime) -> Scale {
     let _context = runtime.enter();
     let nowhere = kube::Config::new("http://127.0.0.1:1".parse().expect("a URL"));
     let client = kube::Client::try_from(nowhere).expect("a client");
@@ -51,7 +53,8 @@ fn scale(index: &Arc<capi_autoscaler_provider::index::Index>, runtime: &Runtime)
 }
 
 fn serve(runtime: &Runtime, shutdown: &CancellationToken) -> GrpcThread {
-    let index = Arc::new(fleet::fleet(GROUPS));
+    let index = Arc::new(Index::new(fleet::rules()));
+    fleet::fill(&index, GROUPS, MACHINES_PER_GROUP);
     let metrics = RpcMetrics::register(&mut Registry::default());
     let scale = scale(&index, runtime);
     let service = Service::new(index, scale, Arc::new(AlwaysFresh), metrics);
@@ -66,7 +69,7 @@ fn main() {
     let shutdown = CancellationToken::new();
     let server = serve(&writes, &shutdown);
     let address = server.address().to_string();
-    let nodes = (GROUPS * fleet::MACHINES_PER_GROUP).to_string();
+    let nodes = (GROUPS * MACHINES_PER_GROUP).to_string();
     let flags = ["rpc_loop", "--address", &address, "--nodes", &nodes, "--empty", "both"];
     let args = args::Args::parse_from(flags);
     let client = Builder::new_current_thread().enable_all().build().expect("a runtime");

@@ -80,7 +80,9 @@ async fn exported() -> BTreeSet<String> {
         "--admin-listen=127.0.0.1:0",
     ];
     let kubeconfig = format!("--management-kubeconfig={}", kubeconfig.display());
-    let Command::Serve(args) = Cli::parse_from(flags.into_iter().chain([kubeconfig.as_str()])).command;
+    let Command::Serve(args) = Cli::parse_from(flags.into_iter().chain([kubeconfig.as_str()])).command else {
+        panic!("it isn't serve")
+    };
     let shutdown = Shutdown::new();
     let server = Server::start(ServeConfig::try_from(*args).unwrap(), shutdown.clone()).await.unwrap();
 
@@ -244,15 +246,15 @@ fn the_readme_names_the_test_commands_that_ci_runs() {
 fn the_readme_names_flags_that_there_are() {
     let flags = read("docs/flags.md");
     let readme = read("README.md");
-    // Of cargo and of Cluster Autoscaler.
-    let others = ["--release", "--cloud-provider", "--cloud-config", "--expander"];
-    // Of the sandbox.
-    let sandbox = ["--example", "--once", "--manifests", "--groups", "--machines", "--api-only"];
+    // Of cargo, of Cluster Autoscaler and of examples.
+    let others = ["--release", "--example", "--cloud-provider", "--cloud-config", "--expander", "--address", "--nodes"];
+    let sandbox = ["--once", "--manifests", "--groups", "--machines", "--api-only"];
     let others = [&others[..], &sandbox[..]].concat();
     let words = readme.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
     let named = words.filter(|word| word.strip_prefix("--").is_some_and(|rest| rest.starts_with(char::is_alphabetic)));
     for flag in named.filter(|flag| !others.contains(flag)) {
-        assert!(flags.contains(&format!("| `{flag}")), "{flag} is no flag of serve");
+        let known = [format!("| `{flag}"), format!(", {flag}")].iter().any(|known| flags.contains(known));
+        assert!(known, "{flag} is no flag of serve or groups");
     }
 }
 
@@ -279,6 +281,7 @@ fn every_example_is_tested_here() {
             if path.is_dir() {
                 walk(&path, found);
             } else if path.extension().is_none_or(|extension| extension != "rs") {
+                // Programs are built with the tests.
                 found.insert(path.strip_prefix(root()).unwrap().display().to_string());
             }
         }
@@ -417,7 +420,7 @@ fn the_chart_values_render_and_start_the_program() {
     assert_eq!(values["extraArgs"]["cloud-config"], "/etc/cluster-autoscaler/cloud-config.yaml");
     let container = &values["initContainers"][0];
     let args = container["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap());
-    let Command::Serve(args) = Cli::parse_from(["x"].into_iter().chain(args)).command;
+    let Command::Serve(args) = Cli::parse_from(["x"].into_iter().chain(args)).command else { panic!("it isn't serve") };
     let config = ServeConfig::try_from(*args).unwrap();
     assert_eq!(container["ports"][0]["containerPort"], config.http_listen.port());
     assert_eq!(config.rules.scope, Scope::Specs(vec![ScopeSpec::cluster("team-a", "prod")]));

@@ -4,13 +4,11 @@
 use std::sync::Arc;
 
 use capi_autoscaler_provider::{
-    capi::{Context, Machine, Meta, Node, ObjectKey, ScalableKind, ScalableResource},
+    capi::{Context, Keys, Machine, Meta, Node, ObjectKey, ScalableKind, ScalableResource},
     index::{Change, Index},
     nodegroup::{Architecture, Rules, Scope, TemplateRules},
 };
 use serde_json::{Value, json};
-
-pub(crate) const MACHINES_PER_GROUP: usize = 25;
 
 fn meta(namespace: &str, name: &str) -> Meta {
     Meta { key: ObjectKey::new(namespace, name), uid: format!("uid-{name}").into(), resource_version: "1".into() }
@@ -25,14 +23,18 @@ fn owned_by(kind: &str, name: &str) -> Value {
     json!([{"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": kind, "name": name, "controller": true}])
 }
 
-/// An index of so many groups `MachineDeployment/fleet/pool-<n>`, pinned.
-pub(crate) fn fleet(groups: usize) -> Index {
-    let context = Context::new("cluster.x-k8s.io");
-    let index = Index::new(Rules {
-        keys: context.keys.clone(),
+/// The rules of the fleet: every object is in scope.
+pub(crate) fn rules() -> Rules {
+    Rules {
+        keys: Keys::new("cluster.x-k8s.io"),
         scope: Scope::All,
         template: TemplateRules { default_arch: Architecture::Amd64, additional_sync_labels: Vec::new() },
-    });
+    }
+}
+
+/// Gives an index so many groups `MachineDeployment/fleet/pool-<n>` with so many Machines each, and pins them.
+pub(crate) fn fill(index: &Index, groups: usize, machines_per_group: usize) {
+    let context = Context::new("cluster.x-k8s.io");
     for group in 0..groups {
         let (deployment, set) = (format!("pool-{group}"), format!("pool-{group}-abcde"));
         let annotations = json!({
@@ -41,11 +43,11 @@ pub(crate) fn fleet(groups: usize) -> Index {
             "capacity.cluster-autoscaler.kubernetes.io/cpu": "8",
             "capacity.cluster-autoscaler.kubernetes.io/memory": "32Gi",
         });
-        let value = json!({"metadata": {"annotations": annotations}, "spec": {"replicas": MACHINES_PER_GROUP}});
+        let value = json!({"metadata": {"annotations": annotations}, "spec": {"replicas": machines_per_group}});
         index.apply(scalable(&context, ScalableKind::MachineDeployment, &deployment, &value));
         let value = json!({"metadata": {"ownerReferences": owned_by("MachineDeployment", &deployment)}});
         index.apply(scalable(&context, ScalableKind::MachineSet, &set, &value));
-        for number in 0..MACHINES_PER_GROUP {
+        for number in 0..machines_per_group {
             let name = format!("{set}-{number}");
             let provider_id = format!("cloud:///zone-a/{name}");
             let value = json!({
@@ -61,5 +63,4 @@ pub(crate) fn fleet(groups: usize) -> Index {
         }
     }
     index.refresh();
-    index
 }
