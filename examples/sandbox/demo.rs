@@ -191,7 +191,7 @@ fn print_groups(server: &Server, out: &mut dyn Write) -> std::io::Result<()> {
         let (groups, machines, nodes) = (state.groups.len(), state.machines, state.nodes);
         return writeln!(out, "{groups} node groups, {machines} Machines, {nodes} Nodes");
     }
-    write!(out, "{}", table(&state, &View { all: true, ..View::default() }))
+    write!(out, "{}", table(&state, View { all: true, ..View::default() }))
 }
 
 fn print_next(sandbox: &Sandbox, server: &Server, out: &mut dyn Write) -> std::io::Result<()> {
