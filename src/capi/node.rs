@@ -1,6 +1,7 @@
 //! Node of the workload cluster: how it leads to its Machine, and the labels a template takes over.
 
-use std::{borrow::Cow, sync::Arc};
+use arcstr::ArcStr;
+use std::borrow::Cow;
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -13,11 +14,11 @@ pub struct Node {
     /// Identity; the namespace is empty.
     pub meta: Meta,
     /// `spec.providerID` where it isn't empty.
-    pub provider_id: Option<Arc<str>>,
+    pub provider_id: Option<ArcStr>,
     /// The Machine named by the annotations machine and cluster-namespace, where both are set.
     pub machine: Option<ObjectKey>,
     /// Those labels of [`Node::TEMPLATE_LABELS`] that are set, in that order.
-    pub template_labels: Box<[(&'static str, Arc<str>)]>,
+    pub template_labels: Box<[(&'static str, ArcStr)]>,
 }
 
 #[derive(Deserialize)]
@@ -46,15 +47,18 @@ impl Node {
         let metadata = &object.metadata;
         let machine = metadata.annotation(&context.keys.machine).and_then(|name| {
             let namespace = metadata.annotation(&context.keys.cluster_namespace)?;
-            let name = if *name == *meta.key.name { Arc::clone(&meta.key.name) } else { Arc::from(name) };
-            Some(ObjectKey { namespace: context.interner.intern(namespace), name })
+            Some(ObjectKey { namespace: context.interner.intern(namespace), name: context.interner.intern(name) })
         });
         let template_labels = Self::TEMPLATE_LABELS
             .into_iter()
             .filter_map(|key| Some((key, context.interner.intern(metadata.label(key)?))))
             .collect();
         Ok(Self {
-            provider_id: object.spec.and_then(|spec| spec.provider_id).filter(|id| !id.is_empty()).map(Arc::from),
+            provider_id: object
+                .spec
+                .and_then(|spec| spec.provider_id)
+                .filter(|id| !id.is_empty())
+                .map(|id| context.interner.intern(&id)),
             machine,
             template_labels,
             meta,

@@ -47,7 +47,7 @@ pub(super) struct Followed<T: Fed> {
     resource: ApiResource,
     informer: Informer<T>,
     registration: Registration<T>,
-    keys: FedKeys,
+    keys: FedKeys<T>,
 }
 
 impl<T: Fed> Followed<T> {

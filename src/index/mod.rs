@@ -7,7 +7,9 @@
 mod change;
 mod evaluate;
 mod feed;
+mod filed;
 mod group;
+mod held;
 mod picture;
 mod pinned;
 mod resolve;
@@ -16,7 +18,7 @@ mod several;
 pub(crate) mod tests;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     sync::Arc,
     time::Instant,
 };
@@ -39,6 +41,7 @@ use self::{
 };
 use crate::{
     capi::{KindRef, Machine, ObjectKey, ScalableKind},
+    informer::Uid,
     nodegroup::{self, Bounds, GroupId, Instance, LeftOut, Rules, instance},
 };
 
@@ -272,9 +275,9 @@ impl Index {
 
     /// Whether a Machine with that uid is still there and nobody deletes it.
     #[must_use]
-    pub fn is_alive(&self, key: &ObjectKey, uid: &str) -> bool {
+    pub fn is_alive(&self, key: &ObjectKey, uid: &Uid) -> bool {
         let inner = self.inner.read();
-        inner.picture.machines.get(key).is_some_and(|machine| *machine.meta.uid == *uid && !machine.deleting)
+        inner.picture.machines.get(key).is_some_and(|machine| machine.meta.uid == *uid && !machine.deleting)
     }
 
     /// The GPU types that templates promise: the values of their GPU label.
@@ -314,6 +317,13 @@ impl Index {
             sums.problems.extend(problems);
         }
         sums
+    }
+}
+
+impl Index {
+    /// The keys that `of` finds in the picture.
+    fn keys(&self, of: impl FnOnce(&Picture) -> HashSet<ObjectKey>) -> HashSet<ObjectKey> {
+        of(&self.inner.read().picture)
     }
 }
 

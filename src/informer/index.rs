@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use super::object::{Object, ObjectKey};
+use super::{identity::ObjectKey, object::Object};
 
 /// The values under which an object is found.
 pub(super) type IndexFn<T> = dyn Fn(&Object<T>) -> Vec<String> + Send + Sync;

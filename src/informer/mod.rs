@@ -29,7 +29,9 @@ mod event;
 mod factory;
 mod failure;
 mod handle;
+mod identity;
 mod index;
+mod intern;
 mod object;
 mod progress;
 mod projection;
@@ -50,8 +52,10 @@ pub use self::{
     event::{Event, Handler},
     factory::Factory,
     handle::{Informer, Registration},
+    identity::{Metadata, ObjectKey, ResourceVersion, Uid},
     index::UnknownIndex,
-    object::{DecodeError, Metadata, Object, ObjectKey},
+    intern::Interner,
+    object::{DecodeError, Object},
     projection::Projection,
     query::{Namespaces, Query},
     settings::Settings,

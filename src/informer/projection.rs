@@ -10,7 +10,7 @@ use std::{
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::object::{DecodeError, Metadata};
+use super::{identity::Metadata, object::DecodeError};
 
 type Project<T> = dyn Fn(&Metadata, &Value) -> Result<T, String> + Send + Sync;
 

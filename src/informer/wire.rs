@@ -12,28 +12,29 @@ use serde_json::value::RawValue;
 
 use super::{
     failure::Failure,
-    object::{DecodeError, Interner, Object, metadata_of, resource_version_of},
+    intern::Interner,
+    object::{DecodeError, Object, metadata_of, resource_version_of},
     projection::Projection,
 };
 
 /// Turns one object's JSON into what is held.
 pub(super) struct Decoder<T> {
     pub(super) projection: Projection<T>,
-    pub(super) namespaces: Arc<Interner>,
+    pub(super) texts: Arc<Interner>,
     /// Errors must not quote the objects.
     pub(super) secret: bool,
 }
 
 impl<T> Clone for Decoder<T> {
     fn clone(&self) -> Self {
-        Self { projection: self.projection.clone(), namespaces: Arc::clone(&self.namespaces), secret: self.secret }
+        Self { projection: self.projection.clone(), texts: Arc::clone(&self.texts), secret: self.secret }
     }
 }
 
 impl<T> Decoder<T> {
     /// The object, or `None` when it has no name.
     fn decode(&self, json: &RawValue) -> Option<Object<T>> {
-        let metadata = metadata_of(json.get(), &self.namespaces)?;
+        let metadata = metadata_of(json.get(), &self.texts)?;
         let content = serde_json::from_str(json.get())
             .map_err(|error| DecodeError::new(error.to_string()))
             .and_then(|value| self.projection.apply(&metadata, &value))

@@ -48,19 +48,15 @@ fn object(key: &ObjectKey, (uid, version, size): (u64, u64, i64)) -> Object<Widg
         -1 => Err(crate::informer::DecodeError::new("odd")),
         size => Ok(Arc::new(Widget { spec: Spec { size } })),
     };
-    let metadata = Metadata {
-        namespace: Arc::clone(&key.namespace),
-        name: Arc::clone(&key.name),
-        uid: uid.to_string().into(),
-        resource_version: version.to_string().into(),
-    };
+    let metadata =
+        Metadata { key: key.clone(), uid: uid.to_string().into(), resource_version: version.to_string().into() };
     Object { metadata, content }
 }
 
 fn content(object: &Object<Widget>) -> (u64, u64, i64) {
     let size = object.decoded().map_or(-1, |widget| widget.spec.size);
-    let uid = object.metadata.uid.parse().unwrap();
-    (uid, object.metadata.version_number().unwrap(), size)
+    let uid = object.metadata.uid.to_string().parse().unwrap();
+    (uid, object.metadata.resource_version.number().unwrap(), size)
 }
 
 struct World {
