@@ -26,8 +26,8 @@ use std::{
 use axum::{
     Router,
     body::Body,
-    extract::{Path as UrlPath, Query, State},
-    http::StatusCode,
+    extract::{Path as UrlPath, State},
+    http::{StatusCode, Uri},
     response::{IntoResponse, Response},
     routing::get,
 };
@@ -210,20 +210,21 @@ async fn resource_list() -> String {
         .to_string()
 }
 
-async fn nodes(State(api): State<Arc<Api>>, Query(query): Query<HashMap<String, String>>) -> Response {
-    api.answer("nodes", &query)
+async fn nodes(State(api): State<Arc<Api>>, uri: Uri) -> Response {
+    api.answer("nodes", uri.query().unwrap_or_default())
 }
 
 async fn resource(
     State(api): State<Arc<Api>>,
     UrlPath((_, _, plural)): UrlPath<(String, String, String)>,
-    Query(query): Query<HashMap<String, String>>,
+    uri: Uri,
 ) -> Response {
-    api.answer(&plural, &query)
+    api.answer(&plural, uri.query().unwrap_or_default())
 }
 
 impl Api {
-    fn answer(&self, plural: &str, query: &HashMap<String, String>) -> Response {
+    fn answer(&self, plural: &str, query: &str) -> Response {
+        let query: HashMap<&str, &str> = query.split('&').filter_map(|item| item.split_once('=')).collect();
         let number = |name: &str| query.get(name).and_then(|text| text.parse::<usize>().ok());
         let Fleet { groups, machines_per_group } = self.fleet;
         let (template, count) = match plural {

@@ -17,8 +17,32 @@ pub struct Node {
     pub provider_id: Option<ArcStr>,
     /// The Machine named by the annotations machine and cluster-namespace, where both are set.
     pub machine: Option<ObjectKey>,
-    /// Those labels of [`Node::TEMPLATE_LABELS`] that are set, in that order.
-    pub template_labels: Box<[(&'static str, ArcStr)]>,
+    /// Those labels of [`Node::TEMPLATE_LABELS`] that are set.
+    pub template_labels: TemplateLabels,
+}
+
+/// The values of [`Node::TEMPLATE_LABELS`], by position: the keys are the same for all Nodes.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct TemplateLabels([Option<ArcStr>; Node::TEMPLATE_LABELS.len()]);
+
+impl TemplateLabels {
+    /// Those that are set, in the order of [`Node::TEMPLATE_LABELS`].
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &ArcStr)> {
+        Node::TEMPLATE_LABELS.into_iter().zip(&self.0).filter_map(|(key, value)| Some((key, value.as_ref()?)))
+    }
+}
+
+/// Other keys are left out.
+impl FromIterator<(&'static str, ArcStr)> for TemplateLabels {
+    fn from_iter<I: IntoIterator<Item = (&'static str, ArcStr)>>(labels: I) -> Self {
+        let mut all = Self::default();
+        for (key, value) in labels {
+            for (place, _) in all.0.iter_mut().zip(Node::TEMPLATE_LABELS).filter(|(_, known)| *known == key) {
+                *place = Some(value.clone());
+            }
+        }
+        all
+    }
 }
 
 #[derive(Deserialize)]
@@ -68,6 +92,6 @@ impl Node {
     /// The value of one of [`Node::TEMPLATE_LABELS`].
     #[must_use]
     pub fn template_label(&self, key: &str) -> Option<&str> {
-        self.template_labels.iter().find(|(known, _)| *known == key).map(|(_, value)| value.as_ref())
+        self.template_labels.iter().find(|(known, _)| *known == key).map(|(_, value)| value.as_str())
     }
 }

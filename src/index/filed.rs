@@ -25,6 +25,7 @@ pub(super) trait Filed {
 #[derive(Debug)]
 enum Values<V: Filed> {
     One(V),
+    #[allow(clippy::box_collection, reason = "inline, the exception would make the rule twice as large")]
     Many(Box<BTreeMap<V::Order, V>>),
 }
 

@@ -10,6 +10,7 @@ mod feed;
 mod filed;
 mod group;
 mod held;
+mod holder;
 mod picture;
 mod pinned;
 mod resolve;

@@ -11,90 +11,20 @@ use std::{
 
 use crate::{
     capi::{Cluster, InfrastructureTemplate, KindRef, Machine, Node, ObjectKey, ScalableKind, ScalableResource},
-    nodegroup::{GroupId, Problem, ProblemKind, Rules, provider_id},
+    nodegroup::{GroupId, Problem, ProblemKind, Rules},
 };
 
 use super::{
     Change, KindState,
-    filed::{File, Filed},
+    filed::File,
     group::{Group, Standing},
     held::Held,
+    holder::{Holder, OnNode},
     several::Several,
 };
 
 /// An infrastructure template of a kind.
 pub(super) type TemplateKey = (KindRef, ObjectKey);
-
-/// Whom a providerID leads to.
-#[derive(Clone, Debug)]
-pub(super) enum Holder {
-    /// The Machine that has it.
-    Machine(Arc<Machine>),
-    /// The MachinePool that lists it, with it.
-    Pool(Box<(ArcStr, GroupId)>),
-}
-
-/// Which holder it is, in the order in which the holders of one providerID are looked at.
-#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(super) enum HolderId {
-    /// Before all others.
-    Least,
-    Machine(ObjectKey),
-    Pool(GroupId),
-}
-
-impl Holder {
-    fn pool(provider_id: &ArcStr, id: &GroupId) -> Self {
-        Self::Pool(Box::new((provider_id.clone(), id.clone())))
-    }
-
-    /// The providerID by which it is filed; empty for a Machine that has none, which is never filed.
-    pub(super) fn provider_id(&self) -> ArcStr {
-        match self {
-            Self::Machine(machine) => machine.provider_id.clone().unwrap_or_default(),
-            Self::Pool(pool) => pool.0.clone(),
-        }
-    }
-}
-
-impl Filed for Holder {
-    /// See [`holder_key`].
-    type Key = str;
-    /// The whole id before its holder, so that its holders stand together.
-    type Order = (ArcStr, HolderId);
-
-    fn key(&self) -> &str {
-        match self {
-            Self::Machine(machine) => machine.provider_id.as_ref().map_or("", |id| holder_key(id)),
-            Self::Pool(pool) => holder_key(&pool.0),
-        }
-    }
-
-    fn order(&self) -> (ArcStr, HolderId) {
-        let id = match self {
-            Self::Machine(machine) => HolderId::Machine(machine.meta.key.clone()),
-            Self::Pool(pool) => HolderId::Pool(pool.1.clone()),
-        };
-        (self.provider_id(), id)
-    }
-}
-
-/// A Machine, filed under the name of its Node.
-#[derive(Clone, Debug)]
-struct OnNode(Arc<Machine>);
-
-impl Filed for OnNode {
-    type Key = str;
-    type Order = ObjectKey;
-
-    fn key(&self) -> &str {
-        self.0.node_name.as_deref().unwrap_or_default()
-    }
-
-    fn order(&self) -> ObjectKey {
-        self.0.meta.key.clone()
-    }
-}
 
 /// Everything that is known.
 #[derive(Debug)]
@@ -123,12 +53,6 @@ pub(super) struct Picture {
     pub(super) changed: BTreeSet<GroupId>,
     /// Whether a group came, went, or changed its bounds since the last pinning.
     pub(super) membership_changed: bool,
-}
-
-/// What a providerID is filed under: its tail, so that one map serves whole ids and the fallback; the whole
-/// id where falling back is never right.
-pub(super) fn holder_key(provider_id: &str) -> &str {
-    provider_id::tail(provider_id).unwrap_or(provider_id)
 }
 
 impl Picture {
@@ -180,7 +104,7 @@ impl Picture {
                 );
                 self.set_undecodable(&id, problem);
             }
-            Change::Machine(machine) => self.set_machine(machine),
+            Change::Machine(machine) => self.set_machine(&machine),
             Change::MachineGone(key) => self.remove_machine(&key),
             Change::Node(node) => {
                 let name = node.meta.key.name.clone();
@@ -324,25 +248,25 @@ impl Picture {
         }
     }
 
-    fn set_machine(&mut self, machine: Arc<Machine>) {
-        let old = self.machines.insert(Arc::clone(&machine));
+    fn set_machine(&mut self, machine: &Arc<Machine>) {
+        let old = self.machines.insert(Arc::clone(machine));
         if let Some(old) = &old {
-            self.unrelate_machine(old, Some(&machine));
+            self.unrelate_machine(old, Some(machine));
         }
         if machine.provider_id.is_some() {
-            self.holders.insert(Holder::Machine(Arc::clone(&machine)));
+            self.holders.insert(Holder::Machine(Arc::clone(machine)));
         }
         if machine.node_name.is_some() {
-            self.machines_by_node.insert(OnNode(Arc::clone(&machine)));
+            self.machines_by_node.insert(OnNode(Arc::clone(machine)));
         }
-        if let Some(owner) = owner_of(&machine) {
+        if let Some(owner) = owner_of(machine) {
             let siblings = self.machines_by_owner.entry(owner).or_default();
-            match place_among(siblings, &machine) {
-                Ok(place) => siblings[place] = Arc::clone(&machine),
-                Err(place) => siblings.insert(place, Arc::clone(&machine)),
+            match place_among(siblings, machine) {
+                Ok(place) => siblings[place] = Arc::clone(machine),
+                Err(place) => siblings.insert(place, Arc::clone(machine)),
             }
         }
-        self.machine_changed(&machine);
+        self.machine_changed(machine);
     }
 
     fn remove_machine(&mut self, key: &ObjectKey) {

@@ -8,7 +8,10 @@ use crate::{
     nodegroup::{GroupId, PlaceholderRef, provider_id, template_node_groups},
 };
 
-use super::picture::{Holder, HolderId, Picture, holder_key};
+use super::{
+    holder::{Holder, HolderId, holder_key},
+    picture::Picture,
+};
 
 /// A Node as a caller describes it.
 #[derive(Clone, Copy, Debug)]
