@@ -34,7 +34,12 @@ async fn serve(address: SocketAddr, watches: mpsc::UnboundedSender<Lines>) -> (S
 }
 
 async fn answer(State(watches): State<mpsc::UnboundedSender<Lines>>, RawQuery(query): RawQuery) -> Response {
-    if query.unwrap_or_default().contains("watch=true") {
+    let query = query.unwrap_or_default();
+    if query.contains("sendInitialEvents=true") {
+        let refusal = Response::builder().status(422).body(Body::from("{}"));
+        return refusal.unwrap();
+    }
+    if query.contains("watch=true") {
         let (lines, body) = mpsc::unbounded_channel();
         watches.send(lines).unwrap();
         return Response::new(Body::from_stream(UnboundedReceiverStream::new(body)));

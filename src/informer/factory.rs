@@ -99,6 +99,7 @@ impl Factory {
                 first: true,
                 barren: 0,
                 gone: 0,
+                streams: self.settings.streaming_lists,
             };
             let cancelled = cancel.clone();
             self.tasks.spawn(async move {

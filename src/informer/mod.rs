@@ -29,9 +29,11 @@ mod event;
 mod factory;
 mod failure;
 mod handle;
+mod hook;
 mod identity;
 mod index;
 mod intern;
+mod lister;
 mod object;
 mod progress;
 mod projection;
@@ -42,6 +44,7 @@ mod settings;
 mod slot;
 mod status;
 mod store;
+mod stream;
 mod wire;
 
 #[cfg(test)]
@@ -52,13 +55,16 @@ pub use self::{
     event::{Event, Handler},
     factory::Factory,
     handle::{Informer, Registration},
+    hook::{ErrorHook, Phase, WatchError},
     identity::{Metadata, ObjectKey, ResourceVersion, Uid},
     index::UnknownIndex,
     intern::Interner,
+    lister::{Lister, NamespaceLister},
     object::{DecodeError, Object},
     projection::Projection,
     query::{Namespaces, Query},
     settings::Settings,
-    status::{EventCounts, ListCounts, NotSynced, Status, Unsynced},
+    slot::HandlerOptions,
+    status::{EventCounts, HandlerStatus, ListCounts, NotSynced, Status, Unsynced},
     store::Store,
 };

@@ -49,6 +49,33 @@ impl<T> Projection<T> {
     }
 }
 
+impl<T: 'static> Projection<T> {
+    /// The same with a transform: what it gives is what is stored and told. For dropping what nobody reads, before it
+    /// takes room. Its name is added to the projection's, since it changes what is shared.
+    ///
+    /// ```
+    /// use capi_autoscaler_provider::informer::Projection;
+    /// use serde_json::Value;
+    ///
+    /// let slim = Projection::<Value>::serde().transform("no-status", |_, mut object| {
+    ///     if let Some(fields) = object.as_object_mut() {
+    ///         fields.remove("status");
+    ///     }
+    ///     Ok(object)
+    /// });
+    /// assert_eq!(&**slim.name(), "serde/no-status");
+    /// ```
+    #[must_use]
+    pub fn transform(
+        self,
+        name: &str,
+        transform: impl Fn(&Metadata, T) -> Result<T, String> + Send + Sync + 'static,
+    ) -> Self {
+        let Self { name: before, project } = self;
+        Self::new(format!("{before}/{name}"), move |metadata, value| transform(metadata, project(metadata, value)?))
+    }
+}
+
 impl<T: DeserializeOwned> Projection<T> {
     /// Decodes the whole object by `T`'s [`serde::Deserialize`].
     #[must_use]

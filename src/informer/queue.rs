@@ -77,6 +77,11 @@ impl<T> Queue<T> {
         self.arrive(Turn::Synced);
     }
 
+    /// Objects that have events waiting.
+    pub(super) fn len(&self) -> usize {
+        self.pending.len()
+    }
+
     /// What comes next, if anything waits.
     pub(super) fn pop(&mut self) -> Option<Next<T>> {
         let Some((arrival, turn)) = self.order.pop_first() else {

@@ -156,6 +156,20 @@ impl<T> Store<T> {
         }
     }
 
+    /// The values that an index has, in no order.
+    pub fn index_values(&self, name: &str) -> Result<Vec<String>, UnknownIndex> {
+        match self.state.read().indexes.get(name) {
+            Some(index) => Ok(index.values().map(ToOwned::to_owned).collect()),
+            None => Err(UnknownIndex(name.to_owned())),
+        }
+    }
+
+    /// The namespaces that hold anything, in order; `""` stands for cluster-scoped objects.
+    #[must_use]
+    pub fn namespaces(&self) -> Vec<ArcStr> {
+        self.state.read().objects.keys().cloned().collect()
+    }
+
     /// The objects that don't decode, and why. Free while there are none.
     #[must_use]
     pub fn undecodable(&self) -> Vec<(ObjectKey, DecodeError)> {
@@ -181,6 +195,15 @@ impl<T> Store<T> {
         state.handlers.push(slot);
     }
 
+    /// Queues those of these objects that are here for one handler, as updates that change nothing. Under the lock, so
+    /// that none comes after its delete.
+    pub(super) fn tell_again(&self, keys: impl Iterator<Item = ObjectKey>, slot: &Slot<T>) {
+        let state = self.state.read();
+        for object in keys.filter_map(|key| state.held(&key).map(Arc::clone)) {
+            slot.push(Event::Updated { old: Arc::clone(&object), new: object });
+        }
+    }
+
     /// Takes a handler's place away.
     pub(super) fn remove_handler(&self, slot: &Arc<Slot<T>>) {
         let mut state = self.state.write();
@@ -196,7 +219,7 @@ impl<T> Store<T> {
 
     /// Takes one page in. A list is the API server's most recent state: it overrules what is held, also when its
     /// versions are smaller, as after a restored backup.
-    pub(super) fn apply_page(&self, listing: Listing, objects: Vec<Object<T>>) {
+    pub(super) fn apply_page(&self, listing: Listing, objects: impl IntoIterator<Item = Object<T>>) {
         let mut state = self.state.write();
         for object in objects {
             state.put(Arc::new(object), Some(listing), &self.progress);
@@ -281,6 +304,9 @@ impl<T> State<T> {
 
     /// Puts an object under its key and tells what that means.
     fn put(&mut self, object: Arc<Object<T>>, listing: Option<Listing>, progress: &Progress) {
+        if object.content.is_err() {
+            progress.undecodable_came();
+        }
         let metadata = &object.metadata;
         let number = listing.map_or(self.listings, |listing| listing.number);
         let initial = listing.is_some_and(|listing| listing.first);

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use super::{
     failure::Failure,
     intern::Interner,
-    object::{DecodeError, Object, metadata_of, resource_version_of},
+    object::{Bookmark, DecodeError, Object, metadata_of},
     projection::Projection,
 };
 
@@ -173,8 +173,8 @@ pub(super) enum Frame<T> {
     Delete(Object<T>),
     /// Added, modified or deleted, but without a name.
     Nameless,
-    /// The resource version up to which the watch has told everything, when it says so.
-    Bookmark(Option<String>),
+    /// How far the watch has told everything.
+    Bookmark(Bookmark),
 }
 
 #[derive(Deserialize)]
@@ -192,7 +192,7 @@ impl<T> Frame<T> {
         match r#type.as_str() {
             "ADDED" | "MODIFIED" => Ok(named(Self::Put)),
             "DELETED" => Ok(named(Self::Delete)),
-            "BOOKMARK" => Ok(Self::Bookmark(resource_version_of(object.get()))),
+            "BOOKMARK" => Ok(Self::Bookmark(Bookmark::of(object.get()))),
             "ERROR" => Err(Failure::of_watch(object.get(), resource)),
             _ => Err(Failure::Garbled("a watch event of unknown type".into())),
         }

@@ -78,8 +78,13 @@ fn factory_with(settings: Settings) -> (Factory, Api) {
     (factory, Api { handle, early })
 }
 
+/// How most tests are served: in pages.
+fn paged() -> Settings {
+    Settings { streaming_lists: false, ..Settings::default() }
+}
+
 fn factory() -> (Factory, Api) {
-    factory_with(Settings::default())
+    factory_with(paged())
 }
 
 fn informer(factory: &Factory) -> Informer<Widget> {
@@ -88,7 +93,7 @@ fn informer(factory: &Factory) -> Informer<Widget> {
 
 /// An informer that has listed these widgets at version 10, its recorder, and its watch from there.
 async fn synced(widgets: &[Value]) -> Scene {
-    synced_with(Settings::default(), widgets).await
+    synced_with(paged(), widgets).await
 }
 
 async fn synced_with(settings: Settings, widgets: &[Value]) -> Scene {

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use proptest::prelude::*;
 
 use super::*;
-use crate::informer::{Metadata, progress::Progress, slot::Slot, store::Store};
+use crate::informer::{HandlerOptions, Metadata, progress::Progress, slot::Slot, store::Store};
 use tokio_util::sync::CancellationToken;
 
 /// What a key holds: uid, version, size.
@@ -96,7 +96,7 @@ impl World {
         for page in all.chunks(page).take(pages) {
             sent += page.len();
             let objects = page.iter().map(|(key, content)| object(key, **content));
-            self.store.apply_page(listing, objects.collect());
+            self.store.apply_page(listing, objects);
         }
         self.watching = sent == all.len();
         if self.watching {
@@ -147,7 +147,7 @@ proptest! {
         let progress = Arc::new(Progress::new(&Query::all(widgets()), cancel.clone()));
         let store = Store::new(1, Arc::clone(&progress));
         store.add_index("size", |object: &Object<Widget>| vec![content(object).2.to_string()]);
-        let slot = Arc::new(Slot::new(&cancel));
+        let slot = Arc::new(Slot::new(HandlerOptions::default(), &cancel));
         store.add_handler(Arc::clone(&slot));
         let mirror = Arc::new(Mutex::new(Mirror::default()));
         let mut handler = Arc::clone(&mirror);
