@@ -11,7 +11,7 @@ use kube::core::ApiResource;
 use crate::{
     capi::ObjectKey,
     index::{Fed, FedKeys, Feed, Index},
-    informer::{Factory, Informer, Namespaces, Projection, Query, Registration, Status},
+    informer::{Factory, HandlerOptions, Informer, Namespaces, Projection, Query, Registration, Status},
 };
 
 /// How a followed kind fares.
@@ -66,7 +66,7 @@ impl<T: Fed> Followed<T> {
         let informer = factory.informer(query, projection);
         let feed = Feed::new(Arc::clone(index), kind, leftovers);
         let keys = feed.keys();
-        let registration = informer.add_handler(feed);
+        let registration = informer.add_handler_with(HandlerOptions::named("index"), feed);
         Self { resource, informer, registration, keys }
     }
 

@@ -6,7 +6,10 @@ mod lifecycle;
 mod lists;
 mod model;
 mod outages;
+mod resyncs;
 mod stores;
+mod streams;
+mod watchers;
 mod watches;
 
 use std::{future::Future, io, sync::Arc, time::Duration};
