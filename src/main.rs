@@ -5,9 +5,6 @@ use std::process::ExitCode;
 use capi_autoscaler_provider::cli::Cli;
 use clap::Parser as _;
 
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
     match Cli::parse().run() {
         Ok(()) => ExitCode::SUCCESS,
