@@ -2,8 +2,9 @@
 //! makes up page by page, and what the kernel says of it is read once it is ready. Linux only, run by hand:
 //!
 //! ```console
-//! cargo bench --bench memory            # both fleets, against their targets
-//! cargo bench --bench memory -- 200 25  # 200 groups of 25 Machines
+//! cargo bench --bench memory                 # both fleets, against their targets
+//! cargo bench --bench memory -- 200 25       # 200 groups of 25 Machines
+//! cargo bench --bench memory -- 200 25 pages # an API server that has no streamed lists
 //! ```
 //!
 //! It must never hold the fleet itself: every page is made when it is asked for, from real objects of tests/fixtures.
@@ -16,6 +17,7 @@ use std::{
     fmt::Write as _,
     fs, io,
     net::{SocketAddr, TcpListener},
+    ops::Range,
     path::Path,
     process::{Child, Command, Stdio},
     sync::Arc,
@@ -31,6 +33,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
+use futures::{StreamExt as _, stream};
 use serde_json::{Value, json};
 
 const GROUP: &str = "cluster.x-k8s.io";
@@ -39,6 +42,9 @@ const VERSION: &str = "900000000";
 const PATIENCE: Duration = Duration::from_secs(300);
 /// How long the process is left alone before its memory is read.
 const REST: Duration = Duration::from_secs(8);
+
+/// Events written in one piece.
+const EVENTS_AT_ONCE: usize = 50;
 
 /// Groups, Machines of each, and the most MiB that may be resident at rest.
 const TARGETS: [(usize, usize, Option<u64>); 2] = [(200, 25, Some(60)), (1_000, 100, Some(150))];
@@ -61,9 +67,12 @@ struct Templates {
 struct Api {
     fleet: Fleet,
     templates: Templates,
+    /// Lists are streamed to whoever asks for that.
+    streams: bool,
 }
 
 fn main() {
+    let streams = !std::env::args().any(|argument| argument == "pages");
     let numbers: Vec<usize> = std::env::args().filter_map(|argument| argument.parse().ok()).collect();
     let fleets = match numbers[..] {
         [groups, machines] => vec![(groups, machines, None)],
@@ -71,10 +80,10 @@ fn main() {
     };
     println!("groups  machines   ready after  at rest   peak     bytes per Machine and its Node");
     let mut missed = false;
-    let empty = measure(Fleet { groups: 0, machines_per_group: 0 });
+    let empty = measure(Fleet { groups: 0, machines_per_group: 0 }, streams);
     for (groups, machines_per_group, target) in fleets {
         let fleet = Fleet { groups, machines_per_group };
-        let seen = measure(fleet);
+        let seen = measure(fleet, streams);
         let machines = groups * machines_per_group;
         let each = seen.rest.saturating_sub(empty.rest) * 1024 / machines.max(1) as u64;
         println!(
@@ -98,11 +107,11 @@ struct Seen {
     peak: u64,
 }
 
-fn measure(fleet: Fleet) -> Seen {
+fn measure(fleet: Fleet, streams: bool) -> Seen {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
-    runtime.spawn(serve(listener, Api { fleet, templates: Templates::read() }));
+    runtime.spawn(serve(listener, Api { fleet, templates: Templates::read(), streams }));
     let folder = tempfile::tempdir().expect("a folder");
     let kubeconfig = folder.path().join("kubeconfig");
     fs::write(&kubeconfig, kubeconfig_of(address)).expect("a kubeconfig");
@@ -223,38 +232,62 @@ async fn resource(
 }
 
 impl Api {
-    fn answer(&self, plural: &str, query: &str) -> Response {
+    fn answer(self: Arc<Self>, plural: &str, query: &str) -> Response {
         let query: HashMap<&str, &str> = query.split('&').filter_map(|item| item.split_once('=')).collect();
         let number = |name: &str| query.get(name).and_then(|text| text.parse::<usize>().ok());
-        let Fleet { groups, machines_per_group } = self.fleet;
-        let (template, count) = match plural {
-            "machinedeployments" => (&self.templates.deployment, groups),
-            "machinesets" => (&self.templates.set, groups),
-            "machines" => (&self.templates.machine, groups * machines_per_group),
-            "nodes" => (&self.templates.node, groups * machines_per_group),
-            _ => (&self.templates.node, 0),
-        };
+        let count = self.count(plural);
+        let pending = || stream::pending::<Result<String, io::Error>>();
         if query.contains_key("sendInitialEvents") {
-            return StatusCode::UNPROCESSABLE_ENTITY.into_response();
+            if !self.streams {
+                return StatusCode::UNPROCESSABLE_ENTITY.into_response();
+            }
+            let plural = plural.to_owned();
+            let events = stream::iter((0..count).step_by(EVENTS_AT_ONCE)).map(move |from| {
+                Ok(self.items(&plural, from..count.min(from + EVENTS_AT_ONCE), (r#"{"type":"ADDED","object":"#, "}\n")))
+            });
+            let end = json!({"type": "BOOKMARK", "object": {"metadata": {
+                "resourceVersion": VERSION, "annotations": {"k8s.io/initial-events-end": "true"},
+            }}});
+            let end = stream::once(async move { Ok(format!("{end}\n")) });
+            return Body::from_stream(events.chain(end).chain(pending())).into_response();
         }
         if query.contains_key("watch") {
             // It stays open and quiet.
-            return Body::from_stream(futures::stream::pending::<Result<String, io::Error>>()).into_response();
+            return Body::from_stream(pending()).into_response();
         }
         let from = number("continue").unwrap_or(0);
         let to = number("limit").map_or(count, |limit| count.min(from + limit));
         let next = if to < count { to.to_string() } else { String::new() };
-        let mut page = format!(
-            r#"{{"kind":"List","apiVersion":"v1","metadata":{{"resourceVersion":"{VERSION}","continue":"{next}"}},"items":["#
-        );
-        for position in from..to {
-            let separator = if position == from { "" } else { "," };
-            page.push_str(separator);
-            let group = if count == groups { position } else { position / machines_per_group.max(1) };
-            fill(&mut page, template, group, position);
+        let metadata = json!({"resourceVersion": VERSION, "continue": next});
+        let items = self.items(plural, from..to, ("", ","));
+        let items = items.trim_end_matches(',');
+        format!(r#"{{"kind":"List","apiVersion":"v1","metadata":{metadata},"items":[{items}]}}"#).into_response()
+    }
+
+    fn count(&self, plural: &str) -> usize {
+        match plural {
+            "machinedeployments" | "machinesets" => self.fleet.groups,
+            "machines" | "nodes" => self.fleet.groups * self.fleet.machines_per_group,
+            _ => 0,
         }
-        page.push_str("]}");
-        page.into_response()
+    }
+
+    /// Objects of a resource, each between these two texts.
+    fn items(&self, plural: &str, range: Range<usize>, (before, after): (&str, &str)) -> String {
+        let Templates { deployment, set, machine, node } = &self.templates;
+        let (template, per_group) = match plural {
+            "machinedeployments" => (deployment, 1),
+            "machinesets" => (set, 1),
+            "machines" => (machine, self.fleet.machines_per_group),
+            _ => (node, self.fleet.machines_per_group),
+        };
+        let mut items = String::new();
+        for position in range {
+            items.push_str(before);
+            fill(&mut items, template, position / per_group, position);
+            items.push_str(after);
+        }
+        items
     }
 }
 

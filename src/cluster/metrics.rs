@@ -91,8 +91,10 @@ const GAUGES: [Value; 4] = [
     ),
 ];
 
+type Age = (&'static str, &'static str, fn(&Status) -> Option<Instant>);
+
 /// Seconds since something last happened to an informer: name, help, when. No series while it never has.
-const AGES: [(&str, &str, fn(&Status) -> Option<Instant>); 2] = [
+const AGES: [Age; 2] = [
     ("informer_last_event_seconds", "Seconds since a watch last gave an event or a bookmark, by resource", |status| {
         status.last_event
     }),

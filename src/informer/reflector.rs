@@ -212,12 +212,11 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     async fn watch_once(&self, version: &mut String, open: Option<Open>) -> Ended {
         let mut ended = Ended { failure: None, connected: false, productive: false, lived: Duration::ZERO };
         let (mut began, mut asked) = (Instant::now(), Duration::MAX);
-        let open = match open {
-            Some(open) => Ok(open),
-            None => {
-                let asked = self.watch_time();
-                self.open(self.scope.watch(version, asked), asked, self.settings.watch_idle).await
-            }
+        let open = if let Some(open) = open {
+            Ok(open)
+        } else {
+            let asked = self.watch_time();
+            self.open(self.scope.watch(version, asked), asked, self.settings.watch_idle).await
         };
         let failure = match open {
             Ok(mut open) => {

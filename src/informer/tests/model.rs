@@ -19,8 +19,9 @@ use tokio_util::sync::CancellationToken;
 const NAMESPACES: [&str; 2] = ["one", "two"];
 const HANDLERS: usize = 3;
 
-/// What a key holds: uid, version, size.
-type Content = BTreeMap<ObjectKey, (u64, u64, i64)>;
+/// What a widget holds: uid, version, size.
+type State = (u64, u64, i64);
+type Content = BTreeMap<ObjectKey, State>;
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -90,8 +91,8 @@ struct Scope {
 
 #[derive(Clone)]
 enum Told {
-    Put(ObjectKey, (u64, u64, i64)),
-    Delete(ObjectKey, (u64, u64, i64)),
+    Put(ObjectKey, State),
+    Delete(ObjectKey, State),
 }
 
 struct World {
@@ -160,7 +161,7 @@ impl World {
         }
     }
 
-    fn begin_list(&mut self, scope: usize) -> (Listing, Vec<(ObjectKey, (u64, u64, i64))>) {
+    fn begin_list(&mut self, scope: usize) -> (Listing, Vec<(ObjectKey, State)>) {
         self.told.clear();
         self.scopes[scope].watching = false;
         let listing = self.store.begin_list(!self.scopes[scope].listed);
