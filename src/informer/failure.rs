@@ -53,13 +53,13 @@ impl Failure {
         }
     }
 
-    /// How a server answers that doesn't have streamed lists, or doesn't allow this client to watch: to be asked for
-    /// pages at once.
+    /// How a server answers that doesn't have streamed lists, or doesn't allow this client to watch, or stands behind a
+    /// proxy that holds answers back until they are whole: to be asked for pages at once.
     pub(super) fn refuses_streams(&self) -> bool {
         match self {
             Self::Api { code, .. } => matches!(code, 400 | 403 | 404 | 405 | 406 | 410 | 415 | 422 | 501),
-            Self::Garbled(_) => true,
-            Self::Transport(_) | Self::Timeout(_) | Self::Stalled(_) | Self::Cut(_) => false,
+            Self::Garbled(_) | Self::Timeout(_) => true,
+            Self::Transport(_) | Self::Stalled(_) | Self::Cut(_) => false,
         }
     }
 

@@ -41,7 +41,8 @@ impl<T: Send + Sync + 'static> Reflector<T> {
 
     async fn stream_once(&mut self) -> Result<Listed, Failure> {
         let asked = self.watch_time();
-        let mut open = self.open(self.scope.stream(asked), asked, self.settings.list_timeout).await?;
+        let patience = self.settings.stream_idle;
+        let mut open = self.open(self.scope.stream(asked), asked, patience).await?;
         let listing = self.store.begin_list(self.first);
         let version = self.take_all(&mut open, listing).await?;
         self.works();

@@ -148,6 +148,20 @@ async fn a_streamed_list_that_is_cut_is_begun_anew_and_given_up_after_three() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_proxy_that_holds_answers_back_is_asked_for_pages_this_once() {
+    let (factory, mut api) = factory_with(streaming());
+    let informer = informer(&factory);
+    let began = tokio::time::Instant::now();
+    let held_back = api.stream().await;
+    api.list().await.page(10, &[widget("one/a", 1, 1)], None);
+    assert_eq!(began.elapsed().as_secs(), 10);
+    informer.wait_for_sync(PATIENCE).await.unwrap();
+    drop(held_back);
+    api.watch_from(10).await.open().error(410, "too old");
+    api.stream().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_streamed_list_without_a_version_is_not_believed() {
     let (_factory, mut api, informer, _seen, watch) = begun().await;
     watch.tell("BOOKMARK", &json!({ "metadata": { "annotations": { "k8s.io/initial-events-end": "true" } } }));
