@@ -34,11 +34,11 @@ impl Holder {
         Self::Pool(Box::new((provider_id.clone(), id.clone())))
     }
 
-    /// The providerID by which it is filed; empty for a Machine that has none, which is never filed.
-    pub(super) fn provider_id(&self) -> ArcStr {
+    /// The providerID by which it is filed; `None` for a Machine that has none, which is never filed.
+    pub(super) fn provider_id(&self) -> Option<&ArcStr> {
         match self {
-            Self::Machine(machine) => machine.provider_id.clone().unwrap_or_default(),
-            Self::Pool(pool) => pool.0.clone(),
+            Self::Machine(machine) => machine.provider_id.as_ref(),
+            Self::Pool(pool) => Some(&pool.0),
         }
     }
 }
@@ -50,10 +50,7 @@ impl Filed for Holder {
     type Order = (ArcStr, HolderId);
 
     fn key(&self) -> &str {
-        match self {
-            Self::Machine(machine) => machine.provider_id.as_ref().map_or("", |id| holder_key(id)),
-            Self::Pool(pool) => holder_key(&pool.0),
-        }
+        self.provider_id().map_or("", |id| holder_key(id))
     }
 
     fn order(&self) -> (ArcStr, HolderId) {
@@ -61,7 +58,7 @@ impl Filed for Holder {
             Self::Machine(machine) => HolderId::Machine(machine.meta.key.clone()),
             Self::Pool(pool) => HolderId::Pool(pool.1.clone()),
         };
-        (self.provider_id(), id)
+        (self.provider_id().cloned().unwrap_or_default(), id)
     }
 }
 

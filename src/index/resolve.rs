@@ -87,7 +87,8 @@ impl Picture {
             return Resolved::Unknown;
         }
         let whole = self.holders.get_from(holder_key(id), || (id.into(), HolderId::Least));
-        let whole = Candidates::of(whole.take_while(|holder| holder.provider_id() == *id), |_| true);
+        let whole =
+            Candidates::of(whole.take_while(|holder| holder.provider_id().is_some_and(|held| *held == *id)), |_| true);
         if !whole.is_empty() {
             return whole.choose(self, query);
         }
