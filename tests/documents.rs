@@ -2,11 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use arcstr::ArcStr;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
 use capi_autoscaler_provider::{
@@ -153,7 +153,7 @@ fn annotations_that_are_read() -> BTreeSet<String> {
         owner_kind,
         owner_name,
     } = Keys::default();
-    let one = |key: String| BTreeMap::from([(Arc::from(key), Arc::from("x"))]);
+    let one = |key: String| BTreeMap::from([(ArcStr::from(key), ArcStr::from("x"))]);
     let (_, of_options) = options::overrides(&Keys::default(), &one(format!("{options_prefix}unknown")));
     let (_, of_capacity) = capacity::of_annotations(&one(format!("{CAPACITY_PREFIX}unknown")));
     let options = known(&of_options).into_iter().map(|name| format!("{options_prefix}{name}"));

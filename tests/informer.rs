@@ -24,17 +24,33 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 type Lines = mpsc::UnboundedSender<Result<String, Infallible>>;
 
+#[derive(Clone)]
+struct Api {
+    watches: mpsc::UnboundedSender<Lines>,
+    /// It has streamed lists, and gives them to the test as well.
+    streams: bool,
+}
+
 /// An API server with one widget in its list, which gives every watch to the test.
 async fn serve(address: SocketAddr, watches: mpsc::UnboundedSender<Lines>) -> (SocketAddr, JoinHandle<()>) {
+    serve_api(address, Api { watches, streams: false }).await
+}
+
+async fn serve_api(address: SocketAddr, api: Api) -> (SocketAddr, JoinHandle<()>) {
     let listener = TcpListener::bind(address).await.unwrap();
     let address = listener.local_addr().unwrap();
-    let router = Router::new().route("/apis/example.io/v1/widgets", get(answer)).with_state(watches);
+    let router = Router::new().route("/apis/example.io/v1/widgets", get(answer)).with_state(api);
     let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
     (address, server)
 }
 
-async fn answer(State(watches): State<mpsc::UnboundedSender<Lines>>, RawQuery(query): RawQuery) -> Response {
-    if query.unwrap_or_default().contains("watch=true") {
+async fn answer(State(Api { watches, streams }): State<Api>, RawQuery(query): RawQuery) -> Response {
+    let query = query.unwrap_or_default();
+    if query.contains("sendInitialEvents=true") && !streams {
+        let refusal = Response::builder().status(422).body(Body::from("{}"));
+        return refusal.unwrap();
+    }
+    if query.contains("watch=true") {
         let (lines, body) = mpsc::unbounded_channel();
         watches.send(lines).unwrap();
         return Response::new(Body::from_stream(UnboundedReceiverStream::new(body)));
@@ -92,6 +108,27 @@ async fn events_come_as_they_are_sent_and_the_last_handle_closes_the_connection(
     drop(informer);
     soon("the end of the watch", watch.closed()).await;
     assert!(factory.statuses().is_empty());
+    server.abort();
+}
+
+#[tokio::test]
+async fn a_streamed_list_and_its_watch_are_one_connection() {
+    let (watches, mut opened) = mpsc::unbounded_channel();
+    let (address, server) = serve_api(([127, 0, 0, 1], 0).into(), Api { watches, streams: true }).await;
+    let factory = factory(address);
+    let informer = widgets_of(&factory);
+    let watch = soon("a streamed list", opened.recv()).await.unwrap();
+    let end = json!({ "metadata": {
+        "resourceVersion": "10", "annotations": { "k8s.io/initial-events-end": "true" },
+    } });
+    for (kind, object) in [("ADDED", widget("a")), ("ADDED", widget("b")), ("BOOKMARK", end), ("ADDED", widget("c"))] {
+        watch.send(Ok(format!("{}\n", json!({ "type": kind, "object": object })))).unwrap();
+    }
+    until("the event after the list", || informer.store().len() == 3).await;
+    assert!(informer.has_synced());
+    assert_eq!(informer.status().lists.streamed, 1);
+    assert!(opened.try_recv().is_err(), "there is one connection");
+    factory.shutdown().await;
     server.abort();
 }
 

@@ -1,7 +1,8 @@
 //! Machine: who owns it, which Node it became, whether it failed. A fleet has a hundred thousand of
 //! them, so rare parts are boxed and repeated text is shared.
 
-use std::{borrow::Cow, sync::Arc};
+use arcstr::ArcStr;
+use std::borrow::Cow;
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -15,11 +16,11 @@ pub struct Machine {
     pub meta: Meta,
     /// The MachineSet or MachinePool that owns it: kind and name, in the Machine's namespace.
     /// `None` for Machines of a control plane and for those that stand alone.
-    pub owner: Option<(ScalableKind, Arc<str>)>,
+    pub owner: Option<(ScalableKind, ArcStr)>,
     /// `spec.providerID` where it isn't empty.
-    pub provider_id: Option<Arc<str>>,
+    pub provider_id: Option<ArcStr>,
     /// `status.nodeRef.name` where it isn't empty.
-    pub node_name: Option<Arc<str>>,
+    pub node_name: Option<ArcStr>,
     /// `status.phase`.
     pub phase: MachinePhase,
     /// Why it failed for good, from either place of the two contract versions.
@@ -76,18 +77,18 @@ impl MachinePhase {
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Failure {
     /// For machines, for example `InsufficientResources`.
-    pub reason: Option<Arc<str>>,
+    pub reason: Option<ArcStr>,
     /// For people.
-    pub message: Option<Arc<str>>,
+    pub message: Option<ArcStr>,
 }
 
 /// Reason and message of a condition.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Condition {
     /// For machines, in CamelCase.
-    pub reason: Arc<str>,
+    pub reason: ArcStr,
     /// For people.
-    pub message: Arc<str>,
+    pub message: ArcStr,
 }
 
 #[derive(Deserialize)]
@@ -164,19 +165,17 @@ impl Machine {
             );
         Ok(Self {
             owner,
-            provider_id: object.spec.and_then(|spec| spec.provider_id).filter(|id| !id.is_empty()).map(Arc::from),
+            // The Node has the same providerID, and this name for its own.
+            provider_id: object
+                .spec
+                .and_then(|spec| spec.provider_id)
+                .filter(|id| !id.is_empty())
+                .map(|id| interner.intern(&id)),
             node_name: status
                 .as_ref()
                 .and_then(|status| status.node_ref.as_ref())
                 .filter(|node| !node.name.is_empty())
-                .map(|node| {
-                    // Most providers name the Node after the Machine: then the text is shared.
-                    if *node.name == *meta.key.name {
-                        Arc::clone(&meta.key.name)
-                    } else {
-                        Arc::from(node.name.as_ref())
-                    }
-                }),
+                .map(|node| interner.intern(&node.name)),
             phase: status.as_ref().map_or(MachinePhase::Unknown, |status| MachinePhase::parse(&status.phase)),
             failure,
             infrastructure_not_ready,
@@ -201,7 +200,7 @@ fn infrastructure_ready<'a>(status: &'a Status<'_>) -> Option<&'a wire::Conditio
 fn failure(status: &Status<'_>) -> Option<Box<Failure>> {
     let old = status.deprecated.as_ref().and_then(|deprecated| deprecated.v1beta1.as_ref());
     let text = |new: &Option<Cow<'_, str>>, old: Option<&Cow<'_, str>>| {
-        [new.as_ref(), old].into_iter().flatten().find(|text| !text.is_empty()).map(|text| Arc::from(text.as_ref()))
+        [new.as_ref(), old].into_iter().flatten().find(|text| !text.is_empty()).map(|text| ArcStr::from(text.as_ref()))
     };
     let reason = text(&status.failure_reason, old.and_then(|old| old.failure_reason.as_ref()));
     let message = text(&status.failure_message, old.and_then(|old| old.failure_message.as_ref()));

@@ -5,11 +5,10 @@
 //! a field that no rule reads, since a fleet has a hundred thousand of these objects.
 
 mod cluster;
-mod intern;
 mod keys;
 mod machine;
-mod meta;
 mod node;
+mod owner;
 mod scalable;
 mod served;
 mod template;
@@ -18,16 +17,17 @@ mod tests;
 mod wire;
 
 pub use cluster::Cluster;
-pub use intern::Interner;
 pub use keys::{CAPACITY_PREFIX, DEFAULT_GROUP, Keys, PAUSED, REVISION};
 pub use machine::{Condition, Failure, Machine, MachinePhase};
-pub use meta::{Meta, ObjectKey, Owner};
-pub use node::Node;
+pub use node::{Node, TemplateLabels};
+pub use owner::Owner;
 pub use scalable::{InfrastructureRef, MachineTaint, Propagation, ScalableKind, ScalableResource};
 pub use served::{CoreResources, KindRef, LookupError, discover_core, lookup};
 pub use template::InfrastructureTemplate;
 
 use std::sync::Arc;
+
+pub use crate::informer::{Interner, Metadata as Meta, ObjectKey};
 
 /// What decoding needs besides the JSON: the annotation keys in force and the interner of repeated text.
 ///
@@ -37,13 +37,13 @@ pub struct Context {
     /// The keys of the API group in use.
     pub keys: Keys,
     /// Shares text that repeats from object to object.
-    pub interner: Interner,
+    pub interner: Arc<Interner>,
 }
 
 impl Context {
     /// The context of an API group, `cluster.x-k8s.io` unless `CAPI_GROUP` says otherwise.
     #[must_use]
     pub fn new(group: &str) -> Arc<Self> {
-        Arc::new(Self { keys: Keys::new(group), interner: Interner::default() })
+        Arc::new(Self { keys: Keys::new(group), interner: Arc::default() })
     }
 }

@@ -1,6 +1,7 @@
 //! Node of the workload cluster: how it leads to its Machine, and the labels a template takes over.
 
-use std::{borrow::Cow, sync::Arc};
+use arcstr::ArcStr;
+use std::borrow::Cow;
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -13,11 +14,35 @@ pub struct Node {
     /// Identity; the namespace is empty.
     pub meta: Meta,
     /// `spec.providerID` where it isn't empty.
-    pub provider_id: Option<Arc<str>>,
+    pub provider_id: Option<ArcStr>,
     /// The Machine named by the annotations machine and cluster-namespace, where both are set.
     pub machine: Option<ObjectKey>,
-    /// Those labels of [`Node::TEMPLATE_LABELS`] that are set, in that order.
-    pub template_labels: Box<[(&'static str, Arc<str>)]>,
+    /// Those labels of [`Node::TEMPLATE_LABELS`] that are set.
+    pub template_labels: TemplateLabels,
+}
+
+/// The values of [`Node::TEMPLATE_LABELS`], by position: the keys are the same for all Nodes.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct TemplateLabels([Option<ArcStr>; Node::TEMPLATE_LABELS.len()]);
+
+impl TemplateLabels {
+    /// Those that are set, in the order of [`Node::TEMPLATE_LABELS`].
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &ArcStr)> {
+        Node::TEMPLATE_LABELS.into_iter().zip(&self.0).filter_map(|(key, value)| Some((key, value.as_ref()?)))
+    }
+}
+
+/// Other keys are left out.
+impl FromIterator<(&'static str, ArcStr)> for TemplateLabels {
+    fn from_iter<I: IntoIterator<Item = (&'static str, ArcStr)>>(labels: I) -> Self {
+        let mut all = Self::default();
+        for (key, value) in labels {
+            for (place, _) in all.0.iter_mut().zip(Node::TEMPLATE_LABELS).filter(|(_, known)| *known == key) {
+                *place = Some(value.clone());
+            }
+        }
+        all
+    }
 }
 
 #[derive(Deserialize)]
@@ -46,15 +71,18 @@ impl Node {
         let metadata = &object.metadata;
         let machine = metadata.annotation(&context.keys.machine).and_then(|name| {
             let namespace = metadata.annotation(&context.keys.cluster_namespace)?;
-            let name = if *name == *meta.key.name { Arc::clone(&meta.key.name) } else { Arc::from(name) };
-            Some(ObjectKey { namespace: context.interner.intern(namespace), name })
+            Some(ObjectKey { namespace: context.interner.intern(namespace), name: context.interner.intern(name) })
         });
         let template_labels = Self::TEMPLATE_LABELS
             .into_iter()
             .filter_map(|key| Some((key, context.interner.intern(metadata.label(key)?))))
             .collect();
         Ok(Self {
-            provider_id: object.spec.and_then(|spec| spec.provider_id).filter(|id| !id.is_empty()).map(Arc::from),
+            provider_id: object
+                .spec
+                .and_then(|spec| spec.provider_id)
+                .filter(|id| !id.is_empty())
+                .map(|id| context.interner.intern(&id)),
             machine,
             template_labels,
             meta,
@@ -64,6 +92,6 @@ impl Node {
     /// The value of one of [`Node::TEMPLATE_LABELS`].
     #[must_use]
     pub fn template_label(&self, key: &str) -> Option<&str> {
-        self.template_labels.iter().find(|(known, _)| *known == key).map(|(_, value)| value.as_ref())
+        self.template_labels.iter().find(|(known, _)| *known == key).map(|(_, value)| value.as_str())
     }
 }

@@ -1,7 +1,8 @@
 //! MachineDeployment, MachineSet and MachinePool: the kinds that have a `/scale` subresource and can be
 //! node groups. One type serves all three; what a kind lacks is empty.
 
-use std::{borrow::Cow, collections::BTreeMap, fmt, sync::Arc};
+use arcstr::ArcStr;
+use std::{borrow::Cow, collections::BTreeMap, fmt};
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -54,19 +55,19 @@ pub struct ScalableResource {
     /// Identity.
     pub meta: Meta,
     /// All labels: a scope may name any of them.
-    pub labels: BTreeMap<Arc<str>, Arc<str>>,
+    pub labels: BTreeMap<ArcStr, ArcStr>,
     /// Those annotations that a rule reads on a group.
-    pub annotations: BTreeMap<Arc<str>, Arc<str>>,
+    pub annotations: BTreeMap<ArcStr, ArcStr>,
     /// The MachineDeployment that owns a MachineSet, in the same namespace.
-    pub deployment: Option<Arc<str>>,
+    pub deployment: Option<ArcStr>,
     /// `spec.clusterName`, else the label `cluster.x-k8s.io/cluster-name`, else empty.
-    pub cluster_name: Arc<str>,
+    pub cluster_name: ArcStr,
     /// `spec.replicas`; Cluster API defaults it, so that it is absent only for a moment.
     pub replicas: Option<i32>,
     /// `spec.template.spec.infrastructureRef`, in the same namespace.
     pub infrastructure: Option<InfrastructureRef>,
     /// `spec.template.metadata.labels`.
-    pub template_labels: BTreeMap<Arc<str>, Arc<str>>,
+    pub template_labels: BTreeMap<ArcStr, ArcStr>,
     /// `spec.template.spec.taints`.
     pub taints: Vec<MachineTaint>,
     /// The annotation revision of a MachineSet, where it is a number.
@@ -74,31 +75,31 @@ pub struct ScalableResource {
     /// `status.replicas`, 0 when absent.
     pub status_replicas: i32,
     /// `spec.providerIDList` of a MachinePool.
-    pub provider_ids: Vec<Arc<str>>,
+    pub provider_ids: Vec<ArcStr>,
     /// The names in `status.nodeRefs` of a MachinePool.
-    pub node_names: Vec<Arc<str>>,
+    pub node_names: Vec<ArcStr>,
 }
 
 /// A reference to an infrastructure template, in the namespace of the object that holds it.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct InfrastructureRef {
     /// The API group.
-    pub group: Arc<str>,
+    pub group: ArcStr,
     /// The kind.
-    pub kind: Arc<str>,
+    pub kind: ArcStr,
     /// The name.
-    pub name: Arc<str>,
+    pub name: ArcStr,
 }
 
 /// A taint of `spec.template.spec.taints` (Cluster API 1.12 and later, an alpha gate).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct MachineTaint {
     /// The key.
-    pub key: Arc<str>,
+    pub key: ArcStr,
     /// The value, often empty.
-    pub value: Arc<str>,
+    pub value: ArcStr,
     /// The effect as it stands there.
-    pub effect: Arc<str>,
+    pub effect: ArcStr,
     /// When Cluster API sets it.
     pub propagation: Propagation,
 }
@@ -234,7 +235,7 @@ impl ScalableResource {
                 .into_iter()
                 .flatten()
                 .filter(|id| !id.is_empty())
-                .map(|id| Arc::from(id.as_ref()))
+                .map(|id| ArcStr::from(id.as_ref()))
                 .collect(),
             node_names: object
                 .status
@@ -242,7 +243,7 @@ impl ScalableResource {
                 .into_iter()
                 .flatten()
                 .filter(|node| !node.name.is_empty())
-                .map(|node| Arc::from(node.name))
+                .map(|node| ArcStr::from(node.name))
                 .collect(),
             meta,
         })

@@ -2,7 +2,8 @@
 //! resource of an infrastructure template's kind. Nothing is guessed: a kind that discovery doesn't show
 //! isn't served.
 
-use std::{fmt, sync::Arc};
+use arcstr::ArcStr;
+use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIResourceList};
 use kube::{Client, core::ApiResource};
@@ -14,9 +15,9 @@ use super::InfrastructureRef;
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct KindRef {
     /// The API group.
-    pub group: Arc<str>,
+    pub group: ArcStr,
     /// The kind.
-    pub kind: Arc<str>,
+    pub kind: ArcStr,
 }
 
 impl fmt::Display for KindRef {
@@ -27,7 +28,7 @@ impl fmt::Display for KindRef {
 
 impl From<&InfrastructureRef> for KindRef {
     fn from(reference: &InfrastructureRef) -> Self {
-        Self { group: Arc::clone(&reference.group), kind: Arc::clone(&reference.kind) }
+        Self { group: reference.group.clone(), kind: reference.kind.clone() }
     }
 }
 

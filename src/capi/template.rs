@@ -1,6 +1,7 @@
 //! Infrastructure template of any group and kind: the capacity it promises.
 
-use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
+use arcstr::ArcStr;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -13,11 +14,11 @@ pub struct InfrastructureTemplate {
     /// Identity.
     pub meta: Meta,
     /// `status.capacity` as it stands: resource name to quantity, integers as their decimal text.
-    pub capacity: BTreeMap<Arc<str>, String>,
+    pub capacity: BTreeMap<ArcStr, String>,
     /// `status.nodeInfo.architecture` where it isn't empty.
-    pub architecture: Option<Arc<str>>,
+    pub architecture: Option<ArcStr>,
     /// `status.nodeInfo.operatingSystem` where it isn't empty.
-    pub operating_system: Option<Arc<str>>,
+    pub operating_system: Option<ArcStr>,
 }
 
 #[derive(Deserialize)]
@@ -47,14 +48,14 @@ impl InfrastructureTemplate {
         let object: wire::Object<'_, serde::de::IgnoredAny, Status<'_>> =
             Deserialize::deserialize(value).map_err(|error| error.to_string())?;
         let status = object.status.unwrap_or(Status { capacity: None, node_info: None });
-        let text = |text: Cow<'_, str>| (!text.is_empty()).then(|| Arc::from(text));
+        let text = |text: Cow<'_, str>| (!text.is_empty()).then(|| ArcStr::from(text));
         let (architecture, operating_system) =
             status.node_info.map_or((None, None), |info| (text(info.architecture), text(info.operating_system)));
         let capacity = status
             .capacity
             .into_iter()
             .flatten()
-            .map(|(resource, quantity)| (Arc::from(resource), wire::capacity_text(&quantity)))
+            .map(|(resource, quantity)| (ArcStr::from(resource), wire::capacity_text(&quantity)))
             .collect();
         Ok(Self { meta, capacity, architecture, operating_system })
     }

@@ -1,7 +1,9 @@
 //! Objects that a real API server served under Cluster API's own controllers read alike in both contract versions,
 //! and each field is found where either version has it.
 
-use std::{collections::BTreeMap, path::Path, sync::Arc};
+use std::{collections::BTreeMap, path::Path};
+
+use arcstr::ArcStr;
 
 use proptest::prelude::*;
 use rstest::rstest;
@@ -11,11 +13,11 @@ use super::*;
 
 /// The identity as the informers hand it over.
 fn meta_of(object: &Value) -> Meta {
-    let text = |field: &str| Arc::from(object["metadata"][field].as_str().unwrap_or_default());
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
     Meta {
-        key: ObjectKey { namespace: text("namespace"), name: text("name") },
-        uid: text("uid"),
-        resource_version: text("resourceVersion"),
+        key: ObjectKey::new(text("namespace"), text("name")),
+        uid: text("uid").into(),
+        resource_version: text("resourceVersion").into(),
     }
 }
 
@@ -112,7 +114,7 @@ fn real_machines_say_what_they_are_doing(#[case] version: &str) {
         Read::Machine(machine) => machine,
         other => panic!("{other:?}"),
     };
-    let set = Some((ScalableKind::MachineSet, Arc::from("stage-md-0-mnr6p-jscrt")));
+    let set = Some((ScalableKind::MachineSet, ArcStr::from("stage-md-0-mnr6p-jscrt")));
 
     let deleting = machine("stage-md-0-mnr6p-jscrt-78rwg");
     assert_eq!((deleting.phase, deleting.deleting), (MachinePhase::Deleting, true));
@@ -141,7 +143,7 @@ fn a_real_rollout_has_two_revisions_of_one_machine_deployment(#[case] version: &
         Read::Scalable(set) => (set.revision, set.deployment.clone()),
         other => panic!("{other:?}"),
     };
-    let owner = Some(Arc::from("stage-md-0-mnr6p"));
+    let owner = Some(ArcStr::from("stage-md-0-mnr6p"));
     assert_eq!(set("stage-md-0-mnr6p-x9wfq"), (Some(1), owner.clone()));
     assert_eq!(set("stage-md-0-mnr6p-jscrt"), (Some(2), owner));
 }
@@ -156,7 +158,7 @@ fn real_nodes_lead_to_their_machines(#[case] moment: &str) {
     assert!(nodes.len() > 3);
     for object in &nodes {
         let node = Node::decode(meta_of(object), object, &context).unwrap();
-        let name = Arc::clone(&node.meta.key.name);
+        let name = node.meta.key.name.clone();
         assert_eq!(node.provider_id.as_deref(), Some(format!("in-memory://{name}").as_str()));
         assert_eq!(node.machine, Some(ObjectKey::new("team-a", name)));
     }
@@ -382,7 +384,7 @@ fn the_rest_of_a_scalable_resource() {
     }));
     assert!(object.annotations.is_empty());
     assert_eq!((object.replicas, object.status_replicas, object.revision), (None, 0, None));
-    assert_eq!(object.provider_ids, [Arc::from("x://1"), Arc::from("x://2")]);
+    assert_eq!(object.provider_ids, [ArcStr::from("x://1"), ArcStr::from("x://2")]);
     let taints: Vec<_> = object.taints.iter().map(|taint| (&*taint.key, &*taint.value, taint.propagation)).collect();
     assert_eq!(taints, [("a", "", Propagation::OnInitialization), ("b", "1", Propagation::Always)]);
 }

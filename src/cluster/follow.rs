@@ -11,7 +11,7 @@ use kube::core::ApiResource;
 use crate::{
     capi::ObjectKey,
     index::{Fed, FedKeys, Feed, Index},
-    informer::{Factory, Informer, Namespaces, Projection, Query, Registration, Status},
+    informer::{Factory, HandlerOptions, Informer, Namespaces, Projection, Query, Registration, Status},
 };
 
 /// How a followed kind fares.
@@ -47,7 +47,7 @@ pub(super) struct Followed<T: Fed> {
     resource: ApiResource,
     informer: Informer<T>,
     registration: Registration<T>,
-    keys: FedKeys,
+    keys: FedKeys<T>,
 }
 
 impl<T: Fed> Followed<T> {
@@ -66,7 +66,7 @@ impl<T: Fed> Followed<T> {
         let informer = factory.informer(query, projection);
         let feed = Feed::new(Arc::clone(index), kind, leftovers);
         let keys = feed.keys();
-        let registration = informer.add_handler(feed);
+        let registration = informer.add_handler_with(HandlerOptions::named("index"), feed);
         Self { resource, informer, registration, keys }
     }
 

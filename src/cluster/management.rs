@@ -11,7 +11,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     capi::{self, Context, CoreResources, Meta, discover_core},
     connect::{Clients, cause},
-    informer::{Factory, Metadata, Projection, Settings},
+    informer::{Factory, Projection, Settings},
 };
 
 /// How often discovery is asked again once it has answered.
@@ -53,9 +53,11 @@ impl Management {
     /// Starts to ask discovery. Nothing is waited for.
     #[must_use]
     pub fn start(clients: Clients, options: ManagementOptions, runtime: &Handle) -> Self {
+        let context = Context::new(&options.group);
         let inner = Arc::new(Inner {
-            factory: Factory::new(clients.watches.clone(), runtime.clone(), options.informers.clone()),
-            context: Context::new(&options.group),
+            factory: Factory::new(clients.watches.clone(), runtime.clone(), options.informers.clone())
+                .with_texts(Arc::clone(&context.interner)),
+            context,
             clients,
             options,
             resources: Arc::new(ArcSwapOption::empty()),
@@ -180,13 +182,5 @@ pub(super) fn projection<T: 'static>(
     decode: impl Fn(Meta, &serde_json::Value, &Context) -> Result<T, String> + Send + Sync + 'static,
 ) -> Projection<T> {
     let context = Arc::clone(context);
-    Projection::new(name, move |metadata, value| decode(meta_of(metadata), value, &context))
-}
-
-fn meta_of(metadata: &Metadata) -> Meta {
-    Meta {
-        key: capi::ObjectKey { namespace: Arc::clone(&metadata.namespace), name: Arc::clone(&metadata.name) },
-        uid: Arc::clone(&metadata.uid),
-        resource_version: Arc::clone(&metadata.resource_version),
-    }
+    Projection::new(name, move |metadata, value| decode(metadata.clone(), value, &context))
 }

@@ -1,6 +1,6 @@
 //! Metrics of the informers and of the picture, gathered when they are asked for.
 
-use std::{fmt, time::Instant};
+use std::{collections::BTreeMap, fmt, time::Instant};
 
 use prometheus_client::{
     collector::Collector,
@@ -52,6 +52,14 @@ struct ListLabels {
 }
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct HandlerLabels {
+    cluster: &'static str,
+    resource: String,
+    namespaces: String,
+    handler: String,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 struct StateLabels {
     state: &'static str,
 }
@@ -83,6 +91,26 @@ const GAUGES: [Value; 4] = [
     ),
 ];
 
+type Age = (&'static str, &'static str, fn(&Status) -> Option<Instant>);
+
+/// Seconds since something last happened to an informer: name, help, when. No series while it never has.
+const AGES: [Age; 2] = [
+    ("informer_last_event_seconds", "Seconds since a watch last gave an event or a bookmark, by resource", |status| {
+        status.last_event
+    }),
+    ("informer_last_list_seconds", "Seconds since a list was last completed, by resource", |status| status.last_list),
+];
+
+type Count = (&'static str, &'static str, fn(&Status) -> u64);
+
+/// Counters of an informer: name, help, value.
+const COUNTERS: [Count; 4] = [
+    ("informer_watch_errors", "Watches that failed, by resource", |status| status.watch_errors),
+    ("informer_decode_errors", "Objects received that don't decode, by resource", |status| status.decode_errors),
+    ("informer_streamed_lists", "Lists told as a stream and not in pages, by resource", |status| status.lists.streamed),
+    ("informer_handler_panics", "Calls of handlers that panicked, by resource", |status| status.handler_panics),
+];
+
 impl Collector for ClusterMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let informers = self.0.informers();
@@ -90,8 +118,25 @@ impl Collector for ClusterMetrics {
             let rows = informers.iter().map(|(cluster, status)| (informer_labels(cluster, status), value(status)));
             gauge(&mut encoder, name, help, rows)?;
         }
-        let errors = informers.iter().map(|(cluster, status)| (informer_labels(cluster, status), status.watch_errors));
-        counter(&mut encoder, "informer_watch_errors", "Watches that failed, by resource", errors)?;
+        let now = Instant::now();
+        for (name, help, when) in AGES {
+            let rows = informers.iter().filter_map(|(cluster, status)| {
+                let age = now.saturating_duration_since(when(status)?).as_secs();
+                Some((informer_labels(cluster, status), count(age)))
+            });
+            gauge(&mut encoder, name, help, rows)?;
+        }
+        for (name, help, value) in COUNTERS {
+            let rows = informers.iter().map(|(cluster, status)| (informer_labels(cluster, status), value(status)));
+            counter(&mut encoder, name, help, rows)?;
+        }
+        let queues = informers.iter().flat_map(|(cluster, status)| queues(cluster, status));
+        gauge(
+            &mut encoder,
+            "informer_handler_queue",
+            "Objects that wait for a handler, by resource and handler",
+            queues,
+        )?;
         let events = informers.iter().flat_map(|(cluster, status)| {
             let counts = status.events;
             [
@@ -140,6 +185,19 @@ impl ClusterMetrics {
 
 fn informer_labels(cluster: &'static str, status: &Status) -> InformerLabels {
     InformerLabels { cluster, resource: status.resource.clone(), namespaces: status.namespaces.clone() }
+}
+
+/// What waits for the handlers of an informer; for handlers of one name the sum.
+fn queues(cluster: &'static str, status: &Status) -> impl Iterator<Item = (HandlerLabels, i64)> {
+    let mut queued: BTreeMap<String, u64> = BTreeMap::new();
+    for handler in &status.handlers {
+        *queued.entry(handler.name.to_string()).or_default() += handler.queued as u64;
+    }
+    let (resource, namespaces) = (status.resource.clone(), status.namespaces.clone());
+    queued.into_iter().map(move |(handler, queued)| {
+        let (resource, namespaces) = (resource.clone(), namespaces.clone());
+        (HandlerLabels { cluster, resource, namespaces, handler }, count(queued))
+    })
 }
 
 fn event_labels(cluster: &'static str, status: &Status, kind: &'static str) -> EventLabels {

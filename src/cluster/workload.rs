@@ -211,7 +211,10 @@ impl Workload {
                 }
             })
             .await;
-        let factory = Factory::new(clients.watches, inner.runtime.clone(), inner.options.informers.clone());
+        // Nodes and Machines name each other: what they name is shared.
+        let texts = Arc::clone(&inner.management.context().interner);
+        let factory =
+            Factory::new(clients.watches, inner.runtime.clone(), inner.options.informers.clone()).with_texts(texts);
         let nodes = Followed::start(
             &factory,
             ApiResource::erase::<core::Node>(&()),

@@ -1,6 +1,7 @@
 //! What can happen to the picture: one value per event, whatever informer it came from. The index takes
 //! changes in any order and with repeats, and the same objects give the same picture.
 
+use arcstr::ArcStr;
 use std::sync::Arc;
 
 use crate::{
@@ -20,7 +21,7 @@ pub enum Change {
     /// A MachineDeployment, MachineSet or MachinePool is gone.
     ScalableGone(GroupId),
     /// A MachineDeployment, MachineSet or MachinePool doesn't decode: its error.
-    ScalableUndecodable(GroupId, Arc<str>),
+    ScalableUndecodable(GroupId, ArcStr),
     /// A Machine was added or updated.
     Machine(Arc<Machine>),
     /// A Machine is gone.
@@ -28,13 +29,13 @@ pub enum Change {
     /// A Node was added or updated.
     Node(Arc<Node>),
     /// The Node of that name is gone.
-    NodeGone(Arc<str>),
+    NodeGone(ArcStr),
     /// An infrastructure template of a kind was added or updated.
     Template(KindRef, Arc<InfrastructureTemplate>),
     /// An infrastructure template is gone.
     TemplateGone(KindRef, ObjectKey),
     /// An infrastructure template doesn't decode: its error.
-    TemplateUndecodable(KindRef, ObjectKey, Arc<str>),
+    TemplateUndecodable(KindRef, ObjectKey, ArcStr),
     /// What is known of an infrastructure template kind as a whole has changed.
     Kind(KindRef, KindState),
 }
@@ -48,5 +49,5 @@ pub enum KindState {
     /// Its first list is complete: a template that isn't known doesn't exist.
     Synced,
     /// It can't be read: why.
-    Unreadable(Arc<str>),
+    Unreadable(ArcStr),
 }

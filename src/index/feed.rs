@@ -1,6 +1,7 @@
 //! From informers to the index: each event becomes a [`Change`]. A feed may follow another of the same kind, when the
 //! kind is served in another version: what only the other one had is taken away once the new one is complete.
 
+use arcstr::ArcStr;
 use std::{collections::HashSet, sync::Arc};
 
 use parking_lot::Mutex;
@@ -21,9 +22,11 @@ pub trait Fed: Send + Sync + Sized + 'static {
     fn present(kind: &Self::Kind, object: &Arc<Self>) -> Change;
     /// The change that an object makes which doesn't decode; `None` where what was known of it stays, since a Machine
     /// that is there must not count as one that never came, nor a paused Cluster as one that isn't.
-    fn undecodable(kind: &Self::Kind, key: ObjectKey, error: Arc<str>) -> Option<Change>;
+    fn undecodable(kind: &Self::Kind, key: ObjectKey, error: ArcStr) -> Option<Change>;
     /// The change that an object's absence makes.
     fn gone(kind: &Self::Kind, key: ObjectKey) -> Change;
+    /// What the index has of the kind.
+    fn held(index: &Index, kind: &Self::Kind) -> HashSet<ObjectKey>;
 }
 
 impl Fed for Cluster {
@@ -33,12 +36,16 @@ impl Fed for Cluster {
         Change::Cluster(Arc::clone(object))
     }
 
-    fn undecodable((): &(), _: ObjectKey, _: Arc<str>) -> Option<Change> {
+    fn undecodable((): &(), _: ObjectKey, _: ArcStr) -> Option<Change> {
         None
     }
 
     fn gone((): &(), key: ObjectKey) -> Change {
         Change::ClusterGone(key)
+    }
+
+    fn held(index: &Index, (): &()) -> HashSet<ObjectKey> {
+        index.keys(|picture| picture.clusters.keys().cloned().collect())
     }
 }
 
@@ -49,12 +56,19 @@ impl Fed for ScalableResource {
         Change::Scalable(Arc::clone(object))
     }
 
-    fn undecodable(kind: &ScalableKind, key: ObjectKey, error: Arc<str>) -> Option<Change> {
+    fn undecodable(kind: &ScalableKind, key: ObjectKey, error: ArcStr) -> Option<Change> {
         Some(Change::ScalableUndecodable(GroupId::new(*kind, key), error))
     }
 
     fn gone(kind: &ScalableKind, key: ObjectKey) -> Change {
         Change::ScalableGone(GroupId::new(*kind, key))
+    }
+
+    fn held(index: &Index, kind: &ScalableKind) -> HashSet<ObjectKey> {
+        index.keys(|picture| {
+            let known = picture.groups.iter().filter(|(id, group)| id.kind == *kind && group.is_known());
+            known.map(|(id, _)| id.key.clone()).collect()
+        })
     }
 }
 
@@ -65,12 +79,16 @@ impl Fed for Machine {
         Change::Machine(Arc::clone(object))
     }
 
-    fn undecodable((): &(), _: ObjectKey, _: Arc<str>) -> Option<Change> {
+    fn undecodable((): &(), _: ObjectKey, _: ArcStr) -> Option<Change> {
         None
     }
 
     fn gone((): &(), key: ObjectKey) -> Change {
         Change::MachineGone(key)
+    }
+
+    fn held(index: &Index, (): &()) -> HashSet<ObjectKey> {
+        index.keys(|picture| picture.machines.iter().map(|machine| machine.meta.key.clone()).collect())
     }
 }
 
@@ -81,12 +99,16 @@ impl Fed for Node {
         Change::Node(Arc::clone(object))
     }
 
-    fn undecodable((): &(), _: ObjectKey, _: Arc<str>) -> Option<Change> {
+    fn undecodable((): &(), _: ObjectKey, _: ArcStr) -> Option<Change> {
         None
     }
 
     fn gone((): &(), key: ObjectKey) -> Change {
         Change::NodeGone(key.name)
+    }
+
+    fn held(index: &Index, (): &()) -> HashSet<ObjectKey> {
+        index.keys(|picture| picture.nodes.iter().map(|node| node.meta.key.clone()).collect())
     }
 }
 
@@ -97,42 +119,48 @@ impl Fed for InfrastructureTemplate {
         Change::Template(kind.clone(), Arc::clone(object))
     }
 
-    fn undecodable(kind: &KindRef, key: ObjectKey, error: Arc<str>) -> Option<Change> {
+    fn undecodable(kind: &KindRef, key: ObjectKey, error: ArcStr) -> Option<Change> {
         Some(Change::TemplateUndecodable(kind.clone(), key, error))
     }
 
     fn gone(kind: &KindRef, key: ObjectKey) -> Change {
         Change::TemplateGone(kind.clone(), key)
     }
+
+    fn held(index: &Index, kind: &KindRef) -> HashSet<ObjectKey> {
+        index.keys(|picture| {
+            let templates = picture.templates.keys().filter(|(of, _)| of == kind);
+            templates.map(|(_, key)| key.clone()).collect()
+        })
+    }
 }
 
-/// Feeds one index with the objects of one kind.
+/// Feeds one index with the objects of one kind. An index has one feed of a kind at a time.
 pub struct Feed<T: Fed> {
     index: Arc<Index>,
     kind: T::Kind,
-    keys: FedKeys,
+    leftovers: Leftovers,
 }
 
-/// Which objects the index has from a feed. Whoever takes them ends the feed: it changes nothing any more, not even by
-/// an event that it is told at that moment.
-#[derive(Clone, Debug)]
-pub struct FedKeys(Arc<Mutex<Option<Keys>>>);
+/// What an earlier feed had and this one hasn't shown yet; `None` once the feed has ended.
+type Leftovers = Arc<Mutex<Option<HashSet<ObjectKey>>>>;
 
-#[derive(Debug, Default)]
-struct Keys {
-    /// What the feed has shown.
-    own: HashSet<ObjectKey>,
-    /// What an earlier feed had and this one hasn't shown yet.
-    leftovers: HashSet<ObjectKey>,
+/// Which objects the index has from a feed: all it has of the kind, so that nothing is kept for it. Whoever takes them
+/// ends the feed: it changes nothing any more, not even by an event that it is told at that moment.
+pub struct FedKeys<T: Fed> {
+    index: Arc<Index>,
+    kind: T::Kind,
+    leftovers: Leftovers,
 }
 
-impl FedKeys {
-    /// Takes them, leftovers of an earlier feed among them, and ends the feed.
+impl<T: Fed> FedKeys<T> {
+    /// Takes them, leftovers of an earlier feed among them, and ends the feed. Nothing when it has ended already.
     #[must_use]
     pub fn take(&self) -> HashSet<ObjectKey> {
-        let mut keys = self.0.lock().take().unwrap_or_default();
-        keys.own.extend(keys.leftovers);
-        keys.own
+        match self.leftovers.lock().take() {
+            Some(_) => T::held(&self.index, &self.kind),
+            None => HashSet::new(),
+        }
     }
 }
 
@@ -140,26 +168,29 @@ impl<T: Fed> Feed<T> {
     /// A feed that takes over from one that had `leftovers`.
     #[must_use]
     pub fn new(index: Arc<Index>, kind: T::Kind, leftovers: HashSet<ObjectKey>) -> Self {
-        let keys = Keys { own: HashSet::new(), leftovers };
-        Self { index, kind, keys: FedKeys(Arc::new(Mutex::new(Some(keys)))) }
+        Self { index, kind, leftovers: Arc::new(Mutex::new(Some(leftovers))) }
     }
 
     /// Which objects the index has from this feed, for a feed to come.
     #[must_use]
-    pub fn keys(&self) -> FedKeys {
-        self.keys.clone()
+    pub fn keys(&self) -> FedKeys<T> {
+        FedKeys { index: Arc::clone(&self.index), kind: self.kind.clone(), leftovers: Arc::clone(&self.leftovers) }
     }
 
     /// Shows an object to the index. `before`: what was told of it last.
-    fn show(&self, keys: &mut Keys, object: &informer::Object<T>, before: Option<&informer::Object<T>>) {
-        let key = key_of(&object.metadata);
-        keys.leftovers.remove(&key);
-        keys.own.insert(key.clone());
+    fn show(
+        &self,
+        leftovers: &mut HashSet<ObjectKey>,
+        object: &informer::Object<T>,
+        before: Option<&informer::Object<T>>,
+    ) {
+        let key = &object.metadata.key;
+        leftovers.remove(key);
         let error = match &object.content {
             Ok(content) => return self.index.apply(T::present(&self.kind, content)),
             Err(error) => error,
         };
-        if let Some(change) = T::undecodable(&self.kind, key.clone(), error.message().into()) {
+        if let Some(change) = T::undecodable(&self.kind, key.clone(), error.message().clone()) {
             self.index.apply(change);
         } else if before.and_then(|before| before.content.as_ref().err()) != Some(error) {
             let kind = std::any::type_name::<T>().rsplit(':').next();
@@ -171,28 +202,20 @@ impl<T: Fed> Feed<T> {
 impl<T: Fed> Handler<T> for Feed<T> {
     fn handle(&mut self, event: Event<T>) {
         // Held while the index changes: who takes the keys then knows that nothing is under way.
-        let mut keys = self.keys.0.lock();
-        let Some(keys) = keys.as_mut() else { return };
+        let mut leftovers = self.leftovers.lock();
+        let Some(leftovers) = leftovers.as_mut() else { return };
         match event {
-            Event::Added { object, .. } => self.show(keys, &object, None),
-            Event::Updated { old, new } => self.show(keys, &new, Some(&old)),
-            Event::Deleted { last, .. } => {
-                let key = key_of(&last.metadata);
-                keys.own.remove(&key);
-                self.index.apply(T::gone(&self.kind, key));
-            }
+            Event::Added { object, .. } => self.show(leftovers, &object, None),
+            Event::Updated { old, new } => self.show(leftovers, &new, Some(&old)),
+            Event::Deleted { last, .. } => self.index.apply(T::gone(&self.kind, last.key())),
         }
     }
 
     fn synced(&mut self) {
-        let mut keys = self.keys.0.lock();
-        let Some(keys) = keys.as_mut() else { return };
-        for key in std::mem::take(&mut keys.leftovers) {
+        let mut leftovers = self.leftovers.lock();
+        let Some(leftovers) = leftovers.as_mut() else { return };
+        for key in std::mem::take(leftovers) {
             self.index.apply(T::gone(&self.kind, key));
         }
     }
-}
-
-fn key_of(metadata: &informer::Metadata) -> ObjectKey {
-    ObjectKey { namespace: Arc::clone(&metadata.namespace), name: Arc::clone(&metadata.name) }
 }

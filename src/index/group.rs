@@ -84,7 +84,7 @@ impl Group {
     /// Takes a new version of the object.
     pub(super) fn set_object(&mut self, object: Arc<ScalableResource>) {
         self.replicas = object.replicas.unwrap_or_default();
-        let version = number(&object.meta.resource_version);
+        let version = object.meta.resource_version.number();
         if let Some(written) = self.written {
             let seen = match (version, written.resource_version) {
                 (Some(version), Some(written)) => version >= written,
@@ -100,7 +100,7 @@ impl Group {
     /// Remembers a size that was written, unless the watch has shown a later version already.
     pub(super) fn set_written(&mut self, replicas: i32, resource_version: &str, now: Instant) {
         let written = Written { replicas, resource_version: number(resource_version), at: now };
-        let held = self.object.as_ref().and_then(|object| number(&object.meta.resource_version));
+        let held = self.object.as_ref().and_then(|object| object.meta.resource_version.number());
         let later = match (held, written.resource_version) {
             (Some(held), Some(written)) => held >= written,
             _ => self.replicas == replicas,
@@ -118,6 +118,11 @@ impl Group {
         let written = self.written?;
         let age = now.saturating_duration_since(written.at);
         (age < written.believed_for()).then_some(WrittenSize { replicas: written.replicas, age })
+    }
+
+    /// Whether there is an object, be it one that doesn't decode.
+    pub(super) fn is_known(&self) -> bool {
+        self.object.is_some() || matches!(self.standing, Standing::Undecodable(_))
     }
 
     /// Whether it is a group now.

@@ -7,7 +7,10 @@
 mod change;
 mod evaluate;
 mod feed;
+mod filed;
 mod group;
+mod held;
+mod holder;
 mod picture;
 mod pinned;
 mod resolve;
@@ -17,7 +20,7 @@ mod snapshot;
 pub(crate) mod tests;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     sync::Arc,
     time::Instant,
 };
@@ -41,6 +44,7 @@ use self::{
 };
 use crate::{
     capi::{KindRef, Machine, ObjectKey, ScalableKind},
+    informer::Uid,
     nodegroup::{self, Bounds, GroupId, Instance, LeftOut, Rules, instance},
 };
 
@@ -272,9 +276,9 @@ impl Index {
 
     /// Whether a Machine with that uid is still there and nobody deletes it.
     #[must_use]
-    pub fn is_alive(&self, key: &ObjectKey, uid: &str) -> bool {
+    pub fn is_alive(&self, key: &ObjectKey, uid: &Uid) -> bool {
         let inner = self.inner.read();
-        inner.picture.machines.get(key).is_some_and(|machine| *machine.meta.uid == *uid && !machine.deleting)
+        inner.picture.machines.get(key).is_some_and(|machine| machine.meta.uid == *uid && !machine.deleting)
     }
 
     /// The GPU types that templates promise: the values of their GPU label.
@@ -321,6 +325,13 @@ impl Index {
 fn missing_replicas(size: i32, known: usize) -> u32 {
     let size = u32::try_from(size).unwrap_or_default();
     size.saturating_sub(u32::try_from(known).unwrap_or(u32::MAX)).min(MOST_PLACEHOLDERS)
+}
+
+impl Index {
+    /// The keys that `of` finds in the picture.
+    fn keys(&self, of: impl FnOnce(&Picture) -> HashSet<ObjectKey>) -> HashSet<ObjectKey> {
+        of(&self.inner.read().picture)
+    }
 }
 
 impl Inner {

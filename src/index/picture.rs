@@ -3,6 +3,7 @@
 //! Which group a Machine belongs to is never stored: it follows from its owner and that owner's owner at
 //! the cost of one look-up, so that it can't be stale and the order of arrival can't matter.
 
+use arcstr::ArcStr;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
@@ -10,33 +11,20 @@ use std::{
 
 use crate::{
     capi::{Cluster, InfrastructureTemplate, KindRef, Machine, Node, ObjectKey, ScalableKind, ScalableResource},
-    nodegroup::{GroupId, Problem, ProblemKind, Rules, provider_id},
+    nodegroup::{GroupId, Problem, ProblemKind, Rules},
 };
 
 use super::{
     Change, KindState,
+    filed::File,
     group::{Group, Standing},
+    held::Held,
+    holder::{Holder, OnNode},
     several::Several,
 };
 
 /// An infrastructure template of a kind.
 pub(super) type TemplateKey = (KindRef, ObjectKey);
-
-/// Whom a providerID leads to.
-#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub(super) enum Holder {
-    /// The Machine that has it.
-    Machine(ObjectKey),
-    /// The MachinePool that lists it.
-    Pool(GroupId),
-}
-
-impl Holder {
-    /// Before all others.
-    pub(super) fn least() -> Self {
-        Self::Machine(ObjectKey::new("", ""))
-    }
-}
 
 /// Everything that is known.
 #[derive(Debug)]
@@ -44,19 +32,18 @@ pub(super) struct Picture {
     pub(super) rules: Rules,
     pub(super) groups: HashMap<GroupId, Group>,
     pub(super) clusters: HashMap<ObjectKey, Arc<Cluster>>,
-    pub(super) machines: HashMap<ObjectKey, Arc<Machine>>,
-    pub(super) nodes: HashMap<Arc<str>, Arc<Node>>,
-    pub(super) templates: HashMap<TemplateKey, Result<Arc<InfrastructureTemplate>, Arc<str>>>,
+    pub(super) machines: Held<Machine>,
+    pub(super) nodes: Held<Node>,
+    pub(super) templates: HashMap<TemplateKey, Result<Arc<InfrastructureTemplate>, ArcStr>>,
     pub(super) kinds: HashMap<KindRef, KindState>,
     /// The Machines of a MachineSet or MachinePool, by name.
-    pub(super) machines_by_owner: HashMap<(ScalableKind, ObjectKey), BTreeMap<Arc<str>, Arc<Machine>>>,
-    /// Keys: see [`holder_key`]. Values hold the whole id before its holder, so that its holders stand together.
-    pub(super) holders: Several<Box<str>, (Arc<str>, Holder)>,
+    pub(super) machines_by_owner: HashMap<(ScalableKind, ObjectKey), Vec<Arc<Machine>>>,
+    pub(super) holders: File<Holder>,
     /// The MachineSets of a MachineDeployment.
     pub(super) sets_by_deployment: Several<ObjectKey, ObjectKey>,
-    machines_by_node: Several<Arc<str>, ObjectKey>,
+    machines_by_node: File<OnNode>,
     /// The MachinePools whose nodeRefs name a Node.
-    pools_by_node: Several<Arc<str>, GroupId>,
+    pools_by_node: Several<ArcStr, GroupId>,
     groups_by_cluster: Several<ObjectKey, GroupId>,
     groups_by_template: Several<TemplateKey, GroupId>,
     groups_by_kind: Several<KindRef, GroupId>,
@@ -68,26 +55,20 @@ pub(super) struct Picture {
     pub(super) membership_changed: bool,
 }
 
-/// What a providerID is filed under: its tail, so that one map serves whole ids and the fallback; the whole
-/// id where falling back is never right.
-pub(super) fn holder_key(provider_id: &str) -> &str {
-    provider_id::tail(provider_id).unwrap_or(provider_id)
-}
-
 impl Picture {
     pub(super) fn new(rules: Rules) -> Self {
         Self {
             rules,
             groups: HashMap::new(),
             clusters: HashMap::new(),
-            machines: HashMap::new(),
-            nodes: HashMap::new(),
+            machines: Held::default(),
+            nodes: Held::default(),
             templates: HashMap::new(),
             kinds: HashMap::new(),
             machines_by_owner: HashMap::new(),
-            holders: Several::default(),
+            holders: File::default(),
             sets_by_deployment: Several::default(),
-            machines_by_node: Several::default(),
+            machines_by_node: File::default(),
             pools_by_node: Several::default(),
             groups_by_cluster: Several::default(),
             groups_by_template: Several::default(),
@@ -123,11 +104,11 @@ impl Picture {
                 );
                 self.set_undecodable(&id, problem);
             }
-            Change::Machine(machine) => self.set_machine(machine),
+            Change::Machine(machine) => self.set_machine(&machine),
             Change::MachineGone(key) => self.remove_machine(&key),
             Change::Node(node) => {
-                let name = Arc::clone(&node.meta.key.name);
-                self.nodes.insert(Arc::clone(&name), node);
+                let name = node.meta.key.name.clone();
+                self.nodes.insert(node);
                 self.node_changed(&name);
             }
             Change::NodeGone(name) => {
@@ -166,7 +147,7 @@ impl Picture {
         left.into_iter().filter(|(_, empty)| !empty).map(|(name, _)| name).collect()
     }
 
-    fn set_template(&mut self, key: &TemplateKey, template: Option<Result<Arc<InfrastructureTemplate>, Arc<str>>>) {
+    fn set_template(&mut self, key: &TemplateKey, template: Option<Result<Arc<InfrastructureTemplate>, ArcStr>>) {
         match template {
             Some(template) => self.templates.insert(key.clone(), template),
             None => self.templates.remove(key),
@@ -227,10 +208,10 @@ impl Picture {
                 self.groups_by_template.remove(&template, id);
             }
             for provider_id in &old.provider_ids {
-                self.holders.remove(holder_key(provider_id), &(Arc::clone(provider_id), Holder::Pool(id.clone())));
+                self.holders.remove(&Holder::pool(provider_id, id));
             }
             for node in &old.node_names {
-                self.pools_by_node.remove(node.as_ref(), id);
+                self.pools_by_node.remove(node.as_str(), id);
             }
         }
         if let Some(new) = new {
@@ -240,11 +221,10 @@ impl Picture {
                 self.groups_by_template.insert(template, id.clone());
             }
             for provider_id in &new.provider_ids {
-                let holder = (Arc::clone(provider_id), Holder::Pool(id.clone()));
-                self.holders.insert(holder_key(provider_id).into(), holder);
+                self.holders.insert(Holder::pool(provider_id, id));
             }
             for node in &new.node_names {
-                self.pools_by_node.insert(Arc::clone(node), id.clone());
+                self.pools_by_node.insert(node.clone(), id.clone());
             }
         }
         if id.kind != ScalableKind::MachineSet {
@@ -268,23 +248,25 @@ impl Picture {
         }
     }
 
-    fn set_machine(&mut self, machine: Arc<Machine>) {
-        let key = machine.meta.key.clone();
-        let old = self.machines.insert(key.clone(), Arc::clone(&machine));
+    fn set_machine(&mut self, machine: &Arc<Machine>) {
+        let old = self.machines.insert(Arc::clone(machine));
         if let Some(old) = &old {
-            self.unrelate_machine(old, Some(&machine));
+            self.unrelate_machine(old, Some(machine));
         }
-        if let Some(provider_id) = &machine.provider_id {
-            let holder = (Arc::clone(provider_id), Holder::Machine(key.clone()));
-            self.holders.insert(holder_key(provider_id).into(), holder);
+        if machine.provider_id.is_some() {
+            self.holders.insert(Holder::Machine(Arc::clone(machine)));
         }
-        if let Some(node) = &machine.node_name {
-            self.machines_by_node.insert(Arc::clone(node), key.clone());
+        if machine.node_name.is_some() {
+            self.machines_by_node.insert(OnNode(Arc::clone(machine)));
         }
-        if let Some(owner) = owner_of(&machine) {
-            self.machines_by_owner.entry(owner).or_default().insert(Arc::clone(&key.name), machine);
+        if let Some(owner) = owner_of(machine) {
+            let siblings = self.machines_by_owner.entry(owner).or_default();
+            match place_among(siblings, machine) {
+                Ok(place) => siblings[place] = Arc::clone(machine),
+                Err(place) => siblings.insert(place, Arc::clone(machine)),
+            }
         }
-        self.machine_changed(&key);
+        self.machine_changed(machine);
     }
 
     fn remove_machine(&mut self, key: &ObjectKey) {
@@ -294,23 +276,25 @@ impl Picture {
     }
 
     /// Takes the relations of `old` away that `new` doesn't share.
-    fn unrelate_machine(&mut self, old: &Machine, new: Option<&Machine>) {
+    fn unrelate_machine(&mut self, old: &Arc<Machine>, new: Option<&Machine>) {
         let key = &old.meta.key;
         if let Some(provider_id) = &old.provider_id
             && new.is_none_or(|new| new.provider_id.as_ref() != Some(provider_id))
         {
-            self.holders.remove(holder_key(provider_id), &(Arc::clone(provider_id), Holder::Machine(key.clone())));
+            self.holders.remove(&Holder::Machine(Arc::clone(old)));
         }
         if let Some(node) = &old.node_name
             && new.is_none_or(|new| new.node_name.as_ref() != Some(node))
         {
-            self.machines_by_node.remove(node.as_ref(), key);
+            self.machines_by_node.remove(&OnNode(Arc::clone(old)));
         }
         if let Some(owner) = owner_of(old)
             && new.is_none_or(|new| new.owner != old.owner)
         {
             if let Some(siblings) = self.machines_by_owner.get_mut(&owner) {
-                siblings.remove(&key.name);
+                if let Ok(place) = place_among(siblings, old) {
+                    siblings.remove(place);
+                }
                 if siblings.is_empty() {
                     self.machines_by_owner.remove(&owner);
                 }
@@ -323,18 +307,19 @@ impl Picture {
         }
     }
 
-    fn node_changed(&mut self, name: &Arc<str>) {
-        for machine in self.machines_by_node.to_vec(name.as_ref()) {
+    fn node_changed(&mut self, name: &str) {
+        let machines: Vec<_> = self.machines_by_node.get(name).map(|OnNode(machine)| Arc::clone(machine)).collect();
+        for machine in machines {
             self.machine_changed(&machine);
         }
-        for pool in self.pools_by_node.to_vec(name.as_ref()) {
+        for pool in self.pools_by_node.to_vec(name) {
             self.resample(&pool);
         }
     }
 
     /// A Machine or its Node changed: it may become its group's sample, or stop being it.
-    fn machine_changed(&mut self, key: &ObjectKey) {
-        let Some(machine) = self.machines.get(key) else { return };
+    fn machine_changed(&mut self, machine: &Arc<Machine>) {
+        let key = &machine.meta.key;
         let Some(id) = self.group_of(machine).filter(|id| id.kind != ScalableKind::MachinePool) else { return };
         let Some(group) = self.groups.get(&id) else { return };
         let node = self.node_of(machine).cloned();
@@ -403,13 +388,13 @@ impl Picture {
         own.into_iter()
             .chain(sets.into_iter().flatten())
             .filter_map(move |owner| self.machines_by_owner.get(&(kind, owner.clone())))
-            .flat_map(BTreeMap::values)
+            .flatten()
     }
 
     /// The Node that a Machine's nodeRef names, unless their providerIDs or the Node's own annotations speak
     /// against it: with several clusters in one picture the same name may stand for another Node.
     pub(super) fn node_of(&self, machine: &Machine) -> Option<&Arc<Node>> {
-        let node = self.nodes.get(machine.node_name.as_ref()?)?;
+        let node = self.nodes.get(machine.node_name.as_deref()?)?;
         let same = match (&machine.provider_id, &node.provider_id) {
             (Some(machine), Some(node)) => machine == node,
             (None, _) | (_, None) => node.machine.as_ref().is_none_or(|owner| *owner == machine.meta.key),
@@ -438,6 +423,11 @@ impl Picture {
     }
 }
 
+/// Where a Machine stands among those of its owner, or would: they are in the order of their names.
+fn place_among(siblings: &[Arc<Machine>], machine: &Machine) -> Result<usize, usize> {
+    siblings.binary_search_by(|sibling| sibling.meta.key.name.cmp(&machine.meta.key.name))
+}
+
 fn is_sample(group: &Group, key: &ObjectKey) -> bool {
     group.sample.as_ref().is_some_and(|(sample, _)| sample == key)
 }
@@ -445,7 +435,7 @@ fn is_sample(group: &Group, key: &ObjectKey) -> bool {
 /// The MachineSet or MachinePool that owns a Machine.
 fn owner_of(machine: &Machine) -> Option<(ScalableKind, ObjectKey)> {
     let (kind, name) = machine.owner.as_ref()?;
-    Some((*kind, ObjectKey { namespace: Arc::clone(&machine.meta.key.namespace), name: Arc::clone(name) }))
+    Some((*kind, ObjectKey { namespace: machine.meta.key.namespace.clone(), name: name.clone() }))
 }
 
 /// The group of a MachineSet: its MachineDeployment, else itself.
@@ -454,19 +444,19 @@ fn group_of_set(set: &ScalableResource) -> GroupId {
         None => GroupId::of(set.kind, &set.meta),
         Some(deployment) => GroupId::new(
             ScalableKind::MachineDeployment,
-            ObjectKey { namespace: Arc::clone(&set.meta.key.namespace), name: Arc::clone(deployment) },
+            ObjectKey { namespace: set.meta.key.namespace.clone(), name: deployment.clone() },
         ),
     }
 }
 
 /// The Cluster of an object, in the object's namespace.
 pub(super) fn cluster_key(object: &ScalableResource) -> ObjectKey {
-    ObjectKey { namespace: Arc::clone(&object.meta.key.namespace), name: Arc::clone(&object.cluster_name) }
+    ObjectKey { namespace: object.meta.key.namespace.clone(), name: object.cluster_name.clone() }
 }
 
 /// The infrastructure template of an object, in the object's namespace.
 pub(super) fn template_key(object: &ScalableResource) -> Option<TemplateKey> {
     let reference = object.infrastructure.as_ref()?;
-    let key = ObjectKey { namespace: Arc::clone(&object.meta.key.namespace), name: Arc::clone(&reference.name) };
+    let key = ObjectKey { namespace: object.meta.key.namespace.clone(), name: reference.name.clone() };
     Some((KindRef::from(reference), key))
 }

@@ -1,11 +1,12 @@
 //! Membership pinned by Refresh: which groups there are changes for the caller only there (contract
 //! section 1), so that NodeGroupForNode never names a group that the last NodeGroups answer lacks.
 
+use arcstr::ArcStr;
 use std::{collections::HashMap, sync::Arc};
 
 use crate::nodegroup::{Bounds, GroupId};
 
-use super::{group::Standing, picture::Picture};
+use super::picture::Picture;
 
 /// A group as pinned.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -13,7 +14,7 @@ pub struct PinnedGroup {
     /// Its id.
     pub id: GroupId,
     /// Its id as text.
-    pub text: Arc<str>,
+    pub text: ArcStr,
     /// Its bounds at the time of pinning.
     pub bounds: Bounds,
 }
@@ -33,7 +34,7 @@ impl Membership {
             if !group.is_live() {
                 group.served = None;
             }
-            group.object.is_some() || matches!(group.standing, Standing::Undecodable(_))
+            group.is_known()
         });
         let mut groups: Vec<_> = picture
             .groups

@@ -8,7 +8,10 @@ use crate::{
     nodegroup::{GroupId, PlaceholderRef, provider_id, template_node_groups},
 };
 
-use super::picture::{Holder, Picture, holder_key};
+use super::{
+    holder::{Holder, HolderId, holder_key},
+    picture::Picture,
+};
 
 /// A Node as a caller describes it.
 #[derive(Clone, Copy, Debug)]
@@ -83,15 +86,14 @@ impl Picture {
         if id.is_empty() {
             return Resolved::Unknown;
         }
-        let whole = self.holders.get_from(holder_key(id), || (Arc::from(id), Holder::least()));
-        let whole = whole.take_while(|(held, _)| **held == *id);
-        let whole = Candidates::of(self, whole.map(|(_, holder)| holder), |_| true);
+        let whole = self.holders.get_from(holder_key(id), || (id.into(), HolderId::Least));
+        let whole =
+            Candidates::of(whole.take_while(|holder| holder.provider_id().is_some_and(|held| *held == *id)), |_| true);
         if !whole.is_empty() {
             return whole.choose(self, query);
         }
         let Some(tail) = provider_id::tail(id) else { return Resolved::Unknown };
-        let by_tail = self.holders.get(tail).map(|(_, holder)| holder);
-        let by_tail = Candidates::of(self, by_tail, Candidates::may_be_unambiguous);
+        let by_tail = Candidates::of(self.holders.get(tail), Candidates::may_be_unambiguous);
         if by_tail.is_unambiguous(self) { by_tail.choose(self, query) } else { Resolved::Unknown }
     }
 
@@ -122,14 +124,14 @@ struct Candidates<'a> {
 
 impl<'a> Candidates<'a> {
     /// The holders, in their order, for as long as more of them are wanted.
-    fn of(picture: &'a Picture, holders: impl Iterator<Item = &'a Holder>, more: impl Fn(&Self) -> bool) -> Self {
+    fn of(holders: impl Iterator<Item = &'a Holder>, more: impl Fn(&Self) -> bool) -> Self {
         let mut candidates = Self::default();
         for holder in holders {
             match holder {
-                Holder::Machine(key) => candidates.machines.extend(picture.machines.get(key)),
+                Holder::Machine(machine) => candidates.machines.push(machine),
                 // One that lists several ids of one tail is still one.
-                Holder::Pool(pool) if candidates.pools.last() == Some(&pool) => {}
-                Holder::Pool(pool) => candidates.pools.push(pool),
+                Holder::Pool(pool) if candidates.pools.last() == Some(&&pool.1) => {}
+                Holder::Pool(pool) => candidates.pools.push(&pool.1),
             }
             if !more(&candidates) {
                 break;

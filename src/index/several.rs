@@ -75,21 +75,6 @@ impl<K: Eq + Hash, V: Clone + Ord> Several<K, V> {
         one.into_iter().chain(many.into_iter().flatten())
     }
 
-    /// The values of a key from `from` on, in order, at the cost of what is taken of them. A single value may come
-    /// before `from`.
-    pub(super) fn get_from<Q>(&self, key: &Q, from: impl FnOnce() -> V) -> impl Iterator<Item = &V>
-    where
-        K: Borrow<Q>,
-        Q: Eq + Hash + ?Sized,
-    {
-        let (one, many) = match self.entries.get(key) {
-            None => (None, None),
-            Some(Values::One(value)) => (Some(value), None),
-            Some(Values::Many(values)) => (None, Some(values.range(from()..))),
-        };
-        one.into_iter().chain(many.into_iter().flatten())
-    }
-
     /// The values of a key, copied, for callers that change the picture meanwhile.
     pub(super) fn to_vec<Q>(&self, key: &Q) -> Vec<V>
     where
@@ -118,18 +103,6 @@ mod tests {
         }
         assert_eq!(map.to_vec("key"), [1, 2, 3]);
         assert_eq!(map.to_vec("other"), [0; 0]);
-    }
-
-    #[test]
-    fn values_are_taken_from_any_place_on() {
-        let mut map = Several::default();
-        map.insert("one", 3);
-        assert_eq!(map.get_from("one", || 4).collect::<Vec<_>>(), [&3]);
-        for value in [1, 3, 5] {
-            map.insert("many", value);
-        }
-        assert_eq!(map.get_from("many", || 2).collect::<Vec<_>>(), [&3, &5]);
-        assert_eq!(map.get_from("none", || 2).count(), 0);
     }
 
     #[test]

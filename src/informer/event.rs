@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::object::{Object, ObjectKey};
+use super::{identity::ObjectKey, object::Object};
 
 /// One change of one object, as a handler sees it.
 ///
@@ -17,7 +17,8 @@ pub enum Event<T> {
         /// It was there already: part of the informer's first list, or of its store when the handler was added.
         initial: bool,
     },
-    /// The object changed, or was listed anew with another resource version.
+    /// The object changed, or was listed anew with another resource version; or nothing changed, and the handler is told
+    /// again because it asked for a resync ([`Event::is_resync`]).
     Updated {
         /// What this handler was told last.
         old: Arc<Object<T>>,
@@ -41,6 +42,15 @@ impl<T> Event<T> {
             Self::Added { object, .. } => object,
             Self::Updated { new, .. } => new,
             Self::Deleted { last, .. } => last,
+        }
+    }
+
+    /// Whether nothing changed: the handler asked to be told of everything from time to time.
+    #[must_use]
+    pub fn is_resync(&self) -> bool {
+        match self {
+            Self::Updated { old, new } => Arc::ptr_eq(old, new),
+            Self::Added { .. } | Self::Deleted { .. } => false,
         }
     }
 

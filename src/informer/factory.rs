@@ -19,7 +19,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     backoff::Backoff,
     handle::{Informer, Shared},
-    object::Interner,
+    intern::Interner,
     progress::Progress,
     projection::Projection,
     query::Query,
@@ -39,7 +39,7 @@ pub struct Factory {
     settings: Arc<Settings>,
     tasks: Arc<Tasks>,
     registry: Arc<Registry>,
-    namespaces: Arc<Interner>,
+    texts: Arc<Interner>,
 }
 
 impl Factory {
@@ -52,8 +52,15 @@ impl Factory {
             settings: Arc::new(settings),
             tasks: Arc::new(Tasks::new(runtime)),
             registry: Arc::default(),
-            namespaces: Arc::default(),
+            texts: Arc::default(),
         }
+    }
+
+    /// The same factory with texts shared through `texts`, as other factories of the program may do. For the beginning:
+    /// informers that run already keep what they had.
+    #[must_use]
+    pub fn with_texts(self, texts: Arc<Interner>) -> Self {
+        Self { texts, ..self }
     }
 
     /// The one informer for this query, this type and this projection's name; started if there is none yet. After
@@ -78,7 +85,7 @@ impl Factory {
         let progress = Arc::new(Progress::new(&key.query, cancel.clone()));
         let scopes = key.query.scopes();
         let store = Arc::new(Store::new(scopes.len(), Arc::clone(&progress)));
-        let decoder = Decoder { projection, namespaces: Arc::clone(&self.namespaces), secret: key.query.is_secret() };
+        let decoder = Decoder { projection, texts: Arc::clone(&self.texts), secret: key.query.is_secret() };
         for (position, scope) in scopes.into_iter().enumerate() {
             let reflector = Reflector {
                 client: self.client.clone(),
@@ -92,6 +99,7 @@ impl Factory {
                 first: true,
                 barren: 0,
                 gone: 0,
+                streams: self.settings.streaming_lists,
             };
             let cancelled = cancel.clone();
             self.tasks.spawn(async move {

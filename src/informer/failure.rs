@@ -53,6 +53,25 @@ impl Failure {
         }
     }
 
+    /// How a server answers that doesn't have streamed lists, or doesn't allow this client to watch, or stands behind a
+    /// proxy that holds answers back until they are whole: to be asked for pages at once.
+    pub(super) fn refuses_streams(&self) -> bool {
+        match self {
+            Self::Api { code, .. } => matches!(code, 400 | 403 | 404 | 405 | 406 | 410 | 415 | 422 | 501),
+            Self::Garbled(_) | Self::Timeout(_) => true,
+            Self::Transport(_) | Self::Stalled(_) | Self::Cut(_) => false,
+        }
+    }
+
+    /// The server will say the same of every streamed list.
+    pub(super) fn lacks_streams(&self) -> bool {
+        match self {
+            Self::Api { code, .. } => matches!(code, 400 | 405 | 406 | 415 | 422 | 501),
+            Self::Stalled(_) => true,
+            Self::Garbled(_) | Self::Transport(_) | Self::Timeout(_) | Self::Cut(_) => false,
+        }
+    }
+
     /// Waiting may mend it: the same request can be right later. Refusals for want of permission count, since
     /// permissions are mended from outside.
     pub(super) fn may_pass(&self) -> bool {
@@ -66,6 +85,14 @@ impl Failure {
     /// An answer that isn't what was asked for, and why.
     pub(super) fn garbled(what: &str, error: &dyn StdError) -> Self {
         Self::Garbled(first_line(&format!("{what}: {error}")))
+    }
+
+    /// The HTTP status that the API server gave, if it gave one.
+    pub(super) fn code(&self) -> Option<u16> {
+        match self {
+            Self::Api { code, .. } => Some(*code).filter(|code| *code > 0),
+            Self::Transport(_) | Self::Timeout(_) | Self::Stalled(_) | Self::Cut(_) | Self::Garbled(_) => None,
+        }
     }
 
     /// How long the server asks to be left alone.

@@ -8,9 +8,11 @@ use tokio_util::sync::CancellationToken;
 use super::{
     event::Handler,
     factory::{Key, Registry, Tasks},
+    hook::{ErrorHook, WatchError},
+    lister::Lister,
     progress::Progress,
     query::Query,
-    slot::Slot,
+    slot::{HandlerOptions, Slot},
     status::{NotSynced, Status},
     store::Store,
 };
@@ -74,13 +76,33 @@ impl<T: Send + Sync + 'static> Informer<T> {
 
     /// Tells a handler of everything that is here (as [`super::Event::Added`] with `initial`), and then of every change,
     /// from a task of its own, until the registration is dropped.
+    ///
+    /// What waits for a slow handler is merged by object, so that its queue never holds more than there are objects.
     pub fn add_handler<H: Handler<T>>(&self, handler: H) -> Registration<T> {
+        self.add_handler_with(HandlerOptions::default(), handler)
+    }
+
+    /// As [`Informer::add_handler`], under a name, and with a resync if it asks for one.
+    pub fn add_handler_with<H: Handler<T>>(&self, options: HandlerOptions, handler: H) -> Registration<T> {
         let shared = Arc::clone(&self.shared);
-        let slot = Arc::new(Slot::new(&shared.cancel));
+        let slot = Arc::new(Slot::new(options, &shared.cancel));
+        shared.progress.handler_came(&slot.gauge);
         shared.store.add_handler(Arc::clone(&slot));
-        let progress = Arc::clone(&shared.progress);
-        shared.tasks.spawn(Arc::clone(&slot).run(handler, progress));
+        let (store, progress) = (Arc::clone(&shared.store), Arc::clone(&shared.progress));
+        shared.tasks.spawn(Arc::clone(&slot).run(handler, store, progress));
         Registration { shared, slot }
+    }
+
+    /// Calls a function for each list and watch that fails from now on, until what is given is dropped. It runs on the
+    /// informer's own task: it must be quick.
+    pub fn on_error(&self, hook: impl Fn(&WatchError) + Send + Sync + 'static) -> ErrorHook {
+        self.shared.progress.hooks().add(hook)
+    }
+
+    /// What it holds, for those who only read.
+    #[must_use]
+    pub fn lister(&self) -> Lister<T> {
+        Lister { store: Arc::clone(&self.shared.store) }
     }
 }
 
@@ -115,6 +137,12 @@ impl<T> Registration<T> {
     /// factory is shut down; [`Registration::has_synced`] tells which.
     pub async fn synced(&self) {
         self.slot.synced().await;
+    }
+
+    /// How many objects the handler has yet to be told of.
+    #[must_use]
+    pub fn queued(&self) -> usize {
+        self.slot.gauge.status().queued
     }
 
     /// Removes the handler.

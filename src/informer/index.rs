@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use super::object::{Object, ObjectKey};
+use super::{identity::ObjectKey, object::Object};
 
 /// The values under which an object is found.
 pub(super) type IndexFn<T> = dyn Fn(&Object<T>) -> Vec<String> + Send + Sync;
@@ -19,13 +19,13 @@ pub struct UnknownIndex(pub String);
 
 /// Objects by the values that one function gives them.
 pub(super) struct Index<T> {
-    values: Box<IndexFn<T>>,
+    values_of: Box<IndexFn<T>>,
     objects: HashMap<String, BTreeMap<ObjectKey, Arc<Object<T>>>>,
 }
 
 impl<T> Index<T> {
     pub(super) fn new(values: Box<IndexFn<T>>) -> Self {
-        Self { values, objects: HashMap::new() }
+        Self { values_of: values, objects: HashMap::new() }
     }
 
     pub(super) fn insert(&mut self, object: &Arc<Object<T>>) {
@@ -51,9 +51,14 @@ impl<T> Index<T> {
         self.objects.get(value).map(|objects| objects.values().cloned().collect()).unwrap_or_default()
     }
 
+    /// The values that there are.
+    pub(super) fn values(&self) -> impl Iterator<Item = &str> {
+        self.objects.keys().map(String::as_str)
+    }
+
     /// An index function that panics gives no values: the watch must go on.
     fn values_of(&self, object: &Object<T>) -> Vec<String> {
-        catch_unwind(AssertUnwindSafe(|| (self.values)(object))).unwrap_or_else(|_| {
+        catch_unwind(AssertUnwindSafe(|| (self.values_of)(object))).unwrap_or_else(|_| {
             tracing::error!(object = %object.key(), "an index function panicked");
             Vec::new()
         })

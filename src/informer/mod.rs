@@ -1,26 +1,156 @@
 //! Shared informers: live, indexed copies of any kind of Kubernetes object, chosen at run time.
 //!
-//! A [`Factory`] hands out one [`Informer`] per question (resource, namespaces, selectors, Rust type); all who ask the
-//! same question share one list and one watch. An informer keeps a [`Store`], tells [`Handler`]s what changed, and says
-//! in its [`Status`] how it fares, so that a broken watch can be told from a quiet one.
+//! A [`Factory`] hands out one [`Informer`] per question (resource, namespaces, selectors, Rust type, projection); all who
+//! ask the same question share one list and one watch. An informer keeps a [`Store`], tells [`Handler`]s what changed, and
+//! says in its [`Status`] how it fares, so that a broken watch can be told from a quiet one.
 //!
 //! This room must never know what the objects mean, never write to the API server, and never log what an object holds.
 //!
-//! ```no_run
-//! use capi_autoscaler_provider::informer::{Factory, Projection, Query, Settings};
+//! ```
+//! use capi_autoscaler_provider::informer::{Event, Factory, Projection, Query, Settings};
 //! use k8s_openapi::api::core::v1::Node;
 //! use kube::core::ApiResource;
 //! use std::time::Duration;
 //!
-//! # async fn doc(client: kube::Client) -> Result<(), Box<dyn std::error::Error>> {
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let client = doc::client();
 //! let factory = Factory::new(client, tokio::runtime::Handle::current(), Settings::default());
-//! let nodes = factory.informer(
-//!     Query::all(ApiResource::erase::<Node>(&())),
-//!     Projection::<Node>::serde(),
-//! );
+//! let nodes = factory.informer(Query::all(ApiResource::erase::<Node>(&())), Projection::<Node>::serde());
+//!
+//! let registration = nodes.add_handler(|event: Event<Node>| match event {
+//!     Event::Added { object, initial } => println!("{} is there (from the first list: {initial})", object.key()),
+//!     Event::Updated { old, new } => println!("{:?} -> {:?}", old.metadata, new.metadata),
+//!     Event::Deleted { last, found_by_relist } => println!("{} is gone ({found_by_relist})", last.key()),
+//! });
+//!
 //! nodes.wait_for_sync(Duration::from_secs(30)).await?;
-//! println!("{} nodes", nodes.store().len());
+//! assert_eq!(nodes.store().len(), 1);
+//! # drop(registration);
 //! # Ok(())
+//! # }
+//! # mod doc {
+//! #     use http::{Request, Response};
+//! #     use kube::client::Body;
+//! #
+//! #     /// A client of an API server of one Node, in place of a cluster.
+//! #     pub fn client() -> kube::Client {
+//! #         let list = r#"{"metadata":{"resourceVersion":"10"},"items":[
+//! #             {"metadata":{"name":"one","uid":"u","resourceVersion":"1","labels":{"zone":"a"}},"status":{}}]}"#;
+//! #         let server = tower::service_fn(move |request: Request<Body>| async move {
+//! #             let query = request.uri().query().unwrap_or_default();
+//! #             let (code, body) = match query {
+//! #                 query if query.contains("sendInitialEvents") => (422, "{}"),
+//! #                 query if query.contains("watch=true") => std::future::pending().await,
+//! #                 _ => (200, list),
+//! #             };
+//! #             Response::builder().status(code).body(Body::from(body.as_bytes().to_vec()))
+//! #         });
+//! #         kube::Client::new(server, "default")
+//! #     }
+//! # }
+//! ```
+//!
+//! # From client-go to here
+//!
+//! | client-go | here |
+//! |---|---|
+//! | `SharedInformerFactory`, `DynamicSharedInformerFactory` | [`Factory`]: one for typed and for dynamic objects |
+//! | `factory.ForResource(gvr)`, `factory.Core().V1().Nodes()` | [`Factory::informer`]; asked from many tasks at once it starts one watch |
+//! | `factory.Start` | nothing: an informer runs from when it is asked for |
+//! | `factory.WaitForCacheSync`, `cache.WaitForCacheSync` | [`Factory::wait_for_sync`], [`Informer::wait_for_sync`], with a deadline; [`NotSynced`] says who is missing and why |
+//! | `factory.Shutdown`, closing a stop channel | [`Factory::shutdown`]; or drop the last [`Informer`] and [`Registration`] |
+//! | `WithNamespace` (one) | [`Query::namespaced`]: any number in one informer, a watch for each |
+//! | `WithTweakListOptions` | [`Query::labels`], [`Query::fields`] |
+//! | `SetTransform` | [`Projection::transform`]; [`Projection::new`] decodes to what is kept in the first place |
+//! | `unstructured.Unstructured` | `Projection::<serde_json::Value>::serde()`, or `kube::core::DynamicObject` |
+//! | `Indexer`, `AddIndexers` (before the start) | [`Store`], [`Store::add_index`] (at any time), [`Store::by_index`], [`Store::index_values`] |
+//! | `cache.MetaNamespaceKeyFunc` | [`ObjectKey`] |
+//! | `Lister`, `NamespaceLister` | [`Lister`], [`NamespaceLister`] |
+//! | `AddEventHandler`, `AddEventHandlerWithResyncPeriod` | [`Informer::add_handler`], [`Informer::add_handler_with`] |
+//! | `RemoveEventHandler` | drop the [`Registration`] |
+//! | `ResourceEventHandlerRegistration.HasSynced` | [`Registration::has_synced`], [`Registration::synced`], [`Handler::synced`] |
+//! | `OnAdd(obj, isInInitialList)` | [`Event::Added`] |
+//! | `OnUpdate(old, new)` | [`Event::Updated`]; for a resync both are one object ([`Event::is_resync`]) |
+//! | `OnDelete(obj)`, `DeletedFinalStateUnknown` | [`Event::Deleted`] with `found_by_relist` |
+//! | resync period, one for all that share | [`HandlerOptions::resync`], each handler its own, with jitter |
+//! | `SetWatchErrorHandler` (one, before the start) | [`Informer::on_error`], any number at any time |
+//! | `DeltaFIFO`, `processorListener` | a queue for each handler |
+//! | unbounded buffers of slow listeners | events of one object that wait are merged: a queue never holds more than there are objects |
+//! | `WatchListClient` | [`Settings::streaming_lists`], with pages where the server has no streamed lists |
+//! | a list that fails for one object | the object is kept under its key with its [`DecodeError`]; see [`Store::undecodable`] |
+//! | workqueue metrics, reflector metrics | [`Informer::status`], [`Factory::statuses`] |
+//!
+//! # What a handler may rely on
+//!
+//! - It is told of one change at a time, by a task of its own, and of each object's changes in order. It never hears of a
+//!   state older than one it has heard of.
+//! - First come the objects that are there, marked as initial; then [`Handler::synced`], once; then the news.
+//! - Between being told twice of an object, changes are merged: an update goes from what it was told last to what holds now;
+//!   an object that came and went meanwhile isn't mentioned; one that was deleted and made again under its name (another
+//!   uid) is a delete and an add.
+//! - At rest, what it was told adds up to what the store holds, whatever went wrong on the way: expired versions, cut
+//!   connections, repeated or late events, objects that don't decode.
+//!
+//! ```
+//! use capi_autoscaler_provider::informer::{Event, Factory, HandlerOptions, Projection, Query, Settings};
+//! use kube::core::{ApiResource, GroupVersionKind};
+//! use serde_json::Value;
+//! use std::time::Duration;
+//!
+//! # #[tokio::main]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let client = doc::client();
+//! let factory = Factory::new(client, tokio::runtime::Handle::current(), Settings::default());
+//!
+//! // Any kind, as discovery names it at run time, as plain JSON without what nobody here reads.
+//! let kind = GroupVersionKind::gvk("", "v1", "Node");
+//! let nodes = factory.informer(
+//!     Query::all(ApiResource::from_gvk_with_plural(&kind, "nodes")).labels("pool=web"),
+//!     Projection::<Value>::serde().transform("no-status", |_, mut object| {
+//!         object.as_object_mut().map(|fields| fields.remove("status"));
+//!         Ok(object)
+//!     }),
+//! );
+//! let zone = |object: &Value| object["metadata"]["labels"]["zone"].as_str().map(ToOwned::to_owned);
+//! nodes.store().add_index("zone", move |object| object.decoded().and_then(|it| zone(it)).into_iter().collect());
+//!
+//! let told_on_failure = nodes.on_error(|error| eprintln!("{}: {} failed: {}", error.resource, error.phase, error.reason));
+//! let options = HandlerOptions::named("audit").resync(Duration::from_secs(600));
+//! let audit = nodes.add_handler_with(options, |event: Event<Value>| {
+//!     if !event.is_resync() {
+//!         println!("{}", event.key());
+//!     }
+//! });
+//!
+//! factory.wait_for_sync(Duration::from_secs(30)).await?;
+//! audit.synced().await;
+//! assert_eq!(nodes.store().by_index("zone", "a")?.len(), 1);
+//! assert!(nodes.lister().namespace("").get("one").is_some());
+//! assert_eq!(nodes.status().handlers[0].queued, 0);
+//! # drop(told_on_failure);
+//! factory.shutdown().await;
+//! # Ok(())
+//! # }
+//! # mod doc {
+//! #     use http::{Request, Response};
+//! #     use kube::client::Body;
+//! #
+//! #     /// A client of an API server of one Node, in place of a cluster.
+//! #     pub fn client() -> kube::Client {
+//! #         let list = r#"{"metadata":{"resourceVersion":"10"},"items":[
+//! #             {"metadata":{"name":"one","uid":"u","resourceVersion":"1","labels":{"zone":"a"}},"status":{}}]}"#;
+//! #         let server = tower::service_fn(move |request: Request<Body>| async move {
+//! #             let query = request.uri().query().unwrap_or_default();
+//! #             let (code, body) = match query {
+//! #                 query if query.contains("sendInitialEvents") => (422, "{}"),
+//! #                 query if query.contains("watch=true") => std::future::pending().await,
+//! #                 _ => (200, list),
+//! #             };
+//! #             Response::builder().status(code).body(Body::from(body.as_bytes().to_vec()))
+//! #         });
+//! #         kube::Client::new(server, "default")
+//! #     }
 //! # }
 //! ```
 
@@ -29,7 +159,11 @@ mod event;
 mod factory;
 mod failure;
 mod handle;
+mod hook;
+mod identity;
 mod index;
+mod intern;
+mod lister;
 mod object;
 mod progress;
 mod projection;
@@ -40,6 +174,7 @@ mod settings;
 mod slot;
 mod status;
 mod store;
+mod stream;
 mod wire;
 
 #[cfg(test)]
@@ -50,11 +185,16 @@ pub use self::{
     event::{Event, Handler},
     factory::Factory,
     handle::{Informer, Registration},
+    hook::{ErrorHook, Phase, WatchError},
+    identity::{Metadata, ObjectKey, ResourceVersion, Uid},
     index::UnknownIndex,
-    object::{DecodeError, Metadata, Object, ObjectKey},
+    intern::Interner,
+    lister::{Lister, NamespaceLister},
+    object::{DecodeError, Object},
     projection::Projection,
     query::{Namespaces, Query},
     settings::Settings,
-    status::{EventCounts, ListCounts, NotSynced, Status, Unsynced},
+    slot::HandlerOptions,
+    status::{EventCounts, HandlerStatus, ListCounts, NotSynced, Status, Unsynced},
     store::Store,
 };

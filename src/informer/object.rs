@@ -1,84 +1,32 @@
 //! What an informer holds: one object's identity, and its decoded content or why it has none. Must never fail on an
 //! object that is odd: identity is read leniently, and whatever else is wrong becomes the object's [`DecodeError`].
 
-use std::{collections::HashSet, fmt, sync::Arc};
+use std::{borrow::Cow, sync::Arc};
 
-use parking_lot::Mutex;
+use arcstr::ArcStr;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// An object's identity, as read from its `metadata`. Fields that are absent or of an odd type are `""`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Metadata {
-    /// Namespace; `""` for a cluster-scoped object. The text is shared between all objects of a factory.
-    pub namespace: Arc<str>,
-    /// Name, never empty.
-    pub name: Arc<str>,
-    /// Uid: another uid under the same name is another object.
-    pub uid: Arc<str>,
-    /// Resource version, opaque but for [`Metadata::version_number`].
-    pub resource_version: Arc<str>,
-}
-
-impl Metadata {
-    /// The key under which the object is stored.
-    #[must_use]
-    pub fn key(&self) -> ObjectKey {
-        ObjectKey { namespace: Arc::clone(&self.namespace), name: Arc::clone(&self.name) }
-    }
-
-    /// The resource version as a number, when it is one. Kubernetes API servers give decimal numbers that grow with
-    /// every write; an aggregated API server may give something else.
-    #[must_use]
-    pub fn version_number(&self) -> Option<u64> {
-        self.resource_version.parse().ok()
-    }
-}
-
-/// Namespace and name of an object. Shown as `namespace/name`, or as `name` when it is cluster-scoped.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ObjectKey {
-    /// Namespace; `""` for a cluster-scoped object.
-    pub namespace: Arc<str>,
-    /// Name.
-    pub name: Arc<str>,
-}
-
-impl ObjectKey {
-    /// The key of an object in a namespace.
-    #[must_use]
-    pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
-    }
-
-    /// The key of a cluster-scoped object.
-    #[must_use]
-    pub fn cluster(name: impl Into<Arc<str>>) -> Self {
-        Self::new("", name)
-    }
-}
-
-impl fmt::Display for ObjectKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.namespace.is_empty() { f.write_str(&self.name) } else { write!(f, "{}/{}", self.namespace, self.name) }
-    }
-}
+use super::{
+    identity::{Metadata, ObjectKey, ResourceVersion, Uid},
+    intern::Interner,
+};
 
 /// Why an object has no content. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct DecodeError(Arc<str>);
+pub struct DecodeError(ArcStr);
 
 impl DecodeError {
     /// An error with this message.
     #[must_use]
-    pub fn new(message: impl Into<Arc<str>>) -> Self {
+    pub fn new(message: impl Into<ArcStr>) -> Self {
         Self(message.into())
     }
 
     /// The message: what did not decode and why.
     #[must_use]
-    pub fn message(&self) -> &str {
+    pub fn message(&self) -> &ArcStr {
         &self.0
     }
 }
@@ -96,7 +44,7 @@ impl<T> Object<T> {
     /// The key under which the object is stored.
     #[must_use]
     pub fn key(&self) -> ObjectKey {
-        self.metadata.key()
+        self.metadata.key.clone()
     }
 
     /// The content, when it decoded.
@@ -127,59 +75,66 @@ struct Identity {
     resource_version: Value,
 }
 
+/// `metadata` of a bookmark.
+#[derive(Deserialize)]
+struct BookmarkObject {
+    metadata: BookmarkMetadata,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, rename_all = "camelCase")]
+struct BookmarkMetadata {
+    resource_version: Value,
+    annotations: Value,
+}
+
 impl Identity {
-    fn into_metadata(self, namespaces: &Interner) -> Option<Metadata> {
+    fn into_metadata(self, texts: &Interner) -> Option<Metadata> {
         let name = text(&self.name)?;
+        let rest = |value| text(value).unwrap_or_default();
         Some(Metadata {
-            namespace: namespaces.intern(&text(&self.namespace).unwrap_or_default()),
-            name: name.into(),
-            uid: text(&self.uid).unwrap_or_default().into(),
-            resource_version: text(&self.resource_version).unwrap_or_default().into(),
+            key: ObjectKey { namespace: texts.intern(&rest(&self.namespace)), name: texts.intern(&name) },
+            uid: Uid::from(&*rest(&self.uid)),
+            resource_version: ResourceVersion::from(&*rest(&self.resource_version)),
         })
     }
 }
 
 /// Reads the identity out of an object's JSON without looking at anything else in it. `None` when it has no name.
-pub(super) fn metadata_of(json: &str, namespaces: &Interner) -> Option<Metadata> {
+pub(super) fn metadata_of(json: &str, texts: &Interner) -> Option<Metadata> {
     let Identified { metadata } = serde_json::from_str(json).ok()?;
-    metadata.into_metadata(namespaces)
+    metadata.into_metadata(texts)
 }
 
-/// Reads only the resource version out of an object's JSON, as a bookmark holds it.
-pub(super) fn resource_version_of(json: &str) -> Option<String> {
-    let Identified { metadata } = serde_json::from_str(json).ok()?;
-    text(&metadata.resource_version)
+/// The annotation of the bookmark that ends the first part of a streamed list.
+const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+
+/// What a bookmark says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Bookmark {
+    /// The resource version up to which the watch has told everything.
+    pub(super) reached: Option<String>,
+    /// Everything that was there has been told.
+    pub(super) initial_events_end: bool,
 }
 
-/// A non-empty text; a number is taken as its digits.
-pub(super) fn text(value: &Value) -> Option<String> {
-    match value {
-        Value::String(text) if !text.is_empty() => Some(text.clone()),
-        Value::Number(number) => Some(number.to_string()),
-        Value::String(_) | Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+impl Bookmark {
+    /// Reads a bookmark's object, leniently.
+    pub(super) fn of(json: &str) -> Self {
+        let metadata = serde_json::from_str::<BookmarkObject>(json).map(|found| found.metadata).unwrap_or_default();
+        Self {
+            reached: text(&metadata.resource_version).map(Cow::into_owned),
+            initial_events_end: metadata.annotations[INITIAL_EVENTS_END] == "true",
+        }
     }
 }
 
-/// Shares the text of namespaces, which repeats in every object.
-#[derive(Debug, Default)]
-pub(super) struct Interner {
-    known: Mutex<HashSet<Arc<str>>>,
-}
-
-impl Interner {
-    /// The one shared copy of this text.
-    pub(super) fn intern(&self, text: &str) -> Arc<str> {
-        let mut known = self.known.lock();
-        if let Some(shared) = known.get(text) {
-            return Arc::clone(shared);
-        }
-        // Growing is the moment to forget texts nobody holds any more: the cost stays proportional to the growth.
-        if known.len() == known.capacity() {
-            known.retain(|text| Arc::strong_count(text) > 1);
-        }
-        let shared: Arc<str> = text.into();
-        known.insert(Arc::clone(&shared));
-        shared
+/// A non-empty text; a number is taken as its digits.
+pub(super) fn text(value: &Value) -> Option<Cow<'_, str>> {
+    match value {
+        Value::String(text) if !text.is_empty() => Some(text.into()),
+        Value::Number(number) => Some(number.to_string().into()),
+        Value::String(_) | Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
     }
 }
 
@@ -188,10 +143,26 @@ impl Interner {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_key_is_shown_with_its_namespace_only_when_it_has_one() {
-        assert_eq!(ObjectKey::new("ns", "a").to_string(), "ns/a");
-        assert_eq!(ObjectKey::cluster("a").to_string(), "a");
+    #[rstest::rstest]
+    #[case::plain(r#"{"metadata":{"resourceVersion":"7"}}"#, Some("7"), false)]
+    #[case::end(
+        r#"{"metadata":{"resourceVersion":"7","annotations":{"k8s.io/initial-events-end":"true"}}}"#,
+        Some("7"),
+        true
+    )]
+    #[case::other(
+        r#"{"metadata":{"resourceVersion":"7","annotations":{"k8s.io/initial-events-end":"no"}}}"#,
+        Some("7"),
+        false
+    )]
+    #[case::odd(r#"{"metadata":{"annotations":"k8s.io/initial-events-end"}}"#, None, false)]
+    #[case::empty("{}", None, false)]
+    fn a_bookmark_says_how_far_it_reaches_and_whether_a_list_ends(
+        #[case] json: &str,
+        #[case] reached: Option<&str>,
+        #[case] initial_events_end: bool,
+    ) {
+        assert_eq!(Bookmark::of(json), Bookmark { reached: reached.map(Into::into), initial_events_end });
     }
 
     #[rstest::rstest]
@@ -206,24 +177,8 @@ mod tests {
     #[case::not_an_object("[1]", None)]
     fn identity_is_read_leniently(#[case] json: &str, #[case] expected: Option<(&str, &str, &str, &str)>) {
         let metadata = metadata_of(json, &Interner::default());
-        let found = metadata.as_ref().map(|m| (&*m.namespace, &*m.name, &*m.uid, &*m.resource_version));
+        let found = metadata.map(|m| (m.key, m.uid.to_string(), m.resource_version.to_string()));
+        let expected = expected.map(|(ns, name, uid, version)| (ObjectKey::new(ns, name), uid.into(), version.into()));
         assert_eq!(found, expected);
-    }
-
-    #[test]
-    fn the_same_namespace_is_one_text() {
-        let interner = Interner::default();
-        assert!(Arc::ptr_eq(&interner.intern("ns"), &interner.intern("ns")));
-    }
-
-    #[test]
-    fn namespaces_nobody_holds_are_forgotten() {
-        let interner = Interner::default();
-        let held = interner.intern("held");
-        for n in 0..1000 {
-            interner.intern(&n.to_string());
-        }
-        assert!(interner.known.lock().len() < 100);
-        assert!(Arc::ptr_eq(&held, &interner.intern("held")));
     }
 }

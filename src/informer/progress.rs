@@ -1,7 +1,10 @@
 //! How an informer fares while it runs: written by its tasks, read as a [`Status`]. Knows no object type, so that a
 //! factory can hold all of them side by side. Must never call anything that its lock could wait for.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::{Arc, Weak},
+    time::{Duration, Instant},
+};
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -9,7 +12,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     event::Event,
+    hook::Hooks,
     query::Query,
+    slot::Gauge,
     status::{EventCounts, ListCounts, Status, Unsynced},
 };
 
@@ -30,6 +35,7 @@ pub(super) struct Progress {
     selectors: String,
     synced: watch::Sender<bool>,
     stopped: CancellationToken,
+    hooks: Arc<Hooks>,
     record: Mutex<Record>,
 }
 
@@ -43,7 +49,9 @@ struct Record {
     events: EventCounts,
     lists: ListCounts,
     watch_errors: u64,
+    decode_errors: u64,
     handler_panics: u64,
+    handlers: Vec<Weak<Gauge>>,
     last_event: Option<Instant>,
     last_list: Option<Instant>,
 }
@@ -77,12 +85,17 @@ impl Progress {
             selectors: labels.chain(fields).collect::<Vec<_>>().join(", "),
             synced: watch::Sender::new(scopes.is_empty()),
             stopped,
+            hooks: Arc::default(),
             record: Mutex::new(Record { scopes, ..Record::default() }),
         }
     }
 
     pub(super) fn resource(&self) -> &str {
         &self.resource
+    }
+
+    pub(super) fn hooks(&self) -> &Arc<Hooks> {
+        &self.hooks
     }
 
     pub(super) fn has_synced(&self) -> bool {
@@ -138,7 +151,9 @@ impl Progress {
             events: record.events,
             lists: record.lists,
             watch_errors: record.watch_errors,
+            decode_errors: record.decode_errors,
             handler_panics: record.handler_panics,
+            handlers: record.handlers.iter().filter_map(Weak::upgrade).map(|gauge| gauge.status()).collect(),
             last_event: record.last_event,
             last_list: record.last_list,
         }
@@ -153,6 +168,11 @@ impl Progress {
             ListCause::ExpiredToken => lists.expired_token += 1,
             ListCause::Error => lists.error += 1,
         }
+    }
+
+    /// A list was told as a stream.
+    pub(super) fn list_was_streamed(&self) {
+        self.record.lock().lists.streamed += 1;
     }
 
     /// A list of a scope is complete.
@@ -200,6 +220,17 @@ impl Progress {
 
     pub(super) fn nameless_came(&self, items: u64) {
         self.record.lock().nameless += items;
+    }
+
+    pub(super) fn undecodable_came(&self) {
+        self.record.lock().decode_errors += 1;
+    }
+
+    /// A handler was added; its gauge tells when it is gone.
+    pub(super) fn handler_came(&self, gauge: &Arc<Gauge>) {
+        let handlers = &mut self.record.lock().handlers;
+        handlers.retain(|known| known.strong_count() > 0);
+        handlers.push(Arc::downgrade(gauge));
     }
 
     pub(super) fn handler_panicked(&self) {

@@ -130,9 +130,24 @@ impl Scope {
         Request::new(&self.path).list(&params)
     }
 
+    /// The request for a list told as a watch: everything there is, a bookmark that says so, and then what changes. As
+    /// with [`Scope::list`], without a resource version, so that it is the most recent state.
+    pub(super) fn stream(&self, timeout: Duration) -> Result<http::Request<Vec<u8>>, request::Error> {
+        self.watch_with(true, "", timeout)
+    }
+
     /// The request for a watch with bookmarks, which the server ends after `timeout` (rounded up to whole seconds).
     pub(super) fn watch(
         &self,
+        resource_version: &str,
+        timeout: Duration,
+    ) -> Result<http::Request<Vec<u8>>, request::Error> {
+        self.watch_with(false, resource_version, timeout)
+    }
+
+    fn watch_with(
+        &self,
+        send_initial_events: bool,
         resource_version: &str,
         timeout: Duration,
     ) -> Result<http::Request<Vec<u8>>, request::Error> {
@@ -142,7 +157,7 @@ impl Scope {
             field_selector: self.fields.clone(),
             timeout: Some(u32::try_from(seconds.max(1)).unwrap_or(u32::MAX)),
             bookmarks: true,
-            send_initial_events: false,
+            send_initial_events,
         };
         let mut request = Request::new(&self.path).watch(&params, resource_version)?;
         // A watch that is compressed event by event is decoded only up to its first event (tower-http#737).
@@ -174,6 +189,18 @@ mod tests {
         let scope = &Query::all(machines()).labels("a=b").scopes()[0];
         let request = scope.list(Some(500), Some("next")).unwrap();
         assert_eq!(request.uri(), "/apis/example.io/v1/widgets?&labelSelector=a%3Db&limit=500&continue=next");
+    }
+
+    #[test]
+    fn a_streamed_list_asks_for_all_that_is_there_and_its_end() {
+        let scope = &Query::all(machines()).scopes()[0];
+        let request = scope.stream(Duration::from_secs(2)).unwrap();
+        let query = request.uri().query().unwrap();
+        for part in
+            ["watch=true", "sendInitialEvents=true", "resourceVersionMatch=NotOlderThan", "allowWatchBookmarks=true"]
+        {
+            assert!(query.split('&').any(|found| found == part), "{part} isn't in {query}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{event::Event, object::ObjectKey};
+use super::{event::Event, identity::ObjectKey};
 
 /// Room for so many waiting objects is kept while none waits.
 const KEPT: usize = 256;
@@ -77,6 +77,11 @@ impl<T> Queue<T> {
         self.arrive(Turn::Synced);
     }
 
+    /// Objects that have events waiting.
+    pub(super) fn len(&self) -> usize {
+        self.pending.len()
+    }
+
     /// What comes next, if anything waits.
     pub(super) fn pop(&mut self) -> Option<Next<T>> {
         let Some((arrival, turn)) = self.order.pop_first() else {
@@ -140,13 +145,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::informer::object::{Metadata, Object};
+    use crate::informer::{Metadata, Object};
 
     fn object(name: &str, version: u32) -> Arc<Object<u32>> {
         Arc::new(Object {
             metadata: Metadata {
-                namespace: "".into(),
-                name: name.into(),
+                key: ObjectKey::cluster(name),
                 uid: "".into(),
                 resource_version: version.to_string().into(),
             },
@@ -171,7 +175,7 @@ mod tests {
         match next {
             Next::Synced => "synced".into(),
             Next::Event(event) => {
-                let name = &event.object().metadata.name;
+                let name = &event.object().metadata.key.name;
                 match event {
                     Event::Added { object, initial } => {
                         let initial = if *initial { "!" } else { "" };

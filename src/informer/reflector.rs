@@ -1,15 +1,16 @@
 //! The loop that keeps one scope of a store true: list, watch, resume, list again. Must never give up, never ask a failing
 //! server in a hot loop, and never take silence for trouble before the time for it has come.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use futures::AsyncBufRead;
-use kube::Client;
+use kube::{Client, core::request};
 use tokio::time::{Instant, timeout};
 
 use super::{
     backoff::{Backoff, shorten},
     failure::Failure,
+    hook::{Phase, WatchError},
     progress::{ListCause, Progress},
     query::Scope,
     settings::Settings,
@@ -43,6 +44,27 @@ pub(super) struct Reflector<T> {
     pub(super) barren: u32,
     /// Watches in a row whose version had expired: more than one isn't in order.
     pub(super) gone: u32,
+    /// Lists are asked for as streams.
+    pub(super) streams: bool,
+}
+
+type Body = Pin<Box<dyn AsyncBufRead + Send>>;
+
+/// A watch whose answer has begun.
+pub(super) struct Open {
+    pub(super) frames: Frames<Body>,
+    /// When it was asked for.
+    began: Instant,
+    /// For how long it was asked for.
+    asked: Duration,
+}
+
+/// A complete list.
+pub(super) struct Listed {
+    /// The version from which to watch.
+    pub(super) version: String,
+    /// The watch that told it, which goes on.
+    pub(super) open: Option<Open>,
 }
 
 /// How one watch came to its end.
@@ -61,23 +83,25 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     pub(super) async fn run(mut self) {
         let mut cause = ListCause::First;
         loop {
-            let version = self.list(cause).await;
-            cause = self.watch(version).await;
+            let listed = self.list(cause).await;
+            cause = self.watch(listed).await;
         }
     }
 
-    /// Lists until a list is complete, and gives its resource version.
-    async fn list(&mut self, mut cause: ListCause) -> String {
+    /// Lists until a list is complete.
+    async fn list(&mut self, mut cause: ListCause) -> Listed {
         let mut expired = 0;
         loop {
             self.progress.list_begins(cause);
+            if let Some(listed) = self.streamed().await {
+                self.list_came();
+                return listed;
+            }
             let limit = (expired < EXPIRED_TOKENS).then_some(self.settings.page_size.max(1));
             match self.pages(limit).await {
                 Ok(version) => {
-                    if self.barren == 0 {
-                        self.backoff.reset();
-                    }
-                    return version;
+                    self.list_came();
+                    return Listed { version, open: None };
                 }
                 Err(failure) if failure.is_gone() => {
                     cause = ListCause::ExpiredToken;
@@ -92,6 +116,12 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                     self.list_failed(&failure).await;
                 }
             }
+        }
+    }
+
+    fn list_came(&mut self) {
+        if self.barren == 0 {
+            self.backoff.reset();
         }
     }
 
@@ -131,7 +161,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         timeout(patience, answer).await.unwrap_or(Err(Failure::Timeout(patience)))
     }
 
-    fn end_list(&mut self, listing: Listing) {
+    pub(super) fn end_list(&mut self, listing: Listing) {
         self.progress.list_ends(self.position);
         self.first = false;
         let namespace = self.scope.namespace.as_deref();
@@ -141,10 +171,11 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     }
 
     /// Watches, and resumes where the last watch ended, until a list is needed; gives the cause for that.
-    async fn watch(&mut self, mut version: String) -> ListCause {
+    async fn watch(&mut self, listed: Listed) -> ListCause {
+        let Listed { mut version, mut open } = listed;
         let mut told = 0;
         loop {
-            let ended = self.watch_once(&mut version).await;
+            let ended = self.watch_once(&mut version, open.take()).await;
             // An attempt that lived longer than the pause it would be punished with has earned none.
             if ended.productive || (ended.connected && ended.lived > self.backoff.step()) {
                 self.backoff.reset();
@@ -165,6 +196,8 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                 self.gone += 1;
                 if self.gone > 1 {
                     self.watch_failed(&failure).await;
+                } else {
+                    self.tell(Phase::Watch, &failure, Duration::ZERO);
                 }
                 return ListCause::Gone;
             }
@@ -175,20 +208,24 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         }
     }
 
-    /// One watch, from its request to its end. `version` follows what it tells.
-    async fn watch_once(&self, version: &mut String) -> Ended {
-        let asked = shorten(self.settings.watch_timeout, 0.1).max(SHORTEST_WATCH);
-        let began = Instant::now();
+    /// One watch, from its request or from where a list has left it, to its end. `version` follows what it tells.
+    async fn watch_once(&self, version: &mut String, open: Option<Open>) -> Ended {
         let mut ended = Ended { failure: None, connected: false, productive: false, lived: Duration::ZERO };
-        let failure = match self.connect(version, asked).await {
-            Ok(body) => {
+        let (mut began, mut asked) = (Instant::now(), Duration::MAX);
+        let open = if let Some(open) = open {
+            Ok(open)
+        } else {
+            let asked = self.watch_time();
+            self.open(self.scope.watch(version, asked), asked, self.settings.watch_idle).await
+        };
+        let failure = match open {
+            Ok(mut open) => {
+                (began, asked) = (open.began, open.asked);
                 ended.connected = true;
                 if self.barren == 0 {
                     self.works();
                 }
-                let body = std::pin::pin!(body);
-                let mut frames = Frames::new(body);
-                self.follow(&mut frames, version, &mut ended.productive).await
+                self.follow(&mut open.frames, version, &mut ended.productive).await
             }
             Err(failure) => Some(failure),
         };
@@ -204,10 +241,22 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         ended
     }
 
-    async fn connect(&self, version: &str, asked: Duration) -> Result<impl AsyncBufRead + use<T>, Failure> {
-        let request = self.scope.watch(version, asked)?;
-        let patience = self.settings.watch_idle;
-        timeout(patience, self.request(request)).await.unwrap_or(Err(Failure::Timeout(patience)))
+    /// For how long the next watch is asked for.
+    pub(super) fn watch_time(&self) -> Duration {
+        shorten(self.settings.watch_timeout, 0.1).max(SHORTEST_WATCH)
+    }
+
+    /// Opens a watch that is asked for by this request.
+    pub(super) async fn open(
+        &self,
+        request: Result<http::Request<Vec<u8>>, request::Error>,
+        asked: Duration,
+        patience: Duration,
+    ) -> Result<Open, Failure> {
+        let began = Instant::now();
+        let answer = timeout(patience, self.request(request?)).await;
+        let body = answer.unwrap_or(Err(Failure::Timeout(patience)))?;
+        Ok(Open { frames: Frames::new(Box::pin(body)), began, asked })
     }
 
     /// Takes in what a watch tells until it ends; `None` when it just ends.
@@ -239,9 +288,9 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     /// Takes one frame in; gives the version it reaches.
     fn take(&self, frame: Frame<T>) -> Option<String> {
         let reached = match frame {
-            Frame::Bookmark(reached) => {
+            Frame::Bookmark(bookmark) => {
                 self.progress.bookmark_came();
-                return reached;
+                return bookmark.reached;
             }
             Frame::Put(object) => {
                 let reached = object.metadata.resource_version.to_string();
@@ -267,14 +316,14 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         answer.map_err(|error| Failure::of_client(&error, self.progress.resource()))
     }
 
-    fn skip_nameless(&self, items: u64) {
+    pub(super) fn skip_nameless(&self, items: u64) {
         if items > 0 {
             self.progress.nameless_came(items);
             tracing::warn!(resource = self.progress.resource(), items, "skipped items without a name");
         }
     }
 
-    fn works(&self) {
+    pub(super) fn works(&self) {
         if let Some(broken) = self.progress.works(self.position) {
             tracing::info!(
                 resource = self.progress.resource(),
@@ -285,28 +334,41 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         }
     }
 
-    async fn list_failed(&mut self, failure: &Failure) {
+    pub(super) async fn list_failed(&mut self, failure: &Failure) {
         let new = self.progress.list_failed(self.position, failure.to_string());
-        self.pause("list", failure, new).await;
+        self.pause(Phase::List, failure, new).await;
     }
 
     async fn watch_failed(&mut self, failure: &Failure) {
         let new = self.progress.watch_failed(self.position, failure.to_string());
-        self.pause("watch", failure, new).await;
+        self.pause(Phase::Watch, failure, new).await;
     }
 
     /// Waits before the next attempt. What is said already is said again only in detail.
-    async fn pause(&mut self, verb: &str, failure: &Failure, new: bool) {
+    async fn pause(&mut self, phase: Phase, failure: &Failure, new: bool) {
         // A server that says when to come again knows better than a guess, and isn't failing ever longer.
         let asked = failure.retry_after().map(|asked| asked.min(LONGEST_RETRY_AFTER).max(self.settings.backoff_min));
         let pause = asked.unwrap_or_else(|| self.backoff.pause());
         let resource = self.progress.resource();
         let namespace = self.scope.namespace.as_deref();
         if new {
-            tracing::warn!(resource, namespace, %failure, ?pause, "{verb} failed");
+            tracing::warn!(resource, namespace, %failure, ?pause, "{phase} failed");
         } else {
-            tracing::debug!(resource, namespace, %failure, ?pause, "{verb} failed again");
+            tracing::debug!(resource, namespace, %failure, ?pause, "{phase} failed again");
         }
+        self.tell(phase, failure, pause);
         tokio::time::sleep(pause).await;
+    }
+
+    /// Tells those who asked to hear of failures.
+    fn tell(&self, phase: Phase, failure: &Failure, retry_in: Duration) {
+        self.progress.hooks().tell(|| WatchError {
+            resource: self.progress.resource().to_owned(),
+            namespace: self.scope.namespace.clone(),
+            phase,
+            code: failure.code(),
+            reason: failure.to_string(),
+            retry_in,
+        });
     }
 }

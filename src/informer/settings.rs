@@ -5,6 +5,12 @@ use std::time::Duration;
 /// How an informer lists, watches and waits. The defaults suit a production API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
+    /// Whether lists are asked for as streams (`sendInitialEvents`), which spares the server and this process whole pages
+    /// in memory. A server that doesn't have it is asked for pages. Default true.
+    pub streaming_lists: bool,
+    /// A streamed list in which nothing comes for this long has stalled: some servers and proxies take the request for
+    /// a plain watch, which never says that the list is complete. After that only pages are asked for. Default 10 s.
+    pub stream_idle: Duration,
     /// Objects per list page. Default 500.
     pub page_size: u32,
     /// The longest wait for one list page. Default 60 s.
@@ -25,6 +31,8 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
+            streaming_lists: true,
+            stream_idle: Duration::from_secs(10),
             page_size: 500,
             list_timeout: Duration::from_secs(60),
             backoff_min: Duration::from_millis(500),

@@ -1,47 +1,134 @@
 //! One handler's place: its queue and the task that empties it. Must never run a handler while any lock is held, nor let
-//! a handler's panic out.
+//! a handler's panic out, nor make anyone else wait for it.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
+use tokio::{
+    sync::{Notify, watch},
+    time::{Instant, sleep_until},
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    backoff::shorten,
     event::{Event, Handler},
+    identity::ObjectKey,
     progress::Progress,
     queue::{Next, Queue},
+    status::HandlerStatus,
+    store::Store,
 };
 
 /// Events handed over before the task lets others of its thread run.
 const BATCH: usize = 128;
+/// The share of a resync's period by which one may come earlier, so that not all handlers are busy at once.
+const JITTER: f64 = 0.1;
+
+/// How a handler is told: under which name, and how often of everything anew.
+///
+/// ```
+/// use capi_autoscaler_provider::informer::HandlerOptions;
+/// use std::time::Duration;
+///
+/// let options = HandlerOptions::named("audit").resync(Duration::from_secs(600));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HandlerOptions {
+    name: Arc<str>,
+    resync: Option<Duration>,
+}
+
+impl Default for HandlerOptions {
+    fn default() -> Self {
+        Self::named("unnamed")
+    }
+}
+
+impl HandlerOptions {
+    /// A handler of this name, which metrics show. Several handlers may have the same.
+    #[must_use]
+    pub fn named(name: impl Into<Arc<str>>) -> Self {
+        Self { name: name.into(), resync: None }
+    }
+
+    /// Tells the handler of every object that is there once per period, less up to a tenth of it by chance, as an
+    /// [`Event::Updated`] whose old and new are the same ([`Event::is_resync`]). For handlers whose work may have been
+    /// undone by others. It begins when the handler has synced; objects are queued a few at a time, when nothing else
+    /// waits, so that a resync delays neither the handler's news nor anyone else. A period of zero is none.
+    #[must_use]
+    pub fn resync(self, period: Duration) -> Self {
+        Self { resync: Some(period).filter(|period| !period.is_zero()), ..self }
+    }
+}
+
+/// What is known of a handler from outside.
+#[derive(Debug)]
+pub(super) struct Gauge {
+    name: Arc<str>,
+    queued: AtomicUsize,
+    resyncs: AtomicU64,
+    synced: watch::Sender<bool>,
+}
+
+impl Gauge {
+    pub(super) fn status(&self) -> HandlerStatus {
+        HandlerStatus {
+            name: Arc::clone(&self.name),
+            queued: self.queued.load(Ordering::Relaxed),
+            synced: *self.synced.borrow(),
+            resyncs: self.resyncs.load(Ordering::Relaxed),
+        }
+    }
+}
 
 /// What the store and the handler's task share.
 pub(super) struct Slot<T> {
     queue: Mutex<Queue<T>>,
     filled: Notify,
-    synced: watch::Sender<bool>,
+    resync: Option<Duration>,
+    pub(super) gauge: Arc<Gauge>,
     /// Ends the handler's task.
     pub(super) removed: CancellationToken,
 }
 
+/// The resync of one handler: when the next one is due, and what is left of the one under way.
+struct Resync {
+    due: Option<Instant>,
+    left: Vec<ObjectKey>,
+}
+
 impl<T> Slot<T> {
     /// A place that ends when `parent` does.
-    pub(super) fn new(parent: &CancellationToken) -> Self {
+    pub(super) fn new(options: HandlerOptions, parent: &CancellationToken) -> Self {
+        let gauge = Gauge {
+            name: options.name,
+            queued: AtomicUsize::new(0),
+            resyncs: AtomicU64::new(0),
+            synced: watch::Sender::new(false),
+        };
         Self {
             queue: Mutex::default(),
             filled: Notify::new(),
-            synced: watch::Sender::new(false),
+            resync: options.resync,
+            gauge: Arc::new(gauge),
             removed: parent.child_token(),
         }
     }
 
     /// Queues an event. Cheap: runs under the store's lock.
     pub(super) fn push(&self, event: Event<T>) {
-        self.queue.lock().push(event);
+        let mut queue = self.queue.lock();
+        queue.push(event);
+        self.gauge.queued.store(queue.len(), Ordering::Relaxed);
+        drop(queue);
         self.filled.notify_one();
     }
 
@@ -51,14 +138,21 @@ impl<T> Slot<T> {
         self.filled.notify_one();
     }
 
+    fn pop(&self) -> Option<Next<T>> {
+        let mut queue = self.queue.lock();
+        let next = queue.pop();
+        self.gauge.queued.store(queue.len(), Ordering::Relaxed);
+        next
+    }
+
     /// Whether [`Handler::synced`] was called.
     pub(super) fn has_synced(&self) -> bool {
-        *self.synced.borrow()
+        *self.gauge.synced.borrow()
     }
 
     /// Waits until [`Handler::synced`] was called or the handler is no more.
     pub(super) async fn synced(&self) {
-        let mut synced = self.synced.subscribe();
+        let mut synced = self.gauge.synced.subscribe();
         tokio::select! {
             _ = synced.wait_for(|synced| *synced) => {}
             () = self.removed.cancelled() => {}
@@ -66,14 +160,17 @@ impl<T> Slot<T> {
     }
 
     /// The handler's task: hands over what waits, until removed.
-    pub(super) async fn run<H: Handler<T>>(self: Arc<Self>, mut handler: H, progress: Arc<Progress>) {
+    pub(super) async fn run<H: Handler<T>>(
+        self: Arc<Self>,
+        mut handler: H,
+        store: Arc<Store<T>>,
+        progress: Arc<Progress>,
+    ) {
         let mut handed = 0_usize;
+        let mut resync = Resync { due: None, left: Vec::new() };
         while !self.removed.is_cancelled() {
-            if !self.hand_over(&mut handler, &progress) {
-                let filled = self.filled.notified();
-                if self.removed.run_until_cancelled(filled).await.is_none() {
-                    return;
-                }
+            if !self.hand_over(&mut handler, &progress) && !self.go_on_with_resync(&mut resync, &store) {
+                self.wait(&resync).await;
             }
             handed = handed.wrapping_add(1);
             if handed.is_multiple_of(BATCH) {
@@ -82,11 +179,48 @@ impl<T> Slot<T> {
         }
     }
 
+    /// Waits for news, for the next resync, or for the end.
+    async fn wait(&self, resync: &Resync) {
+        let due = async {
+            match resync.due {
+                Some(due) => sleep_until(due).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.filled.notified() => {}
+            () = due => {}
+            () = self.removed.cancelled() => {}
+        }
+    }
+
+    /// Queues a few objects of the resync under way, or begins one that is due; false when there is nothing to do. Called
+    /// when nothing waits, so that a resync never adds more than a few objects to the queue.
+    fn go_on_with_resync(&self, resync: &mut Resync, store: &Store<T>) -> bool {
+        let Some(period) = self.resync.filter(|_| self.has_synced()) else { return false };
+        if resync.left.is_empty() {
+            let now = Instant::now();
+            let due = *resync.due.get_or_insert_with(|| now + shorten(period, JITTER));
+            if now < due {
+                return false;
+            }
+            resync.due = Some(now + shorten(period, JITTER));
+            resync.left = store.keys();
+            resync.left.reverse();
+            self.gauge.resyncs.fetch_add(1, Ordering::Relaxed);
+        }
+        let from = resync.left.len().saturating_sub(BATCH);
+        store.tell_again(resync.left.drain(from..).rev(), self);
+        if resync.left.is_empty() {
+            resync.left = Vec::new();
+        }
+        true
+    }
+
     /// Hands over what comes next; false when nothing waits.
     pub(super) fn hand_over<H: Handler<T>>(&self, handler: &mut H, progress: &Progress) -> bool {
-        // A statement of its own: the queue isn't locked while the handler runs.
-        let next = self.queue.lock().pop();
-        let Some(next) = next else {
+        // The queue isn't locked while the handler runs.
+        let Some(next) = self.pop() else {
             return false;
         };
         let synced = matches!(next, Next::Synced);
@@ -98,11 +232,12 @@ impl<T> Slot<T> {
             progress.handler_panicked();
             tracing::error!(
                 resource = progress.resource(),
+                handler = &*self.gauge.name,
                 "an informer's handler panicked; it goes on with the next event"
             );
         }
         if synced {
-            self.synced.send_replace(true);
+            self.gauge.synced.send_replace(true);
         }
         true
     }

@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -37,12 +38,29 @@ pub struct Status {
     pub lists: ListCounts,
     /// Watches that could not be started, were cut, stalled, or told an error. Ends at the server's time don't count.
     pub watch_errors: u64,
+    /// Objects received that did not decode, each time one came.
+    pub decode_errors: u64,
     /// Calls of handlers that panicked.
     pub handler_panics: u64,
+    /// Its handlers, in the order in which they were added.
+    pub handlers: Vec<HandlerStatus>,
     /// When a watch last gave an event or a bookmark.
     pub last_event: Option<Instant>,
     /// When a list was last completed.
     pub last_list: Option<Instant>,
+}
+
+/// How one handler fares, at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HandlerStatus {
+    /// The name it was added under; `unnamed` without one.
+    pub name: Arc<str>,
+    /// Objects of which it has yet to be told.
+    pub queued: usize,
+    /// It has been told of everything of the first complete list.
+    pub synced: bool,
+    /// Rounds of resync begun.
+    pub resyncs: u64,
 }
 
 /// Changes told to handlers, and bookmarks received, since the informer began.
@@ -69,6 +87,8 @@ pub struct ListCounts {
     pub expired_token: u64,
     /// The watch or the list failed in a way that a retry can't mend.
     pub error: u64,
+    /// Of all these, lists that were told as a stream and not in pages.
+    pub streamed: u64,
 }
 
 /// Not every informer had its first complete list in time.

@@ -3,15 +3,19 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    hash::{BuildHasher, RandomState},
     sync::Arc,
 };
 
+use arcstr::ArcStr;
+use hashbrown::{HashTable, hash_table};
 use parking_lot::RwLock;
 
 use super::{
     event::Event,
+    identity::ObjectKey,
     index::{Index, UnknownIndex},
-    object::{DecodeError, Object, ObjectKey},
+    object::{DecodeError, Object},
     progress::Progress,
     slot::Slot,
 };
@@ -34,8 +38,9 @@ pub(super) struct Listing {
 }
 
 struct State<T> {
-    /// By namespace, then by name.
-    objects: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Entry<T>>>,
+    /// By namespace.
+    objects: BTreeMap<ArcStr, Names<T>>,
+    hashing: RandomState,
     indexes: HashMap<String, Index<T>>,
     handlers: Vec<Arc<Slot<T>>>,
     count: usize,
@@ -45,10 +50,20 @@ struct State<T> {
     unsynced: usize,
 }
 
+/// The objects of one namespace, found by their own names: a table of pointers, which holds no name a second time and no
+/// order that only a list needs.
+type Names<T> = HashTable<Entry<T>>;
+
 struct Entry<T> {
     object: Arc<Object<T>>,
     /// The last list that named it.
     listing: u64,
+}
+
+impl<T> Entry<T> {
+    fn name(&self) -> &ArcStr {
+        &self.object.metadata.key.name
+    }
 }
 
 impl<T> Store<T> {
@@ -57,6 +72,7 @@ impl<T> Store<T> {
         Self {
             state: RwLock::new(State {
                 objects: BTreeMap::new(),
+                hashing: RandomState::new(),
                 indexes: HashMap::new(),
                 handlers: Vec::new(),
                 count: 0,
@@ -71,21 +87,22 @@ impl<T> Store<T> {
     /// The object under a key.
     #[must_use]
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<Object<T>>> {
-        let state = self.state.read();
-        let entry = state.objects.get(&key.namespace)?.get(&key.name)?;
-        Some(Arc::clone(&entry.object))
+        self.state.read().held(key).map(Arc::clone)
     }
 
     /// All objects.
     #[must_use]
     pub fn list(&self) -> Vec<Arc<Object<T>>> {
-        self.state.read().objects().cloned().collect()
+        let objects = self.state.read().objects().cloned().collect();
+        sorted(objects)
     }
 
     /// The keys of all objects.
     #[must_use]
     pub fn keys(&self) -> Vec<ObjectKey> {
-        self.state.read().objects().map(|o| o.key()).collect()
+        let mut keys: Vec<_> = self.state.read().objects().map(|object| object.key()).collect();
+        keys.sort_unstable();
+        keys
     }
 
     /// How many objects there are, the undecodable ones included.
@@ -104,8 +121,10 @@ impl<T> Store<T> {
     #[must_use]
     pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<Object<T>>> {
         let state = self.state.read();
-        let objects = state.objects.get(namespace).into_iter().flatten();
-        objects.map(|(_, entry)| Arc::clone(&entry.object)).collect()
+        let entries = state.objects.get(namespace).into_iter().flatten();
+        let objects = entries.map(|entry| Arc::clone(&entry.object)).collect();
+        drop(state);
+        sorted(objects)
     }
 
     /// Adds an index under a name, over what is there and what will come. Does nothing and gives false when there is an
@@ -137,6 +156,20 @@ impl<T> Store<T> {
         }
     }
 
+    /// The values that an index has, in no order.
+    pub fn index_values(&self, name: &str) -> Result<Vec<String>, UnknownIndex> {
+        match self.state.read().indexes.get(name) {
+            Some(index) => Ok(index.values().map(ToOwned::to_owned).collect()),
+            None => Err(UnknownIndex(name.to_owned())),
+        }
+    }
+
+    /// The namespaces that hold anything, in order; `""` stands for cluster-scoped objects.
+    #[must_use]
+    pub fn namespaces(&self) -> Vec<ArcStr> {
+        self.state.read().objects.keys().cloned().collect()
+    }
+
     /// The objects that don't decode, and why. Free while there are none.
     #[must_use]
     pub fn undecodable(&self) -> Vec<(ObjectKey, DecodeError)> {
@@ -145,19 +178,30 @@ impl<T> Store<T> {
             return Vec::new();
         }
         let failed = |object: &Arc<Object<T>>| Some((object.key(), object.content.as_ref().err()?.clone()));
-        state.objects().filter_map(failed).collect()
+        let mut all: Vec<_> = state.objects().filter_map(failed).collect();
+        all.sort_by(|(a, _), (b, _)| a.cmp(b));
+        all
     }
 
     /// Adds a handler's place: what is there is queued for it first, then what changes, with no gap between.
     pub(super) fn add_handler(&self, slot: Arc<Slot<T>>) {
         let mut state = self.state.write();
-        for object in state.objects() {
-            slot.push(Event::Added { object: Arc::clone(object), initial: true });
+        for object in sorted(state.objects().cloned().collect()) {
+            slot.push(Event::Added { object, initial: true });
         }
         if state.unsynced == 0 {
             slot.push_synced();
         }
         state.handlers.push(slot);
+    }
+
+    /// Queues those of these objects that are here for one handler, as updates that change nothing. Under the lock, so
+    /// that none comes after its delete.
+    pub(super) fn tell_again(&self, keys: impl Iterator<Item = ObjectKey>, slot: &Slot<T>) {
+        let state = self.state.read();
+        for object in keys.filter_map(|key| state.held(&key).map(Arc::clone)) {
+            slot.push(Event::Updated { old: Arc::clone(&object), new: object });
+        }
     }
 
     /// Takes a handler's place away.
@@ -175,7 +219,7 @@ impl<T> Store<T> {
 
     /// Takes one page in. A list is the API server's most recent state: it overrules what is held, also when its
     /// versions are smaller, as after a restored backup.
-    pub(super) fn apply_page(&self, listing: Listing, objects: Vec<Object<T>>) {
+    pub(super) fn apply_page(&self, listing: Listing, objects: impl IntoIterator<Item = Object<T>>) {
         let mut state = self.state.write();
         for object in objects {
             state.put(Arc::new(object), Some(listing), &self.progress);
@@ -231,38 +275,54 @@ impl<T> Store<T> {
     }
 }
 
+/// In the order of namespace and name.
+fn sorted<T>(mut objects: Vec<Arc<Object<T>>>) -> Vec<Arc<Object<T>>> {
+    objects.sort_unstable_by(|a, b| a.metadata.key.cmp(&b.metadata.key));
+    objects
+}
+
 impl<T> State<T> {
     fn objects(&self) -> impl Iterator<Item = &Arc<Object<T>>> {
-        self.objects.values().flat_map(BTreeMap::values).map(|entry| &entry.object)
+        self.objects.values().flatten().map(|entry| &entry.object)
+    }
+
+    fn held(&self, key: &ObjectKey) -> Option<&Arc<Object<T>>> {
+        let names = self.objects.get(&key.namespace)?;
+        let entry = names.find(self.hashing.hash_one(&*key.name), |entry| *entry.name() == key.name)?;
+        Some(&entry.object)
     }
 
     /// Whether the held object of that key has the same uid and, both versions being numbers, a greater version.
     fn holds_newer_than(&self, object: &Object<T>) -> bool {
         let metadata = &object.metadata;
-        let held = self
-            .objects
-            .get(&metadata.namespace)
-            .and_then(|names| names.get(&metadata.name))
-            .map(|entry| &entry.object.metadata);
-        held.is_some_and(|held| {
-            held.uid == metadata.uid
-                && metadata.version_number().is_some_and(|version| held.version_number() > Some(version))
+        self.held(&metadata.key).is_some_and(|held| {
+            let held = &held.metadata;
+            let version = metadata.resource_version.number();
+            held.uid == metadata.uid && version.is_some() && held.resource_version.number() > version
         })
     }
 
     /// Puts an object under its key and tells what that means.
     fn put(&mut self, object: Arc<Object<T>>, listing: Option<Listing>, progress: &Progress) {
+        if object.content.is_err() {
+            progress.undecodable_came();
+        }
         let metadata = &object.metadata;
         let number = listing.map_or(self.listings, |listing| listing.number);
-        let names = self.objects.entry(Arc::clone(&metadata.namespace)).or_default();
         let initial = listing.is_some_and(|listing| listing.first);
-        let Some(entry) = names.get_mut(&metadata.name) else {
-            let entry = Entry { object: Arc::clone(&object), listing: number };
-            names.insert(Arc::clone(&metadata.name), entry);
-            self.count += 1;
-            self.enter(&object);
-            self.tell(Event::Added { object, initial }, progress);
-            return;
+        let ObjectKey { namespace, name } = &metadata.key;
+        let names = self.objects.entry(namespace.clone()).or_default();
+        let hash = self.hashing.hash_one(&**name);
+        let rehash = |entry: &Entry<T>| self.hashing.hash_one(&**entry.name());
+        let entry = match names.entry(hash, |entry| entry.name() == name, rehash) {
+            hash_table::Entry::Occupied(entry) => entry.into_mut(),
+            hash_table::Entry::Vacant(place) => {
+                place.insert(Entry { object: Arc::clone(&object), listing: number });
+                self.count += 1;
+                self.enter(&object);
+                self.tell(Event::Added { object, initial }, progress);
+                return;
+            }
         };
         entry.listing = number;
         let same_object = entry.object.metadata.uid == metadata.uid;
@@ -284,11 +344,12 @@ impl<T> State<T> {
 
     /// Takes the object of that key out and gives it.
     fn remove(&mut self, object: &Object<T>) -> Option<Arc<Object<T>>> {
-        let metadata = &object.metadata;
-        let names = self.objects.get_mut(&metadata.namespace)?;
-        let held = names.remove(&metadata.name)?.object;
+        let ObjectKey { namespace, name } = &object.metadata.key;
+        let names = self.objects.get_mut(namespace)?;
+        let entry = names.find_entry(self.hashing.hash_one(&**name), |entry| entry.name() == name).ok()?;
+        let held = entry.remove().0.object;
         if names.is_empty() {
-            self.objects.remove(&metadata.namespace);
+            self.objects.remove(namespace);
         }
         self.count -= 1;
         self.leave(&held);
@@ -297,12 +358,9 @@ impl<T> State<T> {
 
     /// What is held in a namespace, or anywhere, and was not named by this list.
     fn missing_from(&self, listing: Listing, namespace: Option<&str>) -> Vec<Arc<Object<T>>> {
-        let covered = self.objects.iter().filter(|(name, _)| namespace.is_none_or(|namespace| &***name == namespace));
-        covered
-            .flat_map(|(_, names)| names.values())
-            .filter(|entry| entry.listing < listing.number)
-            .map(|entry| Arc::clone(&entry.object))
-            .collect()
+        let covered = self.objects.iter().filter(|(name, _)| namespace.is_none_or(|namespace| **name == *namespace));
+        let missing = covered.flat_map(|(_, names)| names).filter(|entry| entry.listing < listing.number);
+        sorted(missing.map(|entry| Arc::clone(&entry.object)).collect())
     }
 
     fn enter(&mut self, object: &Arc<Object<T>>) {

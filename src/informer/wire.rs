@@ -12,28 +12,29 @@ use serde_json::value::RawValue;
 
 use super::{
     failure::Failure,
-    object::{DecodeError, Interner, Object, metadata_of, resource_version_of},
+    intern::Interner,
+    object::{Bookmark, DecodeError, Object, metadata_of},
     projection::Projection,
 };
 
 /// Turns one object's JSON into what is held.
 pub(super) struct Decoder<T> {
     pub(super) projection: Projection<T>,
-    pub(super) namespaces: Arc<Interner>,
+    pub(super) texts: Arc<Interner>,
     /// Errors must not quote the objects.
     pub(super) secret: bool,
 }
 
 impl<T> Clone for Decoder<T> {
     fn clone(&self) -> Self {
-        Self { projection: self.projection.clone(), namespaces: Arc::clone(&self.namespaces), secret: self.secret }
+        Self { projection: self.projection.clone(), texts: Arc::clone(&self.texts), secret: self.secret }
     }
 }
 
 impl<T> Decoder<T> {
     /// The object, or `None` when it has no name.
     fn decode(&self, json: &RawValue) -> Option<Object<T>> {
-        let metadata = metadata_of(json.get(), &self.namespaces)?;
+        let metadata = metadata_of(json.get(), &self.texts)?;
         let content = serde_json::from_str(json.get())
             .map_err(|error| DecodeError::new(error.to_string()))
             .and_then(|value| self.projection.apply(&metadata, &value))
@@ -172,8 +173,8 @@ pub(super) enum Frame<T> {
     Delete(Object<T>),
     /// Added, modified or deleted, but without a name.
     Nameless,
-    /// The resource version up to which the watch has told everything, when it says so.
-    Bookmark(Option<String>),
+    /// How far the watch has told everything.
+    Bookmark(Bookmark),
 }
 
 #[derive(Deserialize)]
@@ -191,7 +192,7 @@ impl<T> Frame<T> {
         match r#type.as_str() {
             "ADDED" | "MODIFIED" => Ok(named(Self::Put)),
             "DELETED" => Ok(named(Self::Delete)),
-            "BOOKMARK" => Ok(Self::Bookmark(resource_version_of(object.get()))),
+            "BOOKMARK" => Ok(Self::Bookmark(Bookmark::of(object.get()))),
             "ERROR" => Err(Failure::of_watch(object.get(), resource)),
             _ => Err(Failure::Garbled("a watch event of unknown type".into())),
         }

@@ -1,6 +1,7 @@
 //! The least and the largest size of a node group, from its two annotations (contract section 3).
 
-use std::{collections::BTreeMap, num::IntErrorKind, sync::Arc};
+use arcstr::ArcStr;
+use std::{collections::BTreeMap, num::IntErrorKind};
 
 use super::{Problem, ProblemKind};
 use crate::capi::Keys;
@@ -20,7 +21,7 @@ pub struct Bounds {
 /// # Errors
 /// When one isn't a base-10 integer (as Go's strconv reads them: an optional sign and digits), is negative or beyond
 /// i32, or the largest is below the least.
-pub fn bounds(keys: &Keys, annotations: &BTreeMap<Arc<str>, Arc<str>>) -> Result<Option<Bounds>, Problem> {
+pub fn bounds(keys: &Keys, annotations: &BTreeMap<ArcStr, ArcStr>) -> Result<Option<Bounds>, Problem> {
     let min = size(&keys.min_size, annotations)?;
     let max = size(&keys.max_size, annotations)?;
     if max < min {
@@ -39,7 +40,7 @@ pub fn bounds(keys: &Keys, annotations: &BTreeMap<Arc<str>, Arc<str>>) -> Result
     Ok((max > 0).then_some(Bounds { min, max }))
 }
 
-fn size(key: &str, annotations: &BTreeMap<Arc<str>, Arc<str>>) -> Result<i32, Problem> {
+fn size(key: &str, annotations: &BTreeMap<ArcStr, ArcStr>) -> Result<i32, Problem> {
     let Some(value) = annotations.get(key) else { return Ok(0) };
     let problem = |rule: &str| Problem::annotation(ProblemKind::Bounds, key, value, rule);
     match value.parse::<i32>() {
@@ -64,7 +65,7 @@ mod tests {
         let keys = Keys::default();
         let annotations = [(&keys.min_size, min), (&keys.max_size, max)]
             .into_iter()
-            .filter_map(|(key, value)| Some((Arc::from(key.as_str()), Arc::from(value?))))
+            .filter_map(|(key, value)| Some((ArcStr::from(key.as_str()), ArcStr::from(value?))))
             .collect();
         bounds(&keys, &annotations)
     }
@@ -110,7 +111,7 @@ mod tests {
     #[test]
     fn the_keys_follow_the_api_group() {
         let annotations = [("example.com/cluster-api-autoscaler-node-group-max-size", "2")];
-        let annotations = annotations.map(|(key, value)| (Arc::from(key), Arc::from(value))).into();
+        let annotations = annotations.map(|(key, value)| (ArcStr::from(key), ArcStr::from(value))).into();
         assert_eq!(bounds(&Keys::new("example.com"), &annotations), Ok(Some(Bounds { min: 0, max: 2 })));
         assert_eq!(bounds(&Keys::default(), &annotations), Ok(None));
     }

@@ -1,7 +1,8 @@
 //! What the Node to come has of each resource: the group's capacity annotations over the infrastructure template's
 //! `status.capacity` (contract section 4; KA#8712 and section 7.7). Every bad entry is dropped alone.
 
-use std::{collections::BTreeMap, sync::Arc};
+use arcstr::ArcStr;
+use std::collections::BTreeMap;
 
 use super::{
     Problem, ProblemKind, Quantity, Source, Sourced, labels, labels::LABELS, problem::Clipped, taints::TAINTS,
@@ -46,7 +47,7 @@ pub type Capacity = BTreeMap<String, Sourced<Quantity>>;
 /// Annotations over `status.capacity`, with the default number of pods. CPU and memory may be missing.
 #[must_use]
 pub fn capacity(
-    annotations: &BTreeMap<Arc<str>, Arc<str>>,
+    annotations: &BTreeMap<ArcStr, ArcStr>,
     infrastructure: Option<&InfrastructureTemplate>,
 ) -> (Capacity, Vec<Problem>) {
     let (mut capacity, mut problems) = infrastructure.map(of_status).unwrap_or_default();
@@ -115,7 +116,7 @@ fn is_never_zero(resource: &str) -> bool {
 /// the protocol can't carry yet (KA#10199): without a `gpu-type` that adds no resource. `csi-driver` can't be carried
 /// either and is ignored.
 #[must_use]
-pub fn of_annotations(annotations: &BTreeMap<Arc<str>, Arc<str>>) -> (Capacity, Vec<Problem>) {
+pub fn of_annotations(annotations: &BTreeMap<ArcStr, ArcStr>) -> (Capacity, Vec<Problem>) {
     let mut reader = Reader { annotations, capacity: Capacity::new(), problems: Vec::new() };
     reader.read(CPU, CPU, quantity);
     reader.read(MEMORY, MEMORY, quantity);
@@ -127,7 +128,7 @@ pub fn of_annotations(annotations: &BTreeMap<Arc<str>, Arc<str>>) -> (Capacity, 
 }
 
 struct Reader<'a> {
-    annotations: &'a BTreeMap<Arc<str>, Arc<str>>,
+    annotations: &'a BTreeMap<ArcStr, ArcStr>,
     capacity: Capacity,
     problems: Vec<Problem>,
 }
@@ -135,7 +136,7 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     /// An annotation's value unless it is empty.
     fn get(&self, name: &str) -> Option<&'a str> {
-        let value = self.annotations.get(key(name).as_str()).map(AsRef::as_ref)?;
+        let value: &str = self.annotations.get(key(name).as_str())?;
         (!value.is_empty()).then_some(value)
     }
 
@@ -223,8 +224,8 @@ mod tests {
     use super::*;
     use crate::nodegroup::testing::infrastructure;
 
-    fn annotated(annotations: &[(&str, &str)]) -> BTreeMap<Arc<str>, Arc<str>> {
-        annotations.iter().map(|(name, value)| (key(name).into(), Arc::from(*value))).collect()
+    fn annotated(annotations: &[(&str, &str)]) -> BTreeMap<ArcStr, ArcStr> {
+        annotations.iter().map(|(name, value)| (key(name).into(), ArcStr::from(*value))).collect()
     }
 
     fn shown(capacity: &Capacity) -> Vec<(&str, String)> {

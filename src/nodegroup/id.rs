@@ -1,6 +1,7 @@
 //! Ids of node groups: `<Kind>/<namespace>/<name>`, the same before and after a restart.
 
-use std::{fmt, sync::Arc};
+use arcstr::ArcStr;
+use std::fmt;
 
 use crate::capi::{Meta, ObjectKey, ScalableKind};
 
@@ -34,7 +35,7 @@ impl GroupId {
         if parts.next().is_some() || namespace.is_empty() || name.is_empty() {
             return None;
         }
-        Some(Self::new(ScalableKind::parse(kind)?, ObjectKey::new(Arc::from(namespace), Arc::from(name))))
+        Some(Self::new(ScalableKind::parse(kind)?, ObjectKey::new(ArcStr::from(namespace), ArcStr::from(name))))
     }
 }
 

@@ -1,7 +1,8 @@
 //! Labels of the Node to come: those of the labels annotation, and which of a Machine's labels Cluster API syncs to
 //! its Node (contract section 4).
 
-use std::{collections::BTreeMap, sync::Arc};
+use arcstr::ArcStr;
+use std::collections::BTreeMap;
 
 use regex::Regex;
 
@@ -57,7 +58,7 @@ fn parse_entry(entry: &str) -> Result<(&str, &str), &'static str> {
 /// Those of a template's metadata labels that reach the Node, and a problem for every one that no Node can have.
 #[must_use]
 pub(super) fn synced(
-    labels: &BTreeMap<Arc<str>, Arc<str>>,
+    labels: &BTreeMap<ArcStr, ArcStr>,
     additional: &[Regex],
 ) -> (BTreeMap<String, String>, Vec<Problem>) {
     let mut synced = BTreeMap::new();

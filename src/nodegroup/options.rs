@@ -1,7 +1,8 @@
 //! Autoscaling options of a node group that differ from Cluster Autoscaler's own (contract section 3). A value that
 //! can't be used is dropped alone: its option keeps the default that was sent.
 
-use std::{collections::BTreeMap, fmt::Display, str::FromStr, sync::Arc};
+use arcstr::ArcStr;
+use std::{collections::BTreeMap, fmt::Display, str::FromStr};
 
 use super::{GoDuration, Problem, ProblemKind};
 use crate::capi::Keys;
@@ -81,7 +82,7 @@ impl Overrides {
 /// The overrides of a group, and a problem for every annotation that is none. As in Cluster Autoscaler, an empty value
 /// means nothing, and a value's case doesn't matter.
 #[must_use]
-pub fn overrides(keys: &Keys, annotations: &BTreeMap<Arc<str>, Arc<str>>) -> (Overrides, Vec<Problem>) {
+pub fn overrides(keys: &Keys, annotations: &BTreeMap<ArcStr, ArcStr>) -> (Overrides, Vec<Problem>) {
     let mut overrides = Overrides::default();
     let mut problems = Vec::new();
     let options = annotations
@@ -134,7 +135,7 @@ mod tests {
 
     fn read(annotations: &[(&str, &str)]) -> (Overrides, Vec<Problem>) {
         let annotations =
-            annotations.iter().map(|(name, value)| (format!("{PREFIX}{name}").into(), Arc::from(*value))).collect();
+            annotations.iter().map(|(name, value)| (format!("{PREFIX}{name}").into(), ArcStr::from(*value))).collect();
         overrides(&Keys::default(), &annotations)
     }
 
@@ -211,7 +212,7 @@ mod tests {
     #[test]
     fn the_prefix_follows_the_api_group() {
         let annotations = [("example.com/autoscaling-options-scaledownunneededtime", "1m")];
-        let annotations = annotations.map(|(key, value)| (Arc::from(key), Arc::from(value))).into();
+        let annotations = annotations.map(|(key, value)| (ArcStr::from(key), ArcStr::from(value))).into();
         assert!(!overrides(&Keys::new("example.com"), &annotations).0.is_empty());
         assert!(overrides(&Keys::default(), &annotations).0.is_empty());
     }

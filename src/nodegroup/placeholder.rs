@@ -3,7 +3,7 @@
 //!
 //! No Kubernetes name holds a `_` and no namespace a `.`, so the texts are unambiguous.
 
-use std::sync::Arc;
+use arcstr::ArcStr;
 
 use super::GroupId;
 use crate::capi::{ObjectKey, ScalableKind};
@@ -46,7 +46,7 @@ impl PlaceholderRef {
 fn object_key(text: &str) -> Option<ObjectKey> {
     let (namespace, name) = text.split_once('_')?;
     let is_name = |text: &str| !text.is_empty() && !text.contains(['_', '/']);
-    (is_name(namespace) && is_name(name)).then(|| ObjectKey::new(Arc::from(namespace), Arc::from(name)))
+    (is_name(namespace) && is_name(name)).then(|| ObjectKey::new(ArcStr::from(namespace), ArcStr::from(name)))
 }
 
 pub(super) fn failed(machine: &ObjectKey) -> String {

@@ -224,7 +224,7 @@ fn labels_of(
             put(key, value, Source::Annotation);
         }
     }
-    for (key, value) in sample_node.into_iter().flat_map(|node| &node.template_labels) {
+    for (key, value) in sample_node.into_iter().flat_map(|node| node.template_labels.iter()) {
         if !value.is_empty() {
             put(key, value, Source::RealNode);
         }

@@ -1,6 +1,7 @@
 //! Objects for the tests of this room: complete and unremarkable, for a test to change the one thing it is about.
 
-use std::{collections::BTreeMap, sync::Arc};
+use arcstr::ArcStr;
+use std::collections::BTreeMap;
 
 use crate::capi::{
     Cluster, InfrastructureTemplate, Machine, MachinePhase, Meta, Node, ObjectKey, ScalableKind, ScalableResource,
@@ -62,7 +63,7 @@ pub(crate) fn cluster() -> Cluster {
 pub(crate) fn infrastructure(capacity: &[(&str, &str)]) -> InfrastructureTemplate {
     InfrastructureTemplate {
         meta: meta("team-a", "workers"),
-        capacity: capacity.iter().map(|(resource, text)| (Arc::from(*resource), (*text).to_owned())).collect(),
+        capacity: capacity.iter().map(|(resource, text)| (ArcStr::from(*resource), (*text).to_owned())).collect(),
         architecture: None,
         operating_system: None,
     }
@@ -74,6 +75,6 @@ pub(crate) fn node(labels: &[(&'static str, &str)]) -> Node {
         meta: meta("", "worker-1"),
         provider_id: Some("x://worker-1".into()),
         machine: None,
-        template_labels: labels.iter().map(|(key, value)| (*key, Arc::from(*value))).collect(),
+        template_labels: labels.iter().map(|(key, value)| (*key, ArcStr::from(*value))).collect(),
     }
 }

@@ -114,7 +114,7 @@ impl Api {
     pub(super) async fn set_mark(&self, machine: &Machine, value: Option<&str>) -> Result<(), CallError> {
         let key = &machine.meta.key;
         let patch = json!({
-            "metadata": {"uid": &*machine.meta.uid, "annotations": {self.keys.delete_machine.as_str(): value}},
+            "metadata": {"uid": machine.meta.uid.to_string(), "annotations": {self.keys.delete_machine.as_str(): value}},
         });
         let api = self.of(&key.namespace, |resources| Some(&resources.machine))?;
         api.patch_metadata(&key.name, &PatchParams::default(), &Patch::Merge(patch))

@@ -16,6 +16,7 @@ use super::{Command, ScaleError, api::CallError, size::NotWritten};
 use crate::{
     capi::{Machine, ObjectKey},
     index::{Index, NodeQuery, Resolved},
+    informer::Uid,
     nodegroup::{GroupId, PlaceholderRef, size},
 };
 
@@ -41,7 +42,7 @@ const GOING_FOR: Duration = Duration::from_secs(300);
 #[derive(Debug, Default)]
 pub(super) struct Accepted {
     /// Machines by key and uid.
-    machines: HashMap<(ObjectKey, Arc<str>), Instant>,
+    machines: HashMap<(ObjectKey, Uid), Instant>,
     /// Instances of a MachinePool that are no Machines, by providerID.
     instances: HashMap<String, Instant>,
 }
@@ -104,7 +105,7 @@ impl Command {
         match self.write(view.size, decide).await {
             Ok(()) => {
                 let now = Instant::now();
-                let identity = |machine: &Arc<Machine>| (machine.meta.key.clone(), Arc::clone(&machine.meta.uid));
+                let identity = |machine: &Arc<Machine>| (machine.meta.key.clone(), machine.meta.uid.clone());
                 accepted.machines.extend(machines.iter().map(|machine| (identity(machine), now)));
                 accepted.instances.extend(named.instances.into_iter().map(|instance| (instance, now)));
                 Ok(())
@@ -140,7 +141,7 @@ impl Command {
                             machine.node_name.as_deref().unwrap_or_default()
                         )));
                     }
-                    let identity = (machine.meta.key.clone(), Arc::clone(&machine.meta.uid));
+                    let identity = (machine.meta.key.clone(), machine.meta.uid.clone());
                     // On its way out already: a success that lowers nothing.
                     if !machine.deleting && !accepted.machines.contains_key(&identity) {
                         named.machines.insert(identity.0, machine);

@@ -248,6 +248,12 @@ impl State {
             return refusal(*code, message);
         }
         let query = uri.query().unwrap_or_default();
+        if query.contains("sendInitialEvents") {
+            return refusal(
+                422,
+                "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled",
+            );
+        }
         if !query.contains("watch=true") {
             let items: Vec<_> = self.objects.iter().filter(|((of, ..), _)| of == plural).map(|(_, it)| it).collect();
             return ok(

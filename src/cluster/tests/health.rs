@@ -23,6 +23,8 @@ fn health(synced: bool, broken_since: Option<Instant>, reason: Option<&str>) -> 
         nameless: 0,
         events: crate::informer::EventCounts::default(),
         lists: crate::informer::ListCounts::default(),
+        decode_errors: 0,
+        handlers: Vec::new(),
         watch_errors: 0,
         handler_panics: 0,
         last_event: None,

@@ -26,6 +26,11 @@ async fn metrics_tell_what_is_held_what_is_broken_and_which_group_has_a_problem(
         format!("informer_undecodable_objects{{{deployments}}} 1"),
         format!("informer_synced{{{deployments}}} 1"),
         format!("informer_synced{{{nodes}}} 0"),
+        format!("informer_decode_errors_total{{{deployments}}} 1"),
+        format!("informer_streamed_lists_total{{{deployments}}} 0"),
+        format!("informer_handler_panics_total{{{deployments}}} 0"),
+        format!("informer_last_list_seconds{{{deployments}}} 0"),
+        format!("informer_handler_queue{{{deployments},handler=\"index\"}} 0"),
         format!("informer_lists_total{{{deployments},cause=\"first\"}} 1"),
         "node_group_objects{state=\"served\"} 1".to_owned(),
         "node_group_objects{state=\"undecodable\"} 1".to_owned(),
@@ -35,5 +40,7 @@ async fn metrics_tell_what_is_held_what_is_broken_and_which_group_has_a_problem(
     ] {
         assert!(text.lines().any(|it| it == line), "{line} isn't in {text}");
     }
+    let never = format!("informer_last_list_seconds{{{nodes}}}");
+    assert!(!text.contains(&never), "what never was has no age");
     world.shutdown().await;
 }

@@ -10,7 +10,7 @@ use crate::{
 };
 
 fn object(name: &str) -> Arc<Object<Node>> {
-    let metadata = Metadata { namespace: "".into(), name: name.into(), uid: "u".into(), resource_version: "1".into() };
+    let metadata = Metadata { key: ObjectKey::cluster(name), uid: "u".into(), resource_version: "1".into() };
     let crate::index::Change::Node(node) = objects::node(name, &serde_json::json!({})) else { unreachable!() };
     Arc::new(Object { metadata, content: Ok(node) })
 }

@@ -170,12 +170,8 @@ fn a_machine_set_that_does_not_decode_any_more_keeps_its_machines_in_their_group
 fn a_machine_that_does_not_decode_any_more_stays_as_it_was_known_until_it_is_gone() {
     let index = Arc::new(index(workers()));
     let before = instance_ids(&index, WORKERS);
-    let metadata = Metadata {
-        namespace: NAMESPACE.into(),
-        name: "a".into(),
-        uid: "uid-of-a".into(),
-        resource_version: "2".into(),
-    };
+    let metadata =
+        Metadata { key: ObjectKey::new(NAMESPACE, "a"), uid: "uid-of-a".into(), resource_version: "2".into() };
     let broken: Arc<Object<Machine>> =
         Arc::new(Object { metadata, content: Err(DecodeError::new("status: not an object")) });
     let mut feed = Feed::new(Arc::clone(&index), (), HashSet::new());

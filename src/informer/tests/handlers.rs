@@ -31,7 +31,7 @@ async fn a_handler_that_panics_is_told_of_the_next_event_and_harms_nobody() {
     let mut scene = synced(&[]).await;
     let (tell, mut told) = mpsc::unbounded_channel();
     let _registration = scene.informer.add_handler(move |event: Event<Widget>| {
-        assert_ne!(&*event.object().metadata.name, "bad");
+        assert_ne!(&*event.object().metadata.key.name, "bad");
         tell.send(shown(&event)).unwrap();
     });
     scene.watch.put(&widget("one/bad", 11, 1));
@@ -75,7 +75,7 @@ async fn a_slow_handler_delays_nobody_and_is_told_the_sum() {
     scene.watch.put(&widget("one/first", 115, 3));
     let informer = &scene.informer;
     until("the last event", || {
-        informer.store().get(&key("one/first")).is_some_and(|o| &*o.metadata.resource_version == "115")
+        informer.store().get(&key("one/first")).is_some_and(|o| o.metadata.resource_version.number() == Some(115))
     })
     .await;
     while !scene.seen.next().await.starts_with("one/first:") {}

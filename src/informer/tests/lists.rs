@@ -123,7 +123,7 @@ async fn an_undecodable_object_is_set_aside_and_recovers() {
     assert_eq!(undecodable[0].0, key("one/b"));
     assert!(undecodable[0].1.message().contains("huge"));
     assert_eq!(informer.status().undecodable, 1);
-    assert_eq!(&*informer.store().get(&key("one/b")).unwrap().metadata.uid, "b");
+    assert_eq!(informer.store().get(&key("one/b")).unwrap().metadata.uid, "b".into());
 
     let watch = api.watch_from(10).await.open();
     watch.put(&widget("one/b", 11, 7));
@@ -170,7 +170,7 @@ async fn an_item_without_a_name_is_counted_and_skipped() {
 async fn a_projection_that_panics_spoils_one_object_only() {
     let (factory, mut api) = factory();
     let projection = Projection::new("brittle", |metadata, value| {
-        assert_ne!(&*metadata.name, "b");
+        assert_ne!(&*metadata.key.name, "b");
         Widget::deserialize(value).map_err(|error| error.to_string())
     });
     let informer = factory.informer(Query::all(widgets()), projection);

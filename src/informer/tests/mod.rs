@@ -6,7 +6,10 @@ mod lifecycle;
 mod lists;
 mod model;
 mod outages;
+mod resyncs;
 mod stores;
+mod streams;
+mod watchers;
 mod watches;
 
 use std::{future::Future, io, sync::Arc, time::Duration};
@@ -78,8 +81,13 @@ fn factory_with(settings: Settings) -> (Factory, Api) {
     (factory, Api { handle, early })
 }
 
+/// How most tests are served: in pages.
+fn paged() -> Settings {
+    Settings { streaming_lists: false, ..Settings::default() }
+}
+
 fn factory() -> (Factory, Api) {
-    factory_with(Settings::default())
+    factory_with(paged())
 }
 
 fn informer(factory: &Factory) -> Informer<Widget> {
@@ -88,7 +96,7 @@ fn informer(factory: &Factory) -> Informer<Widget> {
 
 /// An informer that has listed these widgets at version 10, its recorder, and its watch from there.
 async fn synced(widgets: &[Value]) -> Scene {
-    synced_with(Settings::default(), widgets).await
+    synced_with(paged(), widgets).await
 }
 
 async fn synced_with(settings: Settings, widgets: &[Value]) -> Scene {

@@ -1,5 +1,6 @@
-//! Any history of a cluster, told by watches and lists in any mix, leaves a store, its index and every handler with what
-//! the cluster holds.
+//! Any history of a cluster, told by watches and lists in any mix, in all namespaces or in each, with whatever faults,
+//! leaves a store, its index and every handler with what the cluster holds, and has told each handler of every object in
+//! order.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +8,20 @@ use parking_lot::Mutex;
 use proptest::prelude::*;
 
 use super::*;
-use crate::informer::{Metadata, progress::Progress, slot::Slot, store::Store};
+use crate::informer::{
+    HandlerOptions, Metadata,
+    progress::Progress,
+    slot::Slot,
+    store::{Listing, Store},
+};
 use tokio_util::sync::CancellationToken;
 
-/// What a key holds: uid, version, size.
-type Content = BTreeMap<ObjectKey, (u64, u64, i64)>;
+const NAMESPACES: [&str; 2] = ["one", "two"];
+const HANDLERS: usize = 3;
+
+/// What a widget holds: uid, version, size.
+type State = (u64, u64, i64);
+type Content = BTreeMap<ObjectKey, State>;
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -20,27 +30,40 @@ enum Step {
     /// Deletes and creates again in one.
     Replace(u8, i64),
     Delete(u8),
-    /// The watch misses what comes, until the next list.
-    Lose,
-    /// A list in pages of this size.
-    List(usize),
+    /// The watch of a scope misses what comes, until its next list.
+    Lose(u8),
+    /// The watch tells again what it told before: some earlier event.
+    Repeat(prop::sample::Index),
+    /// A list of a scope in pages of this size.
+    List(u8, usize),
     /// A list that ends after its first page.
-    TornList(usize),
-    /// The handler's task runs.
-    Drain(u8),
+    TornList(u8, usize),
+    /// A list told object by object, between which the cluster changes.
+    Stream(u8, Vec<(u8, Option<i64>)>),
+    /// A handler is added in a free place, or the one there is removed.
+    Handler(u8),
+    /// A handler's task runs.
+    Drain(u8, u8),
+    /// A handler is told anew of everything.
+    Resync(u8),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let meanwhile = prop::collection::vec((0..8_u8, prop::option::of(0..4_i64)), 0..4);
     let step = prop_oneof![
         6 => (0..8_u8, -1..4_i64).prop_map(|(n, size)| Step::Put(n, size)),
         2 => (0..8_u8, 0..4_i64).prop_map(|(n, size)| Step::Replace(n, size)),
         3 => (0..8_u8).prop_map(Step::Delete),
-        1 => Just(Step::Lose),
-        1 => (1..5_usize).prop_map(Step::List),
-        1 => (1..5_usize).prop_map(Step::TornList),
-        2 => (0..4_u8).prop_map(Step::Drain),
+        1 => (0..2_u8).prop_map(Step::Lose),
+        2 => any::<prop::sample::Index>().prop_map(Step::Repeat),
+        1 => (0..2_u8, 1..5_usize).prop_map(|(scope, page)| Step::List(scope, page)),
+        1 => (0..2_u8, 1..5_usize).prop_map(|(scope, page)| Step::TornList(scope, page)),
+        1 => (0..2_u8, meanwhile).prop_map(|(scope, meanwhile)| Step::Stream(scope, meanwhile)),
+        1 => (0..3_u8).prop_map(Step::Handler),
+        2 => (0..3_u8, 0..4_u8).prop_map(|(place, n)| Step::Drain(place, n)),
+        1 => (0..3_u8).prop_map(Step::Resync),
     ];
-    prop::collection::vec(step, 0..120)
+    prop::collection::vec(step, 0..160)
 }
 
 fn object(key: &ObjectKey, (uid, version, size): (u64, u64, i64)) -> Object<Widget> {
@@ -48,65 +71,145 @@ fn object(key: &ObjectKey, (uid, version, size): (u64, u64, i64)) -> Object<Widg
         -1 => Err(crate::informer::DecodeError::new("odd")),
         size => Ok(Arc::new(Widget { spec: Spec { size } })),
     };
-    let metadata = Metadata {
-        namespace: Arc::clone(&key.namespace),
-        name: Arc::clone(&key.name),
-        uid: uid.to_string().into(),
-        resource_version: version.to_string().into(),
-    };
+    let metadata =
+        Metadata { key: key.clone(), uid: uid.to_string().into(), resource_version: version.to_string().into() };
     Object { metadata, content }
 }
 
 fn content(object: &Object<Widget>) -> (u64, u64, i64) {
     let size = object.decoded().map_or(-1, |widget| widget.spec.size);
-    let uid = object.metadata.uid.parse().unwrap();
-    (uid, object.metadata.version_number().unwrap(), size)
+    let uid = object.metadata.uid.to_string().parse().unwrap();
+    (uid, object.metadata.resource_version.number().unwrap(), size)
+}
+
+/// One list and watch: of one namespace, or of all.
+#[derive(Default)]
+struct Scope {
+    watching: bool,
+    listed: bool,
+}
+
+#[derive(Clone)]
+enum Told {
+    Put(ObjectKey, State),
+    Delete(ObjectKey, State),
 }
 
 struct World {
     cluster: Content,
     version: u64,
-    watching: bool,
-    listed: bool,
-    store: Store<Widget>,
+    /// One for all namespaces, or one for each.
+    scopes: Vec<Scope>,
+    /// What watches told, since the last list of any scope.
+    told: Vec<Told>,
+    store: Arc<Store<Widget>>,
 }
 
 impl World {
-    fn put(&mut self, n: u8, size: i64, uid: Option<u64>) {
-        let key = ObjectKey::new(["one", "two"][usize::from(n % 2)], n.to_string());
+    fn key(n: u8) -> ObjectKey {
+        ObjectKey::new(NAMESPACES[usize::from(n % 2)], n.to_string())
+    }
+
+    fn scope_of(&self, key: &ObjectKey) -> usize {
+        NAMESPACES.iter().position(|name| *name == key.namespace).unwrap() % self.scopes.len()
+    }
+
+    /// The namespace that a scope covers; `None` for all.
+    fn namespace_of(&self, scope: usize) -> Option<&'static str> {
+        (self.scopes.len() > 1).then(|| NAMESPACES[scope])
+    }
+
+    fn tell(&mut self, told: Told) {
+        match &told {
+            Told::Put(key, content) => self.store.put(object(key, *content)),
+            Told::Delete(key, content) => self.store.delete(object(key, *content)),
+        }
+        self.told.push(told);
+    }
+
+    fn put(&mut self, n: u8, size: i64, replace: bool) {
+        let key = Self::key(n);
         self.version += 1;
-        let held = self.cluster.get(&key);
-        let uid = uid.or(held.map(|held| held.0)).unwrap_or(self.version);
-        self.cluster.insert(key.clone(), (uid, self.version, size));
-        if self.watching {
-            self.store.put(object(&key, (uid, self.version, size)));
+        let uid = self.cluster.get(&key).map(|held| held.0).filter(|_| !replace).unwrap_or(self.version);
+        let content = (uid, self.version, size);
+        self.cluster.insert(key.clone(), content);
+        if self.scopes[self.scope_of(&key)].watching {
+            self.tell(Told::Put(key, content));
         }
     }
 
     fn delete(&mut self, n: u8) {
-        let key = ObjectKey::new(["one", "two"][usize::from(n % 2)], n.to_string());
+        let key = Self::key(n);
         self.version += 1;
         if let Some((uid, _, size)) = self.cluster.remove(&key)
-            && self.watching
+            && self.scopes[self.scope_of(&key)].watching
         {
-            self.store.delete(object(&key, (uid, self.version, size)));
+            self.tell(Told::Delete(key, (uid, self.version, size)));
         }
     }
 
-    fn list(&mut self, page: usize, pages: usize) {
-        let listing = self.store.begin_list(!self.listed);
-        let all: Vec<_> = self.cluster.iter().collect();
-        let mut sent = 0;
+    /// An event comes a second time. One of a uid that isn't there any more can't be told from news, and no API server
+    /// repeats it: a watch resumes after what it told.
+    fn repeat(&mut self, which: prop::sample::Index) {
+        if self.told.is_empty() {
+            return;
+        }
+        let (Told::Put(key, told) | Told::Delete(key, told)) = which.get(&self.told);
+        let held = self.cluster.get(key).is_some_and(|held| held.0 == told.0 && held.1 > told.1);
+        if held && self.scopes[self.scope_of(key)].watching {
+            self.tell(which.get(&self.told).clone());
+        }
+    }
+
+    fn begin_list(&mut self, scope: usize) -> (Listing, Vec<(ObjectKey, State)>) {
+        self.told.clear();
+        self.scopes[scope].watching = false;
+        let listing = self.store.begin_list(!self.scopes[scope].listed);
+        let covered = self.cluster.iter().filter(|(key, _)| self.scope_of(key) == scope);
+        (listing, covered.map(|(key, content)| (key.clone(), *content)).collect())
+    }
+
+    fn end_list(&mut self, scope: usize, listing: Listing) {
+        self.scopes[scope] = Scope { watching: true, listed: true };
+        self.store.end_list(listing, self.namespace_of(scope));
+    }
+
+    fn list(&mut self, scope: u8, page: usize, pages: usize) {
+        let scope = usize::from(scope) % self.scopes.len();
+        let (listing, all) = self.begin_list(scope);
         for page in all.chunks(page).take(pages) {
-            sent += page.len();
-            let objects = page.iter().map(|(key, content)| object(key, **content));
-            self.store.apply_page(listing, objects.collect());
+            self.store.apply_page(listing, page.iter().map(|(key, content)| object(key, *content)));
         }
-        self.watching = sent == all.len();
-        if self.watching {
-            self.store.end_list(listing, None);
-            self.listed = true;
+        if pages.saturating_mul(page) >= all.len() {
+            self.end_list(scope, listing);
         }
+    }
+
+    /// What the cluster held when the stream began comes object by object; what changes meanwhile comes as it does on a
+    /// watch, after the objects it is about.
+    fn stream(&mut self, scope: u8, meanwhile: &[(u8, Option<i64>)]) {
+        let scope = usize::from(scope) % self.scopes.len();
+        let (listing, all) = self.begin_list(scope);
+        for (key, content) in all {
+            self.store.apply_page(listing, [object(&key, content)]);
+        }
+        for (n, size) in meanwhile {
+            let key = Self::key(*n);
+            let before = self.cluster.get(&key).copied();
+            match size {
+                Some(size) => self.put(*n, *size, false),
+                None => self.delete(*n),
+            }
+            if self.scope_of(&key) != scope {
+                continue;
+            }
+            match (self.cluster.get(&key), before) {
+                (Some(now), _) => self.store.apply_page(listing, [object(&key, *now)]),
+                (None, Some((uid, _, size))) => self.store.delete(object(&key, (uid, self.version, size))),
+                (None, None) => {}
+            }
+        }
+        self.end_list(scope, listing);
     }
 }
 
@@ -122,14 +225,17 @@ impl Handler<Widget> for Arc<Mutex<Mirror>> {
         let mut mirror = self.lock();
         let key = event.key();
         let told = mirror.content.get(&key).copied();
+        let resync = event.is_resync();
         match event {
-            Event::Added { object, .. } => {
+            Event::Added { object, initial } => {
                 assert_eq!(told, None, "added twice");
+                assert!(!initial || mirror.synced == 0, "nothing is initial after the first list");
                 mirror.content.insert(key, content(&object));
             }
             Event::Updated { old, new } => {
                 assert_eq!(told, Some(content(&old)), "updated from what was never told");
                 assert_eq!(content(&old).0, content(&new).0, "an update keeps the uid");
+                assert!(resync || content(&old).1 < content(&new).1, "an update goes forward");
                 mirror.content.insert(key, content(&new));
             }
             Event::Deleted { last, .. } => {
@@ -144,40 +250,98 @@ impl Handler<Widget> for Arc<Mutex<Mirror>> {
     }
 }
 
-proptest! {
-    #[test]
-    fn any_history_leaves_everyone_with_what_the_cluster_holds(steps in steps()) {
-        let cancel = CancellationToken::new();
-        let progress = Arc::new(Progress::new(&Query::all(widgets()), cancel.clone()));
-        let store = Store::new(1, Arc::clone(&progress));
-        store.add_index("size", |object: &Object<Widget>| vec![content(object).2.to_string()]);
-        let slot = Arc::new(Slot::new(&cancel));
+/// A handler with its place, run by hand.
+struct Listener {
+    slot: Arc<Slot<Widget>>,
+    mirror: Arc<Mutex<Mirror>>,
+}
+
+impl Listener {
+    fn add(store: &Store<Widget>, cancel: &CancellationToken) -> Self {
+        let slot = Arc::new(Slot::new(HandlerOptions::default(), cancel));
         store.add_handler(Arc::clone(&slot));
-        let mirror = Arc::new(Mutex::new(Mirror::default()));
-        let mut handler = Arc::clone(&mirror);
-        let mut world = World { cluster: Content::new(), version: 0, watching: false, listed: false, store };
-        for step in steps {
-            match step {
-                Step::Put(n, size) => world.put(n, size, None),
-                Step::Replace(n, size) => {
-                    let uid = world.version + 1;
-                    world.put(n, size, Some(uid));
-                }
-                Step::Delete(n) => world.delete(n),
-                Step::Lose => world.watching = false,
-                Step::List(page) => world.list(page, usize::MAX),
-                Step::TornList(page) => world.list(page, 1),
-                Step::Drain(n) => (0..n).for_each(|_| { slot.hand_over(&mut handler, &progress); }),
+        Self { slot, mirror: Arc::default() }
+    }
+
+    /// Hands over at most so much.
+    fn drain(&self, most: usize, progress: &Progress) {
+        let mut handler = Arc::clone(&self.mirror);
+        for _ in 0..most {
+            if !self.slot.hand_over(&mut handler, progress) {
+                return;
             }
         }
-        world.list(3, usize::MAX);
-        while slot.hand_over(&mut handler, &progress) {}
+    }
+}
 
+fn play(world: &mut World, listeners: &mut [Option<Listener>], step: Step, cancel: &CancellationToken, p: &Progress) {
+    match step {
+        Step::Put(n, size) => world.put(n, size, false),
+        Step::Replace(n, size) => world.put(n, size, true),
+        Step::Delete(n) => world.delete(n),
+        Step::Lose(scope) => {
+            let scope = usize::from(scope) % world.scopes.len();
+            world.scopes[scope].watching = false;
+        }
+        Step::Repeat(which) => world.repeat(which),
+        Step::List(scope, page) => world.list(scope, page, usize::MAX),
+        Step::TornList(scope, page) => world.list(scope, page, 1),
+        Step::Stream(scope, meanwhile) => world.stream(scope, &meanwhile),
+        Step::Handler(place) => {
+            let place = &mut listeners[usize::from(place)];
+            *place = match place.take() {
+                Some(listener) => {
+                    world.store.remove_handler(&listener.slot);
+                    None
+                }
+                None => Some(Listener::add(&world.store, cancel)),
+            };
+        }
+        Step::Drain(place, most) => {
+            if let Some(listener) = &listeners[usize::from(place)] {
+                listener.drain(usize::from(most), p);
+            }
+        }
+        Step::Resync(place) => {
+            if let Some(listener) = &listeners[usize::from(place)] {
+                world.store.tell_again(world.store.keys().into_iter(), &listener.slot);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_history_leaves_everyone_with_what_the_cluster_holds(steps in steps(), namespaced: bool) {
+        let cancel = CancellationToken::new();
+        let query = if namespaced { Query::namespaced(widgets(), NAMESPACES) } else { Query::all(widgets()) };
+        let scopes = query.scopes().len();
+        let progress = Arc::new(Progress::new(&query, cancel.clone()));
+        let store = Arc::new(Store::new(scopes, Arc::clone(&progress)));
+        store.add_index("size", |object: &Object<Widget>| vec![content(object).2.to_string()]);
+        let mut listeners: Vec<_> = (0..HANDLERS).map(|_| None).collect();
+        listeners[0] = Some(Listener::add(&store, &cancel));
+        let scopes = (0..scopes).map(|_| Scope::default()).collect();
+        let mut world = World { cluster: Content::new(), version: 0, scopes, told: Vec::new(), store };
+        for step in steps {
+            play(&mut world, &mut listeners, step, &cancel, &progress);
+            for listener in listeners.iter().flatten() {
+                let queued = listener.slot.gauge.status().queued;
+                prop_assert!(queued <= 8, "{queued} wait for a handler, of 8 objects that there can be");
+            }
+        }
+        // All is well again: every scope is listed, and every handler runs.
+        (0..2).for_each(|scope| world.list(scope, 3, usize::MAX));
         let held: Content = world.store.list().iter().map(|o| (o.key(), content(o))).collect();
         prop_assert_eq!(&held, &world.cluster);
-        let mirror = mirror.lock();
-        prop_assert_eq!(&mirror.content, &world.cluster);
-        prop_assert_eq!(mirror.synced, 1);
+        for listener in listeners.iter().flatten() {
+            listener.drain(usize::MAX, &progress);
+            let mirror = listener.mirror.lock();
+            prop_assert_eq!(&mirror.content, &world.cluster);
+            prop_assert_eq!(mirror.synced, 1);
+        }
         for size in -1..4_i64 {
             let indexed = world.store.by_index("size", &size.to_string()).unwrap();
             let indexed: Content = indexed.iter().map(|o| (o.key(), content(o))).collect();

@@ -161,7 +161,7 @@ async fn lists_whose_versions_expire_at_once_are_not_repeated_in_a_hot_loop() {
 
 #[tokio::test(start_paused = true)]
 async fn a_list_that_never_answers_is_given_up_and_begun_anew() {
-    let (factory, mut api) = factory_with(Settings { list_timeout: Duration::from_secs(10), ..Settings::default() });
+    let (factory, mut api) = factory_with(Settings { list_timeout: Duration::from_secs(10), ..paged() });
     let informer = informer(&factory);
     let _unanswered = api.list().await;
     let retry = api.list().await;

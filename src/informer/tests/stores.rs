@@ -22,8 +22,8 @@ async fn a_store_is_read_in_the_order_of_namespace_and_name() {
     assert!(store.in_namespace("three").is_empty());
     assert_eq!(store.get(&key("one/b")).unwrap().decoded().unwrap().spec.size, 2);
     assert!(store.get(&key("two/b")).is_none());
-    let namespaces: Vec<_> = store.in_namespace("one").iter().map(|o| Arc::clone(&o.metadata.namespace)).collect();
-    assert!(Arc::ptr_eq(&namespaces[0], &namespaces[1]), "shared text");
+    let namespaces: Vec<_> = store.in_namespace("one").iter().map(|o| o.metadata.key.namespace.clone()).collect();
+    assert!(arcstr::ArcStr::ptr_eq(&namespaces[0], &namespaces[1]), "shared text");
 }
 
 #[tokio::test(start_paused = true)]

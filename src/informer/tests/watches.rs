@@ -55,7 +55,7 @@ async fn another_uid_under_the_same_name_is_a_delete_and_an_add() {
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_ends_at_its_time_is_not_broken() {
-    let settings = Settings { watch_timeout: Duration::from_secs(60), ..Settings::default() };
+    let settings = Settings { watch_timeout: Duration::from_secs(60), ..paged() };
     let mut scene = synced_with(settings, &[]).await;
     tokio::time::advance(Duration::from_secs(61)).await;
     drop(scene.watch);
@@ -68,7 +68,7 @@ async fn a_watch_that_ends_at_its_time_is_not_broken() {
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_breaks_off_at_its_time_is_not_broken() {
-    let settings = Settings { watch_timeout: Duration::from_secs(60), ..Settings::default() };
+    let settings = Settings { watch_timeout: Duration::from_secs(60), ..paged() };
     let mut scene = synced_with(settings, &[]).await;
     tokio::time::advance(Duration::from_secs(61)).await;
     scene.watch.cut();

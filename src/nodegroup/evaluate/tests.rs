@@ -1,6 +1,6 @@
 //! What makes a group and what doesn't, and in which order it is asked.
 
-use std::sync::Arc;
+use arcstr::ArcStr;
 
 use rstest::rstest;
 
@@ -18,7 +18,7 @@ fn rules() -> Rules {
 }
 
 fn annotate(object: &mut ScalableResource, key: &str, value: &str) {
-    object.annotations.insert(Arc::from(key), Arc::from(value));
+    object.annotations.insert(ArcStr::from(key), ArcStr::from(value));
 }
 
 fn bounded(mut object: ScalableResource, min: &str, max: &str) -> ScalableResource {

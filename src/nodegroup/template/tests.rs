@@ -1,6 +1,6 @@
 //! Every row of the contract's precedence table, and the bytes that Cluster Autoscaler reads.
 
-use std::sync::Arc;
+use arcstr::ArcStr;
 
 use proptest::prelude::*;
 use rstest::rstest;
@@ -13,7 +13,7 @@ use crate::{
 
 fn annotate(mut group: ScalableResource, annotations: &[(&str, &str)]) -> ScalableResource {
     for (name, value) in annotations {
-        group.annotations.insert(format!("{CAPACITY_PREFIX}{name}").into(), Arc::from(*value));
+        group.annotations.insert(format!("{CAPACITY_PREFIX}{name}").into(), ArcStr::from(*value));
     }
     group
 }

@@ -1,14 +1,21 @@
-//! Shares text that repeats from object to object: namespaces, cluster names, owners, label values.
-//! It must never keep alive what nothing else holds for long: it sweeps itself as it grows.
+//! Shares text that repeats from object to object: namespaces, names that others refer to, label values. It must never
+//! keep alive what nothing else holds for long: it sweeps itself as it grows.
 
-use std::{collections::HashSet, sync::Arc};
-
+use arcstr::ArcStr;
+use hashbrown::HashSet;
 use parking_lot::Mutex;
 
 /// Below this many texts a sweep isn't worth its time.
 const SWEEP_FLOOR: usize = 1024;
 
-/// A set of shared texts.
+/// A set of shared texts. One may serve several factories, so that objects of different clusters share what they name.
+///
+/// ```
+/// use capi_autoscaler_provider::informer::Interner;
+///
+/// let texts = Interner::default();
+/// assert_eq!(texts.intern("worker-1").as_ptr(), texts.intern("worker-1").as_ptr());
+/// ```
 #[derive(Debug, Default)]
 pub struct Interner {
     texts: Mutex<Texts>,
@@ -16,24 +23,27 @@ pub struct Interner {
 
 #[derive(Debug, Default)]
 struct Texts {
-    known: HashSet<Arc<str>>,
+    known: HashSet<ArcStr, std::hash::RandomState>,
     /// How many were left after the last sweep.
     kept: usize,
 }
 
 impl Interner {
     /// The shared copy of `text`.
-    pub fn intern(&self, text: &str) -> Arc<str> {
+    pub fn intern(&self, text: &str) -> ArcStr {
+        if text.is_empty() {
+            return ArcStr::new();
+        }
         let mut texts = self.texts.lock();
         if let Some(known) = texts.known.get(text) {
-            return Arc::clone(known);
+            return known.clone();
         }
         if texts.known.len() >= SWEEP_FLOOR.max(texts.kept * 2) {
-            texts.known.retain(|known| Arc::strong_count(known) > 1);
+            texts.known.retain(|known| ArcStr::strong_count(known).is_none_or(|count| count > 1));
             texts.kept = texts.known.len();
         }
-        let text: Arc<str> = Arc::from(text);
-        texts.known.insert(Arc::clone(&text));
+        let text = ArcStr::from(text);
+        texts.known.insert(text.clone());
         text
     }
 
@@ -55,7 +65,7 @@ mod tests {
     #[test]
     fn equal_texts_are_one_allocation() {
         let interner = Interner::default();
-        assert!(Arc::ptr_eq(&interner.intern("a"), &interner.intern("a")));
+        assert!(ArcStr::ptr_eq(&interner.intern("a"), &interner.intern("a")));
     }
 
     #[test]
@@ -66,6 +76,6 @@ mod tests {
             interner.intern(&index.to_string());
         }
         assert!(interner.len() <= SWEEP_FLOOR, "{} texts are left", interner.len());
-        assert!(Arc::ptr_eq(&held, &interner.intern("held")));
+        assert!(ArcStr::ptr_eq(&held, &interner.intern("held")));
     }
 }

@@ -1,0 +1,377 @@
+//! The resident memory of the serving process: the release binary follows a fleet that an API server in this process
+//! makes up page by page, and what the kernel says of it is read once it is ready. Linux only, run by hand:
+//!
+//! ```console
+//! cargo bench --bench memory                 # both fleets, against their targets
+//! cargo bench --bench memory -- 200 25       # 200 groups of 25 Machines
+//! cargo bench --bench memory -- 200 25 pages # an API server that has no streamed lists
+//! ```
+//!
+//! It must never hold the fleet itself: every page is made when it is asked for, from real objects of tests/fixtures.
+
+// A bench may panic: it is a test of its own input.
+#![allow(clippy::expect_used, clippy::panic)]
+
+use std::{
+    collections::HashMap,
+    fmt::Write as _,
+    fs, io,
+    net::{SocketAddr, TcpListener},
+    ops::Range,
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::Arc,
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use axum::{
+    Router,
+    body::Body,
+    extract::{Path as UrlPath, State},
+    http::{StatusCode, Uri},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use futures::{StreamExt as _, stream};
+use serde_json::{Value, json};
+
+const GROUP: &str = "cluster.x-k8s.io";
+/// The version that every list and bookmark gives.
+const VERSION: &str = "900000000";
+const PATIENCE: Duration = Duration::from_secs(300);
+/// How long the process is left alone before its memory is read.
+const REST: Duration = Duration::from_secs(8);
+
+/// Events written in one piece.
+const EVENTS_AT_ONCE: usize = 50;
+
+/// Groups, Machines of each, and the most MiB that may be resident at rest.
+const TARGETS: [(usize, usize, Option<u64>); 2] = [(200, 25, Some(60)), (1_000, 100, Some(150))];
+
+/// What is served: as many groups, each of a MachineDeployment and a MachineSet, with so many Machines and Nodes.
+#[derive(Clone, Copy)]
+struct Fleet {
+    groups: usize,
+    machines_per_group: usize,
+}
+
+/// Real objects as text, with marks where each made-up one differs.
+struct Templates {
+    deployment: String,
+    set: String,
+    machine: String,
+    node: String,
+}
+
+struct Api {
+    fleet: Fleet,
+    templates: Templates,
+    /// Lists are streamed to whoever asks for that.
+    streams: bool,
+}
+
+fn main() {
+    let streams = !std::env::args().any(|argument| argument == "pages");
+    let numbers: Vec<usize> = std::env::args().filter_map(|argument| argument.parse().ok()).collect();
+    let fleets = match numbers[..] {
+        [groups, machines] => vec![(groups, machines, None)],
+        _ => TARGETS.to_vec(),
+    };
+    println!("groups  machines   ready after  at rest   peak     bytes per Machine and its Node");
+    let mut missed = false;
+    let empty = measure(Fleet { groups: 0, machines_per_group: 0 }, streams);
+    for (groups, machines_per_group, target) in fleets {
+        let fleet = Fleet { groups, machines_per_group };
+        let seen = measure(fleet, streams);
+        let machines = groups * machines_per_group;
+        let each = seen.rest.saturating_sub(empty.rest) * 1024 / machines.max(1) as u64;
+        println!(
+            "{groups:>6}  {machines:>8}   {:>9.1} s  {:>3} MiB   {:>3} MiB  {each}",
+            seen.ready.as_secs_f64(),
+            seen.rest / 1024,
+            seen.peak / 1024,
+        );
+        if target.is_some_and(|target| seen.rest / 1024 > target) {
+            println!("        more at rest than the target of {} MiB", target.unwrap_or_default());
+            missed = true;
+        }
+    }
+    assert!(!missed, "a target was missed");
+}
+
+/// What was seen of one process, in KiB.
+struct Seen {
+    ready: Duration,
+    rest: u64,
+    peak: u64,
+}
+
+fn measure(fleet: Fleet, streams: bool) -> Seen {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    runtime.spawn(serve(listener, Api { fleet, templates: Templates::read(), streams }));
+    let folder = tempfile::tempdir().expect("a folder");
+    let kubeconfig = folder.path().join("kubeconfig");
+    fs::write(&kubeconfig, kubeconfig_of(address)).expect("a kubeconfig");
+    let http = free_address();
+    let began = Instant::now();
+    let process = Process(
+        Command::new(env!("CARGO_BIN_EXE_capi-autoscaler-provider"))
+            .args(["serve", "--all-clusters", "--listen", "127.0.0.1:0", "--http-listen", &http.to_string()])
+            .arg("--management-kubeconfig")
+            .arg(&kubeconfig)
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the binary starts"),
+    );
+    let expected = fleet.groups * fleet.machines_per_group;
+    while !is_ready(http, expected) {
+        assert!(began.elapsed() < PATIENCE, "not ready in {PATIENCE:?}");
+        sleep(Duration::from_millis(100));
+    }
+    let ready = began.elapsed();
+    sleep(REST);
+    Seen { ready, rest: process.status("VmRSS:"), peak: process.status("VmHWM:") }
+}
+
+/// Ends with its measurement.
+struct Process(Child);
+
+impl Process {
+    /// A line of `/proc/<pid>/status`, in KiB.
+    fn status(&self, field: &str) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).expect("the process runs");
+        let line = status.lines().find_map(|line| line.strip_prefix(field)).expect("the field is there");
+        line.trim().trim_end_matches(" kB").parse().expect("a number")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port")
+}
+
+/// Whether it is ready and shows as many Machines and Nodes.
+fn is_ready(http: SocketAddr, machines: usize) -> bool {
+    let page = |path: &str| get_page(http, path).unwrap_or_default();
+    if !page("/readyz").starts_with("HTTP/1.1 200") {
+        return false;
+    }
+    let metrics = page("/metrics");
+    ["machines", "nodes"]
+        .iter()
+        .all(|kind| metrics.contains(&format!("\ncapi_autoscaler_provider_{kind} {machines}\n")))
+}
+
+fn get_page(http: SocketAddr, path: &str) -> io::Result<String> {
+    use io::{Read as _, Write as _};
+    let mut stream = std::net::TcpStream::connect(http)?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {http}\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+fn kubeconfig_of(address: SocketAddr) -> String {
+    json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "fleet",
+        "contexts": [{"name": "fleet", "context": {"cluster": "fleet", "user": "fleet"}}],
+        "clusters": [{"name": "fleet", "cluster": {"server": format!("http://{address}")}}],
+        "users": [{"name": "fleet", "user": {}}],
+    })
+    .to_string()
+}
+
+async fn serve(listener: TcpListener, api: Api) {
+    listener.set_nonblocking(true).expect("a listener for tokio");
+    let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
+    let router = Router::new()
+        .route("/apis", get(group_list))
+        .route("/apis/{group}/{version}", get(resource_list))
+        .route("/apis/{group}/{version}/{plural}", get(resource))
+        .route("/api/{version}/{plural}", get(nodes))
+        .with_state(Arc::new(api));
+    axum::serve(listener, router).await.expect("the API is served");
+}
+
+async fn group_list() -> String {
+    let version = json!({"groupVersion": format!("{GROUP}/v1beta2"), "version": "v1beta2"});
+    json!({"kind": "APIGroupList", "apiVersion": "v1",
+        "groups": [{"name": GROUP, "versions": [version], "preferredVersion": version}]})
+    .to_string()
+}
+
+async fn resource_list() -> String {
+    let resource = |kind: &str| {
+        json!({"name": format!("{}s", kind.to_lowercase()), "singularName": kind.to_lowercase(), "kind": kind,
+            "namespaced": true, "verbs": ["list", "watch"]})
+    };
+    let kinds = ["Cluster", "MachineDeployment", "MachineSet", "Machine"].map(resource);
+    json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": format!("{GROUP}/v1beta2"), "resources": kinds})
+        .to_string()
+}
+
+async fn nodes(State(api): State<Arc<Api>>, uri: Uri) -> Response {
+    api.answer("nodes", uri.query().unwrap_or_default())
+}
+
+async fn resource(
+    State(api): State<Arc<Api>>,
+    UrlPath((_, _, plural)): UrlPath<(String, String, String)>,
+    uri: Uri,
+) -> Response {
+    api.answer(&plural, uri.query().unwrap_or_default())
+}
+
+impl Api {
+    fn answer(self: Arc<Self>, plural: &str, query: &str) -> Response {
+        let query: HashMap<&str, &str> = query.split('&').filter_map(|item| item.split_once('=')).collect();
+        let number = |name: &str| query.get(name).and_then(|text| text.parse::<usize>().ok());
+        let count = self.count(plural);
+        let pending = || stream::pending::<Result<String, io::Error>>();
+        if query.contains_key("sendInitialEvents") {
+            if !self.streams {
+                return StatusCode::UNPROCESSABLE_ENTITY.into_response();
+            }
+            let plural = plural.to_owned();
+            let events = stream::iter((0..count).step_by(EVENTS_AT_ONCE)).map(move |from| {
+                Ok(self.items(&plural, from..count.min(from + EVENTS_AT_ONCE), (r#"{"type":"ADDED","object":"#, "}\n")))
+            });
+            let end = json!({"type": "BOOKMARK", "object": {"metadata": {
+                "resourceVersion": VERSION, "annotations": {"k8s.io/initial-events-end": "true"},
+            }}});
+            let end = stream::once(async move { Ok(format!("{end}\n")) });
+            return Body::from_stream(events.chain(end).chain(pending())).into_response();
+        }
+        if query.contains_key("watch") {
+            // It stays open and quiet.
+            return Body::from_stream(pending()).into_response();
+        }
+        let from = number("continue").unwrap_or(0);
+        let to = number("limit").map_or(count, |limit| count.min(from + limit));
+        let next = if to < count { to.to_string() } else { String::new() };
+        let metadata = json!({"resourceVersion": VERSION, "continue": next});
+        let items = self.items(plural, from..to, ("", ","));
+        let items = items.trim_end_matches(',');
+        format!(r#"{{"kind":"List","apiVersion":"v1","metadata":{metadata},"items":[{items}]}}"#).into_response()
+    }
+
+    fn count(&self, plural: &str) -> usize {
+        match plural {
+            "machinedeployments" | "machinesets" => self.fleet.groups,
+            "machines" | "nodes" => self.fleet.groups * self.fleet.machines_per_group,
+            _ => 0,
+        }
+    }
+
+    /// Objects of a resource, each between these two texts.
+    fn items(&self, plural: &str, range: Range<usize>, (before, after): (&str, &str)) -> String {
+        let Templates { deployment, set, machine, node } = &self.templates;
+        let (template, per_group) = match plural {
+            "machinedeployments" => (deployment, 1),
+            "machinesets" => (set, 1),
+            "machines" => (machine, self.fleet.machines_per_group),
+            _ => (node, self.fleet.machines_per_group),
+        };
+        let mut items = String::new();
+        for position in range {
+            items.push_str(before);
+            fill(&mut items, template, position / per_group, position);
+            items.push_str(after);
+        }
+        items
+    }
+}
+
+/// Writes an object with its marks replaced: `@g` its group, `@n` its number, `@u` a uid's beginning, `@v` its version,
+/// `@h` the Node's name.
+fn fill(page: &mut String, template: &str, group: usize, number: usize) {
+    let mut rest = template;
+    while let Some(mark) = rest.find('@') {
+        page.push_str(&rest[..mark]);
+        let name = rest.as_bytes().get(mark + 1).copied();
+        let written = match name {
+            Some(b'g') => write!(page, "{group:04}"),
+            // Names end in chance, which spreads them as real ones are.
+            Some(b'n') => write!(page, "{:07x}", number.wrapping_mul(2_654_435_761) & 0xfff_ffff),
+            Some(b'u') => write!(page, "{number:08x}"),
+            Some(b'v') => write!(page, "{}", 1_000_000 + number),
+            Some(b'h') => {
+                write!(
+                    page,
+                    "ip-10-{}-{}-{}.eu-central-1.compute.internal",
+                    number >> 16,
+                    number >> 8 & 255,
+                    number & 255
+                )
+            }
+            _ => panic!("an unknown mark"),
+        };
+        written.expect("a text takes all");
+        rest = &rest[mark + 2..];
+    }
+    page.push_str(rest);
+}
+
+impl Templates {
+    fn read() -> Self {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/steady");
+        let objects = ["management-v1beta2.yaml", "workload-nodes.yaml"].map(|file| {
+            let text = fs::read_to_string(folder.join(file)).expect("the fixture is there");
+            let list: Value = serde_yaml::from_str(&text).expect("the fixture is YAML");
+            list["items"].as_array().expect("a list").clone()
+        });
+        let find = |objects: &[Value], kind: &str| {
+            let found = |object: &&Value| {
+                object["kind"] == kind
+                    && object["metadata"]["labels"].get("cluster.x-k8s.io/control-plane").is_none()
+                    && !object.to_string().contains("node-role.kubernetes.io/control-plane")
+            };
+            objects.iter().find(found).unwrap_or_else(|| panic!("no {kind} in the fixtures")).clone()
+        };
+        let marked = |mut object: Value, name: &str| {
+            object["metadata"]["name"] = json!(name);
+            object["metadata"]["uid"] = json!("@u-95ee-43d9-b9a3-c86079a72f87");
+            object["metadata"]["resourceVersion"] = json!("@v");
+            object
+        };
+        let [management, workload] = &objects;
+        let (deployment, set, machine) = ("prod-md-@g", "prod-md-@g-x9wfq", "prod-md-@g-x9wfq-@n");
+        let provider_id = "aws:///eu-central-1a/i-0@u9b4bf4b17";
+        let mut deployments = marked(find(management, "MachineDeployment"), deployment);
+        let annotations = &mut deployments["metadata"]["annotations"];
+        annotations[format!("{GROUP}/cluster-api-autoscaler-node-group-max-size")] = json!("1000");
+        annotations["capacity.cluster-autoscaler.kubernetes.io/cpu"] = json!("8");
+        annotations["capacity.cluster-autoscaler.kubernetes.io/memory"] = json!("32Gi");
+        // A template would be looked up by discovery, which isn't what is measured.
+        deployments["spec"]["template"]["spec"]["infrastructureRef"] = Value::Null;
+        let mut sets = marked(find(management, "MachineSet"), set);
+        sets["metadata"]["ownerReferences"][0]["name"] = json!(deployment);
+        sets["spec"]["template"]["spec"]["infrastructureRef"] = Value::Null;
+        let mut machines = marked(find(management, "Machine"), machine);
+        machines["metadata"]["ownerReferences"][0]["name"] = json!(set);
+        machines["spec"]["providerID"] = json!(provider_id);
+        machines["status"]["nodeRef"]["name"] = json!("@h");
+        let mut nodes = marked(find(workload, "Node"), "@h");
+        nodes["metadata"]["annotations"][format!("{GROUP}/machine")] = json!(machine);
+        nodes["metadata"]["annotations"][format!("{GROUP}/cluster-namespace")] = json!("team-a");
+        nodes["metadata"]["labels"] = json!({
+            "kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux", "kubernetes.io/hostname": "@h",
+            "node.kubernetes.io/instance-type": "m5.2xlarge", "topology.kubernetes.io/region": "eu-central-1",
+            "topology.kubernetes.io/zone": "eu-central-1a",
+        });
+        nodes["spec"]["providerID"] = json!(provider_id);
+        let image = |number: usize| json!({"names": [format!("registry.example/team/image-{number}:v1.2.3")], "sizeBytes": 1 << 26});
+        nodes["status"]["images"] = (0..30).map(image).collect();
+        let text = |object: Value| object.to_string();
+        Self { deployment: text(deployments), set: text(sets), machine: text(machines), node: text(nodes) }
+    }
+}

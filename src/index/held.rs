@@ -1,0 +1,85 @@
+//! Objects found by their own identity: tables of pointers, so that a hundred thousand Machines take no second copy of
+//! their keys. Must never hold two objects of one identity.
+
+use std::{
+    hash::{BuildHasher, Hash, RandomState},
+    sync::Arc,
+};
+
+use hashbrown::{HashTable, hash_table::Entry};
+
+use crate::capi::{Machine, Node, ObjectKey};
+
+/// An object that holds what it is found by.
+pub(super) trait Identified {
+    /// What it is found by.
+    type Key: Eq + Hash + ?Sized;
+
+    /// What it is found by.
+    fn key(&self) -> &Self::Key;
+}
+
+impl Identified for Machine {
+    type Key = ObjectKey;
+
+    fn key(&self) -> &ObjectKey {
+        &self.meta.key
+    }
+}
+
+impl Identified for Node {
+    type Key = str;
+
+    fn key(&self) -> &str {
+        &self.meta.key.name
+    }
+}
+
+/// A set of objects of different identities.
+#[derive(Debug)]
+pub(super) struct Held<T> {
+    table: HashTable<Arc<T>>,
+    hashing: RandomState,
+}
+
+impl<T> Default for Held<T> {
+    fn default() -> Self {
+        Self { table: HashTable::new(), hashing: RandomState::new() }
+    }
+}
+
+impl<T: Identified> Held<T> {
+    /// The object of that identity.
+    pub(super) fn get(&self, key: &T::Key) -> Option<&Arc<T>> {
+        self.table.find(self.hashing.hash_one(key), |held| held.key() == key)
+    }
+
+    /// Takes an object in; gives the one that was in its place.
+    pub(super) fn insert(&mut self, object: Arc<T>) -> Option<Arc<T>> {
+        let hash = self.hashing.hash_one(object.key());
+        let rehash = |held: &Arc<T>| self.hashing.hash_one(held.key());
+        match self.table.entry(hash, |held| held.key() == object.key(), rehash) {
+            Entry::Occupied(mut place) => Some(std::mem::replace(place.get_mut(), object)),
+            Entry::Vacant(place) => {
+                place.insert(object);
+                None
+            }
+        }
+    }
+
+    /// Takes the object of that identity out.
+    pub(super) fn remove(&mut self, key: &T::Key) -> Option<Arc<T>> {
+        let place = self.table.find_entry(self.hashing.hash_one(key), |held| held.key() == key).ok()?;
+        Some(place.remove().0)
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    /// All of them.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<T>> {
+        self.table.iter()
+    }
+}

@@ -1,0 +1,104 @@
+//! Who wants to hear of failures as they happen. Must never let a hook's panic out, nor call one while a lock is held that
+//! it could wait for.
+
+use std::{
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+
+/// What an informer was doing when it failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// It listed, in pages or as a stream.
+    List,
+    /// It watched.
+    Watch,
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::List => "list",
+            Self::Watch => "watch",
+        })
+    }
+}
+
+/// One failure of a list or a watch. The informer goes on by itself; this is for telling people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WatchError {
+    /// The resource, as in [`super::Status::resource`].
+    pub resource: String,
+    /// The namespace; `None` for all namespaces and for cluster-scoped resources.
+    pub namespace: Option<String>,
+    /// What failed.
+    pub phase: Phase,
+    /// The HTTP status that the API server gave, if it gave one. 410 is in order: the watch was away for long, and a
+    /// new list follows.
+    pub code: Option<u16>,
+    /// Why, for people. It never quotes what an object holds.
+    pub reason: String,
+    /// When the next attempt will be made.
+    pub retry_in: Duration,
+}
+
+type Hook = dyn Fn(&WatchError) + Send + Sync;
+
+/// The hooks of one informer.
+#[derive(Default)]
+pub(super) struct Hooks {
+    hooks: Mutex<Vec<Arc<Hook>>>,
+}
+
+impl Hooks {
+    pub(super) fn add(self: &Arc<Self>, hook: impl Fn(&WatchError) + Send + Sync + 'static) -> ErrorHook {
+        let hook: Arc<Hook> = Arc::new(hook);
+        self.hooks.lock().push(Arc::clone(&hook));
+        ErrorHook { hooks: Arc::downgrade(self), hook }
+    }
+
+    /// Calls all hooks, on the informer's own task.
+    pub(super) fn tell(&self, error: impl FnOnce() -> WatchError) {
+        let hooks = self.hooks.lock().clone();
+        if hooks.is_empty() {
+            return;
+        }
+        let error = error();
+        for hook in hooks {
+            if catch_unwind(AssertUnwindSafe(|| hook(&error))).is_err() {
+                tracing::error!(resource = error.resource, "a hook for watch errors panicked");
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Hooks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hooks").field("hooks", &self.hooks.lock().len()).finish()
+    }
+}
+
+/// A hook's place with an informer, which it doesn't keep alive. Dropping it removes the hook.
+#[must_use = "dropping it removes the hook"]
+pub struct ErrorHook {
+    hooks: Weak<Hooks>,
+    hook: Arc<Hook>,
+}
+
+impl Drop for ErrorHook {
+    fn drop(&mut self) {
+        if let Some(hooks) = self.hooks.upgrade() {
+            hooks.hooks.lock().retain(|hook| !Arc::ptr_eq(hook, &self.hook));
+        }
+    }
+}
+
+impl fmt::Debug for ErrorHook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ErrorHook")
+    }
+}

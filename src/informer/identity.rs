@@ -1,0 +1,245 @@
+//! Which object something is, and which version of it, in as few bytes as that takes: an informer may hold a hundred
+//! thousand of these. Must never change a text: what is shown is what the API server sent.
+
+use std::{fmt, num::NonZeroU64};
+
+use arcstr::ArcStr;
+
+/// Namespace and name of an object. Shown as `namespace/name`, or as `name` when it is cluster-scoped.
+///
+/// ```
+/// use capi_autoscaler_provider::informer::ObjectKey;
+///
+/// let key = ObjectKey::new("team-a", "workers");
+/// assert_eq!(key.to_string(), "team-a/workers");
+/// assert_eq!(&*key.name, "workers");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectKey {
+    /// Namespace; `""` for a cluster-scoped object.
+    pub namespace: ArcStr,
+    /// Name.
+    pub name: ArcStr,
+}
+
+impl ObjectKey {
+    /// The key of an object in a namespace.
+    pub fn new(namespace: impl Into<ArcStr>, name: impl Into<ArcStr>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+
+    /// The key of a cluster-scoped object.
+    pub fn cluster(name: impl Into<ArcStr>) -> Self {
+        Self::new("", name)
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() { f.write_str(&self.name) } else { write!(f, "{}/{}", self.namespace, self.name) }
+    }
+}
+
+/// An object's uid: another uid under the same name is another object. Any text is one; a UUID takes 16 bytes.
+///
+/// ```
+/// use capi_autoscaler_provider::informer::Uid;
+///
+/// let text = "9b4bf4b1-715d-4c5b-a5ff-9d257f4156e2";
+/// assert_eq!(Uid::from(text).to_string(), text);
+/// assert_eq!(Uid::from("my-uid").to_string(), "my-uid");
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Uid(UidForm);
+
+/// The first half of a UUID is never all zeros, which leaves room to tell the two forms apart for nothing.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum UidForm {
+    Uuid(NonZeroU64, u64),
+    Text(ArcStr),
+}
+
+impl Uid {
+    /// Whether it is `""`: the object has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        match &self.0 {
+            UidForm::Uuid(..) => false,
+            UidForm::Text(text) => text.is_empty(),
+        }
+    }
+}
+
+impl From<&str> for Uid {
+    fn from(text: &str) -> Self {
+        let uuid = uuid_of(text).and_then(|(high, low)| Some(UidForm::Uuid(NonZeroU64::new(high)?, low)));
+        Self(uuid.unwrap_or_else(|| UidForm::Text(text.into())))
+    }
+}
+
+impl From<String> for Uid {
+    fn from(text: String) -> Self {
+        Self::from(&*text)
+    }
+}
+
+/// The halves of a UUID as Kubernetes writes it, in lower case with hyphens. Any other spelling is a text, so that it is
+/// shown as it came.
+fn uuid_of(text: &str) -> Option<(u64, u64)> {
+    let bytes = text.as_bytes();
+    if bytes.len() != 36 {
+        return None;
+    }
+    let mut value = 0_u128;
+    for (position, byte) in bytes.iter().enumerate() {
+        let digit = match (position, byte) {
+            (8 | 13 | 18 | 23, b'-') => continue,
+            (8 | 13 | 18 | 23, _) => return None,
+            (_, b'0'..=b'9') => byte - b'0',
+            (_, b'a'..=b'f') => byte - b'a' + 10,
+            (_, _) => return None,
+        };
+        value = value << 4 | u128::from(digit);
+    }
+    let low = u64::try_from(value & u128::from(u64::MAX)).ok()?;
+    Some((u64::try_from(value >> 64).ok()?, low))
+}
+
+impl fmt::Display for Uid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            UidForm::Text(text) => f.write_str(text),
+            UidForm::Uuid(high, low) => {
+                let high = high.get();
+                let (a, b, c) = (high >> 32, high >> 16 & 0xffff, high & 0xffff);
+                write!(f, "{a:08x}-{b:04x}-{c:04x}-{:04x}-{:012x}", low >> 48, low & 0xffff_ffff_ffff)
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Uid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.to_string())
+    }
+}
+
+/// An object's resource version: any text, of which decimal numbers can be compared.
+///
+/// ```
+/// use capi_autoscaler_provider::informer::ResourceVersion;
+///
+/// assert!(ResourceVersion::from("9").number() < ResourceVersion::from("10").number());
+/// assert_eq!(ResourceVersion::from("v1:9").number(), None);
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct ResourceVersion(VersionForm);
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum VersionForm {
+    Number(u64),
+    Text(ArcStr),
+}
+
+impl ResourceVersion {
+    /// The version as a number, when it is one. Kubernetes API servers give decimal numbers that grow with every write;
+    /// an aggregated API server may give something else.
+    #[must_use]
+    pub fn number(&self) -> Option<u64> {
+        match self.0 {
+            VersionForm::Number(number) => Some(number),
+            VersionForm::Text(_) => None,
+        }
+    }
+
+    /// Whether it is `""`: the object has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        match &self.0 {
+            VersionForm::Number(_) => false,
+            VersionForm::Text(text) => text.is_empty(),
+        }
+    }
+}
+
+impl From<&str> for ResourceVersion {
+    fn from(text: &str) -> Self {
+        // Only what is written the same again: `007` and `+7` are other texts than `7`.
+        let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+        let number = if plain { text.parse().ok() } else { None };
+        Self(number.map_or_else(|| VersionForm::Text(text.into()), VersionForm::Number))
+    }
+}
+
+impl From<String> for ResourceVersion {
+    fn from(text: String) -> Self {
+        Self::from(&*text)
+    }
+}
+
+impl fmt::Display for ResourceVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            VersionForm::Number(number) => number.fmt(f),
+            VersionForm::Text(text) => f.write_str(text),
+        }
+    }
+}
+
+impl fmt::Debug for ResourceVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.to_string())
+    }
+}
+
+/// An object's identity, as read from its `metadata`. Fields that are absent or of an odd type are `""`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Metadata {
+    /// Namespace and name, never empty. Its texts are shared by all who hold them.
+    pub key: ObjectKey,
+    /// Differs between objects that had the same name one after the other.
+    pub uid: Uid,
+    /// The version that was read.
+    pub resource_version: ResourceVersion,
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn an_identity_is_small() {
+        assert_eq!(size_of::<Uid>(), 16);
+        assert_eq!(size_of::<ResourceVersion>(), 16);
+        assert_eq!(size_of::<Metadata>(), 48);
+    }
+
+    #[test]
+    fn a_key_is_shown_with_its_namespace_only_when_it_has_one() {
+        assert_eq!(ObjectKey::new("ns", "a").to_string(), "ns/a");
+        assert_eq!(ObjectKey::cluster("a").to_string(), "a");
+    }
+
+    proptest! {
+        #[test]
+        fn a_uid_is_shown_as_it_came(
+            text in "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-fA-F-]{36}|.*|0{8}-0{4}-0{4}-[0-9]{4}-0{12}"
+        ) {
+            prop_assert_eq!(Uid::from(&*text).to_string(), text);
+        }
+
+        #[test]
+        fn a_version_is_shown_as_it_came(text in "[0-9]{0,22}|[+-]?0*[0-9]{1,3}|.*") {
+            prop_assert_eq!(ResourceVersion::from(&*text).to_string(), text);
+        }
+
+        #[test]
+        fn versions_are_ordered_as_numbers(a: u64, b: u64) {
+            let number = |n: u64| ResourceVersion::from(n.to_string()).number();
+            prop_assert_eq!(number(a).cmp(&number(b)), a.cmp(&b));
+        }
+    }
+}

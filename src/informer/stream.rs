@@ -1,0 +1,80 @@
+//! Lists told as watches: every object as an event, then a bookmark that says that this was all, then what changes, all on
+//! one connection. Neither side holds a page in memory. Must never wait long for a server that doesn't have them.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
+
+use super::{
+    failure::Failure,
+    object::Bookmark,
+    reflector::{Listed, Open, Reflector},
+    store::Listing,
+    wire::Frame,
+};
+
+/// Streamed lists that fail this often in a row give way to pages, this once.
+const ATTEMPTS: u32 = 3;
+
+impl<T: Send + Sync + 'static> Reflector<T> {
+    /// One streamed list; `None` when it is to be asked for in pages.
+    pub(super) async fn streamed(&mut self) -> Option<Listed> {
+        for _ in 0..ATTEMPTS {
+            if !self.streams {
+                return None;
+            }
+            let failure = match self.stream_once().await {
+                Ok(listed) => return Some(listed),
+                Err(failure) => failure,
+            };
+            if failure.lacks_streams() {
+                tracing::debug!(resource = self.progress.resource(), %failure, "no streamed lists here: pages it is");
+                self.streams = false;
+            }
+            if failure.lacks_streams() || failure.refuses_streams() {
+                return None;
+            }
+            self.list_failed(&failure).await;
+        }
+        None
+    }
+
+    async fn stream_once(&mut self) -> Result<Listed, Failure> {
+        let asked = self.watch_time();
+        let patience = self.settings.stream_idle;
+        let mut open = self.open(self.scope.stream(asked), asked, patience).await?;
+        let listing = self.store.begin_list(self.first);
+        let version = self.take_all(&mut open, listing).await?;
+        self.works();
+        self.progress.list_was_streamed();
+        self.end_list(listing);
+        Ok(Listed { version, open: Some(open) })
+    }
+
+    /// Takes in what there is, up to the bookmark that ends it; gives the version it reaches.
+    async fn take_all(&self, open: &mut Open, listing: Listing) -> Result<String, Failure> {
+        let began = Instant::now();
+        let idle = self.settings.stream_idle;
+        let mut patience = began + idle;
+        loop {
+            let next = open.frames.next(&self.decoder, self.progress.resource());
+            let frame = timeout_at(patience, next).await.unwrap_or(Err(Failure::Stalled(idle)))?;
+            match frame.ok_or_else(|| Failure::Cut(began.elapsed()))? {
+                Frame::Bookmark(Bookmark { reached, initial_events_end }) => {
+                    self.progress.bookmark_came();
+                    if initial_events_end {
+                        let without = || Failure::Garbled("the streamed list ends without a resourceVersion".into());
+                        return reached.ok_or_else(without);
+                    }
+                    // A plain watch has bookmarks too, so that they say nothing for a list.
+                    continue;
+                }
+                Frame::Put(object) => self.store.apply_page(listing, [object]),
+                Frame::Delete(object) => self.store.delete(object),
+                Frame::Nameless => self.skip_nameless(1),
+            }
+            self.progress.event_came();
+            patience = Instant::now() + idle.max(Duration::from_millis(1));
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Lists told as watches, and the servers that don't have them.
+
+use super::*;
+
+fn end_of_list(version: u64) -> Value {
+    json!({ "metadata": {
+        "resourceVersion": version.to_string(), "annotations": { "k8s.io/initial-events-end": "true" },
+    } })
+}
+
+fn streaming() -> Settings {
+    Settings::default()
+}
+
+impl Api {
+    /// The next request, which must be for a streamed list.
+    async fn stream(&mut self) -> Call {
+        let call = self.call().await;
+        for (name, value) in
+            [("watch", "true"), ("sendInitialEvents", "true"), ("resourceVersionMatch", "NotOlderThan")]
+        {
+            assert_eq!(call.parameter(name).as_deref(), Some(value), "{}", call.request.uri());
+        }
+        assert_eq!(call.parameter("allowWatchBookmarks").as_deref(), Some("true"));
+        assert!(call.parameter("resourceVersion").is_none_or(|version| version.is_empty()));
+        call
+    }
+}
+
+/// An informer whose list is being streamed.
+async fn begun() -> (Factory, Api, Informer<Widget>, Seen, Watch) {
+    let (factory, mut api) = factory_with(streaming());
+    let informer = informer(&factory);
+    let seen = Seen::of(&informer);
+    let watch = api.stream().await.open();
+    (factory, api, informer, seen, watch)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_streamed_list_is_complete_with_its_bookmark_and_goes_on_as_the_watch() {
+    let (_factory, mut api, informer, mut seen, watch) = begun().await;
+    watch.tell("ADDED", &widget("one/a", 1, 1));
+    watch.tell("ADDED", &odd_widget("one/b", 2));
+    watch.bookmark(5);
+    assert_eq!(seen.take(2).await, ["+one/a=1!", "+one/b=odd!"]);
+    assert!(!informer.has_synced(), "another bookmark says nothing of the list");
+    watch.tell("BOOKMARK", &end_of_list(10));
+    assert_eq!(seen.next().await, "synced");
+    watch.put(&widget("one/a", 11, 2));
+    assert_eq!(seen.next().await, "one/a:1>2");
+    let lists = informer.status().lists;
+    assert_eq!((lists.first, lists.streamed), (1, 1));
+    api.quiet_for(Duration::from_secs(5)).await;
+    watch.cut();
+    api.watch_from(11).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_streamed_list_takes_out_what_it_does_not_name() {
+    let (_factory, mut api, informer, mut seen, watch) = begun().await;
+    for (name, version) in [("one/a", 1), ("one/b", 2), ("one/c", 3)] {
+        watch.tell("ADDED", &widget(name, version, 1));
+    }
+    watch.tell("BOOKMARK", &end_of_list(10));
+    seen.until_synced().await;
+    watch.error(410, "too old");
+    let again = api.stream().await.open();
+    again.tell("ADDED", &widget("one/a", 1, 1));
+    again.tell("ADDED", &widget("one/b", 12, 5));
+    // What goes while the list is being told.
+    again.delete(&widget("one/a", 13, 1));
+    again.tell("BOOKMARK", &end_of_list(20));
+    assert_eq!(seen.take(3).await, ["one/b:1>5", "-one/a=1", "-one/c=1?"]);
+    assert_eq!(held(&informer), ["one/b=5"]);
+    assert_eq!(informer.status().lists.gone, 1);
+}
+
+#[rstest::rstest]
+#[case::feature_gate_is_off(
+    422,
+    "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"
+)]
+#[case::unknown_parameter(400, "unknown query parameter")]
+#[case::not_implemented(501, "not implemented")]
+#[tokio::test(start_paused = true)]
+async fn a_server_without_streamed_lists_is_asked_for_pages_from_then_on(#[case] code: u16, #[case] message: &str) {
+    let (factory, mut api) = factory_with(streaming());
+    let informer = informer(&factory);
+    api.stream().await.refuse(code, message);
+    api.list().await.page(10, &[widget("one/a", 1, 1)], None);
+    let watch = api.watch_from(10).await.open();
+    informer.wait_for_sync(PATIENCE).await.unwrap();
+    let status = informer.status();
+    assert_eq!((status.lists.first, status.lists.streamed), (1, 0));
+    assert_eq!(status.last_error, None, "that isn't a failure");
+    watch.error(410, "too old");
+    api.list().await.page(20, &[], None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_may_list_but_not_watch_is_answered_in_pages() {
+    let (factory, mut api) = factory_with(streaming());
+    let informer = informer(&factory);
+    api.stream().await.refuse(403, "cannot watch widgets");
+    api.list().await.page(10, &[widget("one/a", 1, 1)], None);
+    informer.wait_for_sync(PATIENCE).await.unwrap();
+    api.watch_from(10).await.refuse(410, "too old");
+    // Rights may have been given meanwhile.
+    api.stream().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_takes_it_for_a_plain_watch_is_asked_for_pages() {
+    let (_factory, mut api, informer, mut seen, watch) = begun().await;
+    watch.tell("ADDED", &widget("one/a", 1, 1));
+    assert_eq!(seen.next().await, "+one/a=1!");
+    // It tells of bookmarks for ever, and never of the end.
+    let bookmarks = async {
+        for version in 5.. {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            if watch.lines.is_closed() {
+                return;
+            }
+            watch.bookmark(version);
+        }
+    };
+    let pages = async {
+        api.list().await.page(10, &[widget("one/a", 1, 1), widget("one/b", 2, 2)], None);
+    };
+    futures::join!(bookmarks, pages);
+    assert_eq!(seen.until_synced().await, ["+one/b=2!"]);
+    assert_eq!(informer.status().lists.streamed, 0);
+    api.watch_from(10).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_streamed_list_that_is_cut_is_begun_anew_and_given_up_after_three() {
+    let (_factory, mut api, informer, mut seen, watch) = begun().await;
+    watch.tell("ADDED", &widget("one/a", 1, 1));
+    watch.cut();
+    for _ in 0..2 {
+        api.stream().await.open().cut();
+    }
+    assert!(informer.status().broken_since.is_some() && !informer.has_synced());
+    api.list().await.page(10, &[widget("one/b", 2, 2)], None);
+    assert_eq!(seen.until_synced().await, ["+one/a=1!", "+one/b=2!", "-one/a=1?"]);
+    assert_eq!(informer.status().broken_since, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proxy_that_holds_answers_back_is_asked_for_pages_this_once() {
+    let (factory, mut api) = factory_with(streaming());
+    let informer = informer(&factory);
+    let began = tokio::time::Instant::now();
+    let held_back = api.stream().await;
+    api.list().await.page(10, &[widget("one/a", 1, 1)], None);
+    assert_eq!(began.elapsed().as_secs(), 10);
+    informer.wait_for_sync(PATIENCE).await.unwrap();
+    drop(held_back);
+    api.watch_from(10).await.open().error(410, "too old");
+    api.stream().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_streamed_list_without_a_version_is_not_believed() {
+    let (_factory, mut api, informer, _seen, watch) = begun().await;
+    watch.tell("BOOKMARK", &json!({ "metadata": { "annotations": { "k8s.io/initial-events-end": "true" } } }));
+    api.list().await.page(10, &[], None);
+    informer.wait_for_sync(PATIENCE).await.unwrap();
+    assert_eq!(informer.status().lists.streamed, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn streamed_lists_that_expire_at_once_are_not_repeated_in_a_hot_loop() {
+    let (_factory, mut api, _informer, _seen, mut watch) = begun().await;
+    let began = tokio::time::Instant::now();
+    for _ in 0..6 {
+        watch.tell("BOOKMARK", &end_of_list(10));
+        watch.error(410, "too old");
+        watch = api.stream().await.open();
+    }
+    // 0 + 0.5 + 1 + 2 + 4 + 8 seconds, less up to half of it by chance.
+    assert!(began.elapsed() > Duration::from_secs(7), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_namespace_is_streamed_by_itself() {
+    let (factory, mut api) = factory_with(streaming());
+    let query = Query::namespaced(widgets(), ["one", "two"]);
+    let informer: Informer<Widget> = factory.informer(query, Projection::serde());
+    let one = api.in_namespace("one").await.open();
+    one.tell("ADDED", &widget("one/a", 1, 1));
+    one.tell("BOOKMARK", &end_of_list(10));
+    api.in_namespace("two").await.refuse(422, "no");
+    let two = api.in_namespace("two").await;
+    assert!(!two.is_watch() && !informer.has_synced());
+    two.page(11, &[widget("two/b", 2, 2)], None);
+    informer.wait_for_sync(PATIENCE).await.unwrap();
+    assert_eq!(held(&informer), ["one/a=1", "two/b=2"]);
+}

@@ -1,0 +1,137 @@
+//! What may be watched of an informer itself: failures as they happen, handlers' queues, counts; and its listers.
+
+use std::sync::mpsc as blocking;
+
+use parking_lot::Mutex;
+
+use super::*;
+use crate::informer::{HandlerOptions, Phase, WatchError};
+
+fn recorded(informer: &Informer<Widget>) -> (Arc<Mutex<Vec<WatchError>>>, crate::informer::ErrorHook) {
+    let errors = Arc::new(Mutex::new(Vec::new()));
+    let record = Arc::clone(&errors);
+    let hook = informer.on_error(move |error| record.lock().push(error.clone()));
+    (errors, hook)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_hears_of_each_failure_until_it_is_dropped() {
+    let mut scene = synced(&[]).await;
+    let (errors, hook) = recorded(&scene.informer);
+    let panics = scene.informer.on_error(|_| panic!("a hook's own trouble"));
+    scene.watch.cut();
+    scene.api.watch_from(10).await.refuse(410, "too old");
+    scene.api.list().await.refuse(503, "not now");
+    scene.api.list().await.page(20, &[], None);
+    let watch = scene.api.watch_from(20).await.open();
+    let heard: Vec<_> = errors.lock().iter().map(|error| (error.phase, error.code)).collect();
+    assert_eq!(heard, [(Phase::Watch, None), (Phase::Watch, Some(410)), (Phase::List, Some(503))]);
+    let last = errors.lock().pop().unwrap();
+    assert_eq!(last.resource, "widgets.example.io/v1");
+    assert_eq!((last.namespace, &*last.reason), (None, "server error 503: not now"));
+    assert!(last.retry_in > Duration::ZERO);
+
+    drop((hook, panics));
+    watch.cut();
+    scene.api.watch_from(20).await;
+    assert_eq!(errors.lock().len(), 2, "nobody listens any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_that_do_not_decode_are_counted_each_time_they_come() {
+    let mut scene = synced(&[odd_widget("one/a", 1)]).await;
+    scene.watch.put(&odd_widget("one/a", 11));
+    assert_eq!(scene.seen.next().await, "one/a:odd>odd");
+    scene.watch.put(&widget("one/a", 12, 1));
+    assert_eq!(scene.seen.next().await, "one/a:odd>1");
+    let status = scene.informer.status();
+    assert_eq!((status.decode_errors, status.undecodable), (2, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_handlers_queue_is_seen_and_never_longer_than_there_are_objects() {
+    let mut scene = synced(&[]).await;
+    let (allow, go_on) = blocking::channel::<()>();
+    let go_on = Mutex::new(go_on);
+    let (tell, mut told) = mpsc::unbounded_channel();
+    let options = HandlerOptions::named("slow");
+    let registration = scene.informer.add_handler_with(options, move |event: Event<Widget>| {
+        let _ = tell.send(shown(&event));
+        let _ = go_on.lock().recv();
+    });
+    scene.watch.put(&widget("one/first", 11, 1));
+    assert_eq!(soon("an event", told.recv()).await.unwrap(), "+one/first=1");
+    for round in 0..50 {
+        for name in ["one/a", "one/b", "one/c"] {
+            scene.watch.put(&widget(name, 12 + round, 1));
+        }
+    }
+    scene.watch.put(&widget("one/last", 100, 1));
+    while scene.seen.next().await != "+one/last=1" {}
+    assert_eq!(registration.queued(), 4);
+    let handlers = scene.informer.status().handlers;
+    let shown: Vec<_> = handlers.iter().map(|handler| (&*handler.name, handler.queued)).collect();
+    assert_eq!(shown, [("unnamed", 0), ("slow", 4)]);
+    drop((allow, registration));
+    let informer = &scene.informer;
+    until("one handler", || informer.status().handlers.len() == 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lister_reads_all_or_one_namespace_and_keeps_nothing_alive() {
+    let scene = synced(&[widget("two/c", 3, 3), widget("one/b", 2, 2), widget("one/a", 1, 1)]).await;
+    scene.informer.store().add_index("size", |o| o.decoded().map(|w| w.spec.size.to_string()).into_iter().collect());
+    let lister = scene.informer.lister();
+    let names = |objects: Vec<Arc<Object<Widget>>>| objects.iter().map(|o| o.key().to_string()).collect::<Vec<_>>();
+    assert_eq!(names(lister.list()), ["one/a", "one/b", "two/c"]);
+    let one = lister.namespace("one");
+    assert_eq!(names(one.list()), ["one/a", "one/b"]);
+    assert!(one.get("a").is_some() && one.get("c").is_none() && lister.get(&key("two/c")).is_some());
+    assert!(lister.namespace("none").list().is_empty());
+    assert_eq!(names(lister.by_index("size", "2").unwrap()), ["one/b"]);
+    assert_eq!(scene.informer.store().namespaces(), ["one", "two"]);
+    let mut values = scene.informer.store().index_values("size").unwrap();
+    values.sort();
+    assert_eq!(values, ["1", "2", "3"]);
+    assert!(scene.informer.store().index_values("none").is_err());
+
+    let Scene { factory, informer, seen, watch, .. } = scene;
+    drop((informer, seen));
+    watch.closed().await;
+    until("no task", || factory.tasks_left() == 0).await;
+    assert_eq!(lister.list().len(), 3, "what was held stays readable");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_transform_changes_what_is_stored_and_told_and_is_part_of_what_is_shared() {
+    let (factory, mut api) = factory();
+    let double = Projection::<Widget>::serde().transform("double", |metadata, mut widget| {
+        if &*metadata.key.name == "bad" {
+            return Err("too bad".into());
+        }
+        widget.spec.size *= 2;
+        Ok(widget)
+    });
+    let informer = factory.informer(Query::all(widgets()), double);
+    let mut seen = Seen::of(&informer);
+    api.list().await.page(10, &[widget("one/a", 1, 1), widget("one/bad", 2, 2)], None);
+    assert_eq!(seen.until_synced().await, ["+one/a=2!", "+one/bad=odd!"]);
+    assert_eq!(informer.store().undecodable()[0].1.message(), "too bad");
+    let _other = super::informer(&factory);
+    assert_eq!(factory.statuses().len(), 2);
+}
+
+/// An informer of whole objects, of a kind that is known only at run time.
+#[tokio::test(start_paused = true)]
+async fn any_kind_is_held_as_plain_json() {
+    let (factory, mut api) = factory();
+    let query = Query::namespaced(widgets(), ["one"]).labels("app=web").fields("metadata.name=a");
+    let informer = factory.informer(query, Projection::<Value>::serde());
+    let call = api.list().await;
+    assert_eq!(call.parameter("labelSelector").as_deref(), Some("app%3Dweb"));
+    assert_eq!(call.parameter("fieldSelector").as_deref(), Some("metadata.name%3Da"));
+    call.page(10, &[widget("one/a", 1, 7)], None);
+    informer.wait_for_sync(PATIENCE).await.unwrap();
+    let object = informer.lister().namespace("one").get("a").unwrap();
+    assert_eq!(object.decoded().unwrap()["spec"]["size"], 7);
+}
