@@ -6,6 +6,7 @@ mod log;
 mod serve;
 mod serve_args;
 mod serve_config;
+mod watch;
 
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,7 @@ pub use log::{LogArgs, LogFormat};
 pub use serve::Server;
 pub use serve_args::ServeArgs;
 pub use serve_config::{ServeConfig, UsageError};
+pub use watch::{Color, Output, Target, Wanted, WantedBy, Watch, WatchArgs, WatchConfig, Where};
 
 /// The command line.
 #[derive(Clone, Debug, Parser)]
@@ -37,6 +39,8 @@ pub struct Cli {
 pub enum Command {
     /// Answer the Cluster Autoscaler over gRPC
     Serve(Box<ServeArgs>),
+    /// Show what changes in a cluster, object by object
+    Watch(Box<WatchArgs>),
 }
 
 /// Why the program ended with an error.
@@ -61,6 +65,11 @@ impl Cli {
                 let config = ServeConfig::try_from(*args)?;
                 self.log.init()?;
                 serve::run(config)?;
+            }
+            Command::Watch(args) => {
+                let config = WatchConfig::try_from(*args)?;
+                self.log.init()?;
+                watch::run(config)?;
             }
         }
         Ok(())
