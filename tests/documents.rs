@@ -73,7 +73,9 @@ async fn exported() -> BTreeSet<String> {
     .unwrap();
     let flags = ["x", "serve", "--all-clusters", "--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0"];
     let kubeconfig = format!("--management-kubeconfig={}", kubeconfig.display());
-    let Command::Serve(args) = Cli::parse_from(flags.into_iter().chain([kubeconfig.as_str()])).command;
+    let Command::Serve(args) = Cli::parse_from(flags.into_iter().chain([kubeconfig.as_str()])).command else {
+        panic!("serve is what was asked for")
+    };
     let shutdown = Shutdown::new();
     let server = Server::start(ServeConfig::try_from(*args).unwrap(), shutdown.clone()).await.unwrap();
 
@@ -358,7 +360,9 @@ fn the_chart_values_render_and_start_the_program() {
     assert_eq!(values["extraArgs"]["cloud-config"], "/etc/cluster-autoscaler/cloud-config.yaml");
     let container = &values["initContainers"][0];
     let args = container["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap());
-    let Command::Serve(args) = Cli::parse_from(["x"].into_iter().chain(args)).command;
+    let Command::Serve(args) = Cli::parse_from(["x"].into_iter().chain(args)).command else {
+        panic!("serve is what was asked for")
+    };
     let config = ServeConfig::try_from(*args).unwrap();
     assert_eq!(container["ports"][0]["containerPort"], config.http_listen.port());
     assert_eq!(config.rules.scope, Scope::Specs(vec![ScopeSpec::cluster("team-a", "prod")]));

@@ -16,7 +16,10 @@ use crate::{
 
 fn config(flags: &[&str]) -> Result<ServeConfig, UsageError> {
     let Cli { command: Command::Serve(args), .. } =
-        Cli::try_parse_from(["capi-autoscaler-provider", "serve"].iter().chain(flags)).unwrap();
+        Cli::try_parse_from(["capi-autoscaler-provider", "serve"].iter().chain(flags)).unwrap()
+    else {
+        panic!("serve is what was asked for")
+    };
     ServeConfig::try_from(*args)
 }
 
