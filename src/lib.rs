@@ -15,6 +15,7 @@ pub mod nodegroup;
 pub mod notify;
 pub mod scale;
 pub mod server;
+pub mod state;
 
 /// Types, client and server of `proto/externalgrpc.proto`, generated.
 #[allow(missing_docs, unreachable_pub, rustdoc::invalid_html_tags, clippy::pedantic)]

@@ -63,7 +63,7 @@ fn a_typing_error_in_a_variable_is_no_yes() {
 
 #[test]
 fn a_kubeconfig_that_is_not_there_ends_it_with_the_remedy() {
-    let flags = ["--all-clusters", "--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0"];
+    let flags = ["--all-clusters", "--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"];
     let output = serve(&[], &[&flags[..], &["--management-kubeconfig=/nonexistent/config"]].concat());
     assert_fails(&output, 1, "management cluster: kubeconfig file /nonexistent/config: can't read it: No such file");
     let output = serve(&[("HOME", "/nonexistent")], &flags);
@@ -80,7 +80,13 @@ fn an_address_that_is_taken_ends_it_with_the_remedy() {
 
 #[test]
 fn a_json_log_is_json_to_the_last_line() {
-    let flags = ["--all-clusters", "--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0", "--log-format=json"];
+    let flags = [
+        "--all-clusters",
+        "--listen=127.0.0.1:0",
+        "--http-listen=127.0.0.1:0",
+        "--admin-listen=127.0.0.1:0",
+        "--log-format=json",
+    ];
     let output = serve(&[("KUBECONFIG", "/nonexistent/config")], &flags);
     let said = String::from_utf8(output.stderr).unwrap();
     let lines: Vec<serde_json::Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -101,7 +107,14 @@ fn with_an_api_server_that_is_down_it_starts_is_not_ready_and_ends_when_asked() 
     )
     .unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_capi-autoscaler-provider"))
-        .args(["serve", "--all-clusters", "--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0", "--log-format=json"])
+        .args([
+            "serve",
+            "--all-clusters",
+            "--listen=127.0.0.1:0",
+            "--http-listen=127.0.0.1:0",
+            "--admin-listen=127.0.0.1:0",
+            "--log-format=json",
+        ])
         .arg("--management-kubeconfig")
         .arg(&kubeconfig)
         .env_clear()

@@ -71,7 +71,14 @@ async fn exported() -> BTreeSet<String> {
          clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\n",
     )
     .unwrap();
-    let flags = ["x", "serve", "--all-clusters", "--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0"];
+    let flags = [
+        "x",
+        "serve",
+        "--all-clusters",
+        "--listen=127.0.0.1:0",
+        "--http-listen=127.0.0.1:0",
+        "--admin-listen=127.0.0.1:0",
+    ];
     let kubeconfig = format!("--management-kubeconfig={}", kubeconfig.display());
     let Command::Serve(args) = Cli::parse_from(flags.into_iter().chain([kubeconfig.as_str()])).command else {
         panic!("serve is what was asked for")

@@ -12,6 +12,7 @@ use super::{
     ChangedBy, Line, Snapshot,
     managers::{self, Evidence},
     patch, readable,
+    text::visible_json,
 };
 
 /// The version of the form of JSON lines. Fields may be added within a version; none changes its meaning or goes.
@@ -187,7 +188,7 @@ impl Change {
     #[must_use]
     pub fn to_json(&self) -> String {
         // Texts and maps with texts as keys: nothing here can fail to be JSON.
-        serde_json::to_string(self).unwrap_or_default()
+        visible_json(serde_json::to_string(self).unwrap_or_default())
     }
 
     /// As [`Change::to_json`], without the patch where the whole would be longer than `limit` bytes.

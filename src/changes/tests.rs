@@ -231,3 +231,13 @@ fn a_line_that_is_too_long_goes_without_its_patch() {
 fn nothing_steers_a_terminal(#[case] text: &str, #[case] expected: &str) {
     assert_eq!(super::visible(text), expected);
 }
+
+#[test]
+fn a_line_of_json_steers_no_terminal_and_says_the_same() {
+    let text = "a\u{1b}[31m\u{9b}\u{7f}\u{202e}\n漢";
+    let change = change(&machine(), &json!({"spec": {}}), &json!({"spec": {"a": text}})).unwrap();
+    let line = change.to_json();
+    assert!(!line.contains(|c: char| c.is_control() || c == '\u{202e}'), "{line:?}");
+    let line: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(line["patch"][0]["value"], text);
+}

@@ -24,6 +24,23 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
+/// JSON that says the same without the characters that JSON leaves as they are and a terminal obeys.
+pub(super) fn visible_json(json: String) -> String {
+    if !json.contains(is_steering) {
+        return json;
+    }
+    let mut shown = String::with_capacity(json.len() + 8);
+    for c in json.chars() {
+        if is_steering(c) {
+            // All of them have code points of four digits. Writing to a String can't fail.
+            let _ = write!(shown, "\\u{:04x}", u32::from(c));
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
+}
+
 /// At most `limit` characters, with a mark where the rest was cut off.
 #[must_use]
 pub fn shortened(text: &str, limit: usize) -> Cow<'_, str> {

@@ -2,6 +2,7 @@
 //! into the types of the rooms below; what is wrong is said with the flag, its variable and the remedy, and ends
 //! the program with code 2 before anything is started.
 
+pub mod groups;
 mod log;
 mod serve;
 mod serve_args;
@@ -16,6 +17,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use thiserror::Error;
 
+use groups::{GroupsArgs, GroupsConfig, GroupsError};
 pub use log::{LogArgs, LogFormat};
 pub use serve::Server;
 pub use serve_args::ServeArgs;
@@ -39,6 +41,8 @@ pub struct Cli {
 pub enum Command {
     /// Answer the Cluster Autoscaler over gRPC
     Serve(Box<ServeArgs>),
+    /// Print the node groups of a running server as a table
+    Groups(Box<GroupsArgs>),
     /// Show what changes in a cluster, object by object
     Watch(Box<WatchArgs>),
 }
@@ -49,6 +53,12 @@ pub enum CliError {
     /// It was called wrongly.
     #[error(transparent)]
     Usage(#[from] UsageError),
+    /// The server couldn't be asked for its node groups, or they couldn't be printed.
+    #[error(transparent)]
+    Groups(#[from] GroupsError),
+    /// Nothing could be watched, or what was seen couldn't be printed.
+    #[error("{0:#}")]
+    Watch(anyhow::Error),
     /// It couldn't do what it was called for. The text has the whole chain of causes.
     #[error("{0:#}")]
     Failed(#[from] anyhow::Error),
@@ -66,10 +76,11 @@ impl Cli {
                 self.log.init()?;
                 serve::run(config)?;
             }
+            Command::Groups(args) => GroupsConfig::try_from(*args)?.run()?,
             Command::Watch(args) => {
                 let config = WatchConfig::try_from(*args)?;
                 self.log.init()?;
-                watch::run(config)?;
+                watch::run(config).map_err(CliError::Watch)?;
             }
         }
         Ok(())
@@ -81,6 +92,8 @@ impl CliError {
     pub fn report(&self) {
         match self {
             Self::Usage(error) => eprintln!("error: {error}"),
+            Self::Groups(error) => eprintln!("error: {error}"),
+            Self::Watch(error) => eprintln!("error: {error:#}"),
             Self::Failed(_) => tracing::error!("{self}"),
         }
     }
@@ -90,7 +103,7 @@ impl CliError {
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::Usage(_) => ExitCode::from(2),
-            Self::Failed(_) => ExitCode::FAILURE,
+            Self::Groups(_) | Self::Watch(_) | Self::Failed(_) => ExitCode::FAILURE,
         }
     }
 }

@@ -1,24 +1,33 @@
 //! `serve`: joins the rooms and runs them until the program is asked to end. [`Server`] is the same in-process, for
 //! tests and examples.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::{SocketAddr, TcpListener},
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::Context as _;
+use jiff::Timestamp;
 use tokio::{runtime::Handle, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tracing::{info, warn};
 
-use super::ServeConfig;
+use super::{
+    ServeConfig,
+    serve_config::{ADMIN_LISTEN, HTTP_LISTEN, LISTEN},
+};
 use crate::{
     cluster::{ClusterMetrics, Management, ManagementOptions, Workload, WorkloadOptions},
     grpc::{RpcMetrics, Service},
     informer::Settings,
     scale::{Api, Scale, ScaleMetrics},
     server::{
-        Check, Checks, GrpcThread, Outcome, SharedRegistry, Shutdown, bind, cloud_provider, http_router, new_registry,
-        serve_http, serve_on_own_thread, standard_services,
+        Check, Checks, GrpcThread, Outcome, SharedRegistry, Shutdown, admin_router, bind, cloud_provider, http_router,
+        new_registry, serve_http, serve_on_own_thread, standard_services,
     },
+    state::StateSource,
 };
 
 /// What calls and commands under way may take after the end has been asked for; it leaves time for the rest of
@@ -46,7 +55,9 @@ pub struct Server {
     grpc: GrpcThread,
     http_address: SocketAddr,
     health: JoinHandle<()>,
-    pages: JoinHandle<std::io::Result<()>>,
+    admin_address: Option<SocketAddr>,
+    state: Arc<StateSource>,
+    pages: Vec<JoinHandle<std::io::Result<()>>>,
     pages_ended: CancellationToken,
 }
 
@@ -61,9 +72,13 @@ impl Server {
         for warning in &config.warnings {
             warn!("{warning}");
         }
-        let grpc = bind(config.listen, "--listen")?;
-        let http = bind(config.http_listen, "--http-listen")?;
+        let started_at = Timestamp::now();
+        let grpc = bind(config.listen, LISTEN.name)?;
+        let http = bind(config.http_listen, HTTP_LISTEN.name)?;
         let http_address = http.local_addr().context("the HTTP listener has no address")?;
+        let admin = config.admin_listen.map(|address| bind(address, ADMIN_LISTEN.name)).transpose()?;
+        let admin_address = admin.as_ref().map(TcpListener::local_addr).transpose();
+        let admin_address = admin_address.context("the admin listener has no address")?;
         let clients = config.management.connect().await.context("management cluster")?;
         info!(source = %config.management, "management cluster");
         if !config.workload.needs_request() {
@@ -96,11 +111,29 @@ impl Server {
         let health = standard_services(&mut routes).await.context("gRPC reflection")?;
         let health = tokio::spawn(health.follow(Arc::clone(&checks), stopping.clone()));
         let pages_ended = CancellationToken::new();
-        let pages = tokio::spawn(serve_http(http, http_router(checks, registry), pages_ended.clone()));
+        let mut pages = vec![tokio::spawn(serve_http(http, http_router(checks, registry), pages_ended.clone()))];
         info!(address = %http_address, "serving HTTP");
+        let state = Arc::new(StateSource::new(workload.clone(), started_at));
+        if let (Some(listener), Some(address)) = (admin, admin_address) {
+            let router = admin_router(Arc::clone(&state) as _, address.ip());
+            pages.push(tokio::spawn(serve_http(listener, router, pages_ended.clone())));
+            info!(%address, "serving the debug state");
+        }
         let grpc = serve_on_own_thread(grpc, routes.routes(), stopping, DRAIN)?;
         info!(address = %grpc.address(), "serving gRPC");
-        Ok(Self { shutdown, management, workload, scale, grpc, http_address, health, pages, pages_ended })
+        Ok(Self {
+            shutdown,
+            management,
+            workload,
+            scale,
+            grpc,
+            http_address,
+            admin_address,
+            state,
+            health,
+            pages,
+            pages_ended,
+        })
     }
 
     /// Where gRPC is served.
@@ -113,6 +146,18 @@ impl Server {
     #[must_use]
     pub fn http_address(&self) -> SocketAddr {
         self.http_address
+    }
+
+    /// Where the debug state is served; `None` when it isn't.
+    #[must_use]
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.admin_address
+    }
+
+    /// The whole picture, as the admin listener shows it.
+    #[must_use]
+    pub fn state(&self) -> &StateSource {
+        &self.state
     }
 
     /// The workload cluster it serves.
@@ -139,7 +184,9 @@ impl Server {
                 // A task that panicked has nothing left to end.
                 let _ = self.health.await;
                 self.pages_ended.cancel();
-                let _ = self.pages.await;
+                for pages in self.pages {
+                    let _ = pages.await;
+                }
                 self.workload.shutdown().await;
                 self.management.shutdown().await;
             })

@@ -9,6 +9,7 @@ use crate::capi::DEFAULT_GROUP;
 
 pub(super) const DEFAULT_LISTEN: &str = "127.0.0.1:8086";
 pub(super) const DEFAULT_HTTP_LISTEN: &str = "127.0.0.1:8080";
+pub(super) const DEFAULT_ADMIN_LISTEN: &str = "127.0.0.1:8081";
 pub(super) const DEFAULT_MAX_STALENESS: &str = "2m";
 
 /// The flags of `serve`, as typed.
@@ -21,6 +22,16 @@ pub struct ServeArgs {
     /// Address to serve probes (/livez, /readyz?verbose) and /metrics on, over HTTP
     #[arg(long, env = "CAPI_AUTOSCALER_HTTP_LISTEN", value_name = "IP:PORT", default_value = DEFAULT_HTTP_LISTEN)]
     pub http_listen: String,
+
+    /// Address to serve /debug/state on, over HTTP, for the subcommand groups; none turns it off. An address that isn't
+    /// loopback needs --admin-allow-remote
+    #[arg(long, env = "CAPI_AUTOSCALER_ADMIN_LISTEN", value_name = "IP:PORT", default_value = DEFAULT_ADMIN_LISTEN)]
+    pub admin_listen: String,
+
+    /// Let --admin-listen be an address that other machines can reach. It has no authentication: it shows names of
+    /// clusters, Machines and Nodes, and messages of API servers, but no secrets
+    #[arg(long, env = "CAPI_AUTOSCALER_ADMIN_ALLOW_REMOTE", value_parser = parse_bool)]
+    pub admin_allow_remote: bool,
 
     /// Kubeconfig file of the management cluster, or "in-cluster" for the Pod's service account. Default: the Pod's
     /// service account, else KUBECONFIG, else ~/.kube/config

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::{
     ServeArgs,
-    serve_args::{DEFAULT_HTTP_LISTEN, DEFAULT_LISTEN, DEFAULT_MAX_STALENESS},
+    serve_args::{DEFAULT_ADMIN_LISTEN, DEFAULT_HTTP_LISTEN, DEFAULT_LISTEN, DEFAULT_MAX_STALENESS},
 };
 use crate::{
     capi::{DEFAULT_GROUP, Keys},
@@ -19,6 +19,9 @@ use crate::{
 /// The value of a kubeconfig flag that means the Pod's service account.
 const IN_CLUSTER: &str = "in-cluster";
 
+/// The value of `--admin-listen` that turns it off.
+const NONE: &str = "none";
+
 /// What `serve` shall do.
 #[derive(Clone, Debug)]
 pub struct ServeConfig {
@@ -26,6 +29,8 @@ pub struct ServeConfig {
     pub listen: SocketAddr,
     /// Where to serve probes and metrics.
     pub http_listen: SocketAddr,
+    /// Where to serve the debug state; `None` is nowhere.
+    pub admin_listen: Option<SocketAddr>,
     /// How to reach the management cluster.
     pub management: Source,
     /// How to reach the workload cluster.
@@ -43,6 +48,16 @@ pub struct ServeConfig {
 /// A wrong call. Each text names the flag and what to do.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 pub enum UsageError {
+    /// A value of a flag without a variable that can't be used.
+    #[error("{flag}: {value:?} can't be used: {reason}")]
+    Flag {
+        /// The flag.
+        flag: &'static str,
+        /// What was given.
+        value: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// A value that can't be used.
     #[error("{flag} (or {variable}): {value:?} can't be used: {reason}")]
     Value {
@@ -105,6 +120,7 @@ impl TryFrom<ServeArgs> for ServeConfig {
         Ok(Self {
             listen,
             http_listen: address(&HTTP_LISTEN, &args.http_listen)?,
+            admin_listen: admin_listen(&args, &mut warnings)?,
             management: given(args.management_kubeconfig.as_deref()).map(source).unwrap_or_default(),
             workload,
             rules: Rules {
@@ -132,6 +148,8 @@ pub(super) struct Flag {
 pub(super) const LISTEN: Flag = Flag { name: "--listen", variable: "CAPI_AUTOSCALER_LISTEN", default: DEFAULT_LISTEN };
 pub(super) const HTTP_LISTEN: Flag =
     Flag { name: "--http-listen", variable: "CAPI_AUTOSCALER_HTTP_LISTEN", default: DEFAULT_HTTP_LISTEN };
+pub(super) const ADMIN_LISTEN: Flag =
+    Flag { name: "--admin-listen", variable: "CAPI_AUTOSCALER_ADMIN_LISTEN", default: DEFAULT_ADMIN_LISTEN };
 pub(super) const CLUSTER: Flag = Flag { name: "--cluster", variable: "CAPI_AUTOSCALER_CLUSTER", default: "" };
 pub(super) const DISCOVERY: Flag =
     Flag { name: "--node-group-auto-discovery", variable: "CAPI_AUTOSCALER_NODE_GROUP_AUTO_DISCOVERY", default: "" };
@@ -146,8 +164,8 @@ pub(super) const SYNCED_LABELS: Flag = Flag {
 };
 /// All of them, to be compared with the flags there are.
 #[cfg(test)]
-pub(super) const FLAGS: [Flag; 8] =
-    [LISTEN, HTTP_LISTEN, CLUSTER, DISCOVERY, MAX_STALENESS, CAPI_GROUP, CAPI_VERSION, SYNCED_LABELS];
+pub(super) const FLAGS: [Flag; 9] =
+    [LISTEN, HTTP_LISTEN, ADMIN_LISTEN, CLUSTER, DISCOVERY, MAX_STALENESS, CAPI_GROUP, CAPI_VERSION, SYNCED_LABELS];
 const ALL_CLUSTERS: &str = "--all-clusters";
 
 impl Flag {
@@ -175,6 +193,28 @@ fn address(flag: &Flag, text: &str) -> Result<SocketAddr, UsageError> {
     text.parse().map_err(|_| {
         flag.wrong(text, &"it has to be an IP address and a port, such as 127.0.0.1:8086, 0.0.0.0:8086 or [::]:8086")
     })
+}
+
+fn admin_listen(args: &ServeArgs, warnings: &mut Vec<String>) -> Result<Option<SocketAddr>, UsageError> {
+    if args.admin_listen.trim() == NONE {
+        return Ok(None);
+    }
+    let listen = address(&ADMIN_LISTEN, &args.admin_listen)?;
+    match (listen.ip().to_canonical().is_loopback(), args.admin_allow_remote) {
+        (true, _) => {}
+        (false, true) => warnings.push(format!(
+            "the debug state is served on {listen} without TLS and authentication: whoever reaches it sees the names of \
+             clusters, Machines and Nodes"
+        )),
+        (false, false) => {
+            return Err(ADMIN_LISTEN.wrong(
+                &args.admin_listen,
+                &"it isn't a loopback address; give one (kubectl port-forward reaches it), or --admin-allow-remote to \
+                  serve the debug state without authentication all the same",
+            ));
+        }
+    }
+    Ok(Some(listen))
 }
 
 pub(super) fn source(text: &str) -> Source {

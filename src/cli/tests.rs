@@ -8,18 +8,15 @@ use std::{fmt::Write as _, fs, path::Path, time::Duration};
 use clap::{Arg, CommandFactory, Parser};
 use rstest::rstest;
 
-use super::{Cli, Command, ServeConfig, UsageError, serve_config};
+use super::{Cli, Command, ServeConfig, UsageError, groups, serve_config};
 use crate::{
     connect::{Source, WorkloadSource},
     nodegroup::{Architecture, Scope, ScopeSpec},
 };
 
 fn config(flags: &[&str]) -> Result<ServeConfig, UsageError> {
-    let Cli { command: Command::Serve(args), .. } =
-        Cli::try_parse_from(["capi-autoscaler-provider", "serve"].iter().chain(flags)).unwrap()
-    else {
-        panic!("serve is what was asked for")
-    };
+    let cli = Cli::try_parse_from(["capi-autoscaler-provider", "serve"].iter().chain(flags)).unwrap();
+    let Command::Serve(args) = cli.command else { panic!("it isn't serve") };
     ServeConfig::try_from(*args)
 }
 
@@ -37,6 +34,7 @@ fn all_clusters_with_the_defaults() {
     let config = config(&["--all-clusters"]).unwrap();
     assert_eq!(config.listen.to_string(), "127.0.0.1:8086");
     assert_eq!(config.http_listen.to_string(), "127.0.0.1:8080");
+    assert_eq!(config.admin_listen.map(|address| address.to_string()).as_deref(), Some("127.0.0.1:8081"));
     assert_eq!(config.management, Source::Default);
     assert_eq!(config.workload, WorkloadSource::Management);
     assert_eq!(config.rules.scope, Scope::All);
@@ -119,6 +117,8 @@ fn without_a_scope_it_says_how_to_choose_one(#[case] flags: &[&str]) {
 #[case::listen(&["--listen", "8086"], "--listen (or CAPI_AUTOSCALER_LISTEN): \"8086\"")]
 #[case::listen_name(&["--listen", "localhost:8086"], "IP address and a port")]
 #[case::http_listen(&["--http-listen", ":8080"], "--http-listen (or CAPI_AUTOSCALER_HTTP_LISTEN): \":8080\"")]
+#[case::admin_listen(&["--admin-listen", "no"], "--admin-listen (or CAPI_AUTOSCALER_ADMIN_LISTEN): \"no\"")]
+#[case::admin_beyond_loopback(&["--admin-listen", "0.0.0.0:8081"], "isn't a loopback address")]
 #[case::cluster(&["--cluster", "prod"], "--cluster (or CAPI_AUTOSCALER_CLUSTER): \"prod\" can't be used: \"prod\" is not NAMESPACE/NAME")]
 #[case::discovery(&["--node-group-auto-discovery", "asg:tag=x"], "--node-group-auto-discovery (or CAPI_AUTOSCALER_NODE")]
 #[case::one_of_several(&["--node-group-auto-discovery", "clusterapi:a=b;clusterapi:c"], "\"clusterapi:c\"")]
@@ -146,6 +146,8 @@ fn empty_values_count_as_none() {
         "",
         "--http-listen",
         "",
+        "--admin-listen",
+        "",
         "--management-kubeconfig",
         "",
         "--workload-kubeconfig",
@@ -163,6 +165,7 @@ fn empty_values_count_as_none() {
     ]);
     let config = config.unwrap();
     assert_eq!(config.listen.to_string(), "127.0.0.1:8086");
+    assert!(config.admin_listen.is_some_and(|address| address.to_string() == "127.0.0.1:8081"));
     assert_eq!((config.management, config.workload), (Source::Default, WorkloadSource::Management));
     assert_eq!((config.rules.keys.group.as_str(), config.capi_version), ("cluster.x-k8s.io", None));
     assert!(config.rules.template.additional_sync_labels.is_empty() && config.warnings.is_empty());
@@ -197,6 +200,34 @@ fn grpc_without_tls_beyond_loopback_is_warned_of(#[case] listen: &str, #[case] w
     assert_eq!(config.warnings.iter().any(|warning| warning.contains("without TLS")), warned);
 }
 
+#[rstest]
+#[case::the_default(&[], Some("127.0.0.1:8081"), false)]
+#[case::off(&["--admin-listen", "none"], None, false)]
+#[case::another(&["--admin-listen", "[::1]:0"], Some("[::1]:0"), false)]
+#[case::loopback_as_ipv6_has_it(&["--admin-listen", "[::ffff:127.0.0.1]:0"], Some("[::ffff:127.0.0.1]:0"), false)]
+#[case::allowed_in_vain(&["--admin-allow-remote"], Some("127.0.0.1:8081"), false)]
+#[case::remote_on_purpose(&["--admin-allow-remote", "--admin-listen", "0.0.0.0:8081"], Some("0.0.0.0:8081"), true)]
+fn the_admin_listener_stays_on_loopback_unless_told(
+    #[case] flags: &[&str],
+    #[case] listen: Option<&str>,
+    #[case] warned: bool,
+) {
+    let config = config(&[&["--all-clusters"], flags].concat()).unwrap();
+    assert_eq!(config.admin_listen.map(|address| address.to_string()).as_deref(), listen);
+    assert_eq!(config.warnings.iter().any(|warning| warning.contains("without TLS and authentication")), warned);
+}
+
+#[rstest]
+#[case(&["--server", "https://a"], "--server (or CAPI_AUTOSCALER_SERVER): \"https://a\" can't be used")]
+#[case(&["--interval", "2"], "--interval: \"2\" can't be used")]
+#[case(&["--timeout", "0s"], "longer than 0")]
+fn wrong_flags_of_groups_are_named(#[case] flags: &[&str], #[case] part: &str) {
+    let cli = Cli::try_parse_from(["capi-autoscaler-provider", "groups"].iter().chain(flags)).unwrap();
+    let Command::Groups(args) = cli.command else { panic!("it isn't groups") };
+    let message = groups::GroupsConfig::try_from(*args).unwrap_err().to_string();
+    assert!(message.contains(part), "{message}");
+}
+
 #[test]
 fn label_expressions_hold_commas_and_are_separated_by_space() {
     let flag = "--additional-sync-machine-labels";
@@ -214,13 +245,17 @@ fn the_log_level_is_a_filter(#[case] level: &str, #[case] good: bool) {
     assert_eq!(cli.log.filter().is_ok(), good);
 }
 
-/// All flags of `serve`, those that all subcommands share too.
-fn flags() -> Vec<Arg> {
+/// All flags of a subcommand, those that all subcommands share too.
+fn flags_of(subcommand: &str) -> Vec<Arg> {
     let mut cli = Cli::command();
     cli.build();
-    let serve = cli.find_subcommand("serve").unwrap();
+    let subcommand = cli.find_subcommand(subcommand).unwrap();
     let own = |arg: &&Arg| !["help", "version"].contains(&arg.get_id().as_str());
-    serve.get_arguments().filter(own).cloned().collect()
+    subcommand.get_arguments().filter(own).cloned().collect()
+}
+
+fn flags() -> Vec<Arg> {
+    flags_of("serve")
 }
 
 fn variable(arg: &Arg) -> String {
@@ -250,29 +285,38 @@ fn errors_name_the_flags_and_variables_that_there_are() {
     }
 }
 
+/// A row of the documented flags; an argument without a flag stands under its name.
+fn documented(arg: &Arg) -> String {
+    let names = arg.get_value_names().filter(|_| arg.get_action().takes_values());
+    let value = names.map(|names| names[0].to_string());
+    let flag = match (arg.get_long(), arg.get_short(), &value) {
+        (None, ..) => value.clone().unwrap_or_default(),
+        (Some(long), None, None) => format!("--{long}"),
+        (Some(long), None, Some(value)) => format!("--{long} {value}"),
+        (Some(long), Some(short), None) => format!("-{short}, --{long}"),
+        (Some(long), Some(short), Some(value)) => format!("-{short}, --{long} {value}"),
+    };
+    let variable = arg.get_env().map(|variable| format!("`{}`", variable.to_string_lossy())).unwrap_or_default();
+    let default = arg.get_default_values().first().filter(|_| value.is_some());
+    let default = default.map(|value| format!("`{}`", value.to_string_lossy())).unwrap_or_default();
+    let possible: Vec<_> = arg.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
+    let possible =
+        if possible.is_empty() || value.is_none() { String::new() } else { format!(": {}", possible.join(", ")) };
+    format!("| `{flag}` | {variable} | {default} | {}{possible} |\n", arg.get_help().unwrap())
+}
+
 /// `docs/flags.md` is written anew by `UPDATE_DOCS=1 cargo test`.
 #[test]
 fn the_documented_flags_are_those_there_are() {
     let mut text =
-        "# Flags of `serve`\n\nMade from the help texts by a test: `UPDATE_DOCS=1 cargo test --lib cli` writes it \
-                    anew. A flag wins over its\nvariable; a variable that is empty counts as unset.\n\n\
-                    | flag | variable | default | meaning |\n|---|---|---|---|\n"
+        "# Flags\n\nMade from the help texts by a test: `UPDATE_DOCS=1 cargo test --lib cli` writes it anew. A \
+                    flag wins over its\nvariable; a variable that is empty counts as unset.\n"
             .to_owned();
-    for arg in flags() {
-        let value = arg.get_value_names().filter(|_| arg.get_action().takes_values());
-        let value = value.map(|names| format!(" {}", names[0])).unwrap_or_default();
-        let default = arg.get_default_values().first().map(|value| format!("`{}`", value.to_string_lossy()));
-        let help = arg.get_help().unwrap().to_string();
-        let possible: Vec<_> = arg.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
-        let possible =
-            if possible.is_empty() || value.is_empty() { String::new() } else { format!(": {}", possible.join(", ")) };
-        let _ = writeln!(
-            text,
-            "| `--{}{value}` | `{}` | {} | {help}{possible} |",
-            arg.get_long().unwrap(),
-            variable(&arg),
-            default.filter(|_| !value.is_empty()).unwrap_or_default(),
-        );
+    for subcommand in Cli::command().get_subcommands() {
+        let (name, about) = (subcommand.get_name(), subcommand.get_about().unwrap());
+        let _ = write!(text, "\n## `{name}`\n\n{about}.\n\n");
+        text.push_str("| flag | variable | default | meaning |\n|---|---|---|---|\n");
+        text.extend(flags_of(name).iter().map(documented));
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/flags.md");
     if std::env::var_os("UPDATE_DOCS").is_some() {

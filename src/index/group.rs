@@ -8,6 +8,7 @@ use std::{
 
 use prost::bytes::Bytes;
 
+use super::WrittenSize;
 use crate::{
     capi::{KindRef, Node, ObjectKey, ScalableResource},
     nodegroup::{Definition, LeftOut, Problem},
@@ -109,10 +110,14 @@ impl Group {
 
     /// The size asked for: what was written last, else what the object says, else what it said last.
     pub(super) fn size(&self, now: Instant) -> i32 {
-        match self.written {
-            Some(written) if now.saturating_duration_since(written.at) < written.believed_for() => written.replicas,
-            Some(_) | None => self.replicas,
-        }
+        self.written(now).map_or(self.replicas, |written| written.replicas)
+    }
+
+    /// What was written last and the watch hasn't shown yet.
+    pub(super) fn written(&self, now: Instant) -> Option<WrittenSize> {
+        let written = self.written?;
+        let age = now.saturating_duration_since(written.at);
+        (age < written.believed_for()).then_some(WrittenSize { replicas: written.replicas, age })
     }
 
     /// Whether it is a group now.

@@ -12,6 +12,7 @@ mod picture;
 mod pinned;
 mod resolve;
 mod several;
+mod snapshot;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -31,6 +32,7 @@ pub use self::{
     group::Served,
     pinned::PinnedGroup,
     resolve::{NodeQuery, Resolved},
+    snapshot::{GroupSnapshot, OwnedInstance, Snapshot, SnapshotStanding, WrittenSize},
 };
 use self::{
     group::{Group, Standing},
@@ -219,9 +221,7 @@ impl Index {
         // A MachineSet counts Machines that are being deleted as replicas until they are gone, so they take no
         // placeholder's place from it. A group that is gone makes no more Machines.
         if group.object.is_some() {
-            let size = u32::try_from(group.size(Instant::now())).unwrap_or_default();
-            let known = u32::try_from(instances.len()).unwrap_or(u32::MAX);
-            let missing = size.saturating_sub(known).min(MOST_PLACEHOLDERS);
+            let missing = missing_replicas(group.size(Instant::now()), instances.len());
             instances.extend((0..missing).map(|index| instance::replica_placeholder(id, index)));
         }
         Some(instances)
@@ -315,6 +315,12 @@ impl Index {
         }
         sums
     }
+}
+
+/// How many placeholders stand for the replicas of a size that `known` instances leave.
+fn missing_replicas(size: i32, known: usize) -> u32 {
+    let size = u32::try_from(size).unwrap_or_default();
+    size.saturating_sub(u32::try_from(known).unwrap_or(u32::MAX)).min(MOST_PLACEHOLDERS)
 }
 
 impl Inner {

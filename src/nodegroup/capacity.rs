@@ -26,6 +26,9 @@ pub const DEFAULT_PODS: i64 = 110;
 /// The root disk in OpenStack's `status.capacity`. No Node has a resource of that name.
 const STORAGE: &str = "storage";
 
+/// A GPU on Windows.
+const DIRECTX: &str = "microsoft.com/directx";
+
 const EPHEMERAL_DISK: &str = "ephemeral-disk";
 const MAX_PODS: &str = "maxPods";
 const GPU_TYPE: &str = "gpu-type";
@@ -54,6 +57,18 @@ pub fn capacity(
         .entry(PODS.to_owned())
         .or_insert_with(|| Sourced::new(Quantity::from_units(DEFAULT_PODS), Source::Default));
     (capacity, problems)
+}
+
+/// The resources that are GPUs, without those of 0: the extended ones that an annotation says, since only `gpu-type` can,
+/// and those that call themselves so.
+pub fn gpus(capacity: &Capacity) -> impl Iterator<Item = (&str, Quantity)> {
+    let is_gpu = |resource: &str, source| {
+        resource.contains('/') && (source == Source::Annotation || resource.contains("gpu") || resource == DIRECTX)
+    };
+    capacity
+        .iter()
+        .filter(move |(resource, count)| !count.value.is_zero() && is_gpu(resource, count.source))
+        .map(|(resource, count)| (resource.as_str(), count.value))
 }
 
 /// What `status.capacity` says. A cpu, memory, ephemeral-storage or pods of 0 says nothing: no Node has none. OpenStack
@@ -331,6 +346,23 @@ mod tests {
         assert_eq!(capacity[CPU].source, Source::Annotation);
         assert_eq!(capacity[MEMORY].source, Source::StatusCapacity);
         assert_eq!(problems.len(), 1);
+    }
+
+    #[rstest]
+    #[case::by_its_name(&[], &[("nvidia.com/gpu", "2")], &[("nvidia.com/gpu", "2")])]
+    #[case::named_by_an_annotation(&[("gpu-type", "habana.ai/gaudi"), ("gpu-count", "8")], &[], &[("habana.ai/gaudi", "8")])]
+    #[case::on_windows(&[], &[("microsoft.com/directx", "1")], &[("microsoft.com/directx", "1")])]
+    #[case::of_zero_there_are_none(&[], &[("nvidia.com/gpu", "0")], &[])]
+    #[case::other_devices_are_none(&[("cpu", "4")], &[("example.com/nic", "2"), ("hugepages-2Mi", "1Gi")], &[])]
+    fn gpus_are(
+        #[case] annotations: &[(&str, &str)],
+        #[case] status: &[(&str, &str)],
+        #[case] expected: &[(&str, &str)],
+    ) {
+        let (capacity, _) = capacity(&annotated(annotations), Some(&infrastructure(status)));
+        let gpus: Vec<_> = gpus(&capacity).map(|(resource, count)| (resource, count.to_string())).collect();
+        let expected: Vec<_> = expected.iter().map(|(resource, count)| (*resource, (*count).to_owned())).collect();
+        assert_eq!(gpus, expected);
     }
 
     proptest! {

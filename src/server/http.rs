@@ -33,7 +33,7 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_HEADER_BYTES: usize = 16 << 10;
 /// Before the next try when no connection can be accepted, for want of file descriptors for example.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-const TEXT: &str = "text/plain; charset=utf-8";
+pub(super) const TEXT: &str = "text/plain; charset=utf-8";
 
 #[derive(Clone)]
 struct Pages {
@@ -151,6 +151,6 @@ fn one_line(text: &str) -> String {
     text.split(char::is_control).map(str::trim).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-fn page(status: StatusCode, content_type: &'static str, body: String) -> Response {
+pub(super) fn page(status: StatusCode, content_type: &'static str, body: impl IntoResponse) -> Response {
     (status, [(CONTENT_TYPE, content_type), (CACHE_CONTROL, "no-store")], body).into_response()
 }

@@ -1,6 +1,7 @@
-//! Listeners and what stands on them: gRPC on a thread of its own, probes and metrics over HTTP, health, and the
+//! Listeners and what stands on them: gRPC on a thread of its own, probes, metrics and the debug state over HTTP, health, and the
 //! way the program ends. This room knows how to serve and nothing of what is answered.
 
+mod admin;
 mod bind;
 mod check;
 mod grpc_runtime;
@@ -12,6 +13,7 @@ mod shutdown;
 #[cfg(test)]
 mod tests;
 
+pub use admin::{DebugError, DebugPages, STATE_PATH, admin_router};
 pub use bind::{BindError, bind};
 pub use check::{Check, CheckState, Checks};
 pub use grpc_runtime::{GrpcThread, GrpcThreadError, serve_on_own_thread};

@@ -89,8 +89,8 @@ impl TryFrom<WatchArgs> for WatchConfig {
     }
 }
 
-fn wrong(flag: &str, value: &str, reason: &dyn fmt::Display) -> UsageError {
-    UsageError::Watch(format!("{flag}: {value:?} can't be used: {reason}"))
+fn wrong(flag: &'static str, value: &str, reason: &dyn fmt::Display) -> UsageError {
+    UsageError::Flag { flag, value: value.to_owned(), reason: reason.to_string() }
 }
 
 fn plain(text: &str) -> UsageError {

@@ -1,0 +1,191 @@
+//! Asks a server for its state over HTTP. What can go wrong is said with what to do about it.
+
+use std::{error::Error as StdError, fmt, io, str::FromStr, time::Duration};
+
+use axum::body::Body;
+use http::{Request, StatusCode, Uri, uri::Authority};
+use hyper_util::{
+    client::legacy::{Client as HttpClient, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use serde::Deserialize;
+use thiserror::Error;
+
+use super::text::plain;
+use crate::{
+    server::STATE_PATH,
+    state::{SCHEMA_VERSION, State},
+};
+
+/// More than 100,000 instances need, and less than what would take a machine down.
+const MAX_ANSWER: usize = 256 << 20;
+const MAX_QUOTED: usize = 300;
+
+/// Where a server is: `http://host:port`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ServerUrl(Authority);
+
+impl FromStr for ServerUrl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let rule = "it has to be a URL such as http://127.0.0.1:8081";
+        let text = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+        let uri: Uri = text.parse().map_err(|error| format!("{rule}: {error}"))?;
+        match (uri.scheme_str(), uri.authority(), uri.path_and_query().map(ToString::to_string).as_deref()) {
+            (Some("http"), Some(authority), None | Some("/")) if !authority.as_str().contains('@') => {
+                Ok(Self(authority.clone()))
+            }
+            (Some("https"), ..) => Err(format!("{rule}: the admin listener speaks no TLS")),
+            _ => Err(rule.to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for ServerUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}", self.0)
+    }
+}
+
+/// Why a server didn't tell its state.
+#[derive(Debug, Error)]
+pub enum ClientError {
+    /// Nothing listens there.
+    #[error(
+        "nothing listens at {0}: start a server (capi-autoscaler-provider serve, whose --admin-listen this is), or lead \
+         the port of one in a Pod here (kubectl port-forward deployment/NAME 8081:8081), or name another with --server"
+    )]
+    Refused(ServerUrl),
+    /// No connection, or a broken one.
+    #[error("can't ask {server}: {why}")]
+    Transport {
+        /// Who was asked.
+        server: ServerUrl,
+        /// What the operating system or HTTP said.
+        why: String,
+    },
+    /// It took too long.
+    #[error("no answer from {server} within {limit:?}: --timeout allows more")]
+    Timeout {
+        /// Who was asked.
+        server: ServerUrl,
+        /// How long was waited.
+        limit: Duration,
+    },
+    /// There is no such page.
+    #[error(
+        "{0} has no {STATE_PATH}: what answers there is an older version of this program, or its listener for probes \
+         and metrics, or another program; --server has to name the server's --admin-listen"
+    )]
+    NotFound(ServerUrl),
+    /// It refused.
+    #[error("{server} answered {status}: {said}")]
+    Refusal {
+        /// Who was asked.
+        server: ServerUrl,
+        /// The HTTP status.
+        status: StatusCode,
+        /// What it said.
+        said: String,
+    },
+    /// The answer isn't a state.
+    #[error("the answer of {server} can't be read: {why}; is it another program?")]
+    Garbled {
+        /// Who was asked.
+        server: ServerUrl,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The state has another schema.
+    #[error(
+        "{server} tells its state in schema version {theirs}, and this program reads {SCHEMA_VERSION}: use the groups \
+         subcommand of the server's own version"
+    )]
+    Schema {
+        /// Who was asked.
+        server: ServerUrl,
+        /// The version of its schema.
+        theirs: u32,
+    },
+}
+
+/// Asks one server.
+#[derive(Debug)]
+pub struct Client {
+    http: HttpClient<HttpConnector, Body>,
+    server: ServerUrl,
+    timeout: Duration,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Versioned {
+    schema_version: u32,
+}
+
+impl Client {
+    /// A client of a server, which gets that long for each answer.
+    #[must_use]
+    pub fn new(server: ServerUrl, timeout: Duration) -> Self {
+        Self { http: HttpClient::builder(TokioExecutor::new()).build_http(), server, timeout }
+    }
+
+    /// The state of the server, with the instances of each group or without.
+    ///
+    /// # Errors
+    /// When there is no server, or it doesn't tell its state in time and in this program's schema.
+    pub async fn state(&self, instances: bool) -> Result<State, ClientError> {
+        let server = || self.server.clone();
+        let (status, body) = tokio::time::timeout(self.timeout, self.ask(instances))
+            .await
+            .map_err(|_| ClientError::Timeout { server: server(), limit: self.timeout })??;
+        if status == StatusCode::NOT_FOUND {
+            return Err(ClientError::NotFound(server()));
+        }
+        if status != StatusCode::OK {
+            let said = String::from_utf8_lossy(&body);
+            let said = plain(said.trim()).chars().take(MAX_QUOTED).collect();
+            return Err(ClientError::Refusal { server: server(), status, said });
+        }
+        let garbled =
+            |error: serde_json::Error| ClientError::Garbled { server: server(), why: plain(&error.to_string()) };
+        let Versioned { schema_version } = serde_json::from_slice(&body).map_err(garbled)?;
+        if schema_version != SCHEMA_VERSION {
+            return Err(ClientError::Schema { server: server(), theirs: schema_version });
+        }
+        serde_json::from_slice(&body).map_err(garbled)
+    }
+
+    async fn ask(&self, instances: bool) -> Result<(StatusCode, Vec<u8>), ClientError> {
+        let transport = |why: String| ClientError::Transport { server: self.server.clone(), why };
+        let uri = format!("{}{STATE_PATH}?instances={instances}", self.server);
+        let request = Request::get(uri).body(Body::empty()).map_err(|error| transport(error.to_string()))?;
+        let response = self.http.request(request).await.map_err(|error| match refused(&error) {
+            true => ClientError::Refused(self.server.clone()),
+            false => transport(chain(&error)),
+        })?;
+        let status = response.status();
+        let body = axum::body::to_bytes(Body::new(response.into_body()), MAX_ANSWER).await;
+        let body = body.map_err(|error| transport(chain(&error)))?;
+        Ok((status, body.into()))
+    }
+}
+
+fn causes<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+    std::iter::successors(error.source(), |error| (**error).source())
+}
+
+fn refused(error: &(dyn StdError + 'static)) -> bool {
+    causes(error).any(|cause| {
+        cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+    })
+}
+
+/// An error with its causes; what a cause says again is left out.
+fn chain(error: &(dyn StdError + 'static)) -> String {
+    causes(error).fold(error.to_string(), |shown, cause| {
+        let cause = cause.to_string();
+        if shown.contains(&cause) { shown } else { format!("{shown}: {cause}") }
+    })
+}

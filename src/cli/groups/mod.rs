@@ -1,0 +1,161 @@
+//! `groups`: asks a running server for its picture and prints the node groups for people, or for their scripts. It reads
+//! what the server's admin listener shows and nothing else: no cluster, no kubeconfig.
+
+mod client;
+mod output;
+mod table;
+#[cfg(test)]
+mod tests;
+mod text;
+mod watch;
+
+use std::{io, time::Duration};
+
+use clap::{Args, ValueEnum};
+use thiserror::Error;
+
+pub use self::{
+    client::{Client, ClientError, ServerUrl},
+    output::Filter,
+    table::{View, table},
+};
+use super::UsageError;
+use crate::nodegroup::GoDuration;
+
+const DEFAULT_SERVER: &str = "http://127.0.0.1:8081";
+
+/// The flags of `groups`, as typed.
+#[derive(Args, Clone, Debug)]
+pub struct GroupsArgs {
+    /// Only these node groups: an id, or the end of one, such as team-a/workers or workers
+    #[arg(value_name = "ID")]
+    pub ids: Vec<String>,
+
+    /// URL of the server's admin listener (its --admin-listen)
+    #[arg(long, short, env = "CAPI_AUTOSCALER_SERVER", value_name = "URL", default_value = DEFAULT_SERVER)]
+    pub server: String,
+
+    /// Only node groups of this namespace
+    #[arg(long, short, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+
+    /// Also what is left out, and why; and what is wrong with the node groups that there are
+    #[arg(long, short)]
+    pub all: bool,
+
+    /// Also the instances of each node group
+    #[arg(long)]
+    pub instances: bool,
+
+    /// How to print
+    #[arg(long, short, value_name = "FORMAT", default_value = "table")]
+    pub output: Output,
+
+    /// Go on and print again: in place on a terminal, elsewhere when something has changed
+    #[arg(long, short)]
+    pub watch: bool,
+
+    /// With --watch, how often to ask: a Go duration
+    #[arg(long, value_name = "DURATION", default_value = "2s")]
+    pub interval: String,
+
+    /// How long to wait for an answer: a Go duration
+    #[arg(long, value_name = "DURATION", default_value = "10s")]
+    pub timeout: String,
+}
+
+/// How to print.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub enum Output {
+    /// A table for people.
+    Table,
+    /// A table with more columns.
+    Wide,
+    /// The schema of `/debug/state`.
+    Json,
+    /// The same as YAML.
+    Yaml,
+}
+
+/// What `groups` shall do.
+#[derive(Clone, Debug)]
+pub struct GroupsConfig {
+    server: ServerUrl,
+    filter: Filter,
+    output: Output,
+    watch: bool,
+    interval: Duration,
+    timeout: Duration,
+}
+
+/// Why `groups` failed.
+#[derive(Debug, Error)]
+pub enum GroupsError {
+    /// The server didn't answer, or something else.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// A node group that was asked for isn't there.
+    #[error("no node group is or ends in {0:?}; groups --all shows all there are, and what is left out and why")]
+    NoSuchGroup(String),
+    /// Standard output can't be written.
+    #[error("can't print: {0}")]
+    Print(#[from] io::Error),
+    /// The state can't be written as JSON or YAML.
+    #[error("can't write the state: {0}")]
+    Write(String),
+}
+
+impl TryFrom<GroupsArgs> for GroupsConfig {
+    type Error = UsageError;
+
+    fn try_from(args: GroupsArgs) -> Result<Self, UsageError> {
+        let server = if args.server.trim().is_empty() { DEFAULT_SERVER } else { args.server.trim() };
+        let server = server.parse().map_err(|reason| UsageError::Value {
+            flag: "--server",
+            variable: "CAPI_AUTOSCALER_SERVER",
+            value: args.server.clone(),
+            reason,
+        })?;
+        let span = |flag, text: &str| {
+            duration(text).map_err(|reason| UsageError::Flag { flag, value: text.to_owned(), reason })
+        };
+        Ok(Self {
+            server,
+            interval: span("--interval", &args.interval)?,
+            timeout: span("--timeout", &args.timeout)?,
+            filter: Filter { ids: args.ids, namespace: args.namespace, all: args.all, instances: args.instances },
+            output: args.output,
+            watch: args.watch,
+        })
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let span: GoDuration = text.parse().map_err(|error| format!("{error}"))?;
+    match u64::try_from(span.as_nanos()) {
+        Ok(nanos) if nanos > 0 => Ok(Duration::from_nanos(nanos)),
+        _ => Err("it has to be longer than 0".to_owned()),
+    }
+}
+
+impl GroupsConfig {
+    /// Asks and prints, once or until the user has seen enough.
+    ///
+    /// # Errors
+    /// When the server can't be asked, or a group that was named isn't there. While watching only a wrong start does.
+    pub(super) fn run(self) -> Result<(), GroupsError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let client = Client::new(self.server.clone(), self.timeout);
+            if self.watch {
+                return watch::watch(&self, &client).await;
+            }
+            let state = self.filter.apply(client.state(self.filter.instances).await?)?;
+            for warning in output::warnings(&state) {
+                eprintln!("warning: {warning}");
+            }
+            output::print(&mut io::stdout().lock(), &output::render(&state, self.output, &self.filter)?)?;
+            Ok(())
+        })
+    }
+}

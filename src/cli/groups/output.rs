@@ -1,0 +1,88 @@
+//! What of the state is printed, and in which form.
+
+use std::io::{self, Write};
+
+use super::{GroupsError, Output, View, table, text};
+use crate::state::{State, SyncState};
+
+/// What of the state is wanted.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Filter {
+    /// Ids or their ends; all when it is empty.
+    pub ids: Vec<String>,
+    /// Only this namespace.
+    pub namespace: Option<String>,
+    /// What is left out, too.
+    pub all: bool,
+    /// Instances, too.
+    pub instances: bool,
+}
+
+impl Filter {
+    /// The state with what is wanted.
+    ///
+    /// # Errors
+    /// When an id that was named fits nothing, left out or not.
+    pub fn apply(&self, mut state: State) -> Result<State, GroupsError> {
+        let in_namespace = |namespace: &str| self.namespace.as_deref().is_none_or(|wanted| wanted == namespace);
+        state.groups.retain(|group| in_namespace(&group.namespace));
+        state.left_out.retain(|object| in_namespace(&object.namespace));
+        if !self.ids.is_empty() {
+            for wanted in &self.ids {
+                let mut known = state.groups.iter().map(|it| &it.id).chain(state.left_out.iter().map(|it| &it.id));
+                if !known.any(|id| is_end(wanted, id)) {
+                    return Err(GroupsError::NoSuchGroup(wanted.clone()));
+                }
+            }
+            let is_wanted = |id: &str| self.ids.iter().any(|wanted| is_end(wanted, id));
+            state.groups.retain(|group| is_wanted(&group.id));
+            state.left_out.retain(|object| is_wanted(&object.id));
+        }
+        // Who names one that is left out wants to know why.
+        if !self.all && (self.ids.is_empty() || !state.groups.is_empty()) {
+            state.left_out.clear();
+        }
+        Ok(state)
+    }
+}
+
+/// Whether these are the last parts of an id, or all of them.
+fn is_end(wanted: &str, id: &str) -> bool {
+    id.strip_suffix(wanted).is_some_and(|rest| rest.is_empty() || rest.ends_with('/')) && !wanted.is_empty()
+}
+
+/// The state as text, which ends with a newline.
+pub(super) fn render(state: &State, output: Output, filter: &Filter) -> Result<String, GroupsError> {
+    let view = View {
+        wide: output == Output::Wide,
+        all: filter.all || !state.left_out.is_empty(),
+        instances: filter.instances,
+    };
+    match output {
+        Output::Table | Output::Wide => Ok(table(state, &view)),
+        Output::Json => {
+            let json = serde_json::to_string_pretty(state).map_err(|error| GroupsError::Write(error.to_string()))?;
+            Ok(text::plain_json(&json) + "\n")
+        }
+        Output::Yaml => serde_yaml::to_string(state).map_err(|error| GroupsError::Write(error.to_string())),
+    }
+}
+
+/// What makes the numbers less than the whole truth.
+pub(super) fn warnings(state: &State) -> Vec<String> {
+    let pending = state.checks.iter().filter(|check| check.state == SyncState::Pending);
+    pending
+        .map(|check| {
+            let why = check.reason.as_deref().unwrap_or("no reason given");
+            format!("not in sync: {}: {}", text::plain(&check.name), text::plain(why))
+        })
+        .collect()
+}
+
+/// Prints; a reader that has seen enough and closed the pipe is no error.
+pub(super) fn print(to: &mut impl Write, text: &str) -> io::Result<()> {
+    match to.write_all(text.as_bytes()).and_then(|()| to.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
+}

@@ -1,0 +1,201 @@
+//! The table of node groups. All texts come from clusters, so each is made plain before it is shown.
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+
+use super::text::{bytes, cores, plain};
+use crate::state::{Group, InstanceActivity, LeftOutObject, ProblemState, State, Template};
+
+/// What stands where nothing is known.
+const NONE: &str = "-";
+const CPU: &str = "cpu";
+const MEMORY: &str = "memory";
+const PODS: &str = "pods";
+const DISK: &str = "ephemeral-storage";
+/// Between two columns.
+const GAP: u16 = 3;
+
+/// What of the state to show.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct View {
+    /// More columns.
+    pub wide: bool,
+    /// Also what is left out and why, and what is wrong with the groups that there are.
+    pub all: bool,
+    /// Also the instances, where the state has them.
+    pub instances: bool,
+}
+
+/// The state for people: a table of the node groups by id, and the other parts that `view` asks for below it. Each line
+/// ends with a newline, none with space, and equal states give equal texts.
+#[must_use]
+pub fn table(state: &State, view: &View) -> String {
+    let mut parts = vec![groups(state, view)];
+    if view.instances && state.groups.iter().any(|group| group.instances.as_ref().is_some_and(|all| !all.is_empty())) {
+        parts.push(instances(state));
+    }
+    if view.all {
+        if state.groups.iter().any(|group| !group.problems.is_empty()) {
+            parts.push(problems(state));
+        }
+        parts.extend(left_out(state));
+    }
+    parts.join("\n")
+}
+
+/// A column: its heading, whether it holds numbers, and its cell.
+type Column<'a> = (&'static str, bool, Box<dyn Fn(&Group) -> String + 'a>);
+
+fn groups(state: &State, view: &View) -> String {
+    if state.groups.is_empty() {
+        let hint = if view.all { "" } else { ": --all shows what is left out and why" };
+        return format!("no node groups{hint}\n");
+    }
+    let column = |heading, cell: fn(&Group) -> String| -> Column<'_> { (heading, false, Box::new(cell)) };
+    let number = |heading, cell: fn(&Group) -> String| -> Column<'_> { (heading, true, Box::new(cell)) };
+    let mut columns = vec![
+        column("ID", |group| plain(&group.id)),
+        number("MIN", |group| group.min_size.to_string()),
+        number("SIZE", |group| group.size.to_string()),
+        number("MAX", |group| group.max_size.to_string()),
+        number("RUNNING", |group| group.counts.running.to_string()),
+        number("CREATING", |group| group.counts.creating.to_string()),
+        number("DELETING", |group| group.counts.deleting.to_string()),
+        number("FAILED", |group| group.counts.failed.to_string()),
+        number("CPU", |group| resource(group, CPU).map_or_else(none, cores)),
+        number("MEMORY", |group| resource(group, MEMORY).map_or_else(none, bytes)),
+        column("GPU", |group| group.template.as_ref().map_or_else(none, gpus)),
+        column("ARCH", |group| group.template.as_ref().map_or_else(none, |template| plain(&template.arch))),
+    ];
+    if view.wide {
+        columns.extend([
+            column("OS", |group| group.template.as_ref().map_or_else(none, |template| plain(&template.os))),
+            number("PODS", |group| resource(group, PODS).map_or_else(none, plain)),
+            number("DISK", |group| resource(group, DISK).map_or_else(none, bytes)),
+            column("CLUSTER", |group| or_none(plain(&group.cluster))),
+            column("TAINTS", |group| group.template.as_ref().map_or_else(none, taints)),
+        ]);
+    }
+    let any_pinned = state.groups.iter().any(|group| group.pinned);
+    if view.wide || state.groups.iter().any(|group| !notes(group, any_pinned).is_empty()) {
+        columns.push(("NOTES", false, Box::new(move |group| or_none(notes(group, any_pinned)))));
+    }
+    let headings: Vec<_> = columns.iter().map(|(heading, is_number, _)| (*heading, *is_number)).collect();
+    let rows = state.groups.iter().map(|group| columns.iter().map(|(.., cell)| cell(group)).collect());
+    lay_out(&headings, rows)
+}
+
+fn none() -> String {
+    NONE.to_owned()
+}
+
+fn or_none(text: String) -> String {
+    if text.is_empty() { none() } else { text }
+}
+
+fn resource<'a>(group: &'a Group, name: &str) -> Option<&'a str> {
+    Some(group.template.as_ref()?.capacity.get(name)?.value.as_str())
+}
+
+fn gpus(template: &Template) -> String {
+    let gpus = template.gpus.iter().map(|(name, count)| format!("{} {}", plain(count), plain(name)));
+    or_none(gpus.collect::<Vec<_>>().join(", "))
+}
+
+fn taints(template: &Template) -> String {
+    let taints = template.taints.iter().map(|taint| {
+        let value = if taint.value.is_empty() { String::new() } else { format!("={}", plain(&taint.value)) };
+        format!("{}{value}:{}", plain(&taint.key), plain(&taint.effect))
+    });
+    or_none(taints.collect::<Vec<_>>().join(", "))
+}
+
+/// What a person should know of a group besides its numbers.
+fn notes(group: &Group, any_pinned: bool) -> String {
+    let problems = match group.problems.len() {
+        0 => String::new(),
+        1 => "1 problem".to_owned(),
+        many => format!("{many} problems"),
+    };
+    let notes = [
+        if group.rolling_out { "rolling out" } else { "" },
+        if group.written.is_some() { "size written, not seen by the watch yet" } else { "" },
+        // Before the first Refresh nobody asks, so there is nobody whom it could be new to.
+        if any_pinned && !group.pinned { "new since the last Refresh" } else { "" },
+        &problems,
+    ];
+    notes.into_iter().filter(|note| !note.is_empty()).collect::<Vec<_>>().join(", ")
+}
+
+fn instances(state: &State) -> String {
+    let rows = state.groups.iter().flat_map(|group| {
+        group.instances.iter().flatten().map(|instance| {
+            let error = instance
+                .error
+                .as_ref()
+                .map_or_else(none, |error| format!("{}: {}", plain(&error.code), plain(&error.message)));
+            vec![
+                plain(&group.id),
+                plain(&instance.id),
+                match instance.state {
+                    InstanceActivity::Running => "running".to_owned(),
+                    InstanceActivity::Creating => "creating".to_owned(),
+                    InstanceActivity::Deleting => "deleting".to_owned(),
+                },
+                instance.machine.as_deref().map_or_else(none, plain),
+                instance.node.as_deref().map_or_else(none, plain),
+                error,
+            ]
+        })
+    });
+    let headings = ["NODE GROUP", "INSTANCE", "STATE", "MACHINE", "NODE", "ERROR"];
+    lay_out(&headings.map(|heading| (heading, false)), rows)
+}
+
+fn problems(state: &State) -> String {
+    let rows = state.groups.iter().filter(|group| !group.problems.is_empty());
+    let rows = rows.map(|group| vec![plain(&group.id), lines(&group.problems).join("\n")]);
+    lay_out(&[("NODE GROUP", false), ("PROBLEMS", false)], rows)
+}
+
+/// What is left out; MachineSets that their MachineDeployments scale are only counted.
+fn left_out(state: &State) -> Option<String> {
+    let (owned, others): (Vec<_>, Vec<_>) =
+        state.left_out.iter().partition(|object| object.reason == LeftOutObject::OWNED);
+    let mut text = String::new();
+    if !others.is_empty() {
+        let rows = others.into_iter().map(|object| {
+            let mut why = vec![plain(&object.message)];
+            why.extend(lines(&object.problems));
+            if object.pinned {
+                why.push("it answers its last values until the next Refresh".to_owned());
+            }
+            vec![plain(&object.id), why.join("\n")]
+        });
+        text = lay_out(&[("LEFT OUT", false), ("WHY", false)], rows);
+    }
+    match owned.len() {
+        0 => {}
+        1 => text.push_str("(and 1 MachineSet that its MachineDeployment scales)\n"),
+        many => text.push_str(&format!("(and {many} MachineSets that their MachineDeployments scale)\n")),
+    }
+    (!text.is_empty()).then_some(text)
+}
+
+fn lines(problems: &[ProblemState]) -> Vec<String> {
+    problems.iter().map(|problem| plain(&problem.message)).collect()
+}
+
+/// Columns without borders, as kubectl prints them; numbers stand on the right.
+fn lay_out(headings: &[(&str, bool)], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(headings.iter().map(|(heading, _)| *heading));
+    table.add_rows(rows);
+    for (column, (_, is_number)) in table.column_iter_mut().zip(headings) {
+        column.set_padding((0, GAP));
+        if *is_number {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}

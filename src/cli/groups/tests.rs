@@ -1,0 +1,296 @@
+//! What people see: the tables as they are printed, whole.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeMap;
+
+use rstest::rstest;
+
+use super::{Filter, GroupsError, Output, ServerUrl, View, output, table};
+use crate::state::{
+    Counts, Group, InstanceActivity, InstanceFailure, InstanceOf, LeftOutObject, ProblemState, SCHEMA_VERSION,
+    SourcedTaint, SourcedText, State, SyncCheck, SyncState, Template, Written,
+};
+
+fn texts(values: &[(&str, &str)]) -> BTreeMap<String, SourcedText> {
+    let text = |value: &str| SourcedText { value: value.to_owned(), source: "annotation".to_owned() };
+    values.iter().map(|(key, value)| ((*key).to_owned(), text(value))).collect()
+}
+
+fn template(capacity: &[(&str, &str)]) -> Template {
+    Template { capacity: texts(capacity), arch: "amd64".to_owned(), os: "linux".to_owned(), ..Template::default() }
+}
+
+fn group(namespace: &str, name: &str) -> Group {
+    Group {
+        id: format!("MachineDeployment/{namespace}/{name}"),
+        kind: "MachineDeployment".to_owned(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        cluster: "prod".to_owned(),
+        max_size: 10,
+        pinned: true,
+        ..Group::default()
+    }
+}
+
+fn left_out(kind: &str, name: &str, reason: &str, message: &str) -> LeftOutObject {
+    LeftOutObject {
+        id: format!("{kind}/team-a/{name}"),
+        kind: kind.to_owned(),
+        namespace: "team-a".to_owned(),
+        name: name.to_owned(),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        ..LeftOutObject::default()
+    }
+}
+
+/// Workers that run, GPUs of which two come and one failed, and a pool of which nothing is known.
+fn fleet() -> State {
+    let workers = Group {
+        min_size: 1,
+        size: 3,
+        counts: Counts { running: 3, ..Counts::default() },
+        template: Some(template(&[("cpu", "3900m"), ("memory", "16Gi"), ("pods", "110")])),
+        ..group("team-a", "workers")
+    };
+    let instance = |id: &str, state, error: Option<&str>| InstanceOf {
+        id: id.to_owned(),
+        state,
+        error: error.map(|message| InstanceFailure {
+            code: "ProvisioningFailed".to_owned(),
+            message: message.to_owned(),
+            out_of_resources: true,
+        }),
+        machine: Some(id.trim_start_matches("pending-machine-team-a_").to_owned()),
+        node: None,
+    };
+    let gpus = Group {
+        size: 2,
+        spec_replicas: Some(1),
+        written: Some(Written { replicas: 2, ago: 3 }),
+        rolling_out: true,
+        counts: Counts { creating: 2, failed: 1, ..Counts::default() },
+        template: Some(Template {
+            gpus: BTreeMap::from([("nvidia.com/gpu".to_owned(), "1".to_owned())]),
+            taints: vec![
+                SourcedTaint {
+                    key: "gpu".to_owned(),
+                    value: "yes".to_owned(),
+                    effect: "NoSchedule".to_owned(),
+                    source: "annotation".to_owned(),
+                },
+                SourcedTaint {
+                    key: "dear".to_owned(),
+                    value: String::new(),
+                    effect: "NoExecute".to_owned(),
+                    source: "annotation".to_owned(),
+                },
+            ],
+            ..template(&[("cpu", "8"), ("memory", "32780828Ki"), ("pods", "58"), ("ephemeral-storage", "100Gi")])
+        }),
+        problems: vec![ProblemState { kind: "options".to_owned(), message: "annotation x is \"y\": no".to_owned() }],
+        instances: Some(vec![
+            instance("pending-machine-team-a_gpus-1", InstanceActivity::Creating, None),
+            instance("failed-machine-team-a_gpus-2", InstanceActivity::Creating, Some("quota\u{1b}[2J exceeded")),
+        ]),
+        ..group("team-a", "gpus")
+    };
+    let spot =
+        Group { size: 12, counts: Counts { running: 10, deleting: 2, ..Counts::default() }, ..group("team-b", "spot") };
+    State {
+        schema_version: SCHEMA_VERSION,
+        groups: vec![gpus, workers, spot],
+        left_out: vec![
+            LeftOutObject {
+                problems: vec![ProblemState { kind: "bounds".to_owned(), message: "max is \"many\"".to_owned() }],
+                pinned: true,
+                ..left_out("MachineDeployment", "broken", "invalid_bounds", "its size annotations can't be used")
+            },
+            left_out("MachineDeployment", "small", "paused", "it is paused"),
+            left_out("MachineSet", "workers-abcde", LeftOutObject::OWNED, "its MachineDeployment owns it"),
+        ],
+        ..State::default()
+    }
+}
+
+/// A text of these lines.
+fn text(lines: &[&str]) -> String {
+    lines.iter().map(|line| format!("{line}\n")).collect()
+}
+
+const TABLE: [&str; 4] = [
+    "ID                                 MIN   SIZE   MAX   RUNNING   CREATING   DELETING   FAILED   CPU   MEMORY   \
+     GPU                ARCH    NOTES",
+    "MachineDeployment/team-a/gpus        0      2    10         0          2          0        1     8   31.3Gi   \
+     1 nvidia.com/gpu   amd64   rolling out, size written, not seen by the watch yet, 1 problem",
+    "MachineDeployment/team-a/workers     1      3    10         3          0          0        0   3.9     16Gi   \
+     -                  amd64   -",
+    "MachineDeployment/team-b/spot        0     12    10        10          0          2        0     -        -   \
+     -                  -       -",
+];
+
+const INSTANCES: [&str; 4] = [
+    "",
+    "NODE GROUP                      INSTANCE                        STATE      MACHINE                        NODE   \
+     ERROR",
+    "MachineDeployment/team-a/gpus   pending-machine-team-a_gpus-1   creating   gpus-1                         -      -",
+    "MachineDeployment/team-a/gpus   failed-machine-team-a_gpus-2    creating   failed-machine-team-a_gpus-2   -      \
+     ProvisioningFailed: quota\\u{1b}[2J exceeded",
+];
+
+const THE_REST: [&str; 10] = [
+    "",
+    "NODE GROUP                      PROBLEMS",
+    "MachineDeployment/team-a/gpus   annotation x is \"y\": no",
+    "",
+    "LEFT OUT                          WHY",
+    "MachineDeployment/team-a/broken   its size annotations can't be used",
+    "                                  max is \"many\"",
+    "                                  it answers its last values until the next Refresh",
+    "MachineDeployment/team-a/small    it is paused",
+    "(and 1 MachineSet that its MachineDeployment scales)",
+];
+
+#[test]
+fn the_table_has_a_line_per_node_group() {
+    assert_eq!(table(&fleet(), &View::default()), text(&TABLE));
+}
+
+#[test]
+fn notes_are_a_column_only_where_there_are_any() {
+    let mut state = fleet();
+    state.groups.retain(|group| group.name == "workers");
+    let lines = [
+        "ID                                 MIN   SIZE   MAX   RUNNING   CREATING   DELETING   FAILED   CPU   MEMORY   \
+         GPU   ARCH",
+        "MachineDeployment/team-a/workers     1      3    10         3          0          0        0   3.9     16Gi   \
+         -     amd64",
+    ];
+    assert_eq!(table(&state, &View::default()), text(&lines));
+}
+
+#[test]
+fn the_wide_table_has_more_columns() {
+    let mut state = fleet();
+    state.groups.retain(|group| group.name == "gpus");
+    let lines = [
+        "ID                              MIN   SIZE   MAX   RUNNING   CREATING   DELETING   FAILED   CPU   MEMORY   \
+         GPU                ARCH    OS      PODS    DISK   CLUSTER   TAINTS                               NOTES",
+        "MachineDeployment/team-a/gpus     0      2    10         0          2          0        1     8   31.3Gi   \
+         1 nvidia.com/gpu   amd64   linux     58   100Gi   prod      gpu=yes:NoSchedule, dear:NoExecute   \
+         rolling out, size written, not seen by the watch yet, 1 problem",
+    ];
+    assert_eq!(table(&state, &View { wide: true, ..View::default() }), text(&lines));
+}
+
+#[test]
+fn instances_problems_and_what_is_left_out_follow_below() {
+    let view = View { all: true, instances: true, ..View::default() };
+    assert_eq!(table(&fleet(), &view), text(&[&TABLE[..], &INSTANCES, &THE_REST].concat()));
+}
+
+#[test]
+fn a_group_that_cluster_autoscaler_has_not_heard_of_is_noted_once_it_has_asked() {
+    let mut state = fleet();
+    let notes = |state: &State| table(state, &View::default()).matches("new since the last Refresh").count();
+    state.groups[1].pinned = false;
+    assert_eq!(notes(&state), 1);
+    for group in &mut state.groups {
+        group.pinned = false;
+    }
+    assert_eq!(notes(&state), 0, "nobody has asked yet");
+}
+
+#[test]
+fn no_group_at_all_is_said_with_what_to_do() {
+    let empty = State::default();
+    assert_eq!(table(&empty, &View::default()), "no node groups: --all shows what is left out and why\n");
+    assert_eq!(table(&empty, &View { all: true, ..View::default() }), "no node groups\n");
+}
+
+fn ids(state: &State) -> Vec<&str> {
+    state.groups.iter().map(|it| it.name.as_str()).chain(state.left_out.iter().map(|it| it.name.as_str())).collect()
+}
+
+#[rstest]
+#[case::everything_that_is_a_group(&[], None, false, &["gpus", "workers", "spot"])]
+#[case::a_namespace(&[], Some("team-b"), false, &["spot"])]
+#[case::what_is_left_out(&[], Some("team-a"), true, &["gpus", "workers", "broken", "small", "workers-abcde"])]
+#[case::a_whole_id(&["MachineDeployment/team-a/gpus"], None, false, &["gpus"])]
+#[case::the_end_of_an_id(&["team-a/workers", "spot"], None, false, &["workers", "spot"])]
+#[case::one_that_is_left_out(&["broken"], None, false, &["broken"])]
+fn the_filter_keeps(
+    #[case] wanted: &[&str],
+    #[case] namespace: Option<&str>,
+    #[case] all: bool,
+    #[case] kept: &[&str],
+) {
+    let wanted = wanted.iter().map(|&id| id.to_owned()).collect();
+    let filter = Filter { ids: wanted, namespace: namespace.map(str::to_owned), all, instances: false };
+    assert_eq!(ids(&filter.apply(fleet()).unwrap()), kept);
+}
+
+#[rstest]
+#[case::no_such_name("workes", None)]
+#[case::part_of_a_name("orkers", None)]
+#[case::in_another_namespace("spot", Some("team-a"))]
+#[case::empty("", None)]
+fn an_id_that_fits_nothing_is_an_error(#[case] id: &str, #[case] namespace: Option<&str>) {
+    let filter = Filter { ids: vec![id.to_owned()], namespace: namespace.map(str::to_owned), ..Filter::default() };
+    assert!(matches!(filter.apply(fleet()), Err(GroupsError::NoSuchGroup(named)) if named == id));
+}
+
+#[test]
+fn json_and_yaml_are_the_schema_and_hold_nothing_a_terminal_obeys() {
+    let mut state = fleet();
+    state.groups[0].problems[0].message = "a\u{9b}b\u{7f}\u{202e}\u{1b}".to_owned();
+    let filter = Filter { all: true, ..Filter::default() };
+    let json = output::render(&state, Output::Json, &filter).unwrap();
+    assert_eq!(serde_json::from_str::<State>(&json).unwrap(), state);
+    let yaml = output::render(&state, Output::Yaml, &filter).unwrap();
+    assert_eq!(serde_yaml::from_str::<State>(&yaml).unwrap(), state);
+    assert!(!json.contains('\u{202e}'));
+    for text in [json, yaml] {
+        assert!(!text.chars().any(|c| c != '\n' && c.is_control()), "{text:?}");
+    }
+}
+
+#[test]
+fn a_later_field_is_ignored_and_an_absent_list_is_empty() {
+    let mut value = serde_json::to_value(fleet()).unwrap();
+    value["groups"][1]["later"] = true.into();
+    assert!(value["groups"][1].get("problems").is_none());
+    assert_eq!(serde_json::from_value::<State>(value).unwrap(), fleet());
+}
+
+#[test]
+fn what_is_not_in_sync_is_warned_of() {
+    let check = |name: &str, state, reason: Option<&str>| SyncCheck {
+        name: name.to_owned(),
+        state,
+        reason: reason.map(str::to_owned),
+    };
+    let checks = vec![
+        check("management/machines", SyncState::Ready, None),
+        check("workload/nodes", SyncState::Pending, Some("forbidden:\nno")),
+        check("templates/X", SyncState::NotWaitedFor, Some("missing")),
+    ];
+    let state = State { checks, ..State::default() };
+    assert_eq!(output::warnings(&state), ["not in sync: workload/nodes: forbidden:\\nno"]);
+}
+
+#[rstest]
+#[case("http://127.0.0.1:8081", Some("http://127.0.0.1:8081"))]
+#[case("http://localhost:9000/", Some("http://localhost:9000"))]
+#[case("127.0.0.1:8081", Some("http://127.0.0.1:8081"))]
+#[case("[::1]:8081", Some("http://[::1]:8081"))]
+#[case("https://127.0.0.1:8081", None)]
+#[case("http://127.0.0.1:8081/debug/state", None)]
+#[case("http://me@127.0.0.1:8081", None)]
+#[case("http://", None)]
+#[case("a b", None)]
+fn a_server_is_named_by_its_url(#[case] text: &str, #[case] url: Option<&str>) {
+    assert_eq!(text.parse::<ServerUrl>().ok().map(|url| url.to_string()).as_deref(), url);
+}

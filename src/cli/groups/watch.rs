@@ -1,0 +1,151 @@
+//! `--watch`: on a terminal the picture is drawn anew in its place; elsewhere it is printed again when something has
+//! changed. A server that is away is said, and asked again.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use tokio::time::MissedTickBehavior;
+
+use super::{Client, GroupsConfig, GroupsError, Output, output};
+
+const CLEAR: &str = "\x1b[2J";
+const HOME: &str = "\x1b[H";
+const CLEAR_TO_END_OF_LINE: &str = "\x1b[K";
+const CLEAR_BELOW: &str = "\x1b[J";
+/// The terminal cuts long lines instead of wrapping them, so that each line of text is one of the screen.
+const NO_WRAP: &str = "\x1b[?7l";
+const WRAP: &str = "\x1b[?7h";
+
+/// Watches until Ctrl-C. The first answer must come, and name the groups that were asked for.
+pub(super) async fn watch(config: &GroupsConfig, client: &Client) -> Result<(), GroupsError> {
+    let interrupted = tokio::signal::ctrl_c();
+    let terminal = io::stdout().is_terminal();
+    let watching = async {
+        let mut screen = if terminal { Screen::Terminal } else { Screen::Pipe { last: None } };
+        let mut ticks = tokio::time::interval(config.interval);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut is_first = true;
+        loop {
+            ticks.tick().await;
+            let frame = frame(config, client).await;
+            let frame = if is_first { Ok(frame?) } else { frame };
+            if std::mem::take(&mut is_first) && terminal {
+                output::print(&mut io::stdout(), &format!("{NO_WRAP}{CLEAR}"))?;
+            }
+            screen.show(frame, config.output)?;
+        }
+    };
+    let ended = tokio::select! {
+        ended = watching => ended,
+        signal = interrupted => signal.map_err(GroupsError::from),
+    };
+    if terminal {
+        // Whatever ended it, the terminal is given back as it was.
+        let restored = output::print(&mut io::stdout(), WRAP);
+        ended.and(restored.map_err(GroupsError::from))
+    } else {
+        ended
+    }
+}
+
+/// What is shown at one moment.
+struct Frame {
+    text: String,
+    /// What tells whether something has changed.
+    key: String,
+    warnings: Vec<String>,
+}
+
+async fn frame(config: &GroupsConfig, client: &Client) -> Result<Frame, GroupsError> {
+    let state = config.filter.apply(client.state(config.filter.instances).await?)?;
+    let text = output::render(&state, config.output, &config.filter)?;
+    let key = match config.output {
+        Output::Table | Output::Wide => text.clone(),
+        // Ages and counters of informers change all the time.
+        Output::Json | Output::Yaml => serde_json::to_string(&(&state.groups, &state.left_out, state.ready))
+            .map_err(|error| GroupsError::Write(error.to_string()))?,
+    };
+    Ok(Frame { text, key, warnings: output::warnings(&state) })
+}
+
+enum Screen {
+    Terminal,
+    Pipe { last: Option<Result<String, String>> },
+}
+
+impl Screen {
+    fn show(&mut self, frame: Result<Frame, GroupsError>, output: Output) -> Result<(), GroupsError> {
+        match self {
+            Self::Terminal => {
+                let text = match frame {
+                    Ok(Frame { text, warnings, .. }) => {
+                        warnings.into_iter().map(|warning| format!("warning: {warning}\n")).collect::<String>() + &text
+                    }
+                    Err(error) => format!("error: {error}\n"),
+                };
+                let rows = terminal_size::terminal_size().map_or(usize::MAX, |(_, height)| usize::from(height.0));
+                output::print(&mut io::stdout(), &drawn(&text, rows))?;
+            }
+            Self::Pipe { last } => {
+                let key = match &frame {
+                    Ok(frame) => Ok(frame.key.clone()),
+                    Err(error) => Err(error.to_string()),
+                };
+                if last.as_ref() == Some(&key) {
+                    return Ok(());
+                }
+                let separator = match (&last, output) {
+                    (None, _) | (Some(_), Output::Json) => "",
+                    (Some(_), Output::Yaml) => "---\n",
+                    (Some(_), Output::Table | Output::Wide) => "\n",
+                };
+                match frame {
+                    Ok(frame) => {
+                        for warning in frame.warnings {
+                            eprintln!("warning: {warning}");
+                        }
+                        // Here a closed pipe ends the watch: nobody would ever read on.
+                        let mut stdout = io::stdout();
+                        stdout.write_all(format!("{separator}{}", frame.text).as_bytes())?;
+                        stdout.flush()?;
+                    }
+                    Err(error) => eprintln!("error: {error}"),
+                }
+                *last = Some(key);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The text over what stands on the screen, cut to its height.
+fn drawn(text: &str, rows: usize) -> String {
+    let lines: Vec<_> = text.lines().collect();
+    let mut drawn = HOME.to_owned();
+    let fits = lines.len() < rows;
+    let shown = if fits { lines.len() } else { rows.saturating_sub(2) };
+    for line in lines.iter().take(shown) {
+        drawn.push_str(line);
+        drawn.push_str(CLEAR_TO_END_OF_LINE);
+        drawn.push_str("\r\n");
+    }
+    if !fits {
+        drawn.push_str(&format!("… {} more lines{CLEAR_TO_END_OF_LINE}\r\n", lines.len() - shown));
+    }
+    drawn + CLEAR_BELOW
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_line_replaces_the_one_that_stood_there() {
+        assert_eq!(drawn("a\nb\n", 10), "\x1b[Ha\x1b[K\r\nb\x1b[K\r\n\x1b[J");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_counted() {
+        let text = drawn("1\n2\n3\n4\n5\n", 4);
+        assert_eq!(text, "\x1b[H1\x1b[K\r\n2\x1b[K\r\n… 3 more lines\x1b[K\r\n\x1b[J");
+    }
+}

@@ -1,0 +1,141 @@
+//! Reads the whole picture of a workload cluster. The index is asked once, for pointers; groups become values of the
+//! schema one by one as they are written, so that a large fleet is never held twice.
+
+use std::time::Instant;
+
+use jiff::Timestamp;
+use serde::{Serialize, Serializer};
+
+use super::{Group, LeftOutObject, Program, SCHEMA_VERSION, State, convert};
+use crate::{
+    cluster::Workload,
+    index::{GroupSnapshot, Snapshot, SnapshotStanding},
+    nodegroup::GroupId,
+    server::{Check, Checks as _, DebugError, DebugPages},
+};
+
+/// What of the picture is wanted.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Selection {
+    /// The instances of each group too.
+    pub instances: bool,
+    /// Only this group; one that isn't there gives empty lists.
+    pub group: Option<GroupId>,
+}
+
+impl Default for Selection {
+    fn default() -> Self {
+        Self { instances: true, group: None }
+    }
+}
+
+impl Selection {
+    /// Reads the query of a URL: `instances=false` and `group=<id>`, each at most once.
+    ///
+    /// # Errors
+    /// What can't be understood, with what can.
+    pub fn parse(query: &str) -> Result<Self, String> {
+        let mut selection = Self::default();
+        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+            match (&*name, &*value) {
+                ("instances", "true" | "") => selection.instances = true,
+                ("instances", "false") => selection.instances = false,
+                ("instances", _) => return Err(format!("instances is {value:?}: it must be true or false")),
+                ("group", id) => {
+                    selection.group = Some(GroupId::parse(id).ok_or_else(|| {
+                        format!("group is {value:?}: it must be an id, such as MachineDeployment/team-a/workers")
+                    })?)
+                }
+                _ => return Err(format!("parameter {name:?} isn't known: known are instances and group")),
+            }
+        }
+        Ok(selection)
+    }
+}
+
+impl DebugPages for StateSource {
+    fn state(&self, query: &str) -> Result<Vec<u8>, DebugError> {
+        let selection = Selection::parse(query).map_err(DebugError::Query)?;
+        Ok(self.json(&selection)?)
+    }
+}
+
+/// Where the picture comes from.
+#[derive(Clone)]
+pub struct StateSource {
+    workload: Workload,
+    started_at: Timestamp,
+}
+
+/// A list that is made while it is written.
+pub struct Lazy<I>(I);
+
+impl<T: Serialize, I: Iterator<Item = T> + Clone> Serialize for Lazy<I> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.clone())
+    }
+}
+
+impl StateSource {
+    /// The picture of a workload cluster, by a program that started then.
+    #[must_use]
+    pub fn new(workload: Workload, started_at: Timestamp) -> Self {
+        Self { workload, started_at }
+    }
+
+    /// The picture now.
+    #[must_use]
+    pub fn read(&self, selection: &Selection) -> State {
+        let snapshot = self.snapshot(selection);
+        let (groups, left_out) =
+            (groups(&snapshot, selection).collect::<Vec<_>>(), left_out(&snapshot).collect::<Vec<_>>());
+        self.whole(&snapshot, groups, left_out)
+    }
+
+    /// The picture now, as JSON.
+    ///
+    /// # Errors
+    /// When a value can't be written as JSON, which none of the schema's is.
+    pub fn json(&self, selection: &Selection) -> serde_json::Result<Vec<u8>> {
+        let snapshot = self.snapshot(selection);
+        let (groups, left_out) = (Lazy(groups(&snapshot, selection)), Lazy(left_out(&snapshot)));
+        serde_json::to_vec(&self.whole(&snapshot, groups, left_out))
+    }
+
+    fn snapshot(&self, selection: &Selection) -> Snapshot {
+        let mut snapshot = self.workload.index().snapshot(selection.group.as_ref());
+        snapshot.groups.sort_by(|a, b| a.id.cmp(&b.id));
+        snapshot
+    }
+
+    fn whole<G, L>(&self, snapshot: &Snapshot, groups: G, left_out: L) -> State<G, L> {
+        let checks = self.workload.checks();
+        State {
+            schema_version: SCHEMA_VERSION,
+            program: Program { version: env!("CARGO_PKG_VERSION").to_owned(), started_at: self.started_at.to_string() },
+            taken_at: Timestamp::now().to_string(),
+            ready: checks.iter().all(Check::is_ready),
+            checks: checks.into_iter().map(convert::check).collect(),
+            clusters: convert::clusters(self.workload.informers(), Instant::now()),
+            machines: snapshot.machines as u64,
+            nodes: snapshot.nodes as u64,
+            groups,
+            left_out,
+        }
+    }
+}
+
+fn groups<'a>(snapshot: &'a Snapshot, selection: &Selection) -> impl Iterator<Item = Group> + Clone + use<'a> {
+    let instances = selection.instances;
+    snapshot.groups.iter().filter_map(move |group| match &group.standing {
+        SnapshotStanding::Live(served) => Some(convert::group(group, served, instances)),
+        SnapshotStanding::LeftOut(..)
+        | SnapshotStanding::Waiting
+        | SnapshotStanding::Undecodable(_)
+        | SnapshotStanding::Gone => None,
+    })
+}
+
+fn left_out(snapshot: &Snapshot) -> impl Iterator<Item = LeftOutObject> + Clone {
+    snapshot.groups.iter().filter_map(|group: &GroupSnapshot| convert::left_out(group))
+}

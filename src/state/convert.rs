@@ -1,0 +1,205 @@
+//! From the index's values to the schema's, one group at a time. No rule is decided here.
+
+use std::{collections::BTreeMap, time::Instant};
+
+use super::{
+    ClusterState, Counts, Group, InformerState, InstanceActivity, InstanceFailure, InstanceOf, LeftOutObject,
+    ProblemState, SourcedTaint, SourcedText, SyncCheck, SyncState, Template, Written,
+};
+use crate::{
+    index::{GroupSnapshot, OwnedInstance, Served, SnapshotStanding},
+    informer::Status,
+    nodegroup::{ErrorClass, InstanceState, NodeTemplate, Overrides, Problem, Sourced, capacity},
+    server::{Check, CheckState},
+};
+
+const ARCH: &str = "kubernetes.io/arch";
+const OS: &str = "kubernetes.io/os";
+
+/// A group, with its instances when they are asked for; they are counted in any case.
+pub(super) fn group(snapshot: &GroupSnapshot, served: &Served, with_instances: bool) -> Group {
+    let definition = &served.definition;
+    let mut counts = Counts::default();
+    let mut instances = with_instances.then(Vec::new);
+    for instance in snapshot.instances() {
+        let instance = instance_of(instance);
+        match instance.state {
+            InstanceActivity::Running => counts.running += 1,
+            InstanceActivity::Creating => counts.creating += 1,
+            InstanceActivity::Deleting => counts.deleting += 1,
+        }
+        counts.failed += u64::from(instance.error.is_some());
+        if let Some(instances) = &mut instances {
+            instances.push(instance);
+        }
+    }
+    let object = snapshot.object.as_deref();
+    Group {
+        id: snapshot.id.to_string(),
+        kind: snapshot.id.kind.to_string(),
+        namespace: snapshot.id.key.namespace.to_string(),
+        name: snapshot.id.key.name.to_string(),
+        cluster: object.map(|object| object.cluster_name.to_string()).unwrap_or_default(),
+        min_size: definition.bounds.min,
+        max_size: definition.bounds.max,
+        size: snapshot.size,
+        spec_replicas: object.and_then(|object| object.replicas),
+        written: snapshot.written.map(|it| Written { replicas: it.replicas, ago: it.age.as_secs() }),
+        pinned: snapshot.pinned,
+        rolling_out: snapshot.rolling_out,
+        counts,
+        template: definition.template.as_ref().map(template),
+        options: options(&definition.options),
+        problems: problems(&definition.problems),
+        instances,
+    }
+}
+
+/// An object that is no group; `None` for one that is.
+pub(super) fn left_out(snapshot: &GroupSnapshot) -> Option<LeftOutObject> {
+    let (reason, message, of_object) = match &snapshot.standing {
+        SnapshotStanding::Live(_) => return None,
+        SnapshotStanding::LeftOut(reason, problems) => (reason.as_str(), reason.to_string(), problems.as_slice()),
+        SnapshotStanding::Waiting => (
+            "waiting_for_template",
+            "it has no replicas, and its infrastructure template hasn't been read yet: the checks say why".to_owned(),
+            &[][..],
+        ),
+        SnapshotStanding::Undecodable(problem) => {
+            ("undecodable", "its object can't be read".to_owned(), std::slice::from_ref(problem))
+        }
+        SnapshotStanding::Gone => ("gone", "its object was deleted".to_owned(), &[][..]),
+    };
+    let object = snapshot.object.as_deref();
+    Some(LeftOutObject {
+        id: snapshot.id.to_string(),
+        kind: snapshot.id.kind.to_string(),
+        namespace: snapshot.id.key.namespace.to_string(),
+        name: snapshot.id.key.name.to_string(),
+        cluster: object.map(|object| object.cluster_name.to_string()).unwrap_or_default(),
+        reason: reason.to_owned(),
+        message,
+        pinned: snapshot.pinned,
+        problems: problems(of_object),
+    })
+}
+
+fn instance_of(OwnedInstance { instance, machine }: OwnedInstance<'_>) -> InstanceOf {
+    InstanceOf {
+        id: instance.id,
+        state: match instance.state {
+            InstanceState::Running => InstanceActivity::Running,
+            InstanceState::Creating => InstanceActivity::Creating,
+            InstanceState::Deleting => InstanceActivity::Deleting,
+        },
+        error: instance.error.map(|error| InstanceFailure {
+            code: error.code.to_owned(),
+            message: error.message,
+            out_of_resources: error.class == ErrorClass::OutOfResources,
+        }),
+        machine: machine.map(|machine| machine.meta.key.name.to_string()),
+        node: machine.and_then(|machine| machine.node_name.as_ref()).map(ToString::to_string),
+    }
+}
+
+fn template(template: &NodeTemplate) -> Template {
+    let label = |key| template.labels.get(key).map(|label| label.value.clone()).unwrap_or_default();
+    Template {
+        capacity: texts(&template.capacity),
+        gpus: capacity::gpus(&template.capacity).map(|(name, count)| (name.to_owned(), count.to_string())).collect(),
+        arch: label(ARCH),
+        os: label(OS),
+        labels: texts(&template.labels),
+        taints: template
+            .taints
+            .iter()
+            .map(|Sourced { value: taint, source }| SourcedTaint {
+                key: taint.key.clone(),
+                value: taint.value.clone(),
+                effect: taint.effect.to_string(),
+                source: source.to_string(),
+            })
+            .collect(),
+    }
+}
+
+fn texts<T: ToString>(values: &BTreeMap<String, Sourced<T>>) -> BTreeMap<String, SourcedText> {
+    values
+        .iter()
+        .map(|(key, it)| (key.clone(), SourcedText { value: it.value.to_string(), source: it.source.to_string() }))
+        .collect()
+}
+
+fn options(options: &Overrides) -> BTreeMap<String, String> {
+    let Overrides {
+        scale_down_utilization_threshold,
+        scale_down_gpu_utilization_threshold,
+        scale_down_unneeded_time,
+        scale_down_unready_time,
+        max_node_provision_time,
+        max_node_startup_time,
+        zero_or_max_node_scaling,
+        ignore_daemon_sets_utilization,
+    } = options;
+    let text = |name: &str, value: Option<String>| Some((name.to_owned(), value?));
+    [
+        text("scaledownutilizationthreshold", scale_down_utilization_threshold.map(|it| it.to_string())),
+        text("scaledowngpuutilizationthreshold", scale_down_gpu_utilization_threshold.map(|it| it.to_string())),
+        text("scaledownunneededtime", scale_down_unneeded_time.map(|it| it.to_string())),
+        text("scaledownunreadytime", scale_down_unready_time.map(|it| it.to_string())),
+        text("maxnodeprovisiontime", max_node_provision_time.map(|it| it.to_string())),
+        text("maxnodestartuptime", max_node_startup_time.map(|it| it.to_string())),
+        text("zeroormaxnodescaling", zero_or_max_node_scaling.map(|it| it.to_string())),
+        text("ignoredaemonsetsutilization", ignore_daemon_sets_utilization.map(|it| it.to_string())),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn problems(problems: &[Problem]) -> Vec<ProblemState> {
+    let state =
+        |problem: &Problem| ProblemState { kind: problem.kind.as_str().to_owned(), message: problem.message.clone() };
+    problems.iter().map(state).collect()
+}
+
+pub(super) fn check(check: Check) -> SyncCheck {
+    let (state, reason) = match check.state {
+        CheckState::Ready => (SyncState::Ready, None),
+        CheckState::Pending(why) => (SyncState::Pending, Some(why)),
+        CheckState::Informational(why) => (SyncState::NotWaitedFor, Some(why)),
+    };
+    SyncCheck { name: check.name, state, reason }
+}
+
+/// The clusters with their informers, by cluster and resource.
+pub(super) fn clusters(statuses: Vec<(&'static str, Status)>, now: Instant) -> Vec<ClusterState> {
+    let mut clusters: BTreeMap<_, Vec<_>> = [("management", Vec::new()), ("workload", Vec::new())].into();
+    for (cluster, status) in statuses {
+        clusters.entry(cluster).or_default().push(informer(status, now));
+    }
+    clusters
+        .into_iter()
+        .map(|(name, mut informers)| {
+            informers.sort_by(|a, b| (&a.resource, &a.namespaces).cmp(&(&b.resource, &b.namespaces)));
+            ClusterState { name: name.to_owned(), informers }
+        })
+        .collect()
+}
+
+fn informer(status: Status, now: Instant) -> InformerState {
+    let ago = |then: Option<Instant>| then.map(|then| now.saturating_duration_since(then).as_secs());
+    InformerState {
+        resource: status.resource,
+        namespaces: status.namespaces,
+        synced: status.synced,
+        reason: status.reason,
+        broken_for: ago(status.broken_since),
+        last_error: status.last_error,
+        objects: status.objects as u64,
+        undecodable: status.undecodable as u64,
+        last_event_ago: ago(status.last_event),
+        last_list_ago: ago(status.last_list),
+        watch_errors: status.watch_errors,
+    }
+}
