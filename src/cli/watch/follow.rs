@@ -17,10 +17,20 @@ use crate::{
     informer::{Factory, Informer, Namespaces, Projection, Query, Registration},
 };
 
-/// How often it is looked at how a resource fares.
-const LOOK: Duration = Duration::from_secs(1);
-/// How long a resource may be broken before discovery is asked how it is served now, and how often it is asked then.
-const ASK: Duration = Duration::from_secs(5);
+/// How closely resources are followed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    /// How often it is looked at how a resource fares.
+    pub(super) look: Duration,
+    /// How long a resource may be broken before discovery is asked how it is served now, and how often it is asked then.
+    pub(super) ask: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { look: Duration::from_secs(1), ask: Duration::from_secs(5) }
+    }
+}
 
 /// What is the same for all resources.
 pub(super) struct Shared {
@@ -31,6 +41,7 @@ pub(super) struct Shared {
     pub(super) ignore: Vec<Pattern>,
     pub(super) cluster: &'static str,
     pub(super) outlets: Vec<Outlet>,
+    pub(super) pace: Pace,
 }
 
 /// One resource that is being watched.
@@ -87,7 +98,7 @@ impl Shared {
             None => self.start(&wanted, self.wait_for(&wanted).await, true, None),
         };
         loop {
-            following.broken().await;
+            following.broken(self.pace).await;
             let gone = format!("{} is not served any more; waiting for it", wanted.by);
             if let Some(resource) = self.look_up(&wanted, &mut Some(gone)).await
                 && resource.kind != following.resource.kind
@@ -100,7 +111,7 @@ impl Shared {
                 );
                 following = self.start(&wanted, resource, false, Some(following));
             }
-            sleep(ASK).await;
+            sleep(self.pace.ask).await;
         }
     }
 
@@ -115,7 +126,7 @@ impl Shared {
                 }
                 return resource;
             }
-            sleep(ASK).await;
+            sleep(self.pace.ask).await;
         }
     }
 
@@ -141,15 +152,15 @@ impl Shared {
 
 impl Following {
     /// Waits until it has been broken for some time.
-    async fn broken(&self) {
+    async fn broken(&self, pace: Pace) {
         let mut broken_since: Option<Instant> = None;
         loop {
             let broken = self.informer.status().broken_since.is_some();
             broken_since = if broken { broken_since.or_else(|| Some(Instant::now())) } else { None };
-            if broken_since.is_some_and(|since| since.elapsed() >= ASK) {
+            if broken_since.is_some_and(|since| since.elapsed() >= pace.ask) {
                 return;
             }
-            sleep(LOOK).await;
+            sleep(pace.look).await;
         }
     }
 

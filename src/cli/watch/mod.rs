@@ -66,6 +66,14 @@ pub(super) fn run(config: WatchConfig) -> anyhow::Result<()> {
     result
 }
 
+/// How fast everything goes; tests are less patient.
+#[derive(Clone, Debug, Default)]
+struct Tempo {
+    informers: Settings,
+    follow: follow::Pace,
+    notify: Pace,
+}
+
 /// A running watch.
 pub struct Watch {
     shared: Arc<Shared>,
@@ -81,18 +89,23 @@ impl Watch {
     /// # Errors
     /// When a cluster can't be reached, a resource isn't served, a right is missing, or a selector is refused.
     pub async fn start(config: WatchConfig, out: impl Write + Send + 'static) -> anyhow::Result<Self> {
+        Self::begin(config, out, Tempo::default()).await
+    }
+
+    async fn begin(config: WatchConfig, out: impl Write + Send + 'static, tempo: Tempo) -> anyhow::Result<Self> {
         let clients = connect(&config).await?;
         let namespaces = namespaces(&config.namespaces, &clients.watches);
         let found = resolve(&clients.writes, &config).await?;
         check(&clients.watches, &config, &namespaces, &found).await?;
-        let (outlets, notifier, writing) = outlets(&config, out)?;
+        let (outlets, notifier, writing) = outlets(&config, tempo.notify, out)?;
         let shared = Arc::new(Shared {
-            factory: Factory::new(clients.watches, Handle::current(), Settings::default()),
+            factory: Factory::new(clients.watches, Handle::current(), tempo.informers),
             client: clients.writes,
             namespaces,
             ignore: config.ignore,
             cluster: config.target.name(),
             outlets,
+            pace: tempo.follow,
         });
         let (tasks, ended) = (TaskTracker::new(), CancellationToken::new());
         for (wanted, resource) in found {
@@ -243,12 +256,12 @@ async fn check(
 
 type Outlets = (Vec<Outlet>, Option<Arc<Notifier>>, Option<Writing>);
 
-fn outlets(config: &WatchConfig, out: impl Write + Send + 'static) -> anyhow::Result<Outlets> {
+fn outlets(config: &WatchConfig, pace: Pace, out: impl Write + Send + 'static) -> anyhow::Result<Outlets> {
     let mut outlets = Vec::new();
     let notifier = if config.rules.is_empty() {
         None
     } else {
-        let started = Notifier::start(config.rules.clone(), Limits::default(), Pace::default(), &Handle::current());
+        let started = Notifier::start(config.rules.clone(), Limits::default(), pace, &Handle::current());
         Some(Arc::new(started.context("notifications")?))
     };
     outlets.extend(notifier.clone().map(Outlet::Notifier));
