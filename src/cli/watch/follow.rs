@@ -76,6 +76,8 @@ impl Shared {
         let filter = Filter::new(resource.kind.clone(), &self.ignore);
         let projection = Projection::new("watch", move |_, value| Ok(filter.snapshot(value)));
         let known = before.as_ref().map(Following::known).unwrap_or_default();
+        // What wasn't known by then is new.
+        let appeared = appeared || before.as_ref().is_some_and(|before| before.informer.has_synced());
         let informer = self.factory.informer(query, projection);
         let kind = Arc::new(resource.kind.clone());
         let registration = |outlet: &Outlet| {

@@ -58,6 +58,8 @@ struct Served {
     /// By plural, namespace and name.
     objects: BTreeMap<(String, String, String), Value>,
     version: u64,
+    /// Version, plural, namespace, frame of a watch.
+    history: Vec<(u64, String, String, Value)>,
     namespaces: BTreeSet<String>,
     /// Verb and plural.
     forbidden: BTreeSet<(&'static str, &'static str)>,
@@ -147,7 +149,7 @@ impl Fake {
     /// Creates or changes an object, told by `namespace/name` (or a name).
     pub(super) fn put(&self, plural: &str, key: &str, content: Value) {
         let (namespace, name) = key.split_once('/').unwrap_or(("", key));
-        let (kind, event) = self.served(|served| {
+        self.served(|served| {
             served.version += 1;
             let kind = served.kinds.iter().find(|kind| kind.plural == plural).unwrap().clone();
             let mut object = json!({"metadata": {"name": name, "uid": format!("uid-{name}")}});
@@ -158,27 +160,28 @@ impl Fake {
             object["metadata"]["resourceVersion"] = served.version.to_string().into();
             let place = (plural.to_owned(), namespace.to_owned(), name.to_owned());
             let known = served.objects.insert(place, object.clone()).is_some();
-            (kind, json!({"type": if known { "MODIFIED" } else { "ADDED" }, "object": object}))
+            let event = json!({"type": if known { "MODIFIED" } else { "ADDED" }, "object": object});
+            self.tell(served, &kind, namespace, event);
         });
-        self.tell(&kind, namespace, event);
     }
 
     pub(super) fn delete(&self, plural: &str, key: &str) {
         let (namespace, name) = key.split_once('/').unwrap_or(("", key));
-        let (kind, event) = self.served(|served| {
+        self.served(|served| {
             served.version += 1;
             let kind = served.kinds.iter().find(|kind| kind.plural == plural).unwrap().clone();
             let place = (plural.to_owned(), namespace.to_owned(), name.to_owned());
             let mut object = served.objects.remove(&place).unwrap();
             object["metadata"]["resourceVersion"] = served.version.to_string().into();
-            (kind, json!({"type": "DELETED", "object": object}))
+            self.tell(served, &kind, namespace, json!({"type": "DELETED", "object": object}));
         });
-        self.tell(&kind, namespace, event);
     }
 
-    fn tell(&self, kind: &FakeKind, namespace: &str, mut event: Value) {
+    /// Under the lock, so that a watch that begins misses nothing and hears nothing twice.
+    fn tell(&self, served: &mut Served, kind: &FakeKind, namespace: &str, mut event: Value) {
         event["object"]["kind"] = kind.kind.into();
         event["object"]["apiVersion"] = format!("{}/{}", kind.group, kind.version).trim_start_matches('/').into();
+        served.history.push((served.version, kind.plural.clone(), namespace.to_owned(), event.clone()));
         // Nobody may be watching.
         let _ = self.shared.events.send((kind.plural.clone(), namespace.to_owned(), event));
     }
@@ -314,7 +317,10 @@ impl Served {
                 && fields.as_ref().is_none_or(|fields| fields.matches(object))
         };
         if watching {
-            return stream_of(kind, namespace, selected, events);
+            let from: u64 = parameters["resourceVersion"].parse().unwrap();
+            let past = self.history.iter().filter(|(version, ..)| *version > from);
+            let past = past.map(|(_, plural, place, frame)| (plural.clone(), place.clone(), frame.clone())).collect();
+            return stream_of(kind, namespace, selected, past, events);
         }
         let here = self.objects.iter().filter(|((plural, place, _), _)| {
             *plural == kind.plural && namespace.as_ref().is_none_or(|namespace| namespace == place)
@@ -324,16 +330,17 @@ impl Served {
     }
 }
 
-/// What happens from now on; the watch ends when its kind goes.
+/// What has happened since, and from now on; the watch ends when its kind goes.
 fn stream_of(
     kind: &FakeKind,
     namespace: Option<String>,
     selected: impl Fn(&Value) -> bool + Send + 'static,
+    past: Vec<(String, String, Value)>,
     events: &broadcast::Sender<(String, String, Value)>,
 ) -> Response {
     let plural = kind.plural.clone();
     let events = BroadcastStream::new(events.subscribe()).filter_map(|event| async { event.ok() });
-    let events = events.filter(move |(of, place, frame)| {
+    let events = stream::iter(past).chain(events).filter(move |(of, place, frame)| {
         let here = *of == plural && namespace.as_ref().is_none_or(|namespace| frame.is_null() || namespace == place);
         futures::future::ready(here && (frame.is_null() || selected(&frame["object"])))
     });
