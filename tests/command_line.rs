@@ -144,6 +144,113 @@ fn with_an_api_server_that_is_down_it_starts_is_not_ready_and_ends_when_asked() 
     assert!(rest.iter().any(|line| line.contains("SIGTERM")), "{rest:?}");
 }
 
+fn groups(flags: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_capi-autoscaler-provider"));
+    command.arg("groups").args(flags).env_clear();
+    command
+}
+
+#[test]
+fn groups_says_what_to_do_where_no_server_is() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let output = groups(&["--server", &free.to_string()]).output().unwrap();
+    assert_fails(&output, 1, &format!("nothing listens at http://{free}: start a server"));
+    let output = groups(&[]).env("CAPI_AUTOSCALER_SERVER", "ftp://a").output().unwrap();
+    assert_fails(&output, 2, "--server (or CAPI_AUTOSCALER_SERVER): \"ftp://a\" can't be used");
+}
+
+/// Answers each request with what this gives for its number, counted from 0, until the test ends.
+fn server(answer: impl Fn(usize) -> (u16, String) + Send + 'static) -> std::net::SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for (number, stream) in listener.incoming().enumerate() {
+            let mut stream = stream.unwrap();
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
+            if !lines.any(|line| line.is_empty()) {
+                continue;
+            }
+            let (code, body) = answer(number);
+            let head = format!("HTTP/1.1 {code} .\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
+            let _ = stream.write_all((head + &body).as_bytes());
+        }
+    });
+    address
+}
+
+fn state(size: i32) -> String {
+    let counts = serde_json::json!({"running": size, "creating": 0, "deleting": 0, "failed": 0});
+    let group = serde_json::json!({
+        "id": "MachineDeployment/a/b", "kind": "MachineDeployment", "namespace": "a", "name": "b", "cluster": "c",
+        "minSize": 0, "maxSize": 9, "size": size, "pinned": true, "rollingOut": false, "counts": counts,
+    });
+    serde_json::json!({
+        "schemaVersion": 1, "program": {"version": "0.1.0", "startedAt": ""}, "takenAt": "", "ready": true, "checks": [],
+        "clusters": [], "machines": 1, "nodes": 1, "groups": [group], "leftOut": [],
+    })
+    .to_string()
+}
+
+#[test]
+fn groups_tells_an_older_server_another_program_and_another_schema_apart() {
+    let cases: [(u16, &str, &str); 4] = [
+        (404, "", "has no /debug/state: what answers there is an older version"),
+        (200, "<html>", "is it another program?"),
+        (200, "{\"schemaVersion\": 2}", "tells its state in schema version 2, and this program reads 1"),
+        (
+            421,
+            "host \"a\" isn't\u{1b}[31m answered",
+            "answered 421 Misdirected Request: host \"a\" isn't\\u{1b}[31m answered",
+        ),
+    ];
+    for (code, body, part) in cases {
+        let server = server(move |_| (code, body.to_owned()));
+        assert_fails(&groups(&["--server", &server.to_string()]).output().unwrap(), 1, part);
+    }
+}
+
+#[test]
+fn groups_prints_in_the_form_that_is_asked_for() {
+    let server = server(|_| (200, state(3))).to_string();
+    let print = |flags: &[&str]| {
+        let output = groups(&[&["--server", &server], flags].concat()).output().unwrap();
+        assert!(output.status.success());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(print(&[]).starts_with("ID                      MIN   SIZE   MAX"));
+    let json: serde_json::Value = serde_json::from_str(&print(&["-o", "json"])).unwrap();
+    assert_eq!(json["groups"][0]["size"], 3);
+    assert!(print(&["-o", "yaml", "b"]).contains("\n- id: MachineDeployment/a/b\n"));
+    assert_eq!(print(&["-n", "other"]), "no node groups: --all shows what is left out and why\n");
+    let output = groups(&["--server", &server, "c"]).output().unwrap();
+    assert_fails(&output, 1, "no node group is or ends in \"c\"");
+}
+
+#[test]
+fn groups_watched_by_a_pipe_prints_again_only_what_has_changed() {
+    // Two answers of one size, an outage, and then another size for good.
+    let server = server(|number| match number {
+        0 | 1 => (200, state(3)),
+        2 => (503, "soon back".to_owned()),
+        _ => (200, state(4)),
+    });
+    let mut child = groups(&["--server", &server.to_string(), "--watch", "--interval", "10ms"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert_eq!(lines.by_ref().take(2).last().unwrap().split_whitespace().nth(2), Some("3"));
+    assert_eq!(lines.next().unwrap(), "");
+    assert_eq!(lines.by_ref().take(2).last().unwrap().split_whitespace().nth(2), Some("4"));
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    assert!(child.wait().unwrap().success(), "it was ended by whom it was for");
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(said.contains("error: ") && said.contains("soon back"), "{said}");
+    assert_eq!(lines.count(), 0, "nothing is printed twice");
+}
+
 fn watch(flags: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_capi-autoscaler-provider")).arg("watch").args(flags).env_clear().output().unwrap()
 }

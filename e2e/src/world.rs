@@ -113,6 +113,7 @@ impl World {
             .arg("serve")
             .arg(format!("--listen=127.0.0.1:{grpc}"))
             .arg(format!("--http-listen=127.0.0.1:{http}"))
+            .arg("--admin-listen=127.0.0.1:0")
             .arg(format!("--management-kubeconfig={}", management.display()))
             .args(flags)
             // Nothing of the machine that runs the tests may matter, least of all a kubeconfig.

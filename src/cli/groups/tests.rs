@@ -2,14 +2,14 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rstest::rstest;
 
 use super::{Filter, GroupsError, Output, ServerUrl, View, output, table};
 use crate::state::{
-    Counts, Group, InstanceActivity, InstanceFailure, InstanceOf, LeftOutObject, ProblemState, SCHEMA_VERSION,
-    SourcedTaint, SourcedText, State, SyncCheck, SyncState, Template, Written,
+    ClusterState, Counts, Group, InformerState, InstanceActivity, InstanceFailure, InstanceOf, LeftOutObject,
+    ProblemState, SCHEMA_VERSION, SourcedTaint, SourcedText, State, SyncCheck, SyncState, Template, Written,
 };
 
 fn texts(values: &[(&str, &str)]) -> BTreeMap<String, SourcedText> {
@@ -58,13 +58,13 @@ fn fleet() -> State {
     let instance = |id: &str, state, error: Option<&str>| InstanceOf {
         id: id.to_owned(),
         state,
+        node: error.is_some().then(|| "node-2".to_owned()),
         error: error.map(|message| InstanceFailure {
             code: "ProvisioningFailed".to_owned(),
             message: message.to_owned(),
             out_of_resources: true,
         }),
         machine: Some(id.trim_start_matches("pending-machine-team-a_").to_owned()),
-        node: None,
     };
     let gpus = Group {
         size: 2,
@@ -133,10 +133,11 @@ const TABLE: [&str; 4] = [
 
 const INSTANCES: [&str; 4] = [
     "",
-    "NODE GROUP                      INSTANCE                        STATE      MACHINE                        NODE   \
+    "NODE GROUP                      INSTANCE                        STATE      MACHINE                        NODE     \
      ERROR",
-    "MachineDeployment/team-a/gpus   pending-machine-team-a_gpus-1   creating   gpus-1                         -      -",
-    "MachineDeployment/team-a/gpus   failed-machine-team-a_gpus-2    creating   failed-machine-team-a_gpus-2   -      \
+    "MachineDeployment/team-a/gpus   pending-machine-team-a_gpus-1   creating   gpus-1                         -        \
+     -",
+    "MachineDeployment/team-a/gpus   failed-machine-team-a_gpus-2    creating   failed-machine-team-a_gpus-2   node-2   \
      ProvisioningFailed: quota\\u{1b}[2J exceeded",
 ];
 
@@ -293,4 +294,48 @@ fn what_is_not_in_sync_is_warned_of() {
 #[case("a b", None)]
 fn a_server_is_named_by_its_url(#[case] text: &str, #[case] url: Option<&str>) {
     assert_eq!(text.parse::<ServerUrl>().ok().map(|url| url.to_string()).as_deref(), url);
+}
+
+/// The fields of the schema that hold names from clusters.
+const MAPS: [&str; 4] = ["capacity", "gpus", "labels", "options"];
+
+fn fields(value: &serde_json::Value, found: &mut BTreeSet<String>) {
+    match value {
+        serde_json::Value::Object(fields_of) => {
+            for (name, value) in fields_of {
+                found.insert(name.clone());
+                if MAPS.contains(&name.as_str()) {
+                    value.as_object().unwrap().values().for_each(|value| fields(value, found));
+                } else {
+                    fields(value, found);
+                }
+            }
+        }
+        serde_json::Value::Array(items) => items.iter().for_each(|item| fields(item, found)),
+        serde_json::Value::Null
+        | serde_json::Value::Bool(_)
+        | serde_json::Value::Number(_)
+        | serde_json::Value::String(_) => {}
+    }
+}
+
+#[test]
+fn every_field_of_the_schema_is_documented() {
+    let informer = InformerState {
+        reason: Some(String::new()),
+        broken_for: Some(0),
+        last_error: Some(String::new()),
+        last_event_ago: Some(0),
+        last_list_ago: Some(0),
+        ..InformerState::default()
+    };
+    let mut state = fleet();
+    state.clusters = vec![ClusterState { name: String::new(), informers: vec![informer] }];
+    state.checks = vec![SyncCheck { name: String::new(), state: SyncState::Pending, reason: Some(String::new()) }];
+    state.groups[0].options.insert("scaledownunneededtime".to_owned(), "20m0s".to_owned());
+    let mut found = BTreeSet::new();
+    fields(&serde_json::to_value(&state).unwrap(), &mut found);
+    let page = include_str!("../../../docs/debug-state.md");
+    let undocumented: Vec<_> = found.iter().filter(|name| !page.contains(&format!("`{name}`"))).collect();
+    assert_eq!(undocumented, Vec::<&String>::new());
 }

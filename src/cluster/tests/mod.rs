@@ -7,6 +7,7 @@ mod following;
 mod health;
 mod metrics;
 mod start;
+mod state;
 mod templates;
 
 use std::time::Duration;

@@ -5,4 +5,5 @@ mod any_order;
 mod feeds;
 mod nodes;
 pub(crate) mod objects;
+mod snapshots;
 mod stories;

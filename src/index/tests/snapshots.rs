@@ -1,0 +1,95 @@
+//! The copy of the picture: what it shows is what RPCs answer.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use super::objects::*;
+use crate::{
+    capi::ScalableKind,
+    index::{GroupSnapshot, Index, SnapshotStanding},
+    nodegroup::Instance,
+};
+
+fn group(index: &Index, id_text: &str) -> GroupSnapshot {
+    let mut snapshot = index.snapshot(Some(&id(id_text)));
+    assert_eq!(snapshot.groups.len(), 1);
+    snapshot.groups.remove(0)
+}
+
+fn instances(group: &GroupSnapshot) -> Vec<Instance> {
+    group.instances().map(|owned| owned.instance).collect()
+}
+
+#[test]
+fn its_instances_and_sizes_are_those_that_are_answered() {
+    let pool = json!({"spec": {"providerIDList": ["cloud:///zone/p1", "cloud:///zone/p2"]}});
+    let changes = workers().into_iter().chain([
+        scalable(ScalableKind::MachinePool, "pool", 3, ("0", "9"), &pool),
+        deployment("empty", 0, ("0", "3"), &capacity_annotations("1", "1Gi")),
+        // Without a providerID of its own, it has its Node's.
+        machine("MachineSet/workers-1", "d", &json!({"status": {"nodeRef": {"name": "d"}}})),
+        node("d", &json!({})),
+    ]);
+    let index = index(changes);
+    let groups: BTreeMap<_, _> = index.snapshot(None).groups.into_iter().map(|it| (it.id.to_string(), it)).collect();
+    for text in [WORKERS, "MachinePool/team-a/pool", "MachineDeployment/team-a/empty"] {
+        let group = &groups[text];
+        assert!(matches!(group.standing, SnapshotStanding::Live(_)), "{text}");
+        assert!(group.pinned);
+        assert_eq!(Some(group.size), index.target_size(&id(text)), "{text}");
+        assert_eq!(Some(instances(group)), index.instances(&id(text)), "{text}");
+    }
+    let snapshot = index.snapshot(None);
+    assert_eq!((snapshot.machines, snapshot.nodes), (4, 3));
+    assert!(matches!(groups["MachineSet/team-a/workers-1"].standing, SnapshotStanding::LeftOut(..)));
+    assert_eq!(instances(&groups["MachineSet/team-a/workers-1"]), [], "they are shown by the MachineDeployment");
+}
+
+#[test]
+fn an_instance_is_shown_with_its_machine() {
+    let index = index(workers());
+    let group = group(&index, WORKERS);
+    let machines: Vec<_> =
+        group.instances().map(|owned| owned.machine.map(|machine| machine.meta.key.name.to_string())).collect();
+    assert_eq!(machines, [Some("a".to_owned()), Some("b".to_owned()), Some("c".to_owned()), None]);
+}
+
+#[test]
+fn a_written_size_is_shown_until_the_watch_has_it() {
+    let index = index(workers());
+    assert_eq!(group(&index, WORKERS).written, None);
+    index.set_written(&id(WORKERS), 6, "2");
+    let group = group(&index, WORKERS);
+    assert_eq!((group.size, group.written.map(|written| written.replicas)), (6, Some(6)));
+    assert_eq!(group.object.as_ref().and_then(|object| object.replicas), Some(4));
+}
+
+#[test]
+fn a_rollout_is_shown_by_its_machine_deployment() {
+    let index = index(workers());
+    assert!(!group(&index, WORKERS).rolling_out);
+    index.apply_quietly(set_of("workers", "workers-2"));
+    let older = json!({
+        "metadata": {
+            "annotations": {"machinedeployment.clusters.x-k8s.io/revision": "0"},
+            "ownerReferences": [
+                {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment", "name": "workers", "controller": true},
+            ],
+        },
+    });
+    index.apply_quietly(scalable(ScalableKind::MachineSet, "workers-1", 1, ("0", "9"), &older));
+    assert!(group(&index, WORKERS).rolling_out);
+}
+
+#[test]
+fn what_is_none_any_more_is_shown_with_the_reason_and_still_pinned() {
+    let index = index(workers());
+    index.apply_quietly(deployment("workers", 4, ("many", "10"), &json!({})));
+    let left_out = group(&index, WORKERS);
+    assert!(matches!(&left_out.standing, SnapshotStanding::LeftOut(_, problems) if problems.len() == 1));
+    assert!(left_out.pinned);
+    index.refresh();
+    assert!(!group(&index, WORKERS).pinned);
+    assert_eq!(index.snapshot(Some(&id("MachineDeployment/team-a/other"))).groups.len(), 0);
+}

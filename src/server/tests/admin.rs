@@ -1,0 +1,106 @@
+//! Whom the admin listener answers, and what: over a real socket, since a client may send any bytes.
+
+use std::{net::IpAddr, sync::Arc};
+
+use rstest::rstest;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{LIMIT, listener};
+use crate::server::{DebugError, DebugPages, admin_router, serve_http};
+
+/// Answers its query, and refuses `bad`.
+struct Echo;
+
+impl DebugPages for Echo {
+    fn state(&self, query: &str) -> Result<Vec<u8>, DebugError> {
+        if query == "bad" { Err(DebugError::Query("bad isn't known".to_owned())) } else { Ok(query.into()) }
+    }
+}
+
+/// The whole answer to a request of these lines, by a listener on that address as far as it knows.
+async fn answer(address: &str, lines: &[&str]) -> String {
+    let address: IpAddr = address.parse().unwrap();
+    let listener = listener();
+    let mut stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let ends = CancellationToken::new();
+    let serving = tokio::spawn(serve_http(listener, admin_router(Arc::new(Echo), address), ends.clone()));
+    let request = lines.join("\r\n") + "\r\nconnection: close\r\n\r\n";
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    tokio::time::timeout(LIMIT, stream.read_to_string(&mut answer)).await.unwrap().unwrap();
+    ends.cancel();
+    serving.await.unwrap().unwrap();
+    answer
+}
+
+fn status(answer: &str) -> u16 {
+    answer.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+#[rstest]
+#[case::loopback("127.0.0.1", "127.0.0.1:8081", 200)]
+#[case::another_port_that_leads_here("127.0.0.1", "127.0.0.1:9000", 200)]
+#[case::no_port("127.0.0.1", "127.0.0.1", 200)]
+#[case::all_of_loopback("127.0.0.1", "127.9.9.9", 200)]
+#[case::loopback_of_ipv6("127.0.0.1", "[::1]:8081", 200)]
+#[case::mapped_loopback("127.0.0.1", "[::ffff:127.0.0.1]:8081", 200)]
+#[case::localhost("127.0.0.1", "localhost:8081", 200)]
+#[case::in_any_case("127.0.0.1", "LocalHost", 200)]
+#[case::rooted("127.0.0.1", "localhost.:8081", 200)]
+#[case::a_foreign_name("127.0.0.1", "evil.example:8081", 421)]
+#[case::a_name_that_begins_well("127.0.0.1", "127.0.0.1.evil.example", 421)]
+#[case::a_name_below_localhost("127.0.0.1", "a.localhost", 421)]
+#[case::a_foreign_address("127.0.0.1", "10.0.0.5:8081", 421)]
+#[case::user_in_front("127.0.0.1", "localhost@evil.example", 421)]
+#[case::not_a_host("127.0.0.1", "a b", 421)]
+#[case::empty("127.0.0.1", "", 421)]
+#[case::the_address_listened_on("10.0.0.5", "10.0.0.5:8081", 200)]
+#[case::another_address("10.0.0.5", "10.0.0.6:8081", 421)]
+#[case::any_address_when_all_are_listened_on("0.0.0.0", "10.0.0.5:8081", 200)]
+#[case::any_address_of_ipv6("::", "[2001:db8::1]:8081", 200)]
+#[case::no_name_even_then("0.0.0.0", "evil.example", 421)]
+#[tokio::test]
+async fn only_addresses_and_localhost_are_answered(#[case] listen: &str, #[case] host: &str, #[case] code: u16) {
+    let answer = answer(listen, &["GET /debug/state HTTP/1.1", &format!("host: {host}")]).await;
+    assert_eq!(status(&answer), code, "{answer}");
+}
+
+#[rstest]
+#[case::no_host(&["GET /debug/state HTTP/1.1"])]
+#[case::of_http_1_0(&["GET /debug/state HTTP/1.0"])]
+#[case::two_hosts(&["GET /debug/state HTTP/1.1", "host: localhost", "host: evil.example"])]
+#[case::another_in_the_request_line(&["GET http://evil.example/debug/state HTTP/1.1", "host: localhost"])]
+#[case::on_any_path(&["GET /other HTTP/1.1", "host: evil.example"])]
+#[tokio::test]
+async fn a_request_that_names_no_host_or_two_is_misdirected(#[case] lines: &[&str]) {
+    let answer = answer("127.0.0.1", lines).await;
+    assert_eq!(status(&answer), 421, "{answer}");
+    assert!(answer.contains("ask by a loopback address or localhost"), "{answer}");
+}
+
+#[rstest]
+#[case::get("GET", "/debug/state", 200)]
+#[case::head("HEAD", "/debug/state", 200)]
+#[case::post("POST", "/debug/state", 405)]
+#[case::delete("DELETE", "/debug/state", 405)]
+#[case::options("OPTIONS", "/debug/state", 405)]
+#[case::bad_query("GET", "/debug/state?bad", 400)]
+#[case::another_page("GET", "/metrics", 404)]
+#[tokio::test]
+async fn it_can_only_be_read(#[case] method: &str, #[case] path: &str, #[case] code: u16) {
+    let answer = answer("127.0.0.1", &[&format!("{method} {path} HTTP/1.1"), "host: localhost"]).await;
+    assert_eq!(status(&answer), code, "{answer}");
+}
+
+#[tokio::test]
+async fn the_answer_is_json_that_nobody_keeps() {
+    let answer = answer("127.0.0.1", &["GET /debug/state?group=a HTTP/1.1", "host: localhost"]).await;
+    assert!(answer.contains("\r\ncontent-type: application/json\r\n"), "{answer}");
+    assert!(answer.contains("\r\ncache-control: no-store\r\n"), "{answer}");
+    assert!(!answer.contains("access-control"), "{answer}");
+    assert!(answer.ends_with("\r\n\r\ngroup=a"), "{answer}");
+}
