@@ -120,6 +120,19 @@ impl ControlPlane {
         self.settings.directory.path()
     }
 
+    /// A client that acts as administrator and shows each answer as it came: it repeats nothing.
+    pub async fn plain_client(&self) -> Result<Client> {
+        let mut config = config(&User::administrator(), &self.settings.address(), &self.authority).await?;
+        config.default_retry = false;
+        Ok(Client::try_from(config)?)
+    }
+
+    /// Where its etcd answers, as a URL.
+    #[must_use]
+    pub fn etcd(&self) -> &str {
+        &self.settings.etcd
+    }
+
     /// A number for one scenario more.
     pub fn next_scenario(&self) -> usize {
         self.scenarios.fetch_add(1, Ordering::Relaxed)

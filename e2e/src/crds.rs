@@ -22,10 +22,15 @@ pub enum Installed {
     All,
     /// As in management clusters where machine pools were never enabled.
     AllButMachinePools,
+    /// A plain API server.
+    Nothing,
 }
 
 /// Installs the CRDs from the directory `bases`, and waits until they are served.
 pub async fn install(objects: &Objects, bases: &Path, contract: Contract, installed: Installed) -> Result<()> {
+    if installed == Installed::Nothing {
+        return Ok(());
+    }
     let mut names = Vec::new();
     for kind in CAPI_KINDS {
         if kind == "MachinePool" && installed == Installed::AllButMachinePools {

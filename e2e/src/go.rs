@@ -1,4 +1,5 @@
-//! Builds kube-apiserver and etcd from the Go module beside this crate, once per set of versions, and finds Cluster API's CRDs.
+//! Builds kube-apiserver, etcd and kubectl from the Go module beside this crate, once per set of versions, and finds Cluster API's
+//! CRDs.
 //!
 //! The binaries are kept outside the clone, under a key made of everything that they are built from. Whoever comes while they are
 //! being built waits for them.
@@ -14,7 +15,7 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
-const MISSING: &str = "e2e needs Go 1.26 or later on PATH to build kube-apiserver and etcd: \
+const MISSING: &str = "e2e needs Go 1.26 or later on PATH to build kube-apiserver, etcd and kubectl: \
     install it from go.dev, or run `cargo test` for the tests that need Rust and a C compiler only";
 
 const KUBERNETES: &str = "k8s.io/kubernetes";
@@ -27,6 +28,8 @@ pub struct Components {
     pub etcd: PathBuf,
     /// The Kubernetes API server.
     pub kube_apiserver: PathBuf,
+    /// The command-line client of the API server's version.
+    pub kubectl: PathBuf,
     /// The directory of Cluster API's CRDs.
     pub crds: PathBuf,
 }
@@ -44,13 +47,14 @@ pub fn components() -> Result<Components> {
     Ok(Components {
         etcd: binaries.join("etcd"),
         kube_apiserver: binaries.join("kube-apiserver"),
+        kubectl: binaries.join("kubectl"),
         crds: module_directory(module, CLUSTER_API)?.join("core/config/crd/bases"),
     })
 }
 
 /// Builds into a directory beside `binaries` and renames it, so that what is there is complete.
 fn build(module: &Path, binaries: &Path) -> Result<()> {
-    eprintln!("e2e: building kube-apiserver and etcd; the first time takes some minutes");
+    eprintln!("e2e: building kube-apiserver, etcd and kubectl; the first time takes some minutes");
     let version = module_version(module, KUBERNETES)?;
     let mut numbers = version.trim_start_matches('v').split('.');
     let (Some(major), Some(minor)) = (numbers.next(), numbers.next()) else {
@@ -67,10 +71,10 @@ fn build(module: &Path, binaries: &Path) -> Result<()> {
         .arg(flags)
         .arg("-o")
         .arg(format!("{}/", unfinished.display()))
-        .args(["./cmd/etcd", "k8s.io/kubernetes/cmd/kube-apiserver"])
+        .args(["./cmd/etcd", "k8s.io/kubernetes/cmd/kube-apiserver", "k8s.io/kubernetes/cmd/kubectl"])
         .stdin(Stdio::null())
         .status()?;
-    ensure!(status.success(), "building kube-apiserver and etcd: go build: {status}");
+    ensure!(status.success(), "building kube-apiserver, etcd and kubectl: go build: {status}");
     fs::rename(&unfinished, binaries)?;
     Ok(())
 }

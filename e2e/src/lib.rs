@@ -4,10 +4,12 @@
 //! and drives the program as Cluster Autoscaler does: over gRPC. It knows what the program promises, and must not use the program's
 //! own code for anything but the wire types: a mistake there would then be in the question and in the answer.
 
+pub mod conformance;
 pub mod control_plane;
 pub mod crds;
 pub mod fixtures;
 pub mod go;
+pub mod kubectl;
 pub mod objects;
 pub mod pool;
 pub mod ports;

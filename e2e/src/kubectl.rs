@@ -1,0 +1,113 @@
+//! kubectl as a user runs it: with a kubeconfig, a home directory and nothing else of the machine.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    path::PathBuf,
+    process::{Command, Output},
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::process::Process;
+
+/// kubectl on one server, in one namespace.
+#[derive(Debug)]
+pub struct Kubectl {
+    binary: PathBuf,
+    home: PathBuf,
+    namespace: String,
+    files: AtomicUsize,
+}
+
+impl Kubectl {
+    /// For the server of `kubeconfig`, with files of its own in the directory `home`.
+    pub fn new(binary: PathBuf, home: PathBuf, kubeconfig: &Value, namespace: &str) -> Result<Self> {
+        fs::create_dir_all(&home)?;
+        let mut kubeconfig = kubeconfig.clone();
+        kubeconfig["contexts"][0]["context"]["namespace"] = json!(namespace);
+        fs::write(home.join("kubeconfig"), kubeconfig.to_string())?;
+        Ok(Self { binary, home, namespace: namespace.to_owned(), files: AtomicUsize::new(0) })
+    }
+
+    /// The namespace that it works in by default.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// What it prints, when it succeeds. The command is split at spaces.
+    pub async fn run(&self, command: &str) -> Result<String> {
+        let output = self.output(command).await?;
+        let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        ensure!(output.status.success(), "kubectl {command}: {}\n{out}{err}", output.status);
+        Ok(out)
+    }
+
+    /// What it says when it fails.
+    pub async fn fail(&self, command: &str) -> Result<String> {
+        let output = self.output(command).await?;
+        let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        ensure!(!output.status.success(), "kubectl {command} succeeded: {out}");
+        Ok(err)
+    }
+
+    /// As `run`; the last argument is a file that holds this object.
+    pub async fn run_on(&self, command: &str, object: &Value) -> Result<String> {
+        let number = self.files.fetch_add(1, Ordering::Relaxed);
+        let path = self.home.join(format!("object-{number}.json"));
+        fs::write(&path, object.to_string())?;
+        self.run(&format!("{command} {}", path.display())).await
+    }
+
+    /// The cells of the table that it prints, without the heading.
+    pub async fn rows(&self, command: &str) -> Result<Vec<Vec<String>>> {
+        let text = self.run(command).await?;
+        Ok(cells(&text).into_iter().skip(1).collect())
+    }
+
+    /// Starts a command that does not end by itself.
+    pub fn start(&self, command: &str) -> Result<Process> {
+        let number = self.files.fetch_add(1, Ordering::Relaxed);
+        let log = self.home.join(format!("output-{number}.log"));
+        Process::start(&format!("kubectl {command}"), self.command(command), &log)
+    }
+
+    async fn output(&self, command: &str) -> Result<Output> {
+        let mut built = self.command(command);
+        let output = tokio::task::spawn_blocking(move || built.output()).await?;
+        output.with_context(|| format!("running kubectl {command}"))
+    }
+
+    fn command(&self, command: &str) -> Command {
+        let mut built = Command::new(&self.binary);
+        built
+            .args(["--request-timeout=20s"])
+            .args(command.split_whitespace())
+            .current_dir(&self.home)
+            .env_clear()
+            .env("HOME", &self.home)
+            .env("KUBECONFIG", self.home.join("kubeconfig"));
+        built
+    }
+}
+
+/// A printed table as cells. Columns are at least two spaces apart, so that a heading may hold one.
+#[must_use]
+pub fn cells(table: &str) -> Vec<Vec<String>> {
+    let row = |line: &str| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).map(str::to_owned).collect();
+    table.lines().map(row).collect()
+}
+
+/// Fails unless every line is there, in this order, with anything between.
+pub fn assert_lines(text: &str, expected: &[&str]) -> Result<()> {
+    let mut lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    for line in expected {
+        let mut said = String::new();
+        write!(said, "no line {line:?}, or not after those before it, in\n{text}")?;
+        ensure!(lines.any(|found| found == *line), said);
+    }
+    Ok(())
+}

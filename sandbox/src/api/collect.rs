@@ -1,0 +1,345 @@
+//! Deletes, and what goes along: finalizers, dependents by owner references, the contents of a namespace, the objects
+//! of a kind whose definition goes.
+//!
+//! What a cluster's garbage collector does a little later is done here in the same breath, each step under a revision
+//! of its own. Dependents whose owner never was there are left alone, so that manifests load in any order.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::{
+    crd,
+    object::{Object, ObjectKey, finalizers, owners, text},
+    refusal::Refusal,
+    store::{Place, Store},
+    target::Target,
+    write::{Request, check_preconditions},
+};
+
+const ORPHAN: &str = "orphan";
+const FOREGROUND: &str = "foregroundDeletion";
+
+/// What becomes of the dependents of what is deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Propagation {
+    /// They go once it is gone.
+    #[default]
+    Background,
+    /// They go first.
+    Foreground,
+    /// They stay, without it as an owner.
+    Orphan,
+}
+
+/// How to delete, and under which conditions.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DeleteOptions {
+    /// What becomes of dependents.
+    pub propagation: Propagation,
+    /// Delete only the object of this uid.
+    pub uid: Option<String>,
+    /// Delete only this state.
+    pub resource_version: Option<String>,
+    /// How many seconds a Pod on a Node is given to end; none for what it says itself.
+    pub grace: Option<u64>,
+    /// Say what would happen, and do nothing.
+    pub dry_run: bool,
+}
+
+/// What a delete has led to.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Deleted {
+    /// The object is gone; its last state.
+    Gone(Arc<Value>),
+    /// It is marked as being deleted, and waits for its finalizers.
+    Waiting(Arc<Value>),
+}
+
+impl Deleted {
+    /// The object, gone or marked.
+    #[must_use]
+    pub fn object(&self) -> &Arc<Value> {
+        match self {
+            Self::Gone(object) | Self::Waiting(object) => object,
+        }
+    }
+}
+
+/// Deletes the object at `place`, and then what goes along.
+pub(crate) fn delete(
+    store: &mut Store,
+    target: &Target,
+    place: &Place,
+    options: &DeleteOptions,
+    request: &Request,
+) -> Result<Deleted, Refusal> {
+    let object = store.get(place).cloned().ok_or_else(|| Refusal::not_found(&target.spec, &place.key.name))?;
+    let given = |option: &Option<String>| option.clone().unwrap_or_default();
+    check_delete_preconditions(target, &object.value, &given(&options.uid), &given(&options.resource_version))?;
+    if options.dry_run {
+        return Ok(Deleted::Gone(Arc::clone(&object.value)));
+    }
+    let grace = if is_bound_pod(target, &object.value) {
+        options.grace.unwrap_or_else(|| object.value["spec"]["terminationGracePeriodSeconds"].as_u64().unwrap_or(30))
+    } else {
+        0
+    };
+    let time = later(&request.time, grace);
+    let deleted = mark_or_remove(store, target, place, options.propagation, Going { time: &time, grace });
+    attend(store, place, &request.time);
+    settle(store, &request.time);
+    deleted.ok_or_else(|| Refusal::not_found(&target.spec, &place.key.name))
+}
+
+fn check_delete_preconditions(target: &Target, old: &Value, uid: &str, revision: &str) -> Result<(), Refusal> {
+    if check_preconditions(target, old, uid, revision).is_ok() {
+        return Ok(());
+    }
+    let why = if !uid.is_empty() && uid != text(old, "uid") {
+        format!(
+            "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been \
+             deleted and then recreated",
+            text(old, "uid")
+        )
+    } else {
+        format!(
+            "the ResourceVersion in the precondition ({revision}) does not match the ResourceVersion in record ({}). \
+             The object might have been modified",
+            text(old, "resourceVersion")
+        )
+    };
+    Err(Refusal::conflict(&target.spec, text(old, "name"), &why))
+}
+
+/// Whether this is a Pod that runs on a Node: whoever plays the kubelet ends it.
+fn is_bound_pod(target: &Target, value: &Value) -> bool {
+    target.spec.group.is_empty()
+        && target.spec.kind == "Pod"
+        && !value["spec"]["nodeName"].as_str().unwrap_or_default().is_empty()
+        && !matches!(value["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
+}
+
+fn later(time: &str, seconds: u64) -> String {
+    let by = std::time::Duration::from_secs(seconds);
+    let moved = time.parse::<jiff::Timestamp>().ok().and_then(|time| time.checked_add(by).ok());
+    moved.map_or_else(|| time.to_owned(), |moved| moved.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+}
+
+/// When an object is to be gone, and how many seconds it has for that.
+#[derive(Debug, Clone, Copy)]
+struct Going<'t> {
+    time: &'t str,
+    grace: u64,
+}
+
+impl<'t> Going<'t> {
+    /// At once: what goes along with another object is given no time.
+    fn now(time: &'t str) -> Self {
+        Self { time, grace: 0 }
+    }
+}
+
+/// Removes an object that nothing holds; marks one that its finalizers, its dependents or its contents hold.
+fn mark_or_remove(
+    store: &mut Store,
+    target: &Target,
+    place: &Place,
+    propagation: Propagation,
+    going: Going<'_>,
+) -> Option<Deleted> {
+    let object = store.get(place)?.clone();
+    let mut next = (*object.value).clone();
+    let mut wanted: Vec<String> =
+        finalizers(&next).filter(|finalizer| ![ORPHAN, FOREGROUND].contains(finalizer)).map(str::to_owned).collect();
+    match propagation {
+        Propagation::Background => {}
+        Propagation::Foreground => wanted.push(FOREGROUND.to_owned()),
+        Propagation::Orphan => wanted.push(ORPHAN.to_owned()),
+    }
+    set_finalizers(&mut next, &wanted);
+    if wanted.is_empty() && going.grace == 0 && !is_namespace(target) {
+        return store.remove(place).map(|last| Deleted::Gone(Arc::clone(&last.value)));
+    }
+    let given = next["metadata"]["deletionGracePeriodSeconds"].as_u64();
+    if given.is_some_and(|given| going.grace < given) {
+        next["metadata"]["deletionTimestamp"] = json!(going.time);
+        next["metadata"]["deletionGracePeriodSeconds"] = json!(going.grace);
+    }
+    if text(&next, "deletionTimestamp").is_empty() {
+        next["metadata"]["deletionTimestamp"] = json!(going.time);
+        next["metadata"]["deletionGracePeriodSeconds"] = json!(going.grace);
+        if let Some(generation) = next["metadata"]["generation"].as_i64() {
+            next["metadata"]["generation"] = json!(generation + 1);
+        }
+        if is_namespace(target) {
+            next["status"]["phase"] = json!("Terminating");
+        }
+    }
+    if next == *object.value {
+        return Some(Deleted::Waiting(Arc::clone(&object.value)));
+    }
+    store.put(place.kind, next).map(|object| Deleted::Waiting(Arc::clone(&object.value)))
+}
+
+fn is_namespace(target: &Target) -> bool {
+    target.spec.group.is_empty() && target.spec.kind == "Namespace"
+}
+
+/// Whether a state only waited for its finalizers, which are gone.
+pub(crate) fn is_finished(target: &Target, value: &Value) -> bool {
+    !text(value, "deletionTimestamp").is_empty()
+        && value["metadata"]["deletionGracePeriodSeconds"].as_u64().unwrap_or_default() == 0
+        && finalizers(value).next().is_none()
+        && !is_namespace(target)
+}
+
+fn set_finalizers(value: &mut Value, wanted: &[String]) {
+    let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    if wanted.is_empty() {
+        metadata.remove("finalizers");
+    } else {
+        metadata.insert("finalizers".to_owned(), json!(wanted));
+    }
+}
+
+/// Does the collector's part for an object that is marked as being deleted.
+fn attend(store: &mut Store, place: &Place, time: &str) {
+    let Some(object) = store.get(place).cloned() else { return };
+    if text(&object.value, "deletionTimestamp").is_empty() {
+        return;
+    }
+    let uid = text(&object.value, "uid").to_owned();
+    if finalizers(&object.value).any(|finalizer| finalizer == ORPHAN) {
+        for dependent in dependents(store, &uid) {
+            disown(store, &dependent, &[&uid]);
+        }
+        release(store, place, ORPHAN);
+    }
+    if finalizers(&object.value).any(|finalizer| finalizer == FOREGROUND) {
+        for dependent in dependents(store, &uid) {
+            let Some(target) = Target::stored(store, dependent.kind) else { continue };
+            let marked = store.get(&dependent).is_none_or(|held| !text(&held.value, "deletionTimestamp").is_empty());
+            let own = store.get(&dependent).map(|held| text(&held.value, "uid").to_owned()).unwrap_or_default();
+            let has_own = store.dependents(&own).next().is_some();
+            if !marked {
+                let propagation = if has_own { Propagation::Foreground } else { Propagation::Background };
+                mark_or_remove(store, &target, &dependent, propagation, Going::now(time));
+                attend(store, &dependent, time);
+            }
+        }
+        let blocked = dependents(store, &uid).iter().any(|dependent| {
+            store.get(dependent).is_some_and(|held| owners(&held.value).any(|(owner, blocks)| blocks && owner == uid))
+        });
+        if !blocked {
+            release(store, place, FOREGROUND);
+        }
+    }
+    if store.find("", "namespaces") == Some(place.kind) {
+        empty_namespace(store, place, time);
+    }
+}
+
+fn dependents(store: &Store, uid: &str) -> Vec<Place> {
+    store.dependents(uid).cloned().collect()
+}
+
+/// Takes a finalizer off, and the object away if it was the last.
+fn release(store: &mut Store, place: &Place, finalizer: &str) {
+    let Some(object) = store.get(place).cloned() else { return };
+    let Some(target) = Target::stored(store, place.kind) else { return };
+    let left: Vec<String> = finalizers(&object.value).filter(|other| *other != finalizer).map(str::to_owned).collect();
+    let mut next = (*object.value).clone();
+    set_finalizers(&mut next, &left);
+    if is_finished(&target, &next) {
+        store.remove(place);
+    } else {
+        store.put(place.kind, next);
+    }
+}
+
+/// Takes owners off an object.
+fn disown(store: &mut Store, place: &Place, uids: &[&str]) {
+    let Some(object) = store.get(place) else { return };
+    let mut next = (*object.value).clone();
+    if let Some(list) = next["metadata"]["ownerReferences"].as_array_mut() {
+        list.retain(|owner| !owner["uid"].as_str().is_some_and(|uid| uids.contains(&uid)));
+        if list.is_empty()
+            && let Some(metadata) = next["metadata"].as_object_mut()
+        {
+            metadata.remove("ownerReferences");
+        }
+    }
+    store.put(place.kind, next);
+}
+
+/// Deletes what is in a namespace that is being deleted, and the namespace once it is empty.
+fn empty_namespace(store: &mut Store, place: &Place, time: &str) {
+    let name = place.key.name.clone();
+    let inside: Vec<Place> = store
+        .tables()
+        .filter(|(_, table)| table.spec.namespaced)
+        .flat_map(|(kind, table)| {
+            let from = ObjectKey::new(&name, "");
+            let keys = table.objects.range(from..).map(|(key, _)| key).take_while(|key| key.namespace == name);
+            keys.map(move |key| Place { kind, key: key.clone() }).collect::<Vec<_>>()
+        })
+        .collect();
+    let mut left = false;
+    for held in inside {
+        let Some(target) = Target::stored(store, held.kind) else { continue };
+        mark_or_remove(store, &target, &held, Propagation::Background, Going::now(time));
+        left |= store.get(&held).is_some();
+    }
+    let holds = store.get(place).is_some_and(|object| finalizers(&object.value).next().is_some());
+    if !left && !holds {
+        store.remove(place);
+    }
+}
+
+/// Follows up what was removed until nothing more goes along.
+pub(crate) fn settle(store: &mut Store, time: &str) {
+    while let Some(gone) = store.gone.pop_front() {
+        let uid = text(&gone.value, "uid");
+        for dependent in dependents(store, uid) {
+            abandon(store, &dependent, time);
+        }
+        let waiting: Vec<Place> = owners(&gone.value).filter_map(|(owner, _)| store.place_of(owner).cloned()).collect();
+        for owner in waiting {
+            attend(store, &owner, time);
+        }
+        let namespace = text(&gone.value, "namespace");
+        if !namespace.is_empty()
+            && let Some(kind) = store.find("", "namespaces")
+        {
+            attend(store, &Place { kind, key: ObjectKey::new("", namespace) }, time);
+        }
+        if let Some((group, plural)) = crd::defined_by(&gone.value)
+            && let Some(kind) = store.find(group, plural)
+        {
+            store.undefine(kind);
+        }
+    }
+}
+
+/// One of the dependent's owners is gone: it goes too, unless another owner is there.
+fn abandon(store: &mut Store, dependent: &Place, time: &str) {
+    let Some(object) = store.get(dependent).cloned() else { return };
+    let Some(target) = Target::stored(store, dependent.kind) else { return };
+    let (there, absent): (Vec<&str>, Vec<&str>) =
+        owners(&object.value).map(|(uid, _)| uid).partition(|uid| store.place_of(uid).is_some());
+    if !there.is_empty() {
+        disown(store, dependent, &absent);
+    } else if text(&object.value, "deletionTimestamp").is_empty() {
+        mark_or_remove(store, &target, dependent, Propagation::Background, Going::now(time));
+    }
+}
+
+/// What a stored object of some kinds means for the store.
+pub(crate) fn after_put(store: &mut Store, target: &Target, object: &Object) {
+    if crd::is_definition(&target.spec)
+        && let Some(spec) = crd::kind_of(&object.value)
+    {
+        store.define(spec);
+    }
+}

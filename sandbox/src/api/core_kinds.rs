@@ -1,0 +1,155 @@
+//! The kinds that every API server has, as far as they are known here.
+
+use super::{
+    kind::{Column, KindSpec, Rules, VersionSpec},
+    lists::Lists,
+};
+
+/// The group of CustomResourceDefinitions.
+pub(crate) const EXTENSIONS: &str = "apiextensions.k8s.io";
+
+/// The kinds known from the start.
+pub(crate) fn core_kinds() -> Vec<KindSpec> {
+    vec![
+        namespaces(),
+        nodes(),
+        pods(),
+        plain("Secret", &[], &["type"], vec![Column::text("Type", ".type")]),
+        plain("ConfigMap", &["cm"], &[], Vec::new()),
+        events("", "v1", "involvedObject"),
+        events("events.k8s.io", "v1", "regarding"),
+        returning(plain("ServiceAccount", &["sa"], &[], Vec::new())),
+        services(),
+        leases(),
+        definitions(),
+    ]
+}
+
+fn core(group: &str, version: &str, kind: &str) -> KindSpec {
+    let spec = KindSpec::new(group, version, kind);
+    KindSpec {
+        rules: Rules::core(),
+        versions: vec![VersionSpec { status: false, lists: Lists::core(kind), ..VersionSpec::new(version) }],
+        ..spec
+    }
+}
+
+fn plain(kind: &str, short_names: &[&str], selectable: &[&str], columns: Vec<Column>) -> KindSpec {
+    let mut spec = core("", "v1", kind);
+    spec.short_names = owned(short_names);
+    spec.selectable_fields = owned(selectable);
+    with_columns(spec, columns)
+}
+
+fn with_columns(mut spec: KindSpec, columns: Vec<Column>) -> KindSpec {
+    if let Some(version) = spec.versions.first_mut() {
+        version.columns = columns;
+    }
+    spec
+}
+
+fn with_status(mut spec: KindSpec) -> KindSpec {
+    for version in &mut spec.versions {
+        version.status = true;
+    }
+    spec
+}
+
+fn returning(mut spec: KindSpec) -> KindSpec {
+    spec.rules.delete_returns_object = true;
+    spec
+}
+
+fn owned(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|&text| text.to_owned()).collect()
+}
+
+fn wide(name: &str, path: &str) -> Column {
+    Column { priority: 1, ..Column::text(name, path) }
+}
+
+fn namespaces() -> KindSpec {
+    with_status(
+        plain("Namespace", &["ns"], &["status.phase"], vec![Column::text("Status", ".status.phase")]).cluster_scoped(),
+    )
+}
+
+fn nodes() -> KindSpec {
+    // The first two columns are worked out from conditions and labels by the tables.
+    let columns = vec![
+        Column::text("Status", NODE_STATUS),
+        Column::text("Roles", NODE_ROLES),
+        Column::text("Version", ".status.nodeInfo.kubeletVersion"),
+        wide("Internal-IP", ".status.addresses[?(@.type==\"InternalIP\")].address"),
+        wide("External-IP", ".status.addresses[?(@.type==\"ExternalIP\")].address"),
+        wide("OS-Image", ".status.nodeInfo.osImage"),
+        wide("Kernel-Version", ".status.nodeInfo.kernelVersion"),
+        wide("Container-Runtime", ".status.nodeInfo.containerRuntimeVersion"),
+    ];
+    with_status(plain("Node", &["no"], &["spec.unschedulable"], columns).cluster_scoped())
+}
+
+/// Instead of a path: Ready or not, and whether Pods may come.
+pub(crate) const NODE_STATUS: &str = "node status";
+/// Instead of a path: the roles that its labels name.
+pub(crate) const NODE_ROLES: &str = "node roles";
+
+fn pods() -> KindSpec {
+    let columns =
+        vec![Column::text("Status", ".status.phase"), wide("IP", ".status.podIP"), wide("Node", ".spec.nodeName")];
+    let selectable = [
+        "spec.nodeName",
+        "spec.restartPolicy",
+        "spec.schedulerName",
+        "spec.serviceAccountName",
+        "status.phase",
+        "status.podIP",
+        "status.nominatedNodeName",
+    ];
+    let mut spec = returning(with_status(plain("Pod", &["po"], &selectable, columns)));
+    spec.categories = owned(&["all"]);
+    spec.rules.generation = true;
+    spec.rules.create_drops_status = true;
+    spec
+}
+
+fn events(group: &str, version: &str, about: &str) -> KindSpec {
+    let mut spec = core(group, version, "Event");
+    spec.short_names = owned(&["ev"]);
+    spec.rules.create_on_update = true;
+    let fields = ["kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath"];
+    spec.selectable_fields = fields.iter().map(|field| format!("{about}.{field}")).collect();
+    spec.selectable_fields.extend(owned(&["reason", "reportingComponent", "source", "type"]));
+    let message = if group.is_empty() { ".message" } else { ".note" };
+    let columns = vec![
+        Column::text("Type", ".type"),
+        Column::text("Reason", ".reason"),
+        Column::text("Object", &format!(".{about}.name")),
+        Column::text("Message", message),
+    ];
+    with_columns(spec, columns)
+}
+
+fn services() -> KindSpec {
+    let columns = vec![Column::text("Type", ".spec.type"), Column::text("Cluster-IP", ".spec.clusterIP")];
+    let mut spec = returning(with_status(plain("Service", &["svc"], &["spec.clusterIP", "spec.type"], columns)));
+    spec.categories = owned(&["all"]);
+    spec
+}
+
+fn leases() -> KindSpec {
+    let mut spec = core("coordination.k8s.io", "v1", "Lease");
+    spec.rules.unconditional_update = false;
+    spec.rules.create_on_update = true;
+    with_columns(spec, vec![Column::text("Holder", ".spec.holderIdentity")])
+}
+
+fn definitions() -> KindSpec {
+    let mut spec = with_status(core(EXTENSIONS, "v1", "CustomResourceDefinition").cluster_scoped());
+    spec.short_names = owned(&["crd", "crds"]);
+    spec.categories = owned(&["api-extensions"]);
+    spec.rules.generation = true;
+    spec.rules.create_drops_status = true;
+    spec.rules.unconditional_update = false;
+    with_columns(spec, vec![Column::text("Created At", ".metadata.creationTimestamp")])
+}

@@ -1,0 +1,71 @@
+//! Changes as a watch with its selection sees them: an object that comes to be selected is added, one that no longer
+//! is selected is deleted.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{Api, Change, ChangeKind, Forgotten, History, Object, Refusal, Resource, Selection, Target};
+
+/// A change of an object, as controllers read it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// What happened.
+    pub kind: ChangeKind,
+    /// The object, in the version that was asked for.
+    pub object: Arc<Value>,
+    /// The revision of the change.
+    pub revision: u64,
+}
+
+/// What a selection sees of a change.
+pub(crate) fn seen(change: &Change, selection: &Selection) -> Option<(ChangeKind, Arc<Object>)> {
+    let inside =
+        selection.namespace.is_empty() || super::text(&change.object.value, "namespace") == selection.namespace;
+    if !inside {
+        return None;
+    }
+    let before = change.previous.as_ref().is_some_and(|previous| selection.matches(&previous.value));
+    let after = change.kind != ChangeKind::Deleted && selection.matches(&change.object.value);
+    match (before, after) {
+        (false, false) => None,
+        (false, true) => Some((ChangeKind::Added, Arc::clone(&change.object))),
+        (true, true) => Some((ChangeKind::Modified, Arc::clone(&change.object))),
+        (true, false) => {
+            // What left the selection is shown as it was selected, under the revision of the change.
+            let last = change.previous.as_ref().map(|previous| Arc::new(previous.at(change.revision)));
+            Some((ChangeKind::Deleted, last.unwrap_or_else(|| Arc::clone(&change.object))))
+        }
+    }
+}
+
+/// The refusal of a watch that asks for what is forgotten.
+pub(crate) fn too_old(wanted: u64, forgotten: Forgotten) -> Refusal {
+    Refusal::expired(format!("too old resource version: {wanted} ({})", forgotten.oldest))
+}
+
+impl Api {
+    /// What has changed after `revision`, in order: for controllers that keep up with a kind.
+    pub fn changes(&self, resource: &Resource, selection: &Selection, revision: u64) -> Result<Vec<Event>, Refusal> {
+        let (target, history) = self.history(resource)?;
+        selection.fields.check(&target.spec)?;
+        let changes = history.after(revision).map_err(|forgotten| too_old(revision, forgotten))?;
+        let api_version = target.api_version();
+        Ok(changes
+            .list
+            .iter()
+            .filter_map(|change| {
+                let (kind, object) = seen(change, selection)?;
+                Some(Event { kind, object: object.under(&api_version), revision: change.revision })
+            })
+            .collect())
+    }
+
+    /// The history of a kind.
+    pub(crate) fn history(&self, resource: &Resource) -> Result<(Target, Arc<History>), Refusal> {
+        let store = self.shared.store.read();
+        let target = Target::find(&store, resource)?;
+        let table = store.table(target.id).ok_or_else(Refusal::no_such_resource)?;
+        Ok((target, Arc::clone(&table.history)))
+    }
+}

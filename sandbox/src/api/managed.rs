@@ -1,0 +1,188 @@
+//! Who manages which fields: `metadata.managedFields`, kept up with each write.
+
+use serde_json::{Value, json};
+
+use super::{fields::FieldSet, lists::Lists};
+
+/// Who writes, and what.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Writer<'w> {
+    pub(crate) manager: &'w str,
+    /// `status` or `scale`; empty for the object itself.
+    pub(crate) subresource: &'w str,
+    pub(crate) api_version: &'w str,
+    /// The time, as the API writes times.
+    pub(crate) time: &'w str,
+}
+
+/// How fields came to be managed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Operation {
+    Apply,
+    Update,
+}
+
+impl Operation {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Apply => "Apply",
+            Self::Update => "Update",
+        }
+    }
+}
+
+/// The entries of an object's `managedFields`.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Managers(Vec<Entry>);
+
+#[derive(Debug, Clone)]
+struct Entry {
+    manager: String,
+    operation: Operation,
+    subresource: String,
+    api_version: String,
+    time: Value,
+    fields: FieldSet,
+}
+
+impl Managers {
+    pub(crate) fn of(object: &Value) -> Self {
+        let list = object["metadata"]["managedFields"].as_array();
+        Self(list.into_iter().flatten().map(Entry::parse).collect())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Writes the entries into the object.
+    pub(crate) fn store(self, object: &mut Value) {
+        let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+        let list: Vec<Value> =
+            self.0.into_iter().filter(|entry| !entry.fields.is_empty()).map(Entry::into_value).collect();
+        if list.is_empty() {
+            metadata.remove("managedFields");
+        } else {
+            metadata.insert("managedFields".to_owned(), list.into());
+        }
+    }
+
+    /// The fields that were applied by this writer.
+    pub(crate) fn applied(&self, writer: Writer<'_>) -> FieldSet {
+        let entry = self.0.iter().find(|entry| entry.is_of(writer, Operation::Apply));
+        entry.map(|entry| entry.fields.clone()).unwrap_or_default()
+    }
+
+    /// Who else manages any of `fields`: pairs of manager and path.
+    pub(crate) fn conflicts(&self, writer: Writer<'_>, fields: &FieldSet) -> Vec<(String, String)> {
+        let others = self.0.iter().filter(|entry| !entry.is_of(writer, Operation::Apply));
+        others
+            .flat_map(|entry| {
+                let who = entry.described();
+                entry.fields.common(fields).paths().into_iter().map(move |path| (who.clone(), path))
+            })
+            .collect()
+    }
+
+    /// All fields that others manage.
+    pub(crate) fn of_others(&self, writer: Writer<'_>) -> FieldSet {
+        let mut all = FieldSet::default();
+        for entry in self.0.iter().filter(|entry| !entry.is_of(writer, Operation::Apply)) {
+            all.add(&entry.fields);
+        }
+        all
+    }
+
+    /// The writer has applied `applied`, which changed `changed` and took `gone` away.
+    pub(crate) fn apply(&mut self, writer: Writer<'_>, applied: FieldSet, changed: &FieldSet, gone: &FieldSet) {
+        self.drop_fields(gone, |_| true);
+        self.drop_fields(changed, |entry| !entry.is_of(writer, Operation::Apply));
+        let old = self.applied(writer);
+        if old != applied || !changed.is_empty() || !gone.is_empty() {
+            self.0.retain(|entry| !entry.is_of(writer, Operation::Apply));
+            self.0.push(Entry::new(writer, Operation::Apply, applied));
+        }
+    }
+
+    /// The writer has changed an object from `old` to `new`.
+    pub(crate) fn update(&mut self, writer: Writer<'_>, old: &Value, new: &Value, lists: &Lists) {
+        let changed = FieldSet::changed(old, new, lists);
+        let gone = FieldSet::of(old, lists).without(&FieldSet::of(new, lists));
+        self.drop_fields(&gone, |_| true);
+        if changed.is_empty() {
+            return;
+        }
+        self.drop_fields(&changed, |entry| !entry.is_of(writer, Operation::Update));
+        match self.0.iter_mut().find(|entry| entry.is_of(writer, Operation::Update)) {
+            Some(entry) => {
+                entry.fields.add(&changed);
+                entry.time = json!(writer.time);
+            }
+            None => self.0.push(Entry::new(writer, Operation::Update, changed)),
+        }
+    }
+
+    fn drop_fields(&mut self, fields: &FieldSet, of: impl Fn(&Entry) -> bool) {
+        for entry in self.0.iter_mut().filter(|entry| of(entry)) {
+            entry.fields = entry.fields.without(fields);
+        }
+    }
+}
+
+impl Entry {
+    fn new(writer: Writer<'_>, operation: Operation, fields: FieldSet) -> Self {
+        Self {
+            manager: writer.manager.to_owned(),
+            operation,
+            subresource: writer.subresource.to_owned(),
+            api_version: writer.api_version.to_owned(),
+            time: json!(writer.time),
+            fields,
+        }
+    }
+
+    fn parse(entry: &Value) -> Self {
+        let text = |field: &str| entry[field].as_str().unwrap_or_default().to_owned();
+        Self {
+            manager: text("manager"),
+            operation: if entry["operation"] == "Apply" { Operation::Apply } else { Operation::Update },
+            subresource: text("subresource"),
+            api_version: text("apiVersion"),
+            time: entry["time"].clone(),
+            fields: FieldSet::parse(&entry["fieldsV1"]),
+        }
+    }
+
+    fn into_value(self) -> Value {
+        let mut entry = json!({
+            "manager": self.manager,
+            "operation": self.operation.name(),
+            "apiVersion": self.api_version,
+            "time": self.time,
+            "fieldsType": "FieldsV1",
+            "fieldsV1": self.fields.to_value(),
+        });
+        if !self.subresource.is_empty() {
+            entry["subresource"] = json!(self.subresource);
+        }
+        entry
+    }
+
+    fn is_of(&self, writer: Writer<'_>, operation: Operation) -> bool {
+        self.manager == writer.manager && self.operation == operation && self.subresource == writer.subresource
+    }
+
+    /// The manager as messages about conflicts name it.
+    fn described(&self) -> String {
+        let mut text = format!("{:?}", self.manager);
+        if self.operation == Operation::Update {
+            let subresource = if self.subresource.is_empty() {
+                String::new()
+            } else {
+                format!(" with subresource {:?}", self.subresource)
+            };
+            text = format!("{text}{subresource} using {}", self.api_version);
+        }
+        text
+    }
+}

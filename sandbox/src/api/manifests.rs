@@ -1,0 +1,217 @@
+//! Loads manifests: objects as a cluster holds them or as people write them. What they say of status, uid, times and
+//! owners is kept, so that a cluster can be stood up again from what was read from another one.
+
+use std::collections::HashMap;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{
+    Api, KindSpec, Refusal, Resource, Target, collect, crd, defaults,
+    kind::split_api_version,
+    managed::Managers,
+    meta,
+    object::{ObjectKey, text},
+    store::{Place, Store},
+    write::{self, Request},
+};
+
+/// Why manifests can't be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The text is no YAML.
+    #[error("document {document} of the manifests is no YAML: {source}")]
+    Yaml {
+        /// Counted from 1.
+        document: usize,
+        /// What is wrong with it.
+        source: serde_yaml::Error,
+    },
+    /// A document is no Kubernetes object.
+    #[error("object {object} of the manifests is no Kubernetes object: it needs {missing}")]
+    NoObject {
+        /// Counted from 1, with the items of lists one by one.
+        object: usize,
+        /// The field that is missing.
+        missing: &'static str,
+    },
+    /// An object can't be stored.
+    #[error("{kind} {name}: {source}")]
+    Refused {
+        /// The kind of the object.
+        kind: String,
+        /// The name of the object.
+        name: String,
+        /// Why it can't be stored.
+        source: Refusal,
+    },
+}
+
+impl Api {
+    /// Loads a YAML text of any number of documents: CustomResourceDefinitions first, then all else. How many objects
+    /// it had is returned. A kind that is not known becomes known from its first object: the plural is guessed, and
+    /// its objects live in namespaces if the first one names one. An object that exists is exchanged.
+    pub fn load(&self, yaml: &str) -> Result<usize, LoadError> {
+        let mut documents = Vec::new();
+        for (at, document) in serde_yaml::Deserializer::from_str(yaml).enumerate() {
+            let value = Value::deserialize(document).map_err(|source| LoadError::Yaml { document: at + 1, source })?;
+            documents.push(value);
+        }
+        self.load_values(documents)
+    }
+
+    /// Loads objects and lists of objects.
+    pub fn load_values(&self, documents: Vec<Value>) -> Result<usize, LoadError> {
+        let mut objects = Vec::new();
+        documents.into_iter().for_each(|document| flatten(document, &mut objects));
+        for (at, object) in objects.iter().enumerate() {
+            let missing = ["apiVersion", "kind"].into_iter().find(|field| !object[field].is_string());
+            let missing = missing.or_else(|| text(object, "name").is_empty().then_some("metadata.name"));
+            if let Some(missing) = missing {
+                return Err(LoadError::NoObject { object: at + 1, missing });
+            }
+        }
+        let count = objects.len();
+        // Definitions, namespaces, the rest.
+        objects.sort_by_key(|object| match object["kind"].as_str() {
+            Some("CustomResourceDefinition") => 0,
+            Some("Namespace") => 1,
+            Some(_) | None => 2,
+        });
+        link_owners(&mut objects);
+        for object in objects {
+            let (kind, name) =
+                (object["kind"].as_str().unwrap_or_default().to_owned(), text(&object, "name").to_owned());
+            self.load_one(object).map_err(|source| LoadError::Refused { kind, name, source })?;
+        }
+        Ok(count)
+    }
+
+    fn load_one(&self, object: Value) -> Result<(), Refusal> {
+        let namespace = text(&object, "namespace");
+        if !namespace.is_empty() {
+            self.ensure_namespace_of(namespace);
+        }
+        let request = self.request();
+        let mut store = self.shared.store.write();
+        let stored = store_as_is(&mut store, object, &request);
+        self.publish(store);
+        stored
+    }
+
+    fn ensure_namespace_of(&self, name: &str) {
+        if self.get(&Resource::core("namespaces"), "", name).is_err() {
+            self.ensure_namespace(name);
+        }
+    }
+}
+
+/// Lists become their items; empty documents nothing.
+fn flatten(document: Value, objects: &mut Vec<Value>) {
+    match document {
+        Value::Null => {}
+        Value::Object(mut map) if map.get("items").is_some_and(Value::is_array) => {
+            if let Some(Value::Array(items)) = map.remove("items") {
+                items.into_iter().for_each(|item| flatten(item, objects));
+            }
+        }
+        other => objects.push(other),
+    }
+}
+
+/// Gives owner references that lack a uid the uid of the owner that they name, if it is loaded too.
+fn link_owners(objects: &mut [Value]) {
+    let mut uids: HashMap<(String, String, String), Value> = HashMap::new();
+    let lacks = |owner: &Value| owner["uid"].as_str().unwrap_or_default().is_empty();
+    let named = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    if !objects
+        .iter()
+        .any(|object| object["metadata"]["ownerReferences"].as_array().is_some_and(|owners| owners.iter().any(lacks)))
+    {
+        return;
+    }
+    for object in objects.iter_mut() {
+        let key = (text(object, "namespace").to_owned(), named(&object["kind"]), text(object, "name").to_owned());
+        if text(object, "uid").is_empty() {
+            object["metadata"]["uid"] = json!(uuid::Uuid::new_v4());
+        }
+        uids.insert(key, object["metadata"]["uid"].clone());
+    }
+    for object in objects {
+        let namespace = text(object, "namespace").to_owned();
+        let Some(owners) = object["metadata"]["ownerReferences"].as_array_mut() else { continue };
+        for owner in owners.iter_mut().filter(|owner| lacks(owner)) {
+            let key = |namespace: &str| (namespace.to_owned(), named(&owner["kind"]), named(&owner["name"]));
+            let uid = uids.get(&key(&namespace)).or_else(|| uids.get(&key(""))).cloned();
+            if let (Some(uid), Some(owner)) = (uid, owner.as_object_mut()) {
+                owner.insert("uid".to_owned(), uid);
+            }
+        }
+    }
+}
+
+fn store_as_is(store: &mut Store, mut value: Value, request: &Request) -> Result<(), Refusal> {
+    meta::check_types(&mut value)?;
+    let target = target_of(store, &value)?;
+    target.check_type(&mut value)?;
+    if !target.spec.namespaced {
+        if let Some(metadata) = value["metadata"].as_object_mut() {
+            metadata.remove("namespace");
+        }
+    } else if text(&value, "namespace").is_empty() {
+        value["metadata"]["namespace"] = json!("default");
+    }
+    let place = Place { kind: target.id, key: ObjectKey::of(&value) };
+    let old = store.get(&place).cloned();
+    let uid = old.map_or_else(|| json!(uuid::Uuid::new_v4()), |old| old.value["metadata"]["uid"].clone());
+    if let Some(metadata) = value["metadata"].as_object_mut() {
+        metadata.entry("uid").or_insert(uid);
+        metadata.entry("creationTimestamp").or_insert_with(|| json!(request.time));
+        if target.spec.rules.generation {
+            metadata.entry("generation").or_insert(json!(1));
+        }
+    }
+    let api_version = target.api_version();
+    if value["metadata"].get("managedFields").is_none() {
+        let mut managers = Managers::default();
+        managers.update(request.writer("", &api_version), &Value::Null, &value, &target.version.lists);
+        managers.store(&mut value);
+    }
+    value["apiVersion"] = json!(target.storage_api_version());
+    defaults::fill(&target.spec, &mut value, &request.time);
+    let causes: Vec<_> =
+        meta::causes(&target.spec, &value).into_iter().chain(defaults::causes(&target.spec, &value)).collect();
+    if !causes.is_empty() {
+        return Err(Refusal::invalid(&target.spec, &place.key.name, &causes));
+    }
+    write::commit(store, &target, value)?;
+    collect::settle(store, &request.time);
+    Ok(())
+}
+
+/// The kind of an object; one that is not known becomes known.
+fn target_of(store: &mut Store, value: &Value) -> Result<Target, Refusal> {
+    let (group, version) = split_api_version(value["apiVersion"].as_str().unwrap_or_default());
+    let kind = value["kind"].as_str().unwrap_or_default();
+    let known = store.find_kind(group, kind).and_then(|id| store.table(id)).map(|table| (*table.spec).clone());
+    let spec = match known {
+        Some(spec) if spec.version(version).is_some() => spec,
+        Some(spec) => {
+            let mut spec = spec.with_version(version);
+            let stored = spec.versions.get(spec.storage).map(|version| version.name.clone());
+            spec.versions.sort_by_key(|version| std::cmp::Reverse(crd::priority(&version.name)));
+            let storage = spec.versions.iter().position(|version| Some(&version.name) == stored.as_ref());
+            spec.storage = storage.unwrap_or_default();
+            store.define(spec.clone());
+            spec
+        }
+        None => {
+            let mut spec = KindSpec::new(group, version, kind);
+            spec.namespaced = !text(value, "namespace").is_empty();
+            store.define(spec.clone());
+            spec
+        }
+    };
+    let resource = Resource::new(group.to_owned(), version.to_owned(), spec.plural);
+    Target::find(store, &resource)
+}

@@ -1,0 +1,393 @@
+//! The API itself: what kinds there are, what objects, and the rules by which they are read and written. It knows
+//! nothing of HTTP.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use parking_lot::RwLock;
+use serde_json::Value;
+use tokio::sync::watch;
+
+use crate::clock::Clock;
+
+mod apply;
+mod collect;
+mod core_kinds;
+mod crd;
+mod defaults;
+mod events;
+mod fields;
+mod history;
+mod kind;
+mod lists;
+mod managed;
+mod manifests;
+mod meta;
+mod object;
+mod page;
+mod patch;
+mod refusal;
+mod scale;
+mod schema;
+mod selector;
+mod store;
+mod strategic;
+mod target;
+#[cfg(test)]
+mod tests;
+mod write;
+
+pub use collect::{DeleteOptions, Deleted, Propagation};
+pub use events::Event;
+pub use history::ChangeKind;
+pub use kind::{Column, KindSpec, Resource, Rules, ScalePaths, VersionSpec, guess_plural};
+pub use lists::{ListType, Lists};
+pub use manifests::LoadError;
+pub use patch::PatchKind;
+pub use refusal::{FieldCause, Refusal};
+pub use selector::{FieldSelector, LabelSelector, Selection};
+pub use write::Subresource;
+
+pub(crate) use core_kinds::{NODE_ROLES, NODE_STATUS};
+pub(crate) use crd::priority;
+pub(crate) use events::{seen, too_old};
+pub(crate) use history::{Change, Forgotten, History};
+pub(crate) use object::{Object, text};
+pub(crate) use page::{Page, PageQuery, When, parse_revision};
+pub(crate) use scale::ScaleWrite;
+pub(crate) use target::Target;
+
+use object::ObjectKey;
+use store::{Place, Store};
+use write::Request;
+
+/// How an API is set up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// How many changes of each kind are held for watches; who asks for older ones is told that they have expired.
+    pub history: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { history: 10_000 }
+    }
+}
+
+/// A Kubernetes API in memory. Cheap to clone; clones are the same API.
+#[derive(Debug, Clone)]
+pub struct Api {
+    shared: Arc<Shared>,
+    manager: Arc<str>,
+    dry_run: bool,
+}
+
+#[derive(Debug)]
+struct Shared {
+    clock: Clock,
+    store: RwLock<Store>,
+    revision: watch::Sender<u64>,
+}
+
+impl Api {
+    /// An API with the core kinds and the namespaces that every cluster has.
+    #[must_use]
+    pub fn new(clock: Clock) -> Self {
+        Self::with_settings(clock, Settings::default())
+    }
+
+    /// The same, set up otherwise.
+    #[must_use]
+    pub fn with_settings(clock: Clock, settings: Settings) -> Self {
+        let mut store = Store::new(settings.history);
+        for kind in core_kinds::core_kinds() {
+            store.define(kind);
+        }
+        let revision = watch::Sender::new(store.revision());
+        let shared = Shared { clock, store: RwLock::new(store), revision };
+        let api = Self { shared: Arc::new(shared), manager: Arc::from("sandbox"), dry_run: false };
+        for namespace in ["default", "kube-node-lease", "kube-public", "kube-system"] {
+            api.ensure_namespace(namespace);
+        }
+        api
+    }
+
+    /// The same API, written to under another name in `managedFields`.
+    #[must_use]
+    pub fn as_manager(&self, manager: &str) -> Self {
+        Self { manager: Arc::from(manager), ..self.clone() }
+    }
+
+    /// The same API, where writes are checked and answered but not done.
+    #[must_use]
+    pub fn dry_run(&self) -> Self {
+        Self { dry_run: true, ..self.clone() }
+    }
+
+    /// The clock that objects get their times from.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.shared.clock
+    }
+
+    /// Makes a kind known, or exchanges what is known of it.
+    pub fn define(&self, kind: KindSpec) {
+        self.shared.store.write().define(kind);
+    }
+
+    /// All kinds, by group and plural.
+    #[must_use]
+    pub fn kinds(&self) -> Vec<Arc<KindSpec>> {
+        let store = self.shared.store.read();
+        let kinds: BTreeMap<_, _> = store
+            .tables()
+            .map(|(_, table)| ((table.spec.group.clone(), table.spec.plural.clone()), Arc::clone(&table.spec)))
+            .collect();
+        kinds.into_values().collect()
+    }
+
+    /// The resource of a kind, as objects name it by `apiVersion` and `kind`.
+    #[must_use]
+    pub fn resource_of(&self, api_version: &str, kind: &str) -> Option<Resource> {
+        let (group, version) = kind::split_api_version(api_version);
+        let store = self.shared.store.read();
+        let spec = Arc::clone(&store.table(store.find_kind(group, kind)?)?.spec);
+        spec.version(version)?;
+        Some(Resource::new(group.to_owned(), version.to_owned(), spec.plural.clone()))
+    }
+
+    /// The revision of the latest change.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        *self.shared.revision.borrow()
+    }
+
+    /// The revision of the latest change, for who waits until something changes.
+    #[must_use]
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.shared.revision.subscribe()
+    }
+
+    /// Drops all changes up to now: watches and lists that ask for an older state are told that it has expired.
+    pub fn forget_history(&self) {
+        self.shared.store.read().forget_history();
+    }
+
+    /// One object.
+    pub fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Arc<Value>, Refusal> {
+        let (target, object) = self.object(resource, namespace, name)?;
+        Ok(object.under(&target.api_version()))
+    }
+
+    /// All objects of a selection, by namespace and name.
+    pub fn list(&self, resource: &Resource, selection: &Selection) -> Result<Vec<Arc<Value>>, Refusal> {
+        let page = self.page(resource, &PageQuery::all(selection.clone()))?;
+        let api_version = page.target.api_version();
+        Ok(page.objects.iter().map(|object| object.under(&api_version)).collect())
+    }
+
+    /// All objects that name this uid as an owner's, each with its resource in the version in which it is stored.
+    #[must_use]
+    pub fn dependents(&self, uid: &str) -> Vec<(Resource, Arc<Value>)> {
+        let store = self.shared.store.read();
+        let places = store.dependents(uid);
+        places
+            .filter_map(|place| {
+                let resource = store.table(place.kind)?.spec.storage_resource();
+                Some((resource, Arc::clone(&store.get(place)?.value)))
+            })
+            .collect()
+    }
+
+    /// Creates an object in the namespace that it names.
+    pub fn create(&self, resource: &Resource, value: Value) -> Result<Arc<Value>, Refusal> {
+        self.create_in(resource, "", value)
+    }
+
+    /// Creates an object in `namespace`.
+    pub fn create_in(&self, resource: &Resource, namespace: &str, value: Value) -> Result<Arc<Value>, Refusal> {
+        self.write(resource, |store, target, request| {
+            let created = write::create(store, target, namespace, value, request)?;
+            collect::settle(store, &request.time);
+            Ok(created)
+        })
+    }
+
+    /// Exchanges an object but for its status.
+    pub fn update(&self, resource: &Resource, value: Value) -> Result<Arc<Value>, Refusal> {
+        let (namespace, name) = address(&value);
+        self.update_at(resource, &namespace, &name, Subresource::Main, value)
+    }
+
+    /// Exchanges an object's status.
+    pub fn update_status(&self, resource: &Resource, value: Value) -> Result<Arc<Value>, Refusal> {
+        let (namespace, name) = address(&value);
+        self.update_at(resource, &namespace, &name, Subresource::Status, value)
+    }
+
+    /// Exchanges the part of an object that `subresource` reaches. A Scale is written with [`Api::patch`] or over HTTP.
+    pub fn update_at(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        subresource: Subresource,
+        value: Value,
+    ) -> Result<Arc<Value>, Refusal> {
+        if subresource == Subresource::Scale {
+            return self.write_scale(resource, namespace, name, ScaleWrite::Put(value)).map(Arc::new);
+        }
+        self.write(resource, |store, target, request| {
+            check_subresource(target, subresource)?;
+            let place = Place { kind: target.id, key: ObjectKey::new(namespace, name) };
+            write::update(store, target, &place, subresource, value, request)
+        })
+    }
+
+    /// Patches the part of an object that `subresource` reaches; a Scale is answered with the Scale.
+    pub fn patch(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        kind: PatchKind,
+        subresource: Subresource,
+        body: Value,
+    ) -> Result<Arc<Value>, Refusal> {
+        if subresource == Subresource::Scale {
+            return self.write_scale(resource, namespace, name, ScaleWrite::Patch(kind, body)).map(Arc::new);
+        }
+        self.write(resource, |store, target, request| {
+            check_subresource(target, subresource)?;
+            let place = Place { kind: target.id, key: ObjectKey::new(namespace, name) };
+            patch::patch(store, target, &place, kind, subresource, body, request)
+        })
+    }
+
+    /// Deletes an object, or marks it as being deleted where finalizers or dependents hold it.
+    pub fn delete(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        options: &DeleteOptions,
+    ) -> Result<Deleted, Refusal> {
+        let options = DeleteOptions { dry_run: options.dry_run || self.dry_run, ..options.clone() };
+        let mut stored = None;
+        let deleted = self.write(resource, |store, target, request| {
+            let place = Place { kind: target.id, key: ObjectKey::new(namespace, name) };
+            let deleted = collect::delete(store, target, &place, &options, request)?;
+            let shown = Arc::clone(deleted.object());
+            stored = Some(deleted);
+            Ok(shown)
+        })?;
+        Ok(match stored {
+            Some(Deleted::Gone(_)) => Deleted::Gone(deleted),
+            Some(Deleted::Waiting(_)) | None => Deleted::Waiting(deleted),
+        })
+    }
+
+    /// An object's Scale.
+    pub(crate) fn scale(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Value, Refusal> {
+        let (target, object) = self.object(resource, namespace, name)?;
+        scale::read(&target, &object)
+    }
+
+    fn write_scale(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        scale: ScaleWrite,
+    ) -> Result<Value, Refusal> {
+        self.locked(resource, |store, target, request| {
+            let place = Place { kind: target.id, key: ObjectKey::new(namespace, name) };
+            scale::write(store, target, &place, scale, request)
+        })
+    }
+
+    /// The stored state of an object, and its kind as asked for.
+    pub(crate) fn object(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+    ) -> Result<(Target, Arc<Object>), Refusal> {
+        let store = self.shared.store.read();
+        let target = Target::find(&store, resource)?;
+        let place = Place { kind: target.id, key: ObjectKey::new(namespace, name) };
+        let object = store.get(&place).cloned().ok_or_else(|| Refusal::not_found(&target.spec, name))?;
+        drop(store);
+        Ok((target, object))
+    }
+
+    /// The kind that serves a resource.
+    pub(crate) fn target(&self, resource: &Resource) -> Result<Target, Refusal> {
+        Target::find(&self.shared.store.read(), resource)
+    }
+
+    fn write(
+        &self,
+        resource: &Resource,
+        write: impl FnOnce(&mut Store, &Target, &Request) -> Result<Arc<Value>, Refusal>,
+    ) -> Result<Arc<Value>, Refusal> {
+        self.locked(resource, |store, target, request| {
+            let value = write(store, target, request)?;
+            let api_version = target.api_version();
+            if value["apiVersion"] == api_version.as_str() {
+                return Ok(value);
+            }
+            let mut value = (*value).clone();
+            value["apiVersion"] = Value::String(api_version);
+            Ok(Arc::new(value))
+        })
+    }
+
+    fn locked<T>(
+        &self,
+        resource: &Resource,
+        write: impl FnOnce(&mut Store, &Target, &Request) -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        let request = self.request();
+        let mut store = self.shared.store.write();
+        let target = Target::find(&store, resource)?;
+        let answer = write(&mut store, &target, &request);
+        self.publish(store);
+        answer
+    }
+
+    fn request(&self) -> Request {
+        Request { manager: self.manager.to_string(), time: self.time(), dry_run: self.dry_run }
+    }
+
+    /// The time as objects hold it: in whole seconds.
+    pub(crate) fn time(&self) -> String {
+        self.shared.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    }
+
+    /// Ends a write: whoever waits for a change is woken.
+    fn publish(&self, store: parking_lot::RwLockWriteGuard<'_, Store>) {
+        let revision = store.revision();
+        // Under the lock, so that the revision that is shown never goes back.
+        self.shared.revision.send_if_modified(|shown| std::mem::replace(shown, revision) != revision);
+        drop(store);
+    }
+
+    fn ensure_namespace(&self, name: &str) {
+        let namespace = serde_json::json!({"metadata": {"name": name}});
+        // It is there or comes to be; there is no third way for a valid name.
+        let _ = self.create(&Resource::core("namespaces"), namespace);
+    }
+}
+
+fn check_subresource(target: &Target, subresource: Subresource) -> Result<(), Refusal> {
+    let there = match subresource {
+        Subresource::Main => true,
+        Subresource::Status => target.version.status,
+        Subresource::Scale => target.version.scale.is_some(),
+    };
+    if there { Ok(()) } else { Err(Refusal::no_such_resource()) }
+}
+
+fn address(value: &Value) -> (String, String) {
+    (text(value, "namespace").to_owned(), text(value, "name").to_owned())
+}

@@ -1,0 +1,214 @@
+//! Why a request is refused, as clients are told: a `metav1.Status` with code, reason and details.
+
+use serde_json::{Value, json};
+
+use super::kind::KindSpec;
+
+/// A refused request.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{message}")]
+pub struct Refusal {
+    /// The HTTP status.
+    pub code: u16,
+    /// The reason in one word, such as `NotFound`; empty where the API gives none.
+    pub reason: &'static str,
+    /// The reason in a sentence.
+    pub message: String,
+    /// What the refusal is about: name, group, kind, uid, causes, retryAfterSeconds.
+    pub details: Option<Box<Value>>,
+    /// How a list can go on all the same, in a newer state.
+    pub continue_token: Option<String>,
+}
+
+/// One field that an object may not have like this.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FieldCause {
+    /// The path of the field.
+    pub field: String,
+    /// Such as `FieldValueInvalid`.
+    pub reason: &'static str,
+    /// What is wrong with it.
+    pub message: String,
+}
+
+impl FieldCause {
+    /// A value that the field may not have.
+    #[must_use]
+    pub fn invalid(field: &str, value: &str, why: &str) -> Self {
+        let message = format!("Invalid value: {value}: {why}");
+        Self { field: field.to_owned(), reason: "FieldValueInvalid", message }
+    }
+
+    /// A field that is missing.
+    #[must_use]
+    pub fn required(field: &str, why: &str) -> Self {
+        let message = if why.is_empty() { "Required value".to_owned() } else { format!("Required value: {why}") };
+        Self { field: field.to_owned(), reason: "FieldValueRequired", message }
+    }
+
+    /// A change of the field that is not allowed.
+    #[must_use]
+    pub fn forbidden(field: &str, why: &str) -> Self {
+        Self { field: field.to_owned(), reason: "FieldValueForbidden", message: format!("Forbidden: {why}") }
+    }
+}
+
+impl Refusal {
+    /// A refusal without details.
+    pub fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { code, reason, message: message.into(), details: None, continue_token: None }
+    }
+
+    fn with(self, details: Value) -> Self {
+        Self { details: Some(Box::new(details)), ..self }
+    }
+
+    fn of(code: u16, reason: &'static str, message: String, kind: &KindSpec, name: &str) -> Self {
+        Self::new(code, reason, message).with(details(kind, name))
+    }
+
+    /// 400: the request can't be understood.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(400, "BadRequest", message)
+    }
+
+    /// 404: no object of that name.
+    #[must_use]
+    pub fn not_found(kind: &KindSpec, name: &str) -> Self {
+        Self::of(404, "NotFound", format!("{} \"{name}\" not found", kind.qualified()), kind, name)
+    }
+
+    /// 404: no such kind or subresource.
+    #[must_use]
+    pub fn no_such_resource() -> Self {
+        Self::new(404, "NotFound", "the server could not find the requested resource").with(json!({}))
+    }
+
+    /// 405: the resource is there, the verb isn't.
+    #[must_use]
+    pub fn method_not_allowed() -> Self {
+        Self::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+            .with(json!({}))
+    }
+
+    /// 409: an object of that name exists.
+    #[must_use]
+    pub fn already_exists(kind: &KindSpec, name: &str) -> Self {
+        Self::of(409, "AlreadyExists", format!("{} \"{name}\" already exists", kind.qualified()), kind, name)
+    }
+
+    /// 409: the object is not as the request takes it to be.
+    #[must_use]
+    pub fn conflict(kind: &KindSpec, name: &str, why: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", kind.qualified());
+        Self::of(409, "Conflict", message, kind, name)
+    }
+
+    /// 409: the object was written since it was read.
+    #[must_use]
+    pub fn modified(kind: &KindSpec, name: &str) -> Self {
+        let why = "the object has been modified; please apply your changes to the latest version and try again";
+        Self::conflict(kind, name, why)
+    }
+
+    /// 409: other managers own fields that an apply would change. Pairs of manager and field.
+    #[must_use]
+    pub fn apply_conflict(conflicts: &[(String, String)]) -> Self {
+        let (count, plural) = (conflicts.len(), if conflicts.len() == 1 { "" } else { "s" });
+        let list: Vec<String> =
+            conflicts.iter().map(|(manager, field)| format!("conflict with {manager}: {field}")).collect();
+        let message = format!("Apply failed with {count} conflict{plural}: {}", list.join("\n"));
+        let causes: Vec<Value> = conflicts
+            .iter()
+            .map(|(manager, field)| {
+                json!({"reason": "FieldManagerConflict", "message": format!("conflict with {manager}"), "field": field})
+            })
+            .collect();
+        Self::new(409, "Conflict", message).with(json!({"causes": causes}))
+    }
+
+    /// 422: fields of the object have values that they may not have.
+    #[must_use]
+    pub fn invalid(kind: &KindSpec, name: &str, causes: &[FieldCause]) -> Self {
+        let list: Vec<String> = causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
+        let list = if let [only] = list.as_slice() { only.clone() } else { format!("[{}]", list.join(", ")) };
+        let named = if kind.group.is_empty() { kind.kind.clone() } else { format!("{}.{}", kind.kind, kind.group) };
+        let message = format!("{named} \"{name}\" is invalid: {list}");
+        let mut details = details(kind, name);
+        details["kind"] = json!(kind.kind);
+        details["causes"] = causes
+            .iter()
+            .map(|cause| json!({"reason": cause.reason, "message": cause.message, "field": cause.field}))
+            .collect();
+        Self::new(422, "Invalid", message).with(details)
+    }
+
+    /// 422: a JSON patch that can't be applied, a failed `test` first of all.
+    #[must_use]
+    pub fn patch_failed() -> Self {
+        Self::new(422, "Invalid", "the server rejected our request due to an error in our request").with(json!({}))
+    }
+
+    /// 415: a body of a type that is not understood here.
+    #[must_use]
+    pub fn unsupported_media_type(accepted: &[&str]) -> Self {
+        let message = format!(
+            "the body of the request was in an unknown format - accepted media types include: {}",
+            accepted.join(", ")
+        );
+        Self::new(415, "UnsupportedMediaType", message)
+    }
+
+    /// 406: an answer of a type that is not spoken here.
+    #[must_use]
+    pub fn not_acceptable(offered: &[&str]) -> Self {
+        let message = format!("only the following media types are accepted: {}", offered.join(", "));
+        Self::new(406, "NotAcceptable", message)
+    }
+
+    /// 410: the history does not reach back that far.
+    pub fn expired(message: impl Into<String>) -> Self {
+        Self::new(410, "Expired", message)
+    }
+
+    /// 403: the request is understood and refused.
+    #[must_use]
+    pub fn forbidden(kind: &KindSpec, name: &str, why: &str) -> Self {
+        let message = format!("{} \"{name}\" is forbidden: {why}", kind.qualified());
+        Self::of(403, "Forbidden", message, kind, name)
+    }
+
+    /// The refusal as the API sends it.
+    #[must_use]
+    pub fn status(&self) -> Value {
+        let mut status = json!({
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "code": self.code,
+        });
+        if let Some(token) = &self.continue_token {
+            status["metadata"]["continue"] = json!(token);
+        }
+        if !self.reason.is_empty() {
+            status["reason"] = json!(self.reason);
+        }
+        if let Some(details) = &self.details {
+            status["details"] = (**details).clone();
+        }
+        status
+    }
+}
+
+fn details(kind: &KindSpec, name: &str) -> Value {
+    let mut details = json!({"kind": kind.plural});
+    if !name.is_empty() {
+        details["name"] = json!(name);
+    }
+    if !kind.group.is_empty() {
+        details["group"] = json!(kind.group);
+    }
+    details
+}

@@ -1,0 +1,335 @@
+//! Label and field selectors in their text forms, parsed once and asked for each object.
+
+use serde_json::Value;
+
+use super::{kind::KindSpec, refusal::Refusal};
+
+/// Which objects of a kind are meant.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Selection {
+    /// The namespace, or empty for all.
+    pub namespace: String,
+    /// What labels must be like.
+    pub labels: LabelSelector,
+    /// What fields must be like.
+    pub fields: FieldSelector,
+}
+
+impl Selection {
+    /// All objects of a namespace.
+    #[must_use]
+    pub fn in_namespace(namespace: &str) -> Self {
+        Self { namespace: namespace.to_owned(), ..Self::default() }
+    }
+
+    /// The same selection with a label selector, given as text.
+    pub fn with_labels(self, labels: &str) -> Result<Self, Refusal> {
+        Ok(Self { labels: LabelSelector::parse(labels)?, ..self })
+    }
+
+    /// The same selection with a field selector, given as text.
+    pub fn with_fields(self, fields: &str) -> Result<Self, Refusal> {
+        Ok(Self { fields: FieldSelector::parse(fields)?, ..self })
+    }
+
+    /// Whether the object's labels and fields fit; its namespace is taken to do so.
+    #[must_use]
+    pub fn matches(&self, object: &Value) -> bool {
+        self.labels.matches(object) && self.fields.matches(object)
+    }
+
+    /// Whether all objects of the namespace are meant.
+    #[must_use]
+    pub fn is_everything(&self) -> bool {
+        self.labels.0.is_empty() && self.fields.0.is_empty()
+    }
+}
+
+/// Requirements on labels, all of which must hold.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LabelSelector(Vec<Requirement>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Requirement {
+    key: String,
+    rule: Rule,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Rule {
+    Exists,
+    Absent,
+    In(Vec<String>),
+    NotIn(Vec<String>),
+    Greater(i64),
+    Less(i64),
+}
+
+impl LabelSelector {
+    /// Reads `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>1,m<2`.
+    pub fn parse(text: &str) -> Result<Self, Refusal> {
+        if text.trim().is_empty() {
+            return Ok(Self::default());
+        }
+        split_outside_parentheses(text)
+            .into_iter()
+            .map(|part| parse_requirement(part.trim()))
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+
+    /// Whether the object's labels fit.
+    #[must_use]
+    pub fn matches(&self, object: &Value) -> bool {
+        if self.0.is_empty() {
+            return true;
+        }
+        let labels = object.get("metadata").and_then(|metadata| metadata.get("labels"));
+        self.0.iter().all(|requirement| {
+            let value = labels.and_then(|labels| labels.get(&requirement.key)).and_then(Value::as_str);
+            requirement.rule.holds(value)
+        })
+    }
+}
+
+impl Rule {
+    fn holds(&self, value: Option<&str>) -> bool {
+        match (self, value) {
+            (Self::Exists, value) => value.is_some(),
+            (Self::Absent, value) => value.is_none(),
+            (Self::In(values), Some(value)) => values.iter().any(|wanted| wanted == value),
+            (Self::NotIn(values), Some(value)) => values.iter().all(|unwanted| unwanted != value),
+            (Self::NotIn(_), None) => true,
+            (Self::Greater(bound), Some(value)) => value.parse::<i64>().is_ok_and(|value| value > *bound),
+            (Self::Less(bound), Some(value)) => value.parse::<i64>().is_ok_and(|value| value < *bound),
+            (Self::In(_) | Self::Greater(_) | Self::Less(_), None) => false,
+        }
+    }
+}
+
+fn parse_requirement(text: &str) -> Result<Requirement, Refusal> {
+    let bad = || {
+        Refusal::bad_request(format!(
+            "unable to parse requirement: label selector {text:?} is none of key, !key, key=value, key!=value, key in (…), key notin (…), key>number, key<number"
+        ))
+    };
+    let requirement = |key: &str, rule| {
+        let key = key.trim();
+        if is_label_key(key) { Ok(Requirement { key: key.to_owned(), rule }) } else { Err(bad()) }
+    };
+    if let Some(key) = text.strip_prefix('!') {
+        return requirement(key, Rule::Absent);
+    }
+    if let Some((head, values)) = text.split_once('(') {
+        let values = values.strip_suffix(')').ok_or_else(bad)?;
+        let values = values.split(',').map(|value| label_value(value).ok_or_else(bad)).collect::<Result<_, _>>()?;
+        let (key, word) = head.trim().rsplit_once(char::is_whitespace).ok_or_else(bad)?;
+        return match word {
+            "in" => requirement(key, Rule::In(values)),
+            "notin" => requirement(key, Rule::NotIn(values)),
+            _ => Err(bad()),
+        };
+    }
+    if let Some((key, value)) = text.split_once("!=") {
+        return requirement(key, Rule::NotIn(vec![label_value(value).ok_or_else(bad)?]));
+    }
+    if let Some((key, value)) = text.split_once("==").or_else(|| text.split_once('=')) {
+        return requirement(key, Rule::In(vec![label_value(value).ok_or_else(bad)?]));
+    }
+    if let Some((key, bound)) = text.split_once('>') {
+        return requirement(key, Rule::Greater(bound.trim().parse().map_err(|_| bad())?));
+    }
+    if let Some((key, bound)) = text.split_once('<') {
+        return requirement(key, Rule::Less(bound.trim().parse().map_err(|_| bad())?));
+    }
+    requirement(text, Rule::Exists)
+}
+
+fn split_outside_parentheses(text: &str) -> Vec<&str> {
+    let (mut depth, mut start, mut parts) = (0_usize, 0, Vec::new());
+    for (at, character) in text.char_indices() {
+        match character {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            ',' if depth == 0 => {
+                parts.push(&text[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&text[start..]);
+    parts
+}
+
+fn label_value(text: &str) -> Option<String> {
+    let value = text.trim();
+    is_label_value(value).then(|| value.to_owned())
+}
+
+/// Whether a text may be the value of a label.
+#[must_use]
+pub(crate) fn is_label_value(value: &str) -> bool {
+    value.is_empty() || (value.len() <= 63 && is_name_like(value))
+}
+
+/// Whether a text may be the key of a label or an annotation: a name, with a DNS name and a slash before it or not.
+#[must_use]
+pub(crate) fn is_label_key(key: &str) -> bool {
+    let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
+    let prefix_fits = prefix.is_none_or(|prefix| !prefix.is_empty() && prefix.len() <= 253 && is_name_like(prefix));
+    prefix_fits && !name.is_empty() && name.len() <= 63 && is_name_like(name)
+}
+
+fn is_name_like(text: &str) -> bool {
+    let alphanumeric = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = text.as_bytes();
+    alphanumeric(bytes.first())
+        && alphanumeric(bytes.last())
+        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
+}
+
+/// Requirements on fields, all of which must hold.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FieldSelector(Vec<FieldRequirement>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct FieldRequirement {
+    path: String,
+    value: String,
+    equal: bool,
+}
+
+impl FieldSelector {
+    /// Reads `spec.nodeName=a,status.phase!=Failed`.
+    pub fn parse(text: &str) -> Result<Self, Refusal> {
+        text.split(',')
+            .filter(|part| !part.is_empty())
+            .map(|part| {
+                let (path, value, equal) = part
+                    .split_once("!=")
+                    .map(|(path, value)| (path, value, false))
+                    .or_else(|| part.split_once("==").map(|(path, value)| (path, value, true)))
+                    .or_else(|| part.split_once('=').map(|(path, value)| (path, value, true)))
+                    .ok_or_else(|| {
+                        Refusal::bad_request(format!("invalid selector: '{part}'; can't understand '{part}'"))
+                    })?;
+                Ok(FieldRequirement { path: path.to_owned(), value: value.to_owned(), equal })
+            })
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+
+    /// Refuses fields that this kind does not select by.
+    pub fn check(&self, kind: &KindSpec) -> Result<(), Refusal> {
+        let known = |path: &str| {
+            path == "metadata.name"
+                || (path == "metadata.namespace" && kind.namespaced)
+                || kind.selectable_fields.iter().any(|field| field == path)
+        };
+        match self.0.iter().find(|requirement| !known(&requirement.path)) {
+            None => Ok(()),
+            Some(requirement) if kind.rules.strategic => Err(Refusal::bad_request(format!(
+                "\"{}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"{}",
+                requirement.path,
+                kind.selectable_fields.iter().map(|field| format!(", \"{field}\"")).collect::<String>(),
+            ))),
+            Some(requirement) => Err(Refusal::bad_request(format!("field label not supported: {}", requirement.path))),
+        }
+    }
+
+    /// The name that an object must have, if the selector says so.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        let named = self.0.iter().find(|requirement| requirement.equal && requirement.path == "metadata.name")?;
+        Some(&named.value)
+    }
+
+    /// Whether the object's fields fit. What is absent counts as empty.
+    #[must_use]
+    pub fn matches(&self, object: &Value) -> bool {
+        self.0.iter().all(|requirement| {
+            let value = requirement.path.split('.').try_fold(object, |value, name| value.get(name));
+            let equal = match value {
+                Some(Value::String(text)) => *text == requirement.value,
+                Some(Value::Bool(flag)) => flag.to_string() == requirement.value,
+                Some(Value::Number(number)) => number.to_string() == requirement.value,
+                None | Some(Value::Null) => {
+                    // A flag that is not set reads as false.
+                    requirement.value.is_empty()
+                        || (requirement.value == "false" && requirement.path == "spec.unschedulable")
+                }
+                Some(Value::Array(_) | Value::Object(_)) => false,
+            };
+            equal == requirement.equal
+        })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::json;
+
+    #[rstest]
+    #[case("", true)]
+    #[case("app=web", true)]
+    #[case("app==web", true)]
+    #[case("app=db", false)]
+    #[case("app!=db", true)]
+    #[case("none!=db", true)]
+    #[case("app", true)]
+    #[case("none", false)]
+    #[case("!none", true)]
+    #[case("!app", false)]
+    #[case("app in (db, web)", true)]
+    #[case("app notin (db,web)", false)]
+    #[case("none notin (db)", true)]
+    #[case("none in (db)", false)]
+    #[case("size>2", true)]
+    #[case("size<3", false)]
+    #[case("app>2", false)]
+    #[case("app=web,size=3", true)]
+    #[case("app in (db,web),size=4", false)]
+    #[case("example.com/empty=", true)]
+    #[case("example.com/empty in ()", true)]
+    fn labels_are_selected_by(#[case] selector: &str, #[case] matches: bool) {
+        let object = json!({"metadata": {"labels": {"app": "web", "size": "3", "example.com/empty": ""}}});
+        assert_eq!(LabelSelector::parse(selector).unwrap().matches(&object), matches);
+    }
+
+    #[rstest]
+    #[case("a b")]
+    #[case("a in b")]
+    #[case("a in (b")]
+    #[case("a near (b)")]
+    #[case("=b")]
+    #[case("a=-")]
+    #[case("a>b")]
+    #[case("/a=b")]
+    fn a_label_selector_that_reads_as_nothing_is_a_bad_request(#[case] selector: &str) {
+        assert_eq!(LabelSelector::parse(selector).unwrap_err().code, 400);
+    }
+
+    #[rstest]
+    #[case("metadata.name=a", true)]
+    #[case("metadata.name!=a", false)]
+    #[case("spec.nodeName=", true)]
+    #[case("spec.nodeName=n", false)]
+    #[case("status.phase=Running,metadata.name==a", true)]
+    #[case("spec.unschedulable=false", true)]
+    fn fields_are_selected_by(#[case] selector: &str, #[case] matches: bool) {
+        let object = json!({"metadata": {"name": "a"}, "status": {"phase": "Running"}});
+        assert_eq!(FieldSelector::parse(selector).unwrap().matches(&object), matches);
+    }
+
+    #[test]
+    fn custom_kinds_are_selected_by_name_and_namespace_alone() {
+        let kind = KindSpec::new("cluster.x-k8s.io", "v1beta2", "Machine");
+        FieldSelector::parse("metadata.name=a,metadata.namespace=b").unwrap().check(&kind).unwrap();
+        let refusal = FieldSelector::parse("status.phase=Running").unwrap().check(&kind).unwrap_err();
+        assert_eq!((refusal.code, refusal.message.as_str()), (400, "field label not supported: status.phase"));
+    }
+}

@@ -1,0 +1,259 @@
+//! All objects by kind, their revisions, and who owns whom. It takes and gives states of objects and knows no rule of
+//! the API; those are asked before anything comes here.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    ops::Bound,
+    sync::Arc,
+};
+
+use serde_json::Value;
+
+use super::{
+    history::{Change, ChangeKind, Forgotten, History},
+    kind::KindSpec,
+    object::{Object, ObjectKey, owners, text},
+};
+
+/// A kind in this store; stays the same while the kind is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct KindId(usize);
+
+/// Where an object is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Place {
+    pub(crate) kind: KindId,
+    pub(crate) key: ObjectKey,
+}
+
+/// The objects of one kind and their history.
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub(crate) spec: Arc<KindSpec>,
+    pub(crate) objects: BTreeMap<ObjectKey, Arc<Object>>,
+    pub(crate) history: Arc<History>,
+}
+
+/// The whole store.
+#[derive(Debug)]
+pub(crate) struct Store {
+    revision: u64,
+    tables: BTreeMap<KindId, Table>,
+    names: BTreeMap<(String, String), KindId>,
+    next_kind: usize,
+    uids: HashMap<String, Place>,
+    dependents: HashMap<String, BTreeSet<Place>>,
+    /// What was removed and whose dependents were not looked at yet.
+    pub(crate) gone: VecDeque<Arc<Object>>,
+    history_limit: usize,
+}
+
+impl Store {
+    pub(crate) fn new(history_limit: usize) -> Self {
+        Self {
+            // No object has revision 0 or 1, so that "from the start" can be told from "whatever there is".
+            revision: 1,
+            tables: BTreeMap::new(),
+            names: BTreeMap::new(),
+            next_kind: 0,
+            uids: HashMap::new(),
+            dependents: HashMap::new(),
+            gone: VecDeque::new(),
+            history_limit,
+        }
+    }
+
+    /// The revision of the latest change.
+    pub(crate) fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// Makes a kind known, or exchanges what is known of it; its objects stay.
+    pub(crate) fn define(&mut self, spec: KindSpec) -> KindId {
+        let name = (spec.group.clone(), spec.plural.clone());
+        let spec = Arc::new(spec);
+        if let Some(&id) = self.names.get(&name)
+            && let Some(table) = self.tables.get_mut(&id)
+        {
+            table.spec = spec;
+            return id;
+        }
+        let id = KindId(self.next_kind);
+        self.next_kind += 1;
+        let history = Arc::new(History::new(self.revision, self.history_limit));
+        self.tables.insert(id, Table { spec, objects: BTreeMap::new(), history });
+        self.names.insert(name, id);
+        id
+    }
+
+    /// Forgets a kind: its objects are removed one by one, and its watches end.
+    pub(crate) fn undefine(&mut self, id: KindId) {
+        let keys: Vec<ObjectKey> =
+            self.tables.get(&id).into_iter().flat_map(|table| table.objects.keys().cloned()).collect();
+        for key in keys {
+            self.remove(&Place { kind: id, key });
+        }
+        if let Some(table) = self.tables.remove(&id) {
+            table.history.end();
+        }
+        self.names.retain(|_, named| *named != id);
+    }
+
+    /// The kind of this group and plural.
+    pub(crate) fn find(&self, group: &str, plural: &str) -> Option<KindId> {
+        // A look-up by borrowed parts of a pair needs the pair; names are short and few.
+        self.names.get(&(group.to_owned(), plural.to_owned())).copied()
+    }
+
+    /// The kind of this group and name.
+    pub(crate) fn find_kind(&self, group: &str, kind: &str) -> Option<KindId> {
+        self.tables.iter().find(|(_, table)| table.spec.group == group && table.spec.kind == kind).map(|(&id, _)| id)
+    }
+
+    pub(crate) fn table(&self, id: KindId) -> Option<&Table> {
+        self.tables.get(&id)
+    }
+
+    pub(crate) fn tables(&self) -> impl Iterator<Item = (KindId, &Table)> {
+        self.tables.iter().map(|(&id, table)| (id, table))
+    }
+
+    pub(crate) fn get(&self, place: &Place) -> Option<&Arc<Object>> {
+        self.tables.get(&place.kind)?.objects.get(&place.key)
+    }
+
+    /// Where the object of this uid is.
+    pub(crate) fn place_of(&self, uid: &str) -> Option<&Place> {
+        self.uids.get(uid)
+    }
+
+    /// Where the objects are that name this uid as an owner's.
+    pub(crate) fn dependents(&self, uid: &str) -> impl Iterator<Item = &Place> {
+        self.dependents.get(uid).into_iter().flatten()
+    }
+
+    /// Stores a state of an object under the next revision.
+    pub(crate) fn put(&mut self, kind: KindId, value: Value) -> Option<Arc<Object>> {
+        let table = self.tables.get_mut(&kind)?;
+        self.revision += 1;
+        let object = Arc::new(Object::new(value, self.revision));
+        let key = object.key();
+        let previous = table.objects.insert(key.clone(), Arc::clone(&object));
+        let change = if previous.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
+        table.history.push(Change {
+            revision: self.revision,
+            kind: change,
+            object: Arc::clone(&object),
+            previous: previous.clone(),
+        });
+        let place = Place { kind, key };
+        if let Some(previous) = previous {
+            self.unlink(&place, &previous.value);
+        }
+        self.link(&place, &object.value);
+        Some(object)
+    }
+
+    /// Removes an object; what it was is returned under the revision of the removal.
+    pub(crate) fn remove(&mut self, place: &Place) -> Option<Arc<Object>> {
+        let table = self.tables.get_mut(&place.kind)?;
+        let previous = table.objects.remove(&place.key)?;
+        self.revision += 1;
+        let last = Arc::new(previous.at(self.revision));
+        table.history.push(Change {
+            revision: self.revision,
+            kind: ChangeKind::Deleted,
+            object: Arc::clone(&last),
+            previous: Some(Arc::clone(&previous)),
+        });
+        self.unlink(place, &previous.value);
+        self.gone.push_back(Arc::clone(&last));
+        Some(last)
+    }
+
+    /// Drops all history up to now.
+    pub(crate) fn forget_history(&self) {
+        for table in self.tables.values() {
+            table.history.forget(self.revision);
+        }
+    }
+
+    fn link(&mut self, place: &Place, value: &Value) {
+        let uid = text(value, "uid");
+        if !uid.is_empty() {
+            self.uids.insert(uid.to_owned(), place.clone());
+        }
+        for (owner, _) in owners(value) {
+            self.dependents.entry(owner.to_owned()).or_default().insert(place.clone());
+        }
+    }
+
+    fn unlink(&mut self, place: &Place, value: &Value) {
+        self.uids.remove(text(value, "uid"));
+        for (owner, _) in owners(value) {
+            if let Some(places) = self.dependents.get_mut(owner) {
+                places.remove(place);
+                if places.is_empty() {
+                    self.dependents.remove(owner);
+                }
+            }
+        }
+    }
+}
+
+impl Table {
+    /// Walks the objects as they were at `revision`, after the key `after` where one is given, in order; within one
+    /// namespace or, where it is empty, in all. Stops when `visit` says so.
+    pub(crate) fn walk(
+        &self,
+        revision: Option<u64>,
+        namespace: &str,
+        after: Option<&ObjectKey>,
+        mut visit: impl FnMut(&Arc<Object>) -> bool,
+    ) -> Result<(), Forgotten> {
+        let earlier = revision.map(|revision| self.earlier(revision)).transpose()?.unwrap_or_default();
+        let first = ObjectKey::new(namespace, "");
+        let start = match after {
+            Some(key) if *key >= first => Bound::Excluded(key),
+            Some(_) | None => Bound::Included(&first),
+        };
+        let inside = |key: &ObjectKey| namespace.is_empty() || key.namespace == namespace;
+        let mut now = self.objects.range::<ObjectKey, _>((start, Bound::Unbounded)).peekable();
+        let mut then = earlier.range::<ObjectKey, _>((start, Bound::Unbounded)).peekable();
+        loop {
+            let take_then = match (now.peek(), then.peek()) {
+                (None, None) => break,
+                (Some(_), None) => false,
+                (None, Some(_)) => true,
+                (Some((now_key, _)), Some((then_key, _))) => then_key <= now_key,
+            };
+            let (key, object) = if take_then {
+                let Some((key, state)) = then.next() else { break };
+                // What has changed since is passed over in today's state.
+                now.next_if(|(now_key, _)| *now_key == key);
+                (key, state.as_ref())
+            } else {
+                let Some((key, object)) = now.next() else { break };
+                (key, Some(object))
+            };
+            if !inside(key) {
+                break;
+            }
+            if let Some(object) = object
+                && !visit(object)
+            {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// What was different at `revision`: the states then of all that has changed since, `None` for what wasn't there.
+    fn earlier(&self, revision: u64) -> Result<BTreeMap<ObjectKey, Option<Arc<Object>>>, Forgotten> {
+        let mut earlier = BTreeMap::new();
+        for change in self.history.after(revision)?.list.iter().rev() {
+            earlier.insert(change.object.key(), change.previous.clone());
+        }
+        Ok(earlier)
+    }
+}

@@ -1,0 +1,396 @@
+//! Creates and updates: the rules that an object passes before it is stored.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    collect, defaults,
+    fields::FieldSet,
+    managed::{Managers, Writer},
+    meta,
+    object::{Object, ObjectKey, finalizers, text},
+    refusal::{FieldCause, Refusal},
+    schema,
+    store::{Place, Store},
+    target::Target,
+};
+
+/// Which part of an object a request writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subresource {
+    /// The object but for its status.
+    Main,
+    /// The status alone.
+    Status,
+    /// Its number of replicas, as a Scale.
+    Scale,
+}
+
+impl Subresource {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Main => "",
+            Self::Status => "status",
+            Self::Scale => "scale",
+        }
+    }
+}
+
+/// Who writes, when, and whether in earnest.
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    pub(crate) manager: String,
+    pub(crate) time: String,
+    pub(crate) dry_run: bool,
+}
+
+impl Request {
+    pub(crate) fn writer<'w>(&'w self, subresource: &'static str, api_version: &'w str) -> Writer<'w> {
+        Writer { manager: &self.manager, subresource, api_version, time: &self.time }
+    }
+}
+
+/// Metadata that only the API sets.
+const SYSTEM: [&str; 5] = ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"];
+
+/// Stores a new object in `namespace`; what is stored is returned.
+pub(crate) fn create(
+    store: &mut Store,
+    target: &Target,
+    namespace: &str,
+    mut value: Value,
+    request: &Request,
+) -> Result<Arc<Value>, Refusal> {
+    meta::check_types(&mut value)?;
+    target.check_type(&mut value)?;
+    if !text(&value, "resourceVersion").is_empty() {
+        return Err(Refusal::new(500, "", "resourceVersion should not be set on objects to be created"));
+    }
+    name(&mut value);
+    settle_namespace(target, namespace, &mut value)?;
+    set_system_fields(target, &mut value, &request.time);
+    if target.spec.rules.create_drops_status && target.version.status {
+        remove(&mut value, "status");
+    }
+    admit(target, None, &mut value)?;
+    value["apiVersion"] = json!(target.storage_api_version());
+    defaults::fill(&target.spec, &mut value, &request.time);
+    validate(target, &value)?;
+    let place = Place { kind: target.id, key: ObjectKey::of(&value) };
+    check_namespace(store, target, &place)?;
+    if store.get(&place).is_some() {
+        return Err(Refusal::already_exists(&target.spec, &place.key.name));
+    }
+    let api_version = target.api_version();
+    if Managers::of(&value).is_empty() {
+        let mut managers = Managers::default();
+        managers.update(request.writer("", &api_version), &Value::Null, &value, &target.version.lists);
+        managers.store(&mut value);
+    }
+    if request.dry_run {
+        return Ok(Arc::new(value));
+    }
+    commit(store, target, value)
+}
+
+/// Stores the value as it is, and does what else a stored object of its kind means.
+pub(crate) fn commit(store: &mut Store, target: &Target, value: Value) -> Result<Arc<Value>, Refusal> {
+    let object = store.put(target.id, value).ok_or_else(Refusal::no_such_resource)?;
+    collect::after_put(store, target, &object);
+    Ok(Arc::clone(&object.value))
+}
+
+/// Gives a name where there is only the beginning of one.
+fn name(value: &mut Value) {
+    const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+    const LONGEST: usize = 58;
+    let base = text(value, "generateName");
+    if !text(value, "name").is_empty() || base.is_empty() {
+        return;
+    }
+    let random = uuid::Uuid::new_v4();
+    let suffix = random.as_bytes().iter().take(5).map(|&byte| char::from(LETTERS[usize::from(byte) % LETTERS.len()]));
+    let name: String = base.chars().take(LONGEST).chain(suffix).collect();
+    value["metadata"]["name"] = json!(name);
+}
+
+fn settle_namespace(target: &Target, namespace: &str, value: &mut Value) -> Result<(), Refusal> {
+    let given = text(value, "namespace");
+    if !target.spec.namespaced {
+        // A namespace where there is none is dropped.
+        if let Some(metadata) = value["metadata"].as_object_mut() {
+            metadata.remove("namespace");
+        }
+        return Ok(());
+    }
+    if !given.is_empty() && !namespace.is_empty() && given != namespace {
+        return Err(Refusal::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    if given.is_empty() {
+        if namespace.is_empty() {
+            return Err(Refusal::bad_request("an empty namespace may not be set during creation"));
+        }
+        value["metadata"]["namespace"] = json!(namespace);
+    }
+    Ok(())
+}
+
+fn set_system_fields(target: &Target, value: &mut Value, time: &str) {
+    if let Some(metadata) = value["metadata"].as_object_mut() {
+        for field in SYSTEM {
+            metadata.remove(field);
+        }
+        metadata.insert("uid".to_owned(), json!(uuid::Uuid::new_v4()));
+        metadata.insert("creationTimestamp".to_owned(), json!(time));
+        if target.spec.rules.generation {
+            metadata.insert("generation".to_owned(), json!(1));
+        }
+    }
+}
+
+/// Brings a value into the form that the schema of its kind wants.
+pub(crate) fn admit(target: &Target, old: Option<&Value>, value: &mut Value) -> Result<(), Refusal> {
+    let Some(schema) = &target.version.schema else { return Ok(()) };
+    let causes = schema::admit(schema, old, value);
+    if causes.is_empty() { Ok(()) } else { Err(Refusal::invalid(&target.spec, text(value, "name"), &causes)) }
+}
+
+fn validate(target: &Target, value: &Value) -> Result<(), Refusal> {
+    let mut causes = meta::causes(&target.spec, value);
+    causes.extend(defaults::causes(&target.spec, value));
+    if causes.is_empty() { Ok(()) } else { Err(Refusal::invalid(&target.spec, text(value, "name"), &causes)) }
+}
+
+/// Objects come only into a namespace that is there and stays.
+fn check_namespace(store: &Store, target: &Target, place: &Place) -> Result<(), Refusal> {
+    if !target.spec.namespaced {
+        return Ok(());
+    }
+    let Some(id) = store.find("", "namespaces") else { return Ok(()) };
+    let namespace = Place { kind: id, key: ObjectKey::new("", &place.key.namespace) };
+    match (store.get(&namespace), store.table(id)) {
+        (None, Some(table)) => Err(Refusal::not_found(&table.spec, &place.key.namespace)),
+        (Some(object), _) if !text(&object.value, "deletionTimestamp").is_empty() => Err(Refusal::forbidden(
+            &target.spec,
+            &place.key.name,
+            &format!(
+                "unable to create new content in namespace {} because it is being terminated",
+                place.key.namespace
+            ),
+        )),
+        (Some(_) | None, _) => Ok(()),
+    }
+}
+
+/// Exchanges the object at `place` for `value`, as far as `subresource` reaches.
+pub(crate) fn update(
+    store: &mut Store,
+    target: &Target,
+    place: &Place,
+    subresource: Subresource,
+    mut value: Value,
+    request: &Request,
+) -> Result<Arc<Value>, Refusal> {
+    meta::check_types(&mut value)?;
+    target.check_type(&mut value)?;
+    check_address(target, place, &mut value)?;
+    let Some(old) = store.get(place).cloned() else {
+        if target.spec.rules.create_on_update && subresource == Subresource::Main {
+            return create(store, target, &place.key.namespace, value, request);
+        }
+        return Err(Refusal::not_found(&target.spec, &place.key.name));
+    };
+    if text(&value, "resourceVersion").is_empty() && !target.spec.rules.unconditional_update {
+        let cause = FieldCause::invalid("metadata.resourceVersion", "0", "must be specified for an update");
+        return Err(Refusal::invalid(&target.spec, &place.key.name, &[cause]));
+    }
+    replace(store, target, &old, subresource, value, subresource.name(), request)
+}
+
+/// The name and namespace in the body must be those that the request is addressed to.
+fn check_address(target: &Target, place: &Place, value: &mut Value) -> Result<(), Refusal> {
+    let name = text(value, "name");
+    if name.is_empty() {
+        value["metadata"]["name"] = json!(place.key.name);
+    } else if name != place.key.name {
+        return Err(Refusal::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({})",
+            place.key.name
+        )));
+    }
+    settle_namespace(target, &place.key.namespace, value)
+}
+
+/// Stores `value` in place of `old`, after the checks that updates and patches have in common.
+pub(crate) fn replace(
+    store: &mut Store,
+    target: &Target,
+    old: &Arc<Object>,
+    subresource: Subresource,
+    value: Value,
+    written_as: &'static str,
+    request: &Request,
+) -> Result<Arc<Value>, Refusal> {
+    check_preconditions(target, &old.value, text(&value, "uid"), text(&value, "resourceVersion"))?;
+    let mut next = shape(target, &old.value, subresource, value);
+    let managers_given = next["metadata"].get("managedFields").cloned();
+    if managers_given.as_ref().is_none_or(|given| *given != old.value["metadata"]["managedFields"]) {
+        // Clients don't write this field.
+        copy_field(&old.value, &mut next, "managedFields");
+    }
+    admit(target, Some(&old.value), &mut next)?;
+    if same(&old.value, &next) {
+        return Ok(Arc::clone(&old.value));
+    }
+    let api_version = target.api_version();
+    let mut managers = Managers::of(&next);
+    managers.update(request.writer(written_as, &api_version), &old.value, &next, &target.version.lists);
+    managers.store(&mut next);
+    finish(store, target, old, next, request)
+}
+
+/// Counts the generation, holds the last rules, and stores; or removes what only waited for its finalizers.
+pub(crate) fn finish(
+    store: &mut Store,
+    target: &Target,
+    old: &Arc<Object>,
+    mut next: Value,
+    request: &Request,
+) -> Result<Arc<Value>, Refusal> {
+    next["apiVersion"] = json!(target.storage_api_version());
+    defaults::fill(&target.spec, &mut next, &request.time);
+    validate(target, &next)?;
+    check_finalizers(target, &old.value, &next)?;
+    let causes = defaults::causes_of_change(&target.spec, &old.value, &next);
+    if !causes.is_empty() {
+        return Err(Refusal::invalid(&target.spec, text(&next, "name"), &causes));
+    }
+    if target.spec.rules.generation && !same_but_metadata(target, &old.value, &next) {
+        let generation = old.value["metadata"]["generation"].as_i64().unwrap_or_default();
+        next["metadata"]["generation"] = json!(generation + 1);
+    }
+    if request.dry_run {
+        return Ok(Arc::new(next));
+    }
+    if collect::is_finished(target, &next) {
+        store.remove(&Place { kind: target.id, key: old.key() });
+        collect::settle(store, &request.time);
+        return Ok(Arc::new(next));
+    }
+    let stored = commit(store, target, next)?;
+    collect::settle(store, &request.time);
+    Ok(stored)
+}
+
+/// Refuses a request that names another uid or resourceVersion than the object has; empty ones name none.
+pub(crate) fn check_preconditions(
+    target: &Target,
+    old: &Value,
+    uid: &str,
+    resource_version: &str,
+) -> Result<(), Refusal> {
+    let name = text(old, "name");
+    if !uid.is_empty() && uid != text(old, "uid") {
+        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", text(old, "uid"));
+        return Err(Refusal::conflict(&target.spec, name, &why));
+    }
+    // 0 names no state either.
+    if !resource_version.is_empty() && resource_version != "0" && resource_version != text(old, "resourceVersion") {
+        return Err(Refusal::modified(&target.spec, name));
+    }
+    Ok(())
+}
+
+/// The new state: what the request may write from `value`, everything else from `old`.
+fn shape(target: &Target, old: &Value, subresource: Subresource, value: Value) -> Value {
+    let mut next = match subresource {
+        Subresource::Main | Subresource::Scale => {
+            let mut next = value;
+            if target.version.status {
+                copy_top(old, &mut next, "status");
+            }
+            next
+        }
+        Subresource::Status => {
+            let mut next = old.clone();
+            copy_top(&value, &mut next, "status");
+            if target.spec.rules.strategic {
+                // Core kinds take metadata along with the status.
+                next["metadata"] = value["metadata"].clone();
+            }
+            next
+        }
+    };
+    for field in SYSTEM.into_iter().chain(["generateName", "resourceVersion"]) {
+        copy_field(old, &mut next, field);
+    }
+    next["apiVersion"] = old["apiVersion"].clone();
+    next
+}
+
+fn copy_top(from: &Value, to: &mut Value, field: &str) {
+    match from.get(field) {
+        Some(value) => to[field] = value.clone(),
+        None => remove(to, field),
+    }
+}
+
+/// Copies one field of the metadata, or its absence.
+pub(crate) fn copy_field(from: &Value, to: &mut Value, field: &str) {
+    let Some(metadata) = to.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    match from["metadata"].get(field) {
+        Some(value) => metadata.insert(field.to_owned(), value.clone()),
+        None => metadata.remove(field),
+    };
+}
+
+fn remove(value: &mut Value, field: &str) {
+    if let Some(map) = value.as_object_mut() {
+        map.remove(field);
+    }
+}
+
+/// Whether two states differ in nothing but who manages them.
+pub(crate) fn same(old: &Value, new: &Value) -> bool {
+    equal_but(old, new, &["metadata"])
+        && equal_but(&old["metadata"], &new["metadata"], &["managedFields", "resourceVersion"])
+}
+
+fn same_but_metadata(target: &Target, old: &Value, new: &Value) -> bool {
+    let ignored: &[&str] = if target.version.status { &["metadata", "status"] } else { &["metadata"] };
+    equal_but(old, new, ignored)
+}
+
+fn equal_but(old: &Value, new: &Value, ignored: &[&str]) -> bool {
+    let empty = Map::new();
+    let (old, new) = (old.as_object().unwrap_or(&empty), new.as_object().unwrap_or(&empty));
+    let counted = |map: &Map<String, Value>| map.keys().filter(|key| !ignored.contains(&key.as_str())).count();
+    counted(old) == counted(new)
+        && old.iter().all(|(key, value)| ignored.contains(&key.as_str()) || new.get(key) == Some(value))
+}
+
+/// What is being deleted gets no new finalizers.
+fn check_finalizers(target: &Target, old: &Value, next: &Value) -> Result<(), Refusal> {
+    if text(old, "deletionTimestamp").is_empty() {
+        return Ok(());
+    }
+    let new: Vec<&str> =
+        finalizers(next).filter(|finalizer| !finalizers(old).any(|before| before == *finalizer)).collect();
+    if new.is_empty() {
+        return Ok(());
+    }
+    let why = format!(
+        "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+        new.iter().map(|finalizer| format!("{finalizer:?}")).collect::<Vec<_>>().join(", ")
+    );
+    let cause = FieldCause::forbidden("metadata.finalizers", &why);
+    Err(Refusal::invalid(&target.spec, text(old, "name"), &[cause]))
+}
+
+/// The fields that changed between two states, for server-side apply.
+pub(crate) fn changed(target: &Target, old: &Value, new: &Value) -> FieldSet {
+    FieldSet::changed(old, new, &target.version.lists)
+}

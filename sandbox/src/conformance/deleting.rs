@@ -1,0 +1,255 @@
+//! Cases of deleting objects: at once, or when the last finalizer is gone.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use super::{
+    Case, Needs, Subject,
+    call::Patch,
+    case,
+    objects::{GROUP, config_map, labelled, names, version, widget},
+    subject::eventually,
+};
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        case!(deleting::an_object_is_gone_and_its_name_free),
+        case!(deleting::what_is_not_there_is_not_deleted),
+        case!(deleting::preconditions_must_hold),
+        case!(deleting::options_may_come_in_the_body_or_the_query),
+        case!(deleting::a_dry_run_deletes_nothing),
+        case!(deleting::finalizers_keep_an_object_until_the_last_one_goes),
+        case!(deleting::deleting_twice_is_as_deleting_once),
+        case!(deleting::an_object_that_is_going_takes_changes_but_no_finalizer),
+        case!(deleting::a_collection_is_deleted_by_selector),
+        case!(deleting::how_dependents_are_treated_is_kept_as_a_finalizer),
+        case!(deleting::an_unknown_way_to_treat_dependents_is_refused),
+        case!(deleting::a_bound_pod_is_given_time_to_end),
+        case!(deleting::dependents_follow_their_owner).needs(Needs::GarbageCollector),
+        case!(deleting::dependents_stay_when_orphaned).needs(Needs::GarbageCollector),
+        case!(deleting::in_the_foreground_dependents_go_first).needs(Needs::GarbageCollector),
+    ]
+}
+
+async fn create(subject: &Subject<'_>, name: &str) -> Result<Value> {
+    subject.post(subject.widgets(), &widget(name, &json!({}))).expect(201).await
+}
+
+async fn create_held(subject: &Subject<'_>, name: &str, finalizers: &[&str]) -> Result<Value> {
+    let mut object = widget(name, &json!({ "replicas": 1 }));
+    object["metadata"]["finalizers"] = json!(finalizers);
+    subject.post(subject.widgets(), &object).expect(201).await
+}
+
+async fn an_object_is_gone_and_its_name_free(subject: &Subject<'_>) -> Result<()> {
+    let first = create(subject, "a").await?;
+    let status = subject.delete(subject.widget("a")).expect(200).await?;
+    ensure!(status["kind"] == "Status" && status["status"] == "Success", "{status}");
+    let details = &status["details"];
+    ensure!(details["name"] == "a" && details["group"] == GROUP && details["kind"] == "widgets", "{status}");
+    ensure!(details["uid"] == first["metadata"]["uid"], "{status}");
+    subject.get(subject.widget("a")).refused(404, "NotFound").await?;
+    let second = create(subject, "a").await?;
+    ensure!(second["metadata"]["uid"] != first["metadata"]["uid"], "{second}");
+    Ok(())
+}
+
+async fn what_is_not_there_is_not_deleted(subject: &Subject<'_>) -> Result<()> {
+    let status = subject.delete(subject.widget("a")).refused(404, "NotFound").await?;
+    ensure!(status["details"] == json!({ "name": "a", "group": GROUP, "kind": "widgets" }), "{status}");
+    Ok(())
+}
+
+fn options(part: &str, value: &Value) -> Value {
+    let mut options = json!({ "apiVersion": "v1", "kind": "DeleteOptions" });
+    options[part] = value.clone();
+    options
+}
+
+async fn preconditions_must_hold(subject: &Subject<'_>) -> Result<()> {
+    let object = create(subject, "a").await?;
+    let metadata = &object["metadata"];
+    let wrong = [json!({ "uid": "00000000-0000-0000-0000-000000000000" }), json!({ "resourceVersion": "1" })];
+    for precondition in wrong {
+        let call = subject.delete(subject.widget("a")).json(&options("preconditions", &precondition));
+        call.refused(409, "Conflict").await.with_context(|| format!("{precondition}"))?;
+    }
+    let right = json!({ "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"] });
+    subject.delete(subject.widget("a")).json(&options("preconditions", &right)).expect(200).await?;
+    subject.get(subject.widget("a")).refused(404, "NotFound").await?;
+    Ok(())
+}
+
+async fn options_may_come_in_the_body_or_the_query(subject: &Subject<'_>) -> Result<()> {
+    for name in ["a", "b", "c"] {
+        create(subject, name).await?;
+    }
+    subject.delete(subject.widget("a")).query("gracePeriodSeconds", "0").expect(200).await?;
+    subject.delete(subject.widget("b")).json(&options("gracePeriodSeconds", &json!(0))).expect(200).await?;
+    // kind and apiVersion may be left out.
+    subject.delete(subject.widget("c")).json(&json!({})).expect(200).await?;
+    let list = subject.get(subject.widgets()).expect(200).await?;
+    ensure!(names(&list)?.is_empty(), "{list}");
+    Ok(())
+}
+
+async fn a_dry_run_deletes_nothing(subject: &Subject<'_>) -> Result<()> {
+    let created = create(subject, "a").await?;
+    subject.delete(subject.widget("a")).query("dryRun", "All").expect(200).await?;
+    subject.delete(subject.widget("a")).json(&options("dryRun", &json!(["All"]))).expect(200).await?;
+    let read = subject.get(subject.widget("a")).expect(200).await?;
+    ensure!(read == created, "it was {created}, and became {read}");
+    Ok(())
+}
+
+async fn finalizers_keep_an_object_until_the_last_one_goes(subject: &Subject<'_>) -> Result<()> {
+    let created = create_held(subject, "a", &["example.com/a", "example.com/b"]).await?;
+    let mut watch =
+        subject.get(subject.widgets()).query("resourceVersion", &version(&created)?.to_string()).watch().await?;
+    let deleting = subject.delete(subject.widget("a")).expect(200).await?;
+    ensure!(deleting["kind"] == "Widget", "not the object that stays: {deleting}");
+    ensure!(deleting["metadata"]["deletionTimestamp"].is_string(), "{deleting}");
+    ensure!(deleting["metadata"]["deletionGracePeriodSeconds"] == 0, "{deleting}");
+    ensure!(deleting["metadata"]["generation"] == 2, "{deleting}");
+    ensure!(watch.expect("MODIFIED", "a").await? == deleting, "{deleting}");
+
+    let finalizers = |left: &[&str]| json!({ "metadata": { "finalizers": left } });
+    let fewer = finalizers(&["example.com/b"]);
+    let fewer = subject.patch(subject.widget("a"), Patch::Merge, &fewer).expect(200).await?;
+    ensure!(watch.expect("MODIFIED", "a").await? == fewer, "{fewer}");
+    let last = subject.patch(subject.widget("a"), Patch::Merge, &finalizers(&[])).expect(200).await?;
+    ensure!(last["metadata"]["finalizers"].is_null(), "{last}");
+    let gone = watch.expect("DELETED", "a").await?;
+    ensure!(version(&gone)? > version(&fewer)?, "{gone}");
+    subject.get(subject.widget("a")).refused(404, "NotFound").await?;
+    Ok(())
+}
+
+async fn deleting_twice_is_as_deleting_once(subject: &Subject<'_>) -> Result<()> {
+    create_held(subject, "a", &["example.com/a"]).await?;
+    let first = subject.delete(subject.widget("a")).expect(200).await?;
+    let second = subject.delete(subject.widget("a")).expect(200).await?;
+    ensure!(second == first, "first {first}, then {second}");
+    Ok(())
+}
+
+async fn an_object_that_is_going_takes_changes_but_no_finalizer(subject: &Subject<'_>) -> Result<()> {
+    create_held(subject, "a", &["example.com/a"]).await?;
+    subject.delete(subject.widget("a")).expect(200).await?;
+    let labels = json!({ "metadata": { "labels": { "a": "b" } }, "spec": { "replicas": 2 } });
+    let changed = subject.patch(subject.widget("a"), Patch::Merge, &labels).expect(200).await?;
+    ensure!(changed["metadata"]["labels"]["a"] == "b" && changed["spec"]["replicas"] == 2, "{changed}");
+    let more = json!({ "metadata": { "finalizers": ["example.com/a", "example.com/b"] } });
+    let status = subject.patch(subject.widget("a"), Patch::Merge, &more).refused(422, "Invalid").await?;
+    ensure!(status["details"]["causes"][0]["field"] == "metadata.finalizers", "{status}");
+    // The time is not taken back either.
+    let back = json!({ "metadata": { "deletionTimestamp": null } });
+    let kept = subject.patch(subject.widget("a"), Patch::Merge, &back).expect(200).await?;
+    ensure!(kept["metadata"]["deletionTimestamp"] == changed["metadata"]["deletionTimestamp"], "{kept}");
+    Ok(())
+}
+
+async fn a_collection_is_deleted_by_selector(subject: &Subject<'_>) -> Result<()> {
+    for (name, app) in [("a", "x"), ("b", "y"), ("c", "x")] {
+        subject.post(subject.widgets(), &labelled(name, &json!({ "app": app }))).expect(201).await?;
+    }
+    let deleted = subject.delete(subject.widgets()).query("labelSelector", "app=x").expect(200).await?;
+    ensure!(deleted["kind"] == "WidgetList" && names(&deleted)? == ["a", "c"], "{deleted}");
+    let list = subject.get(subject.widgets()).expect(200).await?;
+    ensure!(names(&list)? == ["b"], "{list}");
+    subject.delete(subject.widgets()).expect(200).await?;
+    let list = subject.get(subject.widgets()).expect(200).await?;
+    ensure!(names(&list)?.is_empty(), "{list}");
+    Ok(())
+}
+
+async fn how_dependents_are_treated_is_kept_as_a_finalizer(subject: &Subject<'_>) -> Result<()> {
+    for (name, policy, finalizer) in [("a", "Foreground", "foregroundDeletion"), ("b", "Orphan", "orphan")] {
+        create_held(subject, name, &["example.com/a"]).await?;
+        let call = subject.delete(subject.widget(name)).json(&options("propagationPolicy", &json!(policy)));
+        let deleting = call.expect(200).await?;
+        ensure!(deleting["metadata"]["finalizers"] == json!(["example.com/a", finalizer]), "{policy}: {deleting}");
+    }
+    create_held(subject, "c", &["example.com/a"]).await?;
+    let deleting = subject.delete(subject.widget("c")).query("propagationPolicy", "Background").expect(200).await?;
+    ensure!(deleting["metadata"]["finalizers"] == json!(["example.com/a"]), "{deleting}");
+    Ok(())
+}
+
+async fn an_unknown_way_to_treat_dependents_is_refused(subject: &Subject<'_>) -> Result<()> {
+    create(subject, "a").await?;
+    let call = subject.delete(subject.widget("a")).json(&options("propagationPolicy", &json!("Maybe")));
+    call.refused(422, "Invalid").await?;
+    Ok(())
+}
+
+async fn a_bound_pod_is_given_time_to_end(subject: &Subject<'_>) -> Result<()> {
+    let pods = subject.core("pods");
+    for (name, node) in [("bound", Some("left")), ("free", None)] {
+        subject.post(pods.as_str(), &super::objects::pod(name, node)).expect(201).await?;
+    }
+    subject.delete(format!("{pods}/free")).expect(200).await?;
+    subject.get(format!("{pods}/free")).refused(404, "NotFound").await?;
+    let going = subject.delete(format!("{pods}/bound")).expect(200).await?;
+    ensure!(going["kind"] == "Pod" && going["metadata"]["deletionTimestamp"].is_string(), "{going}");
+    ensure!(going["metadata"]["deletionGracePeriodSeconds"] == 30, "{going}");
+    subject.delete(format!("{pods}/bound")).query("gracePeriodSeconds", "0").expect(200).await?;
+    subject.get(format!("{pods}/bound")).refused(404, "NotFound").await?;
+    Ok(())
+}
+
+/// An owner and a ConfigMap that hangs from it.
+async fn family(subject: &Subject<'_>) -> Result<()> {
+    let owner = create(subject, "owner").await?;
+    let mut child = config_map("child", &json!({}));
+    child["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": "owner",
+        "uid": owner["metadata"]["uid"],
+        "controller": true,
+        "blockOwnerDeletion": true,
+    }]);
+    subject.post(subject.core("configmaps"), &child).expect(201).await?;
+    Ok(())
+}
+
+async fn gone(subject: &Subject<'_>, path: String) -> Result<()> {
+    eventually("deleted with its owner", async || subject.get(path.as_str()).refused(404, "NotFound").await).await?;
+    Ok(())
+}
+
+async fn dependents_follow_their_owner(subject: &Subject<'_>) -> Result<()> {
+    family(subject).await?;
+    subject.delete(subject.widget("owner")).expect(200).await?;
+    gone(subject, subject.core("configmaps/child")).await
+}
+
+async fn dependents_stay_when_orphaned(subject: &Subject<'_>) -> Result<()> {
+    family(subject).await?;
+    subject.delete(subject.widget("owner")).query("propagationPolicy", "Orphan").expect(200).await?;
+    gone(subject, subject.widget("owner")).await?;
+    let child = subject.get(subject.core("configmaps/child")).expect(200).await?;
+    ensure!(child["metadata"]["ownerReferences"].is_null(), "{child}");
+    Ok(())
+}
+
+async fn in_the_foreground_dependents_go_first(subject: &Subject<'_>) -> Result<()> {
+    family(subject).await?;
+    let hold = json!({ "metadata": { "finalizers": ["example.com/a"] } });
+    let child = subject.core("configmaps/child");
+    subject.patch(child.as_str(), Patch::Merge, &hold).expect(200).await?;
+    subject.delete(subject.widget("owner")).query("propagationPolicy", "Foreground").expect(200).await?;
+    eventually("the dependent being deleted", async || {
+        let object = subject.get(child.as_str()).expect(200).await?;
+        ensure!(object["metadata"]["deletionTimestamp"].is_string(), "{object}");
+        Ok(())
+    })
+    .await?;
+    let owner = subject.get(subject.widget("owner")).expect(200).await?;
+    ensure!(owner["metadata"]["finalizers"] == json!(["foregroundDeletion"]), "{owner}");
+    let free = json!({ "metadata": { "finalizers": null } });
+    subject.patch(child.as_str(), Patch::Merge, &free).expect(200).await?;
+    gone(subject, child).await?;
+    gone(subject, subject.widget("owner")).await
+}

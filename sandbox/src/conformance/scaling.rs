@@ -1,0 +1,200 @@
+//! Cases of the subresource scale, by which replicas are read and written whatever the kind.
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+
+use super::{
+    Case, Subject,
+    call::{Call, Patch},
+    case,
+    objects::{version, widget},
+};
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        case!(scaling::a_scale_shows_replicas_status_and_selector),
+        case!(scaling::no_replicas_are_left_out),
+        case!(scaling::replicas_that_were_never_set_can_be_set_but_not_read),
+        case!(scaling::an_update_sets_the_replicas),
+        case!(scaling::an_old_version_is_a_conflict),
+        case!(scaling::a_merge_patch_sets_the_replicas_and_zero_too),
+        case!(scaling::a_json_patch_tests_and_replaces),
+        case!(scaling::from_zero_a_json_patch_tests_an_empty_spec_and_adds),
+        case!(scaling::a_test_that_fails_changes_nothing),
+        case!(scaling::what_is_not_there_has_no_scale),
+        case!(scaling::a_negative_size_is_refused),
+        case!(scaling::a_dry_run_scales_nothing),
+        case!(scaling::only_kinds_with_the_subresource_have_it),
+        case!(scaling::a_scale_is_watched_as_a_change_of_its_object),
+    ]
+}
+
+async fn create(subject: &Subject<'_>, replicas: u32) -> Result<Value> {
+    subject.post(subject.widgets(), &widget("a", &json!({ "replicas": replicas, "colour": "red" }))).expect(201).await
+}
+
+fn path(subject: &Subject<'_>) -> String {
+    format!("{}/scale", subject.widget("a"))
+}
+
+fn operations(subject: &Subject<'_>, body: &Value) -> Call {
+    subject.patch(path(subject), Patch::Json, body)
+}
+
+async fn replicas(subject: &Subject<'_>) -> Result<Value> {
+    Ok(subject.get(subject.widget("a")).expect(200).await?["spec"]["replicas"].clone())
+}
+
+async fn a_scale_shows_replicas_status_and_selector(subject: &Subject<'_>) -> Result<()> {
+    let created = create(subject, 3).await?;
+    let scale = subject.get(path(subject)).expect(200).await?;
+    ensure!(scale["kind"] == "Scale" && scale["apiVersion"] == "autoscaling/v1", "{scale}");
+    for part in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        ensure!(scale["metadata"][part] == created["metadata"][part], "{part} of {scale}");
+    }
+    ensure!(scale["spec"] == json!({ "replicas": 3 }) && scale["status"] == json!({ "replicas": 0 }), "{scale}");
+    let status = json!({ "status": { "replicas": 2, "selector": "app=x" } });
+    subject.patch(format!("{}/status", subject.widget("a")), Patch::Merge, &status).expect(200).await?;
+    let scale = subject.get(path(subject)).expect(200).await?;
+    ensure!(scale["status"] == json!({ "replicas": 2, "selector": "app=x" }), "{scale}");
+    Ok(())
+}
+
+async fn no_replicas_are_left_out(subject: &Subject<'_>) -> Result<()> {
+    create(subject, 0).await?;
+    let scale = subject.get(path(subject)).expect(200).await?;
+    ensure!(scale["spec"] == json!({}) && scale["status"] == json!({ "replicas": 0 }), "{scale}");
+    Ok(())
+}
+
+async fn replicas_that_were_never_set_can_be_set_but_not_read(subject: &Subject<'_>) -> Result<()> {
+    subject.post(subject.widgets(), &widget("a", &json!({}))).expect(201).await?;
+    subject.get(path(subject)).refused(500, "InternalError").await?;
+    let change = json!({ "spec": { "replicas": 2 } });
+    let scaled = subject.patch(path(subject), Patch::Merge, &change).expect(200).await?;
+    ensure!(scaled["spec"]["replicas"] == 2 && replicas(subject).await? == 2, "{scaled}");
+    Ok(())
+}
+
+async fn an_update_sets_the_replicas(subject: &Subject<'_>) -> Result<()> {
+    let created = create(subject, 3).await?;
+    let mut scale = subject.get(path(subject)).expect(200).await?;
+    scale["spec"]["replicas"] = json!(5);
+    let scaled = subject.put(path(subject), &scale).expect(200).await?;
+    ensure!(scaled["kind"] == "Scale" && scaled["spec"]["replicas"] == 5, "{scaled}");
+    ensure!(version(&scaled)? > version(&created)?, "{scaled}");
+    let object = subject.get(subject.widget("a")).expect(200).await?;
+    ensure!(object["spec"] == json!({ "replicas": 5, "colour": "red" }), "{object}");
+    ensure!(object["metadata"]["generation"] == 2 && version(&object)? == version(&scaled)?, "{object}");
+    Ok(())
+}
+
+async fn an_old_version_is_a_conflict(subject: &Subject<'_>) -> Result<()> {
+    create(subject, 3).await?;
+    let mut scale = subject.get(path(subject)).expect(200).await?;
+    scale["spec"]["replicas"] = json!(5);
+    subject.put(path(subject), &scale).expect(200).await?;
+    scale["spec"]["replicas"] = json!(6);
+    subject.put(path(subject), &scale).refused(409, "Conflict").await?;
+    let old = json!({
+        "metadata": { "resourceVersion": scale["metadata"]["resourceVersion"] },
+        "spec": { "replicas": 7 },
+    });
+    subject.patch(path(subject), Patch::Merge, &old).refused(409, "Conflict").await?;
+    ensure!(replicas(subject).await? == 5, "{}", replicas(subject).await?);
+    Ok(())
+}
+
+async fn a_merge_patch_sets_the_replicas_and_zero_too(subject: &Subject<'_>) -> Result<()> {
+    create(subject, 3).await?;
+    for (size, shown) in [(5, json!({ "replicas": 5 })), (0, json!({})), (1, json!({ "replicas": 1 }))] {
+        let change = json!({ "spec": { "replicas": size } });
+        let scaled = subject.patch(path(subject), Patch::Merge, &change).expect(200).await?;
+        ensure!(scaled["spec"] == shown, "{size}: {scaled}");
+        ensure!(replicas(subject).await? == size, "{size}: {scaled}");
+    }
+    Ok(())
+}
+
+async fn a_json_patch_tests_and_replaces(subject: &Subject<'_>) -> Result<()> {
+    create(subject, 3).await?;
+    let change = json!([
+        { "op": "test", "path": "/spec/replicas", "value": 3 },
+        { "op": "replace", "path": "/spec/replicas", "value": 4 },
+    ]);
+    let scaled = operations(subject, &change).expect(200).await?;
+    ensure!(scaled["spec"]["replicas"] == 4 && replicas(subject).await? == 4, "{scaled}");
+    Ok(())
+}
+
+async fn from_zero_a_json_patch_tests_an_empty_spec_and_adds(subject: &Subject<'_>) -> Result<()> {
+    create(subject, 0).await?;
+    let change = json!([
+        { "op": "test", "path": "/spec", "value": {} },
+        { "op": "add", "path": "/spec/replicas", "value": 2 },
+    ]);
+    let scaled = operations(subject, &change).expect(200).await?;
+    ensure!(scaled["spec"]["replicas"] == 2 && replicas(subject).await? == 2, "{scaled}");
+    operations(subject, &change).refused(422, "Invalid").await?;
+    // And back.
+    let change = json!([
+        { "op": "test", "path": "/spec/replicas", "value": 2 },
+        { "op": "replace", "path": "/spec/replicas", "value": 0 },
+    ]);
+    let scaled = operations(subject, &change).expect(200).await?;
+    ensure!(scaled["spec"] == json!({}) && replicas(subject).await? == 0, "{scaled}");
+    Ok(())
+}
+
+async fn a_test_that_fails_changes_nothing(subject: &Subject<'_>) -> Result<()> {
+    let created = create(subject, 3).await?;
+    let change = |tested: &Value| json!([tested, { "op": "replace", "path": "/spec/replicas", "value": 4 }]);
+    for tested in [
+        json!({ "op": "test", "path": "/spec/replicas", "value": 2 }),
+        json!({ "op": "test", "path": "/metadata/resourceVersion", "value": "1" }),
+    ] {
+        operations(subject, &change(&tested)).refused(422, "Invalid").await?;
+    }
+    let read = subject.get(subject.widget("a")).expect(200).await?;
+    ensure!(read == created, "it was {created}, and became {read}");
+    Ok(())
+}
+
+async fn what_is_not_there_has_no_scale(subject: &Subject<'_>) -> Result<()> {
+    subject.get(path(subject)).refused(404, "NotFound").await?;
+    subject.patch(path(subject), Patch::Merge, &json!({ "spec": { "replicas": 5 } })).refused(404, "NotFound").await?;
+    Ok(())
+}
+
+async fn a_negative_size_is_refused(subject: &Subject<'_>) -> Result<()> {
+    create(subject, 3).await?;
+    let change = json!({ "spec": { "replicas": -1 } });
+    subject.patch(path(subject), Patch::Merge, &change).refused(422, "Invalid").await?;
+    ensure!(replicas(subject).await? == 3, "{}", replicas(subject).await?);
+    Ok(())
+}
+
+async fn a_dry_run_scales_nothing(subject: &Subject<'_>) -> Result<()> {
+    create(subject, 3).await?;
+    let change = json!({ "spec": { "replicas": 4 } });
+    let scaled = subject.patch(path(subject), Patch::Merge, &change).query("dryRun", "All").expect(200).await?;
+    ensure!(scaled["spec"]["replicas"] == 4 && replicas(subject).await? == 3, "{scaled}");
+    Ok(())
+}
+
+async fn only_kinds_with_the_subresource_have_it(subject: &Subject<'_>) -> Result<()> {
+    let answer = subject.get(subject.core("configmaps/a/scale")).answer().await?;
+    ensure!(answer.status == 404, "{} was answered with {}: {}", answer.request, answer.status, answer.text);
+    Ok(())
+}
+
+async fn a_scale_is_watched_as_a_change_of_its_object(subject: &Subject<'_>) -> Result<()> {
+    let created = create(subject, 3).await?;
+    let start = version(&created)?.to_string();
+    let mut watch = subject.get(subject.widgets()).query("resourceVersion", &start).watch().await?;
+    let scaled = subject.patch(path(subject), Patch::Merge, &json!({ "spec": { "replicas": 4 } })).expect(200).await?;
+    let seen = watch.expect("MODIFIED", "a").await?;
+    ensure!(seen["kind"] == "Widget" && seen["spec"]["replicas"] == 4, "{seen}");
+    ensure!(version(&seen)? == version(&scaled)?, "{seen}");
+    Ok(())
+}

@@ -1,0 +1,110 @@
+//! The API server under test as one case sees it: a namespace of its own, and requests made of plain parts.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use http::Method;
+use serde_json::{Value, json};
+
+use super::{
+    ForgetHistory,
+    call::{Call, Patch},
+    objects::{GROUP, VERSION},
+};
+
+/// How long a change may take until it is seen everywhere, on a machine that is busy.
+const SOON: Duration = Duration::from_secs(20);
+/// Time between two looks at a condition.
+const INTERVAL: Duration = Duration::from_millis(50);
+
+/// What one case runs on.
+pub struct Subject<'a> {
+    client: kube::Client,
+    namespace: String,
+    forget_history: &'a ForgetHistory,
+}
+
+impl<'a> Subject<'a> {
+    pub(super) async fn new(client: kube::Client, number: usize, forget_history: &'a ForgetHistory) -> Result<Self> {
+        let subject = Self { client, namespace: format!("conformance-{number}"), forget_history };
+        let namespace = json!({
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": { "name": subject.namespace },
+        });
+        subject.post("/api/v1/namespaces", &namespace).expect(201).await.context("making a namespace for the case")?;
+        Ok(subject)
+    }
+
+    /// The namespace that the case has to itself.
+    pub(super) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// A name for an object without namespace that no other case uses.
+    pub(super) fn unique(&self, name: &str) -> String {
+        format!("{}-{name}", self.namespace)
+    }
+
+    /// Where the objects of a core kind are, in the case's namespace.
+    pub(super) fn core(&self, plural: &str) -> String {
+        format!("/api/v1/namespaces/{}/{plural}", self.namespace)
+    }
+
+    /// Where the widgets of the case's namespace are.
+    pub(super) fn widgets(&self) -> String {
+        format!("/apis/{GROUP}/{VERSION}/namespaces/{}/widgets", self.namespace)
+    }
+
+    /// Where one widget of the case's namespace is.
+    pub(super) fn widget(&self, name: &str) -> String {
+        format!("{}/{name}", self.widgets())
+    }
+
+    pub(super) fn call(&self, method: Method, path: impl Into<String>) -> Call {
+        Call::new(self.client.clone(), method, path.into())
+    }
+
+    pub(super) fn get(&self, path: impl Into<String>) -> Call {
+        self.call(Method::GET, path)
+    }
+
+    pub(super) fn post(&self, path: impl Into<String>, body: &Value) -> Call {
+        self.call(Method::POST, path).json(body)
+    }
+
+    pub(super) fn put(&self, path: impl Into<String>, body: &Value) -> Call {
+        self.call(Method::PUT, path).json(body)
+    }
+
+    pub(super) fn delete(&self, path: impl Into<String>) -> Call {
+        self.call(Method::DELETE, path)
+    }
+
+    pub(super) fn patch(&self, path: impl Into<String>, kind: Patch, body: &Value) -> Call {
+        self.call(Method::PATCH, path).patch(kind, body)
+    }
+
+    /// Makes all resource versions given out so far too old.
+    pub(super) async fn forget_history(&self) -> Result<()> {
+        (self.forget_history)().await.context("making the server forget its history")
+    }
+}
+
+/// Calls `attempt` until it succeeds, and fails with its last error when that takes too long.
+pub(super) async fn eventually<T>(what: &str, mut attempt: impl AsyncFnMut() -> Result<T>) -> Result<T> {
+    let end = Instant::now() + SOON;
+    let mut last = anyhow!("the first attempt did not end");
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        match tokio::time::timeout(left, attempt()).await {
+            Ok(Ok(value)) => return Ok(value),
+            Ok(Err(error)) => last = error,
+            Err(_) => {}
+        }
+        if Instant::now() + INTERVAL >= end {
+            return Err(last.context(format!("{what}: not within {} s", SOON.as_secs())));
+        }
+        tokio::time::sleep(INTERVAL).await;
+    }
+}

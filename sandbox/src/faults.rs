@@ -1,0 +1,297 @@
+//! Faults on demand: what a server does wrong, for which requests, and how often. With no fault added the server
+//! behaves.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use regex::Regex;
+use serde_json::Value;
+use tokio::sync::watch;
+
+/// What goes wrong, and for which requests.
+#[derive(Debug, Clone)]
+pub struct Fault {
+    method: Option<String>,
+    verb: Option<String>,
+    path: Option<Regex>,
+    skip: usize,
+    times: Option<usize>,
+    effect: Effect,
+}
+
+/// What goes wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// The request is answered like this and not looked at.
+    Answer {
+        /// The HTTP status.
+        status: u16,
+        /// Headers besides the type of the body.
+        headers: Vec<(String, String)>,
+        /// The body.
+        body: Bytes,
+    },
+    /// The request waits this long before it is looked at, by the clock of the API.
+    Delay(Duration),
+    /// The request waits until [`FaultHandle::release`].
+    Hold,
+    /// The connection is cut before the request is looked at.
+    CutBefore,
+    /// What was asked is done, and the connection is cut instead of an answer.
+    CutAfter,
+    /// What was asked is done, and the answer is no JSON.
+    Garbage,
+    /// A watch goes wrong: one that is opened, or one that runs already.
+    Watch(WatchFault),
+}
+
+/// How a watch goes wrong. Each watch is hit at most once by one fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WatchFault {
+    /// The connection stays open, and nothing comes any more until the fault is removed.
+    Stall,
+    /// It ends after this many more events.
+    EndAfter(usize),
+    /// The connection is cut after this many more events.
+    CutAfter(usize),
+    /// A line comes that is no JSON, and the watch ends.
+    Garbage,
+    /// An ERROR event comes that says that the revision has expired, and the watch ends.
+    Expire,
+    /// Every event comes twice until the fault is removed.
+    Duplicate,
+    /// After every event the state before it comes once more until the fault is removed.
+    Outdated,
+}
+
+impl Fault {
+    /// A fault for all requests, until it is removed.
+    #[must_use]
+    pub fn new(effect: Effect) -> Self {
+        Self { method: None, verb: None, path: None, skip: 0, times: None, effect }
+    }
+
+    /// Requests are refused by a Status of this code, reason and message.
+    #[must_use]
+    pub fn refuse(code: u16, reason: &str, message: &str) -> Self {
+        let status = serde_json::json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": message, "reason": reason, "code": code,
+        });
+        Self::answer(code, &status)
+    }
+
+    /// Requests are answered with this JSON.
+    #[must_use]
+    pub fn answer(status: u16, body: &Value) -> Self {
+        Self::new(Effect::Answer { status, headers: Vec::new(), body: Bytes::from(body.to_string()) })
+    }
+
+    /// A watch goes wrong.
+    #[must_use]
+    pub fn watch(fault: WatchFault) -> Self {
+        Self::new(Effect::Watch(fault)).on_verb("watch")
+    }
+
+    /// The same, with a header in the answer, if the fault is an answer.
+    #[must_use]
+    pub fn with_header(mut self, name: &str, value: &str) -> Self {
+        if let Effect::Answer { headers, .. } = &mut self.effect {
+            headers.push((name.to_owned(), value.to_owned()));
+        }
+        self
+    }
+
+    /// The same for one HTTP method only.
+    #[must_use]
+    pub fn on_method(mut self, method: &str) -> Self {
+        self.method = Some(method.to_owned());
+        self
+    }
+
+    /// The same for one verb only: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.
+    #[must_use]
+    pub fn on_verb(mut self, verb: &str) -> Self {
+        self.verb = Some(verb.to_owned());
+        self
+    }
+
+    /// The same for requests only whose path, with `?` and the query where there is one, has a match of this regular
+    /// expression.
+    ///
+    /// # Errors
+    /// When the expression is none.
+    pub fn on_path(mut self, pattern: &str) -> Result<Self, regex::Error> {
+        self.path = Some(Regex::new(pattern)?);
+        Ok(self)
+    }
+
+    /// The same, but the first `count` such requests pass.
+    #[must_use]
+    pub fn after(mut self, count: usize) -> Self {
+        self.skip = count;
+        self
+    }
+
+    /// The same, at most `count` times.
+    #[must_use]
+    pub fn times(mut self, count: usize) -> Self {
+        self.times = Some(count);
+        self
+    }
+
+    fn is_for(&self, about: &About<'_>) -> bool {
+        self.method.as_ref().is_none_or(|method| method == about.method)
+            && self.verb.as_ref().is_none_or(|verb| verb == about.verb)
+            && self.path.as_ref().is_none_or(|path| path.is_match(about.target))
+    }
+}
+
+/// What a request is, as far as faults ask.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct About<'a> {
+    pub(crate) method: &'a str,
+    pub(crate) verb: &'a str,
+    /// The path with the query.
+    pub(crate) target: &'a str,
+}
+
+/// The faults of a server. Cheap to clone; clones are the same faults.
+#[derive(Debug, Clone)]
+pub struct Faults(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    list: Mutex<List>,
+    /// Changes with the list, so that watches that run look again.
+    changed: watch::Sender<()>,
+}
+
+#[derive(Debug, Default)]
+struct List {
+    next: u64,
+    faults: BTreeMap<u64, Armed>,
+}
+
+#[derive(Debug)]
+struct Armed {
+    fault: Fault,
+    seen: usize,
+    hits: Arc<watch::Sender<usize>>,
+    gate: Arc<watch::Sender<bool>>,
+}
+
+impl Armed {
+    /// Whether the fault strikes this time.
+    fn strikes(&mut self) -> bool {
+        self.seen += 1;
+        let struck =
+            self.seen > self.fault.skip && self.fault.times.is_none_or(|times| self.seen - self.fault.skip <= times);
+        if struck {
+            self.hits.send_modify(|hits| *hits += 1);
+        }
+        struck
+    }
+}
+
+/// An effect that a request has met with.
+#[derive(Debug, Clone)]
+pub(crate) struct Struck {
+    pub(crate) effect: Effect,
+    pub(crate) gate: watch::Receiver<bool>,
+}
+
+impl Faults {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Shared { list: Mutex::default(), changed: watch::Sender::new(()) }))
+    }
+
+    /// Adds a fault. It stays until it is removed by its handle or by [`Faults::clear`], also when the handle is
+    /// dropped. Several faults that fit a request strike in the order in which they were added.
+    pub fn add(&self, fault: Fault) -> FaultHandle {
+        let (hits, gate) = (Arc::new(watch::Sender::new(0)), Arc::new(watch::Sender::new(false)));
+        let armed = Armed { fault, seen: 0, hits: Arc::clone(&hits), gate: Arc::clone(&gate) };
+        let mut list = self.0.list.lock();
+        let id = list.next;
+        list.next += 1;
+        list.faults.insert(id, armed);
+        drop(list);
+        self.0.changed.send_replace(());
+        FaultHandle { faults: self.clone(), id, hits, gate }
+    }
+
+    /// Removes all faults; what they hold goes on.
+    pub fn clear(&self) {
+        let faults = std::mem::take(&mut self.0.list.lock().faults);
+        for armed in faults.into_values() {
+            armed.gate.send_replace(true);
+        }
+        self.0.changed.send_replace(());
+    }
+
+    /// The effects that a request meets with, but for those on watches.
+    pub(crate) fn strike(&self, about: &About<'_>) -> Vec<Struck> {
+        let mut list = self.0.list.lock();
+        list.faults
+            .values_mut()
+            .filter(|armed| !matches!(armed.fault.effect, Effect::Watch(_)) && armed.fault.is_for(about))
+            .filter_map(|armed| {
+                armed.strikes().then(|| Struck { effect: armed.fault.effect.clone(), gate: armed.gate.subscribe() })
+            })
+            .collect()
+    }
+
+    /// The effects on a watch that has met with `met` already; those that are new strike now. What is removed is taken
+    /// out of `met`.
+    pub(crate) fn strike_watch(&self, about: &About<'_>, met: &mut BTreeMap<u64, Option<WatchFault>>) {
+        let mut list = self.0.list.lock();
+        met.retain(|id, _| list.faults.contains_key(id));
+        for (id, armed) in &mut list.faults {
+            let Effect::Watch(fault) = armed.fault.effect else { continue };
+            if !met.contains_key(id) && armed.fault.is_for(about) {
+                met.insert(*id, armed.strikes().then_some(fault));
+            }
+        }
+    }
+
+    /// Wakes its holder when faults come or go.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<()> {
+        self.0.changed.subscribe()
+    }
+}
+
+/// A fault that was added.
+#[derive(Debug, Clone)]
+pub struct FaultHandle {
+    faults: Faults,
+    id: u64,
+    hits: Arc<watch::Sender<usize>>,
+    gate: Arc<watch::Sender<bool>>,
+}
+
+impl FaultHandle {
+    /// How often the fault has struck.
+    #[must_use]
+    pub fn hits(&self) -> usize {
+        *self.hits.borrow()
+    }
+
+    /// Waits until the fault has struck at least so often.
+    pub async fn wait_for_hits(&self, count: usize) {
+        // The sender lives in `self`.
+        let _ = self.hits.subscribe().wait_for(|hits| *hits >= count).await;
+    }
+
+    /// Lets go what the fault holds, and all that comes later.
+    pub fn release(&self) {
+        self.gate.send_replace(true);
+    }
+
+    /// Takes the fault away; what it holds goes on.
+    pub fn remove(&self) {
+        self.faults.0.list.lock().faults.remove(&self.id);
+        self.release();
+        self.faults.0.changed.send_replace(());
+    }
+}

@@ -1,0 +1,132 @@
+//! Answers: bodies and their headers.
+
+use std::{convert::Infallible, sync::Arc};
+
+use bytes::{Bytes, BytesMut};
+use futures::stream;
+use http::{HeaderValue, Response, StatusCode, header};
+use http_body::Frame;
+use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
+use serde_json::{Value, json};
+
+use crate::api::{Object, Page, Refusal};
+
+/// Why a connection is cut while an answer is under way.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("the connection is cut by a fault")]
+pub(crate) struct Cut;
+
+/// The body of an answer.
+pub(crate) type Body = UnsyncBoxBody<Bytes, Cut>;
+
+/// An answer.
+pub(crate) type Answer = Response<Body>;
+
+/// How many bytes of a list are put together at once.
+const PIECE: usize = 128 * 1024;
+
+/// An answer of JSON.
+pub(crate) fn json_answer(code: u16, value: &Value) -> Answer {
+    typed(code, "application/json", Bytes::from(value.to_string()))
+}
+
+/// An answer that says why the request is refused.
+pub(crate) fn refusal_answer(refusal: &Refusal) -> Answer {
+    let mut answer = json_answer(refusal.code, &refusal.status());
+    let seconds = refusal.details.as_ref().and_then(|details| details["retryAfterSeconds"].as_u64());
+    if let Some(seconds) = seconds {
+        answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    answer
+}
+
+/// A text.
+pub(crate) fn text_answer(code: u16, text: &'static str) -> Answer {
+    typed(code, "text/plain; charset=utf-8", Bytes::from_static(text.as_bytes()))
+}
+
+/// The answer to a path where nothing is.
+pub(crate) fn nowhere() -> Answer {
+    text_answer(404, "404 page not found\n")
+}
+
+/// An answer of any type.
+pub(crate) fn typed(code: u16, content_type: &'static str, body: Bytes) -> Answer {
+    with_body(code, content_type, Full::new(body).map_err(|never: Infallible| match never {}).boxed_unsync())
+}
+
+fn with_body(code: u16, content_type: &'static str, body: Body) -> Answer {
+    let mut answer = Response::new(body);
+    *answer.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    answer.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    answer
+}
+
+/// An answer that goes on as long as `pieces` does.
+pub(crate) fn stream_answer(pieces: impl futures::Stream<Item = Result<Bytes, Cut>> + Send + 'static) -> Answer {
+    use futures::StreamExt;
+    let frames = pieces.map(|piece| piece.map(Frame::data));
+    with_body(200, "application/json", StreamBody::new(frames).boxed_unsync())
+}
+
+/// What an object's JSON begins with, up to where its stored bytes go on.
+pub(crate) fn opening(api_version: &str, kind: &str) -> Bytes {
+    Bytes::from(format!("{{\"apiVersion\":{},\"kind\":{},", json!(api_version), json!(kind)))
+}
+
+/// One object.
+pub(crate) fn object_answer(api_version: &str, kind: &str, object: &Object) -> Answer {
+    let mut body = BytesMut::from(opening(api_version, kind).as_ref());
+    body.extend_from_slice(object.tail());
+    typed(200, "application/json", body.freeze())
+}
+
+/// A list, put together piece by piece while it is sent.
+pub(crate) fn list_answer(page: Page) -> Answer {
+    let target = &page.target;
+    let api_version = target.api_version();
+    let mut head = BytesMut::from(opening(&api_version, &target.spec.list_kind).as_ref());
+    head.extend_from_slice(format!("\"metadata\":{},\"items\":[", list_metadata(&page)).as_bytes());
+    // As from a real server: the items of core kinds leave their kind out.
+    let item =
+        if target.spec.rules.strategic { Bytes::from_static(b"{") } else { opening(&api_version, &target.spec.kind) };
+    let objects = page.objects.into_iter();
+    stream_answer(stream::unfold(Some((head, objects)), move |state| {
+        let item = item.clone();
+        async move {
+            let (piece, mut objects) = state?;
+            let (piece, more) = fill(piece, &item, &mut objects);
+            Some((Ok(piece), more.then(|| (BytesMut::from(&b","[..]), objects))))
+        }
+    }))
+}
+
+fn fill(mut piece: BytesMut, item: &Bytes, objects: &mut std::vec::IntoIter<Arc<Object>>) -> (Bytes, bool) {
+    piece.reserve(PIECE);
+    while let Some(object) = objects.next() {
+        piece.extend_from_slice(item);
+        piece.extend_from_slice(object.tail());
+        if objects.len() == 0 {
+            break;
+        }
+        if piece.len() >= PIECE {
+            return (piece.freeze(), true);
+        }
+        piece.extend_from_slice(b",");
+    }
+    piece.extend_from_slice(b"]}\n");
+    (piece.freeze(), false)
+}
+
+/// The metadata of a list.
+pub(crate) fn list_metadata(page: &Page) -> Value {
+    let mut metadata = json!({"resourceVersion": page.revision.to_string()});
+    if let Some(token) = &page.token {
+        metadata["continue"] = json!(token);
+    }
+    if let Some(remaining) = page.remaining {
+        metadata["remainingItemCount"] = json!(remaining);
+    }
+    metadata
+}

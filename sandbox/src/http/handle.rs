@@ -1,0 +1,378 @@
+//! One request: what it asks for is done, and answered.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, header, request::Parts};
+use serde_json::{Value, json};
+
+use super::{
+    Server,
+    answer::{Answer, json_answer, nowhere, object_answer, refusal_answer, text_answer},
+    discovery,
+    list::{self, WatchSetting},
+    route::{ContentType, Form, Part, Query, Route, accepted, content_type},
+    schemas,
+    table::{self, Include},
+};
+use crate::api::{Api, DeleteOptions, Deleted, KindSpec, PatchKind, Propagation, Refusal, Resource, Subresource};
+
+/// A request as it was received.
+pub(crate) struct Received {
+    pub(crate) parts: Parts,
+    pub(crate) route: Route,
+    pub(crate) query: Query,
+    pub(crate) verb: &'static str,
+    pub(crate) body: Bytes,
+}
+
+/// Does what a request asks for.
+pub(crate) fn handle(server: &Server, received: &Received) -> Answer {
+    answer(server, received).unwrap_or_else(|refusal| refusal_answer(&refusal))
+}
+
+fn answer(server: &Server, received: &Received) -> Result<Answer, Refusal> {
+    let api = &server.api;
+    if let Route::Collection { .. } | Route::Object { .. } = received.route {
+        return objects(server, received);
+    }
+    let form = accepted(&received.parts.headers).unwrap_or(Form::Plain);
+    if received.route == Route::AccessReview {
+        return access_review(received);
+    }
+    if received.parts.method != Method::GET && received.parts.method != Method::HEAD {
+        return Err(Refusal::method_not_allowed());
+    }
+    let found = match &received.route {
+        Route::Version => Some(discovery::version()),
+        Route::Health => return Ok(text_answer(200, "ok")),
+        Route::CoreVersions if form == Form::Discovery => return Ok(aggregated(api, true)),
+        Route::Groups if form == Form::Discovery => return Ok(aggregated(api, false)),
+        Route::CoreVersions => Some(discovery::core_versions(&server.address.to_string())),
+        Route::Groups => Some(discovery::group_list(api)),
+        Route::Group(group) => discovery::group(api, group),
+        Route::Schemas => Some(schemas::index(api)),
+        Route::Schema { group, version } => schemas::of_version(api, group, version),
+        Route::Resources { group, version } => discovery::resources(api, group, version),
+        Route::AccessReview | Route::Collection { .. } | Route::Object { .. } | Route::Nowhere => None,
+    };
+    Ok(found.map_or_else(nowhere, |value| json_answer(200, &value)))
+}
+
+fn aggregated(api: &Api, core: bool) -> Answer {
+    let mut answer = json_answer(200, &discovery::aggregated(api, core));
+    answer.headers_mut().insert(
+        header::CONTENT_TYPE,
+        header::HeaderValue::from_static("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"),
+    );
+    answer
+}
+
+/// Everyone may do everything; a fault can say otherwise.
+fn access_review(received: &Received) -> Result<Answer, Refusal> {
+    if received.parts.method != Method::POST {
+        return Err(Refusal::method_not_allowed());
+    }
+    // A body that can't be read, as of commands that send protobuf, gets the same answer.
+    let mut review = parse_object(received).ok().filter(Value::is_object).unwrap_or_else(|| json!({}));
+    review["kind"] = json!("SelfSubjectAccessReview");
+    review["apiVersion"] = json!("authorization.k8s.io/v1");
+    review["status"] = json!({"allowed": true, "reason": "the sandbox allows everything"});
+    Ok(json_answer(201, &review))
+}
+
+/// The API as this request writes to it: under the client's name, and in earnest or not.
+fn writer(server: &Server, received: &Received) -> Result<Api, Refusal> {
+    let manager = received.query.get("fieldManager");
+    let agent = user_agent(&received.parts.headers);
+    let manager = manager.unwrap_or_else(|| agent.split('/').next().unwrap_or_default());
+    let api = server.api.as_manager(if manager.is_empty() { "unknown" } else { manager });
+    Ok(if received.query.dry_run()? { api.dry_run() } else { api })
+}
+
+/// The client's name for itself.
+pub(crate) fn user_agent(headers: &HeaderMap) -> &str {
+    headers.get(header::USER_AGENT).and_then(|agent| agent.to_str().ok()).unwrap_or_default()
+}
+
+fn objects(server: &Server, received: &Received) -> Result<Answer, Refusal> {
+    match &received.route {
+        Route::Collection { resource, namespace } => {
+            let scoped = |kind: &KindSpec| kind.namespaced || namespace.is_empty();
+            if !server.api.target(resource).is_ok_and(|target| scoped(&target.spec)) {
+                return unknown(server, resource);
+            }
+            collection(server, received, resource, namespace)
+        }
+        Route::Object { resource, namespace, name, subresource } => {
+            let scoped = |kind: &KindSpec| kind.namespaced != namespace.is_empty();
+            if !server.api.target(resource).is_ok_and(|target| scoped(&target.spec)) {
+                return unknown(server, resource);
+            }
+            match subresource {
+                Part::Unknown => Err(Refusal::no_such_resource()),
+                Part::Known(subresource) => object(server, received, resource, namespace, name, *subresource),
+            }
+        }
+        Route::Version
+        | Route::Health
+        | Route::CoreVersions
+        | Route::Groups
+        | Route::Group(_)
+        | Route::Schemas
+        | Route::Schema { .. }
+        | Route::Resources { .. }
+        | Route::AccessReview
+        | Route::Nowhere => Ok(nowhere()),
+    }
+}
+
+/// A resource that is not served.
+fn unknown(server: &Server, resource: &Resource) -> Result<Answer, Refusal> {
+    if discovery::resources(&server.api, &resource.group, &resource.version).is_none() {
+        return Ok(nowhere());
+    }
+    Err(Refusal::no_such_resource())
+}
+
+fn collection(server: &Server, received: &Received, resource: &Resource, namespace: &str) -> Result<Answer, Refusal> {
+    let form = accepted(&received.parts.headers)?;
+    let query = &received.query;
+    match received.verb {
+        "watch" => watch(server, received, resource, list::selection(query, namespace)?, form),
+        "list" => list::list(&server.api, resource, namespace, query, form),
+        "create" => {
+            if namespace.is_empty() && server.api.target(resource)?.spec.namespaced {
+                return Err(Refusal::method_not_allowed());
+            }
+            let api = writer(server, received)?;
+            let created = api.create_in(resource, namespace, parse_object(received)?)?;
+            Ok(written(server, resource, form, 201, &created))
+        }
+        "deletecollection" => delete_collection(server, received, resource, namespace),
+        _ => Err(Refusal::method_not_allowed()),
+    }
+}
+
+fn watch(
+    server: &Server,
+    received: &Received,
+    resource: &Resource,
+    selection: crate::api::Selection,
+    form: Form,
+) -> Result<Answer, Refusal> {
+    let setting = WatchSetting {
+        faults: &server.faults,
+        ended: server.ended.clone(),
+        bookmark_interval: server.settings.bookmark_interval,
+        method: received.parts.method.to_string(),
+        target: target_of(&received.parts),
+    };
+    list::watch(&server.api, resource, selection, &received.query, form, setting)
+}
+
+/// The path of a request, with the query.
+pub(crate) fn target_of(parts: &Parts) -> String {
+    parts.uri.path_and_query().map_or_else(String::new, ToString::to_string)
+}
+
+fn object(
+    server: &Server,
+    received: &Received,
+    resource: &Resource,
+    namespace: &str,
+    name: &str,
+    subresource: Subresource,
+) -> Result<Answer, Refusal> {
+    let form = accepted(&received.parts.headers)?;
+    let target = server.api.target(resource)?;
+    let there = match subresource {
+        Subresource::Main => true,
+        Subresource::Status => target.version.status,
+        Subresource::Scale => target.version.scale.is_some(),
+    };
+    if !there {
+        return Err(Refusal::no_such_resource());
+    }
+    match received.verb {
+        "get" if subresource == Subresource::Main && received.query.flag("watch") => {
+            let selection =
+                list::selection(&received.query, namespace)?.with_fields(&format!("metadata.name={name}"))?;
+            watch(server, received, resource, selection, form)
+        }
+        "get" if subresource == Subresource::Scale => {
+            Ok(json_answer(200, &server.api.scale(resource, namespace, name)?))
+        }
+        "get" => {
+            let (target, object) = server.api.object(resource, namespace, name)?;
+            let include = Include::parse(received.query.get("includeObject"));
+            Ok(match form {
+                Form::Plain | Form::Discovery => object_answer(&target.api_version(), &target.spec.kind, &object),
+                Form::Table => json_answer(200, &table::of_one(&target, &object, include, server.api.clock().now())),
+                Form::Metadata => json_answer(200, &table::metadata_of(&object.value)),
+            })
+        }
+        "update" => {
+            let api = writer(server, received)?;
+            let updated = api.update_at(resource, namespace, name, subresource, parse_object(received)?)?;
+            Ok(written(server, resource, form, 200, &updated))
+        }
+        "patch" => patch(server, received, resource, (namespace, name), subresource, form),
+        "delete" if subresource == Subresource::Main => {
+            let options = delete_options(received)?;
+            let deleted = server.api.delete(resource, namespace, name, &options.options)?;
+            Ok(deletion(&target, &options, &deleted))
+        }
+        _ => Err(Refusal::method_not_allowed()),
+    }
+}
+
+fn patch(
+    server: &Server,
+    received: &Received,
+    resource: &Resource,
+    (namespace, name): (&str, &str),
+    subresource: Subresource,
+    form: Form,
+) -> Result<Answer, Refusal> {
+    let accepted = ["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
+    let ContentType::Patch(kind) = content_type(&received.parts.headers, &received.query) else {
+        return Err(Refusal::unsupported_media_type(&accepted));
+    };
+    let applies = matches!(kind, PatchKind::Apply { .. });
+    if applies && received.query.get("fieldManager").is_none() {
+        let why = "Required value: is required for apply patch";
+        let message = format!("PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: {why}");
+        let details = json!({
+            "group": "meta.k8s.io", "kind": "PatchOptions",
+            "causes": [{"reason": "FieldValueRequired", "message": why, "field": "fieldManager"}],
+        });
+        return Err(Refusal { details: Some(Box::new(details)), ..Refusal::new(422, "Invalid", message) });
+    }
+    let body = if applies { parse_yaml(&received.body)? } else { parse_json(&received.body)? };
+    let existed = server.api.object(resource, namespace, name).is_ok();
+    let patched = writer(server, received)?.patch(resource, namespace, name, kind, subresource, body)?;
+    Ok(written(server, resource, form, if existed { 200 } else { 201 }, &patched))
+}
+
+/// The answer to a write: what was stored.
+fn written(server: &Server, resource: &Resource, form: Form, code: u16, value: &Arc<Value>) -> Answer {
+    match form {
+        Form::Plain | Form::Discovery => json_answer(code, value),
+        Form::Metadata => json_answer(code, &table::metadata_of(value)),
+        Form::Table => match server.api.target(resource) {
+            Ok(target) => {
+                json_answer(code, &table::of_value(&target, value, Include::Metadata, server.api.clock().now()))
+            }
+            Err(refusal) => refusal_answer(&refusal),
+        },
+    }
+}
+
+/// Options of a delete, and how they were said.
+struct Deletion {
+    options: DeleteOptions,
+    /// The client has asked in the old words that dependents go too, and is told when the object is not gone yet.
+    may_wait: bool,
+}
+
+fn delete_options(received: &Received) -> Result<Deletion, Refusal> {
+    let body = if received.body.is_empty() { json!({}) } else { parse_object(received)? };
+    if !body.is_object() {
+        return Err(Refusal::bad_request("the body must be DeleteOptions"));
+    }
+    let policy = received.query.get("propagationPolicy").or_else(|| body["propagationPolicy"].as_str());
+    let orphan = body["orphanDependents"].as_bool();
+    let propagation = match (policy, orphan) {
+        (Some("Foreground"), _) => Propagation::Foreground,
+        (Some("Background"), _) | (None, Some(false) | None) => Propagation::Background,
+        (Some("Orphan"), _) | (None, Some(true)) => Propagation::Orphan,
+        (Some(other), _) => {
+            return Err(Refusal::new(
+                422,
+                "Invalid",
+                format!(
+                    "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: {other:?}: supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\""
+                ),
+            ));
+        }
+    };
+    let precondition = |field: &str| body["preconditions"][field].as_str().map(str::to_owned);
+    let in_body = body["dryRun"].as_array().is_some_and(|list| list.iter().any(|value| value == "All"));
+    let options = DeleteOptions {
+        propagation,
+        uid: precondition("uid"),
+        resource_version: precondition("resourceVersion"),
+        grace: received.query.number("gracePeriodSeconds")?.or_else(|| body["gracePeriodSeconds"].as_u64()),
+        dry_run: in_body || received.query.dry_run()?,
+    };
+    Ok(Deletion { options, may_wait: orphan == Some(false) })
+}
+
+fn deletion(target: &crate::api::Target, deletion: &Deletion, deleted: &Deleted) -> Answer {
+    match deleted {
+        Deleted::Gone(object) if !target.spec.rules.delete_returns_object => {
+            let mut details = json!({
+                "name": object["metadata"]["name"], "kind": target.spec.plural, "uid": object["metadata"]["uid"],
+            });
+            if !target.spec.group.is_empty() {
+                details["group"] = json!(target.spec.group);
+            }
+            let status = json!({
+                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details,
+            });
+            json_answer(200, &status)
+        }
+        Deleted::Waiting(object) if deletion.may_wait => json_answer(202, object),
+        Deleted::Gone(object) | Deleted::Waiting(object) => json_answer(200, object),
+    }
+}
+
+fn delete_collection(
+    server: &Server,
+    received: &Received,
+    resource: &Resource,
+    namespace: &str,
+) -> Result<Answer, Refusal> {
+    let target = server.api.target(resource)?;
+    if namespace.is_empty() && target.spec.namespaced {
+        return Err(Refusal::method_not_allowed());
+    }
+    let options = delete_options(received)?.options;
+    let selection = list::selection(&received.query, namespace)?;
+    let mut items = Vec::new();
+    for object in server.api.list(resource, &selection)? {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        match server.api.delete(resource, namespace, name, &options) {
+            Ok(deleted) => items.push((**deleted.object()).clone()),
+            // It went along with one before it.
+            Err(refusal) if refusal.code == 404 => {}
+            Err(refusal) => return Err(refusal),
+        }
+    }
+    Ok(json_answer(
+        200,
+        &json!({
+            "kind": target.spec.list_kind, "apiVersion": target.api_version(),
+            "metadata": {"resourceVersion": server.api.revision().to_string()}, "items": items,
+        }),
+    ))
+}
+
+fn parse_object(received: &Received) -> Result<Value, Refusal> {
+    match content_type(&received.parts.headers, &received.query) {
+        ContentType::Json => parse_json(&received.body),
+        ContentType::Yaml => parse_yaml(&received.body),
+        ContentType::Patch(_) | ContentType::Unknown => {
+            Err(Refusal::unsupported_media_type(&["application/json", "application/yaml"]))
+        }
+    }
+}
+
+fn parse_json(body: &Bytes) -> Result<Value, Refusal> {
+    serde_json::from_slice(body).map_err(|error| Refusal::bad_request(format!("the body is no JSON: {error}")))
+}
+
+fn parse_yaml(body: &Bytes) -> Result<Value, Refusal> {
+    serde_yaml::from_slice(body).map_err(|error| Refusal::bad_request(format!("the body is no YAML: {error}")))
+}

@@ -1,0 +1,259 @@
+//! The API over HTTP on loopback: what a Kubernetes API server answers, with the faults that a test asks for. It holds
+//! no object and knows no rule of the API.
+
+use std::{io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, header};
+use http_body_util::BodyExt;
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    api::{Api, Refusal},
+    clock::after,
+    faults::{About, Effect, Faults, Struck},
+    kubeconfig,
+    requests::{Request, Requests},
+};
+
+mod answer;
+mod discovery;
+mod handle;
+mod json_path;
+mod list;
+mod route;
+mod schemas;
+mod table;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+use answer::{Answer, Cut, refusal_answer, typed};
+use handle::{Received, target_of, user_agent};
+use route::{Query, Route};
+
+/// The largest body that is read: that of a real API server.
+const LARGEST_BODY: usize = 3 * 1024 * 1024;
+
+/// How a server is set up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServerSettings {
+    /// Where it listens. Port 0 takes any free one.
+    pub address: SocketAddr,
+    /// How often a watch gets a bookmark at least, if it wants any.
+    pub bookmark_interval: Duration,
+}
+
+impl Default for ServerSettings {
+    fn default() -> Self {
+        Self { address: SocketAddr::from(([127, 0, 0, 1], 0)), bookmark_interval: Duration::from_secs(30) }
+    }
+}
+
+/// A server that runs. Dropping it ends it, with all its connections.
+#[derive(Debug)]
+pub struct ApiServer {
+    server: Arc<Server>,
+    tasks: TaskTracker,
+}
+
+/// What all connections share.
+#[derive(Debug)]
+struct Server {
+    api: Api,
+    address: SocketAddr,
+    settings: ServerSettings,
+    faults: Faults,
+    requests: Requests,
+    ended: CancellationToken,
+}
+
+impl ApiServer {
+    /// Serves an API on a free port of loopback.
+    pub async fn start(api: Api) -> io::Result<Self> {
+        Self::start_with(api, ServerSettings::default()).await
+    }
+
+    /// The same, set up otherwise.
+    pub async fn start_with(api: Api, settings: ServerSettings) -> io::Result<Self> {
+        let listener = TcpListener::bind(settings.address).await?;
+        let server = Arc::new(Server {
+            api,
+            address: listener.local_addr()?,
+            settings,
+            faults: Faults::new(),
+            requests: Requests::new(),
+            ended: CancellationToken::new(),
+        });
+        let tasks = TaskTracker::new();
+        tasks.spawn(accept(Arc::clone(&server), listener, tasks.clone()));
+        Ok(Self { server, tasks })
+    }
+
+    /// The API that is served.
+    #[must_use]
+    pub fn api(&self) -> &Api {
+        &self.server.api
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.server.address
+    }
+
+    /// `http://` and the address.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://{}", self.server.address)
+    }
+
+    /// A kubeconfig for it.
+    #[must_use]
+    pub fn kubeconfig(&self) -> String {
+        kubeconfig::kubeconfig(&self.url())
+    }
+
+    /// Writes the kubeconfig to a file.
+    pub fn write_kubeconfig(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        std::fs::write(path, self.kubeconfig())
+    }
+
+    /// What it does wrong.
+    #[must_use]
+    pub fn faults(&self) -> &Faults {
+        &self.server.faults
+    }
+
+    /// What it was asked.
+    #[must_use]
+    pub fn requests(&self) -> &Requests {
+        &self.server.requests
+    }
+
+    /// Ends it and waits until all its connections are closed.
+    pub async fn shutdown(self) {
+        self.server.ended.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
+
+impl Drop for ApiServer {
+    fn drop(&mut self) {
+        self.server.ended.cancel();
+    }
+}
+
+async fn accept(server: Arc<Server>, listener: TcpListener, tasks: TaskTracker) {
+    loop {
+        let accepted = tokio::select! {
+            () = server.ended.cancelled() => return,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                tasks.spawn(connection(Arc::clone(&server), stream));
+            }
+            // Too many open files, most likely: those that are open will close.
+            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    }
+}
+
+async fn connection(server: Arc<Server>, stream: TcpStream) {
+    // A small answer is not to wait for the next one.
+    let _ = stream.set_nodelay(true);
+    let ended = server.ended.clone();
+    let service = service_fn(move |request| {
+        let server = Arc::clone(&server);
+        async move { serve(&server, request).await }
+    });
+    let mut builder = hyper::server::conn::http1::Builder::new();
+    builder.timer(TokioTimer::new());
+    tokio::select! {
+        () = ended.cancelled() => {}
+        // What goes wrong on a connection is the client's to see.
+        _ = builder.serve_connection(TokioIo::new(stream), service) => {}
+    }
+}
+
+/// Answers one request, with the faults that it meets; an error cuts the connection.
+async fn serve(server: &Server, request: http::Request<Incoming>) -> Result<Answer, Cut> {
+    let (parts, body) = request.into_parts();
+    let body = http_body_util::Limited::new(body, LARGEST_BODY).collect().await;
+    let body = match body {
+        Ok(body) => body.to_bytes(),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => {
+            let message = format!("the body is larger than {LARGEST_BODY} bytes");
+            return Ok(refusal_answer(&Refusal::new(413, "RequestEntityTooLarge", message)));
+        }
+        Err(_) => return Err(Cut),
+    };
+    let query = Query::parse(parts.uri.query().unwrap_or_default());
+    let route = Route::parse(parts.uri.path());
+    let verb = route.verb(&parts.method, &query);
+    let received = Received { parts, route, query, verb, body };
+    let number = note(server, &received);
+    let target = target_of(&received.parts);
+    let about = About { method: received.parts.method.as_str(), verb, target: &target };
+    let struck = server.faults.strike(&about);
+    let answer = with_faults(server, &received, struck).await?;
+    server.requests.answered(number, answer.status().as_u16());
+    Ok(answer)
+}
+
+fn note(server: &Server, received: &Received) -> u64 {
+    let headers = &received.parts.headers;
+    let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    server.requests.note(Request {
+        method: received.parts.method.to_string(),
+        path: received.parts.uri.path().to_owned(),
+        query: received.parts.uri.query().unwrap_or_default().to_owned(),
+        user_agent: user_agent(headers).to_owned(),
+        content_type: content_type.to_owned(),
+        body: received.body.clone(),
+        verb: received.verb,
+        status: None,
+    })
+}
+
+async fn with_faults(server: &Server, received: &Received, struck: Vec<Struck>) -> Result<Answer, Cut> {
+    let (mut cut_after, mut garbage) = (false, false);
+    for mut struck in struck {
+        match struck.effect {
+            Effect::Delay(by) => {
+                let clock = server.api.clock();
+                clock.wait_until(after(clock.now(), by)).await;
+            }
+            Effect::Hold => {
+                // A gate whose handle is gone for good can't be opened any more.
+                let _ = struck.gate.wait_for(|open| *open).await;
+            }
+            Effect::Answer { status, headers, body } => return Ok(made_up(status, headers, body)),
+            Effect::CutBefore => return Err(Cut),
+            Effect::CutAfter => cut_after = true,
+            Effect::Garbage => garbage = true,
+            // Watches meet with these by themselves.
+            Effect::Watch(_) => {}
+        }
+    }
+    let answer = handle::handle(server, received);
+    if cut_after {
+        return Err(Cut);
+    }
+    Ok(if garbage { typed(200, "application/json", Bytes::from_static(b"{\"kind\":\"Li")) } else { answer })
+}
+
+fn made_up(status: u16, headers: Vec<(String, String)>, body: Bytes) -> Answer {
+    let mut answer = typed(status, "application/json", body);
+    for (name, value) in headers {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+            answer.headers_mut().insert(name, value);
+        }
+    }
+    answer
+}

@@ -1,0 +1,286 @@
+//! What a request's path, query and headers mean.
+
+use std::collections::HashMap;
+
+use http::{HeaderMap, Method, header};
+use percent_encoding::percent_decode_str;
+
+use crate::api::{PatchKind, Refusal, Resource, Subresource};
+
+/// Where a path leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// `/version`
+    Version,
+    /// `/livez` and its like.
+    Health,
+    /// `/api`
+    CoreVersions,
+    /// `/apis`
+    Groups,
+    /// `/apis/<group>`
+    Group(String),
+    /// `/api/v1`, `/apis/<group>/<version>`
+    Resources { group: String, version: String },
+    /// `/openapi/v3`
+    Schemas,
+    /// `/openapi/v3/…`: the group is empty for core kinds.
+    Schema { group: String, version: String },
+    /// The question what one may do.
+    AccessReview,
+    /// All objects of a kind, in a namespace or everywhere.
+    Collection { resource: Resource, namespace: String },
+    /// One object, or a part of it.
+    Object { resource: Resource, namespace: String, name: String, subresource: Part },
+    /// Nothing is there.
+    Nowhere,
+}
+
+/// A part of an object, as the path names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// One that is known here.
+    Known(Subresource),
+    /// One that is not.
+    Unknown,
+}
+
+impl Route {
+    /// Reads a path.
+    pub(crate) fn parse(path: &str) -> Self {
+        let segments: Vec<String> = path
+            .split('/')
+            .filter(|segment| !segment.is_empty())
+            .map(|segment| percent_decode_str(segment).decode_utf8_lossy().into_owned())
+            .collect();
+        let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+        match segments.as_slice() {
+            ["version"] => Self::Version,
+            ["livez" | "readyz" | "healthz", ..] => Self::Health,
+            ["api"] => Self::CoreVersions,
+            ["apis"] => Self::Groups,
+            ["openapi", "v3"] => Self::Schemas,
+            ["openapi", "v3", "api", version] => Self::Schema { group: String::new(), version: (*version).to_owned() },
+            ["openapi", "v3", "apis", group, version] => {
+                Self::Schema { group: (*group).to_owned(), version: (*version).to_owned() }
+            }
+            ["apis", group] => Self::Group((*group).to_owned()),
+            ["api", "v1", rest @ ..] => Self::in_version("", "v1", rest),
+            ["apis", group, version, rest @ ..] => Self::in_version(group, version, rest),
+            _ => Self::Nowhere,
+        }
+    }
+
+    fn in_version(group: &str, version: &str, rest: &[&str]) -> Self {
+        let resource = |plural: &str| Resource::new(group.to_owned(), version.to_owned(), plural.to_owned());
+        let object = |plural: &str, namespace: &str, name: &str, part: &str| Self::Object {
+            resource: resource(plural),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            subresource: match part {
+                "" => Part::Known(Subresource::Main),
+                "status" => Part::Known(Subresource::Status),
+                "scale" => Part::Known(Subresource::Scale),
+                _ => Part::Unknown,
+            },
+        };
+        match rest {
+            [] => Self::Resources { group: group.to_owned(), version: version.to_owned() },
+            ["selfsubjectaccessreviews"] if group == "authorization.k8s.io" => Self::AccessReview,
+            ["namespaces", name, part @ ("status" | "finalize")] if group.is_empty() => {
+                object("namespaces", "", name, part)
+            }
+            ["namespaces", name] if group.is_empty() => object("namespaces", "", name, ""),
+            ["namespaces", namespace, plural] => {
+                Self::Collection { resource: resource(plural), namespace: (*namespace).to_owned() }
+            }
+            ["namespaces", namespace, plural, name] => object(plural, namespace, name, ""),
+            ["namespaces", namespace, plural, name, part] => object(plural, namespace, name, part),
+            [plural] => Self::Collection { resource: resource(plural), namespace: String::new() },
+            [plural, name] => object(plural, "", name, ""),
+            [plural, name, part] => object(plural, "", name, part),
+            _ => Self::Nowhere,
+        }
+    }
+
+    /// What the request does, in the words of RBAC.
+    pub(crate) fn verb(&self, method: &Method, query: &Query) -> &'static str {
+        match (self, method.as_str()) {
+            (Self::Collection { .. }, "GET") if query.flag("watch") => "watch",
+            (Self::Collection { .. }, "GET") => "list",
+            (Self::Collection { .. }, "DELETE") => "deletecollection",
+            (_, "GET" | "HEAD") => "get",
+            (_, "POST") => "create",
+            (_, "PUT") => "update",
+            (_, "PATCH") => "patch",
+            (_, "DELETE") => "delete",
+            (_, _) => "",
+        }
+    }
+}
+
+/// The parameters of a request.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Query(HashMap<String, String>);
+
+impl Query {
+    pub(crate) fn parse(query: &str) -> Self {
+        Self(form_urlencoded::parse(query.as_bytes()).into_owned().collect())
+    }
+
+    /// The value of a parameter, unless it is absent or empty.
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    pub(crate) fn flag(&self, name: &str) -> bool {
+        self.0.get(name).is_some_and(|value| matches!(value.as_str(), "true" | "1" | ""))
+    }
+
+    /// A whole number.
+    pub(crate) fn number(&self, name: &str) -> Result<Option<u64>, Refusal> {
+        self.get(name)
+            .map(|value| {
+                value.parse().map_err(|_| {
+                    Refusal::bad_request(format!("parameter {name} must be a whole number, and is {value:?}"))
+                })
+            })
+            .transpose()
+    }
+
+    /// Whether nothing is to be done in earnest.
+    pub(crate) fn dry_run(&self) -> Result<bool, Refusal> {
+        match self.get("dryRun") {
+            None => Ok(false),
+            Some("All") => Ok(true),
+            Some(other) => Err(Refusal::new(
+                422,
+                "Invalid",
+                format!("dryRun: Unsupported value: {other:?}: supported values: \"All\""),
+            )),
+        }
+    }
+}
+
+/// How an answer is to be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Objects as they are.
+    Plain,
+    /// Rows with cells, for people.
+    Table,
+    /// Metadata alone.
+    Metadata,
+    /// The aggregated form of discovery.
+    Discovery,
+}
+
+/// The form that a client wants most among those that are spoken here.
+pub(crate) fn accepted(headers: &HeaderMap) -> Result<Form, Refusal> {
+    let Some(accept) = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()) else {
+        return Ok(Form::Plain);
+    };
+    accept
+        .split(',')
+        .find_map(|range| {
+            let mut parts = range.split(';').map(str::trim);
+            let media = parts.next()?;
+            let parameters: HashMap<&str, &str> = parts.filter_map(|part| part.split_once('=')).collect();
+            if !matches!(media, "application/json" | "*/*" | "application/*") {
+                return None;
+            }
+            let version = parameters.get("v").copied().unwrap_or_default();
+            match parameters.get("as").copied() {
+                None => Some(Form::Plain),
+                Some("Table") if version == "v1" => Some(Form::Table),
+                Some("PartialObjectMetadata" | "PartialObjectMetadataList") if version == "v1" => Some(Form::Metadata),
+                Some("APIGroupDiscoveryList") if version == "v2" => Some(Form::Discovery),
+                Some(_) => None,
+            }
+        })
+        .ok_or_else(|| Refusal::not_acceptable(&["application/json"]))
+}
+
+/// What the body of a request is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ContentType {
+    /// JSON, or nothing that says otherwise.
+    Json,
+    /// YAML.
+    Yaml,
+    /// A patch; server-side apply may be YAML.
+    Patch(PatchKind),
+    /// None that is understood.
+    Unknown,
+}
+
+/// What a request says that its body is.
+pub(crate) fn content_type(headers: &HeaderMap, query: &Query) -> ContentType {
+    let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    match given.split(';').next().unwrap_or_default().trim() {
+        "" | "application/json" => ContentType::Json,
+        "application/yaml" => ContentType::Yaml,
+        "application/merge-patch+json" => ContentType::Patch(PatchKind::Merge),
+        "application/json-patch+json" => ContentType::Patch(PatchKind::Json),
+        "application/strategic-merge-patch+json" => ContentType::Patch(PatchKind::Strategic),
+        "application/apply-patch+yaml" => ContentType::Patch(PatchKind::Apply { force: query.flag("force") }),
+        _ => ContentType::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case("/api/v1/nodes", "nodes", "", None)]
+    #[case("/api/v1/nodes/a", "nodes", "", Some("a"))]
+    #[case("/api/v1/namespaces", "namespaces", "", None)]
+    #[case("/api/v1/namespaces/a", "namespaces", "", Some("a"))]
+    #[case("/api/v1/namespaces/a/pods", "pods", "a", None)]
+    #[case("/api/v1/namespaces/a/pods/b", "pods", "a", Some("b"))]
+    #[case("/apis/g/v1/machines", "machines", "", None)]
+    #[case("/apis/g/v1/namespaces/a/machines/b%2Fc", "machines", "a", Some("b/c"))]
+    fn a_path_leads_to_objects(
+        #[case] path: &str,
+        #[case] plural: &str,
+        #[case] in_namespace: &str,
+        #[case] named: Option<&str>,
+    ) {
+        let (resource, namespace, name) = match Route::parse(path) {
+            Route::Collection { resource, namespace } => (resource, namespace, None),
+            Route::Object { resource, namespace, name, .. } => (resource, namespace, Some(name)),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!((resource.plural.as_ref(), namespace.as_str(), name.as_deref()), (plural, in_namespace, named));
+    }
+
+    #[rstest]
+    #[case("/", Route::Nowhere)]
+    #[case("/metrics", Route::Nowhere)]
+    #[case("/readyz/ping", Route::Health)]
+    #[case("/api", Route::CoreVersions)]
+    #[case("/api/v2/nodes", Route::Nowhere)]
+    #[case("/apis/g", Route::Group("g".to_owned()))]
+    #[case("/apis/g/v1", Route::Resources { group: "g".to_owned(), version: "v1".to_owned() })]
+    #[case("/apis/g/v1/a/b/c/d", Route::Nowhere)]
+    fn a_path_leads_to_a_page(#[case] path: &str, #[case] route: Route) {
+        assert_eq!(Route::parse(path), route);
+    }
+
+    #[rstest]
+    #[case("application/json", Some(Form::Plain))]
+    #[case("*/*", Some(Form::Plain))]
+    #[case("application/vnd.kubernetes.protobuf,application/json", Some(Form::Plain))]
+    #[case("application/vnd.kubernetes.protobuf", None)]
+    #[case("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Some(Form::Table))]
+    #[case("application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json", Some(Form::Plain))]
+    #[case("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", Some(Form::Discovery))]
+    fn the_first_form_that_is_spoken_here_is_taken(#[case] accept: &str, #[case] form: Option<Form>) {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::ACCEPT, HeaderValue::from_str(accept).expect("the cases are valid"));
+        assert_eq!(accepted(&headers).ok(), form);
+    }
+}

@@ -1,0 +1,205 @@
+//! Tables: objects as rows of cells, as commands show them to people; and metadata alone.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::answer::list_metadata;
+use super::json_path;
+use crate::api::{Column, NODE_ROLES, NODE_STATUS, Object, Page, Target};
+
+/// The type of a column of ages in tables of core kinds, where it is shown as a plain text.
+const AGE: &str = "age";
+
+/// How much of each object a row holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Include {
+    Nothing,
+    Metadata,
+    Object,
+}
+
+impl Include {
+    /// What the parameter `includeObject` asks for.
+    pub(crate) fn parse(text: Option<&str>) -> Self {
+        match text {
+            Some("None") => Self::Nothing,
+            Some("Object") => Self::Object,
+            Some(_) | None => Self::Metadata,
+        }
+    }
+}
+
+/// A list as a table.
+pub(crate) fn of_page(page: &Page, include: Include, now: Timestamp) -> Value {
+    let mut table = table(&page.target, page.objects.iter(), include, now);
+    table["metadata"] = list_metadata(page);
+    table
+}
+
+/// A value that was just written as a table of one row.
+pub(crate) fn of_value(target: &Target, value: &Value, include: Include, now: Timestamp) -> Value {
+    let columns = columns(target);
+    let mut table = headings(&columns);
+    table["rows"] = json!([row(target, &columns, value, include, now)]);
+    table["metadata"] = json!({"resourceVersion": value["metadata"]["resourceVersion"]});
+    table
+}
+
+/// One object as a table of one row.
+pub(crate) fn of_one(target: &Target, object: &Object, include: Include, now: Timestamp) -> Value {
+    of_value(target, &object.value, include, now)
+}
+
+fn table<'o>(
+    target: &Target,
+    objects: impl Iterator<Item = &'o Arc<Object>>,
+    include: Include,
+    now: Timestamp,
+) -> Value {
+    let columns = columns(target);
+    let mut table = headings(&columns);
+    table["rows"] = objects.map(|object| row(target, &columns, &object.value, include, now)).collect();
+    table
+}
+
+fn columns(target: &Target) -> Vec<Column> {
+    let mut columns = vec![Column { kind: "string".to_owned(), ..Column::text("Name", ".metadata.name") }];
+    columns.extend(target.version.columns.iter().cloned());
+    let age = Column { kind: AGE.to_owned(), ..Column::text("Age", ".metadata.creationTimestamp") };
+    if target.spec.rules.strategic && target.spec.kind != "CustomResourceDefinition" {
+        columns.push(age);
+    }
+    columns
+}
+
+fn headings(columns: &[Column]) -> Value {
+    let headings: Vec<Value> = columns
+        .iter()
+        .map(|column| {
+            json!({
+                "name": column.name,
+                "type": if column.kind == AGE { "string" } else { column.kind.as_str() },
+                "format": if column.name == "Name" { "name" } else { "" },
+                "description": column.description,
+                "priority": column.priority,
+            })
+        })
+        .collect();
+    json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "columnDefinitions": headings})
+}
+
+fn row(target: &Target, columns: &[Column], object: &Value, include: Include, now: Timestamp) -> Value {
+    let cells: Vec<Value> = columns.iter().map(|column| cell(object, column, now)).collect();
+    let object = match include {
+        Include::Nothing => return json!({"cells": cells}),
+        Include::Metadata => metadata_of(object),
+        Include::Object => {
+            let mut object = object.clone();
+            object["apiVersion"] = json!(target.api_version());
+            object
+        }
+    };
+    json!({"cells": cells, "object": object})
+}
+
+fn cell(object: &Value, column: &Column, now: Timestamp) -> Value {
+    match column.path.as_str() {
+        NODE_STATUS => json!(node_status(object)),
+        NODE_ROLES => json!(node_roles(object)),
+        path => match (json_path::find(object, path), column.kind.as_str()) {
+            (Some(Value::String(time)), "date" | AGE) => json!(age(time, now)),
+            (Some(Value::Number(number)), "integer" | "number") => json!(number),
+            (Some(Value::Bool(flag)), "boolean") => json!(flag),
+            (Some(Value::String(text)), _) => json!(text),
+            // Core kinds say that there is nothing; custom ones don't.
+            (Some(Value::Null) | None, _) if is_core(object) => json!("<none>"),
+            (Some(Value::Null) | None, _) => Value::Null,
+            (Some(other), _) => json!(other.to_string()),
+        },
+    }
+}
+
+fn is_core(object: &Value) -> bool {
+    object["apiVersion"] == "v1"
+}
+
+fn node_status(node: &Value) -> String {
+    let ready = json_path::find(node, ".status.conditions[?(@.type==\"Ready\")].status").and_then(Value::as_str);
+    let mut status = match ready {
+        Some("True") => "Ready",
+        Some(_) => "NotReady",
+        None => "Unknown",
+    }
+    .to_owned();
+    if node["spec"]["unschedulable"] == true {
+        status.push_str(",SchedulingDisabled");
+    }
+    status
+}
+
+fn node_roles(node: &Value) -> String {
+    let labels = node["metadata"]["labels"].as_object().into_iter().flatten();
+    let roles: Vec<&str> = labels.filter_map(|(key, _)| key.strip_prefix("node-role.kubernetes.io/")).collect();
+    if roles.is_empty() { "<none>".to_owned() } else { roles.join(",") }
+}
+
+/// How long ago a time was, as people read it: two units at most.
+fn age(time: &str, now: Timestamp) -> String {
+    let Ok(time) = time.parse::<Timestamp>() else { return "<unknown>".to_owned() };
+    let seconds = now.duration_since(time).as_secs();
+    let units = |big: i64, big_name: &str, small: i64, small_name: &str, most: i64| {
+        let (count, rest) = (seconds / big, seconds % big / small);
+        if rest == 0 || count >= most {
+            format!("{count}{big_name}")
+        } else {
+            format!("{count}{big_name}{rest}{small_name}")
+        }
+    };
+    match seconds {
+        ..0 => "<invalid>".to_owned(),
+        0..120 => format!("{seconds}s"),
+        120..10_800 => units(60, "m", 1, "s", 10),
+        10_800..172_800 => units(3_600, "h", 60, "m", 8),
+        172_800..63_072_000 => units(86_400, "d", 3_600, "h", 8),
+        63_072_000.. => units(31_536_000, "y", 86_400, "d", 8),
+    }
+}
+
+/// An object's metadata alone.
+pub(crate) fn metadata_of(object: &Value) -> Value {
+    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
+}
+
+/// The metadata of a list's objects alone.
+pub(crate) fn metadata_of_page(page: &Page) -> Value {
+    let mut list = Map::new();
+    list.insert("kind".to_owned(), json!("PartialObjectMetadataList"));
+    list.insert("apiVersion".to_owned(), json!("meta.k8s.io/v1"));
+    list.insert("metadata".to_owned(), list_metadata(page));
+    list.insert("items".to_owned(), page.objects.iter().map(|object| metadata_of(&object.value)).collect());
+    Value::Object(list)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case(0, "0s")]
+    #[case(119, "119s")]
+    #[case(120, "2m")]
+    #[case(150, "2m30s")]
+    #[case(3_660, "61m")]
+    #[case(10_860, "3h1m")]
+    #[case(90_000, "25h")]
+    #[case(180_000, "2d2h")]
+    #[case(864_000, "10d")]
+    #[case(-1, "<invalid>")]
+    fn ages_are_short(#[case] seconds: i64, #[case] expected: &str) {
+        assert_eq!(age("1970-01-01T00:00:00Z", Timestamp::from_second(seconds).unwrap()), expected);
+    }
+}

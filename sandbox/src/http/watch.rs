@@ -1,0 +1,341 @@
+//! A watch: events as they happen, bookmarks in between, until the client, its time-out, a fault or the server ends it.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use bytes::{Bytes, BytesMut};
+use futures::stream;
+use serde_json::{Value, json};
+use tokio::{sync::watch, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    answer::{Answer, Cut, opening, stream_answer},
+    route::Form,
+    table::{self, Include},
+};
+use crate::{
+    api::{Api, Change, ChangeKind, Forgotten, History, Object, Selection, Target, seen, too_old},
+    faults::{About, Faults, WatchFault},
+};
+
+/// How much is sent at once.
+const PIECE: usize = 64 * 1024;
+
+/// What a client wants to watch.
+#[derive(Debug)]
+pub(crate) struct WatchQuery {
+    pub(crate) selection: Selection,
+    pub(crate) form: Form,
+    pub(crate) include: Include,
+    pub(crate) bookmarks: bool,
+    pub(crate) timeout: Option<Duration>,
+    /// Where it starts.
+    pub(crate) start: Start,
+    /// How often bookmarks come at least.
+    pub(crate) bookmark_interval: Duration,
+    /// Method, verb and target of the request, for faults.
+    pub(crate) method: String,
+    pub(crate) target: String,
+}
+
+/// Where a watch starts.
+#[derive(Debug)]
+pub(crate) enum Start {
+    /// After a revision.
+    After(u64),
+    /// With these objects as if they had just been added, and then after the revision.
+    With { objects: Vec<Arc<Object>>, revision: u64, mark_end: bool },
+}
+
+/// Starts a watch.
+pub(crate) fn watch(
+    api: &Api,
+    target: &Target,
+    history: Arc<History>,
+    faults: &Faults,
+    ended: CancellationToken,
+    query: WatchQuery,
+) -> Answer {
+    let api_version = target.api_version();
+    let now = Instant::now();
+    let mut watch = Watch {
+        opening: opening(&api_version, &target.spec.kind),
+        api: api.clone(),
+        target: target.clone(),
+        wake: history.subscribe(),
+        history,
+        faults_changed: faults.subscribe(),
+        faults: faults.clone(),
+        met: BTreeMap::new(),
+        counted: BTreeMap::new(),
+        cursor: 0,
+        pending: VecDeque::new(),
+        headings_sent: false,
+        next_bookmark: now + query.bookmark_interval,
+        deadline: query.timeout.map(|timeout| now + timeout),
+        state: Flow::Open,
+        ended,
+        query,
+    };
+    watch.start();
+    stream_answer(stream::unfold(watch, |mut watch| async move {
+        let piece = watch.next().await?;
+        Some((piece, watch))
+    }))
+}
+
+struct Watch {
+    api: Api,
+    target: Target,
+    query: WatchQuery,
+    opening: Bytes,
+    history: Arc<History>,
+    wake: watch::Receiver<u64>,
+    faults: Faults,
+    faults_changed: watch::Receiver<()>,
+    met: BTreeMap<u64, Option<WatchFault>>,
+    /// How many events the faults that count have let pass.
+    counted: BTreeMap<u64, usize>,
+    /// All up to this revision was seen.
+    cursor: u64,
+    pending: VecDeque<Bytes>,
+    headings_sent: bool,
+    next_bookmark: Instant,
+    deadline: Option<Instant>,
+    state: Flow,
+    ended: CancellationToken,
+}
+
+/// Whether more is to come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Flow {
+    Open,
+    /// What is pending is sent, and then the watch ends.
+    Ending,
+    /// What is pending is sent, and then the connection is cut.
+    Cutting,
+}
+
+impl Watch {
+    fn start(&mut self) {
+        match std::mem::replace(&mut self.query.start, Start::After(0)) {
+            Start::After(revision) => self.cursor = revision,
+            Start::With { objects, revision, mark_end } => {
+                self.cursor = revision;
+                for object in objects {
+                    self.push(ChangeKind::Added, &object);
+                }
+                if mark_end {
+                    self.bookmark(true);
+                }
+            }
+        }
+    }
+
+    async fn next(&mut self) -> Option<Result<Bytes, Cut>> {
+        loop {
+            self.meet_faults();
+            let stalled = self.is_met(WatchFault::Stall);
+            if !stalled {
+                if self.pending.is_empty() && self.state == Flow::Open {
+                    self.read();
+                }
+                if let Some(piece) = self.take() {
+                    return Some(Ok(piece));
+                }
+                match self.state {
+                    Flow::Open => {}
+                    Flow::Ending => return None,
+                    Flow::Cutting => return Some(Err(Cut)),
+                }
+            }
+            if !self.wait(stalled).await {
+                return None;
+            }
+        }
+    }
+
+    /// Waits until there may be something to do; says whether there may.
+    async fn wait(&mut self, stalled: bool) -> bool {
+        let far = Instant::now() + Duration::from_secs(86_400);
+        let bookmark = if self.query.bookmarks && !stalled { self.next_bookmark } else { far };
+        tokio::select! {
+            () = self.ended.cancelled() => return false,
+            () = tokio::time::sleep_until(self.deadline.unwrap_or(far)), if self.deadline.is_some() => {
+                if self.query.bookmarks && !stalled {
+                    self.bookmark(false);
+                }
+                self.state = Flow::Ending;
+            }
+            () = tokio::time::sleep_until(bookmark) => if self.query.bookmarks && !stalled { self.bookmark(false) },
+            // Both senders live as long as this watch.
+            _ = self.wake.changed(), if !stalled => {}
+            _ = self.faults_changed.changed() => {}
+        }
+        true
+    }
+
+    /// Reads what has happened since.
+    fn read(&mut self) {
+        // Taken first: all changes up to it are in the history then.
+        let revision = self.api.revision();
+        match self.history.after(self.cursor) {
+            Err(forgotten) => self.expire(forgotten),
+            Ok(changes) => {
+                for change in &changes.list {
+                    self.deliver(change);
+                    self.cursor = change.revision;
+                    if self.state != Flow::Open {
+                        return;
+                    }
+                }
+                self.cursor = self.cursor.max(revision);
+                if changes.ended {
+                    self.state = Flow::Ending;
+                }
+            }
+        }
+    }
+
+    fn expire(&mut self, forgotten: Forgotten) {
+        self.push_value("ERROR", &too_old(self.cursor, forgotten).status());
+        self.state = Flow::Ending;
+    }
+
+    fn deliver(&mut self, change: &Change) {
+        let Some((kind, object)) = seen(change, &self.query.selection) else { return };
+        if !self.may_send() {
+            return;
+        }
+        self.push(kind, &object);
+        if self.is_met(WatchFault::Duplicate) {
+            self.push(kind, &object);
+        }
+        if self.is_met(WatchFault::Outdated)
+            && let Some(previous) = &change.previous
+        {
+            self.push(ChangeKind::Modified, previous);
+        }
+        self.count();
+    }
+
+    fn meet_faults(&mut self) {
+        let about = About { method: &self.query.method, verb: "watch", target: &self.query.target };
+        let known: Vec<u64> = self.met.keys().copied().collect();
+        self.faults.strike_watch(&about, &mut self.met);
+        let new: Vec<(u64, WatchFault)> = self
+            .met
+            .iter()
+            .filter(|(id, _)| !known.contains(id))
+            .filter_map(|(id, fault)| Some((*id, (*fault)?)))
+            .collect();
+        for (id, fault) in new {
+            match fault {
+                WatchFault::Garbage => {
+                    self.pending.push_back(Bytes::from_static(b"{\"type\":\"MODIFIED\",\"object\":{\"kind\n"));
+                    self.state = Flow::Ending;
+                }
+                WatchFault::Expire => self.expire(Forgotten { oldest: self.cursor + 1 }),
+                WatchFault::EndAfter(_) | WatchFault::CutAfter(_) => {
+                    self.counted.insert(id, 0);
+                }
+                WatchFault::Stall | WatchFault::Duplicate | WatchFault::Outdated => {}
+            }
+        }
+        self.may_send();
+    }
+
+    fn is_met(&self, fault: WatchFault) -> bool {
+        self.met.values().any(|met| *met == Some(fault))
+    }
+
+    fn count(&mut self) {
+        self.counted.values_mut().for_each(|count| *count += 1);
+        self.may_send();
+    }
+
+    /// Whether no fault has let pass as many events as it lets pass.
+    fn may_send(&mut self) -> bool {
+        for (id, count) in &self.counted {
+            match self.met.get(id) {
+                Some(Some(WatchFault::EndAfter(most))) if count >= most => self.state = Flow::Ending,
+                Some(Some(WatchFault::CutAfter(most))) if count >= most => self.state = Flow::Cutting,
+                Some(_) | None => {}
+            }
+        }
+        self.state == Flow::Open
+    }
+
+    fn push(&mut self, kind: ChangeKind, object: &Object) {
+        let word = match kind {
+            ChangeKind::Added => "ADDED",
+            ChangeKind::Modified => "MODIFIED",
+            ChangeKind::Deleted => "DELETED",
+        };
+        match self.query.form {
+            Form::Plain | Form::Discovery => {
+                let mut event = BytesMut::with_capacity(object.tail().len() + self.opening.len() + 40);
+                event.extend_from_slice(format!("{{\"type\":\"{word}\",\"object\":").as_bytes());
+                event.extend_from_slice(&self.opening);
+                event.extend_from_slice(object.tail());
+                event.extend_from_slice(b"}\n");
+                self.pending.push_back(event.freeze());
+            }
+            Form::Table => {
+                let mut shown = table::of_one(&self.target, object, self.query.include, self.api.clock().now());
+                if std::mem::replace(&mut self.headings_sent, true) {
+                    shown["columnDefinitions"] = Value::Null;
+                }
+                self.push_value(word, &shown);
+            }
+            Form::Metadata => self.push_value(word, &table::metadata_of(&object.value)),
+        }
+    }
+
+    fn push_value(&mut self, word: &str, object: &Value) {
+        self.pending.push_back(Bytes::from(format!("{}\n", json!({"type": word, "object": object}))));
+    }
+
+    fn bookmark(&mut self, initial_events_end: bool) {
+        self.next_bookmark = Instant::now() + self.query.bookmark_interval;
+        let mut metadata = json!({"resourceVersion": self.cursor.to_string()});
+        if initial_events_end {
+            metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        let bookmark = match self.query.form {
+            Form::Plain | Form::Discovery => {
+                json!({"apiVersion": self.target.api_version(), "kind": self.target.spec.kind, "metadata": metadata})
+            }
+            Form::Table => json!({
+                "apiVersion": "meta.k8s.io/v1", "kind": "Table",
+                "metadata": {"resourceVersion": self.cursor.to_string()}, "columnDefinitions": null,
+                "rows": [{"cells": [], "object": {
+                    "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": metadata,
+                }}],
+            }),
+            Form::Metadata => {
+                json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": metadata})
+            }
+        };
+        self.push_value("BOOKMARK", &bookmark);
+    }
+
+    /// Some of what is pending.
+    fn take(&mut self) -> Option<Bytes> {
+        let first = self.pending.pop_front()?;
+        if self.pending.is_empty() {
+            return Some(first);
+        }
+        let mut piece = BytesMut::from(first.as_ref());
+        while piece.len() < PIECE
+            && let Some(next) = self.pending.pop_front()
+        {
+            piece.extend_from_slice(&next);
+        }
+        Some(piece.freeze())
+    }
+}
