@@ -55,13 +55,13 @@ pub struct Identity {
     /// What it is.
     pub kind: Arc<Kind>,
     /// Empty for a cluster-scoped object.
-    pub namespace: Arc<str>,
+    pub namespace: String,
     /// The name.
-    pub name: Arc<str>,
+    pub name: String,
     /// The uid.
-    pub uid: Arc<str>,
+    pub uid: String,
     /// The resource version after the change.
-    pub resource_version: Arc<str>,
+    pub resource_version: String,
 }
 
 /// What happened.
@@ -221,11 +221,11 @@ impl Serialize for Change {
         line.serialize_field("kind", &kind.kind)?;
         line.serialize_field("resource", &kind.plural)?;
         if !namespace.is_empty() {
-            line.serialize_field("namespace", &**namespace)?;
+            line.serialize_field("namespace", namespace)?;
         }
-        line.serialize_field("name", &**name)?;
-        line.serialize_field("uid", &**uid)?;
-        line.serialize_field("resourceVersion", &**resource_version)?;
+        line.serialize_field("name", name)?;
+        line.serialize_field("uid", uid)?;
+        line.serialize_field("resourceVersion", resource_version)?;
         line.serialize_field("changedBy", &self.changed_by)?;
         line.serialize_field("patch", &self.patch)?;
         if let Some(problem) = &self.problem {

@@ -63,10 +63,11 @@ impl Notifier {
     /// # Errors
     /// When a URL can't be read or used, or the system's certificates can't be read.
     pub fn start(rules: Vec<Rule>, limits: Limits, pace: Pace, runtime: &Handle) -> Result<Self, UrlError> {
+        let mut needs_tls = false;
         for rule in &rules {
-            rule.to.url.read(rule.to.allow_http)?;
+            needs_tls |= rule.to.url.read(rule.to.allow_http)?.is_https();
         }
-        let poster = Poster::new(pace.timeout).map_err(UrlError::Certificates)?;
+        let poster = Poster::new(pace.timeout, needs_tls).map_err(UrlError::Certificates)?;
         let (tasks, closing, ended) = (TaskTracker::new(), CancellationToken::new(), CancellationToken::new());
         let route = |rule: Rule| {
             let queue = Arc::new(Queue::new(limits));

@@ -11,6 +11,7 @@ use hyper_util::{
 };
 use jiff::Timestamp;
 use kube::client::Body;
+use rustls::{ClientConfig, RootCertStore};
 
 use super::url::SecretUrl;
 use crate::connect::USER_AGENT;
@@ -34,14 +35,22 @@ pub(super) enum Outcome {
 }
 
 impl Poster {
-    pub(super) fn new(timeout: Duration) -> io::Result<Self> {
+    /// One that trusts the system's root certificates; without them only where no receiver `needs_tls`.
+    pub(super) fn new(timeout: Duration, needs_tls: bool) -> io::Result<Self> {
         // Fails only if a provider is installed already, and then there is one.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_connect_timeout(Some(timeout));
-        let connector =
-            HttpsConnectorBuilder::new().with_native_roots()?.https_or_http().enable_http1().wrap_connector(tcp);
+        let https = match HttpsConnectorBuilder::new().with_native_roots() {
+            Ok(https) => https,
+            Err(error) if needs_tls => return Err(error),
+            Err(_) => {
+                let trusting_nobody = ClientConfig::builder().with_root_certificates(RootCertStore::empty());
+                HttpsConnectorBuilder::new().with_tls_config(trusting_nobody.with_no_client_auth())
+            }
+        };
+        let connector = https.https_or_http().enable_http1().wrap_connector(tcp);
         let client = Client::builder(TokioExecutor::new()).pool_idle_timeout(Duration::from_secs(30)).build(connector);
         Ok(Self { client, timeout })
     }

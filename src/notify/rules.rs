@@ -150,7 +150,7 @@ impl Rule {
         let any = |selected: &dyn Fn(&serde_json::Value) -> bool| change.states().any(selected);
         (self.actions.is_empty() || self.actions.contains(&action))
             && (self.kinds.is_empty() || self.kinds.iter().any(|name| names(name, &identity.kind)))
-            && (self.namespaces.is_empty() || self.namespaces.contains(&*identity.namespace))
+            && (self.namespaces.is_empty() || self.namespaces.contains(&identity.namespace))
             && self.labels.as_ref().is_none_or(|labels| any(&|object| labels.matches(object)))
             && self.fields.as_ref().is_none_or(|fields| any(&|object| fields.matches(object)))
             && (self.paths.is_empty() || action != ActionName::Modified || self.touches(change))

@@ -81,6 +81,11 @@ fn is_loopback(host: &str) -> bool {
 }
 
 impl SecretUrl {
+    /// Whether it is reached by TLS.
+    pub(super) fn is_https(&self) -> bool {
+        self.0.scheme_str() == Some("https")
+    }
+
     /// For the request alone.
     pub(super) fn expose(&self) -> Uri {
         self.0.clone()

@@ -13,7 +13,8 @@ pub struct WatchArgs {
     #[arg(value_name = "RESOURCE")]
     pub resources: Vec<String>,
 
-    /// Namespaces to watch, separated by commas. Default: that of --cluster, else that of the kubeconfig's context
+    /// Namespaces to watch, separated by commas. Default: that of --cluster, else that of the kubeconfig's context; with
+    /// --target workload, all of them
     #[arg(short, long, value_name = "NS[,NS]", conflicts_with = "all_namespaces")]
     pub namespace: Vec<String>,
 

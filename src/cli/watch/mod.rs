@@ -96,7 +96,7 @@ impl Watch {
         let clients = connect(&config).await?;
         let namespaces = namespaces(&config.namespaces, &clients.watches);
         let found = resolve(&clients.writes, &config).await?;
-        check(&clients.watches, &config, &namespaces, &found).await?;
+        check(&clients.writes, &config, &namespaces, &found).await?;
         let (outlets, notifier, writing) = outlets(&config, tempo.notify, out)?;
         let shared = Arc::new(Shared {
             factory: Factory::new(clients.watches, Handle::current(), tempo.informers),

@@ -46,10 +46,10 @@ impl Teller {
             time: Timestamp::now(),
             cluster: self.cluster,
             kind: Arc::clone(&self.kind),
-            namespace: Arc::clone(&metadata.namespace),
-            name: Arc::clone(&metadata.name),
-            uid: Arc::clone(&metadata.uid),
-            resource_version: Arc::clone(&metadata.resource_version),
+            namespace: metadata.namespace.to_string(),
+            name: metadata.name.to_string(),
+            uid: metadata.uid.to_string(),
+            resource_version: metadata.resource_version.to_string(),
         }
     }
 
