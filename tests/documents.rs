@@ -380,7 +380,7 @@ fn the_chart_values_render_and_start_the_program() {
 #[test]
 fn the_rules_of_watch_are_rules() {
     let rules = parse_rules(&read("examples/watch/rules.yaml")).unwrap();
-    assert_eq!(rules.iter().map(|rule| rule.name.as_str()).collect::<Vec<_>>(), ["machines-in-trouble", "sizes"]);
+    assert_eq!(rules.iter().map(|rule| rule.name.as_str()).collect::<Vec<_>>(), ["machines-going", "sizes"]);
     let slack = UrlSource::File("/etc/capi-autoscaler-provider/hooks/slack".into());
     assert_eq!((rules[0].to.kind, &rules[0].to.url), (SinkKind::Slack, &slack));
     assert_eq!((rules[1].to.kind, rules[1].interval), (SinkKind::Webhook, Some(std::time::Duration::from_secs(30))));

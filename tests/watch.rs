@@ -4,6 +4,7 @@
 
 use std::{
     io::{BufRead as _, BufReader, Read as _},
+    net::SocketAddr,
     path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
     sync::Arc,
@@ -11,6 +12,7 @@ use std::{
 };
 
 use axum::{Router, extract::State, routing::post};
+use rustls::{ServerConfig, pki_types::PrivateKeyDer};
 use sandbox::{
     api::{Api, DeleteOptions, PatchKind, Resource, Subresource},
     clock::Clock,
@@ -20,9 +22,10 @@ use sandbox::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::{
-    net::TcpListener,
+    net::{TcpListener, TcpStream},
     sync::{mpsc, watch},
 };
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 /// Longer than any test should take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -77,6 +80,7 @@ impl World {
         world
     }
 
+    #[allow(clippy::needless_pass_by_value, reason = "literals are handed over")]
     fn create(&self, kind: &str, name: &str, content: Value) {
         let mut object = json!({
             "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": kind,
@@ -101,24 +105,7 @@ impl World {
 
     /// Starts it, and waits until it watches: until it shows what is there.
     async fn watch(&self, flags: &[&str]) -> Watching {
-        let mut child = self
-            .command(&[&["--show-initial"], flags].concat())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let (send, lines) = mpsc::unbounded_channel();
-        let out = BufReader::new(child.stdout.take().unwrap());
-        std::thread::spawn(move || {
-            for line in out.lines() {
-                if send.send(line.unwrap()).is_err() {
-                    return;
-                }
-            }
-        });
-        let mut watching = Watching { child, lines };
-        assert!(watching.line().await.contains("first"));
-        watching
+        Watching::start(self.command(&[&["--show-initial"], flags].concat())).await
     }
 }
 
@@ -128,6 +115,22 @@ struct Watching {
 }
 
 impl Watching {
+    async fn start(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let (send, lines) = mpsc::unbounded_channel();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        std::thread::spawn(move || {
+            for line in out.lines() {
+                if send.send(line.unwrap()).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut watching = Self { child, lines };
+        assert!(watching.line().await.contains("first"));
+        watching
+    }
+
     async fn line(&mut self) -> String {
         tokio::time::timeout(PATIENCE, self.lines.recv()).await.expect("a line comes").expect("it runs")
     }
@@ -151,18 +154,65 @@ impl Watching {
     }
 }
 
+/// A listener with TLS, by a certificate for `localhost`.
+struct Tls {
+    listener: TcpListener,
+    acceptor: TlsAcceptor,
+}
+
+impl axum::serve::Listener for Tls {
+    type Io = TlsStream<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        loop {
+            let (stream, address) = self.listener.accept().await.unwrap();
+            // A client that doesn't accept the certificate goes away here.
+            if let Ok(stream) = self.acceptor.accept(stream).await {
+                return (stream, address);
+            }
+        }
+    }
+
+    fn local_addr(&self) -> std::io::Result<Self::Addr> {
+        self.listener.local_addr()
+    }
+}
+
+/// A Slack-like receiver with TLS; gives its URL, its certificate and what it gets.
+async fn receiver_with_tls() -> (String, String, watch::Receiver<Vec<Value>>) {
+    let certified = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let key = PrivateKeyDer::try_from(certified.signing_key.serialize_der()).unwrap();
+    let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certified.cert.der().clone()], key)
+        .unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://localhost:{}/services/T0P-S3CR3T", listener.local_addr().unwrap().port());
+    let (router, received) = router();
+    let listener = Tls { listener, acceptor: TlsAcceptor::from(Arc::new(config)) };
+    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    (url, certified.cert.pem(), received)
+}
+
 /// A Slack-like receiver; gives its URL and what it gets.
 async fn receiver() -> (String, watch::Receiver<Vec<Value>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/services/T0P-S3CR3T", listener.local_addr().unwrap());
+    let (router, received) = router();
+    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    (url, received)
+}
+
+fn router() -> (Router, watch::Receiver<Vec<Value>>) {
     let (send, received) = watch::channel(Vec::new());
     let keep = |State(send): State<Arc<watch::Sender<Vec<Value>>>>, body: String| async move {
         send.send_modify(|received| received.push(serde_json::from_str(&body).unwrap()));
         "ok"
     };
-    let router = Router::new().route("/services/{token}", post(keep)).with_state(Arc::new(send));
-    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-    (url, received)
+    (Router::new().route("/services/{token}", post(keep)).with_state(Arc::new(send)), received)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -266,6 +316,37 @@ async fn what_is_queued_when_it_is_asked_to_end_is_sent_within_five_seconds() {
     let text = received.borrow().first().unwrap()["text"].as_str().unwrap().to_owned();
     // The handler of notifications may be behind that of the output by one.
     assert!(text.starts_with("*Machine default/m0* added by sandbox\n*Machine default/m1* added by sandbox"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receiver_with_tls_is_trusted_by_the_systems_roots_alone() {
+    let world = World::start().await;
+    let (url, certificate, mut received) = receiver_with_tls().await;
+    let url = format!("file:{}", world.file("url", &url).display());
+    let roots = world.file("roots.pem", &certificate);
+    let stranger = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let others = world.file("others.pem", &stranger.cert.pem());
+    for (roots, trusted) in [(roots, true), (others, false)] {
+        let mut command = world.command(&["machines", "--show-initial", "--slack-webhook", &url]);
+        command.env("SSL_CERT_FILE", roots);
+        let mut watching = Watching::start(command).await;
+        let name = format!("trusted-{trusted}");
+        world.create("Machine", &name, json!({}));
+        while !watching.line().await.contains(&name) {}
+        if trusted {
+            received
+                .wait_for(|received| received.iter().any(|message| message.to_string().contains(&name)))
+                .await
+                .unwrap();
+        }
+        watching.terminate();
+        let (status, said) = watching.ended().await;
+        assert!(status.success(), "{said}");
+        assert_eq!(said.contains("TLS: the receiver's certificate isn't accepted"), !trusted, "{said}");
+        assert_eq!(said.contains("1 unsent at the end"), !trusted, "{said}");
+        assert!(!said.contains("T0P-S3CR3T"), "{said}");
+    }
+    assert_eq!(received.borrow().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -14,8 +14,8 @@ pub(super) fn between(old: Option<&Snapshot>, new: &Snapshot) -> Patch {
     let mut patch = json_patch::diff(&old.value, &new.value);
     for pointer in changed(&old.withheld, &new.withheld) {
         let Some(value) = new.value.pointer(pointer) else { continue };
-        let Ok(path) = PointerBuf::parse(pointer.clone()) else { continue };
-        let replace = ReplaceOperation { path, value: value.clone() };
+        let Ok(place) = PointerBuf::parse(pointer.clone()) else { continue };
+        let replace = ReplaceOperation { path: place, value: value.clone() };
         patch.0.push(PatchOperation::Replace(replace));
     }
     patch

@@ -195,7 +195,7 @@ pub fn parse_rules(text: &str) -> Result<Vec<Rule>, RulesError> {
     let rules: Vec<_> = file.rules.into_iter().map(rule).collect::<Result<_, _>>()?;
     let mut names = BTreeSet::new();
     match rules.iter().find(|rule| !names.insert(rule.name.as_str())) {
-        Some(twice) => Err(wrong(&twice.name, "name", "another rule has it too: the log tells rules apart by it")),
+        Some(twice) => Err(wrong(&twice.name, "name", &"another rule has it too: the log tells rules apart by it")),
         None => Ok(rules),
     }
 }
@@ -207,7 +207,7 @@ fn without_values(message: &str) -> String {
     if shown.contains("://") { "a URL stands where none belongs".to_owned() } else { shown }
 }
 
-fn wrong(rule: &str, field: &'static str, reason: impl ToString) -> RulesError {
+fn wrong(rule: &str, field: &'static str, reason: &dyn ToString) -> RulesError {
     let rule = if rule.contains("://") { "…" } else { rule };
     RulesError::Rule { rule: rule.to_owned(), field, reason: reason.to_string() }
 }
@@ -215,16 +215,16 @@ fn wrong(rule: &str, field: &'static str, reason: impl ToString) -> RulesError {
 fn rule(form: RuleForm) -> Result<Rule, RulesError> {
     let name = form.name;
     if name.trim().is_empty() || name.contains("://") {
-        return Err(wrong(&name, "name", "give it a name, by which the log tells rules apart"));
+        return Err(wrong(&name, "name", &"give it a name, by which the log tells rules apart"));
     }
     let selector = |field, text: Option<String>| -> Result<Option<LabelSelector>, RulesError> {
-        text.map(|text| text.parse().map_err(|error| wrong(&name, field, error))).transpose()
+        text.map(|text| text.parse().map_err(|error| wrong(&name, field, &error))).transpose()
     };
     let duration = |field, text: Option<String>| text.map(|text| pause(&name, field, &text)).transpose();
-    let paths = form.paths.iter().map(|path| path.parse().map_err(|error| wrong(&name, "paths", error)));
+    let paths = form.paths.iter().map(|path| path.parse().map_err(|error| wrong(&name, "paths", &error)));
     Ok(Rule {
         labels: selector("labels", form.labels)?,
-        fields: form.fields.map(|text| text.parse().map_err(|error| wrong(&name, "fields", error))).transpose()?,
+        fields: form.fields.map(|text| text.parse().map_err(|error| wrong(&name, "fields", &error))).transpose()?,
         paths: paths.collect::<Result<_, _>>()?,
         gather: duration("gather", form.gather)?,
         interval: duration("interval", form.interval)?,
@@ -237,10 +237,10 @@ fn rule(form: RuleForm) -> Result<Rule, RulesError> {
 }
 
 fn pause(rule: &str, field: &'static str, text: &str) -> Result<Duration, RulesError> {
-    let duration: GoDuration = text.parse().map_err(|error| wrong(rule, field, error))?;
+    let duration: GoDuration = text.parse().map_err(|error| wrong(rule, field, &error))?;
     u64::try_from(duration.as_nanos())
         .map(Duration::from_nanos)
-        .map_err(|_| wrong(rule, field, "it has to be 0 or longer, such as 2s"))
+        .map_err(|_| wrong(rule, field, &"it has to be 0 or longer, such as 2s"))
 }
 
 fn destination(rule: &str, form: DestinationForm) -> Result<Destination, RulesError> {
@@ -251,11 +251,11 @@ fn destination(rule: &str, form: DestinationForm) -> Result<Destination, RulesEr
             return Err(wrong(
                 rule,
                 "to",
-                "urlFile is the path of a file and urlVariable the name of an environment \
+                &"urlFile is the path of a file and urlVariable the name of an environment \
                                           variable; neither is the URL itself",
             ));
         }
-        _ => return Err(wrong(rule, "to", "give one of urlFile and urlVariable")),
+        _ => return Err(wrong(rule, "to", &"give one of urlFile and urlVariable")),
     };
     Ok(Destination { kind: form.form, url, allow_http: form.allow_http })
 }

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::{change, machine};
 
+#[allow(clippy::needless_pass_by_value, reason = "literals are handed over")]
 fn entry(manager: &str, subresource: Option<&str>, time: u32, fields: Value) -> Value {
     let mut entry = json!({
         "manager": manager, "operation": "Update", "apiVersion": "cluster.x-k8s.io/v1",
@@ -15,6 +16,7 @@ fn entry(manager: &str, subresource: Option<&str>, time: u32, fields: Value) -> 
     entry
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "literals are handed over")]
 fn object(spec: u32, status: u32, entries: Vec<Value>) -> Value {
     json!({
         "metadata": {"managedFields": entries},

@@ -47,16 +47,13 @@ proptest! {
         let kind = [machine(), secret(), kind("", "Node")][of].clone();
         let before = snapshot(&kind, &["/status/*/name"], &old).value().clone();
         let after = snapshot(&kind, &["/status/*/name"], &new).value().clone();
-        match super::ignoring(&kind, &["/status/*/name"], &old, &new) {
-            Some(change) => {
-                let mut patched = before;
-                json_patch::patch(&mut patched, &change.patch).unwrap();
-                prop_assert_eq!(patched, after);
-                // What is a change for programs is one for people.
-                prop_assert!(!change.lines().is_empty());
-            }
-            None => prop_assert_eq!(before, after),
+        let mut patched = before;
+        if let Some(change) = super::ignoring(&kind, &["/status/*/name"], &old, &new) {
+            json_patch::patch(&mut patched, &change.patch).unwrap();
+            // What is a change for programs is one for people.
+            prop_assert!(!change.lines().is_empty());
         }
+        prop_assert_eq!(patched, after);
     }
 
     #[test]

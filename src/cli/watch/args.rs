@@ -6,6 +6,7 @@ use crate::capi::DEFAULT_GROUP;
 
 /// The flags of `watch`, as typed.
 #[derive(Args, Clone, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct WatchArgs {
     /// What to watch, by plural, singular, short name or kind, with its group and version where that is needed:
     /// machines, md, Machine.cluster.x-k8s.io, deployments.v1.apps. Several are separated by space or commas. Default:

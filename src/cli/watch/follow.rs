@@ -65,7 +65,7 @@ impl Shared {
         wanted: &Wanted,
         resource: Resource,
         appeared: bool,
-        before: Option<Following>,
+        before: Option<&Following>,
     ) -> Following {
         let query = Query {
             resource: resource.api_resource(),
@@ -75,9 +75,9 @@ impl Shared {
         };
         let filter = Filter::new(resource.kind.clone(), &self.ignore);
         let projection = Projection::new("watch", move |_, value| Ok(filter.snapshot(value)));
-        let known = before.as_ref().map(Following::known).unwrap_or_default();
+        let known = before.map(Following::known).unwrap_or_default();
         // What wasn't known by then is new.
-        let appeared = appeared || before.as_ref().is_some_and(|before| before.informer.has_synced());
+        let appeared = appeared || before.is_some_and(|before| before.informer.has_synced());
         let informer = self.factory.informer(query, projection);
         let kind = Arc::new(resource.kind.clone());
         let registration = |outlet: &Outlet| {
@@ -111,7 +111,7 @@ impl Shared {
                     to = resource.kind.version,
                     "is served in another version now"
                 );
-                following = self.start(&wanted, resource, false, Some(following));
+                following = self.start(&wanted, resource, false, Some(&following));
             }
             sleep(self.pace.ask).await;
         }
@@ -135,15 +135,13 @@ impl Shared {
     /// How the resource is served now. `missing` is said once.
     async fn look_up(&self, wanted: &Wanted, missing: &mut Option<String>) -> Option<Resource> {
         match Catalog::discover(&self.client).await {
-            Ok(catalog) => match catalog.find(&wanted.by) {
-                Ok(resource) => Some(resource.clone()),
-                Err(_) => {
-                    if let Some(missing) = missing.take() {
-                        tracing::warn!("{missing}");
-                    }
-                    None
+            Ok(catalog) => {
+                let found = catalog.find(&wanted.by).ok().cloned();
+                if let (None, Some(missing)) = (&found, missing.take()) {
+                    tracing::warn!("{missing}");
                 }
-            },
+                found
+            }
             Err(error) => {
                 tracing::debug!("can't ask the API server which kinds it serves: {}", cause(&error));
                 None

@@ -5,7 +5,7 @@ use std::{
     io::{self, Write},
     sync::{
         Arc,
-        mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel},
+        mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
     },
     thread,
     time::Duration,
@@ -46,13 +46,13 @@ pub(super) struct Writing {
 impl Printer {
     /// Starts the thread that writes to `out`.
     pub(super) fn start(out: impl Write + Send + 'static, form: Form) -> io::Result<(Self, Writing)> {
-        let (lines, waiting) = sync_channel(WAITING);
+        let (lines, queued) = sync_channel(WAITING);
         let (ended, done) = oneshot::channel();
         let broken = CancellationToken::new();
         let error = Arc::new(Mutex::new(None));
         let writing = Writing { broken: broken.clone(), error: Arc::clone(&error), done };
         thread::Builder::new().name("output".into()).spawn(move || {
-            if let Err(why) = write(out, &waiting) {
+            if let Err(why) = write(out, &queued) {
                 *error.lock() = Some(why);
                 broken.cancel();
             }
@@ -96,14 +96,11 @@ impl Writing {
 }
 
 /// Writes until every printer is gone; flushes whenever nothing more waits.
-fn write(mut out: impl Write, waiting: &Receiver<String>) -> io::Result<()> {
-    while let Ok(line) = waiting.recv() {
+fn write(mut out: impl Write, queued: &Receiver<String>) -> io::Result<()> {
+    while let Ok(line) = queued.recv() {
         out.write_all(line.as_bytes())?;
-        loop {
-            match waiting.try_recv() {
-                Ok(line) => out.write_all(line.as_bytes())?,
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
-            }
+        while let Ok(line) = queued.try_recv() {
+            out.write_all(line.as_bytes())?;
         }
         out.flush()?;
     }

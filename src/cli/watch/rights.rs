@@ -11,16 +11,13 @@ use kube::{
 use thiserror::Error;
 
 use super::catalog::{Resource, Wanted};
-use crate::{connect::cause, informer::Namespaces};
+use crate::{changes::Kind, connect::cause, informer::Namespaces};
 
 /// Why watching can't begin.
 #[derive(Debug, Error)]
 pub(super) enum Refusal {
     /// A right is missing.
-    #[error(
-        "forbidden to {verb} {resource} {place}: {reason}: grant it by a rule such as {{apiGroups: [{group:?}], \
-             resources: [{plural:?}], verbs: [\"list\", \"watch\"]}} in a {role}"
-    )]
+    #[error("forbidden to {verb} {resource} {place}: {reason}: grant it by a rule such as {rule}")]
     Forbidden {
         /// `list` or `watch`.
         verb: &'static str,
@@ -30,12 +27,8 @@ pub(super) enum Refusal {
         place: String,
         /// What the API server said.
         reason: String,
-        /// Its group.
-        group: String,
-        /// Its plural.
-        plural: String,
-        /// What kind of role it takes.
-        role: &'static str,
+        /// The rule that grants it, and where it belongs.
+        rule: String,
     },
     /// The API server refuses the question, mostly for its selectors.
     #[error("the API server refuses to list {resource} {place}{selectors}: {reason}")]
@@ -135,6 +128,12 @@ impl Attempt<'_> {
         <DynamicObject as kube::Resource>::url_path(&self.api, self.place)
     }
 
+    fn rule(&self) -> String {
+        let Kind { group, plural, .. } = &self.resource.kind;
+        let role = if self.place.is_some() { "Role" } else { "ClusterRole" };
+        format!("{{apiGroups: [{group:?}], resources: [{plural:?}], verbs: [\"list\", \"watch\"]}} in a {role}")
+    }
+
     /// What of a failure no waiting mends.
     fn judge(&self, verb: &'static str, error: &kube::Error) -> Result<(), Refusal> {
         let kube::Error::Api(status) = error else { return Err(Refusal::Unanswered(cause(error))) };
@@ -142,15 +141,9 @@ impl Attempt<'_> {
         let place = if self.resource.namespaced { place } else { "in the cluster".to_owned() };
         let reason = status.message.clone();
         match StatusCode::from_u16(status.code) {
-            Ok(StatusCode::FORBIDDEN) => Err(Refusal::Forbidden {
-                verb,
-                resource: self.resource.name(),
-                place,
-                reason,
-                group: self.resource.kind.group.clone(),
-                plural: self.resource.kind.plural.clone(),
-                role: if self.place.is_some() { "Role" } else { "ClusterRole" },
-            }),
+            Ok(StatusCode::FORBIDDEN) => {
+                Err(Refusal::Forbidden { verb, resource: self.resource.name(), place, reason, rule: self.rule() })
+            }
             Ok(StatusCode::UNAUTHORIZED) => Err(Refusal::Unanswered(cause(error))),
             Ok(StatusCode::BAD_REQUEST) => {
                 let labels = self.wanted.labels.iter().map(|text| format!(" with --selector {text:?}"));

@@ -18,7 +18,9 @@ async fn changes_that_come_together_are_one_message_in_their_order() {
     let receiver = Receiver::start([]).await;
     let pace = Pace { gather: Duration::from_millis(50), ..quick() };
     let notifier = receiver.notifier(SinkKind::Webhook, Limits::default(), pace);
-    ["a", "b", "c"].iter().for_each(|name| notifier.offer(&modified(name)));
+    for name in ["a", "b", "c"] {
+        notifier.offer(&modified(name));
+    }
     assert_eq!(names(&receiver.messages(1).await[0].1), ["a", "b", "c"]);
 }
 

@@ -172,8 +172,8 @@ async fn a_reader_that_goes_away_ends_it_quietly() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_printed_before_the_end_is_written() {
-    let printed = Printed::default();
-    let (printer, writing) = printer::Printer::start(printed.clone(), printer::Form::Json).unwrap();
+    let out = Printed::default();
+    let (printer, writing) = printer::Printer::start(out.clone(), printer::Form::Json).unwrap();
     let kind = crate::changes::Kind {
         group: String::new(),
         version: "v1".into(),
@@ -184,7 +184,7 @@ async fn what_was_printed_before_the_end_is_written() {
         time: jiff::Timestamp::UNIX_EPOCH,
         cluster: "workload",
         kind: Arc::new(kind),
-        namespace: "".into(),
+        namespace: String::new(),
         name: "one".into(),
         uid: "u".into(),
         resource_version: "1".into(),
@@ -194,5 +194,5 @@ async fn what_was_printed_before_the_end_is_written() {
     }
     drop(printer);
     writing.finish(PATIENCE).await.unwrap();
-    assert_eq!(printed.json(500).await.len(), 500);
+    assert_eq!(out.json(500).await.len(), 500);
 }

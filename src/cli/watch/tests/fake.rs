@@ -147,6 +147,7 @@ impl Fake {
     }
 
     /// Creates or changes an object, told by `namespace/name` (or a name).
+    #[allow(clippy::needless_pass_by_value, reason = "literals are handed over")]
     pub(super) fn put(&self, plural: &str, key: &str, content: Value) {
         let (namespace, name) = key.split_once('/').unwrap_or(("", key));
         self.served(|served| {
