@@ -101,13 +101,13 @@ fn reason(error: &ClientError) -> String {
             };
         }
         if let Some(io) = cause.downcast_ref::<io::Error>() {
-            // An error of TLS comes wrapped.
-            if let Some(inner) = io.get_ref().filter(|inner| inner.is::<rustls::Error>()) {
-                next = Some(inner);
-                continue;
-            }
             if io.raw_os_error().is_some() {
                 return format!("connection: {}", io.kind());
+            }
+            // The source of an `io::Error` is that of what it holds: what it holds itself would be passed over.
+            if let Some(inner) = io.get_ref() {
+                next = Some(inner);
+                continue;
             }
         }
         next = cause.source();
