@@ -9,16 +9,19 @@ mod fleet;
 
 use std::{collections::HashMap, hint::black_box};
 
-use capi_autoscaler_provider::{index::NodeQuery, nodegroup::GroupId};
+use capi_autoscaler_provider::{
+    index::{Index, NodeQuery},
+    nodegroup::GroupId,
+};
 use criterion::{Criterion, criterion_group, criterion_main};
 
-use fleet::{MACHINES_PER_GROUP, fleet};
-
+const MACHINES_PER_GROUP: usize = 25;
 const FLEETS: [usize; 2] = [200, 1_000];
 
 fn reads(criterion: &mut Criterion) {
     for groups in FLEETS {
-        let index = fleet(groups);
+        let index = Index::new(fleet::rules());
+        fleet::fill(&index, groups, MACHINES_PER_GROUP);
         let machines = groups * MACHINES_PER_GROUP;
         let fleet = format!("{groups} groups, {machines} machines");
         let id = GroupId::parse("MachineDeployment/fleet/pool-77").expect("an id");

@@ -247,8 +247,10 @@ fn the_readme_names_the_test_commands_that_ci_runs() {
 fn the_readme_names_flags_that_there_are() {
     let flags = read("docs/flags.md");
     let readme = read("README.md");
-    // Of cargo, of Cluster Autoscaler and of an example.
+    // Of cargo, of Cluster Autoscaler and of examples.
     let others = ["--release", "--example", "--cloud-provider", "--cloud-config", "--expander", "--address", "--nodes"];
+    let sandbox = ["--once", "--manifests", "--groups", "--machines", "--api-only"];
+    let others = [&others[..], &sandbox[..]].concat();
     let words = readme.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
     let named = words.filter(|word| word.strip_prefix("--").is_some_and(|rest| rest.starts_with(char::is_alphabetic)));
     for flag in named.filter(|flag| !others.contains(flag)) {
@@ -259,11 +261,16 @@ fn the_readme_names_flags_that_there_are() {
 
 // Examples
 
-const EXAMPLES: [&str; 6] = [
+const EXAMPLES: [&str; 11] = [
     "examples/cluster-autoscaler/cloud-config.yaml",
     "examples/cluster-autoscaler/values.yaml",
+    "examples/node-groups/by-annotations.yaml",
+    "examples/node-groups/cluster.yaml",
     "examples/node-groups/from-zero-by-annotations.yaml",
     "examples/node-groups/from-zero-by-status-capacity.yaml",
+    "examples/node-groups/machine-set.yaml",
+    "examples/node-groups/paused.yaml",
+    "examples/node-groups/wrong.yaml",
     "examples/rbac.yaml",
     "examples/watch/rules.yaml",
 ];
@@ -291,13 +298,13 @@ fn meta(object: &Value) -> Meta {
     Meta { key: ObjectKey::new(text("namespace"), text("name")), uid: "uid".into(), resource_version: "1".into() }
 }
 
-/// The example's group under the scope that the README uses, with what its file says of the infrastructure template.
-fn group(path: &str) -> Definition {
+/// What becomes of the example's group under the scope that the README uses, with what its file says of the
+/// infrastructure template.
+fn verdict(path: &str) -> Verdict {
     let documents = yaml(path);
     let context = Context::new("cluster.x-k8s.io");
-    let object =
-        ScalableResource::decode(ScalableKind::MachineDeployment, meta(&documents[0]), &documents[0], &context)
-            .unwrap();
+    let kind = ScalableKind::parse(documents[0]["kind"].as_str().unwrap()).unwrap();
+    let object = ScalableResource::decode(kind, meta(&documents[0]), &documents[0], &context).unwrap();
     let template = documents.get(1).map(|template| {
         let reference = object.infrastructure.as_ref().unwrap();
         assert_eq!(template["kind"], *reference.kind);
@@ -311,10 +318,38 @@ fn group(path: &str) -> Definition {
         template: TemplateRules::default(),
     };
     let known = template.as_ref().map_or(InfrastructureState::Unknown, InfrastructureState::Known);
-    assert_eq!(object.replicas, Some(0));
-    match evaluate(&object, None, known, None, &rules) {
+    evaluate(&object, None, known, None, &rules)
+}
+
+fn group(path: &str) -> Definition {
+    match verdict(path) {
         Verdict::Group(definition) => *definition,
         Verdict::LeftOut(reason, problems) => panic!("{path}: {reason} {problems:?}"),
+    }
+}
+
+#[rstest]
+#[case::paused("examples/node-groups/paused.yaml", "paused", 0)]
+#[case::wrong("examples/node-groups/wrong.yaml", "size", 1)]
+fn the_example_is_no_group_and_says_why(#[case] path: &str, #[case] expected: &str, #[case] count: usize) {
+    match verdict(path) {
+        Verdict::Group(definition) => panic!("{path}: {definition:?}"),
+        Verdict::LeftOut(reason, problems) => {
+            assert!(reason.to_string().contains(expected), "{reason}");
+            assert_eq!(problems.len(), count, "{problems:?}");
+        }
+    }
+}
+
+#[test]
+fn the_examples_belong_to_the_cluster_of_the_example() {
+    let cluster = &yaml("examples/node-groups/cluster.yaml")[1];
+    let groups =
+        EXAMPLES.iter().filter(|path| path.starts_with("examples/node-groups/") && !path.ends_with("/cluster.yaml"));
+    for path in groups {
+        let group = &yaml(path)[0];
+        assert_eq!(group["spec"]["clusterName"], cluster["metadata"]["name"], "{path}");
+        assert_eq!(group["metadata"]["namespace"], cluster["metadata"]["namespace"], "{path}");
     }
 }
 
@@ -326,6 +361,22 @@ fn group(path: &str) -> Definition {
     &["cluster-api/accelerator", "kubernetes.io/arch", "kubernetes.io/os", "node-role.kubernetes.io/gpu"],
     &["dedicated=gpu:NoSchedule"],
     true
+)]
+#[case::with_nodes(
+    "examples/node-groups/by-annotations.yaml",
+    Bounds { min: 1, max: 6 },
+    &[("cpu", "8"), ("memory", "32Gi"), ("pods", "110")],
+    &["kubernetes.io/arch", "kubernetes.io/os"],
+    &[],
+    false
+)]
+#[case::machine_set(
+    "examples/node-groups/machine-set.yaml",
+    Bounds { min: 1, max: 4 },
+    &[("cpu", "2"), ("memory", "8Gi"), ("pods", "110")],
+    &["kubernetes.io/arch", "kubernetes.io/os"],
+    &[],
+    false
 )]
 #[case::status_capacity(
     "examples/node-groups/from-zero-by-status-capacity.yaml",

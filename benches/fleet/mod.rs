@@ -4,13 +4,11 @@
 use std::sync::Arc;
 
 use capi_autoscaler_provider::{
-    capi::{Context, Machine, Meta, Node, ObjectKey, ScalableKind, ScalableResource},
+    capi::{Context, Keys, Machine, Meta, Node, ObjectKey, ScalableKind, ScalableResource},
     index::{Change, Index},
     nodegroup::{Architecture, Rules, Scope, TemplateRules},
 };
 use serde_json::{Value, json};
-
-pub(crate) const MACHINES_PER_GROUP: usize = 25;
 
 fn meta(namespace: &str, name: &str) -> Meta {
     Meta { key: ObjectKey::new(namespace, name), uid: format!("uid-{name}").into(), resource_version: "1".into() }
@@ -25,27 +23,36 @@ fn owned_by(kind: &str, name: &str) -> Value {
     json!([{"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": kind, "name": name, "controller": true}])
 }
 
-/// An index of so many groups `MachineDeployment/fleet/pool-<n>`, pinned.
-pub(crate) fn fleet(groups: usize) -> Index {
-    let context = Context::new("cluster.x-k8s.io");
-    let index = Index::new(Rules {
-        keys: context.keys.clone(),
+/// The rules of the fleet: every object is in scope.
+pub(crate) fn rules() -> Rules {
+    Rules {
+        keys: Keys::new("cluster.x-k8s.io"),
         scope: Scope::All,
         template: TemplateRules { default_arch: Architecture::Amd64, additional_sync_labels: Vec::new() },
+    }
+}
+
+/// Gives an index a group `MachineDeployment/fleet/<name>` of that size without Machines.
+pub(crate) fn add_deployment(index: &Index, context: &Context, name: &str, replicas: usize) {
+    let annotations = json!({
+        "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": "0",
+        "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "100",
+        "capacity.cluster-autoscaler.kubernetes.io/cpu": "8",
+        "capacity.cluster-autoscaler.kubernetes.io/memory": "32Gi",
     });
+    let value = json!({"metadata": {"annotations": annotations}, "spec": {"replicas": replicas}});
+    index.apply(scalable(context, ScalableKind::MachineDeployment, name, &value));
+}
+
+/// Gives an index so many groups `MachineDeployment/fleet/pool-<n>` with so many Machines each, and pins them.
+pub(crate) fn fill(index: &Index, groups: usize, machines_per_group: usize) {
+    let context = Context::new("cluster.x-k8s.io");
     for group in 0..groups {
         let (deployment, set) = (format!("pool-{group}"), format!("pool-{group}-abcde"));
-        let annotations = json!({
-            "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": "0",
-            "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "100",
-            "capacity.cluster-autoscaler.kubernetes.io/cpu": "8",
-            "capacity.cluster-autoscaler.kubernetes.io/memory": "32Gi",
-        });
-        let value = json!({"metadata": {"annotations": annotations}, "spec": {"replicas": MACHINES_PER_GROUP}});
-        index.apply(scalable(&context, ScalableKind::MachineDeployment, &deployment, &value));
+        add_deployment(index, &context, &deployment, machines_per_group);
         let value = json!({"metadata": {"ownerReferences": owned_by("MachineDeployment", &deployment)}});
         index.apply(scalable(&context, ScalableKind::MachineSet, &set, &value));
-        for number in 0..MACHINES_PER_GROUP {
+        for number in 0..machines_per_group {
             let name = format!("{set}-{number}");
             let provider_id = format!("cloud:///zone-a/{name}");
             let value = json!({
@@ -61,5 +68,4 @@ pub(crate) fn fleet(groups: usize) -> Index {
         }
     }
     index.refresh();
-    index
 }

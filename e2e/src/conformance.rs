@@ -1,6 +1,7 @@
 //! Runs the sandbox's suite of API behaviours on an API server that nothing else uses, and sessions of kubectl on it and on a sandbox.
 
 use std::{
+    path::PathBuf,
     process::ExitCode,
     sync::{
         Arc,
@@ -9,22 +10,20 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use futures::future::LocalBoxFuture;
 use kube::{Client, Config};
 use libtest_mimic::{Arguments, Failed, Trial};
-use sandbox::conformance::{Needs, Suite, cases};
-use serde_json::{Value, json};
-use tokio::runtime::Runtime;
-
-use crate::{
-    control_plane::ControlPlane,
-    crds::Installed,
-    go::{self, Components},
-    kubectl::Kubectl,
-    objects::Contract,
-    users::User,
+use sandbox::{
+    api::Api,
+    clock::Clock,
+    conformance::{Needs, Suite, cases},
+    http::ApiServer,
 };
+use serde_json::{Value, json};
+use tokio::{runtime::Runtime, sync::OnceCell};
+
+use crate::{control_plane::ControlPlane, crds::Installed, go, kubectl::Kubectl, objects::Contract, users::User};
 
 /// Cases wait more than they work.
 const AT_ONCE: usize = 8;
@@ -67,63 +66,98 @@ pub fn run(sessions: &[Session]) -> ExitCode {
 fn try_run(sessions: &[Session]) -> Result<ExitCode> {
     let mut arguments = Arguments::from_args();
     arguments.test_threads.get_or_insert(AT_ONCE);
-    if arguments.list {
-        let cases = cases().into_iter().map(|case| case.name);
-        let names = cases.chain(sessions.iter().map(|session| session.name));
-        let trials = names.map(|name| Trial::test(format!("real::{name}"), || Ok(()))).collect();
-        return Ok(libtest_mimic::run(&arguments, trials).exit_code());
-    }
     let runtime = Arc::new(Runtime::new()?);
-    let components = Arc::new(go::components()?);
-    let real = Arc::new(runtime.block_on(Real::start(components))?);
+    let started = Arc::new(Started::const_new());
+    let trial = |name: String, run: Run| {
+        let (runtime, started) = (Arc::clone(&runtime), Arc::clone(&started));
+        Trial::test(name, move || {
+            let outcome = runtime.block_on(async {
+                let start = async || Servers::start().await.map_err(|error| format!("{error:#}"));
+                match started.get_or_init(start).await {
+                    Ok(servers) => run(servers).await,
+                    Err(error) => Err(anyhow!("{error}")),
+                }
+            });
+            outcome.map_err(|error| Failed::from(format!("{error:#}")))
+        })
+    };
     let mut trials = Vec::new();
     for case in cases() {
-        let (runtime, real) = (Arc::clone(&runtime), Arc::clone(&real));
-        let run = move || runtime.block_on(real.suite.run(case)).map_err(failed);
+        let run: Run = Box::new(move |servers| Box::pin(servers.suite.run(case)));
         // No controllers run here.
         let ignored = case.needs == Needs::GarbageCollector;
-        trials.push(Trial::test(format!("real::{}", case.name), run).with_ignored_flag(ignored));
+        trials.push(trial(format!("real::{}", case.name), run).with_ignored_flag(ignored));
     }
     for &session in sessions {
-        let (runtime, real) = (Arc::clone(&runtime), Arc::clone(&real));
-        let run = move || runtime.block_on(real.session(session)).map_err(failed);
-        trials.push(Trial::test(format!("real::{}", session.name), run));
+        let real: Run = Box::new(move |servers| Box::pin(servers.real.session(session)));
+        trials.push(trial(format!("real::{}", session.name), real));
+        let sandbox: Run = Box::new(move |servers| Box::pin(servers.sandbox.session(session)));
+        trials.push(trial(format!("sandbox::{}", session.name), sandbox));
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
-    drop(real);
+    drop(started);
     Ok(conclusion.exit_code())
 }
 
-fn failed(error: anyhow::Error) -> Failed {
-    Failed::from(format!("{error:#}"))
-}
+/// Servers are started for the first trial that runs. When that fails it is not tried again for each trial.
+type Started = OnceCell<Result<Servers, String>>;
 
-/// A real API server with all that runs on it.
-struct Real {
+/// What a trial does with the servers.
+type Run = Box<dyn for<'a> FnOnce(&'a Servers) -> LocalBoxFuture<'a, Result<()>> + Send>;
+
+/// Both servers, and what runs on them. Fields are dropped in this order.
+struct Servers {
     suite: Suite,
-    components: Arc<Components>,
-    plane: ControlPlane,
-    sessions: AtomicUsize,
+    real: Shell,
+    sandbox: Shell,
+    _in_memory: ApiServer,
+    _plane: ControlPlane,
 }
 
-impl Real {
-    async fn start(components: Arc<Components>) -> Result<Self> {
-        let plane = ControlPlane::start(Arc::clone(&components), Contract::V1Beta2, Installed::Nothing).await?;
+impl Servers {
+    async fn start() -> Result<Self> {
+        let components = Arc::new(go::components()?);
+        let kubectl = components.kubectl.clone();
+        let plane = ControlPlane::start(components, Contract::V1Beta2, Installed::Nothing).await?;
         let etcd = etcd(plane.etcd())?;
         let forget = Box::new(move || {
             let etcd = etcd.clone();
             Box::pin(async move { compact(&etcd).await }) as _
         });
         let suite = Suite::new(plane.plain_client().await?, forget);
-        Ok(Self { suite, components, plane, sessions: AtomicUsize::new(0) })
+        let in_memory = ApiServer::start(Api::new(Clock::real())).await?;
+        let kubeconfig = serde_yaml::from_str(&in_memory.kubeconfig())?;
+        let shell = |name: &str, kubeconfig: Value| Shell {
+            kubectl: kubectl.clone(),
+            home: plane.directory().join(name),
+            kubeconfig,
+            prepared: Arc::default(),
+            sessions: AtomicUsize::new(0),
+        };
+        let real = shell("real", plane.kubeconfig(&User::administrator()));
+        let sandbox = shell("sandbox", kubeconfig);
+        Ok(Self { suite, real, sandbox, _in_memory: in_memory, _plane: plane })
     }
+}
 
+/// Where sessions are held on one server.
+struct Shell {
+    kubectl: PathBuf,
+    home: PathBuf,
+    kubeconfig: Value,
+    prepared: Arc<OnceCell<()>>,
+    sessions: AtomicUsize,
+}
+
+impl Shell {
     async fn session(&self, session: Session) -> Result<()> {
         let namespace = format!("kubectl-{}", self.sessions.fetch_add(1, Ordering::Relaxed));
-        let home = self.plane.directory().join(&namespace);
-        let kubeconfig = self.plane.kubeconfig(&User::administrator());
-        let kubectl = Kubectl::new(self.components.kubectl.clone(), home, &kubeconfig, &namespace)?;
-        kubectl.run(&format!("create namespace {namespace}")).await?;
+        let home = self.home.join(&namespace);
+        let kubectl =
+            Kubectl::new(self.kubectl.clone(), home, &self.kubeconfig, &namespace, Arc::clone(&self.prepared))?;
+        // `kubectl create namespace` would send protobuf, which a sandbox doesn't read.
+        let object = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } });
+        kubectl.run_on("create -f", &object).await?;
         (session.run)(&kubectl).await
     }
 }

@@ -5,11 +5,15 @@ use std::{
     fs,
     path::PathBuf,
     process::{Command, Output},
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 
 use crate::process::Process;
 
@@ -19,17 +23,30 @@ pub struct Kubectl {
     binary: PathBuf,
     home: PathBuf,
     namespace: String,
+    prepared: Arc<OnceCell<()>>,
     files: AtomicUsize,
 }
 
 impl Kubectl {
-    /// For the server of `kubeconfig`, with files of its own in the directory `home`.
-    pub fn new(binary: PathBuf, home: PathBuf, kubeconfig: &Value, namespace: &str) -> Result<Self> {
+    /// For the server of `kubeconfig`, with files of its own in the directory `home`. All that use one server share `prepared`.
+    pub fn new(
+        binary: PathBuf,
+        home: PathBuf,
+        kubeconfig: &Value,
+        namespace: &str,
+        prepared: Arc<OnceCell<()>>,
+    ) -> Result<Self> {
         fs::create_dir_all(&home)?;
         let mut kubeconfig = kubeconfig.clone();
         kubeconfig["contexts"][0]["context"]["namespace"] = json!(namespace);
         fs::write(home.join("kubeconfig"), kubeconfig.to_string())?;
-        Ok(Self { binary, home, namespace: namespace.to_owned(), files: AtomicUsize::new(0) })
+        Ok(Self { binary, home, namespace: namespace.to_owned(), prepared, files: AtomicUsize::new(0) })
+    }
+
+    /// Does what has to be done once on each server, and waits while another session does it.
+    pub async fn prepare(&self, once: impl Future<Output = Result<()>>) -> Result<()> {
+        self.prepared.get_or_try_init(|| once).await?;
+        Ok(())
     }
 
     /// The namespace that it works in by default.

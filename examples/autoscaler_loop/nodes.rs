@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context as _, ensure};
 use capi_autoscaler_provider::{
     connect::Source,
-    proto::{ExternalGrpcNode, instance_status::InstanceState},
+    proto::{ExternalGrpcNode, InstanceStatus, instance_status::InstanceState},
 };
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, api::ListParams};
@@ -28,7 +28,7 @@ pub(crate) async fn fleet(caller: &mut Caller, args: &Args) -> anyhow::Result<Fl
         of_cluster(file).await?
     } else {
         let running = known.iter().flat_map(|(_, instances)| instances).filter(|instance| {
-            let state = instance.status.as_ref().map(|status| status.instance_state());
+            let state = instance.status.as_ref().map(InstanceStatus::instance_state);
             state == Some(InstanceState::InstanceRunning)
         });
         let mut nodes: Vec<_> = running.map(|instance| made_up(&instance.id)).collect();

@@ -6,7 +6,20 @@ pub mod api;
 pub mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod controllers;
+mod definitions;
 pub mod faults;
+pub mod fleet;
 pub mod http;
 pub mod kubeconfig;
+mod manifests;
 pub mod requests;
+mod sandbox;
+mod settings;
+mod simulation;
+
+pub use definitions::define_cluster_api;
+pub use manifests::{ManifestError, read_manifests};
+pub use sandbox::{Sandbox, SandboxOptions, StartError};
+pub use settings::{BEHAVIOUR_LABEL, Behaviour, Contract, Settings, Times};
+pub use simulation::Simulation;

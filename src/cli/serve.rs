@@ -54,9 +54,9 @@ pub struct Server {
     scale: Scale,
     grpc: GrpcThread,
     http_address: SocketAddr,
-    health: JoinHandle<()>,
     admin_address: Option<SocketAddr>,
-    state: Arc<StateSource>,
+    picture: Arc<StateSource>,
+    health: JoinHandle<()>,
     pages: Vec<JoinHandle<std::io::Result<()>>>,
     pages_ended: CancellationToken,
 }
@@ -113,10 +113,10 @@ impl Server {
         let pages_ended = CancellationToken::new();
         let mut pages = vec![tokio::spawn(serve_http(http, http_router(checks, registry), pages_ended.clone()))];
         info!(address = %http_address, "serving HTTP");
-        let state = Arc::new(StateSource::new(workload.clone(), started_at));
+        let picture = Arc::new(StateSource::new(workload.clone(), started_at));
         if let (Some(listener), Some(address)) = (admin, admin_address) {
-            let router = admin_router(Arc::clone(&state) as _, address.ip());
-            pages.push(tokio::spawn(serve_http(listener, router, pages_ended.clone())));
+            let debug = admin_router(Arc::clone(&picture) as _, address.ip());
+            pages.push(tokio::spawn(serve_http(listener, debug, pages_ended.clone())));
             info!(%address, "serving the debug state");
         }
         let grpc = serve_on_own_thread(grpc, routes.routes(), stopping, DRAIN)?;
@@ -129,7 +129,7 @@ impl Server {
             grpc,
             http_address,
             admin_address,
-            state,
+            picture,
             health,
             pages,
             pages_ended,
@@ -157,7 +157,7 @@ impl Server {
     /// The whole picture, as the admin listener shows it.
     #[must_use]
     pub fn state(&self) -> &StateSource {
-        &self.state
+        &self.picture
     }
 
     /// The workload cluster it serves.

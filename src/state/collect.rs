@@ -30,7 +30,7 @@ impl Default for Selection {
 }
 
 impl Selection {
-    /// Reads the query of a URL: `instances=false` and `group=<id>`, each at most once.
+    /// Reads the query of a URL: `instances=false` and `group=<id>`; the last of each counts.
     ///
     /// # Errors
     /// What can't be understood, with what can.
@@ -44,7 +44,7 @@ impl Selection {
                 ("group", id) => {
                     selection.group = Some(GroupId::parse(id).ok_or_else(|| {
                         format!("group is {value:?}: it must be an id, such as MachineDeployment/team-a/workers")
-                    })?)
+                    })?);
                 }
                 _ => return Err(format!("parameter {name:?} isn't known: known are instances and group")),
             }
@@ -68,7 +68,7 @@ pub struct StateSource {
 }
 
 /// A list that is made while it is written.
-pub struct Lazy<I>(I);
+struct Lazy<I>(I);
 
 impl<T: Serialize, I: Iterator<Item = T> + Clone> Serialize for Lazy<I> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -113,6 +113,9 @@ fn pods() -> KindSpec {
     spec
 }
 
+/// The path of the column that tells which object an Event is about, by kind and name.
+pub(crate) const EVENT_OBJECT: &str = "event object";
+
 fn events(group: &str, version: &str, about: &str) -> KindSpec {
     let mut spec = core(group, version, "Event");
     spec.short_names = owned(&["ev"]);
@@ -124,7 +127,7 @@ fn events(group: &str, version: &str, about: &str) -> KindSpec {
     let columns = vec![
         Column::text("Type", ".type"),
         Column::text("Reason", ".reason"),
-        Column::text("Object", &format!(".{about}.name")),
+        Column::text("Object", EVENT_OBJECT),
         Column::text("Message", message),
     ];
     with_columns(spec, columns)

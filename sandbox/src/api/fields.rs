@@ -182,7 +182,8 @@ fn changed_below(old: &Value, new: &Value, lists: &Lists, path: &str) -> FieldSe
                 let only_lost = below.is_empty()
                     && before.is_some_and(Value::is_object)
                     && value.as_object().is_some_and(|map| !map.is_empty());
-                if !only_lost && !(path == ".metadata" && below.is_empty()) {
+                let is_empty_metadata = path == ".metadata" && below.is_empty();
+                if !only_lost && !is_empty_metadata {
                     set.insert(format!("f:{name}"), below);
                 }
             }

@@ -43,7 +43,7 @@ pub enum LoadError {
         /// The name of the object.
         name: String,
         /// Why it can't be stored.
-        source: Refusal,
+        source: Box<Refusal>,
     },
 }
 
@@ -63,7 +63,9 @@ impl Api {
     /// Loads objects and lists of objects.
     pub fn load_values(&self, documents: Vec<Value>) -> Result<usize, LoadError> {
         let mut objects = Vec::new();
-        documents.into_iter().for_each(|document| flatten(document, &mut objects));
+        for document in documents {
+            flatten(document, &mut objects);
+        }
         for (at, object) in objects.iter().enumerate() {
             let missing = ["apiVersion", "kind"].into_iter().find(|field| !object[field].is_string());
             let missing = missing.or_else(|| text(object, "name").is_empty().then_some("metadata.name"));
@@ -82,7 +84,7 @@ impl Api {
         for object in objects {
             let (kind, name) =
                 (object["kind"].as_str().unwrap_or_default().to_owned(), text(&object, "name").to_owned());
-            self.load_one(object).map_err(|source| LoadError::Refused { kind, name, source })?;
+            self.load_one(object).map_err(|source| LoadError::Refused { kind, name, source: Box::new(source) })?;
         }
         Ok(count)
     }
@@ -112,7 +114,9 @@ fn flatten(document: Value, objects: &mut Vec<Value>) {
         Value::Null => {}
         Value::Object(mut map) if map.get("items").is_some_and(Value::is_array) => {
             if let Some(Value::Array(items)) = map.remove("items") {
-                items.into_iter().for_each(|item| flatten(item, objects));
+                for item in items {
+                    flatten(item, objects);
+                }
             }
         }
         other => objects.push(other),

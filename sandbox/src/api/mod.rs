@@ -47,7 +47,7 @@ pub use refusal::{FieldCause, Refusal};
 pub use selector::{FieldSelector, LabelSelector, Selection};
 pub use write::Subresource;
 
-pub(crate) use core_kinds::{NODE_ROLES, NODE_STATUS};
+pub(crate) use core_kinds::{EVENT_OBJECT, NODE_ROLES, NODE_STATUS};
 pub(crate) use crd::priority;
 pub(crate) use events::{seen, too_old};
 pub(crate) use history::{Change, Forgotten, History};

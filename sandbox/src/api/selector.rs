@@ -232,7 +232,7 @@ impl FieldSelector {
             Some(requirement) if kind.rules.strategic => Err(Refusal::bad_request(format!(
                 "\"{}\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"{}",
                 requirement.path,
-                kind.selectable_fields.iter().map(|field| format!(", \"{field}\"")).collect::<String>(),
+                kind.selectable_fields.iter().flat_map(|field| [", \"", field, "\""]).collect::<String>(),
             ))),
             Some(requirement) => Err(Refusal::bad_request(format!("field label not supported: {}", requirement.path))),
         }

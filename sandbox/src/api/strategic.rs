@@ -19,7 +19,7 @@ pub(crate) fn merge(target: &mut Value, patch: &Value, lists: &Lists) -> Result<
     merge_value(target, patch, lists, "")
 }
 
-fn merge_value(target: &mut Value, patch: &Value, lists: &Lists, path: &str) -> Result<(), BadPatch> {
+fn merge_value(target: &mut Value, patch: &Value, lists: &Lists, at: &str) -> Result<(), BadPatch> {
     let Some(patch) = patch.as_object() else {
         *target = patch.clone();
         return Ok(());
@@ -34,16 +34,16 @@ fn merge_value(target: &mut Value, patch: &Value, lists: &Lists, path: &str) -> 
             return Ok(());
         }
         Some("merge") | None => {}
-        Some(other) => return Err(BadPatch(format!("unknown $patch directive {other:?} at {path}"))),
+        Some(other) => return Err(BadPatch(format!("unknown $patch directive {other:?} at {at}"))),
     }
     if !target.is_object() {
         *target = Value::Object(Map::new());
     }
     let Some(map) = target.as_object_mut() else { return Ok(()) };
     for (key, value) in patch.iter().filter(|(key, _)| !key.starts_with('$')) {
-        merge_field(map, key, value, lists, &format!("{path}.{key}"))?;
+        merge_field(map, key, value, lists, &format!("{at}.{key}"))?;
     }
-    directives(map, patch, lists, path);
+    directives(map, patch, lists, at);
     Ok(())
 }
 
@@ -56,7 +56,7 @@ fn merge_field(
     key: &str,
     patch: &Value,
     lists: &Lists,
-    path: &str,
+    at: &str,
 ) -> Result<(), BadPatch> {
     match patch {
         Value::Null => {
@@ -69,9 +69,9 @@ fn merge_field(
         }
         Value::Array(items) => {
             let target = map.entry(key).or_insert_with(|| Value::Array(Vec::new()));
-            merge_list(target, items, lists, path)
+            merge_list(target, items, lists, at)
         }
-        Value::Object(_) => merge_value(map.entry(key).or_insert(Value::Null), patch, lists, path),
+        Value::Object(_) => merge_value(map.entry(key).or_insert(Value::Null), patch, lists, at),
         Value::Bool(_) | Value::Number(_) | Value::String(_) => {
             map.insert(key.to_owned(), patch.clone());
             Ok(())
@@ -79,8 +79,8 @@ fn merge_field(
     }
 }
 
-fn merge_list(target: &mut Value, patch: &[Value], lists: &Lists, path: &str) -> Result<(), BadPatch> {
-    let Some(rule) = lists.strategic(path) else {
+fn merge_list(target: &mut Value, patch: &[Value], lists: &Lists, at: &str) -> Result<(), BadPatch> {
+    let Some(rule) = lists.strategic(at) else {
         *target = Value::Array(patch.to_vec());
         return Ok(());
     };
@@ -106,22 +106,22 @@ fn merge_list(target: &mut Value, patch: &[Value], lists: &Lists, path: &str) ->
     for item in patch {
         let found = |other: &Value| keys.iter().all(|key| other.get(key) == item.get(key));
         if let Some(key) = keys.iter().find(|key| item.get(key.as_str()).is_none()) {
-            return Err(BadPatch(format!("map: {item} does not contain declared merge key: {key} (at {path})")));
+            return Err(BadPatch(format!("map: {item} does not contain declared merge key: {key} (at {at})")));
         }
         if item.get(PATCH).and_then(Value::as_str) == Some("delete") {
             items.retain(|other| !found(other));
         } else if let Some(existing) = items.iter_mut().find(|other| found(other)) {
-            merge_value(existing, item, lists, &format!("{path}[]"))?;
+            merge_value(existing, item, lists, &format!("{at}[]"))?;
         } else {
             let mut new = Value::Object(Map::new());
-            merge_value(&mut new, item, lists, &format!("{path}[]"))?;
+            merge_value(&mut new, item, lists, &format!("{at}[]"))?;
             items.push(new);
         }
     }
     Ok(())
 }
 
-fn directives(map: &mut Map<String, Value>, patch: &Map<String, Value>, lists: &Lists, path: &str) {
+fn directives(map: &mut Map<String, Value>, patch: &Map<String, Value>, lists: &Lists, at: &str) {
     for (directive, value) in patch {
         let Some(wanted) = value.as_array() else { continue };
         if directive == RETAIN {
@@ -133,7 +133,7 @@ fn directives(map: &mut Map<String, Value>, patch: &Map<String, Value>, lists: &
         } else if let Some(list) = directive.strip_prefix(ORDER)
             && let Some(items) = map.get_mut(list).and_then(Value::as_array_mut)
         {
-            let keys = match lists.strategic(&format!("{path}.{list}")) {
+            let keys = match lists.strategic(&format!("{at}.{list}")) {
                 Some(ListType::Map(keys)) => keys.as_slice(),
                 Some(ListType::Set) | None => &[],
             };

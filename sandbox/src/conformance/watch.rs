@@ -64,7 +64,7 @@ impl Watch {
         Ok(event.object)
     }
 
-    /// The next event other than a bookmark, which a server may send at any time when asked for them.
+    /// The next event, which must be a bookmark.
     pub(super) async fn bookmark(&mut self) -> Result<Value> {
         self.expect("BOOKMARK", "").await
     }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     Server,
-    answer::{Answer, json_answer, nowhere, object_answer, refusal_answer, text_answer},
+    answer::{Answer, json_answer, nowhere, object_answer, refusal_answer, text_answer, typed},
     discovery,
     list::{self, WatchSetting},
     route::{ContentType, Form, Part, Query, Route, accepted, content_type},
@@ -54,6 +54,7 @@ fn answer(server: &Server, received: &Received) -> Result<Answer, Refusal> {
         Route::Schemas => Some(schemas::index(api)),
         Route::Schema { group, version } => schemas::of_version(api, group, version),
         Route::Resources { group, version } => discovery::resources(api, group, version),
+        Route::OldSchemas => return Ok(typed(200, schemas::OLD_TYPE, schemas::old())),
         Route::AccessReview | Route::Collection { .. } | Route::Object { .. } | Route::Nowhere => None,
     };
     Ok(found.map_or_else(nowhere, |value| json_answer(200, &value)))
@@ -122,6 +123,7 @@ fn objects(server: &Server, received: &Received) -> Result<Answer, Refusal> {
         | Route::Schemas
         | Route::Schema { .. }
         | Route::Resources { .. }
+        | Route::OldSchemas
         | Route::AccessReview
         | Route::Nowhere => Ok(nowhere()),
     }

@@ -68,7 +68,7 @@ fn step<'v>(value: &'v Value, inside: &str) -> Option<&'v Value> {
         return value.as_array()?.iter().find(|item| {
             find(item, path).is_some_and(|found| match unquote(wanted) {
                 Some(text) => found.as_str() == Some(text),
-                None => found.to_string() == wanted,
+                None => serde_json::from_str::<Value>(wanted).is_ok_and(|wanted| wanted == *found),
             })
         });
     }

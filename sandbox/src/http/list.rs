@@ -122,10 +122,7 @@ pub(crate) fn watch(
     form: Form,
     setting: WatchSetting<'_>,
 ) -> Result<Answer, Refusal> {
-    let initial = match query.get("sendInitialEvents") {
-        None => None,
-        Some(text) => Some(text == "true" || text == "1"),
-    };
+    let initial = query.get("sendInitialEvents").map(|text| text == "true" || text == "1");
     check_initial(query, initial)?;
     let revision = query.get("resourceVersion").map(parse_revision).transpose()?;
     let (target, history) = api.history(resource)?;

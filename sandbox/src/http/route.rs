@@ -22,6 +22,8 @@ pub(crate) enum Route {
     Group(String),
     /// `/api/v1`, `/apis/<group>/<version>`
     Resources { group: String, version: String },
+    /// `/openapi/v2`
+    OldSchemas,
     /// `/openapi/v3`
     Schemas,
     /// `/openapi/v3/…`: the group is empty for core kinds.
@@ -59,6 +61,7 @@ impl Route {
             ["livez" | "readyz" | "healthz", ..] => Self::Health,
             ["api"] => Self::CoreVersions,
             ["apis"] => Self::Groups,
+            ["openapi", "v2"] => Self::OldSchemas,
             ["openapi", "v3"] => Self::Schemas,
             ["openapi", "v3", "api", version] => Self::Schema { group: String::new(), version: (*version).to_owned() },
             ["openapi", "v3", "apis", group, version] => {
@@ -262,6 +265,10 @@ mod tests {
     #[case("/metrics", Route::Nowhere)]
     #[case("/readyz/ping", Route::Health)]
     #[case("/api", Route::CoreVersions)]
+    #[case("/openapi/v2", Route::OldSchemas)]
+    #[case("/openapi/v3", Route::Schemas)]
+    #[case("/openapi/v3/api/v1", Route::Schema { group: String::new(), version: "v1".to_owned() })]
+    #[case("/openapi/v3/apis/g/v1", Route::Schema { group: "g".to_owned(), version: "v1".to_owned() })]
     #[case("/api/v2/nodes", Route::Nowhere)]
     #[case("/apis/g", Route::Group("g".to_owned()))]
     #[case("/apis/g/v1", Route::Resources { group: "g".to_owned(), version: "v1".to_owned() })]

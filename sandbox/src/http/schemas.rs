@@ -3,9 +3,21 @@
 
 use std::collections::BTreeSet;
 
+use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use crate::api::{Api, KindSpec, VersionSpec};
+
+/// The type that kubectl takes `/openapi/v2` in, and no other.
+pub(crate) const OLD_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+
+/// `/openapi/v2`: that nothing is described there, as protobuf. kubectl asks for it before it writes a List.
+pub(crate) fn old() -> Bytes {
+    const SWAGGER: &[u8] = b"\x0a\x032.0";
+    const INFO: &[u8] = b"\x12\x0d\x0a\x07sandbox\x12\x02v1";
+    const PATHS: &[u8] = b"\x42\x00";
+    [SWAGGER, INFO, PATHS].concat().into()
+}
 
 /// All versions of all groups that there are, and where their schemas are.
 pub(crate) fn index(api: &Api) -> Value {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::answer::list_metadata;
 use super::json_path;
-use crate::api::{Column, NODE_ROLES, NODE_STATUS, Object, Page, Target};
+use crate::api::{Column, EVENT_OBJECT, NODE_ROLES, NODE_STATUS, Object, Page, Target};
 
 /// The type of a column of ages in tables of core kinds, where it is shown as a plain text.
 const AGE: &str = "age";
@@ -108,6 +108,7 @@ fn cell(object: &Value, column: &Column, now: Timestamp) -> Value {
     match column.path.as_str() {
         NODE_STATUS => json!(node_status(object)),
         NODE_ROLES => json!(node_roles(object)),
+        EVENT_OBJECT => json!(event_object(object)),
         path => match (json_path::find(object, path), column.kind.as_str()) {
             (Some(Value::String(time)), "date" | AGE) => json!(age(time, now)),
             (Some(Value::Number(number)), "integer" | "number") => json!(number),
@@ -143,6 +144,13 @@ fn node_roles(node: &Value) -> String {
     let labels = node["metadata"]["labels"].as_object().into_iter().flatten();
     let roles: Vec<&str> = labels.filter_map(|(key, _)| key.strip_prefix("node-role.kubernetes.io/")).collect();
     if roles.is_empty() { "<none>".to_owned() } else { roles.join(",") }
+}
+
+/// `gear/a`: both forms of Events, old and new, tell it.
+fn event_object(event: &Value) -> String {
+    let about = ["involvedObject", "regarding"].into_iter().find_map(|field| event.get(field));
+    let part = |name: &str| about.and_then(|about| about[name].as_str()).unwrap_or_default();
+    format!("{}/{}", part("kind").to_lowercase(), part("name"))
 }
 
 /// How long ago a time was, as people read it: two units at most.

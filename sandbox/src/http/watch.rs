@@ -150,7 +150,11 @@ impl Watch {
                 match self.state {
                     Flow::Open => {}
                     Flow::Ending => return None,
-                    Flow::Cutting => return Some(Err(Cut)),
+                    Flow::Cutting => {
+                        // The pause lets what was sent before go out.
+                        tokio::task::yield_now().await;
+                        return Some(Err(Cut));
+                    }
                 }
             }
             if !self.wait(stalled).await {

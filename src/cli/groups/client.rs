@@ -161,9 +161,8 @@ impl Client {
         let transport = |why: String| ClientError::Transport { server: self.server.clone(), why };
         let uri = format!("{}{STATE_PATH}?instances={instances}", self.server);
         let request = Request::get(uri).body(Body::empty()).map_err(|error| transport(error.to_string()))?;
-        let response = self.http.request(request).await.map_err(|error| match refused(&error) {
-            true => ClientError::Refused(self.server.clone()),
-            false => transport(chain(&error)),
+        let response = self.http.request(request).await.map_err(|error| {
+            if refused(&error) { ClientError::Refused(self.server.clone()) } else { transport(chain(&error)) }
         })?;
         let status = response.status();
         let body = axum::body::to_bytes(Body::new(response.into_body()), MAX_ANSWER).await;

@@ -59,7 +59,7 @@ pub(super) fn render(state: &State, output: Output, filter: &Filter) -> Result<S
         instances: filter.instances,
     };
     match output {
-        Output::Table | Output::Wide => Ok(table(state, &view)),
+        Output::Table | Output::Wide => Ok(table(state, view)),
         Output::Json => {
             let json = serde_json::to_string_pretty(state).map_err(|error| GroupsError::Write(error.to_string()))?;
             Ok(text::plain_json(&json) + "\n")

@@ -1,5 +1,7 @@
 //! The table of node groups. All texts come from clusters, so each is made plain before it is shown.
 
+use std::fmt::Write as _;
+
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use super::text::{bytes, cores, plain};
@@ -28,7 +30,7 @@ pub struct View {
 /// The state for people: a table of the node groups by id, and the other parts that `view` asks for below it. Each line
 /// ends with a newline, none with space, and equal states give equal texts.
 #[must_use]
-pub fn table(state: &State, view: &View) -> String {
+pub fn table(state: &State, view: View) -> String {
     let mut parts = vec![groups(state, view)];
     if view.instances && state.groups.iter().any(|group| group.instances.as_ref().is_some_and(|all| !all.is_empty())) {
         parts.push(instances(state));
@@ -45,7 +47,7 @@ pub fn table(state: &State, view: &View) -> String {
 /// A column: its heading, whether it holds numbers, and its cell.
 type Column<'a> = (&'static str, bool, Box<dyn Fn(&Group) -> String + 'a>);
 
-fn groups(state: &State, view: &View) -> String {
+fn groups(state: &State, view: View) -> String {
     if state.groups.is_empty() {
         let hint = if view.all { "" } else { ": --all shows what is left out and why" };
         return format!("no node groups{hint}\n");
@@ -176,7 +178,10 @@ fn left_out(state: &State) -> Option<String> {
     match owned.len() {
         0 => {}
         1 => text.push_str("(and 1 MachineSet that its MachineDeployment scales)\n"),
-        many => text.push_str(&format!("(and {many} MachineSets that their MachineDeployments scale)\n")),
+        many => {
+            // Writing to a String can't fail.
+            let _ = writeln!(text, "(and {many} MachineSets that their MachineDeployments scale)");
+        }
     }
     (!text.is_empty()).then_some(text)
 }

@@ -117,7 +117,7 @@ fn fleet() -> State {
 
 /// A text of these lines.
 fn text(lines: &[&str]) -> String {
-    lines.iter().map(|line| format!("{line}\n")).collect()
+    lines.join("\n") + "\n"
 }
 
 const TABLE: [&str; 4] = [
@@ -156,7 +156,7 @@ const THE_REST: [&str; 10] = [
 
 #[test]
 fn the_table_has_a_line_per_node_group() {
-    assert_eq!(table(&fleet(), &View::default()), text(&TABLE));
+    assert_eq!(table(&fleet(), View::default()), text(&TABLE));
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn notes_are_a_column_only_where_there_are_any() {
         "MachineDeployment/team-a/workers     1      3    10         3          0          0        0   3.9     16Gi   \
          -     amd64",
     ];
-    assert_eq!(table(&state, &View::default()), text(&lines));
+    assert_eq!(table(&state, View::default()), text(&lines));
 }
 
 #[test]
@@ -183,19 +183,19 @@ fn the_wide_table_has_more_columns() {
          1 nvidia.com/gpu   amd64   linux     58   100Gi   prod      gpu=yes:NoSchedule, dear:NoExecute   \
          rolling out, size written, not seen by the watch yet, 1 problem",
     ];
-    assert_eq!(table(&state, &View { wide: true, ..View::default() }), text(&lines));
+    assert_eq!(table(&state, View { wide: true, ..View::default() }), text(&lines));
 }
 
 #[test]
 fn instances_problems_and_what_is_left_out_follow_below() {
     let view = View { all: true, instances: true, ..View::default() };
-    assert_eq!(table(&fleet(), &view), text(&[&TABLE[..], &INSTANCES, &THE_REST].concat()));
+    assert_eq!(table(&fleet(), view), text(&[&TABLE[..], &INSTANCES, &THE_REST].concat()));
 }
 
 #[test]
 fn a_group_that_cluster_autoscaler_has_not_heard_of_is_noted_once_it_has_asked() {
     let mut state = fleet();
-    let notes = |state: &State| table(state, &View::default()).matches("new since the last Refresh").count();
+    let notes = |state: &State| table(state, View::default()).matches("new since the last Refresh").count();
     state.groups[1].pinned = false;
     assert_eq!(notes(&state), 1);
     for group in &mut state.groups {
@@ -207,8 +207,8 @@ fn a_group_that_cluster_autoscaler_has_not_heard_of_is_noted_once_it_has_asked()
 #[test]
 fn no_group_at_all_is_said_with_what_to_do() {
     let empty = State::default();
-    assert_eq!(table(&empty, &View::default()), "no node groups: --all shows what is left out and why\n");
-    assert_eq!(table(&empty, &View { all: true, ..View::default() }), "no node groups\n");
+    assert_eq!(table(&empty, View::default()), "no node groups: --all shows what is left out and why\n");
+    assert_eq!(table(&empty, View { all: true, ..View::default() }), "no node groups\n");
 }
 
 fn ids(state: &State) -> Vec<&str> {

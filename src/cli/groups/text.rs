@@ -1,5 +1,7 @@
 //! Texts of clusters as a terminal may show them, and quantities as people read them.
 
+use std::fmt::Write as _;
+
 use crate::nodegroup::Quantity;
 
 const BINARY_UNITS: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
@@ -22,7 +24,8 @@ pub(super) fn plain_json(json: &str) -> String {
     let mut plain = String::with_capacity(json.len());
     for c in json.chars() {
         if matches!(c, '\u{7f}'..='\u{9f}') || is_bidi_control(c) {
-            plain.push_str(&format!("\\u{:04x}", u32::from(c)));
+            // Writing to a String can't fail.
+            let _ = write!(plain, "\\u{:04x}", u32::from(c));
         } else {
             plain.push(c);
         }

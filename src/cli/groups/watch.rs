@@ -1,7 +1,10 @@
 //! `--watch`: on a terminal the picture is drawn anew in its place; elsewhere it is printed again when something has
 //! changed. A server that is away is said, and asked again.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::{
+    fmt::Write as _,
+    io::{self, IsTerminal as _, Write as _},
+};
 
 use tokio::time::MissedTickBehavior;
 
@@ -78,7 +81,11 @@ impl Screen {
             Self::Terminal => {
                 let text = match frame {
                     Ok(Frame { text, warnings, .. }) => {
-                        warnings.into_iter().map(|warning| format!("warning: {warning}\n")).collect::<String>() + &text
+                        let mut all = String::new();
+                        for warning in warnings {
+                            all.extend(["warning: ", &warning, "\n"]);
+                        }
+                        all + &text
                     }
                     Err(error) => format!("error: {error}\n"),
                 };
@@ -129,7 +136,8 @@ fn drawn(text: &str, rows: usize) -> String {
         drawn.push_str("\r\n");
     }
     if !fits {
-        drawn.push_str(&format!("… {} more lines{CLEAR_TO_END_OF_LINE}\r\n", lines.len() - shown));
+        // Writing to a String can't fail.
+        let _ = write!(drawn, "… {} more lines{CLEAR_TO_END_OF_LINE}\r\n", lines.len() - shown);
     }
     drawn + CLEAR_BELOW
 }

@@ -72,7 +72,7 @@ async fn the_table_of_groups_is_that_of_the_cluster() {
         "MachineDeployment/team-a/workers   annotation cluster.x-k8s.io/autoscaling-options-scaledownunreadytime is \
          \"soon\": a time must be a Go duration such as 10m or 1h30m: \"soon\" doesn't begin with a number; it is ignored",
     ];
-    let text = table(&state, &view);
+    let text = table(&state, view);
     let shown: Vec<_> = text.lines().collect();
     assert_eq!(shown[..4], lines[..4]);
     assert!(shown[4].starts_with(&lines[4][..120]), "{}", shown[4]);

@@ -1,0 +1,46 @@
+//! The real gRPC service over an index, on its own thread as in the program. Nothing can be written through it.
+
+use std::{sync::Arc, time::Duration};
+
+use arc_swap::ArcSwapOption;
+use capi_autoscaler_provider::{
+    capi::Keys,
+    grpc::{Freshness, RpcMetrics, Service},
+    index::Index,
+    scale::{Api, Scale, ScaleMetrics},
+    server::{GrpcThread, bind, cloud_provider, serve_on_own_thread},
+};
+use prometheus_client::registry::Registry;
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
+
+struct AlwaysFresh;
+
+impl Freshness for AlwaysFresh {
+    fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// Nothing is written, so nothing is connected to.
+fn scale(index: &Arc<Index>, runtime: &Handle) -> Scale {
+    let _context = runtime.enter();
+    let nowhere = kube::Config::new("http://127.0.0.1:1".parse().expect("a URL"));
+    let client = kube::Client::try_from(nowhere).expect("a client");
+    let api = Api::new(client, Arc::new(ArcSwapOption::empty()), Keys::new("cluster.x-k8s.io"));
+    let metrics = ScaleMetrics::register(&mut Registry::default());
+    Scale::new(Arc::clone(index), api, metrics, runtime.clone())
+}
+
+/// Serves an index on a port of loopback until `shutdown` is cancelled.
+pub(crate) fn serve(index: Index, runtime: &Handle, shutdown: &CancellationToken) -> GrpcThread {
+    let index = Arc::new(index);
+    let metrics = RpcMetrics::register(&mut Registry::default());
+    let scale = scale(&index, runtime);
+    let service = Service::new(index, scale, Arc::new(AlwaysFresh), metrics);
+    let mut routes = Routes::builder();
+    routes.add_service(cloud_provider(service));
+    let listener = bind("127.0.0.1:0".parse().expect("an address"), "--listen").expect("a listener");
+    serve_on_own_thread(listener, routes.routes(), shutdown.clone(), Duration::ZERO).expect("a server")
+}

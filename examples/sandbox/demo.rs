@@ -1,0 +1,217 @@
+//! Starts the sandbox and the program, shows the node groups and the scenario, and goes on serving.
+
+use std::{
+    collections::BTreeSet,
+    io::Write,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+use capi_autoscaler_provider::{
+    cli::{
+        Cli, Command, ServeConfig, Server,
+        groups::{View, table},
+    },
+    proto::{RefreshRequest, cloud_provider_client::CloudProviderClient},
+    server::Shutdown,
+    state::{Selection, SyncState},
+};
+use clap::Parser as _;
+use sandbox::{
+    Sandbox, SandboxOptions, Settings, Times,
+    api::{Resource, Selection as Everything},
+    fleet::Fleet,
+    read_manifests,
+};
+use tonic::transport::Channel;
+
+use crate::{
+    options::Options,
+    scenario::{self, TICK, until},
+};
+
+/// How long things take in the sandbox: short, but to be seen.
+const TIMES: Times = Times {
+    react: Duration::ZERO,
+    bootstrap: Duration::from_millis(100),
+    provision: Duration::from_millis(300),
+    join: Duration::from_millis(300),
+    ready: Duration::from_millis(200),
+    drain: Duration::from_millis(200),
+    terminate: Duration::from_millis(300),
+    slow_factor: 10,
+};
+
+/// How long templates are waited for.
+const TEMPLATES_PATIENCE: Duration = Duration::from_secs(1);
+
+/// The most node groups that are shown in a table.
+const MOST_ROWS: usize = 30;
+
+/// Runs the demonstration, and then serves until the end is asked for.
+pub(crate) async fn run(options: &Options, shutdown: &Shutdown, out: &mut (dyn Write + Send)) -> anyhow::Result<()> {
+    let began = Instant::now();
+    let sandbox = start_sandbox(options).await?;
+    let stopping = shutdown.stopping();
+    let done = if options.api_only {
+        print_apis(&sandbox, out)?;
+        writeln!(out, "\nServing the APIs until Ctrl-C.")?;
+        stopping.cancelled().await;
+        Ok(())
+    } else {
+        let server = start_server(&sandbox, shutdown).await?;
+        let done = tokio::select! {
+            done = show(options, &sandbox, &server, began, out) => done,
+            () = stopping.cancelled() => Ok(()),
+        };
+        if done.is_ok() && !options.once {
+            stopping.cancelled().await;
+        }
+        if !stopping.is_cancelled() {
+            shutdown.request();
+        }
+        server.finish().await?;
+        done
+    };
+    sandbox.stop().await;
+    done
+}
+
+async fn start_sandbox(options: &Options) -> anyhow::Result<Sandbox> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/node-groups");
+    let default = [folder];
+    let paths: &[PathBuf] = if options.manifests.is_empty() { &default } else { &options.manifests };
+    let mut manifests = Vec::new();
+    for path in paths {
+        manifests.extend(read_manifests(path)?);
+    }
+    let fleet = (options.groups > 0).then(|| Fleet {
+        groups: options.groups,
+        machines: options.machines,
+        namespace: "team-a".to_owned(),
+        cluster: "prod".to_owned(),
+    });
+    let options = SandboxOptions {
+        settings: Settings { times: TIMES, ..Settings::default() },
+        management: options.listen_management,
+        workload: options.listen_workload,
+        manifests,
+        fleet,
+        ..SandboxOptions::default()
+    };
+    Sandbox::start(options).await.context("can't start the sandbox")
+}
+
+/// The flags by which the program reaches the sandbox: one Cluster by its Secret, several by both kubeconfigs.
+fn flags(sandbox: &Sandbox) -> Vec<String> {
+    let management = format!("--management-kubeconfig={}", sandbox.management_kubeconfig().display());
+    match &sandbox.clusters()[..] {
+        [cluster] => vec![management, format!("--cluster={cluster}")],
+        _ => {
+            let workload = format!("--workload-kubeconfig={}", sandbox.workload_kubeconfig().display());
+            vec![management, workload, "--all-clusters".to_owned()]
+        }
+    }
+}
+
+async fn start_server(sandbox: &Sandbox, shutdown: &Shutdown) -> anyhow::Result<Server> {
+    let fixed = ["x", "serve", "--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"];
+    let words = fixed.into_iter().map(str::to_owned).chain(flags(sandbox));
+    let Command::Serve(args) = Cli::try_parse_from(words)?.command else {
+        anyhow::bail!("the word serve has to mean the subcommand serve");
+    };
+    Server::start(ServeConfig::try_from(*args)?, shutdown.clone()).await
+}
+
+async fn show(
+    options: &Options,
+    sandbox: &Sandbox,
+    server: &Server,
+    began: Instant,
+    out: &mut (dyn Write + Send),
+) -> anyhow::Result<()> {
+    let mut client = CloudProviderClient::connect(format!("http://{}", server.grpc_address())).await?;
+    until("the program is in sync", async || Ok(client.clone().refresh(RefreshRequest {}).await.ok())).await?;
+    in_sync_with_templates(sandbox, server).await;
+    let took = began.elapsed();
+    print_apis(sandbox, out)?;
+    writeln!(out, "  gRPC                http://{}", server.grpc_address())?;
+    writeln!(out, "\nReady in {} ms. The node groups, and what is none:\n", took.as_millis())?;
+    print_groups(server, out)?;
+    writeln!(out)?;
+    scenario::run(&mut client, sandbox, out).await?;
+    if !options.once {
+        print_next(sandbox, server, out)?;
+    }
+    Ok(())
+}
+
+/// Waits until the infrastructure templates are known too. The program itself waits for none of them, as one that can't be
+/// read concerns only its own groups; so this goes on without them after a while.
+async fn in_sync_with_templates(sandbox: &Sandbox, server: &Server) {
+    let wanted = template_kinds(sandbox);
+    let all_known = async {
+        loop {
+            let checks = server.state().read(&Selection { instances: false, group: None }).checks;
+            let templates = checks.iter().filter(|check| check.name.starts_with("templates/")).count();
+            if templates >= wanted && checks.iter().all(|check| check.state == SyncState::Ready) {
+                return;
+            }
+            tokio::time::sleep(TICK).await;
+        }
+    };
+    // What is still missing is shown with the groups.
+    let _ = tokio::time::timeout(TEMPLATES_PATIENCE, all_known).await;
+}
+
+/// How many kinds of infrastructure templates the groups name.
+fn template_kinds(sandbox: &Sandbox) -> usize {
+    let kinds = ["machinedeployments", "machinesets", "machinepools"].into_iter().flat_map(|plural| {
+        let resource = Resource::new("cluster.x-k8s.io", "v1beta2", plural);
+        let objects = sandbox.management().api().list(&resource, &Everything::default()).unwrap_or_default();
+        objects.into_iter().filter_map(|object| {
+            let reference = object.pointer("/spec/template/spec/infrastructureRef")?;
+            Some((reference["apiGroup"].to_string(), reference["kind"].as_str()?.to_owned()))
+        })
+    });
+    kinds.collect::<BTreeSet<_>>().len()
+}
+
+fn print_apis(sandbox: &Sandbox, out: &mut dyn Write) -> std::io::Result<()> {
+    writeln!(out, "A sandbox: two Kubernetes APIs in memory, with simulated Cluster API controllers.")?;
+    let (management, workload) = (sandbox.management().address(), sandbox.workload().address());
+    writeln!(out, "  management cluster  http://{management}   {}", sandbox.management_kubeconfig().display())?;
+    writeln!(out, "  workload cluster    http://{workload}   {}", sandbox.workload_kubeconfig().display())
+}
+
+fn print_groups(server: &Server, out: &mut dyn Write) -> std::io::Result<()> {
+    let state = server.state().read(&Selection { instances: false, group: None });
+    if state.groups.len() > MOST_ROWS {
+        let (groups, machines, nodes) = (state.groups.len(), state.machines, state.nodes);
+        return writeln!(out, "{groups} node groups, {machines} Machines, {nodes} Nodes");
+    }
+    write!(out, "{}", table(&state, View { all: true, ..View::default() }))
+}
+
+fn print_next(sandbox: &Sandbox, server: &Server, out: &mut dyn Write) -> std::io::Result<()> {
+    let (management, workload) = (sandbox.management_kubeconfig(), sandbox.workload_kubeconfig());
+    writeln!(out, "\nServing until Ctrl-C. To try next:")?;
+    if let Some(admin) = server.admin_address() {
+        writeln!(out, "  cargo run --release -- groups --all --watch --server http://{admin}")?;
+    }
+    writeln!(out, "  curl 'http://{}/readyz?verbose'", server.http_address())?;
+    writeln!(out, "  kubectl --kubeconfig {} get clusters,md,ms,ma -A", management.display())?;
+    writeln!(out, "  kubectl --kubeconfig {} scale -n team-a md/prod-workers --replicas=2", management.display())?;
+    writeln!(out, "  kubectl --kubeconfig {} get nodes --watch", workload.display())?;
+    let service = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider";
+    writeln!(out, "  grpcurl -plaintext {} {service}/NodeGroups", server.grpc_address())?;
+    writeln!(
+        out,
+        "  printf 'address: {}\\n' > cloud-config.yaml    # for Cluster Autoscaler itself",
+        server.grpc_address()
+    )
+}
+
+/// The client of the program's gRPC server.
+pub(crate) type Client = CloudProviderClient<Channel>;

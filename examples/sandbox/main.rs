@@ -1,0 +1,26 @@
+//! A sandbox to try the program without clusters: `cargo run --release --example sandbox`.
+
+mod demo;
+mod options;
+mod scenario;
+
+use std::{io, process::ExitCode};
+
+use capi_autoscaler_provider::server::Shutdown;
+use clap::Parser as _;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let options = options::Options::parse();
+    let done = async {
+        let shutdown = Shutdown::on_signals()?;
+        demo::run(&options, &shutdown, &mut io::stdout()).await
+    };
+    match done.await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! MachinePool: the infrastructure keeps its machines, so there are no Machine objects, only a list of ids and the Nodes.
+//! Which machine goes when the pool shrinks is the infrastructure's choice: here the last one of the list.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{
+    Context,
+    capacity::Hardware,
+    conditions::{self, Says},
+    keys,
+    machine::provider_id,
+    machine_set::DefaultSize as _,
+    node::{self, NodeOf},
+    object::{self, Object},
+    plan::{Plan, Side},
+};
+use crate::{
+    clock::after,
+    settings::{BEHAVIOUR_LABEL, Behaviour, Contract, Times},
+};
+
+/// When the steps of a MachinePool were due.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Steps {
+    /// Since when it has had too few machines, or too many.
+    changing: Option<Timestamp>,
+    /// Since when each machine has been there, by its id.
+    listed: BTreeMap<String, Timestamp>,
+    /// Since when each Node that isn't Ready yet has been there.
+    joined: BTreeMap<String, Timestamp>,
+}
+
+/// What a MachinePool's controller looks at.
+pub(crate) struct Inputs<'a> {
+    pub(crate) pool: &'a Arc<Value>,
+    pub(crate) template: Option<&'a Value>,
+    /// The Nodes that name it as their owner.
+    pub(crate) nodes: &'a [Arc<Value>],
+}
+
+/// What a MachinePool's controller intends.
+pub(crate) fn plan(inputs: &Inputs<'_>, steps: &mut Steps, context: &mut Context<'_>) -> Plan {
+    let pool = inputs.pool;
+    let mut plan = Plan::default();
+    let mut wanted = Value::clone(pool);
+    if pool.deleting() {
+        for node in inputs.nodes {
+            plan.delete(Side::Workload, node);
+        }
+        wanted.remove_finalizer(keys::POOL_FINALIZER);
+        plan.change(Side::Management, pool, wanted);
+        return plan;
+    }
+    set_defaults(&mut wanted);
+    let behaviour = Behaviour::parse(pool.text(&label_of_template(BEHAVIOUR_LABEL)));
+    let ids = resize(&mut plan, &wanted, steps, behaviour, context);
+    wanted.set("/spec/providerIDList", json!(ids));
+    if wanted["spec"] != pool["spec"] {
+        wanted.set("/metadata/generation", json!(pool.generation() + 1));
+    }
+    nodes(&mut plan, &wanted, &ids, inputs, steps, behaviour, context);
+    status(&mut wanted, &ids, inputs.nodes, context);
+    plan.change(Side::Management, pool, wanted);
+    plan
+}
+
+fn label_of_template(key: &str) -> String {
+    format!("/spec/template/metadata/labels/{}", object::escape(key))
+}
+
+fn set_defaults(pool: &mut Value) {
+    pool.add_finalizer(keys::POOL_FINALIZER);
+    let cluster = pool["spec"]["clusterName"].clone();
+    pool.set_default(&object::label(keys::CLUSTER_NAME), cluster);
+    pool.set_default("/spec/replicas", json!(pool.annotation_size().unwrap_or(1)));
+}
+
+/// The ids that the pool holds now.
+fn resize(
+    plan: &mut Plan,
+    pool: &Value,
+    steps: &mut Steps,
+    behaviour: Behaviour,
+    context: &mut Context<'_>,
+) -> Vec<String> {
+    let Times { bootstrap, provision, drain, terminate, .. } = context.settings.times;
+    let listed = pool["spec"]["providerIDList"].as_array().into_iter().flatten();
+    let mut ids: Vec<_> = listed.filter_map(Value::as_str).map(str::to_owned).collect();
+    let wanted = usize::try_from(pool.number("/spec/replicas")).unwrap_or_default();
+    let stuck = match behaviour {
+        Behaviour::Fails | Behaviour::NoCapacity => wanted > ids.len(),
+        Behaviour::Joins | Behaviour::Slow | Behaviour::NeverJoins => false,
+    };
+    if ids.len() == wanted || stuck {
+        steps.changing = None;
+        return ids;
+    }
+    let since = *steps.changing.get_or_insert(context.now);
+    let takes = if ids.len() < wanted { bootstrap + provision } else { drain + terminate };
+    let done = after(since, takes);
+    if context.now < done {
+        plan.look_again(done);
+        return ids;
+    }
+    steps.changing = None;
+    while ids.len() < wanted {
+        let id = provider_id(pool.namespace(), &format!("{}-{}", pool.name(), context.names.suffix()));
+        steps.listed.insert(id.clone(), done);
+        ids.push(id);
+    }
+    for id in ids.drain(wanted..) {
+        steps.listed.remove(&id);
+        steps.joined.remove(&id);
+    }
+    ids
+}
+
+/// Lets Nodes join, become Ready and go with their ids.
+fn nodes(
+    plan: &mut Plan,
+    pool: &Value,
+    ids: &[String],
+    inputs: &Inputs<'_>,
+    steps: &mut Steps,
+    behaviour: Behaviour,
+    context: &Context<'_>,
+) {
+    let (times, now) = (context.settings.times, context.now);
+    for node in inputs.nodes {
+        let id = node.text("/spec/providerID").unwrap_or_default();
+        if !ids.iter().any(|listed| listed == id) {
+            plan.delete(Side::Workload, node);
+        } else if let Some(joined) = steps.joined.get(id) {
+            let ready = after(*joined, times.ready);
+            if now < ready {
+                plan.look_again(ready);
+                continue;
+            }
+            let mut wanted = Value::clone(node);
+            node::set_ready(&mut wanted, true, now);
+            steps.joined.remove(id);
+            plan.change(Side::Workload, node, wanted);
+        }
+    }
+    for id in ids {
+        if behaviour == Behaviour::NeverJoins
+            || inputs.nodes.iter().any(|node| node.text("/spec/providerID") == Some(id.as_str()))
+        {
+            continue;
+        }
+        let Some(listed) = steps.listed.get(id) else { continue };
+        let joins = after(*listed, times.join);
+        if now < joins {
+            plan.look_again(joins);
+            continue;
+        }
+        steps.listed.remove(id);
+        if !times.ready.is_zero() {
+            steps.joined.insert(id.clone(), joins);
+        }
+        plan.create(Side::Workload, node_of(pool, id, inputs.template).object(times.ready.is_zero(), now));
+    }
+}
+
+/// The name of the Node of a machine.
+pub(crate) fn node_name(id: &str) -> &str {
+    id.rsplit('/').next().unwrap_or(id)
+}
+
+fn node_of<'a>(pool: &'a Value, id: &'a str, template: Option<&Value>) -> NodeOf<'a> {
+    NodeOf {
+        name: node_name(id),
+        provider_id: id,
+        cluster: pool.text("/spec/clusterName").unwrap_or_default(),
+        namespace: pool.namespace(),
+        machine: None,
+        owner: ("MachinePool", pool.name()),
+        version: pool.text("/spec/template/spec/version").unwrap_or_default(),
+        zone: None,
+        labels: serde_json::Map::new(),
+        taints: Vec::new(),
+        hardware: Hardware::of(Some(pool), template),
+    }
+}
+
+fn status(pool: &mut Value, ids: &[String], nodes: &[Arc<Value>], context: &Context<'_>) {
+    let contract = context.settings.contract;
+    let node = |id: &String| nodes.iter().find(|node| node.text("/spec/providerID") == Some(id.as_str()));
+    let joined: Vec<_> = ids.iter().filter_map(node).collect();
+    let ready = joined.iter().filter(|node| node::is_ready(node)).count();
+    let references = joined.iter().map(|node| match contract {
+        Contract::V1Beta1 => json!({ "apiVersion": "v1", "kind": "Node", "name": node.name() }),
+        Contract::V1Beta2 => json!({ "name": node.name() }),
+    });
+    let references: Vec<_> = references.collect();
+    let wanted = usize::try_from(pool.number("/spec/replicas")).unwrap_or_default();
+    let phase = match ids.len().cmp(&wanted) {
+        std::cmp::Ordering::Less => "ScalingUp",
+        std::cmp::Ordering::Greater => "ScalingDown",
+        std::cmp::Ordering::Equal if ready < wanted => "Provisioned",
+        std::cmp::Ordering::Equal => "Running",
+    };
+    let generation = pool.generation();
+    for (field, value) in [
+        ("observedGeneration", json!(generation)),
+        ("replicas", json!(ids.len())),
+        ("readyReplicas", json!(ready)),
+        ("availableReplicas", json!(ready)),
+        ("nodeRefs", json!(references)),
+        ("phase", json!(phase)),
+    ] {
+        pool.set(&format!("/status/{field}"), value);
+    }
+    match contract {
+        Contract::V1Beta1 => {
+            pool.set("/status/bootstrapReady", json!(true));
+            pool.set("/status/infrastructureReady", json!(ids.len() >= wanted));
+        }
+        Contract::V1Beta2 => pool.set("/status/upToDateReplicas", json!(ids.len())),
+    }
+    let says = Says::new("InfrastructureReady", ids.len() >= wanted, "NotReady");
+    conditions::set(pool, contract, &says, context.now);
+    conditions::set_old(pool, contract, &says, context.now);
+}

@@ -1,0 +1,308 @@
+//! MachineSet: keeps a number of Machines made from its template.
+//!
+//! Machines that are being deleted count as replicas until they are gone. A set that must shrink takes those first, then
+//! the marked ones, then those being updated in place, then unhealthy ones, then by its delete policy; ties go by name
+//! (contract, section 7, row 23).
+
+use std::{cmp::Reverse, sync::Arc};
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    Context,
+    conditions::{self, Says},
+    keys,
+    object::{self, Object},
+    plan::{Plan, Side},
+};
+use crate::settings::Contract;
+
+/// What a MachineSet's controller intends. `machines` are those it controls.
+pub(crate) fn plan(set: &Arc<Value>, machines: &[Arc<Value>], context: &mut Context<'_>) -> Plan {
+    let mut plan = Plan::default();
+    let mut after = Value::clone(set);
+    if set.deleting() {
+        for machine in machines.iter().filter(|machine| !machine.deleting()) {
+            plan.delete(Side::Management, machine);
+        }
+        if machines.is_empty() {
+            after.remove_finalizer(keys::SET_FINALIZER);
+        }
+        plan.change(Side::Management, set, after);
+        return plan;
+    }
+    set_defaults(&mut after);
+    let wanted = usize::try_from(after.number("/spec/replicas")).unwrap_or_default();
+    let missing = wanted.saturating_sub(machines.len());
+    for _ in 0..missing {
+        plan.create(Side::Management, new_machine(&after, context));
+    }
+    let surplus = machines.len().saturating_sub(wanted);
+    for machine in deletion_order(set, machines).into_iter().take(surplus).filter(|machine| !machine.deleting()) {
+        plan.delete(Side::Management, machine);
+    }
+    pass_on(&mut plan, &after, machines);
+    status(&mut after, machines, context);
+    plan.change(Side::Management, set, after);
+    plan
+}
+
+/// Passes labels and annotations of the template on to the Machines there are.
+fn pass_on(plan: &mut Plan, set: &Value, machines: &[Arc<Value>]) {
+    let passed = [("labels", machine_labels(set)), ("annotations", template_annotations(set))];
+    for machine in machines.iter().filter(|machine| !machine.deleting()) {
+        let lacking = passed.iter().flat_map(|(field, all)| all.iter().map(move |(key, value)| (field, key, value)));
+        let lacking: Vec<_> =
+            lacking.filter(|(field, key, value)| machine["metadata"][**field][key.as_str()] != **value).collect();
+        if lacking.is_empty() {
+            // Nearly always: so a set of many Machines costs no copy of each.
+            continue;
+        }
+        let mut wanted = Value::clone(machine);
+        for (field, key, value) in lacking {
+            wanted.set(&format!("/metadata/{field}/{}", object::escape(key)), value.clone());
+        }
+        plan.change(Side::Management, machine, wanted);
+    }
+}
+
+/// What the API would have filled in, were it a real one.
+fn set_defaults(set: &mut Value) {
+    set.add_finalizer(keys::SET_FINALIZER);
+    let cluster = set["spec"]["clusterName"].clone();
+    set.set_default(&object::label(keys::CLUSTER_NAME), cluster);
+    set.set_default("/spec/replicas", json!(set.annotation_size().unwrap_or(1)));
+    let name = set.name().to_owned();
+    if set.map("/spec/selector/matchLabels").is_empty() {
+        set.set("/spec/selector/matchLabels", json!({ keys::SET_NAME: name }));
+        set.set(&format!("/spec/template/metadata/labels/{}", object::escape(keys::SET_NAME)), json!(name));
+    }
+}
+
+/// The size that an object without one gets.
+pub(crate) trait DefaultSize {
+    /// The least size of the node group that it is by its annotations.
+    fn annotation_size(&self) -> Option<i64>;
+}
+
+impl DefaultSize for Value {
+    fn annotation_size(&self) -> Option<i64> {
+        self.annotation(keys::MAX_SIZE)?;
+        self.annotation(keys::MIN_SIZE).map_or(Some(0), |text| text.parse().ok())
+    }
+}
+
+fn machine_labels(set: &Value) -> Map<String, Value> {
+    let mut labels = set.map("/spec/template/metadata/labels");
+    if let Some(cluster) = set.text("/spec/clusterName") {
+        labels.insert(keys::CLUSTER_NAME.to_owned(), json!(cluster));
+    }
+    labels.insert(keys::SET_NAME.to_owned(), json!(set.name()));
+    if let Some(deployment) = set.label(keys::DEPLOYMENT_NAME) {
+        labels.insert(keys::DEPLOYMENT_NAME.to_owned(), json!(deployment));
+    }
+    labels
+}
+
+fn template_annotations(set: &Value) -> Map<String, Value> {
+    set.map("/spec/template/metadata/annotations")
+}
+
+/// A Machine from the set's template. Its references name the objects that infrastructure and bootstrap providers would
+/// make for it: of the template's kind without `Template`, by the Machine's name.
+pub(crate) fn new_machine(set: &Value, context: &mut Context<'_>) -> Value {
+    let name = format!("{}-{}", set.name(), context.names.suffix());
+    let mut spec = set["spec"]["template"]["spec"].clone();
+    spec.set_default("/clusterName", set["spec"]["clusterName"].clone());
+    for reference in ["/infrastructureRef", "/bootstrap/configRef"] {
+        if let Some(Value::Object(reference)) = spec.pointer_mut(reference) {
+            let kind = reference.get("kind").and_then(Value::as_str).unwrap_or_default();
+            reference.insert("kind".to_owned(), json!(kind.strip_suffix("Template").unwrap_or(kind)));
+            reference.insert("name".to_owned(), json!(name));
+        }
+    }
+    json!({
+        "apiVersion": context.settings.contract.api_version(),
+        "kind": "Machine",
+        "metadata": {
+            "name": name,
+            "namespace": set.namespace(),
+            "labels": machine_labels(set),
+            "annotations": template_annotations(set),
+            "ownerReferences": [object::controlled_by(set)],
+            "finalizers": [keys::MACHINE_FINALIZER],
+        },
+        "spec": spec,
+    })
+}
+
+/// All Machines, those first that a smaller set would take first.
+fn deletion_order<'a>(set: &Value, machines: &'a [Arc<Value>]) -> Vec<&'a Arc<Value>> {
+    #[derive(Eq, Ord, PartialEq, PartialOrd)]
+    enum Rank<'a> {
+        Deleting,
+        Marked,
+        Updating,
+        Unhealthy,
+        Newest(Reverse<&'a str>),
+        Oldest(&'a str),
+        Any,
+    }
+    let policy = set.text("/spec/deletion/order").or_else(|| set.text("/spec/deletePolicy"));
+    let rank = |machine: &'a Value| {
+        // Times of one form: their text has their order.
+        let created = machine.text("/metadata/creationTimestamp").unwrap_or_default();
+        if machine.deleting() {
+            Rank::Deleting
+        } else if machine.annotation(keys::DELETE_MACHINE).is_some() {
+            Rank::Marked
+        } else if machine.text("/status/phase") == Some("Updating") {
+            Rank::Updating
+        } else if !is_healthy(machine) {
+            Rank::Unhealthy
+        } else {
+            match policy {
+                Some("Newest") => Rank::Newest(Reverse(created)),
+                Some("Oldest") => Rank::Oldest(created),
+                Some(_) | None => Rank::Any,
+            }
+        }
+    };
+    let mut order: Vec<_> = machines.iter().collect();
+    order.sort_by_key(|machine| (rank(machine), machine.name()));
+    order
+}
+
+/// Whether a Machine has a Node and has not failed.
+fn is_healthy(machine: &Value) -> bool {
+    machine.text("/status/nodeRef/name").is_some() && !has_failed(machine)
+}
+
+/// Whether a Machine has failed for good, said in either place.
+pub(crate) fn has_failed(machine: &Value) -> bool {
+    let places = ["/status", "/status/deprecated/v1beta1"];
+    places.into_iter().any(|place| {
+        ["failureReason", "failureMessage"].into_iter().any(|field| machine.text(&format!("{place}/{field}")).is_some())
+    })
+}
+
+fn status(set: &mut Value, machines: &[Arc<Value>], context: &Context<'_>) {
+    let contract = context.settings.contract;
+    let count = |test: &dyn Fn(&Value) -> bool| machines.iter().filter(|machine| test(machine)).count();
+    let total = machines.len();
+    let ready = count(&|machine| !machine.deleting() && conditions::is_true(machine, contract, "Ready"));
+    let deleting = count(&|machine| machine.deleting());
+    let wanted = usize::try_from(set.number("/spec/replicas")).unwrap_or_default();
+    let selector = object::selector_text(&set.map("/spec/selector/matchLabels"));
+    let generation = set.generation();
+    set.set("/status/replicas", json!(total));
+    set.set("/status/readyReplicas", json!(ready));
+    set.set("/status/availableReplicas", json!(ready));
+    set.set("/status/selector", json!(selector));
+    set.set("/status/observedGeneration", json!(generation));
+    match contract {
+        Contract::V1Beta1 => set.set("/status/fullyLabeledReplicas", json!(total)),
+        Contract::V1Beta2 => set.set("/status/upToDateReplicas", json!(total - deleting)),
+    }
+    let grows = wanted > total;
+    let shrinks = wanted < total;
+    let all_ready = ready == total;
+    for says in [
+        Says::new("ScalingUp", grows, if grows { "ScalingUp" } else { "NotScalingUp" }),
+        Says::new("ScalingDown", shrinks, if shrinks { "ScalingDown" } else { "NotScalingDown" }),
+        Says::new("MachinesReady", all_ready, if all_ready { "Ready" } else { "NotReady" }),
+        Says::new("Deleting", false, "NotDeleting"),
+    ] {
+        conditions::set(set, contract, &says, context.now);
+    }
+    for says in [
+        Says::new("Ready", all_ready, "WaitingForMachines"),
+        Says::new("MachinesReady", all_ready, "WaitingForMachines"),
+        Says::new("Resized", total == wanted, if grows { "ScalingUp" } else { "ScalingDown" }),
+    ] {
+        conditions::set_old(set, contract, &says, context.now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::{
+        controllers::{names::Names, plan::Write, testing},
+        settings::Settings,
+    };
+
+    fn names(writes: &[Write]) -> Vec<&str> {
+        writes
+            .iter()
+            .filter_map(|write| match write {
+                Write::Delete(_, object) => Some(object.name()),
+                Write::Create(..) | Write::Change(..) => None,
+            })
+            .collect()
+    }
+
+    fn set(replicas: i64, policy: Option<&str>) -> Arc<Value> {
+        let mut set = testing::machine_set("workers-1", replicas);
+        if let Some(policy) = policy {
+            set.set("/spec/deletion/order", json!(policy));
+        }
+        Arc::new(set)
+    }
+
+    fn machine(text: &str) -> Arc<Value> {
+        // name[:trait]
+        let (name, traits) = text.split_once(':').unwrap_or((text, ""));
+        let mut machine = testing::running_machine(name, "workers-1");
+        match traits {
+            "deleting" => machine.set("/metadata/deletionTimestamp", json!("2026-01-01T00:00:00Z")),
+            "marked" => machine.set(&object::annotation(keys::DELETE_MACHINE), json!("")),
+            "updating" => machine.set("/status/phase", json!("Updating")),
+            "no-node" => machine.unset("/status/nodeRef"),
+            "failed" => machine.set("/status/deprecated/v1beta1/failureMessage", json!("it broke")),
+            "old" => machine.set("/metadata/creationTimestamp", json!("2025-01-01T00:00:00Z")),
+            "" => {}
+            other => panic!("{other}"),
+        }
+        Arc::new(machine)
+    }
+
+    #[rstest]
+    #[case::nothing_to_do(3, None, &["a", "b", "c"], &[])]
+    #[case::the_mark_goes_first(2, None, &["a:no-node", "b:updating", "c:marked"], &["c"])]
+    #[case::then_in_place_updates(2, None, &["a:no-node", "b:updating", "c"], &["b"])]
+    #[case::then_those_without_a_node(2, None, &["a", "b", "c:no-node"], &["c"])]
+    #[case::or_failed(2, None, &["a", "b", "c:failed"], &["c"])]
+    #[case::then_by_name(1, None, &["c", "b", "a"], &["a", "b"])]
+    #[case::or_the_newest(2, Some("Newest"), &["a:old", "b"], &[])]
+    #[case::or_the_newest(1, Some("Newest"), &["a:old", "b"], &["b"])]
+    #[case::or_the_oldest(1, Some("Oldest"), &["a", "b:old"], &["b"])]
+    #[case::a_deleting_one_counts_and_the_mark_is_spared(2, None, &["a:deleting", "b", "c:marked"], &[])]
+    #[case::a_deleting_one_counts_only_once(1, None, &["a:deleting", "b", "c:marked"], &["c"])]
+    fn a_smaller_set_takes(
+        #[case] replicas: i64,
+        #[case] policy: Option<&str>,
+        #[case] machines: &[&str],
+        #[case] expected: &[&str],
+    ) {
+        let machines: Vec<_> = machines.iter().map(|text| machine(text)).collect();
+        let mut names_drawn = Names::default();
+        let settings = Settings::default();
+        let mut context = testing::context(&settings, &mut names_drawn);
+        let plan = plan(&set(replicas, policy), &machines, &mut context);
+        assert_eq!(names(&plan.writes), expected);
+    }
+
+    #[test]
+    fn a_deleting_machine_is_not_replaced_before_it_is_gone() {
+        let settings = Settings::default();
+        let mut drawn = Names::default();
+        let mut context = testing::context(&settings, &mut drawn);
+        let created = |plan: &Plan| plan.writes.iter().filter(|write| matches!(write, Write::Create(..))).count();
+        let machines = [machine("a:deleting"), machine("b")];
+        assert_eq!(created(&plan(&set(2, None), &machines, &mut context)), 0);
+        assert_eq!(created(&plan(&set(2, None), &machines[1..], &mut context)), 1);
+    }
+}

@@ -1,0 +1,31 @@
+//! Simulated controllers of Cluster API (behaviour as of v1.14). Each is a function from the objects it looks at to the
+//! writes it intends: it calls no API and knows no task. `crate::simulation` gives it the objects and does the writes.
+
+pub(crate) mod capacity;
+pub(crate) mod cluster;
+pub(crate) mod conditions;
+pub(crate) mod keys;
+pub(crate) mod machine;
+pub(crate) mod machine_deployment;
+pub(crate) mod machine_pool;
+pub(crate) mod machine_set;
+pub(crate) mod names;
+pub(crate) mod node;
+pub(crate) mod object;
+pub(crate) mod plan;
+mod rollout;
+
+#[cfg(test)]
+pub(crate) mod testing;
+
+use jiff::Timestamp;
+
+use self::names::Names;
+use crate::settings::Settings;
+
+/// What every controller is given besides its objects.
+pub(crate) struct Context<'a> {
+    pub(crate) now: Timestamp,
+    pub(crate) settings: &'a Settings,
+    pub(crate) names: &'a mut Names,
+}

@@ -1,0 +1,151 @@
+//! Node of the workload cluster: what a kubelet registers and what Cluster API adds to it.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::{
+    capacity::Hardware,
+    conditions::{self, Says},
+    keys,
+    object::{self, Object},
+};
+
+/// A Node to be.
+pub(crate) struct NodeOf<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) provider_id: &'a str,
+    pub(crate) cluster: &'a str,
+    pub(crate) namespace: &'a str,
+    /// The Machine's name; Nodes of a MachinePool have none.
+    pub(crate) machine: Option<&'a str>,
+    /// Kind and name of what owns the Machine, or of the MachinePool.
+    pub(crate) owner: (&'a str, &'a str),
+    pub(crate) version: &'a str,
+    pub(crate) zone: Option<&'a str>,
+    /// Those of its Machine.
+    pub(crate) labels: Map<String, Value>,
+    pub(crate) taints: Vec<Value>,
+    pub(crate) hardware: Hardware,
+}
+
+impl NodeOf<'_> {
+    /// The Node as it joins: not Ready yet, unless it is to be at once.
+    pub(crate) fn object(&self, ready: bool, now: Timestamp) -> Value {
+        let hardware = &self.hardware;
+        let mut labels = hardware.labels.clone();
+        labels.insert("kubernetes.io/hostname".to_owned(), json!(self.name));
+        for (key, value) in [("arch", &hardware.architecture), ("os", &hardware.operating_system)] {
+            labels.entry(format!("kubernetes.io/{key}")).or_insert_with(|| json!(value));
+        }
+        if let Some(zone) = self.zone {
+            labels.insert("topology.kubernetes.io/zone".to_owned(), json!(zone));
+        }
+        // A MachinePool's Nodes get no labels from its template.
+        if self.machine.is_some() {
+            labels.extend(synced_labels(&self.labels));
+        }
+        let mut annotations = json!({
+            keys::NODE_CLUSTER: self.cluster,
+            keys::NODE_NAMESPACE: self.namespace,
+            keys::NODE_OWNER_KIND: self.owner.0,
+            keys::NODE_OWNER_NAME: self.owner.1,
+        });
+        if let Some(machine) = self.machine {
+            annotations[keys::NODE_MACHINE] = json!(machine);
+        }
+        let mut spec = json!({ "providerID": self.provider_id });
+        let taints: Vec<_> = hardware.taints.iter().chain(&self.taints).cloned().collect();
+        if !taints.is_empty() {
+            spec["taints"] = json!(taints);
+        }
+        let mut node = json!({
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": { "name": self.name, "labels": labels, "annotations": annotations },
+            "spec": spec,
+            "status": {
+                "capacity": hardware.capacity,
+                "allocatable": hardware.allocatable(),
+                "nodeInfo": {
+                    "architecture": hardware.architecture,
+                    "operatingSystem": hardware.operating_system,
+                    "kubeletVersion": self.version,
+                },
+            },
+        });
+        set_ready(&mut node, ready, now);
+        for (pressure, reason) in [
+            ("MemoryPressure", "KubeletHasSufficientMemory"),
+            ("DiskPressure", "KubeletHasNoDiskPressure"),
+            ("PIDPressure", "KubeletHasSufficientPID"),
+        ] {
+            conditions::set_core(&mut node, &Says::new(pressure, false, reason), now);
+        }
+        node
+    }
+}
+
+/// The Node as one that is Ready, or not.
+pub(crate) fn set_ready(node: &mut Value, ready: bool, now: Timestamp) {
+    let reason = if ready { "KubeletReady" } else { "KubeletNotReady" };
+    conditions::set_core(node, &Says::new("Ready", ready, reason), now);
+}
+
+/// Whether its kubelet says that it is Ready.
+pub(crate) fn is_ready(node: &Value) -> bool {
+    let all = node["status"]["conditions"].as_array();
+    all.is_some_and(|all| all.iter().any(|one| one["type"] == "Ready" && one["status"] == "True"))
+}
+
+/// The Node with the labels that Cluster API copies to it now.
+pub(crate) fn with_labels(node: &Arc<Value>, labels: &Map<String, Value>) -> Value {
+    let mut node = Value::clone(node);
+    for (key, value) in synced_labels(labels) {
+        node.set(&object::label(&key), value);
+    }
+    node
+}
+
+/// Of a Machine's labels those that Cluster API copies to its Node (contract, section 4).
+fn synced_labels(labels: &Map<String, Value>) -> Map<String, Value> {
+    let is_or_is_in = |domain: &str, of: &str| domain == of || domain.ends_with(&format!(".{of}"));
+    let synced = |key: &str| {
+        key.split_once('/').is_some_and(|(domain, _)| {
+            domain == "node-role.kubernetes.io"
+                || is_or_is_in(domain, "node-restriction.kubernetes.io")
+                || is_or_is_in(domain, "node.cluster.x-k8s.io")
+        })
+    };
+    labels.iter().filter(|(key, _)| synced(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_labels_of_the_synced_domains_reach_a_node() {
+        let labels = json!({
+            "node-role.kubernetes.io/worker": "",
+            "a.node-role.kubernetes.io/worker": "",
+            "example.node-restriction.kubernetes.io/a": "",
+            "node.cluster.x-k8s.io/pool": "workers",
+            "my.node.cluster.x-k8s.io/pool": "workers",
+            "notnode.cluster.x-k8s.io/pool": "workers",
+            "plain": "",
+        });
+        let synced = synced_labels(labels.as_object().unwrap());
+        let keys: Vec<_> = synced.keys().map(String::as_str).collect();
+        assert_eq!(
+            keys,
+            [
+                "example.node-restriction.kubernetes.io/a",
+                "my.node.cluster.x-k8s.io/pool",
+                "node-role.kubernetes.io/worker",
+                "node.cluster.x-k8s.io/pool"
+            ]
+        );
+    }
+}

@@ -1,0 +1,191 @@
+//! Reading and changing objects as JSON. What is absent or of another type counts as empty: the objects come from
+//! people and tests, and a controller must live with all of them.
+
+use serde_json::{Map, Value, json};
+
+/// An object of the API.
+pub(crate) trait Object {
+    fn kind(&self) -> &str;
+    fn name(&self) -> &str;
+    fn namespace(&self) -> &str;
+    fn uid(&self) -> &str;
+    fn generation(&self) -> i64;
+    fn deleting(&self) -> bool;
+    fn label(&self, key: &str) -> Option<&str>;
+    fn annotation(&self, key: &str) -> Option<&str>;
+    fn has_finalizer(&self, name: &str) -> bool;
+    /// The owner reference that is the controller's.
+    fn controller(&self) -> Option<&Value>;
+    /// The text at a JSON pointer; empty text is none.
+    fn text(&self, pointer: &str) -> Option<&str>;
+    /// The number at a JSON pointer, else 0.
+    fn number(&self, pointer: &str) -> i64;
+    /// The object at a JSON pointer, else an empty one.
+    fn map(&self, pointer: &str) -> Map<String, Value>;
+
+    /// Sets what is at a JSON pointer, and makes the objects on the way there.
+    fn set(&mut self, pointer: &str, value: Value);
+    /// Sets it where nothing is yet; null sets nothing.
+    fn set_default(&mut self, pointer: &str, value: Value);
+    /// Takes away what is at a JSON pointer.
+    fn unset(&mut self, pointer: &str);
+    fn add_finalizer(&mut self, name: &str);
+    fn remove_finalizer(&mut self, name: &str);
+}
+
+impl Object for Value {
+    fn kind(&self) -> &str {
+        self["kind"].as_str().unwrap_or_default()
+    }
+
+    fn name(&self) -> &str {
+        self["metadata"]["name"].as_str().unwrap_or_default()
+    }
+
+    fn namespace(&self) -> &str {
+        self["metadata"]["namespace"].as_str().unwrap_or_default()
+    }
+
+    fn uid(&self) -> &str {
+        self["metadata"]["uid"].as_str().unwrap_or_default()
+    }
+
+    fn generation(&self) -> i64 {
+        self.number("/metadata/generation")
+    }
+
+    fn deleting(&self) -> bool {
+        self["metadata"]["deletionTimestamp"].is_string()
+    }
+
+    fn label(&self, key: &str) -> Option<&str> {
+        self["metadata"]["labels"][key].as_str()
+    }
+
+    fn annotation(&self, key: &str) -> Option<&str> {
+        self["metadata"]["annotations"][key].as_str()
+    }
+
+    fn has_finalizer(&self, name: &str) -> bool {
+        self["metadata"]["finalizers"].as_array().is_some_and(|all| all.iter().any(|one| one == name))
+    }
+
+    fn controller(&self) -> Option<&Value> {
+        self["metadata"]["ownerReferences"].as_array()?.iter().find(|owner| owner["controller"] == true)
+    }
+
+    fn text(&self, pointer: &str) -> Option<&str> {
+        self.pointer(pointer)?.as_str().filter(|text| !text.is_empty())
+    }
+
+    fn number(&self, pointer: &str) -> i64 {
+        self.pointer(pointer).and_then(Value::as_i64).unwrap_or_default()
+    }
+
+    fn map(&self, pointer: &str) -> Map<String, Value> {
+        self.pointer(pointer).and_then(Value::as_object).cloned().unwrap_or_default()
+    }
+
+    fn set(&mut self, pointer: &str, value: Value) {
+        let mut place = self;
+        for part in pointer.split('/').skip(1) {
+            if !place.is_object() {
+                *place = json!({});
+            }
+            place = &mut place[unescape(part)];
+        }
+        *place = value;
+    }
+
+    fn set_default(&mut self, pointer: &str, value: Value) {
+        if !value.is_null() && self.pointer(pointer).is_none_or(Value::is_null) {
+            self.set(pointer, value);
+        }
+    }
+
+    fn unset(&mut self, pointer: &str) {
+        let Some((parent, last)) = pointer.rsplit_once('/') else { return };
+        if let Some(Value::Object(parent)) = self.pointer_mut(parent) {
+            parent.remove(&unescape(last));
+        }
+    }
+
+    fn add_finalizer(&mut self, name: &str) {
+        if self.has_finalizer(name) {
+            return;
+        }
+        self.set_default("/metadata/finalizers", json!([]));
+        if let Some(all) = self["metadata"]["finalizers"].as_array_mut() {
+            all.push(json!(name));
+        }
+    }
+
+    fn remove_finalizer(&mut self, name: &str) {
+        if let Some(all) = self["metadata"]["finalizers"].as_array_mut() {
+            all.retain(|one| one != name);
+        }
+    }
+}
+
+/// A key as one part of a JSON pointer.
+pub(crate) fn escape(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
+}
+
+fn unescape(part: &str) -> String {
+    part.replace("~1", "/").replace("~0", "~")
+}
+
+/// The JSON pointer to an annotation.
+pub(crate) fn annotation(key: &str) -> String {
+    format!("/metadata/annotations/{}", escape(key))
+}
+
+/// The JSON pointer to a label.
+pub(crate) fn label(key: &str) -> String {
+    format!("/metadata/labels/{}", escape(key))
+}
+
+/// A reference to the controller that owns an object.
+pub(crate) fn controlled_by(owner: &Value) -> Value {
+    json!({
+        "apiVersion": owner["apiVersion"],
+        "kind": owner.kind(),
+        "name": owner.name(),
+        "uid": owner.uid(),
+        "controller": true,
+        "blockOwnerDeletion": true,
+    })
+}
+
+/// `key=value,…` of the labels that a selector demands, as `/scale` shows it.
+pub(crate) fn selector_text(labels: &Map<String, Value>) -> String {
+    let pairs = labels.iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()));
+    pairs.collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_set_by_pointer_is_made_on_the_way_and_found_again() {
+        let mut object = json!({ "metadata": { "name": "a" } });
+        object.set(&annotation("x.io/key"), json!("1"));
+        assert_eq!(object.annotation("x.io/key"), Some("1"));
+        object.set_default(&annotation("x.io/key"), json!("2"));
+        assert_eq!(object.annotation("x.io/key"), Some("1"));
+        object.unset(&annotation("x.io/key"));
+        assert_eq!(object, json!({ "metadata": { "name": "a", "annotations": {} } }));
+    }
+
+    #[test]
+    fn a_finalizer_stands_there_once() {
+        let mut object = json!({});
+        object.add_finalizer("a");
+        object.add_finalizer("a");
+        assert_eq!(object["metadata"]["finalizers"], json!(["a"]));
+        object.remove_finalizer("a");
+        assert!(!object.has_finalizer("a"));
+    }
+}

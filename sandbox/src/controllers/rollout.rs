@@ -1,0 +1,204 @@
+//! The sizes of a MachineDeployment's MachineSets, as numbers: how a size is reached, and how one template gives way to
+//! another within maxSurge and maxUnavailable.
+
+use serde_json::Value;
+
+use super::object::Object;
+
+/// How a MachineDeployment exchanges its Machines.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Strategy {
+    /// By and by, within bounds.
+    RollingUpdate {
+        /// How many Machines there may be beyond the size.
+        surge: i64,
+        /// How many Machines of the size may be missing.
+        unavailable: i64,
+    },
+    /// When someone deletes an old Machine.
+    OnDelete,
+}
+
+impl Strategy {
+    /// The strategy of a MachineDeployment of either shape.
+    pub(super) fn of(deployment: &Value, desired: i64) -> Self {
+        let strategy = ["/spec/rollout/strategy", "/spec/strategy"].into_iter().find_map(|at| deployment.pointer(at));
+        let strategy = strategy.unwrap_or(&Value::Null);
+        if strategy.text("/type") == Some("OnDelete") {
+            return Self::OnDelete;
+        }
+        let bounds = &strategy["rollingUpdate"];
+        let surge = share(&bounds["maxSurge"], desired, true).unwrap_or(1);
+        let unavailable = share(&bounds["maxUnavailable"], desired, false).unwrap_or(0);
+        // With both at 0 nothing could ever move.
+        Self::RollingUpdate { surge, unavailable: if surge == 0 { unavailable.max(1) } else { unavailable } }
+    }
+
+    /// How many Machines there may be at most.
+    pub(super) fn most(self, desired: i64) -> i64 {
+        match self {
+            Self::RollingUpdate { surge, .. } => desired + surge,
+            Self::OnDelete => desired,
+        }
+    }
+}
+
+/// A number, or a percentage of `of`; a surge is rounded up, what may be missing is rounded down.
+fn share(value: &Value, of: i64, up: bool) -> Option<i64> {
+    if let Some(number) = value.as_i64() {
+        return Some(number.max(0));
+    }
+    let percent: i64 = value.as_str()?.strip_suffix('%')?.parse().ok()?;
+    let hundredths = (of * percent.max(0)).max(0);
+    Some(if up { (hundredths + 99) / 100 } else { hundredths / 100 })
+}
+
+/// The size of a MachineSet.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct Size {
+    /// `spec.replicas`
+    pub(super) wanted: i64,
+    /// Its Machines, those being deleted too.
+    pub(super) actual: i64,
+    /// Its available Machines.
+    pub(super) available: i64,
+    /// Its Machines that are being deleted.
+    pub(super) deleting: i64,
+}
+
+/// The new `spec.replicas` of the newest MachineSet and of the older ones, oldest first, towards `desired`.
+pub(super) fn step(desired: i64, strategy: Strategy, newest: Size, older: &[Size]) -> (i64, Vec<i64>) {
+    let all = || older.iter().chain([&newest]);
+    match strategy {
+        Strategy::RollingUpdate { surge, unavailable } => {
+            let room = desired + surge - all().map(|size| size.wanted.max(size.actual)).sum::<i64>();
+            let grown = newest.wanted + room.min(desired - newest.wanted).max(0);
+            let available: i64 = all().map(|size| size.available.min(size.wanted)).sum();
+            let wanted: i64 = all().map(|size| size.wanted).sum();
+            let coming = (newest.wanted - newest.available).max(0);
+            let least = desired - unavailable;
+            (grown.min(desired), shrink(older, wanted - least - coming, available - least))
+        }
+        Strategy::OnDelete => {
+            let left: Vec<i64> = older.iter().map(|size| size.wanted.min(size.actual - size.deleting).max(0)).collect();
+            let mut surplus = (left.iter().sum::<i64>() - desired).max(0);
+            let left: Vec<i64> = left
+                .into_iter()
+                .map(|wanted| {
+                    let less = wanted.min(surplus);
+                    surplus -= less;
+                    wanted - less
+                })
+                .collect();
+            // A Machine that is still being deleted leaves no room for its successor.
+            let held: i64 = older.iter().zip(&left).map(|(size, left)| size.actual.max(*left)).sum();
+            ((desired - held).max(0), left)
+        }
+    }
+}
+
+/// Older sets made smaller: by at most `most` Machines altogether, those that aren't available first, and by at most
+/// `most_available` of the available ones.
+fn shrink(older: &[Size], most: i64, most_available: i64) -> Vec<i64> {
+    let mut most = most.max(0);
+    let mut sizes: Vec<i64> = older.iter().map(|size| size.wanted).collect();
+    for (wanted, size) in sizes.iter_mut().zip(older) {
+        let idle = (size.wanted - size.available).max(0).min(most);
+        *wanted -= idle;
+        most -= idle;
+    }
+    let mut most = most.min(most_available.max(0));
+    for wanted in &mut sizes {
+        let less = (*wanted).min(most);
+        *wanted -= less;
+        most -= less;
+    }
+    sizes
+}
+
+/// The sizes while rollouts are paused: what is more or less goes to the newest set that has Machines.
+pub(super) fn scale_only(desired: i64, sizes: &[Size]) -> Vec<i64> {
+    let mut wanted: Vec<i64> = sizes.iter().map(|size| size.wanted).collect();
+    let mut change = desired - wanted.iter().sum::<i64>();
+    let last = sizes.iter().rposition(|size| size.wanted > 0).or(sizes.len().checked_sub(1));
+    if change > 0
+        && let Some(last) = last
+    {
+        wanted[last] += change;
+    }
+    for wanted in wanted.iter_mut().rev() {
+        let less = (*wanted).min((-change).max(0));
+        *wanted -= less;
+        change += less;
+    }
+    wanted
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    const fn full(wanted: i64) -> Size {
+        Size { wanted, actual: wanted, available: wanted, deleting: 0 }
+    }
+
+    const fn size(wanted: i64, actual: i64, available: i64) -> Size {
+        Size { wanted, actual, available, deleting: 0 }
+    }
+
+    #[rstest]
+    #[case::grows_at_once(5, 1, 0, full(2), &[], 5, &[])]
+    #[case::shrinks_at_once(1, 1, 0, full(2), &[], 1, &[])]
+    #[case::one_more_first(3, 1, 0, full(0), &[full(3)], 1, &[3])]
+    #[case::waits_for_it(3, 1, 0, size(1, 1, 0), &[full(3)], 1, &[3])]
+    #[case::then_one_less(3, 1, 0, full(1), &[full(3)], 1, &[2])]
+    #[case::waits_until_it_is_gone(3, 1, 0, full(1), &[size(2, 3, 2)], 1, &[2])]
+    #[case::then_the_next(3, 1, 0, full(1), &[full(2)], 2, &[2])]
+    #[case::the_end(3, 1, 0, full(3), &[full(1)], 3, &[0])]
+    #[case::without_surge_one_less_first(3, 0, 1, full(0), &[full(3)], 0, &[2])]
+    #[case::then_one_more(3, 0, 1, full(0), &[full(2)], 1, &[2])]
+    #[case::waits_without_surge(3, 0, 1, size(1, 1, 0), &[full(2)], 1, &[2])]
+    #[case::idle_ones_go_first(3, 1, 1, full(1), &[full(2), size(1, 1, 0)], 1, &[1, 0])]
+    #[case::to_zero(0, 1, 0, full(1), &[full(3)], 0, &[0])]
+    fn a_rolling_update_keeps_its_bounds(
+        #[case] desired: i64,
+        #[case] surge: i64,
+        #[case] unavailable: i64,
+        #[case] newest: Size,
+        #[case] older: &[Size],
+        #[case] expected: i64,
+        #[case] expected_older: &[i64],
+    ) {
+        let sizes = step(desired, Strategy::RollingUpdate { surge, unavailable }, newest, older);
+        assert_eq!(sizes, (expected, expected_older.to_vec()));
+    }
+
+    #[test]
+    fn on_delete_exchanges_only_what_was_deleted() {
+        let step = |newest, older: &[Size]| step(3, Strategy::OnDelete, newest, older);
+        assert_eq!(step(full(0), &[full(3)]), (0, vec![3]));
+        assert_eq!(step(full(0), &[Size { deleting: 1, ..full(3) }]), (0, vec![2]));
+        assert_eq!(step(full(0), &[full(2)]), (1, vec![2]));
+    }
+
+    #[rstest]
+    #[case::default(json!({}), 4, 1, 0)]
+    #[case::numbers(json!({ "rollingUpdate": { "maxSurge": 2, "maxUnavailable": 1 } }), 4, 2, 1)]
+    #[case::percent(json!({ "rollingUpdate": { "maxSurge": "30%", "maxUnavailable": "30%" } }), 4, 2, 1)]
+    #[case::never_both_zero(json!({ "rollingUpdate": { "maxSurge": 0, "maxUnavailable": "10%" } }), 4, 0, 1)]
+    fn bounds_are_read(#[case] strategy: Value, #[case] of: i64, #[case] surge: i64, #[case] unavailable: i64) {
+        let expected = Strategy::RollingUpdate { surge, unavailable };
+        assert_eq!(Strategy::of(&json!({ "spec": { "rollout": { "strategy": strategy } } }), of), expected);
+        assert_eq!(Strategy::of(&json!({ "spec": { "strategy": strategy } }), of), expected);
+    }
+
+    #[test]
+    fn a_paused_rollout_still_scales() {
+        assert_eq!(scale_only(5, &[full(1), full(2), full(0)]), [1, 4, 0]);
+        assert_eq!(scale_only(1, &[full(1), full(2)]), [1, 0]);
+        assert_eq!(scale_only(0, &[full(1), full(2)]), [0, 0]);
+    }
+}

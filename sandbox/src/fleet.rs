@@ -1,0 +1,263 @@
+//! Fleets: many node groups with all their Machines and Nodes, made as settled objects without a controller's work, so
+//! that a hundred thousand Machines take seconds. What is made is what the controllers would have made: they find nothing
+//! to do.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::{
+    api::{Api, LoadError},
+    controllers::{
+        Context, cluster, conditions, keys, machine, machine_deployment, machine_set,
+        names::Names,
+        object::{self, Object},
+        plan::{Plan, Write},
+    },
+    definitions,
+    settings::{Contract, Settings, Times},
+};
+
+/// The infrastructure template of the groups.
+const PROVIDER: &str = "infrastructure.cluster.x-k8s.io";
+const TEMPLATE: &str = "FleetMachineTemplate";
+
+/// A fleet to be made: MachineDeployments `group-0000` and so on.
+#[derive(Clone, Debug)]
+pub struct Fleet {
+    /// How many MachineDeployments.
+    pub groups: usize,
+    /// How many Machines each of them has; all are Running, with a Node that is Ready.
+    pub machines: usize,
+    /// The namespace of all of them.
+    pub namespace: String,
+    /// The name of their Cluster, which is made too.
+    pub cluster: String,
+}
+
+impl Fleet {
+    /// Makes the fleet in two APIs; `management` must know Cluster API's kinds.
+    pub fn build(&self, management: &Api, workload: &Api, contract: Contract) -> Result<(), LoadError> {
+        let now = management.clock().now();
+        let settings = Settings { contract, times: Times::ZERO };
+        let mut maker = Maker { fleet: self, now, settings, names: Names::default(), made: 0 };
+        let cluster = maker.cluster();
+        let kind = definitions::of_provider(PROVIDER, TEMPLATE, &["v1beta2".to_owned()]);
+        management.load_values(vec![kind, Value::clone(&cluster)])?;
+        for group in 0..self.groups {
+            let (managed, nodes) = maker.group(group, &cluster);
+            management.load_values(managed)?;
+            workload.load_values(nodes)?;
+        }
+        Ok(())
+    }
+}
+
+struct Maker<'a> {
+    fleet: &'a Fleet,
+    now: Timestamp,
+    settings: Settings,
+    names: Names,
+    made: u64,
+}
+
+impl Maker<'_> {
+    fn context(&mut self) -> Context<'_> {
+        Context { now: self.now, settings: &self.settings, names: &mut self.names }
+    }
+
+    /// The object with what an API gives to each.
+    fn born(&mut self, mut object: Value) -> Arc<Value> {
+        object.set("/metadata/uid", json!(self.uid()));
+        object.set("/metadata/creationTimestamp", json!(conditions::time(self.now)));
+        object.set_default("/metadata/generation", json!(1));
+        Arc::new(object)
+    }
+
+    fn uid(&mut self) -> String {
+        self.made += 1;
+        format!("00000000-0000-4000-8000-{:012x}", self.made)
+    }
+
+    fn cluster(&mut self) -> Arc<Value> {
+        let cluster = self.born(json!({
+            "apiVersion": self.settings.contract.api_version(),
+            "kind": "Cluster",
+            "metadata": { "name": self.fleet.cluster, "namespace": self.fleet.namespace },
+            "spec": { "clusterNetwork": {} },
+        }));
+        let plan = cluster::plan(&cluster, &self.context());
+        after(&plan, &cluster)
+    }
+
+    /// What a group consists of in the management cluster, and its Nodes.
+    fn group(&mut self, number: usize, cluster: &Value) -> (Vec<Value>, Vec<Value>) {
+        let deployment = self.deployment(number);
+        let deployment = self.born(deployment);
+        let plan = machine_deployment::plan(&deployment, Some(cluster), Vec::new(), &self.context());
+        let deployment = after(&plan, &deployment);
+        let set = plan.writes.into_iter().find_map(created).unwrap_or_default();
+        let set = self.born(set);
+        let template = template_of(&deployment);
+        let (machine, node) = self.machine(&set, &template);
+        let mut machines = Vec::with_capacity(self.fleet.machines);
+        let mut nodes = Vec::with_capacity(self.fleet.machines);
+        for _ in 0..self.fleet.machines {
+            let name = format!("{}-{}", set.name(), self.names.suffix());
+            machines.push(Arc::new(named_machine(&machine, &name, self.uid())));
+            nodes.push(named_node(&node, &name, self.fleet, self.uid()));
+        }
+        let plan = machine_set::plan(&set, &machines, &mut self.context());
+        let set = after(&plan, &set);
+        let child = machine_deployment::Child { set: Arc::clone(&set), deleting: 0 };
+        let plan = machine_deployment::plan(&deployment, Some(cluster), vec![child], &self.context());
+        let deployment = after(&plan, &deployment);
+        let template = Arc::new(template);
+        let managed = [template, deployment, set].into_iter().chain(machines).map(Arc::unwrap_or_clone).collect();
+        (managed, nodes)
+    }
+
+    fn deployment(&self, number: usize) -> Value {
+        let name = format!("group-{number:04}");
+        json!({
+            "apiVersion": self.settings.contract.api_version(),
+            "kind": "MachineDeployment",
+            "metadata": {
+                "name": name,
+                "namespace": self.fleet.namespace,
+                "annotations": {
+                    keys::MIN_SIZE: "0",
+                    keys::MAX_SIZE: (2 * self.fleet.machines.max(1)).to_string(),
+                },
+            },
+            "spec": {
+                "clusterName": self.fleet.cluster,
+                "replicas": self.fleet.machines,
+                "template": { "spec": {
+                    "clusterName": self.fleet.cluster,
+                    "version": "v1.35.0",
+                    "infrastructureRef": self.reference(&name),
+                } },
+            },
+        })
+    }
+
+    /// A reference to a template, in the form of the contract version.
+    fn reference(&self, name: &str) -> Value {
+        match self.settings.contract {
+            Contract::V1Beta1 => {
+                json!({ "apiVersion": format!("{PROVIDER}/v1beta2"), "kind": TEMPLATE, "name": name })
+            }
+            Contract::V1Beta2 => json!({ "apiGroup": PROVIDER, "kind": TEMPLATE, "name": name }),
+        }
+    }
+
+    /// A Machine of a MachineSet as it runs, and its Node.
+    fn machine(&mut self, set: &Value, template: &Value) -> (Arc<Value>, Value) {
+        let machine = machine_set::new_machine(set, &mut self.context());
+        let mut machine = self.born(machine);
+        let mut steps = machine::Steps::new(self.now);
+        let mut node: Option<Arc<Value>> = None;
+        let template = || Some(Arc::new(template.clone()));
+        // First it gets its Node, then it sees that the Node is Ready.
+        for _ in 0..2 {
+            let inputs =
+                machine::Inputs { machine: &machine, owner: Some(set), template: &template, node: node.as_ref() };
+            let plan = machine::plan(&inputs, &mut steps, &self.context());
+            machine = after(&plan, &machine);
+            node = node.or_else(|| plan.writes.into_iter().find_map(created).map(Arc::new));
+        }
+        let node = self.born(node.map(Arc::unwrap_or_clone).unwrap_or_default());
+        (machine, Arc::unwrap_or_clone(node))
+    }
+}
+
+/// The infrastructure template of a group, by the group's name.
+fn template_of(group: &Value) -> Value {
+    json!({
+        "apiVersion": format!("{PROVIDER}/v1beta2"),
+        "kind": TEMPLATE,
+        "metadata": { "name": group.name(), "namespace": group.namespace() },
+        "spec": { "template": { "spec": {} } },
+        "status": {
+            "capacity": { "cpu": "4", "memory": "16Gi", "pods": "110" },
+            "nodeInfo": { "architecture": "amd64", "operatingSystem": "linux" },
+        },
+    })
+}
+
+fn created(write: Write) -> Option<Value> {
+    match write {
+        Write::Create(_, object) => Some(object),
+        Write::Change(..) | Write::Delete(..) => None,
+    }
+}
+
+/// The object as the plan leaves it.
+fn after(plan: &Plan, object: &Arc<Value>) -> Arc<Value> {
+    let changed = plan.writes.iter().find_map(|write| match write {
+        Write::Change(_, before, after) if Arc::ptr_eq(before, object) => Some(Arc::new(after.clone())),
+        Write::Change(..) | Write::Create(..) | Write::Delete(..) => None,
+    });
+    changed.unwrap_or_else(|| Arc::clone(object))
+}
+
+/// The same Machine under another name.
+fn named_machine(machine: &Value, name: &str, uid: String) -> Value {
+    let mut machine = machine.clone();
+    let namespace = machine.namespace().to_owned();
+    for (place, value) in [
+        ("/metadata/name", name.to_owned()),
+        ("/metadata/uid", uid),
+        ("/spec/bootstrap/dataSecretName", name.to_owned()),
+        ("/spec/infrastructureRef/name", name.to_owned()),
+        ("/spec/providerID", machine::provider_id(&namespace, name)),
+        ("/status/nodeRef/name", name.to_owned()),
+    ] {
+        machine.set(place, Value::String(value));
+    }
+    machine
+}
+
+/// The same Node under another name.
+fn named_node(node: &Value, name: &str, fleet: &Fleet, uid: String) -> Value {
+    let mut node = node.clone();
+    for (place, value) in [
+        ("/metadata/name", name.to_owned()),
+        ("/metadata/uid", uid),
+        (&*object::label("kubernetes.io/hostname"), name.to_owned()),
+        (&*object::annotation(keys::NODE_MACHINE), name.to_owned()),
+        ("/spec/providerID", machine::provider_id(&fleet.namespace, name)),
+    ] {
+        node.set(place, Value::String(value));
+    }
+    node
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::{api::Resource, api::Selection, clock::Clock, define_cluster_api, simulation::Simulation};
+
+    #[rstest]
+    #[tokio::test]
+    async fn the_controllers_find_nothing_to_do_in_a_fleet(
+        #[values(Contract::V1Beta1, Contract::V1Beta2)] contract: Contract,
+    ) {
+        let clock = Clock::driven(Timestamp::UNIX_EPOCH);
+        let (management, workload) = (Api::new(clock.clone()), Api::new(clock.clone()));
+        define_cluster_api(&management, contract).unwrap();
+        let fleet = Fleet { groups: 3, machines: 4, namespace: "team-a".to_owned(), cluster: "prod".to_owned() };
+        fleet.build(&management, &workload, contract).unwrap();
+        let nodes = workload.list(&Resource::core("nodes"), &Selection::default()).unwrap();
+        assert_eq!(nodes.len(), 12);
+        let before = (management.revision(), workload.revision());
+        let settings = Settings { contract, times: Times::default() };
+        let simulation = Simulation::start(&management, &workload, clock, settings);
+        simulation.settle().await;
+        assert_eq!((management.revision(), workload.revision()), before);
+    }
+}

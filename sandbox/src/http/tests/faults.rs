@@ -1,0 +1,95 @@
+//! Faults of single requests.
+
+use super::*;
+use crate::faults::Fault;
+
+#[tokio::test]
+async fn an_answer_that_is_made_up_comes_as_often_as_was_said() -> Result<()> {
+    let world = World::start().await?;
+    let busy = Fault::refuse(429, "TooManyRequests", "slow down").with_header("retry-after", "7");
+    let fault = world.server.faults().add(busy.on_verb("list").after(1).times(2));
+    assert_eq!(world.get(MACHINES).await?.0, 200);
+    let response = world.send(Method::GET, MACHINES, None).await?;
+    assert_eq!(response.status().as_u16(), 429);
+    assert_eq!(response.headers()["retry-after"], "7");
+    let (status, body) = world.get(MACHINES).await?;
+    assert_eq!((status, &body["reason"]), (429, &json!("TooManyRequests")));
+    assert_eq!(world.get(MACHINES).await?.0, 200);
+    assert_eq!(fault.hits(), 2);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_fault_strikes_only_what_it_is_for() -> Result<()> {
+    let world = World::start().await?;
+    let refusal = Fault::refuse(503, "ServiceUnavailable", "not now");
+    world.server.faults().add(refusal.clone().on_path("^/api/v1/nodes\\?limit=")?);
+    world.server.faults().add(refusal.on_method("POST"));
+    assert_eq!(world.get("/api/v1/nodes").await?.0, 200);
+    assert_eq!(world.get("/api/v1/nodes?limit=1").await?.0, 503);
+    assert_eq!(world.post("a").await?, 503);
+    world.server.faults().clear();
+    assert_eq!(world.post("a").await?, 201);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_delay_is_over_when_the_clock_says_so() -> Result<()> {
+    let world = World::start().await?;
+    let fault = world.server.faults().add(Fault::new(Effect::Delay(Duration::from_secs(60))).times(1));
+    let answer = world.post("a");
+    let advance = async {
+        fault.wait_for_hits(1).await;
+        ensure!(world.api.get(&World::machines(), "default", "a").is_err(), "it was not delayed");
+        // The wait may begin only after this, so the clock goes on until it is over.
+        loop {
+            world.api.clock().advance(Duration::from_secs(60));
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        #[allow(unreachable_code, reason = "gives the block its type")]
+        Ok(())
+    };
+    let status = tokio::select! {
+        status = answer => status?,
+        ended = advance => bail!("the clock stopped: {ended:?}"),
+    };
+    assert_eq!(status, 201);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_held_goes_on_when_it_is_released() -> Result<()> {
+    let world = World::start().await?;
+    let fault = world.server.faults().add(Fault::new(Effect::Hold).on_verb("create"));
+    let release = async {
+        fault.wait_for_hits(1).await;
+        let there = world.api.get(&World::machines(), "default", "a").is_ok();
+        fault.release();
+        there
+    };
+    let (status, there) = tokio::join!(world.post("a"), release);
+    assert_eq!((status?, there), (201, false));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_connection_is_cut_before_or_after_what_was_asked_is_done() -> Result<()> {
+    let world = World::start().await?;
+    for (effect, name, done) in [(Effect::CutBefore, "a", false), (Effect::CutAfter, "b", true)] {
+        world.server.faults().add(Fault::new(effect).times(1));
+        assert!(world.post(name).await.is_err());
+        assert_eq!(world.api.get(&World::machines(), "default", name).is_ok(), done);
+    }
+    let unanswered = world.server.requests().count(|request| request.status.is_none());
+    assert_eq!(unanswered, 2);
+    Ok(())
+}
+
+#[tokio::test]
+async fn garbage_is_no_json() -> Result<()> {
+    let world = World::start().await?;
+    world.server.faults().add(Fault::new(Effect::Garbage).times(1));
+    assert!(world.get(MACHINES).await.is_err());
+    assert_eq!(world.get(MACHINES).await?.0, 200);
+    Ok(())
+}

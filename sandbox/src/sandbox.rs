@@ -1,0 +1,194 @@
+//! A whole sandbox: a management and a workload cluster as API servers, the controllers between them, and what a program
+//! needs to reach them.
+
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::{
+    api::{Api, LoadError, Resource, Selection},
+    clock::Clock,
+    controllers::{keys, object::Object},
+    define_cluster_api, definitions,
+    fleet::Fleet,
+    http::{ApiServer, ServerSettings},
+    settings::{Settings, Times},
+    simulation::Simulation,
+};
+
+/// What a sandbox is made of.
+#[derive(Clone, Debug)]
+pub struct SandboxOptions {
+    /// How long things take, and in which shape objects are held.
+    pub settings: Settings,
+    /// The clock of both APIs and of the controllers.
+    pub clock: Clock,
+    /// Address of the management cluster's API.
+    pub management: SocketAddr,
+    /// Address of the workload cluster's API.
+    pub workload: SocketAddr,
+    /// The objects to begin with: Nodes are put into the workload cluster, all else into the management cluster.
+    pub manifests: Vec<Value>,
+    /// A fleet to begin with.
+    pub fleet: Option<Fleet>,
+    /// Whether the Machines that the manifests ask for are there from the start, whatever the times say.
+    pub settled: bool,
+}
+
+impl Default for SandboxOptions {
+    /// An empty sandbox on free ports of loopback.
+    fn default() -> Self {
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        Self {
+            settings: Settings::default(),
+            clock: Clock::real(),
+            management: any,
+            workload: any,
+            manifests: Vec::new(),
+            fleet: None,
+            settled: true,
+        }
+    }
+}
+
+/// Why a sandbox can't be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// An address can't be listened on.
+    #[error("can't serve the {cluster} cluster's API on {address}: {source}")]
+    Listen {
+        /// Which cluster.
+        cluster: &'static str,
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// The manifests can't be loaded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The kubeconfigs can't be written.
+    #[error("can't write the kubeconfigs: {0}")]
+    Kubeconfig(io::Error),
+}
+
+/// A running sandbox. Dropping it ends it and removes its folder.
+#[derive(Debug)]
+pub struct Sandbox {
+    management: ApiServer,
+    workload: ApiServer,
+    simulation: Simulation,
+    folder: TempDir,
+}
+
+impl Sandbox {
+    /// Starts both APIs and the controllers. The Secret `<cluster>-kubeconfig` of each Cluster leads to the workload API.
+    pub async fn start(options: SandboxOptions) -> Result<Self, StartError> {
+        let SandboxOptions { settings, clock, management, workload, manifests, fleet, settled } = options;
+        let management = serve("management", Api::new(clock.clone()), management).await?;
+        let workload = serve("workload", Api::new(clock.clone()), workload).await?;
+        define_cluster_api(management.api(), settings.contract)?;
+        management.api().load_values(definitions::of_providers(&manifests))?;
+        if let Some(fleet) = &fleet {
+            fleet.build(management.api(), workload.api(), settings.contract)?;
+        }
+        let times = settings.times;
+        let first = if settled { Times::ZERO } else { times };
+        let simulation =
+            Simulation::start_settled(management.api(), workload.api(), clock, Settings { times: first, ..settings });
+        let (nodes, others): (Vec<_>, Vec<_>) = manifests.into_iter().partition(|object| object.kind() == "Node");
+        workload.api().load_values(nodes)?;
+        management.api().load_values(others)?;
+        simulation.settle().await;
+        simulation.set_times(times);
+
+        let folder = tempfile::Builder::new().prefix("sandbox-").tempdir().map_err(StartError::Kubeconfig)?;
+        let sandbox = Self { management, workload, simulation, folder };
+        sandbox.management.write_kubeconfig(sandbox.management_kubeconfig()).map_err(StartError::Kubeconfig)?;
+        sandbox.workload.write_kubeconfig(sandbox.workload_kubeconfig()).map_err(StartError::Kubeconfig)?;
+        sandbox.management.api().load_values(sandbox.secrets())?;
+        Ok(sandbox)
+    }
+
+    /// The Secret of each Cluster by which its workload cluster is reached.
+    fn secrets(&self) -> Vec<Value> {
+        let kubeconfig = self.workload.kubeconfig();
+        let secret = |(namespace, cluster): (String, String)| {
+            json!({
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "metadata": {
+                    "name": format!("{cluster}-kubeconfig"),
+                    "namespace": namespace,
+                    "labels": { keys::CLUSTER_NAME: cluster },
+                },
+                "type": "cluster.x-k8s.io/secret",
+                "stringData": { "value": kubeconfig },
+            })
+        };
+        self.all_clusters().into_iter().map(secret).collect()
+    }
+
+    /// Namespace and name of each Cluster.
+    fn all_clusters(&self) -> Vec<(String, String)> {
+        let clusters = Resource::new(keys::GROUP, "v1beta2", "clusters");
+        let clusters = self.management.api().list(&clusters, &Selection::default()).unwrap_or_default();
+        clusters.iter().map(|cluster| (cluster.namespace().to_owned(), cluster.name().to_owned())).collect()
+    }
+
+    /// The Clusters, as `namespace/name`.
+    #[must_use]
+    pub fn clusters(&self) -> Vec<String> {
+        self.all_clusters().into_iter().map(|(namespace, name)| format!("{namespace}/{name}")).collect()
+    }
+
+    /// The management cluster.
+    #[must_use]
+    pub fn management(&self) -> &ApiServer {
+        &self.management
+    }
+
+    /// The workload cluster.
+    #[must_use]
+    pub fn workload(&self) -> &ApiServer {
+        &self.workload
+    }
+
+    /// The controllers.
+    #[must_use]
+    pub fn simulation(&self) -> &Simulation {
+        &self.simulation
+    }
+
+    /// The file that leads to the management cluster.
+    #[must_use]
+    pub fn management_kubeconfig(&self) -> PathBuf {
+        self.folder.path().join("management.kubeconfig")
+    }
+
+    /// The file that leads to the workload cluster.
+    #[must_use]
+    pub fn workload_kubeconfig(&self) -> PathBuf {
+        self.folder.path().join("workload.kubeconfig")
+    }
+
+    /// Ends the controllers and both APIs, and removes the kubeconfigs.
+    pub async fn stop(self) {
+        let Self { management, workload, simulation, folder } = self;
+        simulation.stop().await;
+        management.shutdown().await;
+        workload.shutdown().await;
+        // What can't be removed is left to the system.
+        drop(folder);
+    }
+}
+
+async fn serve(cluster: &'static str, api: Api, address: SocketAddr) -> Result<ApiServer, StartError> {
+    let settings = ServerSettings { address, ..ServerSettings::default() };
+    ApiServer::start_with(api, settings).await.map_err(|source| StartError::Listen { cluster, address, source })
+}

@@ -1,0 +1,310 @@
+//! What the simulation's task does: takes changes in, looks at what they concern, and does what the controllers intend.
+//! It waits for nothing.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio::sync::watch;
+
+use super::{
+    port::{Change, Port},
+    queue::{Key, Kind, Queue},
+};
+use crate::{
+    api::{Api, ChangeKind, Refusal, Resource},
+    clock::{Clock, after},
+    controllers::{
+        Context, cluster, keys, machine, machine_deployment, machine_pool, machine_set,
+        names::Names,
+        object::Object,
+        plan::{Plan, Side, Write},
+    },
+    settings::{Contract, Settings, Times},
+};
+
+/// When to try again what an API has refused for another reason than that the object has changed.
+const RETRY: Duration = Duration::from_secs(1);
+
+pub(super) struct Engine {
+    management: Port,
+    workload: Port,
+    clock: Clock,
+    settings: Settings,
+    names: Names,
+    queue: Queue,
+    /// By uid.
+    machines: HashMap<String, machine::Steps>,
+    pools: HashMap<String, machine_pool::Steps>,
+    /// What waits for its Cluster to go on, by the Cluster's namespace and name.
+    paused: HashMap<(String, String), BTreeSet<Key>>,
+}
+
+/// Nodes of the workload cluster.
+fn nodes() -> Resource {
+    Resource::core("nodes")
+}
+
+/// A kind in the version in which the controllers write it.
+fn resource(kind: Kind, contract: Contract) -> Resource {
+    let version = match contract {
+        Contract::V1Beta1 => "v1beta1",
+        Contract::V1Beta2 => "v1beta2",
+    };
+    Resource::new(keys::GROUP, version, kind.plural())
+}
+
+impl Engine {
+    pub(super) fn new(management: &Api, workload: &Api, clock: Clock, settings: Settings) -> Self {
+        let kinds = Kind::ALL.map(|kind| resource(kind, settings.contract)).to_vec();
+        Self {
+            management: Port::new(management.as_manager("capi-controllers"), kinds),
+            workload: Port::new(workload.as_manager("kubelets"), vec![nodes()]),
+            clock,
+            settings,
+            names: Names::default(),
+            queue: Queue::default(),
+            machines: HashMap::new(),
+            pools: HashMap::new(),
+            paused: HashMap::new(),
+        }
+    }
+
+    /// To be looked at: every object there is.
+    pub(super) fn add_all(&mut self) {
+        for kind in Kind::ALL {
+            self.add_kind(kind);
+        }
+    }
+
+    fn add_kind(&mut self, kind: Kind) {
+        for object in self.management.list(&resource(kind, self.settings.contract)) {
+            self.add_object(kind, &object);
+        }
+    }
+
+    pub(super) fn subscribe(&self) -> [watch::Receiver<u64>; 2] {
+        [self.management.subscribe(), self.workload.subscribe()]
+    }
+
+    /// Does at most `most` of what there is to do at the present time; `true` when nothing is left.
+    pub(super) fn work(&mut self, most: usize) -> bool {
+        for _ in 0..most {
+            self.take_changes();
+            self.queue.advance(self.clock.now());
+            let Some(key) = self.queue.pop() else { return true };
+            self.reconcile(&key);
+        }
+        self.take_changes();
+        self.queue.advance(self.clock.now());
+        self.queue.is_idle()
+    }
+
+    /// When there is something to do again, though nothing changes.
+    pub(super) fn next(&self) -> Option<Timestamp> {
+        self.queue.next()
+    }
+
+    pub(super) fn set_times(&mut self, times: Times) {
+        self.settings.times = times;
+    }
+
+    fn add(&mut self, key: Key) {
+        let react = self.settings.times.react;
+        if react.is_zero() {
+            self.queue.add(key);
+        } else {
+            self.queue.add_at(after(self.clock.now(), react), key);
+        }
+    }
+
+    fn add_object(&mut self, kind: Kind, object: &Value) {
+        self.add(Key { kind, namespace: object.namespace().to_owned(), name: object.name().to_owned() });
+    }
+
+    fn take_changes(&mut self) {
+        for change in self.management.changes() {
+            match change {
+                Change::Object(change, object) => self.management_changed(change, &object),
+                Change::Anything(kind) => {
+                    if let Some(kind) = Kind::ALL.into_iter().find(|known| known.plural() == kind.plural) {
+                        self.add_kind(kind);
+                    }
+                }
+            }
+        }
+        for change in self.workload.changes() {
+            match change {
+                Change::Object(_, node) => self.node_changed(&node),
+                Change::Anything(_) => {
+                    self.add_kind(Kind::Machine);
+                    self.add_kind(Kind::MachinePool);
+                }
+            }
+        }
+    }
+
+    /// An object concerns its own controller and that of its owner; a Cluster, everything that belongs to it.
+    fn management_changed(&mut self, change: ChangeKind, object: &Value) {
+        let Some(kind) = Kind::parse(object.kind()) else { return };
+        if change == ChangeKind::Deleted {
+            self.machines.remove(object.uid());
+            self.pools.remove(object.uid());
+        } else {
+            self.add_object(kind, object);
+        }
+        let owner = object.controller();
+        if let Some(owner) = owner
+            && let Some(kind) = owner["kind"].as_str().and_then(Kind::parse)
+            && let Some(name) = owner["name"].as_str()
+        {
+            self.add(Key { kind, namespace: object.namespace().to_owned(), name: name.to_owned() });
+        }
+        if kind == Kind::Cluster {
+            self.cluster_changed(object);
+        }
+    }
+
+    /// Whoever waited for its Cluster to go on is looked at again.
+    fn cluster_changed(&mut self, cluster: &Value) {
+        if cluster["spec"]["paused"] != true {
+            let waiting = self.paused.remove(&(cluster.namespace().to_owned(), cluster.name().to_owned()));
+            for key in waiting.into_iter().flatten() {
+                self.add(key);
+            }
+        }
+    }
+
+    fn node_changed(&mut self, node: &Value) {
+        let Some(namespace) = node.annotation(keys::NODE_NAMESPACE) else { return };
+        let pool = || {
+            let is_pool = node.annotation(keys::NODE_OWNER_KIND) == Some(Kind::MachinePool.as_str());
+            Some((Kind::MachinePool, node.annotation(keys::NODE_OWNER_NAME).filter(|_| is_pool)?))
+        };
+        let machine = node.annotation(keys::NODE_MACHINE).map(|name| (Kind::Machine, name));
+        if let Some((kind, name)) = machine.or_else(pool) {
+            self.add(Key { kind, namespace: namespace.to_owned(), name: name.to_owned() });
+        }
+    }
+
+    fn get(&self, kind: Kind, namespace: &str, name: &str) -> Option<Arc<Value>> {
+        self.management.get(&resource(kind, self.settings.contract), namespace, name)
+    }
+
+    /// Looks at one object and does what its controller intends.
+    fn reconcile(&mut self, key: &Key) {
+        let Some(object) = self.get(key.kind, &key.namespace, &key.name) else { return };
+        let cluster =
+            object.text("/spec/clusterName").and_then(|cluster| self.get(Kind::Cluster, &key.namespace, cluster));
+        if cluster::is_paused(&object, cluster.as_deref()) {
+            if let Some(cluster) = cluster {
+                let cluster = (cluster.namespace().to_owned(), cluster.name().to_owned());
+                self.paused.entry(cluster).or_default().insert(key.clone());
+            }
+            return;
+        }
+        let plan = self.plan(key.kind, &object, cluster.as_deref());
+        if let Some(time) = plan.again {
+            self.queue.add_at(time, key.clone());
+        }
+        for write in &plan.writes {
+            match self.write(write) {
+                Ok(()) => {}
+                // Someone else was quicker: their change has been taken in, look again.
+                Err(refusal) if refusal.code == 409 && refusal.reason == "Conflict" => {
+                    self.queue.add(key.clone());
+                    return;
+                }
+                Err(_) => {
+                    self.queue.add_at(after(self.clock.now(), RETRY), key.clone());
+                    return;
+                }
+            }
+        }
+    }
+
+    fn plan(&mut self, kind: Kind, object: &Arc<Value>, cluster: Option<&Value>) -> Plan {
+        let now = self.clock.now();
+        let context = &mut Context { now, settings: &self.settings, names: &mut self.names };
+        let template = |owner: &Value| {
+            let reference = owner.pointer("/spec/template/spec/infrastructureRef")?;
+            self.management.referred(reference, owner.namespace())
+        };
+        match kind {
+            Kind::Cluster => cluster::plan(object, context),
+            Kind::MachineDeployment => {
+                let children = children(&self.management, object);
+                machine_deployment::plan(object, cluster, children, context)
+            }
+            Kind::MachineSet => {
+                let machines = self.management.controlled(object, "Machine");
+                machine_set::plan(object, &machines, context)
+            }
+            Kind::Machine => {
+                let owner = owning_set(object).and_then(|name| {
+                    let sets = resource(Kind::MachineSet, self.settings.contract);
+                    self.management.get(&sets, object.namespace(), name)
+                });
+                let name = object.text("/status/nodeRef/name").unwrap_or_else(|| object.name());
+                let node = self.workload.get(&nodes(), "", name);
+                let inputs = machine::Inputs {
+                    machine: object,
+                    owner: owner.as_deref(),
+                    template: &|| owner.as_deref().and_then(template),
+                    node: node.as_ref(),
+                };
+                let mut steps = self.machines.get(object.uid()).copied().unwrap_or(machine::Steps::new(now));
+                let plan = machine::plan(&inputs, &mut steps, context);
+                self.machines.insert(object.uid().to_owned(), steps);
+                plan
+            }
+            Kind::MachinePool => {
+                let template = template(object);
+                let ids = object["spec"]["providerIDList"].as_array().into_iter().flatten().filter_map(Value::as_str);
+                let nodes: Vec<_> =
+                    ids.filter_map(|id| self.workload.get(&nodes(), "", machine_pool::node_name(id))).collect();
+                let inputs = machine_pool::Inputs { pool: object, template: template.as_deref(), nodes: &nodes };
+                let mut steps = self.pools.remove(object.uid()).unwrap_or_default();
+                let plan = machine_pool::plan(&inputs, &mut steps, context);
+                self.pools.insert(object.uid().to_owned(), steps);
+                plan
+            }
+        }
+    }
+
+    fn write(&self, write: &Write) -> Result<(), Refusal> {
+        let port = |side: Side| match side {
+            Side::Management => &self.management,
+            Side::Workload => &self.workload,
+        };
+        match write {
+            Write::Create(side, object) => port(*side).create(object),
+            Write::Change(side, before, after) => port(*side).change(before, after),
+            Write::Delete(side, object) => port(*side).delete(object),
+        }
+    }
+}
+
+/// The MachineSets of a MachineDeployment, as it looks at them.
+fn children(management: &Port, deployment: &Value) -> Vec<machine_deployment::Child> {
+    let on_delete = machine_deployment::is_on_delete(deployment);
+    let child = |set: Arc<Value>| {
+        let deleting = if on_delete {
+            management.controlled(&set, "Machine").iter().filter(|machine| machine.deleting()).count()
+        } else {
+            0
+        };
+        machine_deployment::Child { set, deleting: i64::try_from(deleting).unwrap_or(i64::MAX) }
+    };
+    management.controlled(deployment, "MachineSet").into_iter().map(child).collect()
+}
+
+/// The name of the MachineSet that controls a Machine.
+fn owning_set(machine: &Value) -> Option<&str> {
+    let owner = machine.controller()?;
+    if owner["kind"] == Kind::MachineSet.as_str() { owner["name"].as_str() } else { None }
+}

@@ -1,0 +1,142 @@
+//! Runs the simulated controllers: a task that is woken by changes in either API and by the next time at which something
+//! is due. What it does depends on the objects and the clock alone, and costs what has changed, not what there is.
+
+mod engine;
+mod port;
+mod queue;
+
+#[cfg(test)]
+mod tests;
+
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    task::JoinHandle,
+};
+use tokio_util::sync::CancellationToken;
+
+use self::engine::Engine;
+use crate::{
+    api::Api,
+    clock::Clock,
+    settings::{Settings, Times},
+};
+
+/// How many objects are looked at before other tasks get their turn.
+const SLICE: usize = 32;
+
+/// What the task is told.
+#[derive(Debug)]
+enum Command {
+    /// To answer when nothing is left to do.
+    Settle(oneshot::Sender<()>),
+    /// How long things take from now on.
+    Times(Times),
+}
+
+/// The running controllers. They end when this is dropped.
+#[derive(Debug)]
+pub struct Simulation {
+    commands: mpsc::UnboundedSender<Command>,
+    stop: CancellationToken,
+    task: Option<JoinHandle<()>>,
+}
+
+impl Simulation {
+    /// Starts the controllers of `management`, which must know Cluster API's kinds; Nodes come and go in `workload`.
+    /// They begin by looking at all that is there.
+    #[must_use]
+    pub fn start(management: &Api, workload: &Api, clock: Clock, settings: Settings) -> Self {
+        let mut engine = Engine::new(management, workload, clock.clone(), settings);
+        engine.add_all();
+        Self::run(engine, clock)
+    }
+
+    /// The same, but what is there already is taken for settled and looked at only when it changes: for fleets.
+    #[must_use]
+    pub fn start_settled(management: &Api, workload: &Api, clock: Clock, settings: Settings) -> Self {
+        Self::run(Engine::new(management, workload, clock.clone(), settings), clock)
+    }
+
+    fn run(engine: Engine, clock: Clock) -> Self {
+        let (commands, asked) = mpsc::unbounded_channel();
+        let stop = CancellationToken::new();
+        let task = tokio::spawn(stop.clone().run_until_cancelled_owned(follow(engine, clock, asked)));
+        Self { commands, stop, task: Some(tokio::spawn(async move { drop(task.await) })) }
+    }
+
+    /// Waits until nothing is left to do at the present time. Whatever was written before this was called is taken in.
+    pub async fn settle(&self) {
+        let (done, is_done) = oneshot::channel();
+        if self.commands.send(Command::Settle(done)).is_ok() {
+            // Without an answer the simulation has ended, and there is nothing left to do.
+            let _ = is_done.await;
+        }
+    }
+
+    /// Changes how long things take: for every step that is not yet waited for.
+    pub fn set_times(&self, times: Times) {
+        // A simulation that has ended needs no times.
+        let _ = self.commands.send(Command::Times(times));
+    }
+
+    /// Ends the controllers and waits for it.
+    pub async fn stop(mut self) {
+        self.stop.cancel();
+        if let Some(task) = self.task.take() {
+            // A task that panicked has nothing left to end.
+            let _ = task.await;
+        }
+    }
+}
+
+impl Drop for Simulation {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+async fn follow(mut engine: Engine, clock: Clock, mut commands: mpsc::UnboundedReceiver<Command>) {
+    let [mut management, mut workload] = engine.subscribe();
+    let mut waiting = Vec::new();
+    loop {
+        while let Ok(command) = commands.try_recv() {
+            obey(command, &mut engine, &mut waiting);
+        }
+        mark_seen(&mut management);
+        mark_seen(&mut workload);
+        if !engine.work(SLICE) {
+            tokio::task::yield_now().await;
+            continue;
+        }
+        for one in waiting.drain(..) {
+            // Whoever asked may have gone away.
+            let _ = one.send(());
+        }
+        let due = async {
+            match engine.next() {
+                Some(time) => clock.wait_until(time).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            command = commands.recv() => match command {
+                Some(command) => obey(command, &mut engine, &mut waiting),
+                None => return,
+            },
+            changed = management.changed() => if changed.is_err() { return },
+            changed = workload.changed() => if changed.is_err() { return },
+            () = due => {}
+        }
+    }
+}
+
+fn obey(command: Command, engine: &mut Engine, waiting: &mut Vec<oneshot::Sender<()>>) {
+    match command {
+        Command::Settle(done) => waiting.push(done),
+        Command::Times(times) => engine.set_times(times),
+    }
+}
+
+fn mark_seen(changes: &mut watch::Receiver<u64>) {
+    changes.borrow_and_update();
+}

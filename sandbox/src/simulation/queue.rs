@@ -1,0 +1,146 @@
+//! What is to be looked at, now and later. An object is in it once, however often it has changed.
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+
+use jiff::Timestamp;
+
+/// The kinds that have a controller.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub(super) enum Kind {
+    Cluster,
+    MachineDeployment,
+    MachineSet,
+    Machine,
+    MachinePool,
+}
+
+impl Kind {
+    pub(super) const ALL: [Self; 5] =
+        [Self::Cluster, Self::MachineDeployment, Self::MachineSet, Self::Machine, Self::MachinePool];
+
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
+    }
+
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Cluster => "Cluster",
+            Self::MachineDeployment => "MachineDeployment",
+            Self::MachineSet => "MachineSet",
+            Self::Machine => "Machine",
+            Self::MachinePool => "MachinePool",
+        }
+    }
+
+    pub(super) fn plural(self) -> &'static str {
+        match self {
+            Self::Cluster => "clusters",
+            Self::MachineDeployment => "machinedeployments",
+            Self::MachineSet => "machinesets",
+            Self::Machine => "machines",
+            Self::MachinePool => "machinepools",
+        }
+    }
+}
+
+/// An object that has a controller.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub(super) struct Key {
+    pub(super) kind: Kind,
+    pub(super) namespace: String,
+    pub(super) name: String,
+}
+
+/// The queue: what is due comes in the order in which it became so.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    due: VecDeque<Key>,
+    is_due: HashSet<Key>,
+    later: BTreeSet<(Timestamp, Key)>,
+    times: HashMap<Key, Timestamp>,
+}
+
+impl Queue {
+    /// To be looked at now.
+    pub(super) fn add(&mut self, key: Key) {
+        if self.is_due.insert(key.clone()) {
+            self.due.push_back(key);
+        }
+    }
+
+    /// To be looked at then, or earlier if that was so already.
+    pub(super) fn add_at(&mut self, time: Timestamp, key: Key) {
+        if let Some(known) = self.times.get(&key).copied() {
+            if known <= time {
+                return;
+            }
+            self.later.remove(&(known, key.clone()));
+        }
+        self.times.insert(key.clone(), time);
+        self.later.insert((time, key));
+    }
+
+    /// Moves on to `now`.
+    pub(super) fn advance(&mut self, now: Timestamp) {
+        while let Some((time, _)) = self.later.first()
+            && *time <= now
+            && let Some((_, key)) = self.later.pop_first()
+        {
+            self.times.remove(&key);
+            self.add(key);
+        }
+    }
+
+    /// Takes what is due.
+    pub(super) fn pop(&mut self) -> Option<Key> {
+        let key = self.due.pop_front()?;
+        self.is_due.remove(&key);
+        Some(key)
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.due.is_empty()
+    }
+
+    /// When something becomes due.
+    pub(super) fn next(&self) -> Option<Timestamp> {
+        self.later.first().map(|(time, _)| *time)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::clock::after;
+
+    fn key(name: &str) -> Key {
+        Key { kind: Kind::Machine, namespace: String::new(), name: name.to_owned() }
+    }
+
+    #[test]
+    fn an_object_is_looked_at_once_however_often_it_was_added() {
+        let mut queue = Queue::default();
+        queue.add(key("a"));
+        queue.add(key("b"));
+        queue.add(key("a"));
+        assert_eq!([queue.pop(), queue.pop(), queue.pop()], [Some(key("a")), Some(key("b")), None]);
+        assert!(queue.is_idle());
+    }
+
+    #[test]
+    fn the_earliest_time_counts() {
+        let start = Timestamp::UNIX_EPOCH;
+        let at = |seconds| after(start, Duration::from_secs(seconds));
+        let mut queue = Queue::default();
+        queue.add_at(at(5), key("a"));
+        queue.add_at(at(9), key("a"));
+        queue.add_at(at(3), key("a"));
+        assert_eq!(queue.next(), Some(at(3)));
+        queue.advance(at(2));
+        assert_eq!(queue.pop(), None);
+        queue.advance(at(10));
+        assert_eq!((queue.pop(), queue.pop(), queue.next()), (Some(key("a")), None, None));
+    }
+}

@@ -1,0 +1,94 @@
+//! The loop that `examples/autoscaler_loop.rs` plays, against the real service: its calls are as many as Cluster
+//! Autoscaler's.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "../examples/autoscaler_loop/args.rs"]
+mod args;
+#[path = "../examples/autoscaler_loop/calls.rs"]
+mod calls;
+#[path = "../benches/fleet/mod.rs"]
+mod fleet;
+#[path = "../examples/autoscaler_loop/nodes.rs"]
+mod nodes;
+#[path = "../examples/autoscaler_loop/report.rs"]
+mod report;
+#[path = "../benches/fleet/service.rs"]
+mod service;
+
+use std::collections::BTreeMap;
+
+use capi_autoscaler_provider::{capi::Context, index::Index};
+use clap::Parser as _;
+use rstest::rstest;
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+
+const GROUPS: usize = 3;
+const MACHINES_PER_GROUP: usize = 2;
+/// Nodes that no group has.
+const OTHERS: usize = 4;
+
+async fn play(flags: &[&str]) -> report::Report {
+    let shutdown = CancellationToken::new();
+    let index = Index::new(fleet::rules());
+    fleet::fill(&index, GROUPS, MACHINES_PER_GROUP);
+    fleet::add_deployment(&index, &Context::new("cluster.x-k8s.io"), "empty", 0);
+    index.refresh();
+    let server = service::serve(index, &Handle::current(), &shutdown);
+    let (address, nodes) = (server.address().to_string(), (GROUPS * MACHINES_PER_GROUP + OTHERS).to_string());
+    let flags = [&["x", "--address", &address, "--nodes", &nodes, "--block", "10"], flags].concat();
+    let args = args::Args::parse_from(flags);
+    let mut caller = calls::Caller::connect(&args.address, (&args).into()).await.unwrap();
+    let fleet = nodes::fleet(&mut caller, &args).await.unwrap();
+    for _ in 0..args.loops {
+        caller.play(&fleet).await.unwrap();
+    }
+    shutdown.cancel();
+    report::Report::new((&args).into(), &fleet, args.loops, caller.samples())
+}
+
+#[rstest]
+#[case::first_of_the_new_options("1.35", 6, 1)]
+#[case::latest("1.36", 6, 2)]
+#[case::old_fields("1.33", 4, 1)]
+#[case::both_fields("1.34", 4, 1)]
+#[tokio::test(flavor = "multi_thread")]
+async fn the_calls_are_as_many_as_cluster_autoscalers(
+    #[case] version: &str,
+    #[case] options: usize,
+    #[case] loops: usize,
+) {
+    let report = play(&["--ca-version", version, "--loops", &loops.to_string(), "--empty", "both"]).await;
+    let grouped = GROUPS * MACHINES_PER_GROUP;
+    assert_eq!((report.groups, report.nodes, report.grouped_nodes), (GROUPS + 1, grouped + OTHERS, grouped));
+    let expected = [
+        ("NodeGroupForNode", grouped + 5 * OTHERS),
+        ("NodeGroupGetOptions", options * grouped),
+        ("NodeGroupTargetSize", 3 * (GROUPS + 1)),
+        ("NodeGroupTemplateNodeInfo", 1),
+        ("NodeGroups", 1),
+        ("Refresh", 1),
+    ];
+    let played: BTreeMap<_, _> = report.rpcs.iter().map(|row| (row.rpc.as_str(), row.n)).collect();
+    assert_eq!(played, expected.map(|(rpc, n)| (rpc, n * loops)).into());
+    let all: usize = expected.iter().map(|(_, n)| n * loops).sum();
+    assert_eq!(report.whole.n, all);
+    assert_eq!(
+        report.empty.iter().map(|row| (row.rpc.as_str(), row.n)).collect::<Vec<_>>(),
+        [("GPULabel", all), ("Refresh", all)]
+    );
+    assert_eq!(report.instances.as_ref().unwrap().n, (GROUPS + 1) * loops);
+    assert!(report.whole.errors.is_empty(), "{:?}", report.whole.errors);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_report_is_a_table_and_json() {
+    let report = play(&[]).await;
+    let table = report.table();
+    assert!(table.starts_with("Cluster Autoscaler 1.36, 4 groups, 10 Nodes (6 of a group), 1 loops\n"), "{table}");
+    assert!(table.lines().any(|line| line.starts_with("the whole loop ")), "{table}");
+    let json = serde_json::to_value(&report).unwrap();
+    assert_eq!((&json["caVersion"], &json["loop"]["n"]), (&"1.36".into(), &report.whole.n.into()));
+    assert!(json["loop"]["ratio"]["Refresh"].as_f64().unwrap() > 0.0);
+}

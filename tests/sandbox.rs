@@ -1,0 +1,344 @@
+//! The whole program in-process on a sandbox: what a Cluster Autoscaler asks for happens in Cluster API, and what happens
+//! there is answered. The test moves the time of the clusters.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::{sync::Arc, time::Duration};
+
+use capi_autoscaler_provider::{
+    cli::{Cli, Command, ServeConfig, Server},
+    proto::{
+        self, ExternalGrpcNode, Instance, cloud_provider_client::CloudProviderClient, instance_status::InstanceState,
+    },
+    server::Shutdown,
+};
+use clap::Parser as _;
+use jiff::Timestamp;
+use rstest::rstest;
+use sandbox::{
+    BEHAVIOUR_LABEL, Contract, Sandbox, SandboxOptions, Settings, Times,
+    api::{PatchKind, Resource, Selection, Subresource},
+    clock::Clock,
+    faults::{Fault, WatchFault},
+    requests::Request,
+};
+use serde_json::{Value, json};
+use tonic::{Code, transport::Channel};
+
+const GROUP: &str = "MachineDeployment/team-a/workers";
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The program, the clusters that it runs on, and their time.
+struct World {
+    sandbox: Sandbox,
+    server: Server,
+    shutdown: Shutdown,
+    client: CloudProviderClient<Channel>,
+    clock: Clock,
+    version: &'static str,
+}
+
+fn cluster() -> Value {
+    json!({
+        "apiVersion": "cluster.x-k8s.io/v1beta2",
+        "kind": "Cluster",
+        "metadata": { "name": "prod", "namespace": "team-a" },
+        "spec": {},
+    })
+}
+
+/// A group that scales from zero by its annotations.
+fn workers(replicas: i64, behaviour: &str) -> Value {
+    json!({
+        "apiVersion": "cluster.x-k8s.io/v1beta2",
+        "kind": "MachineDeployment",
+        "metadata": {
+            "name": "workers",
+            "namespace": "team-a",
+            "annotations": {
+                "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "10",
+                "capacity.cluster-autoscaler.kubernetes.io/cpu": "4",
+                "capacity.cluster-autoscaler.kubernetes.io/memory": "16Gi",
+            },
+        },
+        "spec": {
+            "clusterName": "prod",
+            "replicas": replicas,
+            "template": {
+                "metadata": { "labels": { BEHAVIOUR_LABEL: behaviour } },
+                "spec": { "clusterName": "prod", "version": "v1.35.0" },
+            },
+        },
+    })
+}
+
+/// Looks again and again until `look` finds something.
+async fn until<T>(what: &str, look: impl AsyncFn() -> Option<T>) -> T {
+    let waited = tokio::time::timeout(PATIENCE, async {
+        loop {
+            match look().await {
+                Some(found) => return found,
+                None => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        }
+    });
+    waited.await.unwrap_or_else(|_| panic!("in vain: {what}"))
+}
+
+impl World {
+    async fn start(contract: Contract, manifests: Vec<Value>) -> Self {
+        let clock = Clock::driven("2026-01-01T00:00:00Z".parse::<Timestamp>().unwrap());
+        let options = SandboxOptions {
+            settings: Settings { contract, times: Times::default() },
+            clock: clock.clone(),
+            manifests,
+            ..SandboxOptions::default()
+        };
+        let sandbox = Sandbox::start(options).await.unwrap();
+        let kubeconfig = format!("--management-kubeconfig={}", sandbox.management_kubeconfig().display());
+        let version = if contract == Contract::V1Beta1 { "v1beta1" } else { "v1beta2" };
+        let flags = [
+            "x",
+            "serve",
+            "--cluster=team-a/prod",
+            "--listen=127.0.0.1:0",
+            "--http-listen=127.0.0.1:0",
+            "--admin-listen=none",
+            &kubeconfig,
+            "--capi-version",
+            version,
+        ];
+        let Command::Serve(args) = Cli::try_parse_from(flags).unwrap().command else { panic!("serve was asked for") };
+        let shutdown = Shutdown::new();
+        let server = Server::start(ServeConfig::try_from(*args).unwrap(), shutdown.clone()).await.unwrap();
+        let client = CloudProviderClient::connect(format!("http://{}", server.grpc_address())).await.unwrap();
+        let world = Self { sandbox, server, shutdown, client, clock, version };
+        until("in sync", async || world.client().refresh(proto::RefreshRequest {}).await.ok()).await;
+        world
+    }
+
+    async fn stop(self) {
+        self.shutdown.request();
+        self.server.finish().await.unwrap();
+        self.sandbox.stop().await;
+    }
+
+    fn client(&self) -> CloudProviderClient<Channel> {
+        self.client.clone()
+    }
+
+    /// Lets the controllers work for this long.
+    async fn pass(&self, seconds: u64) {
+        self.sandbox.simulation().settle().await;
+        for _ in 0..seconds {
+            self.clock.advance(Duration::from_secs(1));
+            self.sandbox.simulation().settle().await;
+        }
+    }
+
+    fn objects(&self, plural: &'static str) -> Vec<Arc<Value>> {
+        let resource = Resource::new("cluster.x-k8s.io", self.version, plural);
+        self.sandbox.management().api().list(&resource, &Selection::default()).unwrap()
+    }
+
+    fn machines(&self) -> Vec<String> {
+        self.objects("machines").iter().map(|machine| name(machine)).collect()
+    }
+
+    /// The Nodes as Cluster Autoscaler sends them.
+    fn nodes(&self) -> Vec<ExternalGrpcNode> {
+        let nodes = self.sandbox.workload().api().list(&Resource::core("nodes"), &Selection::default()).unwrap();
+        let node = |node: &Arc<Value>| ExternalGrpcNode {
+            provider_id: node["spec"]["providerID"].as_str().unwrap().to_owned(),
+            name: name(node),
+            ..ExternalGrpcNode::default()
+        };
+        nodes.iter().map(node).collect()
+    }
+
+    async fn instances(&self) -> Vec<Instance> {
+        let request = proto::NodeGroupNodesRequest { id: GROUP.to_owned() };
+        self.client().node_group_nodes(request).await.unwrap().into_inner().instances
+    }
+
+    /// Waits until so many instances are answered, all in this state.
+    async fn until_instances(&self, count: usize, state: InstanceState) -> Vec<Instance> {
+        until(&format!("{count} instances in {state:?}"), async || {
+            let all = self.instances().await;
+            let all_so = all.iter().all(|one| one.status.as_ref().unwrap().instance_state() == state);
+            (all.len() == count && all_so).then_some(all)
+        })
+        .await
+    }
+
+    async fn increase(&self, delta: i32) -> Result<(), tonic::Status> {
+        let request = proto::NodeGroupIncreaseSizeRequest { id: GROUP.to_owned(), delta };
+        self.client().node_group_increase_size(request).await.map(|_| ())
+    }
+
+    async fn target_size(&self) -> i32 {
+        let request = proto::NodeGroupTargetSizeRequest { id: GROUP.to_owned() };
+        self.client().node_group_target_size(request).await.unwrap().into_inner().target_size
+    }
+
+    async fn delete(&self, nodes: Vec<ExternalGrpcNode>) -> Result<(), tonic::Status> {
+        let request = proto::NodeGroupDeleteNodesRequest { id: GROUP.to_owned(), nodes };
+        self.client().node_group_delete_nodes(request).await.map(|_| ())
+    }
+}
+
+fn name(object: &Value) -> String {
+    object["metadata"]["name"].as_str().unwrap().to_owned()
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_scales_up_from_zero_and_the_named_node_goes(
+    #[values(Contract::V1Beta1, Contract::V1Beta2)] contract: Contract,
+) {
+    let world = World::start(contract, vec![cluster(), workers(0, "")]).await;
+    assert!(world.instances().await.is_empty());
+    world.increase(3).await.unwrap();
+    assert_eq!(world.target_size().await, 3);
+    world.until_instances(3, InstanceState::InstanceCreating).await;
+    assert!(world.nodes().is_empty());
+
+    world.pass(60).await;
+    world.until_instances(3, InstanceState::InstanceRunning).await;
+    let nodes = world.nodes();
+    for node in &nodes {
+        let request = proto::NodeGroupForNodeRequest { node: Some(node.clone()) };
+        let group = world.client().node_group_for_node(request).await.unwrap().into_inner().node_group.unwrap();
+        assert_eq!(group.id, GROUP);
+    }
+
+    // The first and the last stay: neither order nor age decides.
+    world.delete(vec![nodes[1].clone()]).await.unwrap();
+    assert_eq!(world.target_size().await, 2);
+    world.pass(30).await;
+    assert_eq!(world.machines(), [nodes[0].name.clone(), nodes[2].name.clone()]);
+    let left = world.until_instances(2, InstanceState::InstanceRunning).await;
+    let mut ids: Vec<_> = left.into_iter().map(|instance| instance.id).collect();
+    ids.sort();
+    assert_eq!(ids, [nodes[0].provider_id.clone(), nodes[2].provider_id.clone()]);
+    world.stop().await;
+}
+
+#[rstest]
+#[case::fails("fail", 99, Contract::V1Beta1)]
+#[case::fails("fail", 99, Contract::V1Beta2)]
+#[case::no_capacity("no-capacity", 1, Contract::V1Beta1)]
+#[case::no_capacity("no-capacity", 1, Contract::V1Beta2)]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_that_does_not_come_is_told_with_the_class_of_its_error(
+    #[case] behaviour: &str,
+    #[case] class: i32,
+    #[case] contract: Contract,
+) {
+    let world = World::start(contract, vec![cluster(), workers(0, behaviour)]).await;
+    world.increase(1).await.unwrap();
+    world.pass(60).await;
+    let error = until("an instance with an error", async || {
+        world.instances().await.into_iter().find_map(|one| one.status?.error_info)
+    })
+    .await;
+    assert_eq!(error.instance_error_class, class, "{error:?}");
+    // What Cluster Autoscaler does then: the instance is deleted by its id.
+    let id = world.instances().await.remove(0).id;
+    let node = ExternalGrpcNode { name: id.clone(), provider_id: id, ..ExternalGrpcNode::default() };
+    world.delete(vec![node]).await.unwrap();
+    world.pass(30).await;
+    assert!(world.machines().is_empty());
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_that_never_joins_stays_creating_without_an_error() {
+    let world = World::start(Contract::V1Beta2, vec![cluster(), workers(0, "never-join")]).await;
+    world.increase(1).await.unwrap();
+    world.pass(100).await;
+    let instances = world.until_instances(1, InstanceState::InstanceCreating).await;
+    assert_eq!(instances[0].status.as_ref().unwrap().error_info, None);
+    world.stop().await;
+}
+
+fn refused_writes() -> Fault {
+    Fault::refuse(503, "ServiceUnavailable", "no leader").on_verb("patch").on_path("/scale").unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_size_that_the_api_refuses_once_is_written_once() {
+    let world = World::start(Contract::V1Beta2, vec![cluster(), workers(1, "")]).await;
+    let fault = world.sandbox.management().faults().add(refused_writes().times(1));
+    world.increase(1).await.unwrap();
+    assert_eq!(fault.hits(), 1);
+    assert_eq!(world.objects("machinedeployments")[0]["spec"]["replicas"], 2);
+    assert_eq!(world.target_size().await, 2);
+    world.pass(60).await;
+    world.until_instances(2, InstanceState::InstanceRunning).await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_size_that_the_api_goes_on_refusing_is_an_error_and_can_be_asked_for_again() {
+    let world = World::start(Contract::V1Beta2, vec![cluster(), workers(1, "")]).await;
+    let fault = world.sandbox.management().faults().add(refused_writes());
+    let error = world.increase(1).await.unwrap_err();
+    assert_eq!(error.code(), Code::Unavailable, "{error}");
+    assert_eq!(world.target_size().await, 1);
+    fault.remove();
+    world.increase(1).await.unwrap();
+    assert_eq!(world.target_size().await, 2);
+    assert_eq!(world.objects("machinedeployments")[0]["spec"]["replicas"], 2);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_happens_while_watches_are_cut_is_seen_afterwards() {
+    let world = World::start(Contract::V1Beta2, vec![cluster(), workers(1, "")]).await;
+    world.until_instances(1, InstanceState::InstanceRunning).await;
+    let management = world.sandbox.management();
+    let cut = Fault::watch(WatchFault::CutAfter(0)).on_path("/machines").unwrap();
+    let fault = management.faults().add(cut.times(3));
+    let scale = json!({ "spec": { "replicas": 3 } });
+    let deployments = Resource::new("cluster.x-k8s.io", "v1beta2", "machinedeployments");
+    management.api().patch(&deployments, "team-a", "workers", PatchKind::Merge, Subresource::Main, scale).unwrap();
+    world.pass(60).await;
+    tokio::time::timeout(PATIENCE, fault.wait_for_hits(1)).await.unwrap();
+    world.until_instances(3, InstanceState::InstanceRunning).await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_read_asks_an_api() {
+    let world = World::start(Contract::V1Beta2, vec![cluster(), workers(2, "")]).await;
+    world.until_instances(2, InstanceState::InstanceRunning).await;
+    let apis = [world.sandbox.management(), world.sandbox.workload()];
+    for api in apis {
+        // Each list is followed by a watch; after that it is quiet.
+        let count = |verb: &'static str| api.requests().count(move |request: &Request| request.verb == verb);
+        until("all watches run", async || (count("watch") >= count("list") && count("list") > 0).then_some(())).await;
+        api.requests().clear();
+    }
+    let mut client = world.client();
+    let id = GROUP.to_owned();
+    for _ in 0..20 {
+        client.refresh(proto::RefreshRequest {}).await.unwrap();
+        client.node_groups(proto::NodeGroupsRequest {}).await.unwrap();
+        client.gpu_label(proto::GpuLabelRequest {}).await.unwrap();
+        client.get_available_gpu_types(proto::GetAvailableGpuTypesRequest {}).await.unwrap();
+        world.target_size().await;
+        world.instances().await;
+        let template = proto::NodeGroupTemplateNodeInfoRequest { id: id.clone() };
+        client.node_group_template_node_info(template).await.unwrap();
+        for node in world.nodes() {
+            client.node_group_for_node(proto::NodeGroupForNodeRequest { node: Some(node) }).await.unwrap();
+        }
+        let options = proto::NodeGroupAutoscalingOptionsRequest { id: id.clone(), defaults: None };
+        client.node_group_get_options(options).await.unwrap();
+    }
+    for api in apis {
+        assert_eq!(api.requests().all(), []);
+    }
+    world.stop().await;
+}

@@ -1,0 +1,52 @@
+//! The demonstration, as a person sees it.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "../examples/sandbox/demo.rs"]
+mod demo;
+#[path = "../examples/sandbox/options.rs"]
+mod options;
+#[path = "../examples/sandbox/scenario.rs"]
+mod scenario;
+
+use capi_autoscaler_provider::server::Shutdown;
+use clap::Parser as _;
+use options::Options;
+use regex::Regex;
+
+/// What the demonstration prints, with what differs from run to run put aside.
+async fn printed(flags: &[&str]) -> String {
+    let options = Options::try_parse_from(["sandbox"].iter().chain(flags)).unwrap();
+    let mut out = Vec::new();
+    demo::run(&options, &Shutdown::new(), &mut out).await.unwrap();
+    let mut text = String::from_utf8(out).unwrap();
+    for (pattern, constant) in [
+        (r"127\.0\.0\.1:\d+", "127.0.0.1:PORT"),
+        (r"\S*/sandbox-\w+/", "FOLDER/"),
+        (r"Ready in \d+ ms", "Ready in N ms"),
+        (r"(?m)^ +\d+\.\d\d s  ", "  N.NN s  "),
+    ] {
+        text = Regex::new(pattern).unwrap().replace_all(&text, constant).into_owned();
+    }
+    text
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_demonstration_shows_all_examples_and_scales_one_up_and_down() {
+    insta::assert_snapshot!(printed(&["--once"]).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fleet_too_large_for_a_table_is_counted() {
+    let text = printed(&["--once", "--groups=40", "--machines=3"]).await;
+    // 40 of the fleet and 4 of the examples, with 2 and 1 Nodes, and the Machine of the one that is wrong.
+    assert!(text.contains("\n44 node groups, 124 Machines, 124 Nodes\n"), "{text}");
+    assert!(text.ends_with("with its Machine; 0 left\n"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn manifests_that_are_not_there_are_named() {
+    let options = Options::try_parse_from(["sandbox", "--once", "--manifests=no/such/folder"]).unwrap();
+    let error = demo::run(&options, &Shutdown::new(), &mut Vec::new()).await.unwrap_err();
+    assert!(format!("{error:#}").starts_with("can't read no/such/folder"), "{error:#}");
+}
