@@ -41,13 +41,13 @@ pub(super) struct Teller {
 
 impl Teller {
     fn identity(&self, object: &Object<Snapshot>) -> Identity {
-        let metadata = &object.metadata;
+        let (key, metadata) = (object.key(), &object.metadata);
         Identity {
             time: Timestamp::now(),
             cluster: self.cluster,
             kind: Arc::clone(&self.kind),
-            namespace: metadata.namespace.to_string(),
-            name: metadata.name.to_string(),
+            namespace: key.namespace.to_string(),
+            name: key.name.to_string(),
             uid: metadata.uid.to_string(),
             resource_version: metadata.resource_version.to_string(),
         }

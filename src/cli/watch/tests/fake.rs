@@ -318,6 +318,10 @@ impl Served {
                 && fields.as_ref().is_none_or(|fields| fields.matches(object))
         };
         if watching {
+            // As an API server without streamed lists.
+            if parameters.contains_key("sendInitialEvents") {
+                return status(422, "Invalid", "sendInitialEvents is forbidden for watch");
+            }
             let from: u64 = parameters["resourceVersion"].parse().unwrap();
             let past = self.history.iter().filter(|(version, ..)| *version > from);
             let past = past.map(|(_, plural, place, frame)| (plural.clone(), place.clone(), frame.clone())).collect();
