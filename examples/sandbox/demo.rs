@@ -106,13 +106,11 @@ async fn start_sandbox(options: &Options) -> anyhow::Result<Sandbox> {
 /// The flags by which the program reaches the sandbox: one Cluster by its Secret, several by both kubeconfigs.
 fn flags(sandbox: &Sandbox) -> Vec<String> {
     let management = format!("--management-kubeconfig={}", sandbox.management_kubeconfig().display());
-    match &sandbox.clusters()[..] {
-        [cluster] => vec![management, format!("--cluster={cluster}")],
-        _ => {
-            let workload = format!("--workload-kubeconfig={}", sandbox.workload_kubeconfig().display());
-            vec![management, workload, "--all-clusters".to_owned()]
-        }
+    if let [cluster] = &sandbox.clusters()[..] {
+        return vec![management, format!("--cluster={cluster}")];
     }
+    let workload = format!("--workload-kubeconfig={}", sandbox.workload_kubeconfig().display());
+    vec![management, workload, "--all-clusters".to_owned()]
 }
 
 async fn start_server(sandbox: &Sandbox, shutdown: &Shutdown) -> anyhow::Result<Server> {

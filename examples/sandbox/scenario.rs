@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use capi_autoscaler_provider::proto::{
-    ExternalGrpcNode, Instance, NodeGroup, NodeGroupDeleteNodesRequest, NodeGroupForNodeRequest,
+    ExternalGrpcNode, Instance, InstanceStatus, NodeGroup, NodeGroupDeleteNodesRequest, NodeGroupForNodeRequest,
     NodeGroupIncreaseSizeRequest, NodeGroupNodesRequest, NodeGroupTargetSizeRequest, NodeGroupTemplateNodeInfoRequest,
     NodeGroupsRequest, instance_status::InstanceState,
 };
@@ -25,7 +25,7 @@ use serde_json::Value;
 use crate::demo::Client;
 
 /// How long a condition is waited for; nothing here takes nearly as long.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 /// How often it is looked at.
 pub(crate) const TICK: Duration = Duration::from_millis(10);
 
@@ -156,7 +156,7 @@ impl<T> FilterLen for Vec<T> {
 }
 
 fn state(instance: &Instance) -> InstanceState {
-    instance.status.as_ref().map_or(InstanceState::Unspecified, |status| status.instance_state())
+    instance.status.as_ref().map_or(InstanceState::Unspecified, InstanceStatus::instance_state)
 }
 
 /// The Nodes of the workload cluster by name.

@@ -107,7 +107,7 @@ async fn what_fails_for_too_long_is_given_up() {
 #[tokio::test]
 async fn a_full_queue_drops_the_oldest_and_counts_them() {
     let receiver = Receiver::start([Answer::Never]).await;
-    let pace = Pace { timeout: Duration::from_millis(300), ..quick() };
+    let pace = Pace { timeout: Duration::from_secs(2), ..quick() };
     let limits = Limits { changes: 3, bytes: usize::MAX };
     let notifier = receiver.notifier(SinkKind::Webhook, limits, pace);
     notifier.offer(&modified("first"));
@@ -117,7 +117,7 @@ async fn a_full_queue_drops_the_oldest_and_counts_them() {
     for n in 0..10 {
         notifier.offer(&modified(&n.to_string()));
     }
-    assert!(began.elapsed() < Duration::from_millis(200), "offering doesn't wait for the receiver");
+    assert!(began.elapsed() < Duration::from_secs(1), "offering doesn't wait for the receiver");
     assert_eq!(notifier.summary()[0].counts.dropped, 7);
     let messages = receiver.messages(3).await;
     assert_eq!(
@@ -172,9 +172,8 @@ async fn at_the_end_what_is_queued_is_sent_without_delay() {
 #[tokio::test]
 async fn a_failing_receiver_is_tried_again_at_once_at_the_end() {
     let receiver = Receiver::start([Answer::Status(500)]).await;
-    let pace = Pace { backoff: Duration::from_millis(1), longest_backoff: Duration::from_secs(3600), ..quick() };
-    let notifier =
-        receiver.notifier(SinkKind::Webhook, Limits::default(), Pace { backoff: Duration::from_secs(3600), ..pace });
+    let pace = Pace { backoff: Duration::from_secs(3600), ..quick() };
+    let notifier = receiver.notifier(SinkKind::Webhook, Limits::default(), pace);
     notifier.offer(&modified("a"));
     receiver.messages(1).await;
     let [summary] = &notifier.drain(PATIENCE).await[..] else { panic!("one rule") };

@@ -89,18 +89,15 @@ async fn rules_say_what_goes_where() {
     std::fs::write(&file, url).unwrap();
     let rules = fake.folder().join("rules.yaml");
     let to = format!("to: {{form: webhook, urlFile: {}}}", file.display());
-    std::fs::write(&rules, format!("rules: [{{name: ops, kinds: [Machine], types: [deleted], {to}}}]")).unwrap();
+    std::fs::write(&rules, format!("rules: [{{name: ops, kinds: [Machine], types: [added], {to}}}]")).unwrap();
+    fake.put("machines", "team-a/there", json!({}));
     let scene = Scene::start(&fake, &["machines,clusters", "--notify-rules", &rules.display().to_string()]).await;
-    for plural in ["clusters", "machines"] {
-        fake.put(plural, "team-a/one", json!({}));
-        fake.delete(plural, "team-a/one");
-    }
-    fake.put("machines", "team-a/two", json!({}));
-    scene.printed.lines(1).await;
-    fake.delete("machines", "team-a/two");
-    let told = messages(&received, 1).await;
-    let changes: Vec<_> = told.iter().flat_map(|message| message["changes"].as_array().unwrap()).cloned().collect();
-    assert!(shorts(&changes).iter().all(|short| short.starts_with("DELETED Machine")), "{changes:?}");
+    fake.put("clusters", "team-a/one", json!({}));
+    fake.put("machines", "team-a/there", json!({"spec": {"a": 1}}));
+    scene.printed.lines(2).await;
+    fake.put("machines", "team-a/new", json!({}));
+    let message = messages(&received, 1).await.remove(0);
+    assert_eq!(shorts(message["changes"].as_array().unwrap()), ["ADDED Machine new"]);
     scene.end().await.unwrap();
 }
 
