@@ -4,6 +4,7 @@
 //! `docs/architecture.md` shows the rooms of this crate and the way of the data through them.
 
 pub mod capi;
+pub mod changes;
 pub mod cli;
 pub mod cluster;
 pub mod connect;
@@ -11,6 +12,7 @@ pub mod grpc;
 pub mod index;
 pub mod informer;
 pub mod nodegroup;
+pub mod notify;
 pub mod scale;
 pub mod server;
 pub mod state;

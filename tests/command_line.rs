@@ -250,3 +250,30 @@ fn groups_watched_by_a_pipe_prints_again_only_what_has_changed() {
     assert!(said.contains("error: ") && said.contains("soon back"), "{said}");
     assert_eq!(lines.count(), 0, "nothing is printed twice");
 }
+
+fn watch(flags: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_capi-autoscaler-provider")).arg("watch").args(flags).env_clear().output().unwrap()
+}
+
+#[test]
+fn watch_tells_a_wrong_call_in_one_line_with_exit_code_2() {
+    let calls: [(&[&str], &str); 4] = [
+        (&["-l", "app in x"], "error: --selector: \"app in x\" can't be used"),
+        (&["--ignore", "status"], "error: --ignore: \"status\" can't be used: a path is a JSON pointer"),
+        (&["-n", "Team_A"], "error: --namespace: \"Team_A\" can't be used"),
+        (&["--webhook", "https://hooks.example.com/T0P-S3CR3T"], "error: --webhook: say where the URL is kept"),
+    ];
+    for (flags, part) in calls {
+        let output = watch(flags);
+        assert_fails(&output, 2, part);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.lines().count() == 1 && !said.contains("T0P"), "{said}");
+    }
+}
+
+#[test]
+fn watch_tells_what_failed_in_one_line_with_exit_code_1() {
+    let output = watch(&["machines", "--management-kubeconfig=/nonexistent/config"]);
+    assert_fails(&output, 1, "error: management cluster: kubeconfig file /nonexistent/config: can't read it");
+    assert_eq!(String::from_utf8(output.stderr).unwrap().lines().count(), 1);
+}

@@ -17,6 +17,7 @@ use capi_autoscaler_provider::{
         Bounds, Definition, InfrastructureState, Problem, Rules, Scope, ScopeSpec, TemplateRules, Verdict, capacity,
         evaluate, options,
     },
+    notify::{SinkKind, UrlSource, parse_rules},
     proto::{self, cloud_provider_client::CloudProviderClient},
     server::Shutdown,
 };
@@ -260,7 +261,7 @@ fn the_readme_names_flags_that_there_are() {
 
 // Examples
 
-const EXAMPLES: [&str; 10] = [
+const EXAMPLES: [&str; 11] = [
     "examples/cluster-autoscaler/cloud-config.yaml",
     "examples/cluster-autoscaler/values.yaml",
     "examples/node-groups/by-annotations.yaml",
@@ -271,6 +272,7 @@ const EXAMPLES: [&str; 10] = [
     "examples/node-groups/paused.yaml",
     "examples/node-groups/wrong.yaml",
     "examples/rbac.yaml",
+    "examples/watch/rules.yaml",
 ];
 
 #[test]
@@ -424,6 +426,38 @@ fn the_chart_values_render_and_start_the_program() {
     let config = ServeConfig::try_from(*args).unwrap();
     assert_eq!(container["ports"][0]["containerPort"], config.http_listen.port());
     assert_eq!(config.rules.scope, Scope::Specs(vec![ScopeSpec::cluster("team-a", "prod")]));
+}
+
+#[test]
+fn the_rules_of_watch_are_rules() {
+    let rules = parse_rules(&read("examples/watch/rules.yaml")).unwrap();
+    assert_eq!(rules.iter().map(|rule| rule.name.as_str()).collect::<Vec<_>>(), ["machines-going", "sizes"]);
+    let slack = UrlSource::File("/etc/capi-autoscaler-provider/hooks/slack".into());
+    assert_eq!((rules[0].to.kind, &rules[0].to.url), (SinkKind::Slack, &slack));
+    assert_eq!((rules[1].to.kind, rules[1].interval), (SinkKind::Webhook, Some(std::time::Duration::from_secs(30))));
+}
+
+#[test]
+fn every_field_of_a_rule_is_documented() {
+    let documented = first_cells(&read("docs/watch.md"));
+    let error = parse_rules("rules: [{unknown: 1}]").unwrap_err().to_string();
+    let (_, known) = error.split_once("expected one of ").unwrap();
+    let fields: Vec<_> = known.split('`').skip(1).step_by(2).filter(|field| *field != "to").collect();
+    assert!(fields.len() > 5, "{error}");
+    for field in fields {
+        assert!(documented.contains(field), "{field} is not documented");
+    }
+}
+
+#[test]
+fn the_documented_line_of_watch_has_the_documented_fields() {
+    let document = read("docs/watch.md");
+    let line = document.lines().find(|line| line.starts_with("{\"schemaVersion\":1,\"time\"")).unwrap();
+    let line: serde_json::Map<String, Value> = serde_json::from_str(line).unwrap();
+    let (_, table) = document.split_once("## JSON lines").unwrap();
+    for field in line.keys() {
+        assert!(table.contains(&format!("`{field}`")), "{field} is not documented");
+    }
 }
 
 /// Resource to verbs, of all rules of a role.

@@ -7,6 +7,7 @@ mod log;
 mod serve;
 mod serve_args;
 mod serve_config;
+mod watch;
 
 #[cfg(test)]
 mod tests;
@@ -21,6 +22,7 @@ pub use log::{LogArgs, LogFormat};
 pub use serve::Server;
 pub use serve_args::ServeArgs;
 pub use serve_config::{ServeConfig, UsageError};
+pub use watch::{Color, Output, Target, Wanted, WantedBy, Watch, WatchArgs, WatchConfig, Where};
 
 /// The command line.
 #[derive(Clone, Debug, Parser)]
@@ -41,6 +43,8 @@ pub enum Command {
     Serve(Box<ServeArgs>),
     /// Print the node groups of a running server as a table
     Groups(Box<GroupsArgs>),
+    /// Show what changes in a cluster, object by object
+    Watch(Box<WatchArgs>),
 }
 
 /// Why the program ended with an error.
@@ -52,6 +56,9 @@ pub enum CliError {
     /// The server couldn't be asked for its node groups, or they couldn't be printed.
     #[error(transparent)]
     Groups(#[from] GroupsError),
+    /// Nothing could be watched, or what was seen couldn't be printed.
+    #[error("{0:#}")]
+    Watch(anyhow::Error),
     /// It couldn't do what it was called for. The text has the whole chain of causes.
     #[error("{0:#}")]
     Failed(#[from] anyhow::Error),
@@ -70,6 +77,11 @@ impl Cli {
                 serve::run(config)?;
             }
             Command::Groups(args) => GroupsConfig::try_from(*args)?.run()?,
+            Command::Watch(args) => {
+                let config = WatchConfig::try_from(*args)?;
+                self.log.init()?;
+                watch::run(config).map_err(CliError::Watch)?;
+            }
         }
         Ok(())
     }
@@ -81,6 +93,7 @@ impl CliError {
         match self {
             Self::Usage(error) => eprintln!("error: {error}"),
             Self::Groups(error) => eprintln!("error: {error}"),
+            Self::Watch(error) => eprintln!("error: {error:#}"),
             Self::Failed(_) => tracing::error!("{self}"),
         }
     }
@@ -90,7 +103,7 @@ impl CliError {
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::Usage(_) => ExitCode::from(2),
-            Self::Groups(_) | Self::Failed(_) => ExitCode::FAILURE,
+            Self::Groups(_) | Self::Watch(_) | Self::Failed(_) => ExitCode::FAILURE,
         }
     }
 }

@@ -81,6 +81,9 @@ pub enum UsageError {
         /// The other.
         second: &'static str,
     },
+    /// A wrong call of `watch`.
+    #[error("{0}")]
+    Watch(String),
     /// No scope.
     #[error(
         "no scope is chosen, and without one the node groups of all Clusters would be scaled. Choose one:\n  \
@@ -181,7 +184,7 @@ impl Flag {
 }
 
 /// A value without the space around it; an empty one counts as none.
-fn given(text: Option<&str>) -> Option<&str> {
+pub(super) fn given(text: Option<&str>) -> Option<&str> {
     text.map(str::trim).filter(|text| !text.is_empty())
 }
 
@@ -214,7 +217,7 @@ fn admin_listen(args: &ServeArgs, warnings: &mut Vec<String>) -> Result<Option<S
     Ok(Some(listen))
 }
 
-fn source(text: &str) -> Source {
+pub(super) fn source(text: &str) -> Source {
     if text == IN_CLUSTER { Source::InCluster } else { Source::File(PathBuf::from(text)) }
 }
 
@@ -250,7 +253,7 @@ fn max_staleness(text: &str) -> Result<Duration, UsageError> {
     }
 }
 
-fn capi_group(text: &str) -> Result<&str, UsageError> {
+pub(super) fn capi_group(text: &str) -> Result<&str, UsageError> {
     let text = CAPI_GROUP.or_default(text);
     if is_dns(text) && text.contains('.') {
         return Ok(text);
@@ -258,7 +261,7 @@ fn capi_group(text: &str) -> Result<&str, UsageError> {
     Err(CAPI_GROUP.wrong(text, &"it has to be an API group, such as cluster.x-k8s.io"))
 }
 
-fn capi_version(text: Option<&str>) -> Result<Option<String>, UsageError> {
+pub(super) fn capi_version(text: Option<&str>) -> Result<Option<String>, UsageError> {
     match given(text) {
         Some(text) if is_dns(text) && text.starts_with('v') && !text.contains('.') => Ok(Some(text.to_owned())),
         Some(text) => Err(CAPI_VERSION.wrong(text, &"it has to be a version without its group, such as v1beta2")),
@@ -287,7 +290,7 @@ fn synced_labels(values: &[String]) -> Result<Vec<Regex>, UsageError> {
         .collect()
 }
 
-fn is_dns(text: &str) -> bool {
+pub(super) fn is_dns(text: &str) -> bool {
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     text.len() <= 253
         && text.split('.').all(|label| {

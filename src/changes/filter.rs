@@ -1,0 +1,81 @@
+//! From an object's JSON to what is compared of it: without noise, without what the operator ignores, without secrets.
+
+use serde_json::Value;
+
+use super::{
+    change::Kind,
+    managers::{self, Entry},
+    pattern::Pattern,
+    withhold::{Withheld, withhold},
+};
+
+/// What is left out of the objects of one kind.
+#[derive(Clone, Debug)]
+pub struct Filter {
+    kind: Kind,
+    ignored: Vec<Pattern>,
+}
+
+/// What is compared of an object. It holds no value of a Secret.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    pub(super) value: Value,
+    pub(super) withheld: Withheld,
+    pub(super) managers: Vec<Entry>,
+}
+
+impl Filter {
+    /// For objects of this kind; `ignored` is left out besides noise.
+    #[must_use]
+    pub fn new(kind: Kind, ignored: &[Pattern]) -> Self {
+        let ignored = noise(&kind).into_iter().chain(ignored.iter().cloned()).collect();
+        Self { kind, ignored }
+    }
+
+    /// What is compared of an object.
+    #[must_use]
+    pub fn snapshot(&self, object: &Value) -> Snapshot {
+        let managers = managers::entries(&object["metadata"]["managedFields"]);
+        let mut value = object.clone();
+        if let Value::Object(map) = &mut value {
+            // The items of a list don't say what they are; events of a watch do.
+            map.entry("apiVersion").or_insert_with(|| self.kind.api_version().into());
+            map.entry("kind").or_insert_with(|| self.kind.kind.clone().into());
+        }
+        // Before what is ignored goes: an ignored path must not turn a Secret into something else.
+        let mut withheld = withhold(&mut value, self.kind.is_secret());
+        for pattern in &self.ignored {
+            pattern.remove_from(&mut value);
+        }
+        withheld.retain(|pointer, _| value.pointer(pointer).is_some());
+        Snapshot { value, withheld, managers }
+    }
+}
+
+impl Snapshot {
+    /// The object, filtered.
+    #[must_use]
+    pub fn value(&self) -> &Value {
+        &self.value
+    }
+}
+
+/// What changes without anything having changed, and what only says that something did. `docs/watch.md` lists it.
+fn noise(kind: &Kind) -> Vec<Pattern> {
+    let mut noise = vec![
+        Pattern::of(["metadata", "managedFields"]),
+        Pattern::of(["metadata", "resourceVersion"]),
+        Pattern::of(["metadata", "generation"]),
+        Pattern::of(["metadata", "selfLink"]),
+        Pattern::of(["metadata", "annotations", "control-plane.alpha.kubernetes.io/leader"]),
+        Pattern::of(["status", "conditions", "*", "lastHeartbeatTime"]),
+        Pattern::of(["status", "conditions", "*", "lastProbeTime"]),
+    ];
+    match (kind.group.as_str(), kind.kind.as_str()) {
+        ("coordination.k8s.io", "Lease") => noise.push(Pattern::of(["spec", "renewTime"])),
+        // The kubelet writes the images of a Node anew with its heartbeats, in any order.
+        ("", "Node") => noise.push(Pattern::of(["status", "images"])),
+        _ => {}
+    }
+    noise
+}

@@ -1,0 +1,29 @@
+//! What changed between two states of an object, as people and programs read it: noise left out, secrets withheld, the
+//! rest as an RFC 6902 patch and as lines by path, with the field managers that changed it.
+//!
+//! Everything here is a pure function of JSON. This room must never know of clusters, and never let out a value of a
+//! Secret: what [`Filter::snapshot`] returns holds none.
+
+mod change;
+mod filter;
+mod managers;
+mod patch;
+mod pattern;
+mod readable;
+mod selector;
+mod text;
+mod withhold;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod tests;
+
+pub use self::{
+    change::{Action, Change, Identity, Kind, SCHEMA_VERSION},
+    filter::{Filter, Snapshot},
+    managers::ChangedBy,
+    pattern::{Pattern, PatternError},
+    readable::{Difference, Line},
+    selector::{FieldSelector, LabelSelector, SelectorError},
+    text::{shortened, visible},
+};

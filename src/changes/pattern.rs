@@ -1,0 +1,122 @@
+//! Paths into an object, as `--ignore` and rules name them: RFC 6901 pointers in which a segment `*` stands for every
+//! key of an object and every item of a list.
+
+use std::{fmt, str::FromStr};
+
+use serde_json::Value;
+use thiserror::Error;
+
+/// A pointer with wildcards. It means what it points to and all below.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Pattern {
+    segments: Vec<Segment>,
+}
+
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Segment {
+    Any,
+    Exact(String),
+}
+
+/// Why a text is no path.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+pub enum PatternError {
+    /// It doesn't begin with a slash.
+    #[error("a path is a JSON pointer and begins with a slash, such as /status/conditions/*/message")]
+    NoSlash,
+    /// It would be the whole object.
+    #[error("it means the whole object: name a path in it, such as /status")]
+    Everything,
+    /// A tilde that escapes nothing.
+    #[error("a tilde is written ~0 and a slash within a key ~1, as in /metadata/annotations/example.com~1key")]
+    Escape,
+}
+
+impl Pattern {
+    /// A path that is known to be one.
+    pub(super) fn of<const N: usize>(segments: [&str; N]) -> Self {
+        let segment = |text: &str| if text == "*" { Segment::Any } else { Segment::Exact(text.to_owned()) };
+        Self { segments: segments.into_iter().map(segment).collect() }
+    }
+
+    /// Takes what it means out of a value.
+    pub fn remove_from(&self, value: &mut Value) {
+        remove(&self.segments, value);
+    }
+
+    /// Whether a change at this JSON pointer is a change of what it means: at it, below it, or of a whole that holds it.
+    #[must_use]
+    pub fn touches(&self, pointer: &str) -> bool {
+        let mut path = pointer.split('/').skip(1);
+        self.segments.iter().all(|segment| match (segment, path.next()) {
+            (Segment::Any, _) | (Segment::Exact(_), None) => true,
+            (Segment::Exact(expected), Some(found)) => *expected == unescape(found),
+        })
+    }
+}
+
+fn remove(segments: &[Segment], value: &mut Value) {
+    let Some((first, rest)) = segments.split_first() else { return };
+    match (value, first) {
+        (Value::Object(map), Segment::Any) if rest.is_empty() => map.clear(),
+        (Value::Object(map), Segment::Any) => map.values_mut().for_each(|value| remove(rest, value)),
+        (Value::Object(map), Segment::Exact(key)) if rest.is_empty() => {
+            map.remove(key);
+        }
+        (Value::Object(map), Segment::Exact(key)) => {
+            if let Some(value) = map.get_mut(key) {
+                remove(rest, value);
+            }
+        }
+        (Value::Array(items), Segment::Any) if rest.is_empty() => items.clear(),
+        (Value::Array(items), Segment::Any) => items.iter_mut().for_each(|value| remove(rest, value)),
+        (Value::Array(items), Segment::Exact(key)) => {
+            let Some(index) = key.parse().ok().filter(|index| *index < items.len()) else { return };
+            if rest.is_empty() {
+                items.remove(index);
+            } else {
+                remove(rest, &mut items[index]);
+            }
+        }
+        (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_), Segment::Any | Segment::Exact(_)) => {}
+    }
+}
+
+/// One segment of a pointer as the key that it means.
+pub(super) fn unescape(segment: &str) -> String {
+    segment.replace("~1", "/").replace("~0", "~")
+}
+
+/// A key as a segment of a pointer.
+pub(super) fn escape(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
+}
+
+impl FromStr for Pattern {
+    type Err = PatternError;
+
+    fn from_str(text: &str) -> Result<Self, PatternError> {
+        if text.is_empty() || text == "/" {
+            return Err(PatternError::Everything);
+        }
+        let rest = text.strip_prefix('/').ok_or(PatternError::NoSlash)?;
+        let segment = |text: &str| {
+            let escapes = text.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']));
+            match text {
+                _ if !escapes => Err(PatternError::Escape),
+                "*" => Ok(Segment::Any),
+                _ => Ok(Segment::Exact(unescape(text))),
+            }
+        };
+        Ok(Self { segments: rest.split('/').map(segment).collect::<Result<_, _>>()? })
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.segments.iter().try_for_each(|segment| match segment {
+            Segment::Any => f.write_str("/*"),
+            Segment::Exact(key) => write!(f, "/{}", escape(key)),
+        })
+    }
+}

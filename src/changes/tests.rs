@@ -1,0 +1,243 @@
+//! What is told of a change, by examples of objects before and after it.
+
+mod managers;
+mod patches;
+mod secrets;
+mod selectors;
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{Change, Difference, Filter, Identity, Kind, Line, Pattern, Snapshot};
+
+fn kind(group: &str, kind: &str) -> Kind {
+    let plural = format!("{}s", kind.to_lowercase());
+    Kind { group: group.to_owned(), version: "v1".into(), kind: kind.to_owned(), plural }
+}
+
+fn machine() -> Kind {
+    kind("cluster.x-k8s.io", "Machine")
+}
+
+fn secret() -> Kind {
+    kind("", "Secret")
+}
+
+fn identity(kind: &Kind) -> Identity {
+    Identity {
+        time: Timestamp::UNIX_EPOCH,
+        cluster: "management",
+        kind: Arc::new(kind.clone()),
+        namespace: "ns".into(),
+        name: "one".into(),
+        uid: "u1".into(),
+        resource_version: "7".into(),
+    }
+}
+
+fn snapshot(kind: &Kind, ignored: &[&str], object: &Value) -> Arc<Snapshot> {
+    let ignored: Vec<Pattern> = ignored.iter().map(|path| path.parse().unwrap()).collect();
+    Arc::new(Filter::new(kind.clone(), &ignored).snapshot(object))
+}
+
+fn change(kind: &Kind, old: &Value, new: &Value) -> Option<Change> {
+    ignoring(kind, &[], old, new)
+}
+
+fn ignoring(kind: &Kind, ignored: &[&str], old: &Value, new: &Value) -> Option<Change> {
+    Change::modified(identity(kind), snapshot(kind, ignored, old), snapshot(kind, ignored, new))
+}
+
+fn shown(lines: &[Line]) -> Vec<String> {
+    let show = |line: &Line| match &line.difference {
+        Difference::Added(new) => format!("+ {}: {new}", line.path),
+        Difference::Removed(old) => format!("- {}: {old}", line.path),
+        Difference::Changed(old, new) => format!("{}: {old} > {new}", line.path),
+        Difference::Withheld => format!("{}: changed", line.path),
+    };
+    lines.iter().map(show).collect()
+}
+
+#[rstest::rstest]
+#[case::managed_fields(&machine(), json!({"metadata": {"managedFields": [{"manager": "a"}]}}))]
+#[case::resource_version(&machine(), json!({"metadata": {"resourceVersion": "2"}}))]
+#[case::generation(&machine(), json!({"metadata": {"generation": 2}}))]
+#[case::leader(&kind("", "ConfigMap"), json!({"metadata": {"annotations": {"control-plane.alpha.kubernetes.io/leader": "x"}}}))]
+#[case::lease(&kind("coordination.k8s.io", "Lease"), json!({"spec": {"renewTime": "now"}}))]
+#[case::images(&kind("", "Node"), json!({"status": {"images": [{"names": ["a"]}]}}))]
+#[case::heartbeat(&kind("", "Node"), json!({"status": {"conditions": [{"lastHeartbeatTime": "now"}]}}))]
+#[case::probe(&kind("", "Pod"), json!({"status": {"conditions": [{"lastProbeTime": "now"}]}}))]
+fn noise_is_no_change(#[case] kind: &Kind, #[case] noise: Value) {
+    let mut old = json!({"metadata": {"name": "one", "annotations": {}}, "spec": {}, "status": {"conditions": [{}]}});
+    let quiet = old.clone();
+    json_patch::merge(&mut old, &noise);
+    assert!(change(kind, &quiet, &old).is_none(), "it came");
+    assert!(change(kind, &old, &quiet).is_none(), "it went");
+}
+
+#[rstest::rstest]
+#[case::of_another_kind(&machine(), json!({"spec": {"renewTime": "now"}}))]
+#[case::of_another_group(&kind("example.io", "Lease"), json!({"spec": {"renewTime": "now"}}))]
+#[case::holder(&kind("coordination.k8s.io", "Lease"), json!({"spec": {"holderIdentity": "a"}}))]
+#[case::observed(&machine(), json!({"status": {"observedGeneration": 2}}))]
+#[case::transition(&machine(), json!({"status": {"conditions": [{"lastTransitionTime": "now"}]}}))]
+fn what_says_something_is_a_change(#[case] kind: &Kind, #[case] said: Value) {
+    let quiet = json!({"metadata": {"name": "one"}});
+    let mut new = quiet.clone();
+    json_patch::merge(&mut new, &said);
+    assert!(change(kind, &quiet, &new).is_some());
+}
+
+#[rstest::rstest]
+#[case::below("/status", true)]
+#[case::itself("/status/conditions/0/message", true)]
+#[case::any_item("/status/conditions/*/message", true)]
+#[case::any_key("/*/conditions/*/message", true)]
+#[case::another("/spec/conditions", false)]
+#[case::deeper("/status/conditions/0/message/more", false)]
+#[case::another_item("/status/conditions/1", false)]
+fn an_ignored_path_is_left_out_with_all_below_it(#[case] path: &str, #[case] ignored: bool) {
+    let object = |message: &str| json!({"status": {"conditions": [{"type": "Ready", "message": message}]}});
+    let change = ignoring(&machine(), &[path], &object("a"), &object("b"));
+    assert_eq!(change.is_none(), ignored);
+}
+
+#[rstest::rstest]
+#[case::dotted("status.conditions", "begins with a slash")]
+#[case::empty("", "whole object")]
+#[case::root("/", "whole object")]
+#[case::tilde("/metadata/annotations/a~b", "~0")]
+fn what_is_no_path_is_refused_with_an_example(#[case] path: &str, #[case] part: &str) {
+    let error = path.parse::<Pattern>().unwrap_err().to_string();
+    assert!(error.contains(part), "{error}");
+}
+
+#[test]
+fn a_key_with_a_slash_is_named_by_its_escape() {
+    let path: Pattern = "/metadata/annotations/a.b~1c~0d".parse().unwrap();
+    let mut object = json!({"metadata": {"annotations": {"a.b/c~d": "x", "kept": "y"}}});
+    path.remove_from(&mut object);
+    assert_eq!(object, json!({"metadata": {"annotations": {"kept": "y"}}}));
+    assert_eq!(path.to_string(), "/metadata/annotations/a.b~1c~0d");
+}
+
+#[rstest::rstest]
+#[case::at("/spec/replicas", "/spec/replicas", true)]
+#[case::below("/spec", "/spec/replicas", true)]
+#[case::the_whole_that_holds_it("/status/nodeRef/name", "/status/nodeRef", true)]
+#[case::the_object("/status", "", true)]
+#[case::beside("/spec/replicas", "/spec/paused", false)]
+#[case::same_beginning("/spec", "/specials", false)]
+#[case::wildcard("/status/conditions/*/status", "/status/conditions/3/status", true)]
+#[case::wildcard_beside("/status/conditions/*/status", "/status/conditions/3/reason", false)]
+fn a_path_is_touched_at_below_and_above_it(#[case] path: &str, #[case] pointer: &str, #[case] touched: bool) {
+    assert_eq!(path.parse::<Pattern>().unwrap().touches(pointer), touched);
+}
+
+#[rstest::rstest]
+#[case::scalar(json!({"spec": {"replicas": 1}}), json!({"spec": {"replicas": 2}}), &["spec.replicas: 1 > 2"])]
+#[case::came_and_went(
+    json!({"spec": {"a": "x"}}), json!({"spec": {"b": {"c": 1}}}), &["- spec.a: \"x\"", "+ spec.b: {\"c\":1}"])]
+#[case::annotation(
+    json!({"metadata": {"annotations": {}}}), json!({"metadata": {"annotations": {"a.b/c": "x"}}}),
+    &["+ metadata.annotations[\"a.b/c\"]: \"x\""])]
+#[case::condition_by_type(
+    json!({"status": {"conditions": [
+        {"type": "Ready", "status": "False", "lastTransitionTime": "1"}, {"type": "Other", "status": "True"}]}}),
+    json!({"status": {"conditions": [
+        {"type": "New", "status": "True"}, {"type": "Ready", "status": "True", "lastTransitionTime": "2"},
+        {"type": "Other", "status": "True"}]}}),
+    &["+ status.conditions[New]: {\"status\":\"True\",\"type\":\"New\"}", "status.conditions[Ready].status: \"False\" > \"True\""])]
+#[case::only_the_transition(
+    json!({"status": {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "1"}]}}),
+    json!({"status": {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2"}]}}),
+    &["status.conditions[Ready].lastTransitionTime: \"1\" > \"2\""])]
+#[case::by_name_and_gone(
+    json!({"spec": {"containers": [{"name": "a", "image": "1"}, {"name": "b"}]}}),
+    json!({"spec": {"containers": [{"name": "a", "image": "2"}]}}),
+    &["spec.containers[a].image: \"1\" > \"2\"", "- spec.containers[b]: {\"name\":\"b\"}"])]
+#[case::order_of_named_items(
+    json!({"spec": {"containers": [{"name": "a"}, {"name": "b"}]}}),
+    json!({"spec": {"containers": [{"name": "b"}, {"name": "a"}]}}),
+    &["spec.containers: order a, b > order b, a"])]
+#[case::taints_share_a_key(
+    json!({"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}, {"key": "a", "effect": "NoExecute"}]}}),
+    json!({"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}, {"key": "a", "effect": "Other"}]}}),
+    &["spec.taints[1].effect: \"NoExecute\" > \"Other\""])]
+#[case::set_of_texts(
+    json!({"metadata": {"finalizers": ["a", "b"]}}), json!({"metadata": {"finalizers": ["b", "c"]}}),
+    &["- metadata.finalizers: \"a\"", "+ metadata.finalizers: \"c\""])]
+#[case::order_of_texts(
+    json!({"spec": {"args": ["a", "b"]}}), json!({"spec": {"args": ["b", "a"]}}),
+    &["spec.args[0]: \"a\" > \"b\"", "spec.args[1]: \"b\" > \"a\""])]
+#[case::another_type(json!({"spec": {"a": [1]}}), json!({"spec": {"a": null}}), &["spec.a: [1] > null"])]
+fn people_read_what_changed_by_path(#[case] old: Value, #[case] new: Value, #[case] expected: &[&str]) {
+    assert_eq!(shown(&change(&machine(), &old, &new).unwrap().lines()), expected);
+}
+
+#[test]
+fn a_new_object_is_told_without_what_names_it() {
+    let object =
+        json!({"kind": "Machine", "metadata": {"name": "one", "uid": "u", "labels": {"a": "b"}}, "spec": {"x": [1]}});
+    let change = Change::added(identity(&machine()), snapshot(&machine(), &[], &object), false);
+    assert_eq!(shown(&change.lines()), ["+ metadata.labels.a: \"b\"", "+ spec.x: [1]"]);
+}
+
+#[test]
+fn items_of_a_list_lack_their_kind_and_events_of_a_watch_do_not() {
+    let listed = json!({"metadata": {"name": "one"}});
+    let watched = json!({"apiVersion": "cluster.x-k8s.io/v1", "kind": "Machine", "metadata": {"name": "one"}});
+    assert!(change(&machine(), &listed, &watched).is_none());
+}
+
+#[test]
+fn the_line_has_the_documented_form() {
+    let old = json!({"metadata": {"managedFields": []}, "spec": {"a": 1}});
+    let new = json!({"metadata": {"managedFields": [
+        {"manager": "kubectl", "operation": "Update", "time": "2026-01-01T00:00:00Z", "subresource": "status"}]},
+        "spec": {"a": 2}});
+    let line: Value = serde_json::from_str(&change(&machine(), &old, &new).unwrap().to_json()).unwrap();
+    assert_eq!(
+        line,
+        json!({
+            "schemaVersion": 1, "time": "1970-01-01T00:00:00.000Z", "type": "MODIFIED", "cluster": "management",
+            "apiVersion": "cluster.x-k8s.io/v1", "kind": "Machine", "resource": "machines", "namespace": "ns",
+            "name": "one", "uid": "u1", "resourceVersion": "7",
+            "changedBy": [{"manager": "kubectl", "operation": "Update", "time": "2026-01-01T00:00:00Z", "subresource": "status"}],
+            "patch": [{"op": "replace", "path": "/spec/a", "value": 2}],
+        })
+    );
+}
+
+#[test]
+fn a_line_that_is_too_long_goes_without_its_patch() {
+    let (old, new) = (json!({"spec": {}}), json!({"spec": {"a": "x".repeat(2000)}}));
+    let change = change(&machine(), &old, &new).unwrap();
+    let line: Value = serde_json::from_str(&change.to_json_within(1000)).unwrap();
+    assert_eq!((&line["patch"], &line["name"]), (&json!([]), &json!("one")));
+    assert!(line["problem"].as_str().unwrap().contains("left out"));
+    assert_eq!(change.to_json_within(10_000), change.to_json());
+}
+
+#[rstest::rstest]
+#[case::plain("plain ünïcode 漢", "plain ünïcode 漢")]
+#[case::colour("\u{1b}[31mred", "\\u{1b}[31mred")]
+#[case::lines("a\nb\r\tc", "a\\nb\\r\\tc")]
+#[case::c1_and_delete("\u{9b}31m\u{7f}", "\\u{9b}31m\\u{7f}")]
+#[case::turned_around("a\u{202e}b\u{2066}", "a\\u{202e}b\\u{2066}")]
+#[case::hidden("a\u{200b}b\u{feff}", "a\\u{200b}b\\u{feff}")]
+fn nothing_steers_a_terminal(#[case] text: &str, #[case] expected: &str) {
+    assert_eq!(super::visible(text), expected);
+}
+
+#[test]
+fn a_line_of_json_steers_no_terminal_and_says_the_same() {
+    let text = "a\u{1b}[31m\u{9b}\u{7f}\u{202e}\n漢";
+    let change = change(&machine(), &json!({"spec": {}}), &json!({"spec": {"a": text}})).unwrap();
+    let line = change.to_json();
+    assert!(!line.contains(|c: char| c.is_control() || c == '\u{202e}'), "{line:?}");
+    let line: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(line["patch"][0]["value"], text);
+}

@@ -1,0 +1,116 @@
+//! Who changed an object.
+
+use serde_json::{Value, json};
+
+use super::{change, machine};
+
+#[allow(clippy::needless_pass_by_value, reason = "literals are handed over")]
+fn entry(manager: &str, subresource: Option<&str>, time: u32, fields: Value) -> Value {
+    let mut entry = json!({
+        "manager": manager, "operation": "Update", "apiVersion": "cluster.x-k8s.io/v1",
+        "time": format!("2026-01-01T00:00:{time:02}Z"), "fieldsType": "FieldsV1", "fieldsV1": fields,
+    });
+    if let Some(subresource) = subresource {
+        entry["subresource"] = subresource.into();
+    }
+    entry
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "literals are handed over")]
+fn object(spec: u32, status: u32, entries: Vec<Value>) -> Value {
+    json!({
+        "metadata": {"managedFields": entries},
+        "spec": {"a": spec, "taints": [{"key": "x", "value": spec}]},
+        "status": {"b": status, "set": ["s"]},
+    })
+}
+
+fn spec() -> Value {
+    json!({"f:spec": {"f:a": {}, "f:taints": {"k:{\"key\":\"x\"}": {".": {}, "f:value": {}}}}})
+}
+
+fn status() -> Value {
+    json!({"f:status": {"f:b": {}}})
+}
+
+fn changed_by(old: &Value, new: &Value) -> Vec<String> {
+    let by = change(&machine(), old, new).unwrap().changed_by;
+    by.into_iter()
+        .map(|by| format!("{}{}", by.manager, by.subresource.map(|s| format!("/{s}")).unwrap_or_default()))
+        .collect()
+}
+
+#[test]
+fn whoever_has_moved_on_in_time_changed_it() {
+    let old = object(1, 1, vec![entry("user", None, 1, spec()), entry("controller", Some("status"), 1, status())]);
+    let new = object(1, 2, vec![entry("user", None, 1, spec()), entry("controller", Some("status"), 2, status())]);
+    assert_eq!(changed_by(&old, &new), ["controller/status"]);
+}
+
+#[test]
+fn the_same_manager_is_another_one_for_the_status() {
+    let old = object(1, 1, vec![entry("m", None, 1, spec()), entry("m", Some("status"), 1, status())]);
+    let new = object(2, 1, vec![entry("m", None, 2, spec()), entry("m", Some("status"), 1, status())]);
+    assert_eq!(changed_by(&old, &new), ["m"]);
+}
+
+#[test]
+fn a_new_manager_changed_it_and_the_one_that_lost_a_field_did_not() {
+    let old = object(1, 1, vec![entry("user", None, 1, spec())]);
+    let lost = json!({"f:spec": {"f:taints": {}}});
+    let new =
+        object(2, 1, vec![entry("user", None, 1, lost), entry("editor", None, 2, json!({"f:spec": {"f:a": {}}}))]);
+    assert_eq!(changed_by(&old, &new), ["editor"]);
+}
+
+#[test]
+fn changes_that_were_merged_name_all_who_made_them() {
+    let old = object(1, 1, vec![entry("user", None, 1, spec()), entry("controller", Some("status"), 1, status())]);
+    let new = object(2, 2, vec![entry("user", None, 2, spec()), entry("controller", Some("status"), 3, status())]);
+    assert_eq!(changed_by(&old, &new), ["user", "controller/status"]);
+}
+
+#[test]
+fn within_one_second_new_fields_tell() {
+    let old = object(1, 1, vec![entry("a", None, 1, json!({})), entry("b", None, 1, status())]);
+    let new = object(2, 1, vec![entry("a", None, 1, spec()), entry("b", None, 1, status())]);
+    assert_eq!(changed_by(&old, &new), ["a"]);
+}
+
+#[rstest::rstest]
+#[case::field(2, 1, &["a"])]
+#[case::another_field(1, 2, &["b"])]
+#[case::both(2, 2, &["a", "b"])]
+fn within_one_second_the_owner_of_what_changed_tells(
+    #[case] spec_of: u32,
+    #[case] status_of: u32,
+    #[case] by: &[&str],
+) {
+    let entries = || vec![entry("a", None, 1, spec()), entry("b", None, 1, status()), entry("c", None, 0, spec())];
+    assert_eq!(changed_by(&object(1, 1, entries()), &object(spec_of, status_of, entries())), by);
+}
+
+#[rstest::rstest]
+#[case::item_by_key(json!({"f:spec": {"f:taints": {"k:{\"key\":\"x\"}": {"f:value": {}}}}}), true)]
+#[case::item_by_another_key(json!({"f:spec": {"f:taints": {"k:{\"key\":\"y\"}": {"f:value": {}}}}}), false)]
+#[case::item_by_index(json!({"f:spec": {"f:taints": {"i:0": {}}}}), true)]
+#[case::whole_list(json!({"f:spec": {"f:taints": {}}}), true)]
+#[case::beside(json!({"f:spec": {"f:b": {}}}), false)]
+#[case::no_fields(json!(null), false)]
+fn an_item_of_a_list_is_owned_by_its_key_or_index(#[case] fields: Value, #[case] owned: bool) {
+    let object = |value: u32| {
+        json!({
+            "metadata": {"managedFields": [entry("m", None, 1, fields.clone())]},
+            "spec": {"taints": [{"key": "x", "value": value}]},
+        })
+    };
+    assert_eq!(!changed_by(&object(1), &object(2)).is_empty(), owned);
+}
+
+#[test]
+fn odd_managed_fields_name_nobody() {
+    for odd in [json!("x"), json!([1, null]), json!({}), json!([{"manager": 7}])] {
+        let object = |value: u32| json!({"metadata": {"managedFields": odd}, "spec": value});
+        assert_eq!(changed_by(&object(1), &object(2)), Vec::<String>::new());
+    }
+}

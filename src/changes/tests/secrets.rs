@@ -1,0 +1,117 @@
+//! What must never be seen.
+
+use serde_json::{Value, json};
+
+use super::{Change, change, identity, kind, machine, secret, shown, snapshot};
+
+const HIDDEN: &str = "c3dvcmRmaXNo";
+
+/// Everything that can be let out of a change: lines, JSON, debug text.
+fn told(change: &Change) -> String {
+    format!("{}\n{:?}\n{change:?}", change.to_json(), shown(&change.lines()))
+}
+
+fn assert_hidden(change: &Change) {
+    let told = told(change);
+    assert!(!told.contains(HIDDEN) && !told.contains("swordfish"), "{told}");
+}
+
+/// A Secret whose every corner holds the same value.
+fn full(value: &str) -> Value {
+    let manifest = format!(r#"{{"kind":"Secret","data":{{"password":"{value}"}}}}"#);
+    json!({
+        "metadata": {"name": "one", "annotations": {
+            "kubectl.kubernetes.io/last-applied-configuration": manifest,
+            "tool.example.io/original": manifest,
+        }},
+        "type": "Opaque",
+        "data": {"password": value},
+        "stringData": {"password": value},
+    })
+}
+
+#[rstest::rstest]
+#[case::value(json!({"data": {"a": HIDDEN}}), json!({"data": {"a": "b3RoZXI="}}), &["data.a: changed"])]
+#[case::came(json!({"data": {}}), json!({"data": {"a": HIDDEN}}), &["+ data.a: \"[secret]\""])]
+#[case::went(json!({"data": {"a": HIDDEN}}), json!({}), &["- data: {\"a\":\"[secret]\"}"])]
+#[case::string_data(json!({"stringData": {"a": "swordfish"}}), json!({"stringData": {"a": ""}}), &["stringData.a: changed"])]
+#[case::odd(json!({"data": HIDDEN}), json!({"data": "b3RoZXI="}), &["data: changed"])]
+#[case::tree(json!({"data": {"a": {"b": HIDDEN}}}), json!({"data": {"a": {"b": 1}}}), &["data.a: changed"])]
+#[case::type_is_shown(json!({"type": "a"}), json!({"type": "b"}), &["type: \"a\" > \"b\""])]
+#[case::annotation(
+    json!({"metadata": {"annotations": {"a/b": "swordfish"}}}), json!({"metadata": {"annotations": {"a/b": "x"}}}),
+    &["metadata.annotations[\"a/b\"]: changed"])]
+fn of_a_secret_keys_are_told_and_that_a_value_changed(#[case] old: Value, #[case] new: Value, #[case] lines: &[&str]) {
+    let change = change(&secret(), &old, &new).unwrap();
+    assert_hidden(&change);
+    assert_eq!(shown(&change.lines()), lines);
+}
+
+#[test]
+fn a_changed_value_is_in_the_patch_as_its_mark() {
+    let change = change(&secret(), &json!({"data": {"a/b": HIDDEN}}), &json!({"data": {"a/b": "eA=="}})).unwrap();
+    let patch = serde_json::to_value(&change.patch).unwrap();
+    assert_eq!(patch, json!([{"op": "replace", "path": "/data/a~1b", "value": "[secret]"}]));
+}
+
+#[test]
+fn an_unchanged_secret_is_no_change() {
+    assert!(change(&secret(), &full(HIDDEN), &full(HIDDEN)).is_none());
+}
+
+#[test]
+fn no_corner_of_a_secret_lets_a_value_out() {
+    let (old, new) = (full("b2xk"), full(HIDDEN));
+    let modified = change(&secret(), &old, &new).unwrap();
+    let state = || snapshot(&secret(), &[], &full(HIDDEN));
+    for change in [
+        modified,
+        Change::added(identity(&secret()), state(), false),
+        Change::deleted(identity(&secret()), Some(state()), true),
+    ] {
+        assert_hidden(&change);
+        assert!(!told(&change).contains("last-applied"), "{change:?}");
+    }
+}
+
+#[test]
+fn a_secret_stays_one_whatever_is_ignored() {
+    let state = snapshot(&secret(), &["/kind", "/metadata/annotations", "/data/other"], &full(HIDDEN));
+    assert_hidden(&Change::added(identity(&secret()), state, false));
+}
+
+#[rstest::rstest]
+#[case::in_a_list(json!({"items": [{"kind": "ConfigMap"}, {"kind": "Secret", "apiVersion": "v1", "data": {"a": HIDDEN}}]}))]
+#[case::in_a_template(json!({"spec": {"objects": [[{"kind": "Secret", "stringData": {"a": "swordfish"}}]]}}))]
+#[case::in_a_list_of_secrets(json!({"x": {"kind": "SecretList", "items": [{"data": {"a": HIDDEN}}]}}))]
+#[case::with_its_annotations(json!({"x": {"kind": "Secret", "metadata": {"annotations": {"a": "swordfish"}}}}))]
+#[case::in_last_applied(json!({"metadata": {"annotations": {
+    "kubectl.kubernetes.io/last-applied-configuration": "{\"data\":\"swordfish\"}"}}}))]
+#[case::in_last_applied_within(json!({"spec": {"template": {"metadata": {"annotations": {
+    "kubectl.kubernetes.io/last-applied-configuration": "swordfish"}}}}}))]
+fn a_secret_within_another_object_is_withheld_too(#[case] object: Value) {
+    let (old, new) = (json!({}), object);
+    assert_hidden(&change(&machine(), &old, &new).unwrap());
+}
+
+#[test]
+fn a_reference_to_a_secret_is_no_secret() {
+    let reference = |name: &str| json!({"spec": {"dataSecretName": name, "ref": {"kind": "Secret", "name": name}}});
+    let lines = shown(&change(&machine(), &reference("a"), &reference("b")).unwrap().lines());
+    assert_eq!(lines, ["spec.dataSecretName: \"a\" > \"b\"", "spec.ref.name: \"a\" > \"b\""]);
+}
+
+#[test]
+fn a_kind_of_that_name_in_another_group_is_no_secret() {
+    let object = |value: &str| json!({"apiVersion": "example.io/v1", "kind": "Secret", "data": {"a": value}});
+    let lines = shown(&change(&kind("example.io", "Secret"), &object("a"), &object("b")).unwrap().lines());
+    assert_eq!(lines, ["data.a: \"a\" > \"b\""]);
+}
+
+#[test]
+fn last_applied_of_another_kind_only_says_that_it_changed() {
+    let object = |value: &str| json!({"metadata": {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": value, "other": value}}});
+    let lines = shown(&change(&machine(), &object("a"), &object("b")).unwrap().lines());
+    let applied = "metadata.annotations[\"kubectl.kubernetes.io/last-applied-configuration\"]: changed";
+    assert_eq!(lines, ["metadata.annotations.other: \"a\" > \"b\"", applied]);
+}

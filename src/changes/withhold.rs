@@ -1,0 +1,122 @@
+//! What must not be seen: the values of Secrets, wherever in an object a Secret stands, and the copies of whole objects
+//! that `kubectl apply` leaves in an annotation. A mark takes their place, and a digest of this process's own says
+//! whether a value changed; it is never shown.
+
+use std::{
+    collections::BTreeMap,
+    hash::{BuildHasher, RandomState},
+    sync::LazyLock,
+};
+
+use serde_json::{Map, Value};
+
+use super::pattern::escape;
+
+/// In place of a value of a Secret.
+pub(super) const SECRET: &str = "[secret]";
+/// In place of what would only repeat the object.
+pub(super) const NOT_SHOWN: &str = "[not shown]";
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Keyed by chance at every start, so that a digest says nothing about a value to anyone else.
+static DIGEST: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
+/// Digests of what was withheld, by JSON pointer.
+pub(super) type Withheld = BTreeMap<String, u64>;
+
+/// Withholds in `value`, which is a Secret itself when `secret` says so.
+pub(super) fn withhold(value: &mut Value, secret: bool) -> Withheld {
+    let mut withheld = Withheld::new();
+    walk(value, secret, &mut String::new(), &mut withheld);
+    withheld
+}
+
+fn walk(value: &mut Value, secret: bool, path: &mut String, withheld: &mut Withheld) {
+    match value {
+        Value::Object(map) => {
+            let secret = secret || is_secret(map);
+            // The items of a list need not say what they are.
+            let secrets = text(map, "kind") == Some("SecretList");
+            if secret {
+                withhold_values(map, path, withheld);
+            }
+            withhold_annotations(map, secret, path, withheld);
+            for (key, value) in map {
+                let within = secrets && key == "items";
+                at(path, key, |path| match value {
+                    Value::Array(items) if within => {
+                        for (index, item) in items.iter_mut().enumerate() {
+                            at(path, &index.to_string(), |path| walk(item, true, path, withheld));
+                        }
+                    }
+                    value => walk(value, false, path, withheld),
+                });
+            }
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter_mut().enumerate() {
+                at(path, &index.to_string(), |path| walk(item, false, path, withheld));
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+fn is_secret(map: &Map<String, Value>) -> bool {
+    text(map, "kind") == Some("Secret") && matches!(text(map, "apiVersion"), None | Some("v1"))
+}
+
+fn withhold_values(map: &mut Map<String, Value>, path: &mut String, withheld: &mut Withheld) {
+    for field in ["data", "stringData"] {
+        match map.get_mut(field) {
+            Some(Value::Object(values)) => at(path, field, |path| mark_all(values, path, withheld)),
+            None | Some(Value::Null) => {}
+            Some(odd) => at(path, field, |path| mark(odd, SECRET, path, withheld)),
+        }
+    }
+}
+
+/// Of a Secret no annotation's value is shown: tools keep copies of whole objects there, under any name.
+fn withhold_annotations(map: &mut Map<String, Value>, secret: bool, path: &mut String, withheld: &mut Withheld) {
+    let Some(Value::Object(metadata)) = map.get_mut("metadata") else { return };
+    let Some(annotations) = metadata.get_mut("annotations") else { return };
+    at(path, "metadata", |path| {
+        at(path, "annotations", |path| match annotations {
+            Value::Object(annotations) if secret => {
+                annotations.remove(LAST_APPLIED);
+                mark_all(annotations, path, withheld);
+            }
+            Value::Object(annotations) => {
+                if let Some(copy) = annotations.get_mut(LAST_APPLIED) {
+                    at(path, LAST_APPLIED, |path| mark(copy, NOT_SHOWN, path, withheld));
+                }
+            }
+            odd if secret => mark(odd, SECRET, path, withheld),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {}
+        });
+    });
+}
+
+fn mark_all(values: &mut Map<String, Value>, path: &mut String, withheld: &mut Withheld) {
+    for (key, value) in values {
+        at(path, key, |path| mark(value, SECRET, path, withheld));
+    }
+}
+
+fn mark(value: &mut Value, mark: &str, path: &str, withheld: &mut Withheld) {
+    withheld.insert(path.to_owned(), DIGEST.hash_one(value.to_string()));
+    *value = mark.into();
+}
+
+/// Does something one step further down the path.
+fn at(path: &mut String, key: &str, then: impl FnOnce(&mut String)) {
+    let length = path.len();
+    path.push('/');
+    path.push_str(&escape(key));
+    then(path);
+    path.truncate(length);
+}
+
+fn text<'a>(map: &'a Map<String, Value>, key: &str) -> Option<&'a str> {
+    map.get(key).and_then(Value::as_str)
+}

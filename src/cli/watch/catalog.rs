@@ -1,0 +1,290 @@
+//! Which resources an API server serves, and the one that a name means: by plural, singular, short name or kind, with
+//! group and version or without, as kubectl takes it. Nothing is guessed; what isn't found is answered with what is
+//! nearest.
+
+use std::{collections::BTreeSet, fmt, sync::Arc};
+
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
+use kube::{
+    Client,
+    core::{ApiResource, discovery::v2::APIGroupDiscoveryList},
+};
+
+use crate::changes::Kind;
+
+/// Requests at once where every group has to be asked by itself.
+const PARALLEL: usize = 8;
+/// How like a name another must be to be mentioned.
+const LIKE: f64 = 0.82;
+
+/// What shall be watched.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Wanted {
+    /// What it is.
+    pub by: WantedBy,
+    /// Label selector.
+    pub labels: Option<String>,
+    /// Field selector.
+    pub fields: Option<String>,
+}
+
+/// How it was named.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum WantedBy {
+    /// By the user.
+    Name(String),
+    /// By default: a kind of Cluster API.
+    Kind {
+        /// The group.
+        group: String,
+        /// The version; the preferred one when `None`.
+        version: Option<String>,
+        /// The kind.
+        kind: String,
+    },
+}
+
+/// One resource as discovery shows it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Resource {
+    pub(super) kind: Kind,
+    singular: String,
+    short_names: Vec<String>,
+    pub(super) namespaced: bool,
+    watchable: bool,
+}
+
+/// All resources, the core group first, then in the server's own order; of each group the preferred version first.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Catalog {
+    resources: Vec<Resource>,
+}
+
+/// Why a name leads to no resource.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub(super) enum NotFound {
+    /// Nothing has this name.
+    #[error(
+        "the API server serves no resource {wanted}{}: install its CustomResourceDefinition, or wait for it with \
+         --allow-missing",
+        nearest(like)
+    )]
+    Unknown {
+        /// What was wanted.
+        wanted: String,
+        /// What is named alike.
+        like: Vec<String>,
+    },
+    /// It has no watch.
+    #[error("{0} can't be watched: the API server serves it without the verbs list and watch")]
+    NotWatchable(String),
+}
+
+fn nearest(like: &[String]) -> String {
+    if like.is_empty() { String::new() } else { format!("; it serves {}", like.join(", ")) }
+}
+
+impl Resource {
+    pub(super) fn api_resource(&self) -> ApiResource {
+        let Kind { group, version, kind, plural } = &self.kind;
+        ApiResource {
+            group: group.clone(),
+            version: version.clone(),
+            api_version: self.kind.api_version(),
+            kind: kind.clone(),
+            plural: plural.clone(),
+        }
+    }
+
+    /// The plural with its group, by which it is found whatever else is served.
+    pub(super) fn name(&self) -> String {
+        let Kind { group, plural, .. } = &self.kind;
+        if group.is_empty() { plural.clone() } else { format!("{plural}.{group}") }
+    }
+
+    fn has_name(&self, name: &str) -> bool {
+        [&self.kind.plural, &self.kind.kind, &self.singular].into_iter().any(|own| own.eq_ignore_ascii_case(name))
+    }
+
+    fn has_short_name(&self, name: &str) -> bool {
+        self.short_names.iter().any(|own| own.eq_ignore_ascii_case(name))
+    }
+}
+
+impl fmt::Display for WantedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => write!(f, "{name:?}"),
+            Self::Kind { group, version: None, kind } => write!(f, "{kind}.{group}"),
+            Self::Kind { group, version: Some(version), kind } => write!(f, "{kind}.{version}.{group}"),
+        }
+    }
+}
+
+impl Catalog {
+    /// Asks the API server: by two requests where it has aggregated discovery, else by one for each group and version.
+    ///
+    /// # Errors
+    /// When it doesn't answer. A group whose own server is down is left out.
+    pub(super) async fn discover(client: &Client) -> Result<Self, kube::Error> {
+        if let (Ok(core), Ok(groups)) =
+            tokio::join!(client.list_core_api_versions_aggregated(), client.list_api_groups_aggregated())
+            && !core.items.is_empty()
+        {
+            let resources = [core, groups].into_iter().flat_map(aggregated).collect();
+            return Ok(Self { resources });
+        }
+        Self::discover_one_by_one(client).await
+    }
+
+    async fn discover_one_by_one(client: &Client) -> Result<Self, kube::Error> {
+        let core = client.list_core_api_versions().await?.versions;
+        let groups = client.list_api_groups().await?.groups;
+        let core = core.into_iter().map(|version| (String::new(), version));
+        let others = groups.into_iter().flat_map(|group| {
+            let mut versions: Vec<_> = group.versions.into_iter().map(|version| version.version).collect();
+            if let Some(preferred) = group.preferred_version {
+                versions.sort_by_key(|version| *version != preferred.version);
+            }
+            versions.into_iter().map(move |version| (group.name.clone(), version)).collect::<Vec<_>>()
+        });
+        let lists = stream::iter(core.chain(others)).map(|(group, version)| async move {
+            let list = if group.is_empty() {
+                client.list_core_api_resources(&version).await
+            } else {
+                client.list_api_group_resources(&format!("{group}/{version}")).await
+            };
+            match list {
+                Ok(list) => Ok(listed(&group, &version, list)),
+                // An aggregated API whose server is down concerns its own group only.
+                Err(kube::Error::Api(status)) if !group.is_empty() => {
+                    tracing::debug!(group, version, code = status.code, "can't discover the resources of a group");
+                    Ok(Vec::new())
+                }
+                Err(error) => Err(error),
+            }
+        });
+        let lists: Vec<_> = lists.buffered(PARALLEL).try_collect().await?;
+        Ok(Self { resources: lists.into_iter().flatten().collect() })
+    }
+
+    /// The resource that is wanted.
+    pub(super) fn find(&self, wanted: &WantedBy) -> Result<&Resource, NotFound> {
+        let found = match wanted {
+            WantedBy::Name(name) => self.by_name(name),
+            WantedBy::Kind { group, version, kind } => self.resources.iter().find(|resource| {
+                let own = &resource.kind;
+                own.kind == *kind
+                    && own.group == *group
+                    && version.as_ref().is_none_or(|version| own.version == *version)
+            }),
+        };
+        match found {
+            Some(resource) if resource.watchable => Ok(resource),
+            Some(resource) => Err(NotFound::NotWatchable(resource.name())),
+            None => {
+                let (WantedBy::Name(name) | WantedBy::Kind { kind: name, .. }) = wanted;
+                Err(NotFound::Unknown { wanted: wanted.to_string(), like: self.like(name) })
+            }
+        }
+    }
+
+    /// Other resources that go by the same name, in other groups.
+    pub(super) fn others(&self, wanted: &WantedBy, found: &Resource) -> Vec<String> {
+        let WantedBy::Name(name) = wanted else { return Vec::new() };
+        if name.contains('.') {
+            return Vec::new();
+        }
+        let same = |resource: &&Resource| resource.has_name(name) && resource.kind.group != found.kind.group;
+        // Events are served twice, by the same objects.
+        let others = self.resources.iter().filter(same).filter(|other| other.kind.kind != "Event");
+        others.map(Resource::name).collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    fn by_name(&self, text: &str) -> Option<&Resource> {
+        let (name, rest) = text.split_once('.').unwrap_or((text, ""));
+        let (version, group) = rest.split_once('.').unwrap_or((rest, ""));
+        // A dot may begin a group, or a version and then a group, or a version of the core group.
+        let places: [(Option<&str>, Option<&str>); 2] = match (rest, version) {
+            ("", _) => [(None, None); 2],
+            (rest, version) if is_version(version) => [(Some(version), Some(group)), (None, Some(rest))],
+            (rest, _) => [(None, Some(rest)); 2],
+        };
+        let is = |resource: &&Resource, (version, group): (Option<&str>, Option<&str>)| {
+            version.is_none_or(|version| resource.kind.version == version)
+                && group.is_none_or(|group| resource.kind.group == group)
+        };
+        let find = |named: &dyn Fn(&Resource) -> bool| {
+            places.into_iter().find_map(|place| {
+                let mut here = self.resources.iter().filter(|resource| is(resource, place) && named(resource));
+                // One that can't be watched gives way to one that can.
+                let first = here.clone().next();
+                here.find(|resource| resource.watchable).or(first)
+            })
+        };
+        find(&|resource| resource.has_name(name)).or_else(|| find(&|resource| resource.has_short_name(name)))
+    }
+
+    fn like(&self, name: &str) -> Vec<String> {
+        let name = name.split('.').next().unwrap_or_default().to_lowercase();
+        let likeness = |resource: &Resource| {
+            let names = [&resource.kind.plural, &resource.singular, &resource.kind.kind];
+            let likeness = names.into_iter().map(|own| strsim::jaro_winkler(&name, &own.to_lowercase()));
+            likeness.fold(0.0, f64::max)
+        };
+        let mut like: Vec<_> = self.resources.iter().map(|resource| (likeness(resource), resource.name())).collect();
+        like.retain(|(likeness, _)| *likeness >= LIKE);
+        like.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+        like.dedup_by(|a, b| a.1 == b.1);
+        like.into_iter().take(3).map(|(_, name)| name).collect()
+    }
+}
+
+fn is_version(text: &str) -> bool {
+    text.strip_prefix('v').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+}
+
+fn can_be_watched(verbs: &[String]) -> bool {
+    ["list", "watch"].into_iter().all(|verb| verbs.iter().any(|own| own == verb))
+}
+
+fn aggregated(list: APIGroupDiscoveryList) -> Vec<Resource> {
+    let groups = list
+        .items
+        .into_iter()
+        .map(|group| (group.metadata.and_then(|metadata| metadata.name).unwrap_or_default(), group.versions));
+    let versions =
+        groups.flat_map(|(group, versions)| versions.into_iter().map(move |version| (group.clone(), version)));
+    let resources = versions.flat_map(|(group, version)| {
+        let name: Arc<str> = version.version.unwrap_or_default().into();
+        version.resources.into_iter().map(move |resource| (group.clone(), Arc::clone(&name), resource))
+    });
+    let resource = |(group, version, resource): (String, Arc<str>, kube::core::discovery::v2::APIResourceDiscovery)| {
+        let kind = resource.response_kind.and_then(|kind| kind.kind).filter(|kind| !kind.is_empty())?;
+        let plural = resource.resource?;
+        Some(Resource {
+            singular: resource.singular_resource.filter(|name| !name.is_empty()).unwrap_or_else(|| kind.to_lowercase()),
+            short_names: resource.short_names,
+            namespaced: resource.scope.as_deref() == Some("Namespaced"),
+            watchable: can_be_watched(&resource.verbs),
+            kind: Kind { group, version: version.to_string(), kind, plural },
+        })
+    };
+    resources.filter_map(resource).collect()
+}
+
+fn listed(group: &str, version: &str, list: APIResourceList) -> Vec<Resource> {
+    // Not subresources (`plural/status`).
+    let resources = list.resources.into_iter().filter(|resource| !resource.name.contains('/'));
+    let resource = |resource: k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResource| Resource {
+        singular: Some(resource.singular_name)
+            .filter(|name| !name.is_empty())
+            .unwrap_or_else(|| resource.kind.to_lowercase()),
+        short_names: resource.short_names.unwrap_or_default(),
+        namespaced: resource.namespaced,
+        watchable: can_be_watched(&resource.verbs),
+        kind: Kind { group: group.to_owned(), version: version.to_owned(), kind: resource.kind, plural: resource.name },
+    };
+    resources.map(resource).collect()
+}

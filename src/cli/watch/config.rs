@@ -1,0 +1,188 @@
+//! What `watch` shall do, in the types of the rooms below. Only the rules file is read here; nothing is asked of an API
+//! server.
+
+use std::{collections::BTreeSet, fmt, fs};
+
+use super::{
+    Color, Output, Target, WatchArgs,
+    catalog::{Wanted, WantedBy},
+};
+use crate::{
+    changes::{FieldSelector, LabelSelector, Pattern},
+    cli::serve_config::{UsageError, capi_group, capi_version, given, is_dns, source},
+    connect::{ClusterRef, Source, WorkloadSource},
+    notify::{Destination, Rule, SinkKind, UrlSource, parse_rules},
+};
+
+/// The label by which Cluster API's objects name their Cluster.
+const CLUSTER_LABEL: &str = "cluster-name";
+
+/// What `watch` shall do.
+#[derive(Clone, Debug)]
+pub struct WatchConfig {
+    /// What to watch.
+    pub wanted: Vec<Wanted>,
+    /// Where.
+    pub namespaces: Where,
+    /// Paths that are left out.
+    pub ignore: Vec<Pattern>,
+    /// Which cluster.
+    pub target: Target,
+    /// How to show changes.
+    pub output: Output,
+    /// When to colour them.
+    pub color: Color,
+    /// Show what is there at the start.
+    pub show_initial: bool,
+    /// Wait for what isn't there.
+    pub allow_missing: bool,
+    /// What is sent where.
+    pub rules: Vec<Rule>,
+    /// How to reach the management cluster.
+    pub management: Source,
+    /// How to reach the workload cluster.
+    pub workload: WorkloadSource,
+}
+
+/// Which namespaces are watched.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Where {
+    /// All of them.
+    All,
+    /// Those that were named.
+    Named(BTreeSet<String>),
+    /// The one of the kubeconfig's context.
+    OfContext,
+}
+
+impl TryFrom<WatchArgs> for WatchConfig {
+    type Error = UsageError;
+
+    fn try_from(args: WatchArgs) -> Result<Self, UsageError> {
+        let cluster = match given(args.cluster.as_deref()) {
+            Some(text) => Some(text.parse::<ClusterRef>().map_err(|error| wrong("--cluster", text, &error))?),
+            None => None,
+        };
+        let workload = match (given(args.workload_kubeconfig.as_deref()), &cluster) {
+            (Some(text), _) => WorkloadSource::Own(source(text)),
+            (None, Some(cluster)) => WorkloadSource::Secret(cluster.clone()),
+            (None, None) => WorkloadSource::Management,
+        };
+        let rules = rules(&args)?;
+        if args.output == Output::None && rules.is_empty() {
+            return Err(plain("-o none shows nothing: give --webhook, --slack-webhook or --notify-rules with it"));
+        }
+        let ignore = args.ignore.iter().map(|text| text.parse().map_err(|error| wrong("--ignore", text, &error)));
+        Ok(Self {
+            wanted: wanted(&args, cluster.as_ref())?,
+            namespaces: namespaces(&args, cluster.as_ref())?,
+            ignore: ignore.collect::<Result<_, _>>()?,
+            target: args.target,
+            output: args.output,
+            color: args.color,
+            show_initial: args.show_initial,
+            allow_missing: args.allow_missing,
+            rules,
+            management: given(args.management_kubeconfig.as_deref()).map(source).unwrap_or_default(),
+            workload,
+        })
+    }
+}
+
+fn wrong(flag: &'static str, value: &str, reason: &dyn fmt::Display) -> UsageError {
+    UsageError::Flag { flag, value: value.to_owned(), reason: reason.to_string() }
+}
+
+fn plain(text: &str) -> UsageError {
+    UsageError::Watch(text.to_owned())
+}
+
+fn namespaces(args: &WatchArgs, cluster: Option<&ClusterRef>) -> Result<Where, UsageError> {
+    if args.all_namespaces {
+        return Ok(Where::All);
+    }
+    let names = args.namespace.iter().flat_map(|value| value.split(','));
+    let names: BTreeSet<_> = names.map(|name| name.trim().to_owned()).collect();
+    if let Some(bad) = names.iter().find(|name| !is_dns(name) || name.contains('.') || name.len() > 63) {
+        let reason = "a namespace has at most 63 lower-case letters, digits and dashes";
+        return Err(wrong("--namespace", bad, &reason));
+    }
+    match (names.is_empty(), cluster) {
+        (false, _) => Ok(Where::Named(names)),
+        // The objects of a workload cluster have nothing to do with the Cluster's namespace.
+        (true, _) if args.target == Target::Workload => Ok(Where::All),
+        (true, Some(cluster)) => Ok(Where::Named(BTreeSet::from([cluster.namespace().to_owned()]))),
+        (true, None) => Ok(Where::OfContext),
+    }
+}
+
+fn wanted(args: &WatchArgs, cluster: Option<&ClusterRef>) -> Result<Vec<Wanted>, UsageError> {
+    let labels = match given(args.selector.as_deref()) {
+        Some(text) => {
+            Some(text.parse::<LabelSelector>().map_err(|error| wrong("--selector", text, &error))?.to_string())
+        }
+        None => None,
+    };
+    let fields = match given(args.field_selector.as_deref()) {
+        Some(text) => {
+            Some(text.parse::<FieldSelector>().map_err(|error| wrong("--field-selector", text, &error))?.to_string())
+        }
+        None => None,
+    };
+    let names: Vec<_> = args.resources.iter().flat_map(|value| value.split(',')).map(str::trim).collect();
+    if let Some(bad) =
+        names.iter().find(|name| name.is_empty() || name.contains(|c: char| c.is_whitespace() || c == '/'))
+    {
+        return Err(wrong("RESOURCE", bad, &"name a resource, such as machines or Machine.cluster.x-k8s.io"));
+    }
+    if !names.is_empty() {
+        let by_name = |name: &&str| Wanted {
+            by: WantedBy::Name((*name).to_owned()),
+            labels: labels.clone(),
+            fields: fields.clone(),
+        };
+        return Ok(names.iter().map(by_name).collect());
+    }
+    if args.target == Target::Workload {
+        return Ok(vec![Wanted { by: WantedBy::Name("nodes.v1".into()), labels, fields }]);
+    }
+    let group = capi_group(&args.capi_group)?;
+    let version = capi_version(args.capi_version.as_deref())?;
+    let and = |own: Option<&String>, more: String| Some(own.map_or(more.clone(), |own| format!("{own},{more}")));
+    let kinds = ["Cluster", "MachineDeployment", "MachineSet", "Machine", "MachinePool"];
+    let kind = |kind: &str| {
+        let by = WantedBy::Kind { group: group.to_owned(), version: version.clone(), kind: kind.to_owned() };
+        // A Cluster is known by its name, everything of it by a label.
+        match (cluster, kind) {
+            (None, _) => Wanted { by, labels: labels.clone(), fields: fields.clone() },
+            (Some(cluster), "Cluster") => {
+                let fields = and(fields.as_ref(), format!("metadata.name={}", cluster.name()));
+                Wanted { by, labels: labels.clone(), fields }
+            }
+            (Some(cluster), _) => {
+                let labels = and(labels.as_ref(), format!("{group}/{CLUSTER_LABEL}={}", cluster.name()));
+                Wanted { by, labels, fields: fields.clone() }
+            }
+        }
+    };
+    Ok(kinds.into_iter().map(kind).collect())
+}
+
+/// The rules of the file, and those that flags stand for. No text quotes what was given where a URL might be.
+fn rules(args: &WatchArgs) -> Result<Vec<Rule>, UsageError> {
+    let mut rules = Vec::new();
+    let flags =
+        [("--webhook", &args.webhook, SinkKind::Webhook), ("--slack-webhook", &args.slack_webhook, SinkKind::Slack)];
+    for (flag, value, kind) in flags {
+        let Some(text) = given(value.as_deref()) else { continue };
+        let url = text.parse::<UrlSource>().map_err(|error| plain(&format!("{flag}: {error}")))?;
+        rules.push(Rule::everything(flag, Destination { kind, url, allow_http: args.allow_http }));
+    }
+    if let Some(path) = given(args.notify_rules.as_deref()) {
+        let text = fs::read_to_string(path).map_err(|error| {
+            wrong("--notify-rules", path, &format!("can't read it: {error}: give the path of a rules file"))
+        })?;
+        rules.extend(parse_rules(&text).map_err(|error| wrong("--notify-rules", path, &error))?);
+    }
+    Ok(rules)
+}

@@ -1,0 +1,158 @@
+//! What can be known at the start of what would go wrong: a missing right, a selector that the API server refuses, a
+//! namespace that isn't there. Each is one line that says what to do.
+
+use http::StatusCode;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api, Client,
+    api::{ListParams, WatchParams},
+    core::{ApiResource, DynamicObject, Request},
+};
+use thiserror::Error;
+
+use super::catalog::{Resource, Wanted};
+use crate::{changes::Kind, connect::cause, informer::Namespaces};
+
+/// Why watching can't begin.
+#[derive(Debug, Error)]
+pub(super) enum Refusal {
+    /// A right is missing.
+    #[error("forbidden to {verb} {resource} {place}: {reason}: grant it by a rule such as {rule}")]
+    Forbidden {
+        /// `list` or `watch`.
+        verb: &'static str,
+        /// The resource with its group.
+        resource: String,
+        /// Where.
+        place: String,
+        /// What the API server said.
+        reason: String,
+        /// The rule that grants it, and where it belongs.
+        rule: String,
+    },
+    /// The API server refuses the question, mostly for its selectors.
+    #[error("the API server refuses to list {resource} {place}{selectors}: {reason}")]
+    Refused {
+        /// The resource with its group.
+        resource: String,
+        /// Where.
+        place: String,
+        /// The selectors, with the flags that gave them.
+        selectors: String,
+        /// What the API server said.
+        reason: String,
+    },
+    /// The namespace isn't there.
+    #[error("namespace {0:?} isn't there: correct --namespace, or wait for it with --allow-missing")]
+    NoNamespace(String),
+    /// The API server can't be reached, or not with these credentials.
+    #[error("can't ask the API server: {0}")]
+    Unanswered(String),
+}
+
+/// Tries the list and the watch of a resource, everywhere it is to be watched. What may pass by itself is no refusal.
+pub(super) async fn check(
+    client: &Client,
+    resource: &Resource,
+    namespaces: &Namespaces,
+    wanted: &Wanted,
+) -> Result<(), Refusal> {
+    let places: Vec<Option<&str>> = match namespaces {
+        Namespaces::All => vec![None],
+        Namespaces::Only(names) => names.iter().map(|name| Some(name.as_str())).collect(),
+    };
+    for place in places {
+        let attempt = Attempt { client, resource, api: resource.api_resource(), place, wanted };
+        if let Some(version) = attempt.list().await? {
+            attempt.watch(&version).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether the namespaces are there; whoever may not know isn't told.
+pub(super) async fn check_namespaces(client: &Client, namespaces: &Namespaces) -> Result<(), Refusal> {
+    let Namespaces::Only(names) = namespaces else { return Ok(()) };
+    let api: Api<Namespace> = Api::all(client.clone());
+    for name in names {
+        match api.get(name).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => return Err(Refusal::NoNamespace(name.clone())),
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
+struct Attempt<'a> {
+    client: &'a Client,
+    resource: &'a Resource,
+    api: ApiResource,
+    place: Option<&'a str>,
+    wanted: &'a Wanted,
+}
+
+impl Attempt<'_> {
+    /// Lists one object; gives the list's version, or `None` when it should be tried again later.
+    async fn list(&self) -> Result<Option<String>, Refusal> {
+        let params = ListParams {
+            label_selector: self.wanted.labels.clone(),
+            field_selector: self.wanted.fields.clone(),
+            limit: Some(1),
+            ..ListParams::default()
+        };
+        let Ok(request) = Request::new(self.path()).list(&params) else { return Ok(None) };
+        let answer: Result<serde_json::Value, _> = self.client.request(request).await;
+        match answer {
+            Ok(list) => Ok(list["metadata"]["resourceVersion"].as_str().map(str::to_owned)),
+            Err(error) => self.judge("list", &error).map(|()| None),
+        }
+    }
+
+    /// Begins a watch, and ends it as soon as it is answered.
+    async fn watch(&self, version: &str) -> Result<(), Refusal> {
+        let params = WatchParams {
+            label_selector: self.wanted.labels.clone(),
+            field_selector: self.wanted.fields.clone(),
+            timeout: Some(1),
+            bookmarks: false,
+            send_initial_events: false,
+        };
+        let Ok(request) = Request::new(self.path()).watch(&params, version) else { return Ok(()) };
+        match self.client.request_stream(request).await {
+            Ok(_) => Ok(()),
+            Err(error) => self.judge("watch", &error),
+        }
+    }
+
+    fn path(&self) -> String {
+        <DynamicObject as kube::Resource>::url_path(&self.api, self.place)
+    }
+
+    fn rule(&self) -> String {
+        let Kind { group, plural, .. } = &self.resource.kind;
+        let role = if self.place.is_some() { "Role" } else { "ClusterRole" };
+        format!("{{apiGroups: [{group:?}], resources: [{plural:?}], verbs: [\"list\", \"watch\"]}} in a {role}")
+    }
+
+    /// What of a failure no waiting mends.
+    fn judge(&self, verb: &'static str, error: &kube::Error) -> Result<(), Refusal> {
+        let kube::Error::Api(status) = error else { return Err(Refusal::Unanswered(cause(error))) };
+        let place = self.place.map_or_else(|| "in all namespaces".to_owned(), |name| format!("in namespace {name}"));
+        let place = if self.resource.namespaced { place } else { "in the cluster".to_owned() };
+        let reason = status.message.clone();
+        match StatusCode::from_u16(status.code) {
+            Ok(StatusCode::FORBIDDEN) => {
+                Err(Refusal::Forbidden { verb, resource: self.resource.name(), place, reason, rule: self.rule() })
+            }
+            Ok(StatusCode::UNAUTHORIZED) => Err(Refusal::Unanswered(cause(error))),
+            Ok(StatusCode::BAD_REQUEST) => {
+                let labels = self.wanted.labels.iter().map(|text| format!(" with --selector {text:?}"));
+                let fields = self.wanted.fields.iter().map(|text| format!(" with --field-selector {text:?}"));
+                let selectors = labels.chain(fields).collect();
+                Err(Refusal::Refused { resource: self.resource.name(), place, selectors, reason })
+            }
+            // The informer goes on asking.
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! From what an informer tells to what is shown and sent. A teller belongs to one outlet of one resource; an outlet that
+//! is slow finds the changes of each object merged, and delays no other.
+
+use std::{collections::HashMap, sync::Arc};
+
+use jiff::Timestamp;
+
+use super::printer::Printer;
+use crate::{
+    changes::{Action, Change, Identity, Kind, Snapshot},
+    informer::{Event, Handler, Object, ObjectKey},
+    notify::Notifier,
+};
+
+/// Objects by key, as they were told before the resource was served in another version.
+pub(super) type Known = HashMap<ObjectKey, Arc<Object<Snapshot>>>;
+
+/// Who is told.
+#[derive(Clone)]
+pub(super) enum Outlet {
+    /// Standard output.
+    Printer {
+        /// Where lines go.
+        printer: Printer,
+        /// What is there at the start is shown too.
+        initial: bool,
+    },
+    /// Webhooks. They never hear of what is there at the start.
+    Notifier(Arc<Notifier>),
+}
+
+/// Tells one outlet of the changes of one resource.
+pub(super) struct Teller {
+    pub(super) cluster: &'static str,
+    pub(super) kind: Arc<Kind>,
+    pub(super) outlet: Outlet,
+    /// The resource appeared while we watched: everything of it is new.
+    pub(super) appeared: bool,
+    pub(super) known: Known,
+}
+
+impl Teller {
+    fn identity(&self, object: &Object<Snapshot>) -> Identity {
+        let (key, metadata) = (object.key(), &object.metadata);
+        Identity {
+            time: Timestamp::now(),
+            cluster: self.cluster,
+            kind: Arc::clone(&self.kind),
+            namespace: key.namespace.to_string(),
+            name: key.name.to_string(),
+            uid: metadata.uid.to_string(),
+            resource_version: metadata.resource_version.to_string(),
+        }
+    }
+
+    fn added(&self, object: &Object<Snapshot>, initial: bool) -> Change {
+        let identity = self.identity(object);
+        match &object.content {
+            Ok(new) => Change::added(identity, Arc::clone(new), initial),
+            Err(error) => Change::unreadable(identity, Action::Added { initial }, error.to_string()),
+        }
+    }
+
+    fn modified(&self, old: &Object<Snapshot>, new: &Object<Snapshot>) -> Option<Change> {
+        let identity = self.identity(new);
+        match (&old.content, &new.content) {
+            (Ok(old), Ok(new)) => Change::modified(identity, Arc::clone(old), Arc::clone(new)),
+            (Ok(_) | Err(_), Err(error)) => Some(Change::unreadable(identity, Action::Modified, error.to_string())),
+            (Err(_), Ok(_)) => {
+                Some(Change::unreadable(identity, Action::Modified, "what it was before couldn't be read".into()))
+            }
+        }
+    }
+
+    fn deleted(&self, last: &Object<Snapshot>, found_by_relist: bool) -> Change {
+        Change::deleted(self.identity(last), last.decoded().cloned(), found_by_relist)
+    }
+
+    fn tell(&self, change: &Change) {
+        match &self.outlet {
+            Outlet::Printer { initial: false, .. } if change.action == (Action::Added { initial: true }) => {}
+            Outlet::Printer { printer, .. } => printer.print(change),
+            Outlet::Notifier(notifier) => notifier.offer(change),
+        }
+    }
+}
+
+impl Handler<Snapshot> for Teller {
+    fn handle(&mut self, event: Event<Snapshot>) {
+        match event {
+            Event::Added { object, initial } => {
+                match self.known.remove(&object.key()) {
+                    // Told already, in the version that it was served in before.
+                    Some(known) if known.metadata.uid == object.metadata.uid => return,
+                    Some(known) => self.tell(&self.deleted(&known, true)),
+                    None => {}
+                }
+                self.tell(&self.added(&object, initial && !self.appeared));
+            }
+            Event::Updated { old, new } => {
+                if let Some(change) = self.modified(&old, &new) {
+                    self.tell(&change);
+                }
+            }
+            Event::Deleted { last, found_by_relist } => self.tell(&self.deleted(&last, found_by_relist)),
+        }
+    }
+
+    fn synced(&mut self) {
+        for (_, gone) in std::mem::take(&mut self.known) {
+            self.tell(&self.deleted(&gone, true));
+        }
+    }
+}

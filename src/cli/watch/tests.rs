@@ -1,0 +1,133 @@
+//! `watch` as a whole, against an API server on loopback that does what each test says.
+
+mod changing;
+mod ending;
+mod fake;
+mod lookup;
+mod starting;
+
+use std::{
+    io::{self, Write},
+    sync::Arc,
+    time::Duration,
+};
+
+use clap::Parser as _;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::{Tempo, Watch, WatchConfig, follow, printer};
+use crate::{
+    cli::{Cli, Command, UsageError},
+    informer::Settings,
+    notify,
+    server::Shutdown,
+};
+
+use self::fake::{Fake, FakeKind};
+
+/// Longer than any test should take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn config(flags: &[&str]) -> Result<WatchConfig, UsageError> {
+    let cli = Cli::try_parse_from(["capi-autoscaler-provider", "watch"].iter().chain(flags)).unwrap();
+    let Command::Watch(args) = cli.command else { panic!("it isn't watch") };
+    WatchConfig::try_from(*args)
+}
+
+fn quick() -> Tempo {
+    let brief = Duration::from_millis(20);
+    Tempo {
+        informers: Settings { backoff_min: brief, backoff_max: brief, ..Settings::default() },
+        follow: follow::Pace { look: brief, ask: brief },
+        notify: notify::Pace {
+            gather: Duration::ZERO,
+            interval: Duration::ZERO,
+            backoff: brief,
+            ..notify::Pace::default()
+        },
+    }
+}
+
+/// What was printed.
+#[derive(Clone)]
+struct Printed(Arc<watch::Sender<String>>);
+
+impl Default for Printed {
+    fn default() -> Self {
+        Self(Arc::new(watch::Sender::new(String::new())))
+    }
+}
+
+impl Write for Printed {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        self.0.send_modify(|printed| printed.push_str(str::from_utf8(text).unwrap()));
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Printed {
+    /// Waits until so many lines are there, and gives them.
+    async fn lines(&self, count: usize) -> Vec<String> {
+        let mut printed = self.0.subscribe();
+        let enough = printed.wait_for(|printed| printed.lines().count() >= count);
+        let printed = tokio::time::timeout(PATIENCE, enough).await;
+        let printed = printed.unwrap_or_else(|_| panic!("{count} lines, not {:?}", self.0.borrow())).unwrap();
+        printed.lines().map(str::to_owned).collect()
+    }
+
+    async fn json(&self, count: usize) -> Vec<Value> {
+        self.lines(count).await.iter().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+/// A running watch of a fake, in JSON unless the flags say otherwise.
+struct Scene {
+    watch: Watch,
+    printed: Printed,
+}
+
+impl Scene {
+    async fn start(fake: &Fake, flags: &[&str]) -> Self {
+        let printed = Printed::default();
+        let watch = begin(fake, flags, printed.clone()).await.unwrap();
+        let scene = Self { watch, printed };
+        // What comes from now on is no part of a first list.
+        for informer in scene.watch.shared.factory.statuses() {
+            assert!(!informer.stopped);
+        }
+        scene.watch.shared.factory.wait_for_sync(PATIENCE).await.unwrap();
+        scene
+    }
+
+    async fn end(self) -> anyhow::Result<()> {
+        let shutdown = Shutdown::new();
+        shutdown.request();
+        self.watch.finish(&shutdown).await
+    }
+}
+
+async fn begin(fake: &Fake, flags: &[&str], out: impl Write + Send + 'static) -> anyhow::Result<Watch> {
+    let kubeconfig = fake.kubeconfig();
+    let own = ["-o", "json", "--management-kubeconfig", &kubeconfig];
+    let config = config(&[&own[..if flags.contains(&"-o") { 0 } else { 2 }], &own[2..], flags].concat()).unwrap();
+    Watch::begin(config, out, quick()).await
+}
+
+/// Why it doesn't start.
+async fn refusal(fake: &Fake, flags: &[&str]) -> String {
+    match begin(fake, flags, Printed::default()).await {
+        Ok(_) => panic!("it starts"),
+        Err(error) => format!("{error:#}"),
+    }
+}
+
+/// Type, kind and name of lines.
+fn shorts(lines: &[Value]) -> Vec<String> {
+    let text = |line: &Value, field: &str| line[field].as_str().unwrap().to_owned();
+    lines.iter().map(|line| format!("{} {} {}", text(line, "type"), text(line, "kind"), text(line, "name"))).collect()
+}

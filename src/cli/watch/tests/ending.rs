@@ -1,0 +1,195 @@
+//! Slow readers, readers that go away, and notifications beside them.
+
+use std::sync::{Condvar, Mutex};
+
+use axum::{Router, extract::State, routing::post};
+use tokio::net::TcpListener;
+
+use super::*;
+
+/// A reader that takes nothing until it is let.
+#[derive(Clone, Default)]
+struct Stuck {
+    open: Arc<(Mutex<bool>, Condvar)>,
+    printed: Printed,
+}
+
+impl Stuck {
+    fn open(&self) {
+        *self.open.0.lock().unwrap() = true;
+        self.open.1.notify_all();
+    }
+}
+
+impl Write for Stuck {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        let (open, opened) = &*self.open;
+        drop(opened.wait_while(open.lock().unwrap(), |open| !*open).unwrap());
+        self.printed.write(text)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A reader that has gone away.
+struct Gone;
+
+impl Write for Gone {
+    fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::BrokenPipe.into())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A Slack-like receiver that keeps what it gets; gives its URL.
+async fn receiver() -> (String, Arc<watch::Sender<Vec<Value>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/services/T0P-S3CR3T", listener.local_addr().unwrap());
+    let received = Arc::new(watch::Sender::new(Vec::new()));
+    let keep = |State(received): State<Arc<watch::Sender<Vec<Value>>>>, body: String| async move {
+        received.send_modify(|received| received.push(serde_json::from_str(&body).unwrap()));
+        "ok"
+    };
+    let router = Router::new().route("/services/{token}", post(keep)).with_state(Arc::clone(&received));
+    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    (url, received)
+}
+
+async fn messages(received: &watch::Sender<Vec<Value>>, count: usize) -> Vec<Value> {
+    let mut received = received.subscribe();
+    let enough = received.wait_for(|received| received.len() >= count);
+    tokio::time::timeout(PATIENCE, enough).await.expect("messages come").unwrap().clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slack_like_receiver_gets_what_changes_and_not_what_was_there() {
+    let fake = Fake::usual().await;
+    let (url, received) = receiver().await;
+    let file = fake.folder().join("url");
+    std::fs::write(&file, url).unwrap();
+    fake.put("machines", "team-a/there", json!({}));
+    let slack = format!("file:{}", file.display());
+    let scene = Scene::start(&fake, &["machines", "-o", "none", "--show-initial", "--slack-webhook", &slack]).await;
+    fake.put("machines", "team-a/new", json!({}));
+    let message = messages(&received, 1).await.remove(0);
+    assert_eq!(message, json!({"text": "*Machine team-a/new* added"}));
+    scene.end().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_say_what_goes_where() {
+    let fake = Fake::usual().await;
+    let (url, received) = receiver().await;
+    let file = fake.folder().join("url");
+    std::fs::write(&file, url).unwrap();
+    let rules = fake.folder().join("rules.yaml");
+    let to = format!("to: {{form: webhook, urlFile: {}}}", file.display());
+    std::fs::write(&rules, format!("rules: [{{name: ops, kinds: [Machine], types: [added], {to}}}]")).unwrap();
+    fake.put("machines", "team-a/there", json!({}));
+    let scene = Scene::start(&fake, &["machines,clusters", "--notify-rules", &rules.display().to_string()]).await;
+    fake.put("clusters", "team-a/one", json!({}));
+    fake.put("machines", "team-a/there", json!({"spec": {"a": 1}}));
+    scene.printed.lines(2).await;
+    fake.put("machines", "team-a/new", json!({}));
+    let message = messages(&received, 1).await.remove(0);
+    assert_eq!(shorts(message["changes"].as_array().unwrap()), ["ADDED Machine new"]);
+    scene.end().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_is_stuck_holds_up_no_watch_and_no_notification() {
+    let fake = Fake::usual().await;
+    let (url, received) = receiver().await;
+    let file = fake.folder().join("url");
+    std::fs::write(&file, url).unwrap();
+    let out = Stuck::default();
+    let webhook = format!("file:{}", file.display());
+    let watch = begin(&fake, &["machines", "--webhook", &webhook], out.clone()).await.unwrap();
+    watch.shared.factory.wait_for_sync(PATIENCE).await.unwrap();
+    for n in 0..300 {
+        fake.put("machines", &format!("team-a/m{n}"), json!({}));
+    }
+    let mut heard = 0;
+    let mut count = 0;
+    while heard < 300 {
+        count += 1;
+        let told = messages(&received, count).await;
+        heard = told.iter().map(|message| message["changes"].as_array().unwrap().len()).sum();
+    }
+    // What waits for the reader is merged: many changes of one object are one line.
+    for n in 0..100 {
+        fake.put("machines", "team-a/m299", json!({"spec": {"n": n}}));
+    }
+    fake.put("machines", "team-a/last", json!({}));
+    loop {
+        count += 1;
+        let told = messages(&received, count).await;
+        if told.last().unwrap().to_string().contains("\"last\"") {
+            break;
+        }
+    }
+    assert_eq!(*out.printed.0.borrow(), "");
+    out.open();
+    let lines = out.printed.json(301).await;
+    let of_last: Vec<_> = lines.iter().filter(|line| line["name"] == "m299").collect();
+    assert_eq!(of_last.len(), 1, "{of_last:?}");
+    assert_eq!(of_last[0]["patch"][0]["value"]["spec"]["n"], 99);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_comes_while_a_reader_is_stuck() {
+    let fake = Fake::usual().await;
+    let out = Stuck::default();
+    let watch = begin(&fake, &["machines"], out.clone()).await.unwrap();
+    watch.shared.factory.wait_for_sync(PATIENCE).await.unwrap();
+    for n in 0..200 {
+        fake.put("machines", &format!("team-a/m{n}"), json!({}));
+    }
+    let shutdown = Shutdown::new();
+    shutdown.request();
+    let end = tokio::time::timeout(Duration::from_secs(8), watch.finish(&shutdown)).await;
+    end.expect("it ends in time").unwrap();
+    // Its thread is still there.
+    out.open();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_that_goes_away_ends_it_quietly() {
+    let fake = Fake::usual().await;
+    let watch = begin(&fake, &["machines"], Gone).await.unwrap();
+    watch.shared.factory.wait_for_sync(PATIENCE).await.unwrap();
+    fake.put("machines", "team-a/a", json!({}));
+    tokio::time::timeout(PATIENCE, watch.finish(&Shutdown::new())).await.expect("it ends by itself").unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_printed_before_the_end_is_written() {
+    let out = Printed::default();
+    let (printer, writing) = printer::Printer::start(out.clone(), printer::Form::Json).unwrap();
+    let kind = crate::changes::Kind {
+        group: String::new(),
+        version: "v1".into(),
+        kind: "Node".into(),
+        plural: "nodes".into(),
+    };
+    let identity = crate::changes::Identity {
+        time: jiff::Timestamp::UNIX_EPOCH,
+        cluster: "workload",
+        kind: Arc::new(kind),
+        namespace: String::new(),
+        name: "one".into(),
+        uid: "u".into(),
+        resource_version: "1".into(),
+    };
+    for _ in 0..500 {
+        printer.print(&crate::changes::Change::deleted(identity.clone(), None, false));
+    }
+    drop(printer);
+    writing.finish(PATIENCE).await.unwrap();
+    assert_eq!(out.json(500).await.len(), 500);
+}

@@ -1,0 +1,99 @@
+//! Which resource a name means.
+
+use super::*;
+use crate::{
+    cli::watch::catalog::{Catalog, NotFound, WantedBy},
+    connect::Source,
+};
+
+/// Two groups that have the same plural, two versions, and a kind that can't be watched.
+async fn served() -> Fake {
+    let deployment = |version| FakeKind::new("apps", version, "Deployment").short("deploy");
+    let reviews = FakeKind { verbs: vec!["create"], ..FakeKind::new("authorization.k8s.io", "v1", "Review") };
+    Fake::start(vec![
+        FakeKind::new("", "v1", "Pod").short("po"),
+        FakeKind::new("", "v1", "Node").cluster_scoped(),
+        deployment("v1"),
+        deployment("v1beta1"),
+        FakeKind::new("cluster.x-k8s.io", "v1beta2", "Cluster").short("cl"),
+        FakeKind::new("management.example.io", "v3", "Cluster"),
+        FakeKind::new("example.io", "v1", "Po"),
+        reviews,
+    ])
+    .await
+}
+
+async fn catalog(fake: &Fake) -> Catalog {
+    let clients = Source::File(fake.kubeconfig().into()).connect().await.unwrap();
+    Catalog::discover(&clients.writes).await.unwrap()
+}
+
+#[rstest::rstest]
+#[case::plural("pods", Some("pods v1"))]
+#[case::singular("pod", Some("pods v1"))]
+#[case::kind("Pod", Some("pods v1"))]
+#[case::any_case("PODS", Some("pods v1"))]
+#[case::short("deploy", Some("deployments.apps v1"))]
+#[case::group("deployments.apps", Some("deployments.apps v1"))]
+#[case::kind_and_group("Deployment.apps", Some("deployments.apps v1"))]
+#[case::short_and_group("deploy.apps", Some("deployments.apps v1"))]
+#[case::version_and_group("deployments.v1beta1.apps", Some("deployments.apps v1beta1"))]
+#[case::version_of_the_core_group("nodes.v1", Some("nodes v1"))]
+#[case::another_version("deployments.v2.apps", None)]
+#[case::group_with_dots("cluster.management.example.io", Some("clusters.management.example.io v3"))]
+#[case::the_first_of_two("clusters", Some("clusters.cluster.x-k8s.io v1beta2"))]
+#[case::a_name_wins_over_a_short_one("po", Some("pos.example.io v1"))]
+#[case::subresource("pods/status", None)]
+#[case::unknown("things", None)]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_means_what_discovery_says(#[case] name: &str, #[case] expected: Option<&str>) {
+    let fake = served().await;
+    for aggregated in [false, true] {
+        if aggregated {
+            fake.aggregate();
+        }
+        let catalog = catalog(&fake).await;
+        let found = catalog.find(&WantedBy::Name(name.into())).ok();
+        let found = found.map(|resource| format!("{} {}", resource.name(), resource.kind.version));
+        assert_eq!(found.as_deref(), expected, "aggregated: {aggregated}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn aggregated_discovery_takes_two_requests() {
+    let fake = served().await;
+    fake.aggregate();
+    catalog(&fake).await;
+    let mut requests = fake.requests();
+    requests.sort();
+    assert_eq!(requests, ["/api", "/apis"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_watched_is_told_as_such() {
+    let found = catalog(&served().await).await;
+    let error = found.find(&WantedBy::Name("reviews".into())).unwrap_err();
+    assert_eq!(error, NotFound::NotWatchable("reviews.authorization.k8s.io".into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn others_of_the_same_name_are_known() {
+    let catalog = catalog(&served().await).await;
+    let by = WantedBy::Name("clusters".into());
+    assert_eq!(catalog.others(&by, catalog.find(&by).unwrap()), ["clusters.management.example.io"]);
+    let by = WantedBy::Name("clusters.cluster.x-k8s.io".into());
+    assert_eq!(catalog.others(&by, catalog.find(&by).unwrap()), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scope_is_that_of_discovery() {
+    let fake = served().await;
+    for aggregated in [false, true] {
+        if aggregated {
+            fake.aggregate();
+        }
+        let catalog = catalog(&fake).await;
+        assert!(catalog.find(&WantedBy::Name("pods".into())).unwrap().namespaced);
+        assert!(!catalog.find(&WantedBy::Name("nodes".into())).unwrap().namespaced);
+    }
+}

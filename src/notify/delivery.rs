@@ -1,0 +1,157 @@
+//! The task behind one destination: it gathers changes into batches, keeps to the rate, and tries again until a batch is
+//! delivered, refused, or too old.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Rule,
+    post::{Outcome, Poster},
+    queue::{Batch, Queue},
+    rules::Destination,
+};
+
+/// The longest wish of a receiver to be left alone that is followed.
+const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(300);
+/// Between attempts when the end is near.
+const HURRIED: Duration = Duration::from_millis(250);
+
+/// How fast and how patiently is sent.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Pace {
+    /// How long the first change of a batch waits for others.
+    pub gather: Duration,
+    /// The shortest time between two messages.
+    pub interval: Duration,
+    /// How long one request may take.
+    pub timeout: Duration,
+    /// The pause after the first failure; each further one is twice as long.
+    pub backoff: Duration,
+    /// The longest pause.
+    pub longest_backoff: Duration,
+    /// A batch that can't be delivered for so long is given up.
+    pub give_up: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            gather: Duration::from_secs(2),
+            interval: Duration::from_secs(1),
+            timeout: Duration::from_secs(10),
+            backoff: Duration::from_secs(1),
+            longest_backoff: Duration::from_secs(60),
+            give_up: Duration::from_secs(900),
+        }
+    }
+}
+
+impl Pace {
+    /// With what a rule says.
+    pub(super) fn of(self, rule: &Rule) -> Self {
+        Self { gather: rule.gather.unwrap_or(self.gather), interval: rule.interval.unwrap_or(self.interval), ..self }
+    }
+}
+
+pub(super) struct Delivery {
+    pub(super) name: String,
+    pub(super) to: Destination,
+    pub(super) queue: Arc<Queue>,
+    pub(super) poster: Poster,
+    pub(super) pace: Pace,
+    pub(super) closing: CancellationToken,
+}
+
+impl Delivery {
+    /// Runs until nothing more is to come and nothing is left.
+    pub(super) async fn run(self) {
+        let mut earliest = Instant::now();
+        loop {
+            while self.queue.len() == 0 {
+                if self.closing.is_cancelled() {
+                    return;
+                }
+                self.unless_closing(self.queue.filled.notified()).await;
+            }
+            self.unless_closing(self.gather()).await;
+            self.unless_closing(sleep_until(earliest)).await;
+            if let Some(batch) = self.queue.take(self.to.kind.limits()) {
+                earliest = Instant::now() + self.pace.interval;
+                self.deliver(&batch).await;
+            }
+        }
+    }
+
+    /// Waits for more to send, but not when there is enough already.
+    async fn gather(&self) {
+        let end = Instant::now() + self.pace.gather;
+        let enough = self.to.kind.limits().changes;
+        while self.queue.len() < enough {
+            tokio::select! {
+                () = sleep_until(end) => return,
+                () = self.queue.filled.notified() => {}
+            }
+        }
+    }
+
+    async fn deliver(&self, batch: &Batch) {
+        let begun = Instant::now();
+        let body = self.to.kind.body(batch);
+        let mut pause = self.pace.backoff;
+        let mut failures = 0_u32;
+        loop {
+            let (why, after) = match self.attempt(body.clone()).await {
+                Outcome::Delivered => {
+                    if failures > 0 {
+                        tracing::info!(rule = self.name, failures, "notifications are delivered again");
+                    }
+                    return self.queue.sent(batch.changes.len());
+                }
+                Outcome::Refused(why) => return self.give_up(batch, &why),
+                Outcome::Later { why, after } => (why, after),
+            };
+            if begun.elapsed() >= self.pace.give_up {
+                return self.give_up(batch, &why);
+            }
+            let wait = after.map_or(pause, |after| after.min(LONGEST_RETRY_AFTER)).max(self.pace.backoff);
+            if failures == 0 {
+                tracing::warn!(rule = self.name, ?wait, "a notification can't be delivered and is tried again: {why}");
+            } else {
+                tracing::debug!(rule = self.name, ?wait, failures, "a notification still can't be delivered: {why}");
+            }
+            failures += 1;
+            self.wait(wait, after.is_some()).await;
+            pause = (pause * 2).min(self.pace.longest_backoff);
+        }
+    }
+
+    /// Near the end only a receiver's own wish is waited for: whoever waits for the end limits that.
+    async fn wait(&self, wait: Duration, asked: bool) {
+        if asked {
+            return sleep(wait).await;
+        }
+        if self.closing.is_cancelled() {
+            return sleep(wait.min(HURRIED)).await;
+        }
+        self.unless_closing(sleep(wait)).await;
+    }
+
+    async fn attempt(&self, body: Vec<u8>) -> Outcome {
+        // The file is read anew each time: it may have been rotated. It is small, and nobody waits for this task.
+        match self.to.url.read(self.to.allow_http) {
+            Ok(url) => self.poster.post(&url, body).await,
+            Err(error) => Outcome::Later { why: error.to_string(), after: None },
+        }
+    }
+
+    fn give_up(&self, batch: &Batch, why: &str) {
+        tracing::warn!(rule = self.name, changes = batch.changes.len(), "a notification is given up: {why}");
+        self.queue.failed(batch);
+    }
+
+    async fn unless_closing(&self, wait: impl Future<Output = ()>) {
+        self.closing.run_until_cancelled(wait).await;
+    }
+}

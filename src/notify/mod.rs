@@ -1,0 +1,153 @@
+//! Notifications of `watch`: changes that match a rule are sent to webhooks, in batches, at a bounded rate, with retries.
+//!
+//! Offering a change never waits: it goes into a queue of bounded length and size, and when that is full the oldest is
+//! dropped and counted. A URL is a secret here, since whoever has it can post: it is read from a file or an environment
+//! variable, and no log line, error or debug text shows it.
+
+mod delivery;
+mod post;
+mod queue;
+mod rules;
+mod sink;
+mod url;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod tests;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use tokio::{runtime::Handle, time::Instant};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::changes::Change;
+
+use self::{delivery::Delivery, post::Poster, queue::Queue};
+pub use self::{
+    delivery::Pace,
+    queue::{Counts, Limits},
+    rules::{ActionName, Destination, Rule, RulesError, parse_rules},
+    sink::SinkKind,
+    url::{UrlError, UrlSource},
+};
+
+/// What `watch` leaves for sending what is queued when it is asked to end.
+pub const DRAIN: Duration = Duration::from_secs(5);
+
+/// Where changes are sent. Dropping it stops all sending.
+pub struct Notifier {
+    routes: Vec<Route>,
+    tasks: TaskTracker,
+    /// What is queued shall be sent without delay, and nothing more is taken.
+    closing: CancellationToken,
+    ended: CancellationToken,
+}
+
+struct Route {
+    rule: Rule,
+    queue: Arc<Queue>,
+}
+
+/// What became of the changes of one rule.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Summary {
+    /// The rule's name.
+    pub rule: String,
+    /// How many changes went which way.
+    pub counts: Counts,
+}
+
+impl Notifier {
+    /// Starts a task per rule on `runtime`. It makes no request before there is something to send.
+    ///
+    /// # Errors
+    /// When a URL can't be read or used, or the system's certificates can't be read.
+    pub fn start(rules: Vec<Rule>, limits: Limits, pace: Pace, runtime: &Handle) -> Result<Self, UrlError> {
+        let mut needs_tls = false;
+        for rule in &rules {
+            needs_tls |= rule.to.url.read(rule.to.allow_http)?.is_https();
+        }
+        let poster = Poster::new(pace.timeout, needs_tls).map_err(UrlError::Certificates)?;
+        let (tasks, closing, ended) = (TaskTracker::new(), CancellationToken::new(), CancellationToken::new());
+        let route = |rule: Rule| {
+            let queue = Arc::new(Queue::new(limits));
+            let delivery = Delivery {
+                name: rule.name.clone(),
+                to: rule.to.clone(),
+                queue: Arc::clone(&queue),
+                poster: poster.clone(),
+                pace: pace.of(&rule),
+                closing: closing.clone(),
+            };
+            let ended = ended.clone();
+            tasks.spawn_on(async move { ended.run_until_cancelled(delivery.run()).await }, runtime);
+            Route { rule, queue }
+        };
+        let routes = rules.into_iter().map(route).collect();
+        tasks.close();
+        Ok(Self { routes, tasks, closing, ended })
+    }
+
+    /// Queues a change for every rule that it matches. Never waits.
+    pub fn offer(&self, change: &Change) {
+        if self.closing.is_cancelled() {
+            return;
+        }
+        for route in self.routes.iter().filter(|route| route.rule.matches(change)) {
+            if route.queue.push(route.rule.to.kind.render(change)) {
+                tracing::warn!(rule = route.rule.name, "notifications are dropped: the queue is full");
+            }
+        }
+    }
+
+    /// Takes nothing more, sends what is queued at once, and waits for that, at most for `patience`. Then nothing is
+    /// left running.
+    pub async fn drain(&self, patience: Duration) -> Vec<Summary> {
+        self.closing.cancel();
+        let deadline = Instant::now() + patience;
+        if tokio::time::timeout_at(deadline, self.tasks.wait()).await.is_err() {
+            self.ended.cancel();
+            self.tasks.wait().await;
+        }
+        self.summary()
+    }
+
+    /// What became of the changes so far.
+    #[must_use]
+    pub fn summary(&self) -> Vec<Summary> {
+        let summary = |route: &Route| Summary { rule: route.rule.name.clone(), counts: route.queue.counts() };
+        self.routes.iter().map(summary).collect()
+    }
+}
+
+impl Drop for Notifier {
+    fn drop(&mut self) {
+        self.ended.cancel();
+    }
+}
+
+impl fmt::Debug for Notifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Notifier").field("summary", &self.summary()).finish_non_exhaustive()
+    }
+}
+
+impl Summary {
+    /// Whether something did not arrive.
+    #[must_use]
+    pub fn has_losses(&self) -> bool {
+        self.counts.dropped > 0 || self.counts.failed > 0 || self.counts.queued > 0
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Counts { offered, sent, messages, dropped, failed, queued } = self.counts;
+        write!(
+            f,
+            "{}: {offered} changes, {sent} sent in {messages} messages, {dropped} dropped from a full queue, {failed} \
+             given up, {queued} unsent at the end",
+            self.rule
+        )
+    }
+}

@@ -1,0 +1,138 @@
+//! Messages that wait for one destination. Bounded in number and size: what doesn't fit pushes the oldest out, which is
+//! counted and told with the next message.
+
+use std::collections::VecDeque;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+/// How much may wait for one destination.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Limits {
+    /// Changes.
+    pub changes: usize,
+    /// Bytes of rendered changes.
+    pub bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { changes: 1000, bytes: 8 << 20 }
+    }
+}
+
+/// What became of the changes that matched a rule.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Counts {
+    /// Changes that matched.
+    pub offered: u64,
+    /// Changes that arrived.
+    pub sent: u64,
+    /// Messages that arrived, of one or more changes each.
+    pub messages: u64,
+    /// Changes pushed out of a full queue.
+    pub dropped: u64,
+    /// Changes that were given up: refused for good, or failing for too long.
+    pub failed: u64,
+    /// Changes that wait or are being sent.
+    pub queued: u64,
+}
+
+/// Changes on their way to one destination.
+pub(super) struct Queue {
+    limits: Limits,
+    waiting: Mutex<Waiting>,
+    pub(super) filled: Notify,
+}
+
+#[derive(Default)]
+struct Waiting {
+    messages: VecDeque<String>,
+    bytes: usize,
+    /// Dropped since the last batch was taken.
+    lost: u64,
+    counts: Counts,
+}
+
+/// What is sent together.
+#[derive(Debug)]
+pub(super) struct Batch {
+    pub(super) changes: Vec<String>,
+    /// Changes that were dropped before these.
+    pub(super) lost: u64,
+}
+
+impl Queue {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self { limits, waiting: Mutex::default(), filled: Notify::new() }
+    }
+
+    /// Queues a change. True when the queue has just begun to overflow.
+    pub(super) fn push(&self, change: String) -> bool {
+        let mut waiting = self.waiting.lock();
+        let before = waiting.lost;
+        waiting.bytes += change.len();
+        waiting.messages.push_back(change);
+        waiting.counts.offered += 1;
+        waiting.counts.queued += 1;
+        while waiting.messages.len() > self.limits.changes.max(1)
+            || (waiting.bytes > self.limits.bytes && waiting.messages.len() > 1)
+        {
+            if let Some(oldest) = waiting.messages.pop_front() {
+                waiting.bytes -= oldest.len();
+            }
+            waiting.lost += 1;
+            waiting.counts.dropped += 1;
+            waiting.counts.queued -= 1;
+        }
+        self.filled.notify_one();
+        before == 0 && waiting.lost > 0
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.waiting.lock().messages.len()
+    }
+
+    /// Takes the oldest changes, at least one, within these limits; `None` when none waits.
+    pub(super) fn take(&self, limits: Limits) -> Option<Batch> {
+        let mut waiting = self.waiting.lock();
+        let mut changes: Vec<String> = Vec::new();
+        let mut bytes = 0;
+        while let Some(next) = waiting.messages.front() {
+            let full = changes.len() >= limits.changes || bytes + next.len() > limits.bytes;
+            if full && !changes.is_empty() {
+                break;
+            }
+            bytes += next.len();
+            changes.extend(waiting.messages.pop_front());
+        }
+        waiting.bytes -= bytes;
+        let lost = std::mem::take(&mut waiting.lost);
+        if changes.is_empty() {
+            waiting.lost = lost;
+            return None;
+        }
+        Some(Batch { changes, lost })
+    }
+
+    /// A batch arrived.
+    pub(super) fn sent(&self, changes: usize) {
+        let counts = &mut self.waiting.lock().counts;
+        counts.sent += changes as u64;
+        counts.messages += 1;
+        counts.queued -= changes as u64;
+    }
+
+    /// A batch was given up; what was lost before it is still to be told, and so is its own loss.
+    pub(super) fn failed(&self, batch: &Batch) {
+        let waiting = &mut *self.waiting.lock();
+        let changes = batch.changes.len() as u64;
+        waiting.counts.failed += changes;
+        waiting.counts.queued -= changes;
+        waiting.lost += batch.lost + changes;
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        self.waiting.lock().counts
+    }
+}

@@ -1,0 +1,261 @@
+//! Which changes are sent where: the rules file, parsed at the border. A rule matches when all of its conditions do; a
+//! condition that is left out always does.
+
+use std::{collections::BTreeSet, path::PathBuf, time::Duration};
+
+use serde::Deserialize;
+use thiserror::Error;
+
+use super::{
+    sink::SinkKind,
+    url::{UrlSource, is_variable},
+};
+use crate::{
+    changes::{Action, Change, FieldSelector, Kind, LabelSelector, Pattern},
+    nodegroup::GoDuration,
+};
+
+/// Which changes are sent where.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    /// What logs call it.
+    pub name: String,
+    /// Kinds as `watch` takes them; none means all.
+    pub kinds: Vec<String>,
+    /// Namespaces; none means all.
+    pub namespaces: BTreeSet<String>,
+    /// Labels.
+    pub labels: Option<LabelSelector>,
+    /// Fields.
+    pub fields: Option<FieldSelector>,
+    /// What happened; none means anything.
+    pub actions: Vec<ActionName>,
+    /// Where it changed; none means anywhere. An object that is new or gone changed everywhere.
+    pub paths: Vec<Pattern>,
+    /// Where it is sent.
+    pub to: Destination,
+    /// How long the first change of a batch waits for others.
+    pub gather: Option<Duration>,
+    /// The shortest time between two messages.
+    pub interval: Option<Duration>,
+}
+
+/// Where changes are sent.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Destination {
+    /// In which form.
+    pub kind: SinkKind,
+    /// Where its URL is kept.
+    pub url: UrlSource,
+    /// Plain http may be used beyond loopback.
+    pub allow_http: bool,
+}
+
+/// What happened, as rules name it.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
+#[serde(rename_all = "lowercase")]
+pub enum ActionName {
+    /// An object is new.
+    Added,
+    /// An object changed.
+    Modified,
+    /// An object is gone.
+    Deleted,
+}
+
+/// Why a rules file can't be used. No text quotes a value of the file, which might be a URL.
+#[derive(Clone, Debug, Eq, Error, PartialEq)]
+pub enum RulesError {
+    /// It isn't YAML, or not of this form.
+    #[error("{0}")]
+    Form(String),
+    /// It has no rule.
+    #[error("it has no rules")]
+    Empty,
+    /// A rule is wrong.
+    #[error("rule {rule:?}: {field}: {reason}")]
+    Rule {
+        /// Its name.
+        rule: String,
+        /// The field.
+        field: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct FileForm {
+    rules: Vec<RuleForm>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct RuleForm {
+    name: String,
+    #[serde(default)]
+    kinds: Vec<String>,
+    #[serde(default)]
+    namespaces: BTreeSet<String>,
+    labels: Option<String>,
+    fields: Option<String>,
+    #[serde(default)]
+    types: Vec<ActionName>,
+    #[serde(default)]
+    paths: Vec<String>,
+    gather: Option<String>,
+    interval: Option<String>,
+    to: DestinationForm,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct DestinationForm {
+    form: SinkKind,
+    url_file: Option<PathBuf>,
+    url_variable: Option<String>,
+    #[serde(default)]
+    allow_http: bool,
+}
+
+impl Rule {
+    /// Sends everything to one destination, as a flag asks.
+    #[must_use]
+    pub fn everything(name: &str, to: Destination) -> Self {
+        Self {
+            name: name.to_owned(),
+            kinds: Vec::new(),
+            namespaces: BTreeSet::new(),
+            labels: None,
+            fields: None,
+            actions: Vec::new(),
+            paths: Vec::new(),
+            to,
+            gather: None,
+            interval: None,
+        }
+    }
+
+    /// Whether a change is to be sent. What was there before the watch never is.
+    #[must_use]
+    pub fn matches(&self, change: &Change) -> bool {
+        let action = match change.action {
+            Action::Added { initial: true } => return false,
+            Action::Added { initial: false } => ActionName::Added,
+            Action::Modified => ActionName::Modified,
+            Action::Deleted { .. } => ActionName::Deleted,
+        };
+        let identity = &change.identity;
+        let any = |selected: &dyn Fn(&serde_json::Value) -> bool| change.states().any(selected);
+        (self.actions.is_empty() || self.actions.contains(&action))
+            && (self.kinds.is_empty() || self.kinds.iter().any(|name| names(name, &identity.kind)))
+            && (self.namespaces.is_empty() || self.namespaces.contains(&identity.namespace))
+            && self.labels.as_ref().is_none_or(|labels| any(&|object| labels.matches(object)))
+            && self.fields.as_ref().is_none_or(|fields| any(&|object| fields.matches(object)))
+            && (self.paths.is_empty() || action != ActionName::Modified || self.touches(change))
+    }
+
+    /// The first of its kinds that none of these is.
+    #[must_use]
+    pub fn unknown_kind(&self, kinds: &[&Kind]) -> Option<&str> {
+        let unknown = |name: &&String| !kinds.iter().any(|kind| names(name, kind));
+        self.kinds.iter().find(unknown).map(String::as_str)
+    }
+
+    fn touches(&self, change: &Change) -> bool {
+        let pointers = change.pointers();
+        self.paths.iter().any(|path| pointers.iter().any(|pointer| path.touches(pointer)))
+    }
+}
+
+/// Whether a name means a kind: `Machine`, `machines`, and either with its group.
+pub(super) fn names(name: &str, kind: &Kind) -> bool {
+    let (plain, group) = name.split_once('.').map_or((name, None), |(plain, group)| (plain, Some(group)));
+    (plain.eq_ignore_ascii_case(&kind.plural) || plain.eq_ignore_ascii_case(&kind.kind))
+        && group.is_none_or(|group| group == kind.group)
+}
+
+/// Reads a rules file. Whether its URLs can be used is another question.
+///
+/// # Errors
+/// When it isn't of the form that `docs/watch.md` describes.
+pub fn parse_rules(text: &str) -> Result<Vec<Rule>, RulesError> {
+    let file: FileForm = serde_yaml::from_str(text).map_err(|error| {
+        let place = error.location().map(|at| format!(" (line {}, column {})", at.line(), at.column()));
+        RulesError::Form(format!(
+            "not a rules file{}: {}",
+            place.unwrap_or_default(),
+            without_values(&error.to_string())
+        ))
+    })?;
+    if file.rules.is_empty() {
+        return Err(RulesError::Empty);
+    }
+    let rules: Vec<_> = file.rules.into_iter().map(rule).collect::<Result<_, _>>()?;
+    let mut names = BTreeSet::new();
+    match rules.iter().find(|rule| !names.insert(rule.name.as_str())) {
+        Some(twice) => Err(wrong(&twice.name, "name", &"another rule has it too: the log tells rules apart by it")),
+        None => Ok(rules),
+    }
+}
+
+/// The parser's message without what stands in double quotes: values of the file.
+fn without_values(message: &str) -> String {
+    let shown = message.split('"').enumerate().map(|(index, part)| if index % 2 == 0 { part } else { "\"…\"" });
+    let shown: String = shown.collect();
+    if shown.contains("://") { "a URL stands where none belongs".to_owned() } else { shown }
+}
+
+fn wrong(rule: &str, field: &'static str, reason: &dyn ToString) -> RulesError {
+    let rule = if rule.contains("://") { "…" } else { rule };
+    RulesError::Rule { rule: rule.to_owned(), field, reason: reason.to_string() }
+}
+
+fn rule(form: RuleForm) -> Result<Rule, RulesError> {
+    let name = form.name;
+    if name.trim().is_empty() || name.contains("://") {
+        return Err(wrong(&name, "name", &"give it a name, by which the log tells rules apart"));
+    }
+    let selector = |field, text: Option<String>| -> Result<Option<LabelSelector>, RulesError> {
+        text.map(|text| text.parse().map_err(|error| wrong(&name, field, &error))).transpose()
+    };
+    let duration = |field, text: Option<String>| text.map(|text| pause(&name, field, &text)).transpose();
+    let paths = form.paths.iter().map(|path| path.parse().map_err(|error| wrong(&name, "paths", &error)));
+    Ok(Rule {
+        labels: selector("labels", form.labels)?,
+        fields: form.fields.map(|text| text.parse().map_err(|error| wrong(&name, "fields", &error))).transpose()?,
+        paths: paths.collect::<Result<_, _>>()?,
+        gather: duration("gather", form.gather)?,
+        interval: duration("interval", form.interval)?,
+        to: destination(&name, form.to)?,
+        kinds: form.kinds,
+        namespaces: form.namespaces,
+        actions: form.types,
+        name,
+    })
+}
+
+fn pause(rule: &str, field: &'static str, text: &str) -> Result<Duration, RulesError> {
+    let duration: GoDuration = text.parse().map_err(|error| wrong(rule, field, &error))?;
+    u64::try_from(duration.as_nanos())
+        .map(Duration::from_nanos)
+        .map_err(|_| wrong(rule, field, &"it has to be 0 or longer, such as 2s"))
+}
+
+fn destination(rule: &str, form: DestinationForm) -> Result<Destination, RulesError> {
+    let url = match (form.url_file, form.url_variable) {
+        (Some(path), None) if !path.to_string_lossy().contains("://") => UrlSource::File(path),
+        (None, Some(name)) if is_variable(&name) => UrlSource::Variable(name),
+        (Some(_), None) | (None, Some(_)) => {
+            return Err(wrong(
+                rule,
+                "to",
+                &"urlFile is the path of a file and urlVariable the name of an environment \
+                                          variable; neither is the URL itself",
+            ));
+        }
+        _ => return Err(wrong(rule, "to", &"give one of urlFile and urlVariable")),
+    };
+    Ok(Destination { kind: form.form, url, allow_http: form.allow_http })
+}

@@ -1,0 +1,143 @@
+//! What is sent: JSON for programs, a readable message for people in a chat.
+
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{json, value::RawValue};
+
+use super::queue::{Batch, Limits};
+use crate::changes::{Action, Change, Difference, SCHEMA_VERSION, shortened, visible};
+
+/// The longest JSON of one change; a longer one is sent without its patch.
+const LONGEST_CHANGE: usize = 256 << 10;
+/// Slack cuts messages beyond 40,000 characters, and asks for no more than 4,000.
+pub(super) const SLACK_LIMIT: usize = 3800;
+/// The longest text of one change in a chat.
+const SLACK_CHANGE: usize = 1500;
+const SLACK_LINES: usize = 12;
+const SLACK_VALUE: usize = 120;
+
+/// The form of what is sent.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
+#[serde(rename_all = "lowercase")]
+pub enum SinkKind {
+    /// JSON: `docs/watch.md` has its form.
+    Webhook,
+    /// A message for Slack's incoming webhooks, and what is compatible with them.
+    Slack,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Envelope<'a> {
+    schema_version: u32,
+    /// Changes lost before these: pushed out of a full queue, or given up.
+    dropped: u64,
+    changes: Vec<&'a RawValue>,
+}
+
+impl SinkKind {
+    /// A change as it waits in the queue.
+    pub(super) fn render(self, change: &Change) -> String {
+        match self {
+            Self::Webhook => change.to_json_within(LONGEST_CHANGE),
+            Self::Slack => slack_text(change),
+        }
+    }
+
+    /// How much goes into one message. What doesn't fit into a chat message is counted in it.
+    pub(super) fn limits(self) -> Limits {
+        match self {
+            Self::Webhook => Limits { changes: 100, bytes: 1 << 20 },
+            Self::Slack => Limits { changes: usize::MAX, bytes: usize::MAX },
+        }
+    }
+
+    /// The body of a message.
+    pub(super) fn body(self, batch: &Batch) -> Vec<u8> {
+        let body = match self {
+            Self::Webhook => {
+                let changes = batch.changes.iter().filter_map(|change| serde_json::from_str(change).ok()).collect();
+                serde_json::to_vec(&Envelope { schema_version: SCHEMA_VERSION, dropped: batch.lost, changes })
+            }
+            Self::Slack => serde_json::to_vec(&json!({ "text": slack_message(batch) })),
+        };
+        // Texts and numbers: nothing here can fail to be JSON.
+        body.unwrap_or_default()
+    }
+}
+
+/// As many changes as fit, and how many more there were.
+fn slack_message(batch: &Batch) -> String {
+    let mut message = String::new();
+    if batch.lost > 0 {
+        let _ = writeln!(message, ":warning: {} changes before these were not sent", batch.lost);
+    }
+    let mut length = message.chars().count();
+    let mut left = batch.changes.len();
+    for change in &batch.changes {
+        length += change.chars().count() + 1;
+        // Room for the last line.
+        if length > SLACK_LIMIT - 60 && left < batch.changes.len() {
+            break;
+        }
+        message.push_str(change);
+        message.push('\n');
+        left -= 1;
+    }
+    if left > 0 {
+        let _ = write!(message, "_… and {left} more changes_");
+    }
+    message.trim_end().to_owned()
+}
+
+fn slack_text(change: &Change) -> String {
+    let what = match change.action {
+        Action::Added { .. } => "added",
+        Action::Modified => "changed",
+        Action::Deleted { .. } => "deleted",
+    };
+    let mut text = format!("*{}* {what}", slack(&shortened(&change.object(), 400)));
+    let by: Vec<_> = change.changed_by.iter().map(|by| by.manager.as_str()).collect();
+    if !by.is_empty() {
+        let _ = write!(text, " by {}", slack(&shortened(&by.join(", "), 200)));
+    }
+    if let Some(problem) = &change.problem {
+        let _ = write!(text, ": {}", slack(&shortened(problem, 200)));
+    }
+    // Of a new object its name says enough.
+    if change.action == Action::Modified {
+        slack_lines(change, &mut text);
+    }
+    text
+}
+
+fn slack_lines(change: &Change, text: &mut String) {
+    let lines = change.lines();
+    let mut shown = 0;
+    text.push_str("\n```");
+    for line in lines.iter().take(SLACK_LINES) {
+        let short = |value: &str| slack(&shortened(value, SLACK_VALUE));
+        let path = short(&line.path);
+        let rendered = match &line.difference {
+            Difference::Added(new) => format!("\n+ {path}: {}", short(new)),
+            Difference::Removed(old) => format!("\n- {path}: {}", short(old)),
+            Difference::Changed(old, new) => format!("\n  {path}: {} → {}", short(old), short(new)),
+            Difference::Withheld => format!("\n  {path}: changed"),
+        };
+        if text.chars().count() + rendered.chars().count() > SLACK_CHANGE && shown > 0 {
+            break;
+        }
+        text.push_str(&rendered);
+        shown += 1;
+    }
+    if shown < lines.len() {
+        let _ = write!(text, "\n  … and {} more lines", lines.len() - shown);
+    }
+    text.push_str("\n```");
+}
+
+/// A text as Slack shows it as it is: no mention, no link, no end of a code block.
+fn slack(text: &str) -> String {
+    visible(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('`', "'").replace('*', "∗")
+}

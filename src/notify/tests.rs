@@ -1,0 +1,163 @@
+//! Notifications against a receiver on loopback that does what each test says, and the rules file by its texts.
+
+mod delivering;
+mod messages;
+mod rules;
+mod urls;
+
+use std::{
+    collections::VecDeque,
+    net::SocketAddr,
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use axum::{Router, body::Bytes, extract::State, http::StatusCode, response::IntoResponse, routing::post};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::{net::TcpListener, runtime::Handle, sync::watch, task::JoinHandle, time::Instant};
+
+use super::{Destination, Limits, Notifier, Pace, Rule, SinkKind, UrlSource};
+use crate::changes::{Change, Filter, Identity, Kind};
+
+/// Longer than any test should take.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// What of the URL must never be seen.
+const TOKEN: &str = "T0P-S3CR3T";
+
+fn kind(name: &str) -> Kind {
+    let plural = format!("{}s", name.to_lowercase());
+    Kind { group: "cluster.x-k8s.io".into(), version: "v1beta2".into(), kind: name.into(), plural }
+}
+
+fn identity(kind: &Kind, namespace: &str, name: &str) -> Identity {
+    Identity {
+        time: Timestamp::UNIX_EPOCH,
+        cluster: "management",
+        kind: Arc::new(kind.clone()),
+        namespace: namespace.into(),
+        name: name.into(),
+        uid: "u".into(),
+        resource_version: "1".into(),
+    }
+}
+
+/// A Machine of this name whose phase changed.
+fn modified(name: &str) -> Change {
+    changed(name, &json!({"status": {"phase": "Pending"}}), &json!({"status": {"phase": "Running"}}))
+}
+
+fn changed(name: &str, old: &Value, new: &Value) -> Change {
+    let filter = Filter::new(kind("Machine"), &[]);
+    let (old, new) = (filter.snapshot(old), filter.snapshot(new));
+    Change::modified(identity(&kind("Machine"), "team-a", name), Arc::new(old), Arc::new(new)).unwrap()
+}
+
+/// What a receiver does with a request.
+#[derive(Clone)]
+enum Answer {
+    Status(u16),
+    RetryAfter(u16, &'static str),
+    /// Leads elsewhere.
+    Redirect(String),
+    /// Doesn't answer.
+    Never,
+}
+
+/// A receiver with a list of answers; after them it takes everything.
+struct Receiver {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    task: JoinHandle<()>,
+    /// Holds the file with the URL.
+    folder: TempDir,
+}
+
+struct Shared {
+    answers: Mutex<VecDeque<Answer>>,
+    /// Bodies with the times at which they came.
+    received: watch::Sender<Vec<(Instant, Value)>>,
+}
+
+async fn receive(State(shared): State<Arc<Shared>>, body: Bytes) -> axum::response::Response {
+    let body: Value = serde_json::from_slice(&body).unwrap();
+    let answer = shared.answers.lock().unwrap().pop_front();
+    shared.received.send_modify(|received| received.push((Instant::now(), body)));
+    match answer {
+        None => StatusCode::OK.into_response(),
+        Some(Answer::Status(code)) => StatusCode::from_u16(code).unwrap().into_response(),
+        Some(Answer::RetryAfter(code, after)) => {
+            (StatusCode::from_u16(code).unwrap(), [("retry-after", after)]).into_response()
+        }
+        Some(Answer::Redirect(to)) => (StatusCode::TEMPORARY_REDIRECT, [("location", to)]).into_response(),
+        Some(Answer::Never) => std::future::pending().await,
+    }
+}
+
+impl Receiver {
+    async fn start(answers: impl IntoIterator<Item = Answer>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let answers = Mutex::new(answers.into_iter().collect());
+        let shared = Arc::new(Shared { answers, received: watch::Sender::new(Vec::new()) });
+        let router = Router::new().route("/{*path}", post(receive)).with_state(Arc::clone(&shared));
+        let task = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        let receiver = Self { address, shared, task, folder: tempfile::tempdir().unwrap() };
+        std::fs::write(receiver.file(), format!("{}\n", receiver.url())).unwrap();
+        receiver
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}/services/{TOKEN}?key={TOKEN}", self.address)
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("url")
+    }
+
+    fn destination(&self, kind: SinkKind) -> Destination {
+        Destination { kind, url: UrlSource::File(self.file()), allow_http: false }
+    }
+
+    fn notifier(&self, kind: SinkKind, limits: Limits, pace: Pace) -> Notifier {
+        let rule = Rule::everything("one", self.destination(kind));
+        Notifier::start(vec![rule], limits, pace, &Handle::current()).unwrap()
+    }
+
+    /// Waits until so many messages have come, and gives them.
+    async fn messages(&self, count: usize) -> Vec<(Instant, Value)> {
+        let mut received = self.shared.received.subscribe();
+        let enough = received.wait_for(|received| received.len() >= count);
+        tokio::time::timeout(PATIENCE, enough).await.expect("messages come").unwrap().clone()
+    }
+
+    fn received(&self) -> usize {
+        self.shared.received.borrow().len()
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Without waiting for more than a test needs.
+fn quick() -> Pace {
+    Pace {
+        gather: Duration::ZERO,
+        interval: Duration::ZERO,
+        timeout: Duration::from_secs(10),
+        backoff: Duration::from_millis(5),
+        longest_backoff: Duration::from_millis(40),
+        give_up: Duration::from_secs(60),
+    }
+}
+
+/// Names of the objects in a message for programs.
+fn names(message: &Value) -> Vec<String> {
+    let changes = message["changes"].as_array().unwrap();
+    changes.iter().map(|change| change["name"].as_str().unwrap().to_owned()).collect()
+}
