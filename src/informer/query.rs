@@ -173,27 +173,27 @@ mod tests {
 
     use super::*;
 
-    fn machines() -> ApiResource {
+    fn resource() -> ApiResource {
         ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("example.io", "v1", "Widget"), "widgets")
     }
 
     #[test]
     fn a_resource_is_named_with_its_group_and_version() {
-        assert_eq!(Query::all(machines()).resource_name(), "widgets.example.io/v1");
+        assert_eq!(Query::all(resource()).resource_name(), "widgets.example.io/v1");
         let nodes = ApiResource::erase::<k8s_openapi::api::core::v1::Node>(&());
         assert_eq!(Query::all(nodes).resource_name(), "nodes/v1");
     }
 
     #[test]
     fn a_list_asks_for_the_most_recent_state_page_by_page() {
-        let scope = &Query::all(machines()).labels("a=b").scopes()[0];
+        let scope = &Query::all(resource()).labels("a=b").scopes()[0];
         let request = scope.list(Some(500), Some("next")).unwrap();
         assert_eq!(request.uri(), "/apis/example.io/v1/widgets?&labelSelector=a%3Db&limit=500&continue=next");
     }
 
     #[test]
     fn a_streamed_list_asks_for_all_that_is_there_and_its_end() {
-        let scope = &Query::all(machines()).scopes()[0];
+        let scope = &Query::all(resource()).scopes()[0];
         let request = scope.stream(Duration::from_secs(2)).unwrap();
         let query = request.uri().query().unwrap();
         for part in
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_watch_asks_for_bookmarks_and_no_compression() {
-        let scope = &Query::namespaced(machines(), ["one"]).scopes()[0];
+        let scope = &Query::namespaced(resource(), ["one"]).scopes()[0];
         let request = scope.watch("7", Duration::from_millis(1500)).unwrap();
         assert_eq!(
             request.uri(),
