@@ -1,0 +1,302 @@
+//! The copies of the program in the model: one API call at a time, each with all that may have changed since the last
+//! one. What a call should be is decided by [`crate::rule`]; here it is only carried out on the world.
+
+use crate::{
+    model::{Bounds, Step},
+    rule::{Accept, Finish, Precondition, Rule, Seen},
+    world::{At, Entry, Fault, Life, Memory, Phase, Set, World},
+};
+
+/// Carries out steps of the program.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Program<'a> {
+    /// The rule, with or without some of its steps.
+    pub(crate) rule: &'a Rule,
+    /// The bounds of the search.
+    pub(crate) bounds: &'a Bounds,
+}
+
+impl Program<'_> {
+    /// All that the copies may do next.
+    pub(crate) fn steps(&self, world: &World, found: &mut dyn FnMut(Step, World)) {
+        for copy in 0..world.copies.len() {
+            match world.copies[copy].at {
+                At::Idle => {}
+                At::Viewed => self.steps_of_viewed(world, copy, found),
+                At::Logged => self.steps_of_logged(world, copy, found),
+                At::TakingBack => {
+                    let mut then = *world;
+                    self.take_back(&mut then, copy);
+                    found(Step::TakeBack(copy), then);
+                }
+            }
+        }
+        self.steps_of_finisher(world, found);
+    }
+
+    /// A command arrives, or is decided again: the MachineDeployment is viewed, and then each named Machine.
+    pub(crate) fn view(&self, world: &mut World, copy: usize, named: Set, is_soft: bool) {
+        let seen = Seen {
+            replicas: world.replicas,
+            min: self.bounds.min,
+            log: &world.log,
+            machines: &world.machines,
+        };
+        let in_the_way = Set::of(|machine| named.has(machine) && world.log[machine].phase != Phase::None)
+            & Set::of(|machine| {
+                let entry = world.log[machine];
+                entry.is_soft != is_soft || entry.phase == Phase::Refused
+            });
+        let accept = if in_the_way.is_empty() { self.rule.accept(&seen, named) } else { Accept::BelowMin };
+        world.copies[copy] = Memory::default();
+        match accept {
+            Accept::BelowMin => {}
+            Accept::Nothing if is_soft => {}
+            Accept::Nothing => world.ledger.accepted = world.ledger.accepted | named,
+            Accept::Log(new) => {
+                let compares = self.rule.precondition != Precondition::Generation;
+                world.copies[copy] = Memory {
+                    at: At::Viewed,
+                    named,
+                    done: new,
+                    is_soft,
+                    is_fresh: true,
+                    viewed_log: if compares { world.logged() } else { Set(0) },
+                    viewed_replicas: if compares { world.replicas } else { 0 },
+                };
+                if !self.rule.logs_first {
+                    new.iter().for_each(|machine| world.tickets[machine] += 1);
+                }
+            }
+        }
+    }
+
+    fn steps_of_viewed(&self, world: &World, copy: usize, found: &mut dyn FnMut(Step, World)) {
+        let memory = world.copies[copy];
+        if !self.rule.logs_first {
+            let unmarked = Set::of(|machine| {
+                memory.done.has(machine)
+                    && world.machines[machine].exists()
+                    && world.machines[machine].mark != world.tickets[machine]
+            });
+            for machine in unmarked.iter() {
+                let mut then = *world;
+                self.mark(&mut then, machine, world.tickets[machine]);
+                found(Step::Mark(Some(copy), machine), then);
+            }
+            if !unmarked.is_empty() {
+                return;
+            }
+        }
+        if self.rule.logs_first && !world.in_phase(Phase::Refused).is_empty() {
+            return;
+        }
+        let mut then = *world;
+        if !self.passes(world, memory) {
+            self.view(&mut then, copy, memory.named, memory.is_soft);
+            found(Step::ViewAgain(copy), then);
+            return;
+        }
+        self.log(&mut then, copy);
+        found(Step::Log(copy, memory.done), then);
+        if !self.rule.logs_first && world.budget.refusals > 0 {
+            let mut then = *world;
+            then.budget.refusals -= 1;
+            then.copies[copy] = Memory::default();
+            found(Step::Refused(Some(copy), memory.done), then);
+        }
+    }
+
+    /// Whether the API server lets the write of a command pass that has viewed this.
+    fn passes(&self, world: &World, memory: Memory) -> bool {
+        match self.rule.precondition {
+            Precondition::Generation => memory.is_fresh,
+            Precondition::Values => (memory.viewed_log, memory.viewed_replicas) == (world.logged(), world.replicas),
+            Precondition::Nothing => true,
+        }
+    }
+
+    /// The command's Machines are added to the log.
+    fn log(&self, world: &mut World, copy: usize) {
+        let memory = world.copies[copy];
+        if self.rule.precondition == Precondition::Nothing {
+            for machine in world.logged().without(memory.viewed_log).iter() {
+                world.log[machine] = Entry::default();
+            }
+        }
+        for machine in memory.done.iter() {
+            if self.rule.logs_first {
+                world.tickets[machine] += 1;
+            }
+            let ticket = world.tickets[machine];
+            world.log[machine] = Entry { phase: Phase::Wanted, ticket, is_soft: memory.is_soft };
+            world.followed = world.followed.without(Set::one(machine));
+        }
+        if self.rule.has_tickets {
+            // What other copies remember of an earlier entry isn't about this one.
+            world.copies.iter_mut().for_each(|other| other.done = other.done.without(memory.done));
+        }
+        if self.rule.logs_first {
+            world.copies[copy] =
+                Memory { at: At::Logged, named: memory.named, is_soft: memory.is_soft, ..Memory::default() };
+            world.deployment_changed(self.bounds.lag);
+        } else {
+            self.lower(world, memory.done);
+            self.answer(world, copy);
+        }
+    }
+
+    fn steps_of_logged(&self, world: &World, copy: usize, found: &mut dyn FnMut(Step, World)) {
+        let memory = world.copies[copy];
+        let unmarked = memory.named.without(memory.done)
+            & Set::of(|machine| {
+                self.rule.marks && world.machines[machine].exists() && !world.is_marked(machine)
+            });
+        // A copy doesn't read the log again before it marks: another one may have taken the entry back.
+        for machine in unmarked.iter() {
+            let mut then = *world;
+            self.mark(&mut then, machine, world.tickets[machine]);
+            then.copies[copy].done = then.copies[copy].done | Set::one(machine);
+            found(Step::Mark(Some(copy), machine), then);
+        }
+        if !unmarked.is_empty() {
+            return;
+        }
+        let wanted = memory.named & world.in_phase(Phase::Wanted);
+        if !wanted.is_empty() && !world.in_phase(Phase::Refused).is_empty() {
+            return;
+        }
+        let mut then = *world;
+        self.lower(&mut then, wanted);
+        self.answer(&mut then, copy);
+        found(Step::Lower(Some(copy), wanted), then);
+        if !wanted.is_empty() && world.budget.refusals > 0 {
+            let mut then = *world;
+            then.budget.refusals -= 1;
+            then.copies[copy] = Memory { at: At::TakingBack, named: wanted, ..Memory::default() };
+            found(Step::Refused(Some(copy), wanted), then);
+        }
+    }
+
+    fn mark(&self, world: &mut World, machine: usize, ticket: u8) {
+        world.machines[machine].mark = ticket;
+        world.machines_changed(self.bounds.lag);
+    }
+
+    /// One patch: the size is lowered by as many, and the log says so.
+    fn lower(&self, world: &mut World, set: Set) {
+        if set.is_empty() {
+            return;
+        }
+        for machine in set.iter() {
+            world.replicas -= 1;
+            world.ledger.size -= 1;
+            world.log[machine].phase = Phase::Lowered;
+            if !world.log[machine].is_soft {
+                if world.ledger.paid.has(machine) {
+                    world.ledger.fault = Some(Fault::PaidTwice(u8::try_from(machine).unwrap_or_default()));
+                }
+                world.ledger.paid = world.ledger.paid | Set::one(machine);
+                // It went for someone else's smaller size while a command was under way: both orders are right.
+                world.ledger.others += i8::from(world.ledger.early.has(machine));
+                if world.machines[machine].life == Life::Gone {
+                    self.note_replaced(world, machine);
+                }
+            }
+        }
+        world.deployment_changed(self.bounds.lag);
+        world.note_followed(self.has_followed(world));
+    }
+
+    /// A command ends. Its Machines are in the log or gone, or another copy has taken them back.
+    fn answer(&self, world: &mut World, copy: usize) {
+        let Memory { named, is_soft, .. } = world.copies[copy];
+        let is_ok = named.iter().all(|machine| {
+            matches!(world.log[machine].phase, Phase::Wanted | Phase::Lowered) || world.machines[machine].life == Life::Gone
+        });
+        if is_ok && !is_soft {
+            world.ledger.accepted = world.ledger.accepted | named;
+        }
+        world.copies[copy] = Memory::default();
+    }
+
+    /// The log says that the entries were refused.
+    fn take_back(&self, world: &mut World, copy: usize) {
+        let wanted = world.copies[copy].named & world.in_phase(Phase::Wanted);
+        for machine in wanted.iter() {
+            if self.rule.logs_refusal {
+                world.log[machine].phase = Phase::Refused;
+            } else {
+                world.log[machine] = Entry::default();
+            }
+            if world.ledger.chosen.has(machine) && !self.bounds.admits_known {
+                self.took_another(world, machine);
+            }
+        }
+        world.copies[copy] = Memory::default();
+        world.deployment_changed(self.bounds.lag);
+    }
+
+    /// A Machine was taken that nobody named, or whose command was refused.
+    pub(crate) fn took_another(&self, world: &mut World, machine: usize) {
+        world.ledger.others -= 1;
+        if world.ledger.others < 0 {
+            world.ledger.fault = Some(Fault::TookAnother(u8::try_from(machine).unwrap_or_default()));
+        }
+    }
+
+    /// A Machine was gone before the MachineSet controller saw the smaller size, and so made good, unless it went for
+    /// a smaller size itself.
+    pub(crate) fn note_replaced(&self, world: &mut World, machine: usize) {
+        if self.bounds.admits_known && !world.ledger.chosen.has(machine) {
+            world.ledger.others += 1;
+        }
+    }
+
+    fn steps_of_finisher(&self, world: &World, found: &mut dyn FnMut(Step, World)) {
+        for machine in 0..world.machines.len() {
+            let is_followed = world.followed.has(machine) || self.rule.follows == crate::rule::Follows::AtOnce;
+            let refused_first = !world.in_phase(Phase::Refused).is_empty();
+            let Some(call) =
+                self.rule.finish(world.log[machine], world.machines[machine], is_followed, refused_first)
+            else {
+                continue;
+            };
+            // Without the log, only the age of a mark tells whether a command still needs it; here it always does.
+            let is_needed = world.copies.iter().any(|memory| memory.at == At::Viewed && memory.done.has(machine));
+            if call == Finish::Unmark && !self.rule.logs_first && is_needed {
+                continue;
+            }
+            let mut then = *world;
+            self.finish(&mut then, machine, call);
+            found(Step::Finish(call, machine), then);
+            let idle = world.copies.iter().position(|memory| memory.at == At::Idle);
+            if let Some(copy) = idle
+                && call == Finish::Lower
+                && world.budget.refusals > 0
+            {
+                let mut then = *world;
+                then.budget.refusals -= 1;
+                then.copies[copy] = Memory { at: At::TakingBack, named: Set::one(machine), ..Memory::default() };
+                found(Step::Refused(None, Set::one(machine)), then);
+            }
+        }
+    }
+
+    fn finish(&self, world: &mut World, machine: usize, call: Finish) {
+        match call {
+            Finish::Mark => self.mark(world, machine, world.log[machine].ticket),
+            Finish::Lower => self.lower(world, Set::one(machine)),
+            Finish::Delete => {
+                world.machines[machine].life = Life::Deleting;
+                world.machines_changed(self.bounds.lag);
+            }
+            Finish::Forget => {
+                world.log[machine] = Entry::default();
+                world.followed = world.followed.without(Set::one(machine));
+                world.deployment_changed(self.bounds.lag);
+            }
+            Finish::Unmark => self.mark(world, machine, 0),
+        }
+    }
+}
