@@ -27,7 +27,7 @@ pub struct Bounds {
     pub sees_marks: bool,
     /// Whether what no rule can prevent is put up with: that another Machine goes where someone else's deletion of a
     /// named Machine was made good by a new one before the MachineSet controller saw the smaller size; and that a
-    /// marked Machine goes for an earlier smaller size while its own is refused for good.
+    /// marked Machine goes for another smaller size while its own is refused for good.
     pub admits_known: bool,
     /// Which Machines the Cluster Autoscaler may name; nothing for all.
     pub may_be_named: Option<Set>,
@@ -246,7 +246,7 @@ impl DeleteModel {
         for machine in 0..SLOTS {
             if world.machines[machine].life == Life::Deleting {
                 let mut then = *world;
-                if world.ledger.paid.has(machine) && !world.followed.has(machine) {
+                if world.log[machine].phase == Phase::Lowered && !world.followed.has(machine) {
                     self.program().note_replaced(&mut then, machine);
                 }
                 then.machines[machine].life = Life::Gone;

@@ -3,7 +3,7 @@
 
 use crate::{
     model::{Bounds, Step},
-    rule::{Accept, Finish, Precondition, Rule, Seen},
+    rule::{Accept, Finish, Follows, Precondition, Reached, Rule, Seen},
     world::{At, Entry, Fault, Life, Memory, Phase, Set, World},
 };
 
@@ -43,10 +43,7 @@ impl Program<'_> {
             machines: &world.machines,
         };
         let in_the_way = Set::of(|machine| named.has(machine) && world.log[machine].phase != Phase::None)
-            & Set::of(|machine| {
-                let entry = world.log[machine];
-                entry.is_soft != is_soft || entry.phase == Phase::Refused
-            });
+            & Set::of(|machine| world.log[machine].is_soft != is_soft);
         let accept = if in_the_way.is_empty() { self.rule.accept(&seen, named) } else { Accept::BelowMin };
         world.copies[copy] = Memory::default();
         match accept {
@@ -87,9 +84,6 @@ impl Program<'_> {
             if !unmarked.is_empty() {
                 return;
             }
-        }
-        if self.rule.logs_first && !world.in_phase(Phase::Refused).is_empty() {
-            return;
         }
         let mut then = *world;
         if !self.passes(world, memory) {
@@ -133,7 +127,11 @@ impl Program<'_> {
             world.followed = world.followed.without(Set::one(machine));
         }
         if self.rule.has_tickets {
-            // What other copies remember of an earlier entry isn't about this one.
+            // What was copied of an earlier entry isn't about this one.
+            let deployments = world.deployments.all_mut().iter_mut();
+            let sets = world.sets.all_mut().iter_mut().map(|set| &mut set.copied);
+            deployments.chain(sets).for_each(|copied| copied.lowered = copied.lowered.without(memory.done));
+            // Nor is what other copies remember of it.
             world.copies.iter_mut().for_each(|other| other.done = other.done.without(memory.done));
         }
         if self.rule.logs_first {
@@ -163,17 +161,13 @@ impl Program<'_> {
             return;
         }
         let wanted = memory.named & world.in_phase(Phase::Wanted);
-        if !wanted.is_empty() && !world.in_phase(Phase::Refused).is_empty() {
-            return;
-        }
         let mut then = *world;
         self.lower(&mut then, wanted);
         self.answer(&mut then, copy);
         found(Step::Lower(Some(copy), wanted), then);
         if !wanted.is_empty() && world.budget.refusals > 0 {
             let mut then = *world;
-            then.budget.refusals -= 1;
-            then.copies[copy] = Memory { at: At::TakingBack, named: wanted, ..Memory::default() };
+            self.refuse(&mut then, copy, wanted);
             found(Step::Refused(Some(copy), wanted), then);
         }
     }
@@ -199,9 +193,9 @@ impl Program<'_> {
                 world.ledger.paid = world.ledger.paid | Set::one(machine);
                 // It went for someone else's smaller size while a command was under way: both orders are right.
                 world.ledger.others += i8::from(world.ledger.early.has(machine));
-                if world.machines[machine].life == Life::Gone {
-                    self.note_replaced(world, machine);
-                }
+            }
+            if world.machines[machine].life == Life::Gone {
+                self.note_replaced(world, machine);
             }
         }
         world.deployment_changed(self.bounds.lag);
@@ -220,16 +214,21 @@ impl Program<'_> {
         world.copies[copy] = Memory::default();
     }
 
-    /// The log says that the entries were refused.
+    /// The size write is refused for good.
+    fn refuse(&self, world: &mut World, copy: usize, refused: Set) {
+        world.budget.refusals -= 1;
+        world.copies[copy] = Memory { at: At::TakingBack, named: refused, ..Memory::default() };
+        if self.bounds.admits_known {
+            world.ledger.others += refused.len();
+        }
+    }
+
+    /// The entries leave the log; the marks then belong to no entry, and go.
     fn take_back(&self, world: &mut World, copy: usize) {
         let wanted = world.copies[copy].named & world.in_phase(Phase::Wanted);
         for machine in wanted.iter() {
-            if self.rule.logs_refusal {
-                world.log[machine].phase = Phase::Refused;
-            } else {
-                world.log[machine] = Entry::default();
-            }
-            if world.ledger.chosen.has(machine) && !self.bounds.admits_known {
+            world.log[machine] = Entry::default();
+            if world.ledger.chosen.has(machine) {
                 self.took_another(world, machine);
             }
         }
@@ -255,11 +254,12 @@ impl Program<'_> {
 
     fn steps_of_finisher(&self, world: &World, found: &mut dyn FnMut(Step, World)) {
         for machine in 0..world.machines.len() {
-            let is_followed = world.followed.has(machine) || self.rule.follows == crate::rule::Follows::AtOnce;
-            let refused_first = !world.in_phase(Phase::Refused).is_empty();
-            let Some(call) =
-                self.rule.finish(world.log[machine], world.machines[machine], is_followed, refused_first)
-            else {
+            let others = world.logged().without(world.followed | Set::one(machine));
+            let reached = Reached {
+                is_followed: world.followed.has(machine) || self.rule.follows == Follows::AtOnce,
+                are_others_followed: others.is_empty() || self.rule.follows == Follows::AtOnce,
+            };
+            let Some(call) = self.rule.finish(world.log[machine], world.machines[machine], reached) else {
                 continue;
             };
             // Without the log, only the age of a mark tells whether a command still needs it; here it always does.
@@ -276,8 +276,7 @@ impl Program<'_> {
                 && world.budget.refusals > 0
             {
                 let mut then = *world;
-                then.budget.refusals -= 1;
-                then.copies[copy] = Memory { at: At::TakingBack, named: Set::one(machine), ..Memory::default() };
+                self.refuse(&mut then, copy, Set::one(machine));
                 found(Step::Refused(None, Set::one(machine)), then);
             }
         }

@@ -22,13 +22,12 @@ pub struct Rule {
     pub follows: Follows,
     /// A lowered Machine that is alive after the MachineSet has followed is deleted directly.
     pub finishes: bool,
+    /// That is done only when no other entry is on its way to the MachineSet.
+    pub waits_for_others: bool,
     /// When an entry leaves the log.
     pub forgets: Forgets,
     /// Marks of ours that belong to no entry are taken off.
     pub cleans_marks: bool,
-    /// When the size write is refused for good, the log says so until the marks are taken back, and no other size
-    /// is written meanwhile; else the entries leave the log first.
-    pub logs_refusal: bool,
     /// What is done about a Machine that is being deleted when it is named for the first time.
     pub deleting: Deleting,
 }
@@ -71,6 +70,8 @@ pub enum Follows {
 /// When an entry leaves the log.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Forgets {
+    /// When the API server says that the Machine is gone, and the MachineSet has followed.
+    GoneAndFollowed,
     /// When the API server says that the Machine is gone.
     Gone,
     /// When a cache says that it is being deleted.
@@ -90,9 +91,9 @@ impl Default for Rule {
             carries_on: true,
             follows: Follows::CopiedLogAndObserved,
             finishes: true,
-            forgets: Forgets::Gone,
+            waits_for_others: true,
+            forgets: Forgets::GoneAndFollowed,
             cleans_marks: true,
-            logs_refusal: true,
             deleting: Deleting::LowersWhereReplaced,
         }
     }
@@ -147,31 +148,39 @@ impl Rule {
         if new.is_empty() && (all_named & wanted).is_empty() { Accept::Nothing } else { Accept::Log(new) }
     }
 
-    /// What the finisher of any copy does next about one Machine. `is_followed`: whether the MachineSet has followed
-    /// the smaller size. `refused_first`: whether the log has entries that were refused, which go first.
+    /// What the finisher of any copy does next about one Machine.
     #[must_use]
-    pub fn finish(&self, entry: Entry, machine: Machine, is_followed: bool, refused_first: bool) -> Option<Finish> {
+    pub fn finish(&self, entry: Entry, machine: Machine, size: Reached) -> Option<Finish> {
+        let is_settled = size.is_followed && (size.are_others_followed || !self.waits_for_others);
         match entry.phase {
             Phase::Wanted if !self.carries_on => None,
             Phase::Wanted if self.marks && machine.exists() && machine.mark != entry.ticket => Some(Finish::Mark),
-            Phase::Wanted => (!refused_first).then_some(Finish::Lower),
-            Phase::Refused if machine.exists() && machine.mark != 0 => Some(Finish::Unmark),
-            Phase::Refused => Some(Finish::Forget),
-            Phase::Lowered if self.forgets(machine) => Some(Finish::Forget),
-            Phase::Lowered if entry.is_soft => is_followed.then_some(Finish::Forget),
-            Phase::Lowered => (self.finishes && is_followed && machine.life == Life::Alive).then_some(Finish::Delete),
+            Phase::Wanted => Some(Finish::Lower),
+            Phase::Lowered if self.forgets(machine, size) => Some(Finish::Forget),
+            Phase::Lowered if entry.is_soft => is_settled.then_some(Finish::Forget),
+            Phase::Lowered => (self.finishes && is_settled && machine.life == Life::Alive).then_some(Finish::Delete),
             Phase::None => (self.cleans_marks && machine.mark != 0 && machine.exists()).then_some(Finish::Unmark),
         }
     }
 
-    fn forgets(&self, machine: Machine) -> bool {
+    fn forgets(&self, machine: Machine, size: Reached) -> bool {
         let is_too_new_for_a_cache = !machine.has_node;
         match self.forgets {
+            Forgets::GoneAndFollowed => machine.life == Life::Gone && size.is_followed,
             Forgets::Gone => machine.life == Life::Gone,
             Forgets::Deleting => matches!(machine.life, Life::Deleting | Life::Gone),
             Forgets::AbsentFromCache => machine.life == Life::Gone || is_too_new_for_a_cache,
         }
     }
+}
+
+/// How far the smaller size has come that a logged Machine stands for.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Reached {
+    /// The MachineSet controller acts on it.
+    pub is_followed: bool,
+    /// Every other entry of the log is lowered and followed as well.
+    pub are_others_followed: bool,
 }
 
 /// One API call of the finisher, about one Machine.

@@ -173,8 +173,6 @@ pub enum Phase {
     Wanted,
     /// The size is lowered by it.
     Lowered,
-    /// The smaller size was refused for good; its mark is being taken back.
-    Refused,
 }
 
 /// What the log says of a Machine.
