@@ -114,9 +114,8 @@ impl Program<'_> {
         }
         world.machines[victim].life = Life::Deleting;
         let was_named = world.log[victim].phase != Phase::None || world.ledger.paid.has(victim);
-        if was_named {
-            world.ledger.chosen = world.ledger.chosen | Set::one(victim);
-        }
+        let why = if was_named { &mut world.ledger.chosen } else { &mut world.ledger.foreign };
+        *why = *why | Set::one(victim);
         if !was_named && world.machines[victim].has_node {
             let is_early = world.copies.iter().any(|memory| memory.at == At::Viewed && memory.done.has(victim));
             if is_early {

@@ -218,6 +218,7 @@ impl DeleteModel {
                 let mut then = *world;
                 then.budget.foreign_deletes -= 1;
                 then.machines[machine].life = Life::Deleting;
+                then.ledger.foreign = then.ledger.foreign | Set::one(machine);
                 then.machines_changed(self.bounds.lag);
                 found(Step::ForeignDelete(machine), then);
             }
@@ -246,7 +247,8 @@ impl DeleteModel {
         for machine in 0..SLOTS {
             if world.machines[machine].life == Life::Deleting {
                 let mut then = *world;
-                if world.log[machine].phase == Phase::Lowered && !world.followed.has(machine) {
+                let is_settled = world.logged().without(world.followed).is_empty();
+                if world.log[machine].phase == Phase::Lowered && !is_settled {
                     self.program().note_replaced(&mut then, machine);
                 }
                 then.machines[machine].life = Life::Gone;

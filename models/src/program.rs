@@ -244,10 +244,10 @@ impl Program<'_> {
         }
     }
 
-    /// A Machine was gone before the MachineSet controller saw the smaller size, and so made good, unless it went for
-    /// a smaller size itself.
+    /// A Machine that someone else deleted was gone before the MachineSet controller saw all smaller sizes, and so may
+    /// have been made good.
     pub(crate) fn note_replaced(&self, world: &mut World, machine: usize) {
-        if self.bounds.admits_known && !world.ledger.chosen.has(machine) {
+        if self.bounds.admits_known && world.ledger.foreign.has(machine) {
             world.ledger.others += 1;
         }
     }

@@ -298,6 +298,8 @@ pub struct Ledger {
     pub paid: Set,
     /// The MachineSet controller chose it.
     pub chosen: Set,
+    /// Someone else deleted it, or it went for someone else's smaller size.
+    pub foreign: Set,
     /// Of these, those that a command had viewed and not logged yet.
     pub early: Set,
     /// What the size should be.
@@ -432,6 +434,7 @@ impl World {
         let held = self.copies.iter().fold(self.logged(), |held, memory| held | memory.named);
         let over = Set::of(|machine| self.machines[machine].life == Life::Gone).without(held);
         self.ledger.chosen = self.ledger.chosen.without(over);
+        self.ledger.foreign = self.ledger.foreign.without(over);
         self.ledger.early = self.ledger.early.without(over);
         // That they are gone is all that was promised of them.
         self.ledger.accepted = self.ledger.accepted.without(over);
