@@ -108,7 +108,7 @@ impl Display for Step {
             Self::ViewAgain(copy) => write!(formatter, "copy {}: the write fails its test; it views all again", copy + 1),
             Self::Log(copy, set) => write!(formatter, "copy {} logs [{set}]", copy + 1),
             Self::Mark(copy, machine) => write!(formatter, "{} marks {}", who(copy), one(machine)),
-            Self::Lower(copy, set) => write!(formatter, "{} lowers the size for [{set}] and answers", who(copy)),
+            Self::Lower(copy, set) => write!(formatter, "{} lowers the size for [{set}]", who(copy)),
             Self::Refused(copy, set) => {
                 write!(formatter, "{}: the size write for [{set}] is refused for good", who(copy))
             }
@@ -117,7 +117,7 @@ impl Display for Step {
                 let machine = one(machine);
                 match call {
                     Finish::Mark => write!(formatter, "a finisher marks {machine}"),
-                    Finish::Lower => write!(formatter, "a finisher lowers the size for {machine}"),
+                    Finish::Lower => write!(formatter, "a finisher lowers the size for all that is wanted"),
                     Finish::Delete => write!(formatter, "a finisher deletes {machine}"),
                     Finish::Forget => write!(formatter, "a finisher takes {machine} out of the log"),
                     Finish::Unmark => write!(formatter, "a finisher takes the mark off {machine}"),

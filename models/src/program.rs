@@ -124,6 +124,9 @@ impl Program<'_> {
             }
             let ticket = world.tickets[machine];
             world.log[machine] = Entry { phase: Phase::Wanted, ticket, is_soft: memory.is_soft };
+            if world.machines[machine].life != Life::Alive {
+                world.ledger.foreign = world.ledger.foreign | Set::one(machine);
+            }
             world.followed = world.followed.without(Set::one(machine));
         }
         if self.rule.has_tickets {
@@ -161,15 +164,27 @@ impl Program<'_> {
             return;
         }
         let wanted = memory.named & world.in_phase(Phase::Wanted);
-        let mut then = *world;
-        self.lower(&mut then, wanted);
-        self.answer(&mut then, copy);
-        found(Step::Lower(Some(copy), wanted), then);
-        if !wanted.is_empty() && world.budget.refusals > 0 {
+        if self.is_refused(world, wanted) {
             let mut then = *world;
             self.refuse(&mut then, copy, wanted);
             found(Step::Refused(Some(copy), wanted), then);
         }
+        if self.fits(world, wanted) {
+            let mut then = *world;
+            self.lower(&mut then, wanted);
+            self.answer(&mut then, copy);
+            found(Step::Lower(Some(copy), wanted), then);
+        }
+    }
+
+    /// Whether the size stays at min or above: it may have been changed since the Machines were logged.
+    fn fits(&self, world: &World, wanted: Set) -> bool {
+        wanted.is_empty() || world.replicas - wanted.len() >= self.bounds.min
+    }
+
+    /// Whether the size write may be refused for good.
+    fn is_refused(&self, world: &World, wanted: Set) -> bool {
+        !self.fits(world, wanted) || (!wanted.is_empty() && world.budget.refusals > 0)
     }
 
     fn mark(&self, world: &mut World, machine: usize, ticket: u8) {
@@ -216,7 +231,9 @@ impl Program<'_> {
 
     /// The size write is refused for good.
     fn refuse(&self, world: &mut World, copy: usize, refused: Set) {
-        world.budget.refusals -= 1;
+        if self.fits(world, refused) {
+            world.budget.refusals -= 1;
+        }
         world.copies[copy] = Memory { at: At::TakingBack, named: refused, ..Memory::default() };
         if self.bounds.admits_known {
             world.ledger.others += refused.len();
@@ -253,6 +270,7 @@ impl Program<'_> {
     }
 
     fn steps_of_finisher(&self, world: &World, found: &mut dyn FnMut(Step, World)) {
+        let mut all_wanted = Set(0);
         for machine in 0..world.machines.len() {
             let others = world.logged().without(world.followed | Set::one(machine));
             let reached = Reached {
@@ -267,25 +285,37 @@ impl Program<'_> {
             if call == Finish::Unmark && !self.rule.logs_first && is_needed {
                 continue;
             }
+            if call == Finish::Lower {
+                all_wanted = all_wanted | Set::one(machine);
+                continue;
+            }
             let mut then = *world;
             self.finish(&mut then, machine, call);
             found(Step::Finish(call, machine), then);
-            let idle = world.copies.iter().position(|memory| memory.at == At::Idle);
-            if let Some(copy) = idle
-                && call == Finish::Lower
-                && world.budget.refusals > 0
-            {
-                let mut then = *world;
-                self.refuse(&mut then, copy, Set::one(machine));
-                found(Step::Refused(None, Set::one(machine)), then);
-            }
+        }
+        // All that is wanted is lowered at once, when all of it is marked.
+        if all_wanted.is_empty() || all_wanted != world.in_phase(Phase::Wanted) {
+            return;
+        }
+        if self.fits(world, all_wanted) {
+            let mut then = *world;
+            self.lower(&mut then, all_wanted);
+            found(Step::Lower(None, all_wanted), then);
+        }
+        let idle = world.copies.iter().position(|memory| memory.at == At::Idle);
+        if let Some(copy) = idle
+            && self.is_refused(world, all_wanted)
+        {
+            let mut then = *world;
+            self.refuse(&mut then, copy, all_wanted);
+            found(Step::Refused(None, all_wanted), then);
         }
     }
 
     fn finish(&self, world: &mut World, machine: usize, call: Finish) {
         match call {
             Finish::Mark => self.mark(world, machine, world.log[machine].ticket),
-            Finish::Lower => self.lower(world, Set::one(machine)),
+            Finish::Lower => self.lower(world, world.in_phase(Phase::Wanted)),
             Finish::Delete => {
                 world.machines[machine].life = Life::Deleting;
                 world.machines_changed(self.bounds.lag);
