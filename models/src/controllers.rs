@@ -79,7 +79,7 @@ impl Program<'_> {
         let excess = seen.existing.len() - size;
         let victims = victims(seen, excess);
         for victim in victims.iter() {
-            self.delete_victim(&mut then, victim);
+            Self::delete_victim(&mut then, victim);
         }
         let mut created = Set(0);
         for _ in excess..0 {
@@ -108,7 +108,7 @@ impl Program<'_> {
         }
     }
 
-    fn delete_victim(&self, world: &mut World, victim: usize) {
+    fn delete_victim(world: &mut World, victim: usize) {
         if world.machines[victim].life != Life::Alive {
             return;
         }
@@ -121,7 +121,7 @@ impl Program<'_> {
             if is_early {
                 world.ledger.early = world.ledger.early | Set::one(victim);
             }
-            self.took_another(world, victim);
+            Self::took_another(world, victim);
         }
     }
 }

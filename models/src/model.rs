@@ -99,13 +99,19 @@ impl Display for Step {
         let one = |machine: &usize| name(*machine);
         match self {
             Self::Ask(copy, set) => {
-                write!(formatter, "DeleteNodes({set}) to copy {}, which views the MachineDeployment, then {set}", copy + 1)
+                write!(
+                    formatter,
+                    "DeleteNodes({set}) to copy {}, which views the MachineDeployment, then {set}",
+                    copy + 1
+                )
             }
             Self::AskLess(copy, machine) => {
                 write!(formatter, "DecreaseTargetSize(-1) to copy {}, which chooses {}", copy + 1, one(machine))
             }
             Self::Increase => formatter.write_str("IncreaseSize(1) is written"),
-            Self::ViewAgain(copy) => write!(formatter, "copy {}: the write fails its test; it views all again", copy + 1),
+            Self::ViewAgain(copy) => {
+                write!(formatter, "copy {}: the write fails its test; it views all again", copy + 1)
+            }
             Self::Log(copy, set) => write!(formatter, "copy {} logs [{set}]", copy + 1),
             Self::Mark(copy, machine) => write!(formatter, "{} marks {}", who(copy), one(machine)),
             Self::Lower(copy, set) => write!(formatter, "{} lowers the size for [{set}]", who(copy)),
@@ -126,7 +132,10 @@ impl Display for Step {
             Self::Crash(copy) => write!(formatter, "copy {} is killed and starts again", copy + 1),
             Self::Sync(size) => write!(formatter, "the MachineDeployment controller sets the MachineSet to {size}"),
             Self::Reconcile { size, deleted, created } => {
-                write!(formatter, "the MachineSet controller sees size {size}, deletes [{deleted}], creates [{created}]")
+                write!(
+                    formatter,
+                    "the MachineSet controller sees size {size}, deletes [{deleted}], creates [{created}]"
+                )
             }
             Self::Vanish(machine) => write!(formatter, "{} is gone", one(machine)),
             Self::Join(machine) => write!(formatter, "{} gets its Node", one(machine)),
@@ -306,9 +315,7 @@ impl Model for DeleteModel {
 
     fn check(&self, state: &World, at_rest: bool) -> Result<(), String> {
         match state.ledger.fault {
-            Some(Fault::PaidTwice(machine)) => {
-                Err(format!("the size was lowered twice for {}", name(machine.into())))
-            }
+            Some(Fault::PaidTwice(machine)) => Err(format!("the size was lowered twice for {}", name(machine.into()))),
             Some(Fault::TookAnother(machine)) => {
                 Err(format!("{} was taken, whose deletion nobody was promised", name(machine.into())))
             }

@@ -36,12 +36,7 @@ impl Program<'_> {
 
     /// A command arrives, or is decided again: the MachineDeployment is viewed, and then each named Machine.
     pub(crate) fn view(&self, world: &mut World, copy: usize, named: Set, is_soft: bool) {
-        let seen = Seen {
-            replicas: world.replicas,
-            min: self.bounds.min,
-            log: &world.log,
-            machines: &world.machines,
-        };
+        let seen = Seen { replicas: world.replicas, min: self.bounds.min, log: &world.log, machines: &world.machines };
         let in_the_way = Set::of(|machine| named.has(machine) && world.log[machine].phase != Phase::None)
             & Set::of(|machine| world.log[machine].is_soft != is_soft);
         let accept = if in_the_way.is_empty() { self.rule.accept(&seen, named) } else { Accept::BelowMin };
@@ -59,7 +54,7 @@ impl Program<'_> {
                     is_soft,
                     is_fresh: true,
                     viewed_log: if compares { world.logged() } else { Set(0) },
-                    viewed_replicas: if compares { world.replicas } else { 0 },
+                    viewed_replicas: compares.then_some(world.replicas),
                 };
                 if !self.rule.logs_first {
                     new.iter().for_each(|machine| world.tickets[machine] += 1);
@@ -105,7 +100,9 @@ impl Program<'_> {
     fn passes(&self, world: &World, memory: Memory) -> bool {
         match self.rule.precondition {
             Precondition::Generation => memory.is_fresh,
-            Precondition::Values => (memory.viewed_log, memory.viewed_replicas) == (world.logged(), world.replicas),
+            Precondition::Values => {
+                (memory.viewed_log, memory.viewed_replicas) == (world.logged(), Some(world.replicas))
+            }
             Precondition::Nothing => true,
         }
     }
@@ -135,7 +132,9 @@ impl Program<'_> {
             let sets = world.sets.all_mut().iter_mut().map(|set| &mut set.copied);
             deployments.chain(sets).for_each(|copied| copied.lowered = copied.lowered.without(memory.done));
             // Nor is what other copies remember of it.
-            world.copies.iter_mut().for_each(|other| other.done = other.done.without(memory.done));
+            for other in world.copies.iter_mut().filter(|other| other.at == At::Logged) {
+                other.done = other.done.without(memory.done);
+            }
         }
         if self.rule.logs_first {
             world.copies[copy] =
@@ -143,16 +142,14 @@ impl Program<'_> {
             world.deployment_changed(self.bounds.lag);
         } else {
             self.lower(world, memory.done);
-            self.answer(world, copy);
+            Self::answer(world, copy);
         }
     }
 
     fn steps_of_logged(&self, world: &World, copy: usize, found: &mut dyn FnMut(Step, World)) {
         let memory = world.copies[copy];
         let unmarked = memory.named.without(memory.done)
-            & Set::of(|machine| {
-                self.rule.marks && world.machines[machine].exists() && !world.is_marked(machine)
-            });
+            & Set::of(|machine| self.rule.marks && world.machines[machine].exists() && !world.is_marked(machine));
         // A copy doesn't read the log again before it marks: another one may have taken the entry back.
         for machine in unmarked.iter() {
             let mut then = *world;
@@ -172,7 +169,7 @@ impl Program<'_> {
         if self.fits(world, wanted) {
             let mut then = *world;
             self.lower(&mut then, wanted);
-            self.answer(&mut then, copy);
+            Self::answer(&mut then, copy);
             found(Step::Lower(Some(copy), wanted), then);
         }
     }
@@ -218,10 +215,11 @@ impl Program<'_> {
     }
 
     /// A command ends. Its Machines are in the log or gone, or another copy has taken them back.
-    fn answer(&self, world: &mut World, copy: usize) {
+    fn answer(world: &mut World, copy: usize) {
         let Memory { named, is_soft, .. } = world.copies[copy];
         let is_ok = named.iter().all(|machine| {
-            matches!(world.log[machine].phase, Phase::Wanted | Phase::Lowered) || world.machines[machine].life == Life::Gone
+            matches!(world.log[machine].phase, Phase::Wanted | Phase::Lowered)
+                || world.machines[machine].life == Life::Gone
         });
         if is_ok && !is_soft {
             world.ledger.accepted = world.ledger.accepted | named;
@@ -246,7 +244,7 @@ impl Program<'_> {
         for machine in wanted.iter() {
             world.log[machine] = Entry::default();
             if world.ledger.chosen.has(machine) {
-                self.took_another(world, machine);
+                Self::took_another(world, machine);
             }
         }
         world.copies[copy] = Memory::default();
@@ -254,7 +252,7 @@ impl Program<'_> {
     }
 
     /// A Machine was taken that nobody named, or whose command was refused.
-    pub(crate) fn took_another(&self, world: &mut World, machine: usize) {
+    pub(crate) fn took_another(world: &mut World, machine: usize) {
         world.ledger.others -= 1;
         if world.ledger.others < 0 {
             world.ledger.fault = Some(Fault::TookAnother(u8::try_from(machine).unwrap_or_default()));

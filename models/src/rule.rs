@@ -5,6 +5,7 @@ use crate::world::{Entry, Life, Machine, Phase, Set};
 
 /// The steps of the rule. [`Rule::default`] has them all.
 #[derive(Clone, Copy, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is one step of the rule, with it or without")]
 pub struct Rule {
     /// Machines are logged as wanted before they are marked; else marks come first and one write logs and lowers.
     pub logs_first: bool,

@@ -263,7 +263,7 @@ pub struct Memory {
     /// For variants that compare values: what was viewed.
     pub viewed_log: Set,
     /// Likewise.
-    pub viewed_replicas: i8,
+    pub viewed_replicas: Option<i8>,
 }
 
 /// What may still happen.
@@ -413,6 +413,10 @@ impl World {
     pub fn deployment_changed(&mut self, lag: usize) {
         for copy in &mut self.copies {
             copy.is_fresh = false;
+            // It will be decided again, unless values are compared.
+            if copy.at == At::Viewed && copy.viewed_replicas.is_none() {
+                copy.done = Set(0);
+            }
         }
         let lowered = self.in_phase(Phase::Lowered);
         let last = self.deployments.last();
