@@ -64,12 +64,12 @@ impl Program<'_> {
                 if self.bounds.sees_marks && is_too_old {
                     continue;
                 }
-                self.reconcile(world, set, picture, found);
+                Self::reconcile(world, set, picture, found);
             }
         }
     }
 
-    fn reconcile(&self, world: &World, set: usize, picture: usize, found: &mut dyn FnMut(Step, World)) {
+    fn reconcile(world: &World, set: usize, picture: usize, found: &mut dyn FnMut(Step, World)) {
         let seen = world.seen.all()[picture];
         let size = world.sets.all()[set].copied.replicas;
         let mut then = *world;
