@@ -13,6 +13,9 @@ use models::{
 /// A search through all that the rule of deletion can meet.
 #[derive(Debug, Parser)]
 struct Args {
+    /// Copies of the program, 1 or 2.
+    #[arg(long, default_value_t = 2)]
+    copies: usize,
     /// Machines with a Node.
     #[arg(long, default_value_t = 3)]
     nodes: usize,
@@ -66,6 +69,7 @@ struct Args {
 fn main() -> ExitCode {
     let args = Args::parse();
     let bounds = Bounds {
+        copies: args.copies,
         nodes: args.nodes,
         pending: args.pending,
         min: args.min,

@@ -13,6 +13,8 @@ use crate::{
 /// How far the search goes.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
+    /// How many copies of the program there are, 1 or 2.
+    pub copies: usize,
     /// Machines that have a Node.
     pub nodes: usize,
     /// Machines that have none yet.
@@ -164,7 +166,8 @@ impl DeleteModel {
     /// What the Cluster Autoscaler may ask.
     fn commands(&self, world: &World, found: &mut dyn FnMut(Step, World)) {
         // The copies are alike: the second is asked when the first is busy.
-        if let Some(copy) = world.copies.iter().position(|memory| memory.at == At::Idle) {
+        let copies = world.copies.iter().take(self.bounds.copies);
+        if let Some(copy) = copies.into_iter().position(|memory| memory.at == At::Idle) {
             if world.budget.deletes > 0 {
                 for named in self.nameable(world) {
                     let mut then = *world;
