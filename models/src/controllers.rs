@@ -57,6 +57,10 @@ impl Program<'_> {
     /// The MachineSet controller. Its views of the MachineSet and of the Machines lag behind independently; where
     /// `sees_marks`, not so far that it sees a smaller size and not the marks that were set before it.
     pub(crate) fn set_steps(&self, world: &World, found: &mut dyn FnMut(Step, World)) {
+        if let Some((set, left)) = world.deciding {
+            self.delete_next(world, usize::from(set), left, found);
+            return;
+        }
         for set in 0..world.sets.all().len() {
             for picture in 0..world.seen.all().len() {
                 let seen = world.sets.all()[set];
@@ -64,18 +68,58 @@ impl Program<'_> {
                 if self.bounds.sees_marks && is_too_old {
                     continue;
                 }
-                Self::reconcile(world, set, picture, found);
+                let alive = victims(world.seen.all()[picture], Self::excess(world, set, picture))
+                    & Set::of(|machine| world.machines[machine].life == Life::Alive);
+                if self.bounds.deletes_one_by_one && alive.len() > 1 {
+                    let deciding = Some((u8::try_from(set).unwrap_or_default(), alive));
+                    found(Step::Decide(seen.copied.replicas, alive), World { deciding, ..*world });
+                } else {
+                    Self::reconcile(world, set, picture, found);
+                }
             }
         }
+    }
+
+    fn excess(world: &World, set: usize, picture: usize) -> i8 {
+        world.seen.all()[picture].existing.len() - world.sets.all()[set].copied.replicas
+    }
+
+    /// One of the Machines that it decided to delete, while all else goes on. After the last one it says that it has
+    /// acted on this version of the MachineSet.
+    fn delete_next(&self, world: &World, set: usize, left: Set, found: &mut dyn FnMut(Step, World)) {
+        for victim in left.iter() {
+            let mut then = *world;
+            Self::delete_victim(&mut then, victim);
+            let left = left.without(Set::one(victim));
+            then.deciding = if left.is_empty() { None } else { Some((u8::try_from(set).unwrap_or_default(), left)) };
+            if left.is_empty() {
+                Self::acted_on(&mut then, set);
+                Self::sees_own_writes(&mut then);
+            } else {
+                then.machines_changed(self.bounds.lag);
+            }
+            found(Step::DeleteNext(victim), then);
+        }
+    }
+
+    fn acted_on(world: &mut World, set: usize) {
+        world.sets.drop_oldest(set);
+        let base = world.sets.all()[0].generation;
+        world.sets.all_mut().iter_mut().for_each(|set| set.generation -= base);
+    }
+
+    /// It waits until its cache shows what it has written itself.
+    fn sees_own_writes(world: &mut World) {
+        let count = u8::try_from(world.seen.all().len()).unwrap_or_default();
+        world.seen = Few::of(Picture::of(&world.machines));
+        world.forget_pictures(count);
     }
 
     fn reconcile(world: &World, set: usize, picture: usize, found: &mut dyn FnMut(Step, World)) {
         let seen = world.seen.all()[picture];
         let size = world.sets.all()[set].copied.replicas;
         let mut then = *world;
-        then.sets.drop_oldest(set);
-        let base = then.sets.all()[0].generation;
-        then.sets.all_mut().iter_mut().for_each(|set| set.generation -= base);
+        Self::acted_on(&mut then, set);
         let excess = seen.existing.len() - size;
         let victims = victims(seen, excess);
         for victim in victims.iter() {
@@ -92,10 +136,7 @@ impl Program<'_> {
         }
         let has_changed = then.machines != world.machines;
         if has_changed {
-            // It waits until its cache shows what it has written itself.
-            let count = u8::try_from(then.seen.all().len()).unwrap_or_default();
-            then.seen = Few::of(Picture::of(&then.machines));
-            then.forget_pictures(count);
+            Self::sees_own_writes(&mut then);
         }
         // Where nothing changes but what it has seen last, it has only fewer choices than before.
         if has_changed || set > 0 {

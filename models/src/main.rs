@@ -37,6 +37,9 @@ struct Args {
     /// Put up with no other Machine going, even where someone else deletes a named one.
     #[arg(long)]
     strict: bool,
+    /// Let the MachineSet controller delete one by one, while all else goes on.
+    #[arg(long)]
+    one_by_one: bool,
     /// DeleteNodes, repeats included.
     #[arg(long, default_value_t = 2)]
     deletes: u8,
@@ -76,6 +79,7 @@ fn main() -> ExitCode {
         batch: args.batch,
         lag: args.lag,
         sees_marks: !args.misses_marks,
+        deletes_one_by_one: args.one_by_one,
         admits_known: !args.strict,
         may_be_named: None,
         merges_copies: true,

@@ -27,6 +27,8 @@ pub struct Bounds {
     pub lag: usize,
     /// Whether the MachineSet controller sees the marks that were set before the smaller size that it sees.
     pub sees_marks: bool,
+    /// Whether the MachineSet controller deletes one by one, while all else goes on.
+    pub deletes_one_by_one: bool,
     /// Whether what no rule can prevent is put up with: that another Machine goes where someone else's deletion of a
     /// named Machine was made good by a new one before the MachineSet controller saw the smaller size; and that a
     /// marked Machine goes for another smaller size while its own is refused for good.
@@ -85,6 +87,10 @@ pub enum Step {
         /// Machines that it creates.
         created: Set,
     },
+    /// The MachineSet controller sees this size and decides which Machines go.
+    Decide(i8, Set),
+    /// The MachineSet controller deletes one of them.
+    DeleteNext(usize),
     /// A Machine that was being deleted is gone.
     Vanish(usize),
     /// A Machine gets its Node.
@@ -139,6 +145,10 @@ impl Display for Step {
                     "the MachineSet controller sees size {size}, deletes [{deleted}], creates [{created}]"
                 )
             }
+            Self::Decide(size, set) => {
+                write!(formatter, "the MachineSet controller sees size {size} and decides that [{set}] go")
+            }
+            Self::DeleteNext(machine) => write!(formatter, "the MachineSet controller deletes {}", one(machine)),
             Self::Vanish(machine) => write!(formatter, "{} is gone", one(machine)),
             Self::Join(machine) => write!(formatter, "{} gets its Node", one(machine)),
             Self::ForeignDelete(machine) => write!(formatter, "someone else deletes {}", one(machine)),

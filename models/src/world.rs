@@ -336,6 +336,8 @@ pub struct World {
     pub sets: Few<MachineSet, 4>,
     /// The Machines from the picture that the MachineSet controller saw last.
     pub seen: Few<Picture, 4>,
+    /// Which Machines the MachineSet controller is deleting one by one, and for which of the MachineSet's versions.
+    pub deciding: Option<(u8, Set)>,
     /// Logged Machines whose smaller size has reached the MachineSet controller, as a copy may have seen.
     pub followed: Set,
     /// The copies of the program.
@@ -364,6 +366,7 @@ impl World {
             deployments: Few::of(deployment),
             sets: Few::of(MachineSet { copied: deployment, generation: 0 }),
             seen: Few::of(Picture::of(&machines)),
+            deciding: None,
             followed: Set(0),
             copies: [Memory::default(); 2],
             budget,

@@ -19,6 +19,7 @@ fn bounds(budget: Budget) -> Bounds {
         batch: 1,
         lag: 2,
         sees_marks: true,
+        deletes_one_by_one: false,
         admits_known: true,
         may_be_named: None,
         merges_copies: true,
@@ -69,6 +70,14 @@ fn holds_within_small_bounds(#[case] nodes: usize, #[case] pending: usize, #[cas
 #[test]
 fn holds_for_requests_that_name_two() {
     let bounds = Bounds { batch: 2, ..bounds(budget("ddc")) };
+    if let Some(broken) = broken(Rule::default(), bounds) {
+        panic!("it breaks:\n{broken}");
+    }
+}
+
+#[test]
+fn holds_when_the_machine_set_controller_deletes_one_by_one() {
+    let bounds = Bounds { deletes_one_by_one: true, ..bounds(budget("dddc")) };
     if let Some(broken) = broken(Rule::default(), bounds) {
         panic!("it breaks:\n{broken}");
     }
