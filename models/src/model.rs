@@ -12,6 +12,7 @@ use crate::{
 
 /// How far the search goes.
 #[derive(Clone, Copy, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each widens or narrows the search by itself")]
 pub struct Bounds {
     /// How many copies of the program there are, 1 or 2.
     pub copies: usize,
