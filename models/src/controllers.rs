@@ -1,0 +1,181 @@
+//! Cluster API's controllers in the model, with views that lag behind: the MachineDeployment controller copies the
+//! size to the MachineSet, and the MachineSet controller creates and deletes Machines.
+
+use crate::{
+    model::Step,
+    program::Program,
+    rule::Follows,
+    world::{At, Few, Life, Machine, MachineSet, Phase, Picture, SLOTS, Set, World},
+};
+
+impl Program<'_> {
+    /// Whether what the MachineSet shows now is taken as a sign that its controller acts on the size it has.
+    pub(crate) fn has_followed(&self, world: &World) -> bool {
+        let is_observed = world.sets.last().generation == world.sets.all()[0].generation;
+        match self.rule.follows {
+            Follows::CopiedLogAndObserved => is_observed,
+            Follows::CopiedLog => true,
+            // The log isn't looked at: see `all_followed_by_size`.
+            Follows::EqualSizes | Follows::AtOnce => false,
+        }
+    }
+
+    /// For the variant that compares sizes: if they are equal, all lowered entries count as followed.
+    fn all_followed_by_size(&self, world: &mut World) {
+        let set = world.sets.last();
+        let is_observed = set.generation == world.sets.all()[0].generation;
+        if self.rule.follows == Follows::EqualSizes && is_observed && set.copied.replicas == world.replicas {
+            world.followed = world.followed | world.in_phase(Phase::Lowered);
+        }
+    }
+
+    /// After any step: what a copy may see of the MachineSet now, and use whenever it likes.
+    pub(crate) fn note_followed(&self, world: &mut World) {
+        world.note_followed(self.has_followed(world));
+        self.all_followed_by_size(world);
+    }
+
+    /// The MachineDeployment controller, which may have missed any number of versions.
+    pub(crate) fn deployment_steps(&self, world: &World, found: &mut dyn FnMut(Step, World)) {
+        // How far the MachineSet controller may lag behind is bounded.
+        if world.sets.all().len() >= self.bounds.lag {
+            return;
+        }
+        for index in 1..world.deployments.all().len() {
+            let mut then = *world;
+            then.deployments.drop_oldest(index);
+            let copied = then.deployments.all()[0];
+            let last = then.sets.last();
+            if (last.copied.replicas, last.copied.lowered) != (copied.replicas, copied.lowered) {
+                let generation = last.generation + u8::from(last.copied.replicas != copied.replicas);
+                then.sets.push(MachineSet { copied, generation }, self.bounds.lag);
+            }
+            found(Step::Sync(copied.replicas), then);
+        }
+    }
+
+    /// The MachineSet controller. Its views of the MachineSet and of the Machines lag behind independently; where
+    /// `sees_marks`, not so far that it sees a smaller size and not the marks that were set before it.
+    pub(crate) fn set_steps(&self, world: &World, found: &mut dyn FnMut(Step, World)) {
+        if let Some((set, left)) = world.deciding {
+            self.delete_next(world, usize::from(set), left, found);
+            return;
+        }
+        for set in 0..world.sets.all().len() {
+            for picture in 0..world.seen.all().len() {
+                let seen = world.sets.all()[set];
+                let is_too_old = picture < usize::from(seen.copied.since);
+                if self.bounds.sees_marks && is_too_old {
+                    continue;
+                }
+                let alive = victims(world.seen.all()[picture], Self::excess(world, set, picture))
+                    & Set::of(|machine| world.machines[machine].life == Life::Alive);
+                if self.bounds.deletes_one_by_one && alive.len() > 1 {
+                    let deciding = Some((u8::try_from(set).unwrap_or_default(), alive));
+                    found(Step::Decide(seen.copied.replicas, alive), World { deciding, ..*world });
+                } else {
+                    Self::reconcile(world, set, picture, found);
+                }
+            }
+        }
+    }
+
+    fn excess(world: &World, set: usize, picture: usize) -> i8 {
+        world.seen.all()[picture].existing.len() - world.sets.all()[set].copied.replicas
+    }
+
+    /// One of the Machines that it decided to delete, while all else goes on. After the last one it says that it has
+    /// acted on this version of the MachineSet.
+    fn delete_next(&self, world: &World, set: usize, left: Set, found: &mut dyn FnMut(Step, World)) {
+        for victim in left.iter() {
+            let mut then = *world;
+            Self::delete_victim(&mut then, victim);
+            let left = left.without(Set::one(victim));
+            then.deciding = if left.is_empty() { None } else { Some((u8::try_from(set).unwrap_or_default(), left)) };
+            if left.is_empty() {
+                Self::acted_on(&mut then, set);
+                Self::sees_own_writes(&mut then);
+            } else {
+                then.machines_changed(self.bounds.lag);
+            }
+            found(Step::DeleteNext(victim), then);
+        }
+    }
+
+    fn acted_on(world: &mut World, set: usize) {
+        world.sets.drop_oldest(set);
+        let base = world.sets.all()[0].generation;
+        world.sets.all_mut().iter_mut().for_each(|set| set.generation -= base);
+    }
+
+    /// It waits until its cache shows what it has written itself.
+    fn sees_own_writes(world: &mut World) {
+        let count = u8::try_from(world.seen.all().len()).unwrap_or_default();
+        world.seen = Few::of(Picture::of(&world.machines));
+        world.forget_pictures(count);
+    }
+
+    fn reconcile(world: &World, set: usize, picture: usize, found: &mut dyn FnMut(Step, World)) {
+        let seen = world.seen.all()[picture];
+        let size = world.sets.all()[set].copied.replicas;
+        let mut then = *world;
+        Self::acted_on(&mut then, set);
+        let excess = seen.existing.len() - size;
+        let victims = victims(seen, excess);
+        for victim in victims.iter() {
+            Self::delete_victim(&mut then, victim);
+        }
+        let mut created = Set(0);
+        for _ in excess..0 {
+            let Some(machine) = (0..SLOTS).find(|machine| then.machines[*machine].life == Life::Unborn) else {
+                found(Step::Reconcile { size, deleted: victims, created }, World { replicas: i8::MIN, ..*world });
+                return;
+            };
+            then.machines[machine] = Machine { life: Life::Alive, mark: 0, has_node: false };
+            created = created | Set::one(machine);
+        }
+        let has_changed = then.machines != world.machines;
+        if has_changed {
+            Self::sees_own_writes(&mut then);
+        }
+        // Where nothing changes but what it has seen last, it has only fewer choices than before.
+        if has_changed || set > 0 {
+            if !has_changed {
+                then.seen.drop_oldest(picture);
+                then.forget_pictures(u8::try_from(picture).unwrap_or_default());
+            }
+            let deleted = Set::of(|machine| victims.has(machine) && world.machines[machine].life == Life::Alive);
+            found(Step::Reconcile { size, deleted, created }, then);
+        }
+    }
+
+    fn delete_victim(world: &mut World, victim: usize) {
+        if world.machines[victim].life != Life::Alive {
+            return;
+        }
+        world.machines[victim].life = Life::Deleting;
+        let was_named = world.log[victim].phase != Phase::None || world.ledger.paid.has(victim);
+        let why = if was_named { &mut world.ledger.chosen } else { &mut world.ledger.foreign };
+        *why = *why | Set::one(victim);
+        if !was_named && world.machines[victim].has_node {
+            let is_early = world.copies.iter().any(|memory| memory.at == At::Viewed && memory.done.has(victim));
+            if is_early {
+                world.ledger.early = world.ledger.early | Set::one(victim);
+            }
+            Self::took_another(world, victim);
+        }
+    }
+}
+
+/// Which Machines a MachineSet gives up: those being deleted, then marked ones, then those without a Node, then by
+/// name (contract 7.23).
+fn victims(seen: Picture, count: i8) -> Set {
+    let classes = [
+        seen.deleting,
+        seen.marked.without(seen.deleting),
+        seen.existing.without(seen.deleting | seen.marked | seen.with_node),
+        seen.existing.without(seen.deleting | seen.marked) & seen.with_node,
+    ];
+    let order = classes.into_iter().flat_map(Set::iter);
+    order.take(usize::try_from(count).unwrap_or_default()).fold(Set(0), |set, machine| set | Set::one(machine))
+}

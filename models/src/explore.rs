@@ -1,0 +1,198 @@
+//! An exhaustive search of a model, breadth first, so that the trace of what breaks is a shortest one. It knows
+//! nothing of what is modelled, and must never leave out a state without saying so.
+
+use std::{
+    collections::VecDeque,
+    fmt::{self, Display},
+    hash::{BuildHasher, Hash},
+};
+
+use foldhash::fast::FixedState;
+
+use indexmap::IndexSet;
+
+/// What can be searched.
+pub trait Model {
+    /// All that matters of one moment.
+    type State: Copy + Eq + Hash;
+    /// What leads from one moment to another.
+    type Step: Display;
+
+    /// Where it begins.
+    fn initial(&self) -> Self::State;
+    /// All that may happen next, handed to `found`.
+    fn steps(&self, state: &Self::State, found: &mut dyn FnMut(Next<Self>));
+    /// What must hold always and, where nothing but the environment can still act, at rest.
+    fn check(&self, state: &Self::State, at_rest: bool) -> Result<(), String>;
+}
+
+/// One thing that may happen.
+pub struct Next<M: Model + ?Sized> {
+    /// What happens.
+    pub step: M::Step,
+    /// What is then; nothing where it leads beyond the bounds.
+    pub state: Option<M::State>,
+    /// Whether it happens sooner or later if it can; else it is a free choice of the environment.
+    pub is_certain: bool,
+}
+
+/// What a search found.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Different states.
+    pub states: usize,
+    /// Steps between them.
+    pub steps: usize,
+    /// States at rest.
+    pub at_rest: usize,
+    /// Steps that led beyond the bounds and were not followed.
+    pub cut: usize,
+    /// Whether all states were seen.
+    pub is_complete: bool,
+    /// What broke, with the way there.
+    pub broken: Option<Broken>,
+}
+
+/// A rule that broke.
+#[derive(Clone, Debug)]
+pub struct Broken {
+    /// What doesn't hold.
+    pub what: String,
+    /// The steps that lead there, a shortest way.
+    pub trace: Vec<String>,
+}
+
+impl Display for Broken {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, step) in self.trace.iter().enumerate() {
+            writeln!(formatter, "{:>3}. {step}", number + 1)?;
+        }
+        write!(formatter, "     => {}", self.what)
+    }
+}
+
+/// Searches all states, or as many as `most_states`. When all hold, it also looks for a way to go on for ever: each
+/// certain step must lead on, so that rest comes whatever the order.
+pub fn explore<M: Model>(model: &M, most_states: usize) -> Found {
+    let mut search = Search::new(model);
+    let mut position = 0;
+    while let Some(state) = search.waiting.pop_front() {
+        if search.prints.len() > most_states {
+            search.found.is_complete = false;
+            break;
+        }
+        search.visit(model, position, &state);
+        if search.found.broken.is_some() {
+            break;
+        }
+        position += 1;
+    }
+    if search.found.broken.is_none() && search.found.is_complete {
+        search.look_for_cycles(model);
+    }
+    search.found.states = search.prints.len();
+    search.found
+}
+
+struct Search<S> {
+    /// A fingerprint of each state seen, of 64 bits: that two of a hundred million states share one, and one of them
+    /// is passed over, has a probability below one in a thousand.
+    prints: IndexSet<u64, FixedState>,
+    /// States not visited yet, in the order of their fingerprints.
+    waiting: VecDeque<S>,
+    /// By which state each was found first.
+    parents: Vec<u32>,
+    /// The certain steps: where those of each state begin, and where they lead.
+    begins: Vec<u32>,
+    leads_to: Vec<u32>,
+    found: Found,
+}
+
+fn fingerprint(state: &impl Hash) -> u64 {
+    FixedState::with_seed(1).hash_one(state)
+}
+
+impl<S: Copy + Eq + Hash> Search<S> {
+    fn new<M: Model<State = S>>(model: &M) -> Self {
+        let mut prints = IndexSet::with_hasher(FixedState::with_seed(2));
+        prints.insert(fingerprint(&model.initial()));
+        let waiting = VecDeque::from([model.initial()]);
+        let found = Found { states: 1, steps: 0, at_rest: 0, cut: 0, is_complete: true, broken: None };
+        Self { prints, waiting, parents: vec![0], begins: vec![0], leads_to: Vec::new(), found }
+    }
+
+    fn visit<M: Model<State = S>>(&mut self, model: &M, position: usize, state: &S) {
+        let mut at_rest = true;
+        model.steps(state, &mut |next: Next<M>| {
+            at_rest &= !next.is_certain;
+            self.found.steps += 1;
+            let Some(then) = next.state else {
+                self.found.cut += 1;
+                return;
+            };
+            let (index, is_new) = self.prints.insert_full(fingerprint(&then));
+            if is_new {
+                self.waiting.push_back(then);
+                self.parents.push(u32::try_from(position).unwrap_or(u32::MAX));
+            }
+            if next.is_certain {
+                self.leads_to.push(u32::try_from(index).unwrap_or(u32::MAX));
+            }
+        });
+        self.begins.push(u32::try_from(self.leads_to.len()).unwrap_or(u32::MAX));
+        self.found.at_rest += usize::from(at_rest);
+        if let Err(what) = model.check(state, at_rest) {
+            self.found.broken = Some(Broken { what, trace: self.trace(model, position) });
+        }
+    }
+
+    /// Takes away states to which no certain step leads, again and again: what is left over goes in circles.
+    fn look_for_cycles<M: Model<State = S>>(&mut self, model: &M) {
+        let count = self.prints.len();
+        let mut arrivals = vec![0_u32; count];
+        for &to in &self.leads_to {
+            arrivals[to as usize] += 1;
+        }
+        let mut free: Vec<usize> = (0..count).filter(|index| arrivals[*index] == 0).collect();
+        let mut taken = 0;
+        while let Some(from) = free.pop() {
+            taken += 1;
+            for &to in &self.leads_to[self.begins[from] as usize..self.begins[from + 1] as usize] {
+                arrivals[to as usize] -= 1;
+                if arrivals[to as usize] == 0 {
+                    free.push(to as usize);
+                }
+            }
+        }
+        if taken < count {
+            let first = arrivals.iter().position(|count| *count > 0).unwrap_or_default();
+            let what = "from here it may go on for ever without coming to rest".to_owned();
+            self.found.broken = Some(Broken { what, trace: self.trace(model, first) });
+        }
+    }
+
+    fn trace<M: Model<State = S>>(&self, model: &M, mut position: usize) -> Vec<String> {
+        let mut way = Vec::new();
+        while position != 0 {
+            way.push(self.prints[position]);
+            position = self.parents[position] as usize;
+        }
+        let mut state = model.initial();
+        let mut trace = Vec::new();
+        for print in way.into_iter().rev() {
+            let mut then = None;
+            model.steps(&state, &mut |next: Next<M>| {
+                if let Some(reached) = next.state
+                    && then.is_none()
+                    && fingerprint(&reached) == print
+                {
+                    then = Some((next.step.to_string(), reached));
+                }
+            });
+            let Some((step, reached)) = then else { break };
+            trace.push(step);
+            state = reached;
+        }
+        trace
+    }
+}

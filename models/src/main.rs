@@ -1,0 +1,111 @@
+//! Runs the search with given bounds, and prints them, what was found, and how long it took.
+
+use std::{process::ExitCode, time::Instant};
+
+use clap::Parser;
+use models::{
+    explore::explore,
+    model::{Bounds, DeleteModel},
+    rule::Rule,
+    world::Budget,
+};
+
+/// A search through all that the rule of deletion can meet.
+#[derive(Debug, Parser)]
+struct Args {
+    /// Copies of the program, 1 or 2.
+    #[arg(long, default_value_t = 2)]
+    copies: usize,
+    /// Machines with a Node.
+    #[arg(long, default_value_t = 3)]
+    nodes: usize,
+    /// Machines that have none yet.
+    #[arg(long, default_value_t = 0)]
+    pending: usize,
+    /// The group's min.
+    #[arg(long, default_value_t = 0)]
+    min: i8,
+    /// How many Machines one DeleteNodes names at most.
+    #[arg(long, default_value_t = 1)]
+    batch: i8,
+    /// How many versions a controller's view keeps.
+    #[arg(long, default_value_t = 2)]
+    lag: usize,
+    /// Let the MachineSet controller see a smaller size before the marks that were set ahead of it.
+    #[arg(long)]
+    misses_marks: bool,
+    /// Put up with no other Machine going, even where someone else deletes a named one.
+    #[arg(long)]
+    strict: bool,
+    /// Let the MachineSet controller delete one by one, while all else goes on.
+    #[arg(long)]
+    one_by_one: bool,
+    /// DeleteNodes, repeats included.
+    #[arg(long, default_value_t = 2)]
+    deletes: u8,
+    /// IncreaseSize by one.
+    #[arg(long, default_value_t = 0)]
+    increases: u8,
+    /// DecreaseTargetSize by one.
+    #[arg(long, default_value_t = 0)]
+    decreases: u8,
+    /// Crashes of a copy.
+    #[arg(long, default_value_t = 0)]
+    crashes: u8,
+    /// Machines that someone else deletes.
+    #[arg(long, default_value_t = 0)]
+    foreign_deletes: u8,
+    /// Sizes that someone else changes.
+    #[arg(long, default_value_t = 0)]
+    foreign_sizes: u8,
+    /// Size writes that are refused for good.
+    #[arg(long, default_value_t = 0)]
+    refusals: u8,
+    /// Machines without a Node that get one.
+    #[arg(long, default_value_t = 0)]
+    joins: u8,
+    /// Stop after so many states.
+    #[arg(long, default_value_t = 30_000_000)]
+    most_states: usize,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let bounds = Bounds {
+        copies: args.copies,
+        nodes: args.nodes,
+        pending: args.pending,
+        min: args.min,
+        batch: args.batch,
+        lag: args.lag,
+        sees_marks: !args.misses_marks,
+        deletes_one_by_one: args.one_by_one,
+        admits_known: !args.strict,
+        may_be_named: None,
+        merges_copies: true,
+        budget: Budget {
+            deletes: args.deletes,
+            increases: args.increases,
+            decreases: args.decreases,
+            crashes: args.crashes,
+            foreign_deletes: args.foreign_deletes,
+            foreign_sizes: args.foreign_sizes,
+            refusals: args.refusals,
+            joins: args.joins,
+        },
+    };
+    println!("{bounds:?}");
+    let started = Instant::now();
+    let found = explore(&DeleteModel { rule: Rule::default(), bounds }, args.most_states);
+    let seconds = started.elapsed().as_secs_f64();
+    println!(
+        "{} states, {} steps, {} at rest, {} cut, complete: {}, {seconds:.1} s",
+        found.states, found.steps, found.at_rest, found.cut, found.is_complete
+    );
+    if let Some(broken) = found.broken {
+        println!("it breaks:\n{broken}");
+        return ExitCode::FAILURE;
+    }
+    println!("it holds");
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,200 @@
+//! The rule itself: what a copy of the program decides to do next, given what it sees. Pure functions of small
+//! values; each step of the rule that can be left out is a field of [`Rule`], so that a test can show what it is for.
+
+use crate::world::{Entry, Life, Machine, Phase, Set};
+
+/// The steps of the rule. [`Rule::default`] has them all.
+#[derive(Clone, Copy, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is one step of the rule, with it or without")]
+pub struct Rule {
+    /// Machines are logged as wanted before they are marked; else marks come first and one write logs and lowers.
+    pub logs_first: bool,
+    /// How a write to the MachineDeployment makes sure that nothing came between.
+    pub precondition: Precondition,
+    /// A Machine is read from the API server after the MachineDeployment was viewed and before it is logged.
+    pub proves_existence: bool,
+    /// Each entry has a ticket, and what a copy remembers of an entry is about that ticket only.
+    pub has_tickets: bool,
+    /// Machines are marked.
+    pub marks: bool,
+    /// Every copy carries forward what it finds wanted in the log, whoever wrote it.
+    pub carries_on: bool,
+    /// When the smaller size counts as having reached the MachineSet controller.
+    pub follows: Follows,
+    /// A lowered Machine that is alive after the MachineSet has followed is deleted directly.
+    pub finishes: bool,
+    /// That is done only when no other entry is on its way to the MachineSet.
+    pub waits_for_others: bool,
+    /// When an entry leaves the log.
+    pub forgets: Forgets,
+    /// Marks of ours that belong to no entry are taken off.
+    pub cleans_marks: bool,
+    /// What is done about a Machine that is being deleted when it is named for the first time.
+    pub deleting: Deleting,
+}
+
+/// What is done about a Machine that is being deleted when it is named for the first time.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Deleting {
+    /// It lowers the size where a replacement would come else: while the size counts more Machines than are there to
+    /// stay.
+    LowersWhereReplaced,
+    /// It always lowers the size.
+    AlwaysLowers,
+}
+
+/// What a write to the MachineDeployment tests.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Precondition {
+    /// metadata.generation and the log: neither spec nor log has been written since the view.
+    Generation,
+    /// The values of spec.replicas and of the log: they may have changed and changed back.
+    Values,
+    /// Nothing: the write replaces the log by the one viewed, with the new entries.
+    Nothing,
+}
+
+/// What is taken as a sign that the MachineSet controller acts on the smaller size.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Follows {
+    /// The MachineSet carries the copied log with the entry lowered, and its observedGeneration is its generation.
+    CopiedLogAndObserved,
+    /// The MachineSet carries the copied log with the entry lowered.
+    CopiedLog,
+    /// The MachineSet's size and its desired-replicas annotation equal the MachineDeployment's size, and its
+    /// observedGeneration is its generation.
+    EqualSizes,
+    /// Nothing is waited for.
+    AtOnce,
+}
+
+/// When an entry leaves the log.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Forgets {
+    /// When the API server says that the Machine is gone, and the MachineSet has followed.
+    GoneAndFollowed,
+    /// When the API server says that the Machine is gone.
+    Gone,
+    /// When a cache says that it is being deleted.
+    Deleting,
+    /// When a cache doesn't have it, which it also lacks before it has heard of it.
+    AbsentFromCache,
+}
+
+impl Default for Rule {
+    fn default() -> Self {
+        Self {
+            logs_first: true,
+            precondition: Precondition::Generation,
+            proves_existence: true,
+            has_tickets: true,
+            marks: true,
+            carries_on: true,
+            follows: Follows::CopiedLogAndObserved,
+            finishes: true,
+            waits_for_others: true,
+            forgets: Forgets::GoneAndFollowed,
+            cleans_marks: true,
+            deleting: Deleting::LowersWhereReplaced,
+        }
+    }
+}
+
+/// What a command does after it has viewed the MachineDeployment and each named Machine.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Accept {
+    /// All are in the log and lowered, or gone: OK, nothing to write.
+    Nothing,
+    /// These go to the log; those of others that are only wanted are carried forward with them.
+    Log(Set),
+    /// The size would be below min: refused, nothing was written.
+    BelowMin,
+}
+
+/// What a command sees.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a> {
+    /// spec.replicas.
+    pub replicas: i8,
+    /// The group's min.
+    pub min: i8,
+    /// The log.
+    pub log: &'a [Entry],
+    /// The Machines, each read after the log.
+    pub machines: &'a [Machine],
+}
+
+impl Rule {
+    /// What to do for a command that names these Machines.
+    #[must_use]
+    pub fn accept(&self, seen: &Seen, all_named: Set) -> Accept {
+        let wanted = Set::of(|machine| seen.log[machine].phase == Phase::Wanted);
+        let logged = Set::of(|machine| seen.log[machine].phase != Phase::None);
+        let living = |life| Set::of(|machine| seen.machines[machine].life == life);
+        let named = all_named.without(logged);
+        // A cache that lags behind still has those that are gone.
+        let going = if self.proves_existence { Set(0) } else { living(Life::Gone) };
+        let leaving = named & (living(Life::Alive) | going);
+        let size = seen.replicas - wanted.len() - leaving.len();
+        let staying = living(Life::Alive).without(logged | leaving);
+        let deleting = named & living(Life::Deleting);
+        let replaced = match self.deleting {
+            Deleting::LowersWhereReplaced => (size - staying.len()).max(0),
+            Deleting::AlwaysLowers => deleting.len(),
+        };
+        let new = leaving | deleting.first(replaced);
+        if !new.is_empty() && seen.replicas - wanted.len() - new.len() < seen.min {
+            return Accept::BelowMin;
+        }
+        if new.is_empty() && (all_named & wanted).is_empty() { Accept::Nothing } else { Accept::Log(new) }
+    }
+
+    /// What the finisher of any copy does next about one Machine.
+    #[must_use]
+    pub fn finish(&self, entry: Entry, machine: Machine, size: Reached) -> Option<Finish> {
+        let is_settled = size.is_followed && (size.are_others_followed || !self.waits_for_others);
+        match entry.phase {
+            Phase::Wanted if !self.carries_on => None,
+            Phase::Wanted if self.marks && machine.exists() && machine.mark != entry.ticket => Some(Finish::Mark),
+            Phase::Wanted => Some(Finish::Lower),
+            Phase::Lowered if self.forgets(machine, size) => Some(Finish::Forget),
+            Phase::Lowered if entry.is_soft => is_settled.then_some(Finish::Forget),
+            Phase::Lowered => (self.finishes && is_settled && machine.life == Life::Alive).then_some(Finish::Delete),
+            Phase::None => (self.cleans_marks && machine.mark != 0 && machine.exists()).then_some(Finish::Unmark),
+        }
+    }
+
+    fn forgets(&self, machine: Machine, size: Reached) -> bool {
+        let is_too_new_for_a_cache = !machine.has_node;
+        match self.forgets {
+            Forgets::GoneAndFollowed => machine.life == Life::Gone && size.is_followed,
+            Forgets::Gone => machine.life == Life::Gone,
+            Forgets::Deleting => matches!(machine.life, Life::Deleting | Life::Gone),
+            Forgets::AbsentFromCache => machine.life == Life::Gone || is_too_new_for_a_cache,
+        }
+    }
+}
+
+/// How far the smaller size has come that a logged Machine stands for.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Reached {
+    /// The MachineSet controller acts on it.
+    pub is_followed: bool,
+    /// Every other entry of the log is lowered and followed as well.
+    pub are_others_followed: bool,
+}
+
+/// One API call of the finisher, about one Machine.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Finish {
+    /// Set the mark, uid as precondition.
+    Mark,
+    /// Lower the size and say so in the log, in one patch.
+    Lower,
+    /// Delete the Machine, uid as precondition.
+    Delete,
+    /// Take the entry out of the log.
+    Forget,
+    /// Take the mark off, if it is still the one seen.
+    Unmark,
+}

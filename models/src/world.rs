@@ -1,0 +1,454 @@
+//! One moment of the model: the objects at the API server, what the controllers have not seen of them yet, what the
+//! copies of the program keep in memory, and what a checker must remember. No rule is decided here.
+
+/// How many Machines there can ever be, replacements included.
+pub const SLOTS: usize = 7;
+
+/// A set of Machines, one bit each.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct Set(pub u8);
+
+impl Set {
+    /// The set of one Machine.
+    #[must_use]
+    pub fn one(machine: usize) -> Self {
+        Self(1 << machine)
+    }
+    /// Those for which `is_in` holds.
+    pub fn of(is_in: impl Fn(usize) -> bool) -> Self {
+        (0..SLOTS).filter(|machine| is_in(*machine)).fold(Self(0), |set, machine| set | Self::one(machine))
+    }
+    /// Whether it holds the Machine.
+    #[must_use]
+    pub fn has(self, machine: usize) -> bool {
+        self.0 & (1 << machine) != 0
+    }
+    /// Whether it is empty.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+    /// The first `count` of it.
+    #[must_use]
+    pub fn first(self, count: i8) -> Self {
+        let count = usize::try_from(count).unwrap_or_default();
+        self.iter().take(count).fold(Self(0), |set, machine| set | Self::one(machine))
+    }
+    /// How many it holds.
+    #[must_use]
+    pub fn len(self) -> i8 {
+        i8::try_from(self.0.count_ones()).unwrap_or(i8::MAX)
+    }
+    /// Those that `other` lacks.
+    #[must_use]
+    pub fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+    /// Each Machine in it.
+    pub fn iter(self) -> impl Iterator<Item = usize> {
+        (0..SLOTS).filter(move |machine| self.has(*machine))
+    }
+}
+
+impl std::ops::BitOr for Set {
+    type Output = Self;
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl std::ops::BitAnd for Set {
+    type Output = Self;
+    fn bitand(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+}
+
+impl std::fmt::Display for Set {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<_> = self.iter().map(name).collect();
+        formatter.write_str(&names.join(", "))
+    }
+}
+
+/// The name of a Machine in traces: a, b, c.
+#[must_use]
+pub fn name(machine: usize) -> String {
+    char::from_digit(u32::try_from(machine).unwrap_or_default() + 10, 36).map(String::from).unwrap_or_default()
+}
+
+/// A list of at most `N` values; a further one pushes the oldest out, which bounds how far a view lags behind.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Few<T, const N: usize> {
+    len: u8,
+    items: [T; N],
+}
+
+impl<T: Copy + Default, const N: usize> Few<T, N> {
+    /// A list of one value.
+    #[must_use]
+    pub fn of(first: T) -> Self {
+        let mut items = [T::default(); N];
+        items[0] = first;
+        Self { len: 1, items }
+    }
+    /// The values, oldest first.
+    #[must_use]
+    pub fn all(&self) -> &[T] {
+        &self.items[..usize::from(self.len)]
+    }
+    /// The values, to change them.
+    pub fn all_mut(&mut self) -> &mut [T] {
+        &mut self.items[..usize::from(self.len)]
+    }
+    /// The newest value.
+    #[must_use]
+    pub fn last(&self) -> T {
+        self.all().last().copied().unwrap_or_default()
+    }
+    /// Takes the `count` oldest away.
+    pub fn drop_oldest(&mut self, count: usize) {
+        let kept = usize::from(self.len).saturating_sub(count);
+        self.items.copy_within(count..count + kept, 0);
+        self.items[kept..].fill(T::default());
+        self.len = u8::try_from(kept).unwrap_or_default();
+    }
+    /// Adds a value. To keep to `limit`, the oldest but the first goes.
+    pub fn push_after_first(&mut self, value: T, limit: usize) {
+        let first = self.items[0];
+        if self.push(value, limit) > 0 {
+            self.items[0] = first;
+        }
+    }
+    /// Adds a value; says how many were pushed out to keep to `limit`.
+    pub fn push(&mut self, value: T, limit: usize) -> usize {
+        let pushed_out = (usize::from(self.len) + 1).saturating_sub(limit.clamp(1, N));
+        self.drop_oldest(pushed_out);
+        self.items[usize::from(self.len)] = value;
+        self.len += 1;
+        pushed_out
+    }
+}
+
+/// The life of a Machine.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq, PartialOrd)]
+pub enum Life {
+    /// Not created yet.
+    #[default]
+    Unborn,
+    /// There.
+    Alive,
+    /// Its deletionTimestamp is set; a MachineSet still counts it.
+    Deleting,
+    /// No longer there.
+    Gone,
+}
+
+/// A Machine. Its name is never used again, so that it stands for the uid as well.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct Machine {
+    /// Its life.
+    pub life: Life,
+    /// The ticket in its delete-machine annotation, or 0.
+    pub mark: u8,
+    /// Whether it has a Node.
+    pub has_node: bool,
+}
+
+impl Machine {
+    /// Whether the API server still has it.
+    #[must_use]
+    pub fn exists(&self) -> bool {
+        matches!(self.life, Life::Alive | Life::Deleting)
+    }
+}
+
+/// How far the deletion of a logged Machine has come.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum Phase {
+    /// It isn't in the log.
+    #[default]
+    None,
+    /// Its deletion is decided; the size doesn't say so yet.
+    Wanted,
+    /// The size is lowered by it.
+    Lowered,
+}
+
+/// What the log says of a Machine.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct Entry {
+    /// How far it has come.
+    pub phase: Phase,
+    /// Which acceptance it is; the mark carries the same.
+    pub ticket: u8,
+    /// Whether it only steers which Machine a smaller target size takes, and need not go.
+    pub is_soft: bool,
+}
+
+/// What the MachineDeployment controller sees of a MachineDeployment.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct Deployment {
+    /// spec.replicas.
+    pub replicas: i8,
+    /// The log's entries whose size is lowered.
+    pub lowered: Set,
+    /// Which of the Machine pictures in `seen` was the newest when it was written.
+    pub since: u8,
+}
+
+/// A MachineSet, with what was copied from its MachineDeployment.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct MachineSet {
+    /// What was copied.
+    pub copied: Deployment,
+    /// metadata.generation, counted from the oldest version that is kept.
+    pub generation: u8,
+}
+
+/// A picture of all Machines, as the MachineSet controller's cache has it.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct Picture {
+    /// Those that are there, deleting ones included.
+    pub existing: Set,
+    /// Those that are being deleted.
+    pub deleting: Set,
+    /// Those with the delete-machine annotation.
+    pub marked: Set,
+    /// Those with a Node.
+    pub with_node: Set,
+}
+
+impl Picture {
+    /// Of these Machines.
+    #[must_use]
+    pub fn of(machines: &[Machine; SLOTS]) -> Self {
+        let existing = Set::of(|machine| machines[machine].exists());
+        Self {
+            existing,
+            deleting: Set::of(|machine| machines[machine].life == Life::Deleting),
+            marked: existing & Set::of(|machine| machines[machine].mark != 0),
+            with_node: existing & Set::of(|machine| machines[machine].has_node),
+        }
+    }
+}
+
+/// What a copy of the program is at.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum At {
+    /// No command.
+    #[default]
+    Idle,
+    /// It has seen the MachineDeployment, and then each named Machine.
+    Viewed,
+    /// Its named Machines are in the log.
+    Logged,
+    /// The size write was refused for good.
+    TakingBack,
+}
+
+/// The memory of one copy of the program, which a crash takes away.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct Memory {
+    /// What it is at.
+    pub at: At,
+    /// What its command names.
+    pub named: Set,
+    /// Of these, what it is going to log (when viewed), or what it has marked (afterwards).
+    pub done: Set,
+    /// Whether its command only lowers the target size.
+    pub is_soft: bool,
+    /// Whether neither spec nor log of the MachineDeployment has changed since it was viewed.
+    pub is_fresh: bool,
+    /// For variants that compare values: what was viewed.
+    pub viewed_log: Set,
+    /// Likewise.
+    pub viewed_replicas: Option<i8>,
+}
+
+/// What may still happen.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct Budget {
+    /// DeleteNodes, repeats included.
+    pub deletes: u8,
+    /// IncreaseSize by one.
+    pub increases: u8,
+    /// DecreaseTargetSize by one.
+    pub decreases: u8,
+    /// Crashes of a copy, in which its memory is lost.
+    pub crashes: u8,
+    /// Machines that someone else deletes.
+    pub foreign_deletes: u8,
+    /// Sizes that someone else raises or lowers by one.
+    pub foreign_sizes: u8,
+    /// Size writes that are refused for good.
+    pub refusals: u8,
+    /// Machines that get their Node.
+    pub joins: u8,
+}
+
+/// What the checker remembers.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct Ledger {
+    /// Named by a command.
+    pub named: Set,
+    /// The command that named it was answered OK.
+    pub accepted: Set,
+    /// The size was lowered for it.
+    pub paid: Set,
+    /// The MachineSet controller chose it.
+    pub chosen: Set,
+    /// Someone else deleted it, or it went for someone else's smaller size.
+    pub foreign: Set,
+    /// Of these, those that a command had viewed and not logged yet.
+    pub early: Set,
+    /// What the size should be.
+    pub size: i8,
+    /// How many Machines with a Node may still be chosen although nobody named them.
+    pub others: i8,
+    /// A rule that broke in the last step.
+    pub fault: Option<Fault>,
+}
+
+/// What can break in a step.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum Fault {
+    /// The size was lowered twice for one Machine.
+    PaidTwice(u8),
+    /// A Machine with a Node was chosen that nobody named.
+    TookAnother(u8),
+}
+
+/// One moment.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct World {
+    /// The Machines.
+    pub machines: [Machine; SLOTS],
+    /// The MachineDeployment's spec.replicas.
+    pub replicas: i8,
+    /// The MachineDeployment's log.
+    pub log: [Entry; SLOTS],
+    /// The last ticket of each Machine.
+    pub tickets: [u8; SLOTS],
+    /// The MachineDeployment from the version that its controller saw last.
+    pub deployments: Few<Deployment, 4>,
+    /// The MachineSet from the version that its controller saw last.
+    pub sets: Few<MachineSet, 4>,
+    /// The Machines from the picture that the MachineSet controller saw last.
+    pub seen: Few<Picture, 4>,
+    /// Which Machines the MachineSet controller is deleting one by one, and for which of the MachineSet's versions.
+    pub deciding: Option<(u8, Set)>,
+    /// Logged Machines whose smaller size has reached the MachineSet controller, as a copy may have seen.
+    pub followed: Set,
+    /// The copies of the program.
+    pub copies: [Memory; 2],
+    /// What may still happen.
+    pub budget: Budget,
+    /// What the checker remembers.
+    pub ledger: Ledger,
+}
+
+impl World {
+    /// A group at rest with `nodes` Machines that have a Node and `pending` that have none yet.
+    #[must_use]
+    pub fn at_rest(nodes: usize, pending: usize, budget: Budget) -> Self {
+        let mut machines = [Machine::default(); SLOTS];
+        for (index, machine) in machines.iter_mut().take(nodes + pending).enumerate() {
+            *machine = Machine { life: Life::Alive, mark: 0, has_node: index < nodes };
+        }
+        let replicas = i8::try_from(nodes + pending).unwrap_or_default();
+        let deployment = Deployment { replicas, lowered: Set(0), since: 0 };
+        Self {
+            machines,
+            replicas,
+            log: [Entry::default(); SLOTS],
+            tickets: [0; SLOTS],
+            deployments: Few::of(deployment),
+            sets: Few::of(MachineSet { copied: deployment, generation: 0 }),
+            seen: Few::of(Picture::of(&machines)),
+            deciding: None,
+            followed: Set(0),
+            copies: [Memory::default(); 2],
+            budget,
+            ledger: Ledger { size: replicas, ..Ledger::default() },
+        }
+    }
+
+    /// The Machines in the log.
+    #[must_use]
+    pub fn logged(&self) -> Set {
+        Set::of(|machine| self.log[machine].phase != Phase::None)
+    }
+
+    /// The Machines in the log in this phase.
+    #[must_use]
+    pub fn in_phase(&self, phase: Phase) -> Set {
+        Set::of(|machine| self.log[machine].phase == phase)
+    }
+
+    /// Whether the Machine has the mark of its entry.
+    #[must_use]
+    pub fn is_marked(&self, machine: usize) -> bool {
+        self.machines[machine].mark != 0 && self.machines[machine].mark == self.log[machine].ticket
+    }
+
+    /// After Machines have changed: a picture more for the MachineSet controller to see.
+    pub fn machines_changed(&mut self, lag: usize) {
+        let picture = Picture::of(&self.machines);
+        if self.seen.last() != picture {
+            let pushed_out = u8::try_from(self.seen.push(picture, lag)).unwrap_or_default();
+            self.forget_pictures(pushed_out);
+        }
+    }
+
+    /// Keeps `since` right when the oldest pictures go.
+    pub fn forget_pictures(&mut self, count: u8) {
+        for deployment in self.deployments.all_mut() {
+            deployment.since = deployment.since.saturating_sub(count);
+        }
+        for set in self.sets.all_mut() {
+            set.copied.since = set.copied.since.saturating_sub(count);
+        }
+    }
+
+    /// After spec or log of the MachineDeployment have changed: a version more for its controller to see, and views
+    /// that are no longer fresh.
+    pub fn deployment_changed(&mut self, lag: usize) {
+        for copy in &mut self.copies {
+            copy.is_fresh = false;
+            // It will be decided again, unless values are compared.
+            if copy.at == At::Viewed && copy.viewed_replicas.is_none() {
+                copy.done = Set(0);
+            }
+        }
+        let lowered = self.in_phase(Phase::Lowered);
+        let last = self.deployments.last();
+        if (last.replicas, last.lowered) != (self.replicas, lowered) {
+            let since = u8::try_from(self.seen.all().len() - 1).unwrap_or_default();
+            self.deployments.push_after_first(Deployment { replicas: self.replicas, lowered, since }, lag);
+        }
+    }
+
+    /// Notes for which entries the MachineSet controller now acts on the smaller size.
+    pub fn note_followed(&mut self, is_followed: bool) {
+        if is_followed {
+            self.followed = self.followed | (self.sets.last().copied.lowered & self.in_phase(Phase::Lowered));
+        }
+    }
+
+    /// Forgets what can't matter any more, so that states that differ in nothing else are one.
+    pub fn forget_idle_facts(&mut self) {
+        let held = self.copies.iter().fold(self.logged(), |held, memory| held | memory.named);
+        let over = Set::of(|machine| self.machines[machine].life == Life::Gone).without(held);
+        self.ledger.chosen = self.ledger.chosen.without(over);
+        self.ledger.foreign = self.ledger.foreign.without(over);
+        self.ledger.early = self.ledger.early.without(over);
+        // That they are gone is all that was promised of them.
+        self.ledger.accepted = self.ledger.accepted.without(over);
+        if self.budget.deletes == 0 {
+            self.ledger.named = Set(0);
+            self.ledger.paid = self.ledger.paid.without(over);
+            over.iter().for_each(|machine| self.tickets[machine] = 0);
+        }
+    }
+}

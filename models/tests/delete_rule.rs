@@ -1,0 +1,161 @@
+//! The rule holds within small bounds; without any one of its steps it breaks; and what no rule can promise is shown.
+
+use models::{
+    explore::{Broken, explore},
+    model::{Bounds, DeleteModel},
+    rule::{Deleting, Follows, Forgets, Precondition, Rule},
+    world::{Budget, Set},
+};
+use rstest::rstest;
+
+const MOST_STATES: usize = 3_000_000;
+
+fn bounds(budget: Budget) -> Bounds {
+    Bounds {
+        copies: 2,
+        nodes: 3,
+        pending: 0,
+        min: 0,
+        batch: 1,
+        lag: 2,
+        sees_marks: true,
+        deletes_one_by_one: false,
+        admits_known: true,
+        may_be_named: None,
+        merges_copies: true,
+        budget,
+    }
+}
+
+/// The first letters of what may happen: d a DeleteNodes, i an increase, s a decrease of the target size, c a crash,
+/// f a foreign delete, z a foreign size, r a refusal, j a Machine that gets its Node.
+fn budget(letters: &str) -> Budget {
+    let count = |letter| u8::try_from(letters.matches(letter).count()).unwrap_or(u8::MAX);
+    Budget {
+        deletes: count('d'),
+        increases: count('i'),
+        decreases: count('s'),
+        crashes: count('c'),
+        foreign_deletes: count('f'),
+        foreign_sizes: count('z'),
+        refusals: count('r'),
+        joins: count('j'),
+    }
+}
+
+fn broken(rule: Rule, bounds: Bounds) -> Option<Broken> {
+    let found = explore(&DeleteModel { rule, bounds }, MOST_STATES);
+    println!("{bounds:?}\n{} states, {} steps, {} at rest", found.states, found.steps, found.at_rest);
+    assert!(found.broken.is_some() || found.is_complete, "more than {MOST_STATES} states: choose smaller bounds");
+    assert_eq!(found.cut, 0, "no step may need more Machines than the model has");
+    found.broken
+}
+
+#[rstest]
+#[case::two_copies_and_crashes(3, 0, "ddcc")]
+#[case::repeats(3, 0, "dddc")]
+#[case::increase(3, 0, "ddci")]
+#[case::foreign_delete(3, 0, "ddcf")]
+#[case::foreign_size(3, 0, "ddz")]
+#[case::refusal(3, 0, "ddcr")]
+#[case::decrease(2, 1, "dcs")]
+#[case::two_decreases(2, 2, "dss")]
+fn holds_within_small_bounds(#[case] nodes: usize, #[case] pending: usize, #[case] letters: &str) {
+    let bounds = Bounds { nodes, pending, ..bounds(budget(letters)) };
+    if let Some(broken) = broken(Rule::default(), bounds) {
+        panic!("it breaks:\n{broken}");
+    }
+}
+
+#[test]
+fn holds_for_requests_that_name_two() {
+    let bounds = Bounds { batch: 2, ..bounds(budget("ddc")) };
+    if let Some(broken) = broken(Rule::default(), bounds) {
+        panic!("it breaks:\n{broken}");
+    }
+}
+
+#[test]
+fn holds_when_the_machine_set_controller_deletes_one_by_one() {
+    let bounds = Bounds { deletes_one_by_one: true, ..bounds(budget("dddc")) };
+    if let Some(broken) = broken(Rule::default(), bounds) {
+        panic!("it breaks:\n{broken}");
+    }
+}
+
+#[test]
+fn holds_at_min() {
+    let bounds = Bounds { min: 2, ..bounds(budget("ddcz")) };
+    if let Some(broken) = broken(Rule::default(), bounds) {
+        panic!("it breaks:\n{broken}");
+    }
+}
+
+const ALL: fn() -> Rule = Rule::default;
+
+#[rstest]
+#[case::values_as_precondition(Rule { precondition: Precondition::Values, ..ALL() }, "ddi", "twice")]
+#[case::no_precondition(Rule { precondition: Precondition::Nothing, ..ALL() }, "dd", "")]
+#[case::no_proof_that_it_exists(Rule { proves_existence: false, ..ALL() }, "dd", "twice")]
+#[case::no_marks(Rule { marks: false, ..ALL() }, "d", "was taken")]
+#[case::only_the_author_carries_on(Rule { carries_on: false, ..ALL() }, "dc", "still in the log")]
+#[case::follows_before_it_is_observed(Rule { follows: Follows::CopiedLog, ..ALL() }, "dd", "was taken")]
+#[case::follows_at_once(Rule { follows: Follows::AtOnce, ..ALL() }, "dd", "was taken")]
+#[case::no_finisher(Rule { finishes: false, ..ALL() }, "df", "still there")]
+#[case::no_wait_for_others(Rule { waits_for_others: false, ..ALL() }, "ddd", "was taken")]
+#[case::forgets_before_it_is_followed(Rule { forgets: Forgets::Gone, ..ALL() }, "ddd", "was taken")]
+#[case::forgets_what_is_deleting(Rule { forgets: Forgets::Deleting, ..ALL() }, "ddd", "was taken")]
+#[case::forgets_what_the_cache_lacks(Rule { forgets: Forgets::AbsentFromCache, ..ALL() }, "dif", "still there")]
+#[case::leaves_marks(Rule { cleans_marks: false, ..ALL() }, "dr", "still marked")]
+fn breaks_without(#[case] rule: Rule, #[case] letters: &str, #[case] what: &str) {
+    // That the third Machine is never named keeps the search small.
+    let may_be_named = Some(Set::one(0) | Set::one(1) | Set::one(3));
+    let bounds = Bounds { merges_copies: false, may_be_named, ..bounds(budget(letters)) };
+    let found = broken(rule, bounds).expect("the rule needs this step");
+    println!("{found}");
+    assert!(found.what.contains(what), "it breaks in another way than it should: {}", found.what);
+}
+
+#[test]
+fn breaks_when_marks_come_before_the_log() {
+    let bounds = Bounds { copies: 1, ..bounds(budget("ddc")) };
+    let found = broken(Rule { logs_first: false, ..ALL() }, bounds).expect("the rule needs this step");
+    println!("{found}");
+    assert!(found.what.contains("was taken"), "{}", found.what);
+}
+
+#[test]
+fn breaks_without_tickets() {
+    let bounds = Bounds { nodes: 1, pending: 2, may_be_named: Some(Set::one(1)), ..bounds(budget("dssf")) };
+    let found = broken(Rule { has_tickets: false, ..ALL() }, bounds).expect("the rule needs this step");
+    println!("{found}");
+    assert!(found.what.contains("was taken"), "{}", found.what);
+}
+
+#[test]
+fn breaks_when_equal_sizes_are_taken_for_the_same_size() {
+    let bounds = Bounds { lag: 3, merges_copies: false, ..bounds(budget("dij")) };
+    assert!(broken(ALL(), bounds).is_none(), "it must hold by the copied log");
+    let found = broken(Rule { follows: Follows::EqualSizes, ..ALL() }, bounds).expect("the rule needs this step");
+    println!("{found}");
+    assert!(found.what.contains("was taken"), "{}", found.what);
+}
+
+#[test]
+fn breaks_when_every_deleting_machine_lowers_the_size() {
+    let bounds = Bounds { nodes: 2, pending: 1, merges_copies: false, ..bounds(budget("ds")) };
+    let found = broken(Rule { deleting: Deleting::AlwaysLowers, ..ALL() }, bounds).expect("the rule needs this step");
+    println!("{found}");
+    assert!(found.what.contains("was taken"), "{}", found.what);
+}
+
+#[rstest]
+#[case::a_named_machine_is_replaced_before_the_machine_set_follows(Bounds { admits_known: false, ..bounds(budget("ddf")) })]
+#[case::a_replacement_has_joined(Bounds { admits_known: false, may_be_named: Some(Set::one(0)), ..bounds(budget("dfj")) })]
+#[case::the_machine_set_controller_misses_a_mark(Bounds { sees_marks: false, ..bounds(budget("d")) })]
+#[case::another_smaller_size_takes_a_machine_that_is_refused(Bounds { admits_known: false, ..bounds(budget("ddr")) })]
+fn no_rule_can_promise_that(#[case] bounds: Bounds) {
+    let found = broken(ALL(), Bounds { merges_copies: false, ..bounds }).expect("this can't be promised");
+    println!("{found}");
+    assert!(found.what.contains("was taken"), "{}", found.what);
+}
