@@ -104,7 +104,9 @@ async fn a_loop_of_5000_nodes_asks_neither_api() {
     const NODES: usize = 5_000;
     let program = serving::Program::start(GROUPS, NODES / GROUPS).await;
     let kubeconfig = program.sandbox.workload_kubeconfig();
-    let flags = ["x", "--address", &program.address, "--kubeconfig", kubeconfig.to_str().unwrap()];
+    let kubeconfig = kubeconfig.to_str().unwrap();
+    // Fewer empty calls than in a measurement, as an unoptimized build is slow.
+    let flags = ["x", "--address", &program.address, "--kubeconfig", kubeconfig, "--empty-calls", "10"];
     let args = args::Args::parse_from(flags);
     let mut caller = calls::Caller::connect(&args.address, (&args).into()).await.unwrap();
     let fleet = nodes::fleet(&mut caller, &args).await.unwrap();
@@ -124,7 +126,7 @@ async fn a_loop_of_5000_nodes_asks_neither_api() {
     ];
     let played: BTreeMap<_, _> = report.rpcs.iter().map(|row| (row.rpc.as_str(), row.n)).collect();
     assert_eq!(played, expected.into());
-    assert_eq!((report.whole.n, report.empty[0].n), (35_602, 35_602));
+    assert_eq!((report.whole.n, report.empty[0].n), (35_602, 3_562));
     let errors = report.rpcs.iter().chain(&report.empty).chain(&report.instances).map(|row| &row.errors);
     assert!(errors.clone().all(BTreeMap::is_empty), "{:?}", errors.collect::<Vec<_>>());
     for api in [program.sandbox.management(), program.sandbox.workload()] {
