@@ -15,12 +15,15 @@ mod nodes;
 mod report;
 #[path = "../benches/fleet/service.rs"]
 mod service;
+#[path = "autoscaler_loop/serving.rs"]
+mod serving;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, io::Write as _};
 
 use capi_autoscaler_provider::{capi::Context, index::Index};
 use clap::Parser as _;
 use rstest::rstest;
+use sandbox::requests::Request;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
@@ -91,4 +94,52 @@ async fn the_report_is_a_table_and_json() {
     let json = serde_json::to_value(&report).unwrap();
     assert_eq!((&json["caVersion"], &json["loop"]["n"]), (&"1.36".into(), &report.whole.n.into()));
     assert!(json["loop"]["ratio"]["Refresh"].as_f64().unwrap() > 0.0);
+}
+
+/// The numbers of a large cluster, by the program itself in a process of its own. How long it took and how much memory
+/// it had is written to the log of the tests, where machines are too different to assert it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_loop_of_5000_nodes_asks_neither_api() {
+    const GROUPS: usize = 200;
+    const NODES: usize = 5_000;
+    let program = serving::Program::start(GROUPS, NODES / GROUPS).await;
+    let kubeconfig = program.sandbox.workload_kubeconfig();
+    let kubeconfig = kubeconfig.to_str().unwrap();
+    // Fewer empty calls than in a measurement, as an unoptimized build is slow.
+    let flags = ["x", "--address", &program.address, "--kubeconfig", kubeconfig, "--empty-calls", "10"];
+    let args = args::Args::parse_from(flags);
+    let mut caller = calls::Caller::connect(&args.address, (&args).into()).await.unwrap();
+    let fleet = nodes::fleet(&mut caller, &args).await.unwrap();
+    program.forget_requests().await;
+
+    caller.play(&fleet).await.unwrap();
+
+    let report = report::Report::new((&args).into(), &fleet, 1, caller.samples());
+    let memory = ["VmRSS", "VmHWM"].map(|field| program.status(field));
+    writeln!(std::io::stderr(), "{}resident memory of the program: {memory:?}", report.table()).unwrap();
+    let expected = [
+        ("NodeGroupForNode", NODES),
+        ("NodeGroupGetOptions", 6 * NODES),
+        ("NodeGroupTargetSize", 3 * GROUPS),
+        ("NodeGroups", 1),
+        ("Refresh", 1),
+    ];
+    let played: BTreeMap<_, _> = report.rpcs.iter().map(|row| (row.rpc.as_str(), row.n)).collect();
+    assert_eq!(played, expected.into());
+    assert_eq!((report.whole.n, report.empty[0].n), (35_602, 3_562));
+    let errors = report.rpcs.iter().chain(&report.empty).chain(&report.instances).map(|row| &row.errors);
+    assert!(errors.clone().all(BTreeMap::is_empty), "{:?}", errors.collect::<Vec<_>>());
+    for api in [program.sandbox.management(), program.sandbox.workload()] {
+        let asked = api.requests().all().into_iter().filter(|request| !comes_by_itself(request));
+        assert_eq!(asked.collect::<Vec<_>>(), []);
+    }
+    program.stop().await;
+}
+
+/// What the program asks from time to time, whether someone calls it or not: discovery once a minute, and a watch that
+/// has reached its end goes on in another one.
+fn comes_by_itself(request: &Request) -> bool {
+    let path: Vec<_> = request.path.trim_matches('/').split('/').collect();
+    let is_discovery = matches!(path[..], ["api" | "apis"] | ["api", _] | ["apis", _, _]);
+    request.verb == "watch" || (request.verb == "get" && is_discovery)
 }

@@ -40,6 +40,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub(crate) block: usize,
 
+    /// How many empty calls to make after each block, at most as many as the block has. Default: as many; fewer save
+    /// time where the ratio needn't be exact
+    #[arg(long, value_name = "N")]
+    pub(crate) empty_calls: Option<usize>,
+
     /// How to print
     #[arg(long, short, value_name = "FORMAT", default_value = "table")]
     pub(crate) output: Output,
@@ -54,6 +59,8 @@ pub(crate) enum Output {
 
 impl From<&Args> for Style {
     fn from(args: &Args) -> Self {
-        Self { version: args.ca_version, empty: args.empty, block: args.block.max(1) }
+        let block = args.block.max(1);
+        let empty_calls = args.empty_calls.unwrap_or(block);
+        Self { version: args.ca_version, empty: args.empty, block, empty_calls }
     }
 }

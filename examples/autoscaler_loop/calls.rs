@@ -59,6 +59,8 @@ pub(crate) struct Style {
     pub(crate) empty: Empty,
     /// Calls of the loop before as many empty ones; more than 0.
     pub(crate) block: usize,
+    /// The most empty calls after a block.
+    pub(crate) empty_calls: usize,
 }
 
 /// What a call is part of.
@@ -257,7 +259,7 @@ impl Caller {
     }
 
     async fn empty_calls(&mut self) -> anyhow::Result<()> {
-        let calls = std::mem::take(&mut self.in_block);
+        let calls = std::mem::take(&mut self.in_block).min(self.style.empty_calls);
         let (refresh, gpu_label) = match self.style.empty {
             Empty::Refresh => (true, false),
             Empty::GpuLabel => (false, true),

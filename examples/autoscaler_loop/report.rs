@@ -21,7 +21,7 @@ pub(crate) struct Report {
     /// All of them.
     #[serde(rename = "loop")]
     pub(crate) whole: Row,
-    /// As many empty calls, by RPC.
+    /// The empty calls, by RPC: as many, unless fewer were asked for.
     pub(crate) empty: Vec<Row>,
     /// NodeGroupNodes of each group, which Cluster Autoscaler asks for every 2 minutes and not in each loop.
     pub(crate) instances: Option<Row>,
@@ -36,7 +36,7 @@ pub(crate) struct Row {
     pub(crate) p50_micros: f64,
     pub(crate) p99_micros: f64,
     pub(crate) total_millis: f64,
-    /// The total through the total of as many empty calls, by their RPC.
+    /// The mean through the mean of the empty calls, by their RPC.
     pub(crate) ratio: BTreeMap<String, f64>,
     /// Answers that were errors, by code.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]

@@ -1,5 +1,6 @@
-//! A copy of the picture for those who show it whole. Under the lock only pointers are copied; what they mean is worked
-//! out afterwards, so that showing 100,000 Machines holds up neither the writer nor an RPC.
+//! A copy of the picture for those who show it whole. The lock is taken anew for each group, and under it only pointers
+//! are copied; what they mean is worked out afterwards, so that showing 100,000 Machines holds up neither the writer nor
+//! an RPC.
 
 use std::{
     sync::Arc,
@@ -18,7 +19,8 @@ use super::{
     picture::Picture,
 };
 
-/// The groups at one moment, and the objects that are none, in no order.
+/// The groups, and the objects that are none, in no order. Each is as it was at one moment; what changes while the copy is
+/// made is in some of them and not yet in others.
 #[derive(Debug, Default)]
 pub struct Snapshot {
     /// Every MachineDeployment, MachineSet and MachinePool.
@@ -89,14 +91,18 @@ impl Index {
     pub fn snapshot(&self, only: Option<&GroupId>) -> Snapshot {
         let now = Instant::now();
         let inner = self.inner.read();
-        let picture = &inner.picture;
-        let groups = match only {
-            Some(id) => {
-                picture.groups.get_key_value(id).into_iter().map(|(id, group)| inner.copy(id, group, now)).collect()
-            }
-            None => picture.groups.iter().map(|(id, group)| inner.copy(id, group, now)).collect(),
+        let (machines, nodes) = (inner.picture.machines.len(), inner.picture.nodes.len());
+        let ids = match only {
+            Some(id) => vec![id.clone()],
+            None => inner.picture.groups.keys().cloned().collect(),
         };
-        Snapshot { groups, machines: picture.machines.len(), nodes: picture.nodes.len() }
+        drop(inner);
+        // What has gone since its id was taken gives none.
+        let copy = |id: GroupId| {
+            let inner = self.inner.read();
+            inner.picture.groups.get(&id).map(|group| inner.copy(&id, group, now))
+        };
+        Snapshot { groups: ids.into_iter().filter_map(copy).collect(), machines, nodes }
     }
 }
 

@@ -41,7 +41,7 @@ pub(crate) fn apply(
         managers.store(&mut wanted);
         return write::create(store, target, &place.key.namespace, wanted, request);
     };
-    write::check_preconditions(target, &old.value, text(&wanted, "uid"), text(&wanted, "resourceVersion"))?;
+    write::check_preconditions(target, old.value(), text(&wanted, "uid"), text(&wanted, "resourceVersion"))?;
     let live = (*old.under(&api_version)).clone();
     let mut next = live.clone();
     merge(&mut next, &wanted, lists, "");
@@ -60,7 +60,7 @@ pub(crate) fn apply(
     let unchanged = write::same(&live, &next);
     managers.store(&mut next);
     if unchanged && next["metadata"]["managedFields"] == live["metadata"]["managedFields"] {
-        return Ok(Arc::clone(&old.value));
+        return Ok(Arc::clone(old.value()));
     }
     write::finish(store, target, &old, next, request)
 }

@@ -76,12 +76,12 @@ pub(crate) fn delete(
 ) -> Result<Deleted, Refusal> {
     let object = store.get(place).cloned().ok_or_else(|| Refusal::not_found(&target.spec, &place.key.name))?;
     let given = |option: &Option<String>| option.clone().unwrap_or_default();
-    check_delete_preconditions(target, &object.value, &given(&options.uid), &given(&options.resource_version))?;
+    check_delete_preconditions(target, object.value(), &given(&options.uid), &given(&options.resource_version))?;
     if options.dry_run {
-        return Ok(Deleted::Gone(Arc::clone(&object.value)));
+        return Ok(Deleted::Gone(Arc::clone(object.value())));
     }
-    let grace = if is_bound_pod(target, &object.value) {
-        options.grace.unwrap_or_else(|| object.value["spec"]["terminationGracePeriodSeconds"].as_u64().unwrap_or(30))
+    let grace = if is_bound_pod(target, object.value()) {
+        options.grace.unwrap_or_else(|| object.value()["spec"]["terminationGracePeriodSeconds"].as_u64().unwrap_or(30))
     } else {
         0
     };
@@ -149,7 +149,7 @@ fn mark_or_remove(
     going: Going<'_>,
 ) -> Option<Deleted> {
     let object = store.get(place)?.clone();
-    let mut next = (*object.value).clone();
+    let mut next = Value::clone(object.value());
     let mut wanted: Vec<String> =
         finalizers(&next).filter(|finalizer| ![ORPHAN, FOREGROUND].contains(finalizer)).map(str::to_owned).collect();
     match propagation {
@@ -159,7 +159,7 @@ fn mark_or_remove(
     }
     set_finalizers(&mut next, &wanted);
     if wanted.is_empty() && going.grace == 0 && !is_namespace(target) {
-        return store.remove(place).map(|last| Deleted::Gone(Arc::clone(&last.value)));
+        return store.remove(place).map(|last| Deleted::Gone(Arc::clone(last.value())));
     }
     let given = next["metadata"]["deletionGracePeriodSeconds"].as_u64();
     if given.is_some_and(|given| going.grace < given) {
@@ -176,10 +176,10 @@ fn mark_or_remove(
             next["status"]["phase"] = json!("Terminating");
         }
     }
-    if next == *object.value {
-        return Some(Deleted::Waiting(Arc::clone(&object.value)));
+    if next == **object.value() {
+        return Some(Deleted::Waiting(Arc::clone(object.value())));
     }
-    store.put(place.kind, next).map(|object| Deleted::Waiting(Arc::clone(&object.value)))
+    store.put(place.kind, next).map(|object| Deleted::Waiting(Arc::clone(object.value())))
 }
 
 fn is_namespace(target: &Target) -> bool {
@@ -206,21 +206,21 @@ fn set_finalizers(value: &mut Value, wanted: &[String]) {
 /// Does the collector's part for an object that is marked as being deleted.
 fn attend(store: &mut Store, place: &Place, time: &str) {
     let Some(object) = store.get(place).cloned() else { return };
-    if text(&object.value, "deletionTimestamp").is_empty() {
+    if text(object.value(), "deletionTimestamp").is_empty() {
         return;
     }
-    let uid = text(&object.value, "uid").to_owned();
-    if finalizers(&object.value).any(|finalizer| finalizer == ORPHAN) {
+    let uid = text(object.value(), "uid").to_owned();
+    if finalizers(object.value()).any(|finalizer| finalizer == ORPHAN) {
         for dependent in dependents(store, &uid) {
             disown(store, &dependent, &[&uid]);
         }
         release(store, place, ORPHAN);
     }
-    if finalizers(&object.value).any(|finalizer| finalizer == FOREGROUND) {
+    if finalizers(object.value()).any(|finalizer| finalizer == FOREGROUND) {
         for dependent in dependents(store, &uid) {
             let Some(target) = Target::stored(store, dependent.kind) else { continue };
-            let marked = store.get(&dependent).is_none_or(|held| !text(&held.value, "deletionTimestamp").is_empty());
-            let own = store.get(&dependent).map(|held| text(&held.value, "uid").to_owned()).unwrap_or_default();
+            let marked = store.get(&dependent).is_none_or(|held| !text(held.value(), "deletionTimestamp").is_empty());
+            let own = store.get(&dependent).map(|held| text(held.value(), "uid").to_owned()).unwrap_or_default();
             let has_own = store.dependents(&own).next().is_some();
             if !marked {
                 let propagation = if has_own { Propagation::Foreground } else { Propagation::Background };
@@ -229,7 +229,7 @@ fn attend(store: &mut Store, place: &Place, time: &str) {
             }
         }
         let blocked = dependents(store, &uid).iter().any(|dependent| {
-            store.get(dependent).is_some_and(|held| owners(&held.value).any(|(owner, blocks)| blocks && owner == uid))
+            store.get(dependent).is_some_and(|held| owners(held.value()).any(|(owner, blocks)| blocks && owner == uid))
         });
         if !blocked {
             release(store, place, FOREGROUND);
@@ -248,8 +248,8 @@ fn dependents(store: &Store, uid: &str) -> Vec<Place> {
 fn release(store: &mut Store, place: &Place, finalizer: &str) {
     let Some(object) = store.get(place).cloned() else { return };
     let Some(target) = Target::stored(store, place.kind) else { return };
-    let left: Vec<String> = finalizers(&object.value).filter(|other| *other != finalizer).map(str::to_owned).collect();
-    let mut next = (*object.value).clone();
+    let left: Vec<String> = finalizers(object.value()).filter(|other| *other != finalizer).map(str::to_owned).collect();
+    let mut next = Value::clone(object.value());
     set_finalizers(&mut next, &left);
     if is_finished(&target, &next) {
         store.remove(place);
@@ -261,7 +261,7 @@ fn release(store: &mut Store, place: &Place, finalizer: &str) {
 /// Takes owners off an object.
 fn disown(store: &mut Store, place: &Place, uids: &[&str]) {
     let Some(object) = store.get(place) else { return };
-    let mut next = (*object.value).clone();
+    let mut next = Value::clone(object.value());
     if let Some(list) = next["metadata"]["ownerReferences"].as_array_mut() {
         list.retain(|owner| !owner["uid"].as_str().is_some_and(|uid| uids.contains(&uid)));
         if list.is_empty()
@@ -291,7 +291,7 @@ fn empty_namespace(store: &mut Store, place: &Place, time: &str) {
         mark_or_remove(store, &target, &held, Propagation::Background, Going::now(time));
         left |= store.get(&held).is_some();
     }
-    let holds = store.get(place).is_some_and(|object| finalizers(&object.value).next().is_some());
+    let holds = store.get(place).is_some_and(|object| finalizers(object.value()).next().is_some());
     if !left && !holds {
         store.remove(place);
     }
@@ -300,21 +300,22 @@ fn empty_namespace(store: &mut Store, place: &Place, time: &str) {
 /// Follows up what was removed until nothing more goes along.
 pub(crate) fn settle(store: &mut Store, time: &str) {
     while let Some(gone) = store.gone.pop_front() {
-        let uid = text(&gone.value, "uid");
+        let uid = text(gone.value(), "uid");
         for dependent in dependents(store, uid) {
             abandon(store, &dependent, time);
         }
-        let waiting: Vec<Place> = owners(&gone.value).filter_map(|(owner, _)| store.place_of(owner).cloned()).collect();
+        let waiting: Vec<Place> =
+            owners(gone.value()).filter_map(|(owner, _)| store.place_of(owner).cloned()).collect();
         for owner in waiting {
             attend(store, &owner, time);
         }
-        let namespace = text(&gone.value, "namespace");
+        let namespace = text(gone.value(), "namespace");
         if !namespace.is_empty()
             && let Some(kind) = store.find("", "namespaces")
         {
             attend(store, &Place { kind, key: ObjectKey::new("", namespace) }, time);
         }
-        if let Some((group, plural)) = crd::defined_by(&gone.value)
+        if let Some((group, plural)) = crd::defined_by(gone.value())
             && let Some(kind) = store.find(group, plural)
         {
             store.undefine(kind);
@@ -327,10 +328,10 @@ fn abandon(store: &mut Store, dependent: &Place, time: &str) {
     let Some(object) = store.get(dependent).cloned() else { return };
     let Some(target) = Target::stored(store, dependent.kind) else { return };
     let (there, absent): (Vec<&str>, Vec<&str>) =
-        owners(&object.value).map(|(uid, _)| uid).partition(|uid| store.place_of(uid).is_some());
+        owners(object.value()).map(|(uid, _)| uid).partition(|uid| store.place_of(uid).is_some());
     if !there.is_empty() {
         disown(store, dependent, &absent);
-    } else if text(&object.value, "deletionTimestamp").is_empty() {
+    } else if text(object.value(), "deletionTimestamp").is_empty() {
         mark_or_remove(store, &target, dependent, Propagation::Background, Going::now(time));
     }
 }
@@ -338,7 +339,7 @@ fn abandon(store: &mut Store, dependent: &Place, time: &str) {
 /// What a stored object of some kinds means for the store.
 pub(crate) fn after_put(store: &mut Store, target: &Target, object: &Object) {
     if crd::is_definition(&target.spec)
-        && let Some(spec) = crd::kind_of(&object.value)
+        && let Some(spec) = crd::kind_of(object.value())
     {
         store.define(spec);
     }

@@ -20,13 +20,12 @@ pub struct Event {
 
 /// What a selection sees of a change.
 pub(crate) fn seen(change: &Change, selection: &Selection) -> Option<(ChangeKind, Arc<Object>)> {
-    let inside =
-        selection.namespace.is_empty() || super::text(&change.object.value, "namespace") == selection.namespace;
+    let inside = selection.namespace.is_empty() || change.object.key().namespace == selection.namespace;
     if !inside {
         return None;
     }
-    let before = change.previous.as_ref().is_some_and(|previous| selection.matches(&previous.value));
-    let after = change.kind != ChangeKind::Deleted && selection.matches(&change.object.value);
+    let before = change.previous.as_ref().is_some_and(|previous| previous.is_in(selection));
+    let after = change.kind != ChangeKind::Deleted && change.object.is_in(selection);
     match (before, after) {
         (false, false) => None,
         (false, true) => Some((ChangeKind::Added, Arc::clone(&change.object))),

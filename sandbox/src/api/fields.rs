@@ -21,6 +21,11 @@ impl FieldSet {
         below(object, lists, "")
     }
 
+    /// Writes what [`FieldSet::of`] depends on: objects of which it writes the same have the same fields.
+    pub(crate) fn write_shape(object: &Value, lists: &Lists, out: &mut Vec<u8>) {
+        write_shape(object, lists, &mut String::new(), out);
+    }
+
     /// The fields of `new` that `old` lacks or has with other values.
     pub(crate) fn changed(old: &Value, new: &Value, lists: &Lists) -> Self {
         changed_below(old, new, lists, "")
@@ -228,6 +233,46 @@ fn changed_items(old: &Value, items: &[Value], lists: &Lists, path: &str) -> Fie
         }
     }
     FieldSet(set)
+}
+
+// Bytes that no text has.
+const END_OF_NAME: u8 = 0xfd;
+const START: u8 = 0xfe;
+const END: u8 = 0xff;
+
+fn write_shape(value: &Value, lists: &Lists, path: &mut String, out: &mut Vec<u8>) {
+    let outer = path.len();
+    match value {
+        Value::Object(map) if !lists.is_atomic_map(path) => {
+            out.push(START);
+            for (name, value) in map {
+                path.push('.');
+                path.push_str(name);
+                if !is_system(path) {
+                    out.extend_from_slice(name.as_bytes());
+                    out.push(END_OF_NAME);
+                    write_shape(value, lists, path, out);
+                }
+                path.truncate(outer);
+            }
+            out.push(END);
+        }
+        Value::Array(items) => match lists.apply(path) {
+            None => {}
+            Some(ListType::Set) => out.extend_from_slice(Value::from(items.clone()).to_string().as_bytes()),
+            Some(ListType::Map(keys)) => {
+                path.push_str("[]");
+                out.push(START);
+                for item in items {
+                    out.extend_from_slice(Value::Object(keys_of(item, keys)).to_string().as_bytes());
+                    write_shape(item, lists, path, out);
+                }
+                out.push(END);
+                path.truncate(outer);
+            }
+        },
+        Value::Object(_) | Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
 }
 
 /// The values by which an item of a list is told apart.

@@ -58,13 +58,17 @@ impl Managers {
     /// Writes the entries into the object.
     pub(crate) fn store(self, object: &mut Value) {
         let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+        match self.into_value() {
+            None => metadata.remove("managedFields"),
+            Some(list) => metadata.insert("managedFields".to_owned(), list),
+        };
+    }
+
+    /// The entries as the object has them; none where nothing is managed.
+    pub(crate) fn into_value(self) -> Option<Value> {
         let list: Vec<Value> =
             self.0.into_iter().filter(|entry| !entry.fields.is_empty()).map(Entry::into_value).collect();
-        if list.is_empty() {
-            metadata.remove("managedFields");
-        } else {
-            metadata.insert("managedFields".to_owned(), list.into());
-        }
+        (!list.is_empty()).then_some(Value::Array(list))
     }
 
     /// The fields that were applied by this writer.

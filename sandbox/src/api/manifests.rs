@@ -1,17 +1,18 @@
 //! Loads manifests: objects as a cluster holds them or as people write them. What they say of status, uid, times and
 //! owners is kept, so that a cluster can be stood up again from what was read from another one.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
     Api, KindSpec, Refusal, Resource, Target, collect, crd, defaults,
+    fields::FieldSet,
     kind::split_api_version,
     managed::Managers,
     meta,
-    object::{ObjectKey, text},
+    object::{ObjectKey, SharedFields, text},
     store::{Place, Store},
     write::{self, Request},
 };
@@ -81,30 +82,130 @@ impl Api {
             Some(_) | None => 2,
         });
         link_owners(&mut objects);
-        for object in objects {
-            let (kind, name) =
-                (object["kind"].as_str().unwrap_or_default().to_owned(), text(&object, "name").to_owned());
-            self.load_one(object).map_err(|source| LoadError::Refused { kind, name, source: Box::new(source) })?;
-        }
-        Ok(count)
-    }
-
-    fn load_one(&self, object: Value) -> Result<(), Refusal> {
-        let namespace = text(&object, "namespace");
-        if !namespace.is_empty() {
-            self.ensure_namespace_of(namespace);
-        }
         let request = self.request();
         let mut store = self.shared.store.write();
-        let stored = store_as_is(&mut store, object, &request);
+        let loaded = Loader { store: &mut store, request: &request, latest: None, shared: HashMap::new() }.all(objects);
         self.publish(store);
-        stored
+        loaded.map(|()| count)
+    }
+}
+
+/// One load, and what many objects of it have in common.
+struct Loader<'a> {
+    store: &'a mut Store,
+    request: &'a Request,
+    latest: Option<Latest>,
+    /// The `managedFields` of what was loaded, by kind, version and shape.
+    shared: HashMap<Vec<u8>, Option<Arc<SharedFields>>>,
+}
+
+/// The kind of the latest object.
+struct Latest {
+    api_version: String,
+    kind: String,
+    target: Arc<Target>,
+}
+
+impl Loader<'_> {
+    fn all(mut self, objects: Vec<Value>) -> Result<(), LoadError> {
+        for object in objects {
+            let (kind, name) = (object["kind"].clone(), text(&object, "name").to_owned());
+            self.one(object).map_err(|source| {
+                let kind = kind.as_str().unwrap_or_default().to_owned();
+                LoadError::Refused { kind, name, source: Box::new(source) }
+            })?;
+        }
+        Ok(())
     }
 
-    fn ensure_namespace_of(&self, name: &str) {
-        if self.get(&Resource::core("namespaces"), "", name).is_err() {
-            self.ensure_namespace(name);
+    fn one(&mut self, mut value: Value) -> Result<(), Refusal> {
+        self.ensure_namespace(text(&value, "namespace"));
+        meta::check_types(&mut value)?;
+        let target = self.target_of(&value)?;
+        self.complete(&target, &mut value)?;
+        let fields =
+            if value["metadata"].get("managedFields").is_none() { self.managed_fields(&target, &value) } else { None };
+        value["apiVersion"] = json!(target.storage_api_version());
+        defaults::fill(&target.spec, &mut value, &self.request.time);
+        let causes: Vec<_> =
+            meta::causes(&target.spec, &value).into_iter().chain(defaults::causes(&target.spec, &value)).collect();
+        if !causes.is_empty() {
+            return Err(Refusal::invalid(&target.spec, text(&value, "name"), &causes));
         }
+        let object = self.store.load(target.id, value, fields).ok_or_else(Refusal::no_such_resource)?;
+        if crd::is_definition(&target.spec) {
+            collect::after_put(self.store, &target, &object);
+            self.latest = None;
+        }
+        collect::settle(self.store, &self.request.time);
+        Ok(())
+    }
+
+    /// A namespace that isn't there comes to be.
+    fn ensure_namespace(&mut self, name: &str) {
+        if name.is_empty() {
+            return;
+        }
+        let Some(kind) = self.store.find("", "namespaces") else { return };
+        if self.store.get(&Place { kind, key: ObjectKey::new("", name) }).is_some() {
+            return;
+        }
+        if let Some(target) = Target::stored(self.store, kind) {
+            // It comes to be; there is no other way for a valid name.
+            let _ = write::create(self.store, &target, "", json!({"metadata": {"name": name}}), self.request);
+        }
+    }
+
+    fn target_of(&mut self, value: &Value) -> Result<Arc<Target>, Refusal> {
+        let named = |field: &str| value[field].as_str().unwrap_or_default();
+        let (api_version, kind) = (named("apiVersion"), named("kind"));
+        if let Some(latest) = &self.latest
+            && (latest.api_version.as_str(), latest.kind.as_str()) == (api_version, kind)
+        {
+            return Ok(Arc::clone(&latest.target));
+        }
+        let target = Arc::new(target_of(self.store, value)?);
+        let (api_version, kind) = (api_version.to_owned(), kind.to_owned());
+        self.latest = Some(Latest { api_version, kind, target: Arc::clone(&target) });
+        Ok(target)
+    }
+
+    /// Fills in what every stored object has.
+    fn complete(&self, target: &Target, value: &mut Value) -> Result<(), Refusal> {
+        target.check_type(value)?;
+        if !target.spec.namespaced {
+            if let Some(metadata) = value["metadata"].as_object_mut() {
+                metadata.remove("namespace");
+            }
+        } else if text(value, "namespace").is_empty() {
+            value["metadata"]["namespace"] = json!("default");
+        }
+        if text(value, "uid").is_empty() {
+            let place = Place { kind: target.id, key: ObjectKey::of(value) };
+            let old = self.store.get(&place).map(|old| old.value()["metadata"]["uid"].clone());
+            value["metadata"]["uid"] = old.unwrap_or_else(|| json!(uuid::Uuid::new_v4()));
+        }
+        if let Some(metadata) = value["metadata"].as_object_mut() {
+            metadata.entry("creationTimestamp").or_insert_with(|| json!(self.request.time));
+            if target.spec.rules.generation {
+                metadata.entry("generation").or_insert(json!(1));
+            }
+        }
+        Ok(())
+    }
+
+    /// The `managedFields` of an object that has none: one value for all of its shape, as they are costly.
+    fn managed_fields(&mut self, target: &Target, value: &Value) -> Option<Arc<SharedFields>> {
+        let api_version = target.api_version();
+        let mut shape = format!("{}/{api_version}/", target.spec.plural).into_bytes();
+        FieldSet::write_shape(value, &target.version.lists, &mut shape);
+        let request = self.request;
+        let shared = self.shared.entry(shape).or_insert_with(|| {
+            let mut managers = Managers::default();
+            managers.update(request.writer("", &api_version), &Value::Null, value, &target.version.lists);
+            managers.into_value().map(|list| Arc::new(SharedFields::new(list)))
+        });
+        shared.clone()
     }
 }
 
@@ -152,45 +253,6 @@ fn link_owners(objects: &mut [Value]) {
             }
         }
     }
-}
-
-fn store_as_is(store: &mut Store, mut value: Value, request: &Request) -> Result<(), Refusal> {
-    meta::check_types(&mut value)?;
-    let target = target_of(store, &value)?;
-    target.check_type(&mut value)?;
-    if !target.spec.namespaced {
-        if let Some(metadata) = value["metadata"].as_object_mut() {
-            metadata.remove("namespace");
-        }
-    } else if text(&value, "namespace").is_empty() {
-        value["metadata"]["namespace"] = json!("default");
-    }
-    let place = Place { kind: target.id, key: ObjectKey::of(&value) };
-    let old = store.get(&place).cloned();
-    let uid = old.map_or_else(|| json!(uuid::Uuid::new_v4()), |old| old.value["metadata"]["uid"].clone());
-    if let Some(metadata) = value["metadata"].as_object_mut() {
-        metadata.entry("uid").or_insert(uid);
-        metadata.entry("creationTimestamp").or_insert_with(|| json!(request.time));
-        if target.spec.rules.generation {
-            metadata.entry("generation").or_insert(json!(1));
-        }
-    }
-    let api_version = target.api_version();
-    if value["metadata"].get("managedFields").is_none() {
-        let mut managers = Managers::default();
-        managers.update(request.writer("", &api_version), &Value::Null, &value, &target.version.lists);
-        managers.store(&mut value);
-    }
-    value["apiVersion"] = json!(target.storage_api_version());
-    defaults::fill(&target.spec, &mut value, &request.time);
-    let causes: Vec<_> =
-        meta::causes(&target.spec, &value).into_iter().chain(defaults::causes(&target.spec, &value)).collect();
-    if !causes.is_empty() {
-        return Err(Refusal::invalid(&target.spec, &place.key.name, &causes));
-    }
-    write::commit(store, &target, value)?;
-    collect::settle(store, &request.time);
-    Ok(())
 }
 
 /// The kind of an object; one that is not known becomes known.

@@ -193,7 +193,7 @@ impl Api {
         places
             .filter_map(|place| {
                 let resource = store.table(place.kind)?.spec.storage_resource();
-                Some((resource, Arc::clone(&store.get(place)?.value)))
+                Some((resource, Arc::clone(store.get(place)?.value())))
             })
             .collect()
     }

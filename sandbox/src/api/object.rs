@@ -1,10 +1,15 @@
-//! An object as it is stored: its value, and its JSON made once, so that lists and watches only copy bytes.
+//! An object as it is stored: its value, and its JSON made once, so that lists and watches only copy bytes. Of loaded
+//! objects only the JSON is held at first, since a large fleet consists of them.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
-use bytes::Bytes;
-use serde::ser::{SerializeMap, Serializer};
+use bytes::{Bytes, BytesMut};
 use serde_json::Value;
+
+use super::{kind::KindSpec, selector::Selection};
 
 /// Where an object is found among those of its kind: in order, as lists show them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,17 +28,42 @@ impl ObjectKey {
     }
 }
 
+/// The `managedFields` of objects of one shape that were loaded together, shared by all of them.
+#[derive(Debug)]
+pub(crate) struct SharedFields {
+    value: Value,
+    /// As the last field of the metadata.
+    text: Bytes,
+}
+
+impl SharedFields {
+    pub(crate) fn new(value: Value) -> Self {
+        let text = Bytes::from(format!(",\"managedFields\":{value}"));
+        Self { value, text }
+    }
+}
+
 /// One state of an object.
 pub(crate) struct Object {
-    /// The whole object, in the version in which its kind is stored.
-    pub(crate) value: Arc<Value>,
+    key: ObjectKey,
+    /// The whole object, in the version in which its kind is stored; read from its JSON when someone wants it first, if
+    /// the object was loaded.
+    value: OnceLock<Arc<Value>>,
     /// Its JSON without `apiVersion` and `kind`: from the second key on, up to and with the closing brace.
     tail: Bytes,
+    loaded: Option<Loaded>,
+}
+
+/// What a loaded object shares with others, and its JSON lacks.
+struct Loaded {
+    kind: Arc<KindSpec>,
+    /// The fields, and where they belong in the JSON.
+    fields: Option<(usize, Arc<SharedFields>)>,
 }
 
 impl fmt::Debug for Object {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_tuple("Object").field(&self.value).finish()
+        formatter.debug_tuple("Object").field(self.value()).finish()
     }
 }
 
@@ -41,49 +71,110 @@ impl Object {
     /// The state that `value` is at `revision`, which is written into it.
     pub(crate) fn new(mut value: Value, revision: u64) -> Self {
         value["metadata"]["resourceVersion"] = Value::String(revision.to_string());
-        let tail = tail(&value);
-        Self { value: Arc::new(value), tail }
+        let (tail, _) = tail(&value);
+        Self { key: ObjectKey::of(&value), tail, value: OnceLock::from(Arc::new(value)), loaded: None }
+    }
+
+    /// The same, of which only the JSON is held until someone wants the value: most objects of a fleet are only listed.
+    pub(crate) fn loaded(
+        mut value: Value,
+        fields: Option<Arc<SharedFields>>,
+        kind: Arc<KindSpec>,
+        revision: u64,
+    ) -> Self {
+        value["metadata"]["resourceVersion"] = Value::String(revision.to_string());
+        let (tail, metadata_end) = tail(&value);
+        let fields = metadata_end.zip(fields);
+        Self { key: ObjectKey::of(&value), tail, value: OnceLock::new(), loaded: Some(Loaded { kind, fields }) }
+    }
+
+    /// The whole object, in the version in which its kind is stored.
+    pub(crate) fn value(&self) -> &Arc<Value> {
+        self.value.get_or_init(|| Arc::new(self.parsed()))
+    }
+
+    fn parsed(&self) -> Value {
+        let mut text = BytesMut::with_capacity(self.tail.len() + 1);
+        text.extend_from_slice(b"{");
+        text.extend_from_slice(&self.tail);
+        let parsed = serde_json::from_slice(&text);
+        debug_assert!(parsed.is_ok(), "what was written as JSON is JSON");
+        let mut value: Value = parsed.unwrap_or_default();
+        if let Some(loaded) = &self.loaded {
+            value["apiVersion"] = Value::String(loaded.kind.storage_resource().api_version());
+            value["kind"] = Value::String(loaded.kind.kind.clone());
+            if let Some((_, fields)) = &loaded.fields {
+                value["metadata"]["managedFields"] = fields.value.clone();
+            }
+        }
+        value
     }
 
     /// The same object under another revision, as deletions are shown.
     pub(crate) fn at(&self, revision: u64) -> Self {
-        Self::new((*self.value).clone(), revision)
+        Self::new(Value::clone(self.value()), revision)
     }
 
-    pub(crate) fn key(&self) -> ObjectKey {
-        ObjectKey::of(&self.value)
+    pub(crate) fn key(&self) -> &ObjectKey {
+        &self.key
     }
 
-    /// What follows the opening brace where `apiVersion` and `kind` are left out.
-    pub(crate) fn tail(&self) -> &Bytes {
-        &self.tail
+    /// Whether a selection that holds for its namespace holds for it.
+    pub(crate) fn is_in(&self, selection: &Selection) -> bool {
+        selection.is_everything() || selection.matches(self.value())
+    }
+
+    /// Writes what follows the opening brace where `apiVersion` and `kind` are left out.
+    pub(crate) fn write_tail(&self, out: &mut BytesMut) {
+        match self.loaded.as_ref().and_then(|loaded| loaded.fields.as_ref()) {
+            None => out.extend_from_slice(&self.tail),
+            Some((at, fields)) => {
+                out.extend_from_slice(&self.tail[..*at]);
+                out.extend_from_slice(&fields.text);
+                out.extend_from_slice(&self.tail[*at..]);
+            }
+        }
+    }
+
+    /// How much [`Object::write_tail`] writes.
+    pub(crate) fn tail_len(&self) -> usize {
+        let fields = self.loaded.as_ref().and_then(|loaded| loaded.fields.as_ref());
+        self.tail.len() + fields.map_or(0, |(_, fields)| fields.text.len())
     }
 
     /// The value under a version's `apiVersion`.
     pub(crate) fn under(&self, api_version: &str) -> Arc<Value> {
-        if self.value.get("apiVersion").and_then(Value::as_str) == Some(api_version) {
-            return Arc::clone(&self.value);
+        if self.value().get("apiVersion").and_then(Value::as_str) == Some(api_version) {
+            return Arc::clone(self.value());
         }
-        let mut value = (*self.value).clone();
+        let mut value = Value::clone(self.value());
         value["apiVersion"] = Value::String(api_version.to_owned());
         Arc::new(value)
     }
 }
 
-fn tail(value: &Value) -> Bytes {
-    let mut out = Vec::with_capacity(1024);
-    let mut serializer = serde_json::Serializer::new(&mut out);
-    let written = (|| {
-        let mut map = serializer.serialize_map(None)?;
-        for (key, value) in value.as_object().into_iter().flatten() {
-            if key != "apiVersion" && key != "kind" {
-                map.serialize_entry(key, value)?;
-            }
+/// The JSON after its opening brace, and where in it the metadata's closing brace is.
+fn tail(value: &Value) -> (Bytes, Option<usize>) {
+    let mut out = Vec::with_capacity(2048);
+    let mut metadata_end = None;
+    for (key, value) in value.as_object().into_iter().flatten() {
+        if key == "apiVersion" || key == "kind" {
+            continue;
         }
-        map.end()
-    })();
-    debug_assert!(written.is_ok(), "a JSON value always has a JSON form");
-    Bytes::from(out).slice(1..)
+        if !out.is_empty() {
+            out.push(b',');
+        }
+        let key_written = serde_json::to_writer(&mut out, key);
+        out.push(b':');
+        let written = key_written.and_then(|()| serde_json::to_writer(&mut out, value));
+        debug_assert!(written.is_ok(), "a JSON value always has a JSON form");
+        if key == "metadata" {
+            metadata_end = Some(out.len() - 1);
+        }
+    }
+    out.push(b'}');
+    // Of its own length: what is loaded stays.
+    (Bytes::from(out.into_boxed_slice()), metadata_end)
 }
 
 /// A text of the object's metadata, empty where there is none.

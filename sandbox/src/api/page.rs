@@ -109,7 +109,7 @@ impl Api {
         let count = query.selection.is_everything() && token.is_none();
         let after = token.as_ref().map(|token| &token.after);
         let walked = table.walk(at, &query.selection.namespace, after, |object| {
-            if !query.selection.matches(&object.value) {
+            if !object.is_in(&query.selection) {
                 return true;
             }
             if objects.len() < limit {
@@ -128,7 +128,7 @@ impl Api {
         };
         let remaining = remaining.filter(|_| more > 0);
         let last = objects.last().filter(|_| more > 0);
-        let token = last.map(|last| Token { revision: Some(revision), remaining, after: last.key() }.to_text());
+        let token = last.map(|last| Token { revision: Some(revision), remaining, after: last.key().clone() }.to_text());
         Ok(Page { target, objects, revision, token, remaining })
     }
 }

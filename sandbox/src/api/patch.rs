@@ -51,7 +51,7 @@ pub(crate) fn patch(
     let old = store.get(place).cloned().ok_or_else(|| Refusal::not_found(&target.spec, &place.key.name))?;
     let mut value = (*old.under(&target.api_version())).clone();
     change(target, &mut value, kind, &body)?;
-    accept(target, place, &old.value, &mut value)?;
+    accept(target, place, old.value(), &mut value)?;
     write::replace(store, target, &old, subresource, value, subresource.name(), request)
 }
 

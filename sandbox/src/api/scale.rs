@@ -38,7 +38,7 @@ pub(crate) fn write(
         }
     };
     let replicas = check(place, &mut scale)?;
-    write::check_preconditions(target, &old.value, text(&scale, "uid"), text(&scale, "resourceVersion"))?;
+    write::check_preconditions(target, old.value(), text(&scale, "uid"), text(&scale, "resourceVersion"))?;
     let mut next = (*old.under(&target.api_version())).clone();
     set(&mut next, &paths.spec_replicas, json!(replicas));
     let stored = write::replace(store, target, &old, Subresource::Scale, next, "scale", request)?;
@@ -95,25 +95,25 @@ pub(crate) fn read(target: &Target, object: &Object) -> Result<Value, Refusal> {
 /// The object as a Scale, and whether it says how many replicas it wants.
 fn view(target: &Target, object: &Object) -> Result<(Value, bool), Refusal> {
     let Some(paths) = &target.version.scale else { return Err(Refusal::no_such_resource()) };
-    let metadata = &object.value["metadata"];
+    let metadata = &object.value()["metadata"];
     let mut shown = json!({
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
         "metadata": {},
         "spec": {},
-        "status": {"replicas": at(&object.value, &paths.status_replicas).and_then(Value::as_i64).unwrap_or_default()},
+        "status": {"replicas": at(object.value(), &paths.status_replicas).and_then(Value::as_i64).unwrap_or_default()},
     });
     for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
         if let Some(value) = metadata.get(field) {
             shown["metadata"][field] = value.clone();
         }
     }
-    let replicas = at(&object.value, &paths.spec_replicas).and_then(Value::as_i64);
+    let replicas = at(object.value(), &paths.spec_replicas).and_then(Value::as_i64);
     // The field is left out where it is 0.
     if let Some(replicas) = replicas.filter(|&replicas| replicas != 0) {
         shown["spec"]["replicas"] = json!(replicas);
     }
-    let selector = paths.label_selector.as_deref().and_then(|path| at(&object.value, path)).and_then(Value::as_str);
+    let selector = paths.label_selector.as_deref().and_then(|path| at(object.value(), path)).and_then(Value::as_str);
     if let Some(selector) = selector.filter(|selector| !selector.is_empty()) {
         shown["status"]["selector"] = json!(selector);
     }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{
     history::{Change, ChangeKind, Forgotten, History},
     kind::KindSpec,
-    object::{Object, ObjectKey, owners, text},
+    object::{Object, ObjectKey, SharedFields, owners, text},
 };
 
 /// A kind in this store; stays the same while the kind is there.
@@ -137,20 +137,31 @@ impl Store {
         let table = self.tables.get_mut(&kind)?;
         self.revision += 1;
         let object = Arc::new(Object::new(value, self.revision));
-        let key = object.key();
-        let previous = table.objects.insert(key.clone(), Arc::clone(&object));
-        let change = if previous.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
-        table.history.push(Change {
-            revision: self.revision,
-            kind: change,
-            object: Arc::clone(&object),
-            previous: previous.clone(),
-        });
-        let place = Place { kind, key };
+        let previous = table.insert(&object, self.revision);
+        let place = Place { kind, key: object.key().clone() };
         if let Some(previous) = previous {
-            self.unlink(&place, &previous.value);
+            self.unlink(&place, previous.value());
         }
-        self.link(&place, &object.value);
+        self.link(&place, object.value());
+        Some(object)
+    }
+
+    /// Stores an object that is loaded; `fields` are its `managedFields`, unless it brings its own.
+    pub(crate) fn load(
+        &mut self,
+        kind: KindId,
+        value: Value,
+        fields: Option<Arc<SharedFields>>,
+    ) -> Option<Arc<Object>> {
+        let place = Place { kind, key: ObjectKey::of(&value) };
+        if let Some(previous) = self.get(&place).cloned() {
+            self.unlink(&place, previous.value());
+        }
+        self.link(&place, &value);
+        let table = self.tables.get_mut(&kind)?;
+        self.revision += 1;
+        let object = Arc::new(Object::loaded(value, fields, Arc::clone(&table.spec), self.revision));
+        table.insert(&object, self.revision);
         Some(object)
     }
 
@@ -166,7 +177,7 @@ impl Store {
             object: Arc::clone(&last),
             previous: Some(Arc::clone(&previous)),
         });
-        self.unlink(place, &previous.value);
+        self.unlink(place, previous.value());
         self.gone.push_back(Arc::clone(&last));
         Some(last)
     }
@@ -202,6 +213,14 @@ impl Store {
 }
 
 impl Table {
+    /// Puts an object in its place; what was there is returned.
+    fn insert(&mut self, object: &Arc<Object>, revision: u64) -> Option<Arc<Object>> {
+        let previous = self.objects.insert(object.key().clone(), Arc::clone(object));
+        let kind = if previous.is_some() { ChangeKind::Modified } else { ChangeKind::Added };
+        self.history.push(Change { revision, kind, object: Arc::clone(object), previous: previous.clone() });
+        previous
+    }
+
     /// Walks the objects as they were at `revision`, after the key `after` where one is given, in order; within one
     /// namespace or, where it is empty, in all. Stops when `visit` says so.
     pub(crate) fn walk(
@@ -252,7 +271,7 @@ impl Table {
     fn earlier(&self, revision: u64) -> Result<BTreeMap<ObjectKey, Option<Arc<Object>>>, Forgotten> {
         let mut earlier = BTreeMap::new();
         for change in self.history.after(revision)?.list.iter().rev() {
-            earlier.insert(change.object.key(), change.previous.clone());
+            earlier.insert(change.object.key().clone(), change.previous.clone());
         }
         Ok(earlier)
     }

@@ -98,7 +98,7 @@ pub(crate) fn create(
 pub(crate) fn commit(store: &mut Store, target: &Target, value: Value) -> Result<Arc<Value>, Refusal> {
     let object = store.put(target.id, value).ok_or_else(Refusal::no_such_resource)?;
     collect::after_put(store, target, &object);
-    Ok(Arc::clone(&object.value))
+    Ok(Arc::clone(object.value()))
 }
 
 /// Gives a name where there is only the beginning of one.
@@ -173,7 +173,7 @@ fn check_namespace(store: &Store, target: &Target, place: &Place) -> Result<(), 
     let namespace = Place { kind: id, key: ObjectKey::new("", &place.key.namespace) };
     match (store.get(&namespace), store.table(id)) {
         (None, Some(table)) => Err(Refusal::not_found(&table.spec, &place.key.namespace)),
-        (Some(object), _) if !text(&object.value, "deletionTimestamp").is_empty() => Err(Refusal::forbidden(
+        (Some(object), _) if !text(object.value(), "deletionTimestamp").is_empty() => Err(Refusal::forbidden(
             &target.spec,
             &place.key.name,
             &format!(
@@ -234,20 +234,20 @@ pub(crate) fn replace(
     written_as: &'static str,
     request: &Request,
 ) -> Result<Arc<Value>, Refusal> {
-    check_preconditions(target, &old.value, text(&value, "uid"), text(&value, "resourceVersion"))?;
-    let mut next = shape(target, &old.value, subresource, value);
+    check_preconditions(target, old.value(), text(&value, "uid"), text(&value, "resourceVersion"))?;
+    let mut next = shape(target, old.value(), subresource, value);
     let managers_given = next["metadata"].get("managedFields").cloned();
-    if managers_given.as_ref().is_none_or(|given| *given != old.value["metadata"]["managedFields"]) {
+    if managers_given.as_ref().is_none_or(|given| *given != old.value()["metadata"]["managedFields"]) {
         // Clients don't write this field.
-        copy_field(&old.value, &mut next, "managedFields");
+        copy_field(old.value(), &mut next, "managedFields");
     }
-    admit(target, Some(&old.value), &mut next)?;
-    if same(&old.value, &next) {
-        return Ok(Arc::clone(&old.value));
+    admit(target, Some(old.value()), &mut next)?;
+    if same(old.value(), &next) {
+        return Ok(Arc::clone(old.value()));
     }
     let api_version = target.api_version();
     let mut managers = Managers::of(&next);
-    managers.update(request.writer(written_as, &api_version), &old.value, &next, &target.version.lists);
+    managers.update(request.writer(written_as, &api_version), old.value(), &next, &target.version.lists);
     managers.store(&mut next);
     finish(store, target, old, next, request)
 }
@@ -263,20 +263,20 @@ pub(crate) fn finish(
     next["apiVersion"] = json!(target.storage_api_version());
     defaults::fill(&target.spec, &mut next, &request.time);
     validate(target, &next)?;
-    check_finalizers(target, &old.value, &next)?;
-    let causes = defaults::causes_of_change(&target.spec, &old.value, &next);
+    check_finalizers(target, old.value(), &next)?;
+    let causes = defaults::causes_of_change(&target.spec, old.value(), &next);
     if !causes.is_empty() {
         return Err(Refusal::invalid(&target.spec, text(&next, "name"), &causes));
     }
-    if target.spec.rules.generation && !same_but_metadata(target, &old.value, &next) {
-        let generation = old.value["metadata"]["generation"].as_i64().unwrap_or_default();
+    if target.spec.rules.generation && !same_but_metadata(target, old.value(), &next) {
+        let generation = old.value()["metadata"]["generation"].as_i64().unwrap_or_default();
         next["metadata"]["generation"] = json!(generation + 1);
     }
     if request.dry_run {
         return Ok(Arc::new(next));
     }
     if collect::is_finished(target, &next) {
-        store.remove(&Place { kind: target.id, key: old.key() });
+        store.remove(&Place { kind: target.id, key: old.key().clone() });
         collect::settle(store, &request.time);
         return Ok(Arc::new(next));
     }

@@ -78,7 +78,7 @@ pub(crate) fn opening(api_version: &str, kind: &str) -> Bytes {
 /// One object.
 pub(crate) fn object_answer(api_version: &str, kind: &str, object: &Object) -> Answer {
     let mut body = BytesMut::from(opening(api_version, kind).as_ref());
-    body.extend_from_slice(object.tail());
+    object.write_tail(&mut body);
     typed(200, "application/json", body.freeze())
 }
 
@@ -106,7 +106,7 @@ fn fill(mut piece: BytesMut, item: &Bytes, objects: &mut std::vec::IntoIter<Arc<
     piece.reserve(PIECE);
     while let Some(object) = objects.next() {
         piece.extend_from_slice(item);
-        piece.extend_from_slice(object.tail());
+        object.write_tail(&mut piece);
         if objects.len() == 0 {
             break;
         }

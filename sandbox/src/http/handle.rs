@@ -211,7 +211,7 @@ fn object(
             Ok(match form {
                 Form::Plain | Form::Discovery => object_answer(&target.api_version(), &target.spec.kind, &object),
                 Form::Table => json_answer(200, &table::of_one(&target, &object, include, server.api.clock().now())),
-                Form::Metadata => json_answer(200, &table::metadata_of(&object.value)),
+                Form::Metadata => json_answer(200, &table::metadata_of(object.value())),
             })
         }
         "update" => {
@@ -361,13 +361,25 @@ fn delete_collection(
     ))
 }
 
+/// The types of bodies that are read as objects.
+const READ: [&str; 2] = ["application/json", "application/yaml"];
+
+/// What `kubectl create namespace` meets and `kubectl create -f` doesn't.
+fn protobuf_refused() -> Refusal {
+    let mut refusal = Refusal::unsupported_media_type(&READ);
+    refusal.message.push_str(
+        "; the sandbox reads no protobuf, which kubectl sends for commands such as `kubectl create namespace`: use \
+         `kubectl create -f` or `kubectl apply -f`",
+    );
+    refusal
+}
+
 fn parse_object(received: &Received) -> Result<Value, Refusal> {
     match content_type(&received.parts.headers, &received.query) {
         ContentType::Json => parse_json(&received.body),
         ContentType::Yaml => parse_yaml(&received.body),
-        ContentType::Patch(_) | ContentType::Unknown => {
-            Err(Refusal::unsupported_media_type(&["application/json", "application/yaml"]))
-        }
+        ContentType::Protobuf => Err(protobuf_refused()),
+        ContentType::Patch(_) | ContentType::Unknown => Err(Refusal::unsupported_media_type(&READ)),
     }
 }
 

@@ -213,6 +213,8 @@ pub(crate) enum ContentType {
     Yaml,
     /// A patch; server-side apply may be YAML.
     Patch(PatchKind),
+    /// Kubernetes' protobuf, which isn't spoken here.
+    Protobuf,
     /// None that is understood.
     Unknown,
 }
@@ -227,6 +229,7 @@ pub(crate) fn content_type(headers: &HeaderMap, query: &Query) -> ContentType {
         "application/json-patch+json" => ContentType::Patch(PatchKind::Json),
         "application/strategic-merge-patch+json" => ContentType::Patch(PatchKind::Strategic),
         "application/apply-patch+yaml" => ContentType::Patch(PatchKind::Apply { force: query.flag("force") }),
+        "application/vnd.kubernetes.protobuf" => ContentType::Protobuf,
         _ => ContentType::Unknown,
     }
 }

@@ -49,7 +49,7 @@ pub(crate) fn of_value(target: &Target, value: &Value, include: Include, now: Ti
 
 /// One object as a table of one row.
 pub(crate) fn of_one(target: &Target, object: &Object, include: Include, now: Timestamp) -> Value {
-    of_value(target, &object.value, include, now)
+    of_value(target, object.value(), include, now)
 }
 
 fn table<'o>(
@@ -60,7 +60,7 @@ fn table<'o>(
 ) -> Value {
     let columns = columns(target);
     let mut table = headings(&columns);
-    table["rows"] = objects.map(|object| row(target, &columns, &object.value, include, now)).collect();
+    table["rows"] = objects.map(|object| row(target, &columns, object.value(), include, now)).collect();
     table
 }
 
@@ -186,7 +186,7 @@ pub(crate) fn metadata_of_page(page: &Page) -> Value {
     list.insert("kind".to_owned(), json!("PartialObjectMetadataList"));
     list.insert("apiVersion".to_owned(), json!("meta.k8s.io/v1"));
     list.insert("metadata".to_owned(), list_metadata(page));
-    list.insert("items".to_owned(), page.objects.iter().map(|object| metadata_of(&object.value)).collect());
+    list.insert("items".to_owned(), page.objects.iter().map(|object| metadata_of(object.value())).collect());
     Value::Object(list)
 }
 

@@ -282,10 +282,10 @@ impl Watch {
         };
         match self.query.form {
             Form::Plain | Form::Discovery => {
-                let mut event = BytesMut::with_capacity(object.tail().len() + self.opening.len() + 40);
+                let mut event = BytesMut::with_capacity(object.tail_len() + self.opening.len() + 40);
                 event.extend_from_slice(format!("{{\"type\":\"{word}\",\"object\":").as_bytes());
                 event.extend_from_slice(&self.opening);
-                event.extend_from_slice(object.tail());
+                object.write_tail(&mut event);
                 event.extend_from_slice(b"}\n");
                 self.pending.push_back(event.freeze());
             }
@@ -296,7 +296,7 @@ impl Watch {
                 }
                 self.push_value(word, &shown);
             }
-            Form::Metadata => self.push_value(word, &table::metadata_of(&object.value)),
+            Form::Metadata => self.push_value(word, &table::metadata_of(object.value())),
         }
     }
 

@@ -3,7 +3,7 @@
 use super::*;
 
 fn names(page: &Page) -> Vec<&str> {
-    page.objects.iter().map(|object| text(&object.value, "name")).collect()
+    page.objects.iter().map(|object| text(object.value(), "name")).collect()
 }
 
 fn page(api: &Api, token: Option<String>) -> Result<Page, Refusal> {
@@ -24,7 +24,7 @@ fn pages_show_the_state_of_the_first_one() {
     api.patch(&machines(), "default", "c", PatchKind::Merge, Subresource::Main, labels).unwrap();
     let second = page(&api, first.token).unwrap();
     assert_eq!((names(&second), second.remaining), (vec!["c", "d"], Some(1)));
-    assert_eq!(second.objects[0].value["metadata"].get("labels"), None);
+    assert_eq!(second.objects[0].value()["metadata"].get("labels"), None);
     let third = page(&api, second.token).unwrap();
     assert_eq!((names(&third), &third.token), (vec!["e"], &None));
     assert_eq!((third.revision, second.revision), (first.revision, first.revision));

@@ -51,3 +51,63 @@ fn an_object_that_cannot_be_stored_is_named() {
     let error = api().load("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: A, namespace: default}").unwrap_err();
     assert!(error.to_string().starts_with("ConfigMap A: "), "{error}");
 }
+
+/// The `managedFields` of a Machine as they were loaded and as a watch or list sends them.
+fn managed_fields(api: &Api, name: &str) -> Value {
+    let (_, object) = api.object(&machines(), "default", name).unwrap();
+    let mut sent = bytes::BytesMut::from(&b"{"[..]);
+    object.write_tail(&mut sent);
+    assert_eq!(sent.len(), 1 + object.tail_len());
+    let sent: Value = serde_json::from_slice(&sent).unwrap();
+    let read = api.get(&machines(), "default", name).unwrap();
+    assert_eq!((&read["metadata"], &read["spec"]), (&sent["metadata"], &sent["spec"]));
+    sent["metadata"]["managedFields"].clone()
+}
+
+#[test]
+fn what_is_loaded_is_managed_field_by_field_also_where_many_objects_share_that() {
+    let api = api();
+    let machine = |name: &str, finalizer: &str, spec: Value| {
+        json!({
+            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine", "spec": spec,
+            "metadata": {"namespace": "default", "name": name, "finalizers": [finalizer]},
+        })
+    };
+    let loaded = [
+        ("one", "example.com/a", json!({"version": "v1"})),
+        ("of-its-shape", "example.com/a", json!({"version": "v2"})),
+        ("other-set", "example.com/b", json!({"version": "v1"})),
+        ("other-fields", "example.com/a", json!({"providerID": "x"})),
+        ("nested", "example.com/a", json!({"version": {"providerID": "x"}})),
+    ];
+    api.load_values(loaded.iter().map(|(name, finalizer, spec)| machine(name, finalizer, spec.clone())).collect())
+        .unwrap();
+    for (name, finalizer, spec) in loaded {
+        // A copy that nothing is shared with.
+        let alone = self::api();
+        alone.load_values(vec![machine(name, finalizer, spec)]).unwrap();
+        assert_eq!(managed_fields(&api, name), managed_fields(&alone, name), "{name}");
+    }
+    let fields = &managed_fields(&api, "of-its-shape")[0]["fieldsV1"];
+    assert_eq!(
+        *fields,
+        json!({"f:metadata": {"f:finalizers": {"v:\"example.com/a\"": {}}}, "f:spec": {"f:version": {}}})
+    );
+}
+
+#[test]
+fn what_is_loaded_again_keeps_its_uid_and_its_new_owners_are_known() {
+    let api = api();
+    let load = |owner: &str| {
+        let mut machine = machine("a");
+        machine["apiVersion"] = json!("cluster.x-k8s.io/v1beta2");
+        machine["kind"] = json!("Machine");
+        machine["metadata"]["ownerReferences"] = json!([{
+            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineSet", "name": owner, "uid": owner,
+        }]);
+        api.load_values(vec![machine]).unwrap();
+        api.get(&machines(), "default", "a").unwrap()["metadata"]["uid"].clone()
+    };
+    assert_eq!(load("first"), load("second"));
+    assert_eq!((api.dependents("first").len(), api.dependents("second").len()), (0, 1));
+}

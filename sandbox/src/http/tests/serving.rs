@@ -84,3 +84,15 @@ async fn commands_find_the_schemas_of_kinds() -> Result<()> {
     assert_eq!((status, &patch["x-kubernetes-group-version-kind"]["kind"]), (200, &json!("Machine")));
     Ok(())
 }
+
+#[tokio::test]
+async fn who_sends_protobuf_is_told_what_to_send_instead() -> Result<()> {
+    let world = World::start().await?;
+    let request = http::Request::builder().method(Method::POST).uri("/api/v1/namespaces");
+    let request = request.header("content-type", "application/vnd.kubernetes.protobuf");
+    let response = world.client.send(request.body(Body::from(b"k8s\0".to_vec()))?).await?;
+    ensure!(response.status() == 415, "{}", response.status());
+    let status: Value = serde_json::from_slice(&response.into_body().collect().await?.to_bytes())?;
+    ensure!(status["message"].as_str().is_some_and(|message| message.contains("`kubectl create -f`")), "{status}");
+    Ok(())
+}
