@@ -125,14 +125,13 @@ pub(crate) async fn go_wrong(server: Arc<ApiServer>, seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
     loop {
         let events = random.usize(..500);
-        let faults = match random.u8(..8) {
+        let faults = match random.u8(..7) {
             0 => vec![Fault::watch(WatchFault::CutAfter(events))],
             1 => vec![Fault::watch(WatchFault::EndAfter(events))],
             2 => vec![Fault::watch(WatchFault::Garbage)],
             3 => vec![Fault::watch(WatchFault::Expire)],
             4 => vec![Fault::watch(WatchFault::Duplicate)],
-            5 => vec![Fault::watch(WatchFault::Outdated)],
-            6 => vec![
+            5 => vec![
                 Fault::refuse(503, "ServiceUnavailable", "the server is shutting down"),
                 Fault::watch(WatchFault::CutAfter(events)),
             ],
