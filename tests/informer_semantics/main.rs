@@ -263,7 +263,9 @@ async fn what_comes_to_be_selected_is_added_and_what_no_longer_is_deleted(#[valu
 #[tokio::test]
 async fn a_slow_handler_holds_up_the_others_of_its_thread_for_no_more_than_one_call() {
     let world = World::new(Streamed).await;
-    (0..50).for_each(|number| world.create(&format!("widget-{number}")));
+    for number in 0..50 {
+        world.create(&format!("widget-{number}"));
+    }
     let (informer, _story) = world.follow().await;
     let told = Arc::new(Mutex::new(Vec::new()));
     let handler = |who: &'static str, delay: Duration| {

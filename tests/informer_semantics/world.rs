@@ -86,7 +86,9 @@ impl World {
     }
 
     pub(crate) fn create_all(&self, names: &[&str]) {
-        names.iter().for_each(|name| self.create(name));
+        for name in names {
+            self.create(name);
+        }
     }
 
     /// Sets a Widget's spec.
