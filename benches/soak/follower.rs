@@ -48,7 +48,9 @@ pub(crate) struct Told {
 impl Told {
     fn hear(&mut self, event: &Event<Seen>, burdened: bool) {
         self.events += 1;
-        if let Some(seen) = event.object().decoded() {
+        // What a list didn't name was decoded long ago.
+        let old = matches!(event, Event::Deleted { found_by_relist: true, .. });
+        if let Some(seen) = event.object().decoded().filter(|_| !old) {
             let latencies = if burdened { &mut self.burdened } else { &mut self.calm };
             latencies.add(seen.decoded.elapsed());
         }
