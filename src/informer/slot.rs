@@ -29,6 +29,8 @@ use super::{
 
 /// Events handed over before the task lets others of its thread run.
 const BATCH: usize = 128;
+/// The longest it hands over before that: what waits for the thread behind a slow handler waits for one call, not many.
+const TURN: Duration = Duration::from_millis(1);
 /// The share of a resync's period by which one may come earlier, so that not all handlers are busy at once.
 const JITTER: f64 = 0.1;
 
@@ -166,15 +168,17 @@ impl<T> Slot<T> {
         store: Arc<Store<T>>,
         progress: Arc<Progress>,
     ) {
-        let mut handed = 0_usize;
+        let (mut handed, mut turn) = (0_usize, std::time::Instant::now());
         let mut resync = Resync { due: None, left: Vec::new() };
         while !self.removed.is_cancelled() {
             if !self.hand_over(&mut handler, &progress) && !self.go_on_with_resync(&mut resync, &store) {
                 self.wait(&resync).await;
+                (handed, turn) = (0, std::time::Instant::now());
             }
-            handed = handed.wrapping_add(1);
-            if handed.is_multiple_of(BATCH) {
+            handed += 1;
+            if handed >= BATCH || turn.elapsed() >= TURN {
                 tokio::task::yield_now().await;
+                (handed, turn) = (0, std::time::Instant::now());
             }
         }
     }

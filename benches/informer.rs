@@ -1,0 +1,339 @@
+//! What informers cost: memory for each object and the pace of events, of this program's informer with slim typed objects
+//! and with whole JSON, and of kube's own reflector. All follow the same Machines of one API, each in a process of its
+//! own. Linux only, run by hand:
+//!
+//! ```console
+//! cargo bench --bench informer                    # 20,000 Machines, each changed once
+//! cargo bench --bench informer -- --objects 5000
+//! ```
+//!
+//! No variant may be given anything that another isn't: same client, same server, same objects.
+
+// A bench may panic: it is a test of its own input.
+#![allow(clippy::expect_used, clippy::panic)]
+// Counts far from the limits of their types.
+#![allow(clippy::cast_precision_loss)]
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    path::Path,
+    pin::pin,
+    process::{Child, ChildStdout, Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use capi_autoscaler_provider::{
+    capi::{Context, DEFAULT_GROUP, Machine},
+    informer::{Event, Factory, Informer, Projection, Query, Settings},
+};
+use clap::{Parser, ValueEnum};
+use futures::{Stream, StreamExt as _};
+use kube::{
+    Api, Client, Config,
+    core::{ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta},
+    runtime::{reflector, reflector::store::Writer, watcher},
+};
+use sandbox::{
+    Contract,
+    api::{PatchKind, Resource, Subresource},
+    clock::Clock,
+    define_cluster_api,
+    faults::{Fault, WatchFault},
+    http::ApiServer,
+};
+use serde_json::{Value, json};
+use tokio::{runtime::Runtime, sync::Notify};
+
+/// How long a process is left alone before its memory is read.
+const REST: Duration = Duration::from_secs(3);
+const NAMESPACE: &str = "default";
+
+#[derive(Parser)]
+struct Arguments {
+    /// How many Machines.
+    #[arg(long, default_value_t = 20_000)]
+    objects: usize,
+    /// A process that follows: how.
+    #[arg(long, hide = true, requires = "url")]
+    variant: Option<Variant>,
+    /// A process that follows: whom.
+    #[arg(long, hide = true)]
+    url: Option<String>,
+    /// Given by cargo.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+/// Who follows, and what it keeps.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Variant {
+    Machine,
+    MachinePages,
+    Json,
+    Reflector,
+    ReflectorStreamed,
+    ReflectorMetadata,
+}
+
+impl Variant {
+    fn title(self) -> &'static str {
+        match self {
+            Self::Machine => "this informer, slim typed Machine",
+            Self::MachinePages => "the same, lists in pages",
+            Self::Json => "this informer, serde_json::Value",
+            Self::Reflector => "kube's reflector, DynamicObject",
+            Self::ReflectorStreamed => "the same, streamed lists",
+            Self::ReflectorMetadata => "kube's reflector, metadata only",
+        }
+    }
+}
+
+fn main() {
+    let arguments = Arguments::parse();
+    let runtime = Runtime::new().expect("a runtime");
+    match (arguments.variant, &arguments.url) {
+        (Some(variant), Some(url)) => runtime.block_on(follow(variant, url, arguments.objects)),
+        (Some(_) | None, Some(_) | None) => compare(arguments.objects, &runtime),
+    }
+}
+
+fn compare(objects: usize, runtime: &Runtime) {
+    let settings = sandbox::api::Settings { history: 2 * objects };
+    let api = sandbox::api::Api::with_settings(Clock::real(), settings);
+    define_cluster_api(&api, Contract::V1Beta2).expect("Cluster API's kinds are known");
+    let size = fill(&api, objects);
+    let server = runtime.block_on(ApiServer::start(api)).expect("the API is served");
+    println!("{objects} Machines of {size} bytes of JSON");
+    println!("{:<36} listed in  at rest     per object  peak        events/s  CPU per event", "");
+    for variant in Variant::value_variants() {
+        let Seen { listed, before, rest, peak, pace, effort } = measure(*variant, &server, objects, runtime);
+        println!(
+            "{:<36} {:>7.2} s  {:>6} KiB  {:>8} B  {:>6} KiB  {pace:>8.0}  {:>10.1} µs",
+            variant.title(),
+            listed,
+            rest,
+            rest.saturating_sub(before) * 1024 / objects as u64,
+            peak,
+            effort.as_secs_f64() * 1e6,
+        );
+    }
+}
+
+/// Makes Machines from a real one; gives the size of one as JSON.
+fn fill(api: &sandbox::api::Api, objects: usize) -> usize {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/steady/management-v1beta2.yaml");
+    let text = fs::read_to_string(file).expect("the fixture is there");
+    let list: Value = serde_yaml::from_str(&text).expect("the fixture is YAML");
+    let mut items = list["items"].as_array().expect("a list").iter();
+    let worker = |object: &&Value| {
+        object["kind"] == "Machine"
+            && object["metadata"]["labels"].get("cluster.x-k8s.io/control-plane").is_none()
+            && object["status"]["nodeRef"].is_object()
+    };
+    let template = items.find(worker).expect("a Machine with a Node");
+    for batch in (0..objects).collect::<Vec<_>>().chunks(1_000) {
+        let machines = batch.iter().map(|number| {
+            let mut machine = template.clone();
+            let metadata = &mut machine["metadata"];
+            metadata["name"] = json!(name(*number));
+            metadata["namespace"] = json!(NAMESPACE);
+            metadata["uid"] = json!(format!("{number:08x}-95ee-43d9-b9a3-c86079a72f87"));
+            machine["spec"]["providerID"] = json!(format!("aws:///eu-central-1a/i-0{number:08x}9b4bf4b17"));
+            machine["status"]["nodeRef"]["name"] = json!(format!("ip-10-{}-{}", number >> 8, number & 255));
+            machine
+        });
+        api.load_values(machines.collect()).expect("Machines are taken");
+    }
+    api.get(&machines(), NAMESPACE, &name(0)).expect("a Machine is there").to_string().len()
+}
+
+fn name(number: usize) -> String {
+    // Names end in chance, which spreads them as real ones are.
+    format!("prod-md-{:04}-x9wfq-{:07x}", number / 100, number.wrapping_mul(2_654_435_761) & 0xfff_ffff)
+}
+
+fn machines() -> Resource {
+    Resource::new(DEFAULT_GROUP, "v1beta2", "machines")
+}
+
+/// What was seen of one process: seconds, KiB, events a second, and its processor time for one of them.
+struct Seen {
+    listed: f64,
+    before: u64,
+    rest: u64,
+    peak: u64,
+    pace: f64,
+    effort: Duration,
+}
+
+fn measure(variant: Variant, server: &ApiServer, objects: usize, runtime: &Runtime) -> Seen {
+    server.api().forget_history();
+    let mut process = Process::start(variant, &server.url(), objects);
+    let before: u64 = process.line().parse().expect("its memory before");
+    let listed = process.line().parse().expect("how long its list took");
+    sleep(REST);
+    let (rest, peak) = (process.status("VmRSS:"), process.status("VmHWM:"));
+    // Changes are held back until all are made: what is timed is how fast they are taken in.
+    let stall = server.faults().add(Fault::watch(WatchFault::Stall));
+    runtime.block_on(stall.wait_for_hits(1));
+    for number in 0..objects {
+        let body = json!({ "metadata": { "annotations": { "example.io/for": variant.title() } } });
+        let patched =
+            server.api().patch(&machines(), NAMESPACE, &name(number), PatchKind::Merge, Subresource::Main, body);
+        patched.expect("a Machine is changed");
+    }
+    let busy = process.busy();
+    stall.remove();
+    let took: f64 = process.line().parse().expect("how long the events took");
+    let effort = process.busy().saturating_sub(busy) / u32::try_from(objects).expect("not that many");
+    Seen { listed, before, rest, peak, pace: objects as f64 / took, effort }
+}
+
+/// A process that follows; ends with this value.
+struct Process {
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Process {
+    fn start(variant: Variant, url: &str, objects: usize) -> Self {
+        let program = std::env::current_exe().expect("this program has a path");
+        let variant = variant.to_possible_value().expect("no variant is hidden");
+        let mut command = Command::new(program);
+        command.args(["--variant", variant.get_name(), "--url", url, "--objects", &objects.to_string()]);
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("this program starts once more");
+        let output = BufReader::new(child.stdout.take().expect("it is piped"));
+        Self { child, output }
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("it writes text");
+        line.trim_end().to_owned()
+    }
+
+    fn status(&self, field: &str) -> u64 {
+        status(&self.child.id().to_string(), field)
+    }
+
+    /// The processor time that it has taken.
+    fn busy(&self) -> Duration {
+        let schedule = |task: &Path| fs::read_to_string(task.join("schedstat")).unwrap_or_default();
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("the process runs");
+        let nanos = tasks.filter_map(|task| schedule(&task.ok()?.path()).split(' ').next()?.parse::<u64>().ok()).sum();
+        Duration::from_nanos(nanos)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A line of `/proc/<pid>/status`, in KiB.
+fn status(process: &str, field: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).expect("the process runs");
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).expect("the field is there");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
+}
+
+/// The process that follows. Its first line is its memory before it begins, the second how long the list took, the third
+/// how long the events took from the first to the last; then it waits for its end.
+async fn follow(variant: Variant, url: &str, objects: usize) {
+    let mut config = Config::new(url.parse().expect("a URL"));
+    config.default_retry = false;
+    let client = Client::try_from(config).expect("a client");
+    client.apiserver_version().await.expect("the API answers");
+    println!("{}", status("self", "VmRSS:"));
+    let began = Instant::now();
+    let resource =
+        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(DEFAULT_GROUP, "v1beta2", "Machine"), "machines");
+    let context = Context::new(DEFAULT_GROUP);
+    let machine = Projection::new("machine", move |metadata, value| Machine::decode(metadata.clone(), value, &context));
+    let streamed = Settings::default();
+    let paged = Settings { streaming_lists: false, ..Settings::default() };
+    let kube_api = || Api::all_with(client.clone(), &resource);
+    let lists = watcher::Config::default();
+    match variant {
+        Variant::Machine => inform(client.clone(), resource.clone(), machine, streamed, objects, began).await,
+        Variant::MachinePages => inform(client.clone(), resource, machine, paged, objects, began).await,
+        Variant::Json => inform(client.clone(), resource, Projection::<Value>::serde(), streamed, objects, began).await,
+        Variant::Reflector => {
+            let events = watcher::<DynamicObject>(kube_api(), lists);
+            reflect(reflector(Writer::new(resource), events), objects, began).await;
+        }
+        Variant::ReflectorStreamed => {
+            let events = watcher::<DynamicObject>(kube_api(), lists.streaming_lists());
+            reflect(reflector(Writer::new(resource), events), objects, began).await;
+        }
+        Variant::ReflectorMetadata => {
+            let api = Api::<PartialObjectMeta<DynamicObject>>::all_with(client.clone(), &resource);
+            reflect(reflector(Writer::new(resource), watcher(api, lists)), objects, began).await;
+        }
+    }
+}
+
+async fn inform<T: Send + Sync + 'static>(
+    client: Client,
+    resource: ApiResource,
+    projection: Projection<T>,
+    settings: Settings,
+    objects: usize,
+    began: Instant,
+) {
+    let factory = Factory::new(client, tokio::runtime::Handle::current(), settings);
+    let informer: Informer<T> = factory.informer(Query::all(resource), projection);
+    let (updated, news) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+    let (counted, told) = (Arc::clone(&updated), Arc::clone(&news));
+    let registration = informer.add_handler(move |event: Event<T>| {
+        if let Event::Updated { .. } = event {
+            counted.fetch_add(1, Ordering::Relaxed);
+            told.notify_one();
+        }
+    });
+    registration.synced().await;
+    assert_eq!(informer.store().len(), objects, "everything is listed");
+    println!("{}", began.elapsed().as_secs_f64());
+    news.notified().await;
+    let first = Instant::now();
+    // Every object changes once, so that no two changes are merged.
+    while updated.load(Ordering::Relaxed) < objects {
+        news.notified().await;
+    }
+    println!("{}", first.elapsed().as_secs_f64());
+    std::future::pending::<()>().await;
+}
+
+async fn reflect<K>(
+    events: impl Stream<Item = Result<watcher::Event<K>, watcher::Error>>,
+    objects: usize,
+    began: Instant,
+) {
+    let mut events = pin!(events);
+    let (mut listed, mut updated, mut first) = (0, 0, None);
+    loop {
+        match events.next().await.expect("it never ends").expect("nothing fails") {
+            watcher::Event::Init => {}
+            watcher::Event::InitApply(_) => listed += 1,
+            watcher::Event::InitDone => {
+                assert_eq!(listed, objects, "everything is listed");
+                println!("{}", began.elapsed().as_secs_f64());
+            }
+            watcher::Event::Apply(_) | watcher::Event::Delete(_) => {
+                updated += 1;
+                let first = *first.get_or_insert_with(Instant::now);
+                if updated == objects {
+                    println!("{}", first.elapsed().as_secs_f64());
+                }
+            }
+        }
+    }
+}
