@@ -9,7 +9,9 @@ mod options;
 #[path = "../examples/sandbox/scenario.rs"]
 mod scenario;
 
-use capi_autoscaler_provider::server::Shutdown;
+use std::io::{self, Write};
+
+use capi_autoscaler_provider::{cli::Cli, server::Shutdown};
 use clap::Parser as _;
 use options::Options;
 use regex::Regex;
@@ -49,4 +51,47 @@ async fn manifests_that_are_not_there_are_named() {
     let options = Options::try_parse_from(["sandbox", "--once", "--manifests=no/such/folder"]).unwrap();
     let error = demo::run(&options, &Shutdown::new(), &mut Vec::new()).await.unwrap_err();
     assert!(format!("{error:#}").starts_with("can't read no/such/folder"), "{error:#}");
+}
+
+/// Asks the demonstration to end when it has printed a text.
+struct EndsAt {
+    text: &'static str,
+    printed: String,
+    shutdown: Shutdown,
+}
+
+impl Write for EndsAt {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.printed.push_str(std::str::from_utf8(bytes).unwrap());
+        if self.printed.contains(self.text) {
+            self.shutdown.request();
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[rstest::rstest]
+#[case::with_the_program(&[], "To try next", &["groups --all", "watch --all-namespaces"])]
+#[case::without_it(&["--api-only"], "To start the program", &["serve --management-kubeconfig"])]
+#[tokio::test(flavor = "multi_thread")]
+async fn the_commands_to_try_next_are_commands_of_the_program(
+    #[case] flags: &[&str],
+    #[case] heading: &'static str,
+    #[case] expected: &[&str],
+) {
+    let options = Options::try_parse_from(["sandbox"].iter().chain(flags)).unwrap();
+    let shutdown = Shutdown::new();
+    let mut out = EndsAt { text: heading, printed: String::new(), shutdown: shutdown.clone() };
+    demo::run(&options, &shutdown, &mut out).await.unwrap();
+    let commands = out.printed.lines().filter_map(|line| line.trim().strip_prefix("cargo run --release -- "));
+    let commands: Vec<_> = commands.map(|line| line.split(" #").next().unwrap_or_default()).collect();
+    assert_eq!(commands.len(), expected.len(), "{}", out.printed);
+    for (command, expected) in commands.iter().zip(expected) {
+        assert!(command.starts_with(expected), "{command}");
+        Cli::try_parse_from(["x"].into_iter().chain(command.split_whitespace())).unwrap();
+    }
 }

@@ -115,7 +115,14 @@ struct Watching {
 }
 
 impl Watching {
-    async fn start(mut command: Command) -> Self {
+    /// Starts it, and waits for the object that is there.
+    async fn start(command: Command) -> Self {
+        let mut watching = Self::spawn(command);
+        assert!(watching.line().await.contains("first"));
+        watching
+    }
+
+    fn spawn(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (send, lines) = mpsc::unbounded_channel();
         let out = BufReader::new(child.stdout.take().unwrap());
@@ -126,9 +133,7 @@ impl Watching {
                 }
             }
         });
-        let mut watching = Self { child, lines };
-        assert!(watching.line().await.contains("first"));
-        watching
+        Self { child, lines }
     }
 
     async fn line(&mut self) -> String {
@@ -364,6 +369,27 @@ async fn a_reader_that_goes_away_ends_it_quietly() {
     }
     let (status, said) = watching.ended().await;
     assert!(status.success() && !said.contains("rror"), "{said}");
+}
+
+#[rstest::rstest]
+#[case::there("here", false)]
+#[case::missing("gone", true)]
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_watched_is_said_and_a_cluster_that_is_not_there(#[case] name: &str, #[case] warned: bool) {
+    let world = World::start().await;
+    world.api.load(&definition("Cluster")).unwrap();
+    world.create("Cluster", "here", json!({}));
+    let labels = json!({"cluster.x-k8s.io/cluster-name": name});
+    let metadata = json!({"name": "first-of-it", "namespace": "default", "labels": labels});
+    world.create("Machine", "first-of-it", json!({"metadata": metadata}));
+    let cluster = format!("default/{name}");
+    let mut watching = Watching::spawn(world.command(&["--show-initial", "--cluster", &cluster]));
+    while !watching.line().await.contains("first-of-it") {}
+    watching.terminate();
+    let (status, said) = watching.ended().await;
+    assert!(status.success() && said.contains("watching clusters.cluster.x-k8s.io"), "{said}");
+    assert!(said.contains("MachinePool.cluster.x-k8s.io (not served yet)"), "{said}");
+    assert_eq!(said.contains(&format!("Cluster {cluster} isn't there")), warned, "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

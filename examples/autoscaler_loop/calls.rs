@@ -151,7 +151,8 @@ impl fmt::Display for CaVersion {
 impl Caller {
     /// Connects to a provider.
     pub(crate) async fn connect(address: &str, style: Style) -> anyhow::Result<Self> {
-        let channel = Channel::from_shared(format!("http://{address}"))?;
+        let authority = address.strip_prefix("http://").unwrap_or(address);
+        let channel = Channel::from_shared(format!("http://{authority}"))?;
         let channel = channel.connect().await.with_context(|| format!("can't connect to the provider at {address}"))?;
         Ok(Self { client: CloudProviderClient::new(channel), style, samples: AllSamples::new(), in_block: 0 })
     }

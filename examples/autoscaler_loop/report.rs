@@ -68,8 +68,9 @@ impl Report {
     }
 
     pub(crate) fn table(&self) -> String {
+        let loops = if self.loops == 1 { "loop" } else { "loops" };
         let mut text = format!(
-            "Cluster Autoscaler {}, {} groups, {} Nodes ({} of a group), {} loops\n\n",
+            "Cluster Autoscaler {}, {} groups, {} Nodes ({} of a group), {} {loops}\n\n",
             self.ca_version, self.groups, self.nodes, self.grouped_nodes, self.loops
         );
         let ratios: Vec<_> = self.whole.ratio.keys().map(|rpc| format!("× {rpc}")).collect();

@@ -56,7 +56,7 @@ pub(crate) async fn run(options: &Options, shutdown: &Shutdown, out: &mut (dyn W
     let stopping = shutdown.stopping();
     let done = if options.api_only {
         print_apis(&sandbox, out)?;
-        writeln!(out, "\nServing the APIs until Ctrl-C.")?;
+        print_start(&sandbox, out)?;
         stopping.cancelled().await;
         Ok(())
     } else {
@@ -192,18 +192,27 @@ fn print_groups(server: &Server, out: &mut dyn Write) -> std::io::Result<()> {
     write!(out, "{}", table(&state, View { all: true, ..View::default() }))
 }
 
+/// How to start the program on the sandbox.
+fn print_start(sandbox: &Sandbox, out: &mut dyn Write) -> std::io::Result<()> {
+    writeln!(out, "\nServing the APIs until Ctrl-C. To start the program on them:")?;
+    writeln!(out, "  cargo run --release -- serve {}", flags(sandbox).join(" "))
+}
+
 fn print_next(sandbox: &Sandbox, server: &Server, out: &mut dyn Write) -> std::io::Result<()> {
     let (management, workload) = (sandbox.management_kubeconfig(), sandbox.workload_kubeconfig());
     writeln!(out, "\nServing until Ctrl-C. To try next:")?;
     if let Some(admin) = server.admin_address() {
         writeln!(out, "  cargo run --release -- groups --all --watch --server http://{admin}")?;
     }
+    let watch = "cargo run --release -- watch --all-namespaces --management-kubeconfig";
+    writeln!(out, "  {watch} {}    # while you scale with the next ones", management.display())?;
     writeln!(out, "  curl 'http://{}/readyz?verbose'", server.http_address())?;
     writeln!(out, "  kubectl --kubeconfig {} get clusters,md,ms,ma -A", management.display())?;
     writeln!(out, "  kubectl --kubeconfig {} scale -n team-a md/prod-workers --replicas=2", management.display())?;
     writeln!(out, "  kubectl --kubeconfig {} get nodes --watch", workload.display())?;
     let service = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider";
     writeln!(out, "  grpcurl -plaintext {} {service}/NodeGroups", server.grpc_address())?;
+    writeln!(out, "  cargo run --release --example autoscaler_loop -- --address {}", server.grpc_address())?;
     writeln!(
         out,
         "  printf 'address: {}\\n' > cloud-config.yaml    # for Cluster Autoscaler itself",

@@ -168,7 +168,7 @@ impl Program<'_> {
 }
 
 /// Which Machines a MachineSet gives up: those being deleted, then marked ones, then those without a Node, then by
-/// name (contract 7.23).
+/// name.
 fn victims(seen: Picture, count: i8) -> Set {
     let classes = [
         seen.deleting,

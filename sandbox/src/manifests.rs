@@ -12,7 +12,7 @@ use serde_json::Value;
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
     /// A file or folder can't be read.
-    #[error("can't read {}: {source}", path.display())]
+    #[error("can't read {}", path.display())]
     Read {
         /// Which.
         path: PathBuf,
@@ -23,7 +23,7 @@ pub enum ManifestError {
     #[error("{} has no manifests: files whose names end in .yaml or .yml are looked for", .0.display())]
     Empty(PathBuf),
     /// A file is no YAML.
-    #[error("{} is no YAML: {source}", path.display())]
+    #[error("{} is no YAML", path.display())]
     Yaml {
         /// Which.
         path: PathBuf,

@@ -36,10 +36,19 @@ pub enum Difference {
 pub(super) fn lines(old: &Snapshot, new: &Snapshot) -> Vec<Line> {
     let mut lines = Vec::new();
     compare(&old.value, &new.value, "", &mut lines);
+    // That a controller has looked at every condition anew says nothing beside what else changed.
+    if lines.iter().any(|line| !is_observed_generation(line)) {
+        lines.retain(|line| !is_observed_generation(line));
+    }
     for pointer in patch::changed(&old.withheld, &new.withheld) {
         lines.push(Line { path: path_of(pointer, &new.value), difference: Difference::Withheld });
     }
     lines
+}
+
+/// Whether it says which generation a condition is about, and no more.
+fn is_observed_generation(line: &Line) -> bool {
+    line.path.contains("conditions[") && line.path.ends_with("].observedGeneration")
 }
 
 /// An object that is new: all it holds, but for what names it.

@@ -154,6 +154,14 @@ fn a_path_is_touched_at_below_and_above_it(#[case] path: &str, #[case] pointer: 
     json!({"status": {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "1"}]}}),
     json!({"status": {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2"}]}}),
     &["status.conditions[Ready].lastTransitionTime: \"1\" > \"2\""])]
+#[case::observed_generations_beside_something_else(
+    json!({"status": {"observedGeneration": 1, "conditions": [{"type": "Ready", "status": "True", "observedGeneration": 1}]}}),
+    json!({"status": {"observedGeneration": 2, "conditions": [{"type": "Ready", "status": "True", "observedGeneration": 2}]}}),
+    &["status.observedGeneration: 1 > 2"])]
+#[case::only_observed_generations(
+    json!({"status": {"conditions": [{"type": "Ready", "status": "True", "observedGeneration": 1}]}}),
+    json!({"status": {"conditions": [{"type": "Ready", "status": "True", "observedGeneration": 2}]}}),
+    &["status.conditions[Ready].observedGeneration: 1 > 2"])]
 #[case::by_name_and_gone(
     json!({"spec": {"containers": [{"name": "a", "image": "1"}, {"name": "b"}]}}),
     json!({"spec": {"containers": [{"name": "a", "image": "2"}]}}),

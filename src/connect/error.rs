@@ -30,7 +30,7 @@ pub enum ConnectError {
     /// Neither in a Pod nor with a kubeconfig.
     #[error(
         "no kubeconfig given, and none found: {reason}: run in a Pod with a service account, set KUBECONFIG, or name a \
-         kubeconfig file"
+         kubeconfig file (--management-kubeconfig)"
     )]
     NoDefault {
         /// Why the usual places gave none.

@@ -1,5 +1,5 @@
 //! The wire: Cluster Autoscaler's requests to questions of the index and commands of the scale room, and
-//! their answers back. Thin: no rule lives here but what an answer causes at the caller (contract section 1).
+//! their answers back. Thin: no rule lives here but what an answer causes at the caller.
 //!
 //! Read RPCs answer inline from memory: no await, no API call. A Node or group that isn't known is never an
 //! error where one error would stop the caller's whole loop.

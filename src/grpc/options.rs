@@ -1,5 +1,5 @@
 //! Autoscaling options on the wire: an answer with options replaces every default of the caller, so each
-//! default that was sent is echoed, and both fields of every old and new pair are filled (contract section 1).
+//! default that was sent is echoed, and both fields of every old and new pair are filled.
 
 use crate::{
     nodegroup::{GoDuration, Overrides},

@@ -1,4 +1,4 @@
-//! The least and the largest size of a node group, from its two annotations (contract section 3).
+//! The least and the largest size of a node group, from its two annotations.
 
 use arcstr::ArcStr;
 use std::{collections::BTreeMap, num::IntErrorKind};

@@ -1,5 +1,5 @@
 //! What the Node to come has of each resource: the group's capacity annotations over the infrastructure template's
-//! `status.capacity` (contract section 4; KA#8712 and section 7.7). Every bad entry is dropped alone.
+//! `status.capacity` (kubernetes/autoscaler#8712). Every bad entry is dropped alone.
 
 use arcstr::ArcStr;
 use std::collections::BTreeMap;
@@ -113,8 +113,8 @@ fn is_never_zero(resource: &str) -> bool {
 /// is a problem all the same.
 ///
 /// `gpu-count` counts the resource that `gpu-type` names. With `dra-driver` it counts devices of a ResourceSlice, which
-/// the protocol can't carry yet (KA#10199): without a `gpu-type` that adds no resource. `csi-driver` can't be carried
-/// either and is ignored.
+/// the protocol can't carry yet (kubernetes/autoscaler#10199): without a `gpu-type` that adds no resource.
+/// `csi-driver` can't be carried either and is ignored.
 #[must_use]
 pub fn of_annotations(annotations: &BTreeMap<ArcStr, ArcStr>) -> (Capacity, Vec<Problem>) {
     let mut reader = Reader { annotations, capacity: Capacity::new(), problems: Vec::new() };

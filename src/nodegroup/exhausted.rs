@@ -1,5 +1,5 @@
 //! Which reasons and messages of a failed or unready infrastructure mean that the cloud has run out of capacity or
-//! the account out of quota: InstanceErrorClass 1 (contract section 3, KA#5417).
+//! the account out of quota: InstanceErrorClass 1 (kubernetes/autoscaler#5417).
 //!
 //! A Machine that is named as exhausted makes Cluster Autoscaler delete it and back its group off, so ordinary
 //! provisioning messages must never match.

@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::capi::{Meta, ObjectKey, ScalableKind};
 
-/// The id of a node group (contract section 3).
+/// The id of a node group.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct GroupId {
     /// The kind of the object that is the group.

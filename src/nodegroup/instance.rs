@@ -1,5 +1,5 @@
-//! The instances of a node group as Cluster Autoscaler sees them: their id, state and error, one per Machine, in the
-//! order of tests of contract section 3.
+//! The instances of a node group as Cluster Autoscaler sees them: their id, state and error, one per Machine, and
+//! the order in which they are looked at.
 
 pub use super::placeholder::{PlaceholderRef, template_node_groups};
 use super::{GroupId, exhausted, placeholder};

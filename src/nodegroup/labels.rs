@@ -1,5 +1,5 @@
 //! Labels of the Node to come: those of the labels annotation, and which of a Machine's labels Cluster API syncs to
-//! its Node (contract section 4).
+//! its Node.
 
 use arcstr::ArcStr;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Autoscaling options of a node group that differ from Cluster Autoscaler's own (contract section 3). A value that
+//! Autoscaling options of a node group that differ from Cluster Autoscaler's own. A value that
 //! can't be used is dropped alone: its option keeps the default that was sent.
 
 use arcstr::ArcStr;
@@ -29,7 +29,8 @@ pub struct Overrides {
 }
 
 impl Overrides {
-    /// Whether there is nothing to send: Cluster Autoscaler's options are best left unset then (KA#10245).
+    /// Whether there is nothing to send: Cluster Autoscaler's options are best left unset then
+    /// (kubernetes/autoscaler#10245).
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let Self {

@@ -1,5 +1,5 @@
 //! Whether a MachineDeployment is rolling out: scaling down then may remove another Machine than the annotated one
-//! (contract section 3; KA#8494, #8531).
+//! (kubernetes/autoscaler#8494, #8531).
 
 use crate::capi::ScalableResource;
 

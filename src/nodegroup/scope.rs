@@ -1,5 +1,5 @@
 //! Which objects are this program's business: Cluster Autoscaler's own `--node-group-auto-discovery` syntax for
-//! Cluster API (contract section 3), any number of times. An object is in scope when one of the specs fits it.
+//! Cluster API, any number of times. An object is in scope when one of the specs fits it.
 
 use std::{collections::BTreeSet, fmt, str::FromStr};
 

@@ -78,7 +78,7 @@ pub fn delete(current: i32, count: usize, bounds: Bounds) -> Result<i32, SizeErr
 
 /// The size after DecreaseTargetSize. It gives up replicas that have no Node yet and never an instance that has one: it
 /// stops at `machines_with_node`, the number of Machines with a nodeRef that aren't deleting, and that is a success
-/// (KA#7928). It never raises the size. It knows no minimum: what it undoes was asked for above it.
+/// (kubernetes/autoscaler#7928). It never raises the size. It knows no minimum: what it undoes was asked for above it.
 ///
 /// # Errors
 /// When `delta` isn't negative.

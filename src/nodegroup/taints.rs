@@ -1,5 +1,5 @@
-//! Taints of the Node to come: those of the group's template and those of the taints annotation (contract section 4,
-//! KA#9239). An annotation wins over a template's taint of the same key and effect.
+//! Taints of the Node to come: those of the group's template and those of the taints annotation
+//! (kubernetes/autoscaler#9239). An annotation wins over a template's taint of the same key and effect.
 
 use std::{fmt, str::FromStr};
 

@@ -1,5 +1,5 @@
-//! The Node that would join if a group grew: capacity, labels and taints, each value with where it comes from
-//! (contract section 4). Cluster Autoscaler simulates on it, so what a real Node of the group says about itself wins.
+//! The Node that would join if a group grew: capacity, labels and taints, each value with where it comes from.
+//! Cluster Autoscaler simulates on it, so what a real Node of the group says about itself wins.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},

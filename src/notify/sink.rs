@@ -98,7 +98,13 @@ fn slack_text(change: &Change) -> String {
         Action::Deleted { .. } => "deleted",
     };
     let mut text = format!("*{}* {what}", slack(&shortened(&change.object(), 400)));
-    let by: Vec<_> = change.changed_by.iter().map(|by| by.manager.as_str()).collect();
+    let mut by: Vec<&str> = Vec::new();
+    for manager in change.changed_by.iter().map(|by| by.manager.as_str()) {
+        // One that wrote the object and its status is named once.
+        if !by.contains(&manager) {
+            by.push(manager);
+        }
+    }
     if !by.is_empty() {
         let _ = write!(text, " by {}", slack(&shortened(&by.join(", "), 200)));
     }

@@ -38,6 +38,8 @@ pub struct WatchConfig {
     pub allow_missing: bool,
     /// What is sent where.
     pub rules: Vec<Rule>,
+    /// The Cluster that the default kinds are narrowed to.
+    pub cluster: Option<ClusterRef>,
     /// How to reach the management cluster.
     pub management: Source,
     /// How to reach the workload cluster.
@@ -83,6 +85,7 @@ impl TryFrom<WatchArgs> for WatchConfig {
             show_initial: args.show_initial,
             allow_missing: args.allow_missing,
             rules,
+            cluster,
             management: given(args.management_kubeconfig.as_deref()).map(source).unwrap_or_default(),
             workload,
         })

@@ -97,6 +97,8 @@ impl Watch {
         let namespaces = namespaces(&config.namespaces, &clients.watches);
         let found = resolve(&clients.writes, &config).await?;
         check(&clients.writes, &config, &namespaces, &found).await?;
+        say_what(&config, &namespaces, &found);
+        rights::look_for_cluster(&clients.writes, &config, &found).await;
         let (outlets, notifier, writing) = outlets(&config, tempo.notify, out)?;
         let shared = Arc::new(Shared {
             factory: Factory::new(clients.watches, Handle::current(), tempo.informers),
@@ -252,6 +254,23 @@ async fn check(
         }
     }
     Ok(())
+}
+
+/// Says what is watched, since a quiet cluster shows nothing for long.
+fn say_what(config: &WatchConfig, namespaces: &Namespaces, found: &[(Wanted, Option<Resource>)]) {
+    let resources: Vec<_> = found
+        .iter()
+        .map(|(wanted, resource)| match resource {
+            Some(resource) => resource.name(),
+            None => format!("{} (not served yet)", wanted.by),
+        })
+        .collect();
+    let place = match namespaces {
+        Namespaces::All => "all namespaces".to_owned(),
+        Namespaces::Only(names) => names.iter().map(String::as_str).collect::<Vec<_>>().join(", "),
+    };
+    let (resources, cluster) = (resources.join(", "), config.target.name());
+    tracing::info!(namespaces = place, cluster, "watching {resources}");
 }
 
 type Outlets = (Vec<Outlet>, Option<Arc<Notifier>>, Option<Writing>);

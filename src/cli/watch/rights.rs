@@ -10,7 +10,10 @@ use kube::{
 };
 use thiserror::Error;
 
-use super::catalog::{Resource, Wanted};
+use super::{
+    catalog::{Resource, Wanted, WantedBy},
+    config::WatchConfig,
+};
 use crate::{changes::Kind, connect::cause, informer::Namespaces};
 
 /// Why watching can't begin.
@@ -81,6 +84,20 @@ pub(super) async fn check_namespaces(client: &Client, namespaces: &Namespaces) -
         }
     }
     Ok(())
+}
+
+/// Warns when the Cluster that is to be watched isn't there: it may come, or its name may be wrong. Whoever may not know
+/// isn't told.
+pub(super) async fn look_for_cluster(client: &Client, config: &WatchConfig, found: &[(Wanted, Option<Resource>)]) {
+    let Some(cluster) = &config.cluster else { return };
+    let is_cluster = |wanted: &Wanted| matches!(&wanted.by, WantedBy::Kind { kind, .. } if kind == "Cluster");
+    let Some((_, Some(resource))) = found.iter().find(|(wanted, _)| is_cluster(wanted)) else { return };
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), cluster.namespace(), &resource.api_resource());
+    if matches!(api.get(cluster.name()).await, Err(kube::Error::Api(status)) if status.code == 404) {
+        tracing::warn!(
+            "Cluster {cluster} isn't there: what belongs to it is shown once it comes; else correct --cluster"
+        );
+    }
 }
 
 struct Attempt<'a> {

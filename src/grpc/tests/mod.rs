@@ -1,5 +1,5 @@
 //! The service behind a real server on loopback, asked by a real client: what each answer is on the wire, and the
-//! rules of contract section 1 that it keeps.
+//! rules of the protocol that it keeps.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod commands;

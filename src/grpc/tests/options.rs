@@ -62,7 +62,7 @@ async fn with_options(pairs: &[(&str, &str)]) -> Provider {
     Provider::with([annotated("more", &pairs)]).await
 }
 
-/// Set options would zero what this protocol can't carry (KA#10245).
+/// Set options would zero what this protocol can't carry (kubernetes/autoscaler#10245).
 #[rstest]
 #[case::no_annotation(&[])]
 #[case::an_empty_one(&[("scaledownunneededtime", "")])]

@@ -1,4 +1,4 @@
-//! The fields of every message by number and wire type, against contract section 1: this is what Cluster Autoscaler's
+//! The fields of every message by number and wire type: this is what Cluster Autoscaler's
 //! own generated code reads. What is expected is written here by hand, byte by byte, and not by the generated code.
 
 use std::collections::HashMap;

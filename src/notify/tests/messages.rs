@@ -27,6 +27,15 @@ fn who_changed_it_is_told() {
 }
 
 #[test]
+fn one_that_wrote_the_object_and_its_status_is_named_once() {
+    let by = |manager: &str, subresource: &str| json!({"manager": manager, "operation": "Update", "subresource": subresource, "time": "2026-01-01T00:00:00Z"});
+    let by = json!([by("capi", ""), by("capi", "status"), by("kubectl", "scale")]);
+    let change = changed("a", &json!({}), &json!({"metadata": {"managedFields": by}, "spec": 1}));
+    assert_eq!(change.changed_by.len(), 3);
+    assert!(slack(&[change], 0).starts_with("*Machine team-a/a* changed by capi, kubectl\n"));
+}
+
+#[test]
 fn of_new_and_deleted_objects_the_name_says_enough() {
     let state = Arc::new(Filter::new(kind("Machine"), &[]).snapshot(&json!({"spec": {"a": 1}})));
     let added = Change::added(identity(&kind("Machine"), "", "a"), Arc::clone(&state), false);
