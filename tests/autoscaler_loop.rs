@@ -33,13 +33,19 @@ const MACHINES_PER_GROUP: usize = 2;
 const OTHERS: usize = 4;
 
 async fn play(flags: &[&str]) -> report::Report {
+    play_at("", flags).await
+}
+
+/// Plays against an address that is written with a scheme.
+async fn play_at(scheme: &str, flags: &[&str]) -> report::Report {
     let shutdown = CancellationToken::new();
     let index = Index::new(fleet::rules());
     fleet::fill(&index, GROUPS, MACHINES_PER_GROUP);
     fleet::add_deployment(&index, &Context::new("cluster.x-k8s.io"), "empty", 0);
     index.refresh();
     let server = service::serve(index, &Handle::current(), &shutdown);
-    let (address, nodes) = (server.address().to_string(), (GROUPS * MACHINES_PER_GROUP + OTHERS).to_string());
+    let (address, nodes) =
+        (format!("{scheme}{}", server.address()), (GROUPS * MACHINES_PER_GROUP + OTHERS).to_string());
     let flags = [&["x", "--address", &address, "--nodes", &nodes, "--block", "10"], flags].concat();
     let args = args::Args::parse_from(flags);
     let mut caller = calls::Caller::connect(&args.address, (&args).into()).await.unwrap();
@@ -89,7 +95,7 @@ async fn the_calls_are_as_many_as_cluster_autoscalers(
 async fn the_report_is_a_table_and_json() {
     let report = play(&[]).await;
     let table = report.table();
-    assert!(table.starts_with("Cluster Autoscaler 1.36, 4 groups, 10 Nodes (6 of a group), 1 loops\n"), "{table}");
+    assert!(table.starts_with("Cluster Autoscaler 1.36, 4 groups, 10 Nodes (6 of a group), 1 loop\n"), "{table}");
     assert!(table.lines().any(|line| line.starts_with("the whole loop ")), "{table}");
     let json = serde_json::to_value(&report).unwrap();
     assert_eq!((&json["caVersion"], &json["loop"]["n"]), (&"1.36".into(), &report.whole.n.into()));
@@ -142,4 +148,9 @@ fn comes_by_itself(request: &Request) -> bool {
     let path: Vec<_> = request.path.trim_matches('/').split('/').collect();
     let is_discovery = matches!(path[..], ["api" | "apis"] | ["api", _] | ["apis", _, _]);
     request.verb == "watch" || (request.verb == "get" && is_discovery)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_may_be_a_url_as_the_sandbox_prints_it() {
+    assert_eq!(play_at("http://", &[]).await.groups, GROUPS + 1);
 }
