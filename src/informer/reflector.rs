@@ -180,13 +180,13 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         loop {
             let ended = self.watch_once(&mut version, open.take()).await;
             // An attempt that lived longer than the pause it would be punished with has earned none.
-            let lasted = ended.connected && ended.lived > self.backoff.step();
-            if ended.productive || lasted {
+            let outlived = ended.connected && ended.lived > self.backoff.step();
+            if ended.productive || outlived {
                 self.backoff.reset();
                 self.barren = 0;
                 told = 0;
                 // An event before each expiry must not make a hot loop of lists.
-                if lasted || !ended.failure.as_ref().is_some_and(Failure::is_gone) {
+                if outlived || !ended.failure.as_ref().is_some_and(Failure::is_gone) {
                     self.gone = 0;
                 }
             }
