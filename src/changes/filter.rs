@@ -47,7 +47,7 @@ impl Filter {
         for pattern in &self.ignored {
             pattern.remove_from(&mut value);
         }
-        withheld.retain(|pointer, _| value.pointer(pointer).is_some());
+        withheld.retain(|pointer, _| value.pointer(pointer).is_some_and(Value::is_string));
         Snapshot { value, withheld, managers }
     }
 }

@@ -71,9 +71,10 @@ fn remove(segments: &[Segment], value: &mut Value) {
         (Value::Array(items), Segment::Any) if rest.is_empty() => items.clear(),
         (Value::Array(items), Segment::Any) => items.iter_mut().for_each(|value| remove(rest, value)),
         (Value::Array(items), Segment::Exact(key)) => {
-            let Some(index) = key.parse().ok().filter(|index| *index < items.len()) else { return };
+            let Some(index) = key.parse().ok().filter(|index: &usize| *index < items.len()) else { return };
             if rest.is_empty() {
-                items.remove(index);
+                // Not removed: the others keep their places, for other patterns, for the patch and for marks.
+                items[index] = Value::Null;
             } else {
                 remove(rest, &mut items[index]);
             }

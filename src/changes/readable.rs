@@ -1,7 +1,7 @@
 //! What changed, line by line, as people read it: paths with dots, items of lists named by their type or name instead of
 //! by a position that shifts, old and new value side by side.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
@@ -107,13 +107,15 @@ fn compare_lists(old: &[Value], new: &[Value], path: &str, lines: &mut Vec<Line>
     if let Some(key) = ITEM_KEYS.into_iter().find(|key| names_items(key, old) && names_items(key, new)) {
         return compare_named(key, old, new, path, lines);
     }
-    let (gone, come) = (without(old, new), without(new, old));
     let scalar = |value: &Value| !value.is_object() && !value.is_array();
-    if old.iter().chain(new).all(scalar) && !(gone.is_empty() && come.is_empty()) {
+    if old.iter().chain(new).all(scalar) {
+        let (gone, come) = (without(old, new), without(new, old));
         let line = |difference| Line { path: path.to_owned(), difference };
-        lines.extend(gone.into_iter().map(|value| line(Difference::Removed(value.to_string()))));
-        lines.extend(come.into_iter().map(|value| line(Difference::Added(value.to_string()))));
-        return;
+        if !(gone.is_empty() && come.is_empty()) {
+            lines.extend(gone.into_iter().map(|value| line(Difference::Removed(value))));
+            lines.extend(come.into_iter().map(|value| line(Difference::Added(value))));
+            return;
+        }
     }
     for index in 0..old.len().max(new.len()) {
         both(old.get(index), new.get(index), &format!("{path}[{index}]"), lines);
@@ -125,11 +127,15 @@ fn compare_named(key: &str, old: &[Value], new: &[Value], path: &str, lines: &mu
     fn name<'a>(item: &'a Value, key: &str) -> &'a str {
         item[key].as_str().unwrap_or_default()
     }
-    let find = |items: &'_ [Value], wanted: &str| items.iter().find(|item| name(item, key) == wanted).cloned();
+    // Lists may be as long as their authors please: no item is searched for among all others.
+    fn by_name<'a>(items: &'a [Value], key: &str) -> BTreeMap<&'a str, &'a Value> {
+        items.iter().map(|item| (name(item, key), item)).collect()
+    }
+    let (olds, news) = (by_name(old, key), by_name(new, key));
     let before = lines.len();
-    let gone = old.iter().filter(|item| find(new, name(item, key)).is_none());
+    let gone = old.iter().filter(|item| !news.contains_key(name(item, key)));
     for named in new.iter().chain(gone).map(|item| name(item, key)) {
-        both(find(old, named).as_ref(), find(new, named).as_ref(), &format!("{path}[{named}]"), lines);
+        both(olds.get(named).copied(), news.get(named).copied(), &format!("{path}[{named}]"), lines);
     }
     if lines.len() == before {
         let order = |items: &[Value]| items.iter().map(|item| name(item, key)).collect::<Vec<_>>().join(", ");
@@ -144,8 +150,10 @@ fn names_items(key: &str, items: &[Value]) -> bool {
     names.is_some_and(|names| names.len() == items.len())
 }
 
-fn without<'a>(items: &'a [Value], others: &[Value]) -> Vec<&'a Value> {
-    items.iter().filter(|item| !others.contains(item)).collect()
+/// As JSON, those that aren't among the others.
+fn without(items: &[Value], others: &[Value]) -> Vec<String> {
+    let others: BTreeSet<_> = others.iter().map(Value::to_string).collect();
+    items.iter().map(Value::to_string).filter(|item| !others.contains(item)).collect()
 }
 
 /// A key below a path; one that isn't a plain word is quoted.

@@ -249,3 +249,24 @@ fn a_line_of_json_steers_no_terminal_and_says_the_same() {
     let line: Value = serde_json::from_str(&line).unwrap();
     assert_eq!(line["patch"][0]["value"], text);
 }
+
+#[test]
+fn ignored_items_of_a_list_are_those_of_the_object() {
+    let object = |values: [u8; 4]| json!({"spec": {"x": values}});
+    let ignored = ["/spec/x/0", "/spec/x/1"];
+    assert!(ignoring(&machine(), &ignored, &object([0, 0, 0, 0]), &object([1, 1, 0, 0])).is_none());
+    let change = ignoring(&machine(), &ignored, &object([0, 0, 0, 0]), &object([0, 0, 1, 0])).unwrap();
+    assert_eq!(change.pointers(), ["/spec/x/2"]);
+}
+
+/// Whoever may write a list into an object must not be able to keep a thread busy for minutes.
+#[rstest::rstest]
+#[case::texts(|n: usize| Value::from(n.to_string()))]
+#[case::named(|n: usize| json!({"name": n.to_string()}))]
+fn a_long_list_is_compared_at_once(#[case] item: fn(usize) -> Value) {
+    let object = |range: std::ops::Range<usize>| json!({"spec": {"x": range.map(item).collect::<Vec<_>>()}});
+    let change = change(&machine(), &object(0..40_000), &object(20_000..60_000)).unwrap();
+    let began = std::time::Instant::now();
+    assert_eq!(change.lines().len(), 40_000);
+    assert!(began.elapsed() < std::time::Duration::from_secs(5), "{:?}", began.elapsed());
+}

@@ -1,4 +1,4 @@
-//! What must not be seen: the values of Secrets, wherever in an object a Secret stands, and the copies of whole objects
+//! What must not be seen: the values of Secrets, wherever in an object or in a text of one a Secret stands, and the copies of whole objects
 //! that `kubectl apply` leaves in an annotation. A mark takes their place, and a digest of this process's own says
 //! whether a value changed; it is never shown.
 
@@ -58,12 +58,44 @@ fn walk(value: &mut Value, secret: bool, path: &mut String, withheld: &mut Withh
                 at(path, &index.to_string(), |path| walk(item, false, path, withheld));
             }
         }
+        Value::String(text) if holds_a_secret(text) => mark(value, SECRET, path, withheld),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 
+/// Whether a text holds the manifest of a Secret, as the ConfigMaps of a ClusterResourceSet do: in YAML, in JSON, or in
+/// either within JSON. Such a text is withheld as a whole: what of it is secret would take a parser for each form.
+fn holds_a_secret(text: &str) -> bool {
+    let is_secret = |value: &str| {
+        let rest = value.strip_prefix("Secret").map(|rest| rest.strip_prefix("List").unwrap_or(rest));
+        rest.is_some_and(|rest| !rest.starts_with(is_of_a_word))
+    };
+    text.contains("Secret")
+        && values_of("kind", text).any(is_secret)
+        && ["data", "stringData"].into_iter().any(|key| values_of(key, text).next().is_some())
+}
+
+/// What stands behind each occurrence of a key.
+fn values_of<'a>(key: &'static str, text: &'a str) -> impl Iterator<Item = &'a str> {
+    let quote = ['"', '\'', '\\'];
+    text.match_indices(key).filter_map(move |(at, _)| {
+        let (before, behind) = (&text[..at], &text[at + key.len()..]);
+        // A line may end in an escape of its own.
+        if before.ends_with(is_of_a_word) && !["\\n", "\\r", "\\t"].into_iter().any(|end| before.ends_with(end)) {
+            return None;
+        }
+        let value = behind.trim_start_matches(quote).trim_start().strip_prefix(':')?;
+        Some(value.trim_start().trim_start_matches(quote))
+    })
+}
+
+fn is_of_a_word(c: char) -> bool {
+    c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '/')
+}
+
+/// A Secret of the core group, whatever its version.
 fn is_secret(map: &Map<String, Value>) -> bool {
-    text(map, "kind") == Some("Secret") && matches!(text(map, "apiVersion"), None | Some("v1"))
+    text(map, "kind") == Some("Secret") && text(map, "apiVersion").is_none_or(|version| !version.contains('/'))
 }
 
 fn withhold_values(map: &mut Map<String, Value>, path: &mut String, withheld: &mut Withheld) {

@@ -140,6 +140,9 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                 }
                 Err(failure) => return Err(failure),
             };
+            if token.is_some() && page.next == token {
+                return Err(Failure::Garbled("the same page of the list comes again and again".into()));
+            }
             self.works();
             self.skip_nameless(page.nameless);
             self.store.apply_page(listing, page.objects);
@@ -177,11 +180,15 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         loop {
             let ended = self.watch_once(&mut version, open.take()).await;
             // An attempt that lived longer than the pause it would be punished with has earned none.
-            if ended.productive || (ended.connected && ended.lived > self.backoff.step()) {
+            let outlived = ended.connected && ended.lived > self.backoff.step();
+            if ended.productive || outlived {
                 self.backoff.reset();
                 self.barren = 0;
-                self.gone = 0;
                 told = 0;
+                // An event before each expiry must not make a hot loop of lists.
+                if outlived || !ended.failure.as_ref().is_some_and(Failure::is_gone) {
+                    self.gone = 0;
+                }
             }
             let Some(failure) = ended.failure else {
                 continue;

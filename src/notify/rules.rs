@@ -202,20 +202,43 @@ pub fn parse_rules(text: &str) -> Result<Vec<Rule>, RulesError> {
 
 /// The parser's message without what stands in double quotes: values of the file.
 fn without_values(message: &str) -> String {
-    let shown = message.split('"').enumerate().map(|(index, part)| if index % 2 == 0 { part } else { "\"…\"" });
-    let shown: String = shown.collect();
-    if shown.contains("://") { "a URL stands where none belongs".to_owned() } else { shown }
+    let (mut shown, mut quoted, mut escaped) = (String::new(), false, false);
+    for c in message.chars() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' if quoted => escaped = true,
+            '"' => {
+                shown.push_str(if quoted { "…\"" } else { "\"" });
+                quoted = !quoted;
+            }
+            _ if quoted => {}
+            c => shown.push(c),
+        }
+    }
+    without_urls(shown)
+}
+
+fn without_urls(text: String) -> String {
+    if text.contains("://") { "a URL stands where none belongs".to_owned() } else { text }
 }
 
 fn wrong(rule: &str, field: &'static str, reason: &dyn ToString) -> RulesError {
     let rule = if rule.contains("://") { "…" } else { rule };
-    RulesError::Rule { rule: rule.to_owned(), field, reason: reason.to_string() }
+    RulesError::Rule { rule: rule.to_owned(), field, reason: without_urls(reason.to_string()) }
 }
 
 fn rule(form: RuleForm) -> Result<Rule, RulesError> {
     let name = form.name;
     if name.trim().is_empty() || name.contains("://") {
         return Err(wrong(&name, "name", &"give it a name, by which the log tells rules apart"));
+    }
+    // What isn't found among what is watched is quoted later.
+    for (field, text) in
+        form.kinds.iter().map(|kind| ("kinds", kind)).chain(form.namespaces.iter().map(|name| ("namespaces", name)))
+    {
+        if text.contains("://") {
+            return Err(wrong(&name, field, text));
+        }
     }
     let selector = |field, text: Option<String>| -> Result<Option<LabelSelector>, RulesError> {
         text.map(|text| text.parse().map_err(|error| wrong(&name, field, &error))).transpose()

@@ -97,7 +97,7 @@ fn slack_text(change: &Change) -> String {
         Action::Modified => "changed",
         Action::Deleted { .. } => "deleted",
     };
-    let mut text = format!("*{}* {what}", slack(&shortened(&change.object(), 400)));
+    let mut text = format!("*{}* {what}", slack_name(&shortened(&change.object(), 400)));
     let mut by: Vec<&str> = Vec::new();
     for manager in change.changed_by.iter().map(|by| by.manager.as_str()) {
         // One that wrote the object and its status is named once.
@@ -106,10 +106,10 @@ fn slack_text(change: &Change) -> String {
         }
     }
     if !by.is_empty() {
-        let _ = write!(text, " by {}", slack(&shortened(&by.join(", "), 200)));
+        let _ = write!(text, " by {}", slack_name(&shortened(&by.join(", "), 200)));
     }
     if let Some(problem) = &change.problem {
-        let _ = write!(text, ": {}", slack(&shortened(problem, 200)));
+        let _ = write!(text, ": {}", slack_name(&shortened(problem, 200)));
     }
     // Of a new object its name says enough.
     if change.action == Action::Modified {
@@ -141,6 +141,11 @@ fn slack_lines(change: &Change, text: &mut String) {
         let _ = write!(text, "\n  … and {} more lines", lines.len() - shown);
     }
     text.push_str("\n```");
+}
+
+/// A text outside of a code block, where Slack makes links of bare URLs, and others take a bare `@channel` for a mention.
+fn slack_name(text: &str) -> String {
+    slack(text).replace('@', "＠").replace("://", ":∕∕")
 }
 
 /// A text as Slack shows it as it is: no mention, no link, no end of a code block.

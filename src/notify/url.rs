@@ -56,7 +56,14 @@ impl UrlSource {
             Self::Variable(name) => env::var(name).map_err(|_| UrlError::Unset(name.clone()))?,
         };
         let unusable = |why| UrlError::Unusable(self.clone(), why);
-        let uri: Uri = text.trim().parse().map_err(|_| unusable("it holds no URL"))?;
+        let uri: Uri = text
+            .trim()
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .trim_end()
+            .parse()
+            .map_err(|_| unusable("it holds no URL"))?;
         let Some(authority) = uri.authority() else {
             return Err(unusable("it holds no URL with a host, such as https://hooks.example.com/path"));
         };

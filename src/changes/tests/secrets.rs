@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Change, change, identity, kind, machine, secret, shown, snapshot};
+use super::{Change, change, identity, ignoring, kind, machine, secret, shown, snapshot};
 
 const HIDDEN: &str = "c3dvcmRmaXNo";
 
@@ -85,6 +85,15 @@ fn a_secret_stays_one_whatever_is_ignored() {
 #[case::in_a_template(json!({"spec": {"objects": [[{"kind": "Secret", "stringData": {"a": "swordfish"}}]]}}))]
 #[case::in_a_list_of_secrets(json!({"x": {"kind": "SecretList", "items": [{"data": {"a": HIDDEN}}]}}))]
 #[case::with_its_annotations(json!({"x": {"kind": "Secret", "metadata": {"annotations": {"a": "swordfish"}}}}))]
+#[case::with_an_empty_version(json!({"x": {"kind": "Secret", "apiVersion": "", "data": {"a": HIDDEN}}}))]
+#[case::in_another_version(json!({"x": {"kind": "Secret", "apiVersion": "v2", "data": {"a": HIDDEN}}}))]
+#[case::as_a_yaml_text(json!({"data": {"a.yaml": "apiVersion: v1\nkind: Secret\nstringData:\n  a: swordfish\n"}}))]
+#[case::as_a_quoted_yaml_text(json!({"data": {"a": "'kind' :  'Secret'\n\"data\":\n  a: c3dvcmRmaXNo\n"}}))]
+#[case::as_a_json_text(json!({"data": {"a.json": "{\"kind\":\"Secret\",\"data\":{\"a\":\"c3dvcmRmaXNo\"}}"}}))]
+#[case::as_a_json_text_in_one(json!({"metadata": {"annotations": {"tool/applied":
+    "{\"data\":{\"x\":\"{\\\"data\\\": {\\\"a\\\": \\\"c3dvcmRmaXNo\\\"}, \\\"kind\\\": \\\"Secret\\\"}\"}}"}}}))]
+#[case::as_a_yaml_text_in_json(json!({"data": {"a": "{\"x\":\"apiVersion: v1\\nkind: Secret\\ndata:\\n  a: c3dvcmRmaXNo\"}"}}))]
+#[case::as_a_list_in_a_text(json!({"data": {"a": "kind: SecretList\nitems:\n- data: {a: swordfish}\n"}}))]
 #[case::in_last_applied(json!({"metadata": {"annotations": {
     "kubectl.kubernetes.io/last-applied-configuration": "{\"data\":\"swordfish\"}"}}}))]
 #[case::in_last_applied_within(json!({"spec": {"template": {"metadata": {"annotations": {
@@ -99,6 +108,32 @@ fn a_reference_to_a_secret_is_no_secret() {
     let reference = |name: &str| json!({"spec": {"dataSecretName": name, "ref": {"kind": "Secret", "name": name}}});
     let lines = shown(&change(&machine(), &reference("a"), &reference("b")).unwrap().lines());
     assert_eq!(lines, ["spec.dataSecretName: \"a\" > \"b\"", "spec.ref.name: \"a\" > \"b\""]);
+}
+
+#[rstest::rstest]
+#[case::reference("kind: Secret\nname: one\nmetadata: {}\n")]
+#[case::another_kind("kind: SecretStore\ndata: {a: b}\n")]
+#[case::another_field("subkind: Secret\ndata: {a: b}\n")]
+#[case::message("the data of a kind of Secret: none")]
+fn a_text_that_only_speaks_of_secrets_is_shown(#[case] text: &str) {
+    let change = change(&machine(), &json!({}), &json!({"spec": text})).unwrap();
+    assert_eq!(shown(&change.lines()), [format!("+ spec: {}", json!(text))]);
+}
+
+#[test]
+fn that_a_manifest_of_a_secret_in_a_text_changed_is_told() {
+    let object = |value: &str| json!({"data": {"a": format!("kind: Secret\ndata: {{a: {value}}}")}});
+    let change = change(&kind("", "ConfigMap"), &object("swordfish"), &object("x")).unwrap();
+    assert_hidden(&change);
+    assert_eq!(shown(&change.lines()), ["data.a: changed"]);
+}
+
+#[test]
+fn that_a_withheld_value_changed_is_told_whatever_item_before_it_is_ignored() {
+    let object = |value: &str| json!({"items": [{"a": 1}, {"kind": "Secret", "data": {"a": value}}]});
+    let change = ignoring(&machine(), &["/items/0"], &object("swordfish"), &object("x")).unwrap();
+    assert_hidden(&change);
+    assert_eq!(shown(&change.lines()), ["items[1].data.a: changed"]);
 }
 
 #[test]

@@ -60,12 +60,18 @@ pub(super) fn render(state: &State, output: Output, filter: &Filter) -> Result<S
     };
     match output {
         Output::Table | Output::Wide => Ok(table(state, view)),
-        Output::Json => {
-            let json = serde_json::to_string_pretty(state).map_err(|error| GroupsError::Write(error.to_string()))?;
-            Ok(text::plain_json(&json) + "\n")
+        Output::Json => json(state),
+        Output::Yaml => {
+            let yaml = serde_yaml::to_string(state).map_err(|error| GroupsError::Write(error.to_string()))?;
+            // JSON is YAML too, and can escape everything.
+            if yaml.contains(text::is_obeyed) { json(state) } else { Ok(yaml) }
         }
-        Output::Yaml => serde_yaml::to_string(state).map_err(|error| GroupsError::Write(error.to_string())),
     }
+}
+
+fn json(state: &State) -> Result<String, GroupsError> {
+    let json = serde_json::to_string_pretty(state).map_err(|error| GroupsError::Write(error.to_string()))?;
+    Ok(text::plain_json(&json) + "\n")
 }
 
 /// What makes the numbers less than the whole truth.
@@ -84,5 +90,35 @@ pub(super) fn print(to: &mut impl Write, text: &str) -> io::Result<()> {
     match to.write_all(text.as_bytes()).and_then(|()| to.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         result => result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::SyncCheck;
+
+    #[rstest::rstest]
+    #[case::right_to_left('\u{202e}')]
+    #[case::isolate('\u{2066}')]
+    #[case::c1('\u{9b}')]
+    #[case::next_line('\u{85}')]
+    #[case::delete('\u{7f}')]
+    #[case::escape('\u{1b}')]
+    #[case::line_separator('\u{2028}')]
+    #[case::plain('人')]
+    fn no_form_lets_out_what_a_terminal_obeys(
+        #[case] odd: char,
+        #[values(Output::Table, Output::Wide, Output::Json, Output::Yaml)] output: Output,
+    ) {
+        let reason = Some(format!("a{odd}b"));
+        let check = SyncCheck { name: "one".into(), state: SyncState::Pending, reason };
+        let state = State { checks: vec![check], ..State::default() };
+        let text = render(&state, output, &Filter::default()).unwrap();
+        let obeyed = |c: char| (c.is_control() && c != '\n') || matches!(c, '\u{2028}' | '\u{202e}' | '\u{2066}');
+        assert!(!text.contains(obeyed), "{text:?}");
+        if let Output::Json | Output::Yaml = output {
+            assert_eq!(serde_yaml::from_str::<State>(&text).unwrap(), state);
+        }
     }
 }

@@ -10,7 +10,7 @@ const BINARY_UNITS: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 pub(super) fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for c in text.chars() {
-        if c.is_control() || is_bidi_control(c) || matches!(c, '\u{2028}' | '\u{2029}') {
+        if c.is_control() || is_obeyed(c) {
             plain.extend(c.escape_default());
         } else {
             plain.push(c);
@@ -23,7 +23,7 @@ pub(super) fn plain(text: &str) -> String {
 pub(super) fn plain_json(json: &str) -> String {
     let mut plain = String::with_capacity(json.len());
     for c in json.chars() {
-        if matches!(c, '\u{7f}'..='\u{9f}') || is_bidi_control(c) {
+        if is_obeyed(c) {
             // Writing to a String can't fail.
             let _ = write!(plain, "\\u{:04x}", u32::from(c));
         } else {
@@ -33,7 +33,12 @@ pub(super) fn plain_json(json: &str) -> String {
     plain
 }
 
-pub(super) fn is_bidi_control(c: char) -> bool {
+/// What JSON and YAML leave as it is, and a terminal obeys.
+pub(super) fn is_obeyed(c: char) -> bool {
+    matches!(c, '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}') || is_bidi_control(c)
+}
+
+fn is_bidi_control(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 

@@ -182,6 +182,12 @@ fn rules(args: &WatchArgs) -> Result<Vec<Rule>, UsageError> {
         rules.push(Rule::everything(flag, Destination { kind, url, allow_http: args.allow_http }));
     }
     if let Some(path) = given(args.notify_rules.as_deref()) {
+        if path.contains("://") {
+            return Err(plain(
+                "--notify-rules: give the path of a rules file; a webhook's URL goes into a file that a rule names \
+                 (what was given isn't repeated here)",
+            ));
+        }
         let text = fs::read_to_string(path).map_err(|error| {
             wrong("--notify-rules", path, &format!("can't read it: {error}: give the path of a rules file"))
         })?;

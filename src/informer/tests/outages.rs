@@ -218,3 +218,32 @@ async fn a_watch_that_begins_after_refusals_is_not_broken_while_it_is_quiet() {
     let _watch = scene.api.watch_from(10).await.open();
     until("a cure", || scene.informer.status().broken_since.is_none()).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn watches_that_tell_little_before_their_version_expires_make_no_hot_loop_of_lists() {
+    let mut scene = synced(&[]).await;
+    let began = Instant::now();
+    let mut watch = scene.watch;
+    for _ in 0..8 {
+        watch.bookmark(10);
+        watch.error(410, "too old");
+        scene.api.list().await.page(10, &[], None);
+        watch = scene.api.watch_from(10).await.open();
+    }
+    // The first one is free, the others cost at least half of the shortest pause each.
+    assert!(began.elapsed() >= Duration::from_millis(7 * 250), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_gives_the_same_page_again_and_again_is_not_asked_in_a_hot_loop() {
+    let (factory, mut api) = factory();
+    let informer = informer(&factory);
+    let began = Instant::now();
+    for _ in 0..20 {
+        api.call().await.page(10, &[widget("one/a", 1, 1)], Some("next"));
+    }
+    assert!(began.elapsed() > Duration::from_secs(10), "{:?}", began.elapsed());
+    assert!(!informer.has_synced());
+    let reason = informer.status().last_error.unwrap_or_default();
+    assert!(reason.contains("same page"), "{reason}");
+}

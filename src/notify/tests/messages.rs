@@ -53,6 +53,17 @@ fn texts_of_the_cluster_are_shown_as_they_are(#[case] value: &str, #[case] shown
     assert_eq!(text.matches("```").count(), 2, "{text}");
 }
 
+/// Receivers that are compatible with Slack's take a bare `@channel` for a mention too, and any URL for a link.
+#[rstest::rstest]
+#[case::mention("@channel", "by ＠channel\n")]
+#[case::link("https://evil.example", "by https:∕∕evil.example\n")]
+fn outside_of_a_code_block_no_name_mentions_or_links(#[case] manager: &str, #[case] shown: &str) {
+    let by = json!([{"manager": manager, "operation": "Update", "time": "2026-01-01T00:00:00Z"}]);
+    let change = changed("a", &json!({}), &json!({"metadata": {"managedFields": by}, "spec": 1}));
+    let text = slack(&[change], 0);
+    assert!(text.contains(shown), "{text}");
+}
+
 #[test]
 fn a_long_change_is_cut() {
     let many: serde_json::Map<_, _> = (0..100).map(|n| (format!("k{n}"), Value::from("x".repeat(500)))).collect();

@@ -109,6 +109,13 @@ fn what_is_wrong_with_a_file_is_told_by_rule_and_field(#[case] text: &str, #[cas
 #[case::as_the_file("https://h/T0P-S3CR3T")]
 #[case::as_a_name("rules: [{name: 'https://h/T0P-S3CR3T', to: {form: slack, urlFile: f}}]")]
 #[case::as_a_key("rules: [{'https://h/T0P-S3CR3T': a}]")]
+#[case::as_a_kind("rules: [{name: a, kinds: ['https://h/T0P-S3CR3T'], to: {form: slack, urlFile: f}}]")]
+#[case::as_labels("rules: [{name: a, labels: 'https://h/T0P-S3CR3T', to: {form: slack, urlFile: f}}]")]
+#[case::as_a_label("rules: [{name: a, labels: 'app=https://h/T0P-S3CR3T', to: {form: slack, urlFile: f}}]")]
+#[case::as_fields("rules: [{name: a, fields: 'https://h/T0P-S3CR3T', to: {form: slack, urlFile: f}}]")]
+#[case::as_a_duration("rules: [{name: a, gather: 'https://h/T0P-S3CR3T', to: {form: slack, urlFile: f}}]")]
+#[case::behind_a_quote("rules: [{name: a, to: 'x\"T0P-S3CR3T'}]")]
+#[case::in_upper_case("rules: [{name: a, labels: 'HTTPS://h/T0P-S3CR3T', to: {form: slack, urlFile: f}}]")]
 fn a_url_that_stands_in_the_file_itself_is_refused_and_not_repeated(#[case] text: &str) {
     let error = parse_rules(text).unwrap_err();
     assert!(!format!("{error} {error:?}").contains(TOKEN), "{error}");

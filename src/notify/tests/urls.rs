@@ -16,6 +16,7 @@ fn source(folder: &TempDir, url: &str) -> UrlSource {
 #[rstest]
 #[case::https("https://hooks.example.com/services/T0P-S3CR3T", false, true)]
 #[case::space_around(" https://hooks.example.com/T0P-S3CR3T\n", false, true)]
+#[case::first_line_counts("https://hooks.example.com/T0P-S3CR3T\n# T0P-S3CR3T of team a\n", false, true)]
 #[case::http("http://hooks.example.com/T0P-S3CR3T", false, false)]
 #[case::http_allowed("http://hooks.example.com/T0P-S3CR3T", true, true)]
 #[case::loopback("http://127.0.0.1:8080/T0P-S3CR3T", false, true)]

@@ -22,6 +22,7 @@ fn a_wrong_call_is_named_with_its_flag(#[case] flags: &[&str], #[case] part: &st
 #[rstest::rstest]
 #[case(&["--webhook", "https://h/T0P-S3CR3T"], "--webhook: say where the URL is kept")]
 #[case(&["--slack-webhook", "https://h/T0P-S3CR3T"], "--slack-webhook: say where the URL is kept")]
+#[case(&["--notify-rules", "https://h/T0P-S3CR3T"], "--notify-rules: give the path of a rules file")]
 fn a_url_on_the_command_line_is_refused_and_not_repeated(#[case] flags: &[&str], #[case] part: &str) {
     let error = config(flags).unwrap_err();
     assert!(error.to_string().contains(part), "{error}");
