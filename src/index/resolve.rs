@@ -1,5 +1,5 @@
 //! From a Node as Cluster Autoscaler describes it to the Machine, placeholder or group it stands for
-//! (contract sections 1 and 3). Nothing here answers an error: what isn't known isn't ours.
+//!. Nothing here answers an error: what isn't known isn't ours.
 
 use std::{collections::HashMap, sync::Arc};
 

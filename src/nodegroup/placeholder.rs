@@ -1,5 +1,5 @@
 //! Names of things that aren't there: the ids of instances without a Node, and the Nodes that Cluster Autoscaler makes
-//! up from templates. Each leads back to its Machine or group (contract sections 1 and 3).
+//! up from templates. Each leads back to its Machine or group.
 //!
 //! No Kubernetes name holds a `_` and no namespace a `.`, so the texts are unambiguous.
 

@@ -1,4 +1,4 @@
-//! What a size change may do (contract sections 1 and 3). The sizes are the group's `spec.replicas`; nothing is
+//! What a size change may do. The sizes are the group's `spec.replicas`; nothing is
 //! written here.
 
 use thiserror::Error;

@@ -35,7 +35,7 @@ pub struct NodeName {
 }
 
 /// How long an instance that is still there counts as on its way out. A MachineSet follows within seconds; if it took
-/// another Machine in its stead (contract 7.23), naming the Machine again has to have an effect again.
+/// another Machine in its stead, naming the Machine again has to have an effect again.
 const GOING_FOR: Duration = Duration::from_secs(300);
 
 /// What was accepted for deletion, with when, and may still be there: named again, it lowers nothing.

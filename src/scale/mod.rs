@@ -103,7 +103,7 @@ impl Scale {
     }
 
     /// Lowers the size of a group by `-delta`, but not below its Machines that have a Node: it stops there, and
-    /// that is a success (contract section 3).
+    /// that is a success.
     ///
     /// # Errors
     /// A delta that isn't negative, a group that isn't known or can't be scaled, or the API server's refusal.
