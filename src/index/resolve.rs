@@ -1,5 +1,5 @@
-//! From a Node as Cluster Autoscaler describes it to the Machine, placeholder or group it stands for
-//!. Nothing here answers an error: what isn't known isn't ours.
+//! From a Node as Cluster Autoscaler describes it to the Machine, placeholder or group it stands for.
+//! Nothing here answers an error: what isn't known isn't ours.
 
 use std::{collections::HashMap, sync::Arc};
 
