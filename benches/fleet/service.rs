@@ -42,5 +42,5 @@ pub(crate) fn serve(index: Index, runtime: &Handle, shutdown: &CancellationToken
     let mut routes = Routes::builder();
     routes.add_service(cloud_provider(service));
     let listener = bind("127.0.0.1:0".parse().expect("an address"), "--listen").expect("a listener");
-    serve_on_own_thread(listener, routes.routes(), shutdown.clone(), Duration::ZERO).expect("a server")
+    serve_on_own_thread(listener, None, routes.routes(), shutdown.clone(), Duration::ZERO).expect("a server")
 }

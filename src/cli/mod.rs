@@ -7,6 +7,7 @@ mod log;
 mod serve;
 mod serve_args;
 mod serve_config;
+mod tls_args;
 mod watch;
 
 #[cfg(test)]
@@ -22,6 +23,7 @@ pub use log::{LogArgs, LogFormat};
 pub use serve::Server;
 pub use serve_args::ServeArgs;
 pub use serve_config::{ServeConfig, UsageError};
+pub use tls_args::{Reflection, TlsArgs};
 pub use watch::{Color, Output, Target, Wanted, WantedBy, Watch, WatchArgs, WatchConfig, Where};
 
 /// The command line.

@@ -24,8 +24,8 @@ use crate::{
     informer::Settings,
     scale::{Api, Scale, ScaleMetrics},
     server::{
-        Check, Checks, GrpcThread, Outcome, SharedRegistry, Shutdown, admin_router, bind, cloud_provider, http_router,
-        new_registry, serve_http, serve_on_own_thread, standard_services,
+        Certificates, Check, Checks, GrpcThread, Outcome, SharedRegistry, Shutdown, TlsFiles, TlsMetrics, admin_router,
+        bind, cloud_provider, http_router, new_registry, serve_http, serve_on_own_thread, standard_services,
     },
     state::StateSource,
 };
@@ -89,6 +89,7 @@ impl Server {
 
         let runtime = Handle::current();
         let registry = new_registry();
+        let certificates = certificates(config.tls, &registry, shutdown.stopping())?;
         let management = ManagementOptions {
             group: config.rules.keys.group.clone(),
             version: config.capi_version.clone(),
@@ -108,7 +109,7 @@ impl Server {
         let checks = checks(workload.clone(), stopping.clone());
         let mut routes = Routes::builder();
         routes.add_service(cloud_provider(service));
-        let health = standard_services(&mut routes).await.context("gRPC reflection")?;
+        let health = standard_services(&mut routes, config.reflection).await.context("gRPC reflection")?;
         let health = tokio::spawn(health.follow(Arc::clone(&checks), stopping.clone()));
         let pages_ended = CancellationToken::new();
         let mut pages = vec![tokio::spawn(serve_http(http, http_router(checks, registry), pages_ended.clone()))];
@@ -119,8 +120,9 @@ impl Server {
             pages.push(tokio::spawn(serve_http(listener, debug, pages_ended.clone())));
             info!(%address, "serving the debug state");
         }
-        let grpc = serve_on_own_thread(grpc, routes.routes(), stopping, DRAIN)?;
-        info!(address = %grpc.address(), "serving gRPC");
+        let with_tls = certificates.is_some();
+        let grpc = serve_on_own_thread(grpc, certificates, routes.routes(), stopping, DRAIN)?;
+        info!(address = %grpc.address(), tls = with_tls, "serving gRPC");
         Ok(Self {
             shutdown,
             management,
@@ -198,6 +200,17 @@ impl Server {
         }
         Ok(served?)
     }
+}
+
+/// TLS of the gRPC listener, where there is any; without it there are no metrics of it either.
+fn certificates(
+    files: Option<TlsFiles>,
+    registry: &SharedRegistry,
+    stopping: CancellationToken,
+) -> anyhow::Result<Option<Certificates>> {
+    let Some(files) = files else { return Ok(None) };
+    let metrics = TlsMetrics::register(&mut registry.write());
+    Ok(Some(Certificates::follow(files, metrics, stopping).context("TLS")?))
 }
 
 /// The gRPC service of a workload cluster and the commands behind it, with their metrics.

@@ -5,6 +5,7 @@
 
 use clap::Args;
 
+use super::TlsArgs;
 use crate::capi::DEFAULT_GROUP;
 
 pub(super) const DEFAULT_LISTEN: &str = "127.0.0.1:8086";
@@ -18,6 +19,10 @@ pub struct ServeArgs {
     /// Address to serve gRPC on
     #[arg(long, env = "CAPI_AUTOSCALER_LISTEN", value_name = "IP:PORT", default_value = DEFAULT_LISTEN)]
     pub listen: String,
+
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "a text here would become that of the flags")]
+    pub tls: TlsArgs,
 
     /// Address to serve probes (/livez, /readyz?verbose) and /metrics on, over HTTP
     #[arg(long, env = "CAPI_AUTOSCALER_HTTP_LISTEN", value_name = "IP:PORT", default_value = DEFAULT_HTTP_LISTEN)]
@@ -82,7 +87,7 @@ pub struct ServeArgs {
 }
 
 /// What is true and false in an environment variable; a typing error is neither.
-fn parse_bool(text: &str) -> Result<bool, String> {
+pub(super) fn parse_bool(text: &str) -> Result<bool, String> {
     match text.to_ascii_lowercase().as_str() {
         "true" | "1" | "yes" | "on" => Ok(true),
         "" | "false" | "0" | "no" | "off" => Ok(false),

@@ -9,11 +9,13 @@ use thiserror::Error;
 use super::{
     ServeArgs,
     serve_args::{DEFAULT_ADMIN_LISTEN, DEFAULT_HTTP_LISTEN, DEFAULT_LISTEN, DEFAULT_MAX_STALENESS},
+    tls_args,
 };
 use crate::{
     capi::{DEFAULT_GROUP, Keys},
     connect::{ClusterRef, Source, WorkloadSource},
     nodegroup::{Architecture, GoDuration, Rules, Scope, ScopeSpec, TemplateRules},
+    server::TlsFiles,
 };
 
 /// The value of a kubeconfig flag that means the Pod's service account.
@@ -27,6 +29,10 @@ const NONE: &str = "none";
 pub struct ServeConfig {
     /// Where to serve gRPC.
     pub listen: SocketAddr,
+    /// The files of its TLS; `None` is without TLS.
+    pub tls: Option<TlsFiles>,
+    /// Whether to serve gRPC reflection.
+    pub reflection: bool,
     /// Where to serve probes and metrics.
     pub http_listen: SocketAddr,
     /// Where to serve the debug state; `None` is nowhere.
@@ -81,6 +87,18 @@ pub enum UsageError {
         /// The other.
         second: &'static str,
     },
+    /// A flag that is of no use without another.
+    #[error("{given} needs {other} (or {variable}): {why}")]
+    Needs {
+        /// The flag that was given.
+        given: &'static str,
+        /// The one that is missing.
+        other: &'static str,
+        /// Its environment variable.
+        variable: &'static str,
+        /// Why it is needed.
+        why: &'static str,
+    },
     /// A wrong call of `watch`.
     #[error("{0}")]
     Watch(String),
@@ -101,12 +119,6 @@ impl TryFrom<ServeArgs> for ServeConfig {
     fn try_from(args: ServeArgs) -> Result<Self, UsageError> {
         let mut warnings = Vec::new();
         let listen = address(&LISTEN, &args.listen)?;
-        if !listen.ip().is_loopback() {
-            warnings.push(format!(
-                "gRPC is served on {listen} without TLS: whoever reaches it can scale and delete Machines; keep it on \
-                 loopback beside the Cluster Autoscaler, or shut others out by a NetworkPolicy"
-            ));
-        }
         let cluster = match given(args.cluster.as_deref()) {
             Some(text) => Some(text.parse::<ClusterRef>().map_err(|error| CLUSTER.wrong(text, &error))?),
             None => None,
@@ -119,6 +131,8 @@ impl TryFrom<ServeArgs> for ServeConfig {
         let specs = specs(&args.node_group_auto_discovery)?;
         Ok(Self {
             listen,
+            tls: tls_args::tls(&args.tls, listen, &mut warnings)?,
+            reflection: args.tls.grpc_reflection.is_on(listen),
             http_listen: address(&HTTP_LISTEN, &args.http_listen)?,
             admin_listen: admin_listen(&args, &mut warnings)?,
             management: given(args.management_kubeconfig.as_deref()).map(source).unwrap_or_default(),
@@ -173,7 +187,7 @@ impl Flag {
         given(Some(text)).unwrap_or(self.default)
     }
 
-    fn wrong(&self, value: &str, reason: &dyn fmt::Display) -> UsageError {
+    pub(super) fn wrong(&self, value: &str, reason: &dyn fmt::Display) -> UsageError {
         UsageError::Value {
             flag: self.name,
             variable: self.variable,
@@ -200,7 +214,7 @@ fn admin_listen(args: &ServeArgs, warnings: &mut Vec<String>) -> Result<Option<S
         return Ok(None);
     }
     let listen = address(&ADMIN_LISTEN, &args.admin_listen)?;
-    match (listen.ip().to_canonical().is_loopback(), args.admin_allow_remote) {
+    match (tls_args::is_loopback(listen), args.admin_allow_remote) {
         (true, _) => {}
         (false, true) => warnings.push(format!(
             "the debug state is served on {listen} without TLS and authentication: whoever reaches it sees the names of \

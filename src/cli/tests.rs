@@ -8,7 +8,7 @@ use std::{fmt::Write as _, fs, path::Path, time::Duration};
 use clap::{Arg, CommandFactory, Parser};
 use rstest::rstest;
 
-use super::{Cli, Command, ServeConfig, UsageError, groups, serve_config};
+use super::{Cli, Command, ServeConfig, UsageError, groups, serve_config, tls_args};
 use crate::{
     connect::{Source, WorkloadSource},
     nodegroup::{Architecture, Scope, ScopeSpec},
@@ -189,18 +189,6 @@ fn an_unknown_architecture_is_amd64_with_a_warning(
 }
 
 #[rstest]
-#[case("127.0.0.1:8086", false)]
-#[case("[::1]:8086", false)]
-#[case("127.1.2.3:0", false)]
-#[case("0.0.0.0:8086", true)]
-#[case("[::]:8086", true)]
-#[case("10.0.0.1:8086", true)]
-fn grpc_without_tls_beyond_loopback_is_warned_of(#[case] listen: &str, #[case] warned: bool) {
-    let config = config(&["--all-clusters", "--listen", listen]).unwrap();
-    assert_eq!(config.warnings.iter().any(|warning| warning.contains("without TLS")), warned);
-}
-
-#[rstest]
 #[case::the_default(&[], Some("127.0.0.1:8081"), false)]
 #[case::off(&["--admin-listen", "none"], None, false)]
 #[case::another(&["--admin-listen", "[::1]:0"], Some("[::1]:0"), false)]
@@ -280,7 +268,7 @@ fn every_flag_has_a_variable_of_its_name() {
 #[test]
 fn errors_name_the_flags_and_variables_that_there_are() {
     let known: Vec<_> = flags().iter().map(|arg| (format!("--{}", arg.get_long().unwrap()), variable(arg))).collect();
-    for flag in serve_config::FLAGS {
+    for flag in serve_config::FLAGS.iter().chain(&tls_args::FLAGS) {
         assert!(known.contains(&(flag.name.to_owned(), flag.variable.to_owned())), "{}", flag.name);
     }
 }

@@ -25,6 +25,8 @@ use tonic::{
 };
 use tracing::warn;
 
+use super::{Certificates, tls};
+
 /// After the first sign that a client may be gone: how often it is asked, and how long it may be silent.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -60,11 +62,13 @@ pub struct GrpcThread {
 /// Serves `routes` on a thread of its own, named `grpc`, until `shutdown` is cancelled. Then no connection is
 /// accepted any more, calls under way are answered, and after `drain` what is left is cut off (a health watch has
 /// no end of its own). If the server ends for another reason, it cancels `shutdown`. `listener` must be non-blocking.
+/// Without `certificates` it serves without TLS.
 ///
 /// # Errors
 /// When no thread or runtime can be made. Later errors come from [`GrpcThread::ended`].
 pub fn serve_on_own_thread(
     listener: TcpListener,
+    certificates: Option<Certificates>,
     routes: Routes,
     shutdown: CancellationToken,
     drain: Duration,
@@ -83,7 +87,7 @@ pub fn serve_on_own_thread(
         .spawn(move || {
             // However this ends, nobody goes on believing that gRPC is served.
             let _cancels = shutdown.clone().drop_guard();
-            let result = run(runtime, incoming, routes, shutdown, drain);
+            let result = run(runtime, incoming, certificates, routes, shutdown, drain);
             // Nobody waits any more if this fails.
             let _ = send.send(result);
         })
@@ -95,17 +99,27 @@ pub fn serve_on_own_thread(
 fn run(
     runtime: Runtime,
     incoming: TcpIncoming,
+    certificates: Option<Certificates>,
     routes: Routes,
     shutdown: CancellationToken,
     drain: Duration,
 ) -> Result<(), GrpcThreadError> {
-    let incoming = incoming.then(pause_after_error);
-    let serving = Server::builder()
+    let incoming = incoming.then(pause_after_error).boxed();
+    let server = Server::builder()
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-        .max_concurrent_streams(MAX_STREAMS)
-        .serve_with_incoming_shutdown(routes.prepare(), incoming, shutdown.clone().cancelled_owned());
-    let result = runtime.block_on(limited(serving, shutdown, drain));
+        .max_concurrent_streams(MAX_STREAMS);
+    let (routes, stopping) = (routes.prepare(), shutdown.clone().cancelled_owned());
+    let result = match certificates {
+        None => {
+            let serving = server.serve_with_incoming_shutdown(routes, incoming, stopping);
+            runtime.block_on(limited(serving, shutdown, drain))
+        }
+        Some(certificates) => runtime.block_on(async {
+            let connections = tls::accept(incoming, certificates);
+            limited(server.serve_with_incoming_shutdown(routes, connections, stopping), shutdown, drain).await
+        }),
+    };
     drop(runtime);
     result.map_err(GrpcThreadError::Serve)
 }

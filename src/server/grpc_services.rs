@@ -35,12 +35,12 @@ pub fn cloud_provider<S: CloudProvider>(service: S) -> CloudProviderServer<S> {
     CloudProviderServer::new(service).max_decoding_message_size(MAX_REQUEST_BYTES)
 }
 
-/// Adds health and reflection (v1 and v1alpha) to the services. The provider counts as not serving until
-/// [`Health::follow`] has seen it ready.
+/// Adds health and, where it is wanted, reflection (v1 and v1alpha) to the services. The provider counts as not
+/// serving until [`Health::follow`] has seen it ready.
 ///
 /// # Errors
 /// When the compiled-in description of the protocol can't be read, which the tests rule out.
-pub async fn standard_services(routes: &mut RoutesBuilder) -> Result<Health, ReflectionError> {
+pub async fn standard_services(routes: &mut RoutesBuilder, reflection: bool) -> Result<Health, ReflectionError> {
     let builder = || {
         Builder::configure()
             .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
@@ -49,7 +49,10 @@ pub async fn standard_services(routes: &mut RoutesBuilder) -> Result<Health, Ref
     let (reporter, health) = tonic_health::server::health_reporter();
     let health_of = Health(reporter);
     health_of.set_in_sync(false).await;
-    routes.add_service(health).add_service(builder().build_v1()?).add_service(builder().build_v1alpha()?);
+    routes.add_service(health);
+    if reflection {
+        routes.add_service(builder().build_v1()?).add_service(builder().build_v1alpha()?);
+    }
     Ok(health_of)
 }
 

@@ -1,4 +1,4 @@
-//! Listeners and what stands on them: gRPC on a thread of its own, probes, metrics and the debug state over HTTP, health, and the
+//! Listeners and what stands on them: gRPC on a thread of its own, with TLS or without, probes, metrics and the debug state over HTTP, health, and the
 //! way the program ends. This room knows how to serve and nothing of what is answered.
 
 mod admin;
@@ -9,6 +9,7 @@ mod grpc_services;
 mod http;
 mod metrics;
 mod shutdown;
+mod tls;
 
 #[cfg(test)]
 mod tests;
@@ -21,3 +22,4 @@ pub use grpc_services::{Health, MAX_REQUEST_BYTES, cloud_provider, standard_serv
 pub use http::{http_router, serve_http};
 pub use metrics::{SharedRegistry, new_registry};
 pub use shutdown::{GRACE, Outcome, Shutdown};
+pub use tls::{AllowedName, Certificates, ClientFiles, NameError, TlsError, TlsFiles, TlsMetrics};

@@ -6,6 +6,7 @@ mod admin;
 mod grpc;
 mod pages;
 mod shutdown;
+mod tls;
 
 use std::{net::TcpListener, time::Duration};
 

@@ -63,7 +63,7 @@ impl Provider {
         routes.add_service(cloud_provider(service));
         let shutdown = CancellationToken::new();
         let listener = bind("127.0.0.1:0".parse().unwrap(), "--listen").unwrap();
-        let grpc = serve_on_own_thread(listener, routes.routes(), shutdown.clone(), Duration::ZERO).unwrap();
+        let grpc = serve_on_own_thread(listener, None, routes.routes(), shutdown.clone(), Duration::ZERO).unwrap();
         let endpoint = Channel::from_shared(format!("http://{}", grpc.address())).unwrap();
         let channel = endpoint.timeout(LIMIT).connect().await.unwrap();
         let client = CloudProviderClient::new(channel.clone());

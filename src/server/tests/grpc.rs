@@ -28,9 +28,9 @@ struct Running {
 
 async fn start(drain: Duration) -> Running {
     let mut routes = Routes::builder();
-    let health = standard_services(&mut routes).await.unwrap();
+    let health = standard_services(&mut routes, true).await.unwrap();
     let shutdown = CancellationToken::new();
-    let grpc = serve_on_own_thread(listener(), routes.routes(), shutdown.clone(), drain).unwrap();
+    let grpc = serve_on_own_thread(listener(), None, routes.routes(), shutdown.clone(), drain).unwrap();
     let channel = Endpoint::from_shared(format!("http://{}", grpc.address())).unwrap().connect().await.unwrap();
     Running { grpc, health, shutdown, channel }
 }

@@ -1,0 +1,462 @@
+//! TLS as clients see it: who is taken, who is refused, and that new files come into force without a call that fails.
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use prometheus_client::registry::Registry;
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType, date_time_ymd,
+};
+use rstest::rstest;
+use rustls::{
+    ClientConfig, RootCertStore, SupportedProtocolVersion,
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
+    version::{TLS12, TLS13},
+};
+use tempfile::TempDir;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    task::yield_now,
+    time::{sleep, timeout},
+};
+use tokio_rustls::TlsConnector;
+use tokio_util::sync::CancellationToken;
+use tonic::{Code, Status, service::Routes, transport::Endpoint};
+use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+use tower::service_fn;
+
+use super::{LIMIT, listener};
+use crate::server::{
+    Certificates, ClientFiles, GrpcThread, TlsFiles, TlsMetrics, serve_on_own_thread, standard_services,
+};
+
+/// How often the files are looked at here.
+const PERIOD: Duration = Duration::from_millis(20);
+const HOST: &str = "capi-autoscaler-provider";
+
+/// An authority that issues certificates.
+struct Authority {
+    pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+/// A certificate and its key, in PEM.
+#[derive(Clone)]
+struct Pair {
+    certificate: String,
+    key: String,
+}
+
+impl Authority {
+    fn new(name: &str) -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, name);
+        let pem = params.self_signed(&key).unwrap().pem();
+        Self { pem, issuer: Issuer::new(params, key) }
+    }
+
+    fn issue(&self, names: &[&str], change: impl FnOnce(&mut CertificateParams)) -> Pair {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.subject_alt_names = names
+            .iter()
+            .map(|name| {
+                let name = *name;
+                if name.contains("://") {
+                    SanType::URI(name.try_into().unwrap())
+                } else {
+                    SanType::DnsName(name.try_into().unwrap())
+                }
+            })
+            .collect();
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        change(&mut params);
+        let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
+        Pair { certificate, key: key.serialize_pem() }
+    }
+
+    fn roots(&self) -> RootCertStore {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(self.pem.as_bytes()).unwrap()).unwrap();
+        roots
+    }
+}
+
+fn expired(params: &mut CertificateParams) {
+    params.not_before = date_time_ymd(2020, 1, 1);
+    params.not_after = date_time_ymd(2021, 1, 1);
+}
+
+/// Files as a Secret mount has them: what is read are links through a directory link that is swapped as one.
+struct Mount {
+    directory: TempDir,
+    versions: u32,
+}
+
+impl Mount {
+    fn new(files: &[(&str, &str)]) -> Self {
+        let mut mount = Self { directory: TempDir::new().unwrap(), versions: 0 };
+        for (name, _) in files {
+            symlink(Path::new("..data").join(name), mount.path(name)).unwrap();
+        }
+        mount.swap(files);
+        mount
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn swap(&mut self, files: &[(&str, &str)]) {
+        self.versions += 1;
+        let version = format!("..version-{}", self.versions);
+        fs::create_dir(self.path(&version)).unwrap();
+        for (name, content) in files {
+            fs::write(self.path(&version).join(name), content).unwrap();
+        }
+        symlink(&version, self.path("..next")).unwrap();
+        fs::rename(self.path("..next"), self.path("..data")).unwrap();
+    }
+}
+
+/// A server over TLS with its files.
+struct Running {
+    grpc: GrpcThread,
+    mount: Mount,
+    metrics: Registry,
+    shutdown: CancellationToken,
+}
+
+impl Running {
+    async fn start(server: &Pair, clients: Option<(&Authority, &[&str])>) -> Self {
+        let authority = clients.map_or("", |(authority, _)| &authority.pem);
+        let mount = Mount::new(&[("tls.crt", &server.certificate), ("tls.key", &server.key), ("ca.crt", authority)]);
+        let clients = clients.map_or(ClientFiles::Any, |(_, names)| ClientFiles::Authority {
+            file: mount.path("ca.crt"),
+            names: names.iter().map(|name| name.parse().unwrap()).collect(),
+        });
+        let files = TlsFiles { certificate: mount.path("tls.crt"), key: mount.path("tls.key"), clients };
+        let (mut metrics, shutdown) = (Registry::default(), CancellationToken::new());
+        let certificates =
+            Certificates::follow_every(PERIOD, files, TlsMetrics::register(&mut metrics), shutdown.clone()).unwrap();
+        let mut routes = Routes::builder();
+        standard_services(&mut routes, false).await.unwrap();
+        let grpc =
+            serve_on_own_thread(listener(), Some(certificates), routes.routes(), shutdown.clone(), LIMIT).unwrap();
+        Self { grpc, mount, metrics, shutdown }
+    }
+
+    fn metric(&self, line: &str) -> String {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.metrics).unwrap();
+        text.lines()
+            .find_map(|found| found.strip_prefix(line))
+            .unwrap_or_else(|| panic!("{line}: {text}"))
+            .trim()
+            .to_owned()
+    }
+
+    async fn until_metric(&self, line: &str, expected: &str) {
+        let reached = timeout(LIMIT, async {
+            while self.metric(line) != expected {
+                sleep(PERIOD).await;
+            }
+        });
+        reached.await.unwrap_or_else(|_| panic!("{line} stays {}", self.metric(line)));
+    }
+
+    async fn ask(&self, client: &Client) -> Result<(), Status> {
+        client.ask(&self.grpc).await
+    }
+
+    async fn end(mut self) {
+        self.shutdown.cancel();
+        timeout(LIMIT, self.grpc.ended()).await.unwrap().unwrap();
+        timeout(LIMIT, async {
+            while !self.grpc.is_finished() {
+                yield_now().await;
+            }
+        })
+        .await
+        .unwrap();
+    }
+}
+
+/// A client as Go's has it: it checks the host of `address`.
+#[derive(Clone)]
+struct Client {
+    config: Arc<ClientConfig>,
+    host: &'static str,
+}
+
+impl Client {
+    fn new(trusted: &Authority, own: Option<&Pair>) -> Self {
+        Self::speaking(&[&TLS13, &TLS12], trusted, own)
+    }
+
+    fn speaking(versions: &[&'static SupportedProtocolVersion], trusted: &Authority, own: Option<&Pair>) -> Self {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider).with_protocol_versions(versions).unwrap();
+        let builder = builder.with_root_certificates(trusted.roots());
+        let mut config = match own {
+            None => builder.with_no_client_auth(),
+            Some(pair) => builder
+                .with_client_auth_cert(
+                    vec![CertificateDer::from_pem_slice(pair.certificate.as_bytes()).unwrap()],
+                    PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap(),
+                )
+                .unwrap(),
+        };
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Self { config: Arc::new(config), host: HOST }
+    }
+
+    /// Asks on a connection of its own.
+    async fn ask(&self, grpc: &GrpcThread) -> Result<(), Status> {
+        let (config, host, address) = (Arc::clone(&self.config), self.host, grpc.address());
+        let connector = service_fn(move |_| {
+            let connector = TlsConnector::from(Arc::clone(&config));
+            async move {
+                let stream = TcpStream::connect(address).await?;
+                let stream = connector.connect(ServerName::try_from(host).unwrap(), stream).await?;
+                Ok::<_, std::io::Error>(hyper_util::rt::TokioIo::new(stream))
+            }
+        });
+        let channel = Endpoint::from_static("http://provider").connect_with_connector_lazy(connector);
+        let mut client = HealthClient::new(channel);
+        let asked = timeout(LIMIT, client.check(HealthCheckRequest { service: String::new() }));
+        asked.await.expect("an answer or an error").map(drop)
+    }
+}
+
+#[rstest]
+#[case::tls_1_3(&TLS13)]
+#[case::tls_1_2(&TLS12)]
+#[tokio::test]
+async fn a_client_with_a_certificate_is_served(#[case] version: &'static SupportedProtocolVersion) {
+    let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
+    let running = Running::start(&servers.issue(&[HOST], |_| {}), Some((&clients, &["cluster-autoscaler"]))).await;
+    let own = clients.issue(&["Cluster-Autoscaler"], |_| {});
+    running.ask(&Client::speaking(&[version], &servers, Some(&own))).await.unwrap();
+    running.end().await;
+}
+
+#[tokio::test]
+async fn a_uri_is_a_name_too() {
+    let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
+    let running = Running::start(&servers.issue(&[HOST], |_| {}), Some((&clients, &["spiffe://prod/ca"]))).await;
+    running.ask(&Client::new(&servers, Some(&clients.issue(&["spiffe://prod/ca"], |_| {})))).await.unwrap();
+    running.end().await;
+}
+
+#[tokio::test]
+async fn without_a_client_authority_any_client_is_served() {
+    let servers = Authority::new("servers");
+    let running = Running::start(&servers.issue(&[HOST], |_| {}), None).await;
+    running.ask(&Client::new(&servers, None)).await.unwrap();
+    running.end().await;
+}
+
+/// What is wrong with a client.
+enum Wrong {
+    NoCertificate,
+    Authority,
+    Expired,
+    Name,
+    NoName,
+}
+
+#[rstest]
+#[case::no_certificate(Wrong::NoCertificate, "no_certificate")]
+#[case::wrong_authority(Wrong::Authority, "certificate")]
+#[case::expired(Wrong::Expired, "certificate")]
+#[case::another_name(Wrong::Name, "name")]
+#[case::no_name(Wrong::NoName, "name")]
+#[tokio::test]
+async fn other_clients_are_refused_and_counted(#[case] wrong: Wrong, #[case] reason: &str) {
+    let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
+    let running = Running::start(&servers.issue(&[HOST], |_| {}), Some((&clients, &["cluster-autoscaler"]))).await;
+    let own = match wrong {
+        Wrong::NoCertificate => None,
+        Wrong::Authority => Some(Authority::new("others").issue(&["cluster-autoscaler"], |_| {})),
+        Wrong::Expired => Some(clients.issue(&["cluster-autoscaler"], expired)),
+        Wrong::Name => Some(clients.issue(&["somebody-else"], |_| {})),
+        Wrong::NoName => Some(clients.issue(&[], |params| {
+            params.distinguished_name.push(DnType::CommonName, "cluster-autoscaler");
+        })),
+    };
+    assert!(running.ask(&Client::new(&servers, own.as_ref())).await.is_err());
+    running.until_metric(&format!("tls_refused_connections_total{{reason=\"{reason}\"}}"), "1").await;
+    running.ask(&Client::new(&servers, Some(&clients.issue(&["cluster-autoscaler"], |_| {})))).await.unwrap();
+    running.end().await;
+}
+
+/// The client checks the server: by its authority, the host of `address`, and the dates.
+#[rstest]
+#[case::wrong_authority(false, HOST)]
+#[case::wrong_name(true, "another-host")]
+#[tokio::test]
+async fn a_client_refuses_a_server_it_can_not_verify(#[case] trusts: bool, #[case] host: &'static str) {
+    let (servers, others) = (Authority::new("servers"), Authority::new("others"));
+    let running = Running::start(&servers.issue(&[HOST], |_| {}), None).await;
+    let client = Client::new(if trusts { &servers } else { &others }, None);
+    let refused = running.ask(&Client { host, ..client }).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable, "{refused}");
+    running.end().await;
+}
+
+/// A ClientHello of TLS 1.1, which rustls can't be made to send. The answer is a fatal alert: protocol_version.
+#[tokio::test]
+async fn tls_1_1_is_refused() {
+    let servers = Authority::new("servers");
+    let running = Running::start(&servers.issue(&[HOST], |_| {}), None).await;
+    let mut hello = vec![0x03, 0x02];
+    hello.extend([7; 32]);
+    // No session; TLS_RSA_WITH_AES_128_CBC_SHA; no compression.
+    hello.extend([0, 0, 2, 0x00, 0x2f, 1, 0]);
+    let mut handshake = vec![1, 0, 0, u8::try_from(hello.len()).unwrap()];
+    handshake.extend(hello);
+    let mut record = vec![22, 0x03, 0x01, 0, u8::try_from(handshake.len()).unwrap()];
+    record.extend(handshake);
+
+    let mut stream = TcpStream::connect(running.grpc.address()).await.unwrap();
+    stream.write_all(&record).await.unwrap();
+    let mut answer = Vec::new();
+    timeout(LIMIT, stream.read_to_end(&mut answer)).await.unwrap().unwrap();
+    let (alert, fatal) = (21, 2);
+    assert_eq!((answer[0], answer[5]), (alert, fatal), "{answer:?}");
+    running.until_metric("tls_refused_connections_total{reason=\"protocol\"}", "1").await;
+    running.end().await;
+}
+
+#[tokio::test]
+async fn a_client_that_says_nothing_holds_up_no_other() {
+    let servers = Authority::new("servers");
+    let running = Running::start(&servers.issue(&[HOST], |_| {}), None).await;
+    let silent = TcpStream::connect(running.grpc.address()).await.unwrap();
+    running.ask(&Client::new(&servers, None)).await.unwrap();
+    drop(silent);
+    running.end().await;
+}
+
+/// Clients that trust both authorities ask without pause, on one connection and on new ones, while certificate, key and
+/// client authority change several times.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rotation_under_load_fails_no_call() {
+    let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
+    let mut running = Running::start(&servers.issue(&[HOST], |_| {}), Some((&clients, &[]))).await;
+    let client = Client::new(&servers, Some(&clients.issue(&["ca"], |_| {})));
+    let (stop, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+
+    let standing = {
+        let (config, address) = (Arc::clone(&client.config), running.grpc.address());
+        let stream = TcpStream::connect(address).await.unwrap();
+        let stream = TlsConnector::from(config).connect(ServerName::try_from(HOST).unwrap(), stream).await.unwrap();
+        let stream = parking_lot::Mutex::new(Some(hyper_util::rt::TokioIo::new(stream)));
+        // It can connect only once: a connection that was dropped would fail the calls after it.
+        let connector = service_fn(move |_| {
+            let stream = stream.lock().take().ok_or_else(|| std::io::Error::other("the connection was dropped"));
+            async move { stream }
+        });
+        let channel = Endpoint::from_static("http://provider").connect_with_connector_lazy(connector);
+        let (stop, asked) = (Arc::clone(&stop), Arc::clone(&asked));
+        tokio::spawn(async move {
+            let mut client = HealthClient::new(channel);
+            while !stop.load(Ordering::Relaxed) {
+                client.check(HealthCheckRequest { service: String::new() }).await.unwrap();
+                asked.fetch_add(1, Ordering::Relaxed);
+            }
+        })
+    };
+    for round in 1..=5_u64 {
+        let server = servers.issue(&[HOST], |_| {});
+        let bundle = format!("{}{}", Authority::new("next").pem, clients.pem);
+        running.mount.swap(&[("tls.crt", &server.certificate), ("tls.key", &server.key), ("ca.crt", &bundle)]);
+        let asking = timeout(LIMIT, async {
+            while running.metric("tls_reloads_total{result=\"ok\"}") != round.to_string() {
+                running.ask(&client).await.unwrap();
+            }
+        });
+        asking.await.unwrap();
+        running.ask(&client).await.unwrap();
+    }
+    stop.store(true, Ordering::Relaxed);
+    timeout(LIMIT, standing).await.unwrap().unwrap();
+    assert!(asked.load(Ordering::Relaxed) > 0);
+    assert_eq!(running.metric("tls_refused_connections_total{reason=\"certificate\"}"), "0");
+    running.end().await;
+}
+
+#[tokio::test]
+async fn after_a_rotation_the_old_client_authority_counts_no_more() {
+    let (servers, old, new) = (Authority::new("servers"), Authority::new("old"), Authority::new("new"));
+    let server = servers.issue(&[HOST], |_| {});
+    let mut running = Running::start(&server, Some((&old, &[]))).await;
+    let of_old = Client::new(&servers, Some(&old.issue(&["ca"], |_| {})));
+    let of_new = Client::new(&servers, Some(&new.issue(&["ca"], |_| {})));
+    running.ask(&of_old).await.unwrap();
+    running.mount.swap(&[("tls.crt", &server.certificate), ("tls.key", &server.key), ("ca.crt", &new.pem)]);
+    running.until_metric("tls_reloads_total{result=\"ok\"}", "1").await;
+    // No session of before is taken up again without its certificate.
+    assert!(running.ask(&of_old).await.is_err());
+    running.ask(&of_new).await.unwrap();
+    running.end().await;
+}
+
+#[rstest]
+#[case::not_pem("tls.crt", |_: &Authority| "no certificate".to_owned())]
+#[case::expired("tls.crt", |servers: &Authority| servers.issue(&[HOST], expired).certificate)]
+#[case::the_key_of_another("tls.key", |servers: &Authority| servers.issue(&[HOST], |_| {}).key)]
+#[case::no_key("tls.key", |_: &Authority| String::new())]
+#[case::no_client_authority("ca.crt", |_: &Authority| String::new())]
+#[tokio::test]
+async fn a_bad_new_file_keeps_the_old_one_and_says_so(#[case] name: &str, #[case] bad: impl Fn(&Authority) -> String) {
+    let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
+    let server = servers.issue(&[HOST], |_| {});
+    let mut running = Running::start(&server, Some((&clients, &[]))).await;
+    let until = running.metric("tls_certificate_expiry_timestamp_seconds{certificate=\"server\"}");
+    let good = [("tls.crt", &*server.certificate), ("tls.key", &*server.key), ("ca.crt", &*clients.pem)];
+    let bad = bad(&servers);
+    running.mount.swap(&good.map(|(other, content)| (other, if other == name { &*bad } else { content })));
+    running.until_metric("tls_reload_failing", "1").await;
+    let client = Client::new(&servers, Some(&clients.issue(&["ca"], |_| {})));
+    running.ask(&client).await.unwrap();
+    assert_eq!(running.metric("tls_reloads_total{result=\"error\"}"), "1", "told once, not at every look");
+    assert_eq!(running.metric("tls_certificate_expiry_timestamp_seconds{certificate=\"server\"}"), until);
+    running.mount.swap(&good);
+    running.until_metric("tls_reload_failing", "0").await;
+    running.end().await;
+}
+
+/// A start with files that can't be used names the file and the remedy, and nothing that a key holds.
+#[rstest]
+#[case::missing("tls.crt", None, "can't read it")]
+#[case::not_pem("tls.crt", Some("text"), "it holds no certificate")]
+#[case::no_key("tls.key", Some("secret words"), "it holds no private key")]
+#[case::no_authority("ca.crt", Some("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"), "can't be used")]
+#[tokio::test]
+async fn a_bad_file_ends_the_start(#[case] name: &str, #[case] content: Option<&str>, #[case] expected: &str) {
+    let servers = Authority::new("servers");
+    let server = servers.issue(&[HOST], |_| {});
+    let mount = Mount::new(&[("tls.crt", &server.certificate), ("tls.key", &server.key), ("ca.crt", &servers.pem)]);
+    fs::remove_file(mount.path(name)).unwrap();
+    if let Some(content) = content {
+        fs::write(mount.path(name), content).unwrap();
+    }
+    let clients = ClientFiles::Authority { file: mount.path("ca.crt"), names: Vec::new() };
+    let files = TlsFiles { certificate: mount.path("tls.crt"), key: mount.path("tls.key"), clients };
+    let error = Certificates::follow(files, TlsMetrics::default(), CancellationToken::new()).unwrap_err().to_string();
+    assert!(error.contains(name) && error.contains(expected), "{error}");
+    assert!(!error.contains("secret words"), "{error}");
+}

@@ -1,0 +1,100 @@
+//! Connections whose TLS handshake is done. Handshakes run side by side, so that a slow client holds up no other, and
+//! are bounded in number and time.
+
+use std::{io, sync::Arc, time::Duration};
+
+use futures::{Stream, StreamExt};
+use rustls::{AlertDescription, CertificateError, Error};
+use tokio::{
+    net::TcpStream,
+    sync::{Semaphore, mpsc},
+    time::timeout,
+};
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tokio_stream::wrappers::ReceiverStream;
+use tracing::{debug, warn};
+
+use super::{Certificates, metrics::Refused, names::NotAllowed};
+
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// A Cluster Autoscaler has one connection; whoever opens more handshakes than this at once waits.
+const HANDSHAKES_AT_ONCE: usize = 64;
+
+/// The connections of `incoming` once their handshakes are done. It needs a running Tokio runtime. It ends, and
+/// with it all that is under way, when the stream is dropped.
+pub(in crate::server) fn accept(
+    incoming: impl Stream<Item = io::Result<TcpStream>> + Send + Unpin + 'static,
+    certificates: Certificates,
+) -> impl Stream<Item = io::Result<TlsStream<TcpStream>>> {
+    let (sender, receiver) = mpsc::channel(1);
+    tokio::spawn(take(incoming, certificates, sender));
+    ReceiverStream::new(receiver)
+}
+
+async fn take(
+    mut incoming: impl Stream<Item = io::Result<TcpStream>> + Unpin,
+    certificates: Certificates,
+    done: mpsc::Sender<io::Result<TlsStream<TcpStream>>>,
+) {
+    let slots = Arc::new(Semaphore::new(HANDSHAKES_AT_ONCE));
+    loop {
+        // The semaphore is never closed.
+        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
+        let accepted = tokio::select! {
+            () = done.closed() => return,
+            accepted = incoming.next() => accepted,
+        };
+        let stream = match accepted {
+            Some(Ok(stream)) => stream,
+            // Told and paused for already.
+            Some(Err(_)) => continue,
+            None => return,
+        };
+        let (certificates, done) = (certificates.clone(), done.clone());
+        tokio::spawn(async move {
+            let shaken = tokio::select! {
+                () = done.closed() => return,
+                shaken = shake_hands(stream, &certificates) => shaken,
+            };
+            drop(slot);
+            if let Some(stream) = shaken {
+                // The server has ended if nobody takes it.
+                let _ = done.send(Ok(stream)).await;
+            }
+        });
+    }
+}
+
+async fn shake_hands(stream: TcpStream, certificates: &Certificates) -> Option<TlsStream<TcpStream>> {
+    let peer = stream.peer_addr().ok();
+    let acceptor = TlsAcceptor::from(certificates.current());
+    let (refused, why) = match timeout(HANDSHAKE, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol().is_some() => return Some(stream),
+        Ok(Ok(_)) => (Refused::Protocol, "the client didn't ask for HTTP/2 (ALPN h2)".to_owned()),
+        Ok(Err(error)) => (reason(&error), error.to_string()),
+        Err(_) => (Refused::TimeOut, format!("the handshake took longer than {} s", HANDSHAKE.as_secs())),
+    };
+    certificates.metrics.count_refused(refused);
+    match refused {
+        // Scanners and probes of TCP do that all day.
+        Refused::Protocol | Refused::TimeOut => debug!(?peer, "no TLS connection: {why}"),
+        Refused::NoCertificate | Refused::Certificate | Refused::Name => {
+            warn!(?peer, reason = refused.as_str(), "a client was refused: {why}");
+        }
+    }
+    None
+}
+
+fn reason(error: &io::Error) -> Refused {
+    let Some(error) = error.get_ref().and_then(|error| error.downcast_ref::<Error>()) else {
+        return Refused::Protocol;
+    };
+    match error {
+        Error::NoCertificatesPresented => Refused::NoCertificate,
+        Error::InvalidCertificate(CertificateError::Other(other)) if other.0.is::<NotAllowed>() => Refused::Name,
+        Error::InvalidCertificate(_) | Error::AlertReceived(AlertDescription::CertificateExpired) => {
+            Refused::Certificate
+        }
+        _ => Refused::Protocol,
+    }
+}

@@ -1,0 +1,61 @@
+//! The configuration in force. New connections are taken with the newest that could be loaded; those that stand are
+//! left alone.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use arc_swap::ArcSwap;
+use jiff::Timestamp;
+use rustls::ServerConfig;
+use tokio_util::sync::CancellationToken;
+
+use super::{TlsError, TlsFiles, TlsMetrics, follow, load};
+
+/// How often the files are looked at. Kubernetes takes up to a minute to bring a changed Secret to its mounts.
+const PERIOD: Duration = Duration::from_secs(10);
+
+/// The TLS configuration in force, followed from its files.
+#[derive(Clone)]
+pub struct Certificates {
+    pub(super) config: Arc<ArcSwap<ServerConfig>>,
+    pub(super) metrics: TlsMetrics,
+}
+
+impl Certificates {
+    /// Loads the files, and follows them in a task on the current Tokio runtime until `ended` is cancelled.
+    ///
+    /// # Errors
+    /// When a file can't be read or used now. Later a bad file keeps what was in force, and says so in the log and in
+    /// a metric.
+    pub fn follow(files: TlsFiles, metrics: TlsMetrics, ended: CancellationToken) -> Result<Self, TlsError> {
+        Self::follow_every(PERIOD, files, metrics, ended)
+    }
+
+    pub(in crate::server) fn follow_every(
+        period: Duration,
+        files: TlsFiles,
+        metrics: TlsMetrics,
+        ended: CancellationToken,
+    ) -> Result<Self, TlsError> {
+        let contents = load::read(&files)?;
+        let loaded = load::load(&files, &contents, Timestamp::now())?;
+        metrics.loaded(&loaded);
+        let config = Arc::new(ArcSwap::new(loaded.config));
+        let certificates = Self { config, metrics };
+        let follower = follow::Follower::new(files, contents, certificates.clone());
+        tokio::spawn(async move {
+            ended.run_until_cancelled(follower.run(period)).await;
+        });
+        Ok(certificates)
+    }
+
+    /// What the next connection is taken with.
+    pub(super) fn current(&self) -> Arc<ServerConfig> {
+        self.config.load_full()
+    }
+}
+
+impl fmt::Debug for Certificates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Certificates").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,75 @@
+//! Follows the files: looks at what they hold from time to time, which sees every way of changing them, a swapped
+//! symlink of a Secret mount among them, and misses none.
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use tokio::{task::spawn_blocking, time::MissedTickBehavior};
+use tracing::{info, warn};
+
+use super::{
+    Certificates, TlsError, TlsFiles,
+    load::{self, Contents, Loaded},
+};
+
+pub(super) struct Follower {
+    files: Arc<TlsFiles>,
+    /// What the configuration in force was made of.
+    used: Contents,
+    /// What was wrong with the files when they were last looked at; told once.
+    told: Option<String>,
+    certificates: Certificates,
+}
+
+impl Follower {
+    pub(super) fn new(files: TlsFiles, used: Contents, certificates: Certificates) -> Self {
+        Self { files: Arc::new(files), used, told: None, certificates }
+    }
+
+    pub(super) async fn run(mut self, period: Duration) {
+        let mut ticks = tokio::time::interval(period);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // The first is now, and the files have just been read.
+        ticks.tick().await;
+        loop {
+            ticks.tick().await;
+            self.look().await;
+        }
+    }
+
+    async fn look(&mut self) {
+        let files = Arc::clone(&self.files);
+        // A volume may hang; the runtime must not.
+        let Ok(read) = spawn_blocking(move || load::read_unmixed(&files)).await else { return };
+        match read {
+            // They are just being changed: the next look finds them whole.
+            Ok(None) => return,
+            Ok(Some(contents)) if contents == self.used => self.told = None,
+            Ok(Some(contents)) => match load::load(&self.files, &contents, Timestamp::now()) {
+                Ok(loaded) => self.take(contents, loaded),
+                Err(error) => self.keep(&error),
+            },
+            Err(error) => self.keep(&error),
+        }
+        self.certificates.metrics.set_failing(self.told.is_some());
+    }
+
+    fn take(&mut self, contents: Contents, loaded: Loaded) {
+        self.used = contents;
+        self.told = None;
+        self.certificates.metrics.loaded(&loaded);
+        self.certificates.metrics.count_reload(true);
+        info!(valid_until = %loaded.server_until, "TLS files have changed and are in force for new connections");
+        self.certificates.config.store(loaded.config);
+    }
+
+    /// A file that is half written is told of as well; a later look finds it whole.
+    fn keep(&mut self, error: &TlsError) {
+        let text = error.to_string();
+        if self.told.as_ref() != Some(&text) {
+            self.certificates.metrics.count_reload(false);
+            warn!("TLS files can't be used, what was in force stays so: {text}");
+            self.told = Some(text);
+        }
+    }
+}

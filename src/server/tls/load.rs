@@ -1,0 +1,153 @@
+//! From files to a TLS configuration. All files are read before any is judged, and what was read is kept beside the
+//! result: whether files have changed is a matter of what they hold, not of times or links.
+
+use std::{fs, path::Path, path::PathBuf, sync::Arc};
+
+use jiff::Timestamp;
+use rustls::{
+    RootCertStore, ServerConfig,
+    crypto::{CryptoProvider, aws_lc_rs},
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
+    version::{TLS12, TLS13},
+};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::{ClientFiles, TlsError, TlsFiles, names::NamedClients};
+
+/// What gRPC is spoken over.
+const ALPN: &[u8] = b"h2";
+
+/// What the files held.
+#[derive(Clone, Eq, PartialEq)]
+pub(super) struct Contents {
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+    clients: Option<Vec<u8>>,
+}
+
+/// A configuration that connections can be taken with.
+pub(super) struct Loaded {
+    pub(super) config: Arc<ServerConfig>,
+    /// The last moment of the server's certificate.
+    pub(super) server_until: Timestamp,
+    /// The last moment of the client authority, of the one that lasts longest where there are several.
+    pub(super) clients_until: Option<Timestamp>,
+}
+
+/// Reads all files.
+pub(super) fn read(files: &TlsFiles) -> Result<Contents, TlsError> {
+    let read = |path: &PathBuf| fs::read(path).map_err(|error| TlsError::Unreadable { path: path.clone(), error });
+    Ok(Contents {
+        certificate: read(&files.certificate)?,
+        key: read(&files.key)?,
+        clients: match &files.clients {
+            ClientFiles::Any => None,
+            ClientFiles::Authority { file, .. } => Some(read(file)?),
+        },
+    })
+}
+
+/// Reads all files twice; `None` when they changed in between: a directory link that is swapped between two files would
+/// mix the old with the new.
+pub(super) fn read_unmixed(files: &TlsFiles) -> Result<Option<Contents>, TlsError> {
+    let contents = read(files)?;
+    Ok((read(files)? == contents).then_some(contents))
+}
+
+/// Makes a configuration of what the files held.
+pub(super) fn load(files: &TlsFiles, contents: &Contents, now: Timestamp) -> Result<Loaded, TlsError> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let chain = certificates(&files.certificate, &contents.certificate)?;
+    let server_until = valid_until(&files.certificate, &chain[0], now)?;
+    let key = PrivateKeyDer::from_pem_slice(&contents.key).map_err(|_| TlsError::Content {
+        path: files.key.clone(),
+        reason: "it holds no private key in PEM (PKCS #8, PKCS #1 or SEC 1): give the key of the certificate",
+    })?;
+    let (verifier, clients_until) = match (&files.clients, &contents.clients) {
+        (ClientFiles::Authority { file, names }, Some(pem)) => {
+            let authorities = certificates(file, pem)?;
+            let until = latest(file, &authorities, now)?;
+            let verifier = verifier(file, authorities, &provider)?;
+            let verifier = if names.is_empty() {
+                verifier
+            } else {
+                Arc::new(NamedClients { inner: verifier, names: names.clone() })
+            };
+            (verifier, Some(until))
+        }
+        (ClientFiles::Any, _) | (ClientFiles::Authority { .. }, None) => (WebPkiClientVerifier::no_client_auth(), None),
+    };
+    let pair = |error: rustls::Error| TlsError::Pair {
+        certificate: files.certificate.clone(),
+        key: files.key.clone(),
+        reason: error.to_string(),
+    };
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&TLS13, &TLS12])
+        .map_err(pair)?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(chain, key)
+        .map_err(pair)?;
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    Ok(Loaded { config: Arc::new(config), server_until, clients_until })
+}
+
+/// The certificates of a PEM file: at least one.
+fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let broken = |reason| TlsError::Content { path: path.to_owned(), reason };
+    let certificates = CertificateDer::pem_slice_iter(pem)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|_| broken("it isn't PEM: give a file with -----BEGIN CERTIFICATE----- blocks"))?;
+    if certificates.is_empty() {
+        return Err(broken("it holds no certificate: give a file with -----BEGIN CERTIFICATE----- blocks"));
+    }
+    Ok(certificates)
+}
+
+fn verifier(
+    path: &Path,
+    authorities: Vec<CertificateDer<'static>>,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let wrong = |reason: String| TlsError::Certificate { path: path.to_owned(), reason };
+    let mut roots = RootCertStore::empty();
+    for authority in authorities {
+        roots.add(authority).map_err(|error| wrong(error.to_string()))?;
+    }
+    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
+        .build()
+        .map_err(|error| wrong(error.to_string()))
+}
+
+/// From when until when a certificate is valid.
+fn validity(path: &Path, certificate: &CertificateDer<'_>) -> Result<(Timestamp, Timestamp), TlsError> {
+    let wrong = |reason: String| TlsError::Certificate { path: path.to_owned(), reason };
+    let (_, certificate) = X509Certificate::from_der(certificate).map_err(|error| wrong(error.to_string()))?;
+    let validity = certificate.validity();
+    let moment = |seconds| Timestamp::from_second(seconds).map_err(|error| wrong(error.to_string()));
+    Ok((moment(validity.not_before.timestamp())?, moment(validity.not_after.timestamp())?))
+}
+
+/// The last moment of a certificate that is valid now.
+fn valid_until(path: &Path, certificate: &CertificateDer<'_>, now: Timestamp) -> Result<Timestamp, TlsError> {
+    let (from, until) = validity(path, certificate)?;
+    if (from..=until).contains(&now) {
+        return Ok(until);
+    }
+    Err(TlsError::Dates { path: path.to_owned(), from, until })
+}
+
+/// The last moment of the authority that lasts longest. One that has ended is no error beside another: bundles keep
+/// the old one for a while.
+fn latest(path: &Path, authorities: &[CertificateDer<'_>], now: Timestamp) -> Result<Timestamp, TlsError> {
+    let mut latest = valid_until(path, &authorities[0], now);
+    for authority in &authorities[1..] {
+        latest = match (latest, valid_until(path, authority, now)) {
+            (Ok(one), Ok(other)) => Ok(one.max(other)),
+            (Ok(one), Err(_)) => Ok(one),
+            (Err(_), other) => other,
+        };
+    }
+    latest
+}
