@@ -61,8 +61,20 @@ fn first_cells(document: &str) -> BTreeSet<String> {
 
 // Metrics
 
-/// What a server exports, by the names that a scraper sees.
+/// What a server exports, with TLS and without, by the names that a scraper sees.
 async fn exported() -> BTreeSet<String> {
+    let dir = tempfile::tempdir().unwrap();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = rcgen::CertificateParams::new(vec!["provider".to_owned()]).unwrap().self_signed(&key).unwrap();
+    let (certificate_file, key_file) = (dir.path().join("tls.crt"), dir.path().join("tls.key"));
+    fs::write(&certificate_file, certificate.pem()).unwrap();
+    fs::write(&key_file, key.serialize_pem()).unwrap();
+    let tls =
+        [format!("--tls-cert-file={}", certificate_file.display()), format!("--tls-key-file={}", key_file.display())];
+    exported_with(&[]).await.into_iter().chain(exported_with(&tls).await).collect()
+}
+
+async fn exported_with(tls: &[String]) -> BTreeSet<String> {
     let dir = tempfile::tempdir().unwrap();
     let kubeconfig = dir.path().join("config");
     // No API server: what there is to know of metrics is known without.
@@ -81,16 +93,16 @@ async fn exported() -> BTreeSet<String> {
         "--admin-listen=127.0.0.1:0",
     ];
     let kubeconfig = format!("--management-kubeconfig={}", kubeconfig.display());
-    let Command::Serve(args) = Cli::parse_from(flags.into_iter().chain([kubeconfig.as_str()])).command else {
-        panic!("it isn't serve")
-    };
+    let flags = flags.into_iter().chain([kubeconfig.as_str()]).chain(tls.iter().map(String::as_str));
+    let Command::Serve(args) = Cli::parse_from(flags).command else { panic!("it isn't serve") };
     let shutdown = Shutdown::new();
     let server = Server::start(ServeConfig::try_from(*args).unwrap(), shutdown.clone()).await.unwrap();
 
     // Answers are counted from the first one of each RPC.
-    let mut client = CloudProviderClient::connect(format!("http://{}", server.grpc_address())).await.unwrap();
-    client.refresh(proto::RefreshRequest {}).await.unwrap_err();
-    drop(client);
+    if tls.is_empty() {
+        let mut client = CloudProviderClient::connect(format!("http://{}", server.grpc_address())).await.unwrap();
+        client.refresh(proto::RefreshRequest {}).await.unwrap_err();
+    }
 
     let text = scrape(&server).await;
     shutdown.request();
