@@ -79,11 +79,11 @@ impl Server {
         let admin = config.admin_listen.map(|address| bind(address, ADMIN_LISTEN.name)).transpose()?;
         let admin_address = admin.as_ref().map(TcpListener::local_addr).transpose();
         let admin_address = admin_address.context("the admin listener has no address")?;
-        let clients = config.management.connect().await.context("management cluster")?;
+        let access = config.management.access().await.context("management cluster")?;
         info!(source = %config.management, "management cluster");
         if !config.workload.needs_request() {
             // What only the operator can mend ends the program now, not the first loop of its caller.
-            config.workload.connect(&clients).await.context("workload cluster")?;
+            config.workload.connect(access.clients()).await.context("workload cluster")?;
         }
         info!(source = %config.workload, "workload cluster");
 
@@ -95,7 +95,9 @@ impl Server {
             version: config.capi_version.clone(),
             informers: Settings::default(),
         };
-        let management = Management::start(clients, management, &runtime);
+        let management = Management::start(access.clients().clone(), management, &runtime);
+        let (source, stopping) = (config.management, shutdown.stopping());
+        tokio::spawn(async move { stopping.run_until_cancelled(access.follow(&source)).await });
         let workload = WorkloadOptions {
             rules: config.rules,
             source: config.workload,

@@ -196,13 +196,12 @@ impl Workload {
         }
     }
 
-    /// Connects to the workload cluster and follows its Nodes.
+    /// Connects to the workload cluster, follows its Nodes, and then the way there.
     async fn connect(&self) {
         let inner = &self.inner;
-        let clients = inner
-            .options
-            .source
-            .connect_in_time(inner.management.clients(), |error| {
+        let source = &inner.options.source;
+        let access = source
+            .access_in_time(inner.management.clients(), |error| {
                 let why = error.to_string();
                 let known = std::mem::replace(&mut *inner.connection.lock(), Connection::Pending(why.clone()));
                 // Once per change, not per attempt.
@@ -214,7 +213,8 @@ impl Workload {
         // Nodes and Machines name each other: what they name is shared.
         let texts = Arc::clone(&inner.management.context().interner);
         let factory =
-            Factory::new(clients.watches, inner.runtime.clone(), inner.options.informers.clone()).with_texts(texts);
+            Factory::new(access.clients().watches.clone(), inner.runtime.clone(), inner.options.informers.clone())
+                .with_texts(texts);
         let nodes = Followed::start(
             &factory,
             ApiResource::erase::<core::Node>(&()),
@@ -224,6 +224,7 @@ impl Workload {
             None,
         );
         *inner.connection.lock() = Connection::Connected(Box::new(Connected { factory, nodes }));
+        access.follow_workload(source, inner.management.clients()).await;
     }
 
     /// The picture.

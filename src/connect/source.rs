@@ -9,7 +9,14 @@ use kube::{
 };
 use tracing::warn;
 
-use super::{Clients, ClusterRef, ConnectError, cause, error::kubeconfig_reason, kubeconfig_of_secret};
+use super::{
+    Access, Clients, ClusterRef, ConnectError,
+    access::Found,
+    cause,
+    error::kubeconfig_reason,
+    fingerprint::{Fingerprint, Prints},
+    kubeconfig_of_secret,
+};
 
 /// Where every Pod finds the token of its service account.
 const SERVICE_ACCOUNT_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
@@ -39,26 +46,31 @@ pub enum WorkloadSource {
 }
 
 impl Source {
-    /// Reads the configuration. No request is made.
-    ///
-    /// # Errors
-    /// When there is none, or it is broken.
-    pub async fn load(&self) -> Result<Config, ConnectError> {
-        match self {
-            Self::File(path) => from_file(path).await,
-            Self::InCluster => in_cluster(),
-            Self::Default if is_in_pod() => in_cluster(),
-            Self::Default => from_usual_places().await,
-        }
-    }
-
     /// Reads the configuration and builds the clients. No request is made, so an API server that is down is no
     /// error here.
     ///
     /// # Errors
-    /// As [`Source::load`], and when its certificates, key or credentials can't be used.
+    /// When there is none, it is broken, or its certificates, key or credentials can't be used.
     pub async fn connect(&self) -> Result<Clients, ConnectError> {
-        build(self.load().await?, || self.to_string())
+        Ok(self.find().await?.clients)
+    }
+
+    /// As [`Source::connect`], with clients that [`Access::follow`] keeps up to date.
+    ///
+    /// # Errors
+    /// As [`Source::connect`].
+    pub async fn access(&self) -> Result<Access, ConnectError> {
+        Ok(Access::new(self.find().await?))
+    }
+
+    pub(super) async fn find(&self) -> Result<Found, ConnectError> {
+        let (config, fingerprint) = match self {
+            Self::File(path) => from_file(path).await?,
+            Self::InCluster => in_cluster()?,
+            Self::Default if is_in_pod() => in_cluster()?,
+            Self::Default => from_usual_places().await?,
+        };
+        Ok(Found { fingerprint, clients: build(config, || self.to_string())? })
     }
 }
 
@@ -67,15 +79,21 @@ impl WorkloadSource {
     ///
     /// # Errors
     /// As [`Source::connect`] and [`kubeconfig_of_secret`]. The former are for the operator to mend before a start;
-    /// the latter may mend themselves: see [`WorkloadSource::connect_in_time`].
+    /// the latter may mend themselves: see [`WorkloadSource::access_in_time`].
     pub async fn connect(&self, management: &Clients) -> Result<Clients, ConnectError> {
+        Ok(self.find(management).await?.clients)
+    }
+
+    pub(super) async fn find(&self, management: &Clients) -> Result<Found, ConnectError> {
         match self {
-            Self::Management => Ok(management.clone()),
-            Self::Own(source) => source.connect().await,
+            Self::Management => Ok(Found { fingerprint: Prints::new().finish(), clients: management.clone() }),
+            Self::Own(source) => source.find().await,
             Self::Secret(cluster) => {
                 let kubeconfig = kubeconfig_of_secret(&management.writes, cluster).await?;
+                let fingerprint = Prints::new().add_kubeconfig(&kubeconfig).finish();
                 let invalid = |reason| ConnectError::SecretInvalid { cluster: cluster.clone(), reason };
-                build(resolve(kubeconfig, &self.to_string(), invalid).await?, || self.to_string())
+                let config = resolve(kubeconfig, &self.to_string(), invalid).await?;
+                Ok(Found { fingerprint, clients: build(config, || self.to_string())? })
             }
         }
     }
@@ -90,12 +108,13 @@ impl WorkloadSource {
     }
 
     /// Connects, again and again until it works: after 1 second, then twice as long each time, up to 30. `failed`
-    /// hears each failure, to show why this isn't ready. Dropping the future ends it.
-    pub async fn connect_in_time(&self, management: &Clients, mut failed: impl FnMut(&ConnectError)) -> Clients {
+    /// hears each failure, to show why this isn't ready. Dropping the future ends it. The clients are kept up to date
+    /// by [`Access::follow_workload`].
+    pub async fn access_in_time(&self, management: &Clients, mut failed: impl FnMut(&ConnectError)) -> Access {
         let mut pause = FIRST_PAUSE;
         loop {
-            match self.connect(management).await {
-                Ok(clients) => return clients,
+            match self.find(management).await {
+                Ok(found) => return Access::new(found),
                 Err(error) => failed(&error),
             }
             tokio::time::sleep(pause).await;
@@ -111,23 +130,29 @@ fn build(config: Config, origin: impl Fn() -> String) -> Result<Clients, Connect
     Clients::new(config).map_err(|error| ConnectError::Client { origin: origin(), reason: cause::chain(&error) })
 }
 
-async fn from_file(path: &Path) -> Result<Config, ConnectError> {
+async fn from_file(path: &Path) -> Result<(Config, Fingerprint), ConnectError> {
     let broken = |reason| ConnectError::Kubeconfig { path: path.to_owned(), reason };
     let kubeconfig = Kubeconfig::read_from(path).map_err(|error| match error {
         KubeconfigError::ReadConfig(error, path) => ConnectError::Unreadable { path, error },
         other => broken(kubeconfig_reason(&other)),
     })?;
-    resolve(kubeconfig, &format!("kubeconfig file {}", path.display()), broken).await
+    let fingerprint = Prints::new().add_kubeconfig(&kubeconfig).finish();
+    Ok((resolve(kubeconfig, &format!("kubeconfig file {}", path.display()), broken).await?, fingerprint))
 }
 
-async fn from_usual_places() -> Result<Config, ConnectError> {
+async fn from_usual_places() -> Result<(Config, Fingerprint), ConnectError> {
     let none = |reason| ConnectError::NoDefault { reason };
     let kubeconfig = Kubeconfig::read().map_err(|error| none(kubeconfig_reason(&error)))?;
-    resolve(kubeconfig, "KUBECONFIG or ~/.kube/config", none).await
+    let fingerprint = Prints::new().add_kubeconfig(&kubeconfig).finish();
+    Ok((resolve(kubeconfig, "KUBECONFIG or ~/.kube/config", none).await?, fingerprint))
 }
 
-fn in_cluster() -> Result<Config, ConnectError> {
-    Config::incluster().map_err(|error| ConnectError::InCluster { reason: cause::chain(&error) })
+/// The token is read anew by kube as it changes.
+fn in_cluster() -> Result<(Config, Fingerprint), ConnectError> {
+    let config = Config::incluster().map_err(|error| ConnectError::InCluster { reason: cause::chain(&error) })?;
+    let authority = config.root_cert.iter().flatten().fold(Prints::new(), |prints, der| prints.add(der));
+    let fingerprint = authority.add(config.cluster_url.to_string().as_bytes()).finish();
+    Ok((config, fingerprint))
 }
 
 fn is_in_pod() -> bool {

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod policies;
+mod rotation;
 mod secrets;
 mod sources;
 

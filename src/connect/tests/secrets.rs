@@ -169,7 +169,7 @@ async fn connecting_in_time_goes_on_until_the_secret_is_there() {
     let source = WorkloadSource::Secret(prod());
     let mut seen = Vec::new();
     let good = kubeconfig("{server: 'https://10.0.0.1:6443'}", "{token: abc}");
-    tokio::join!(source.connect_in_time(&management, |error| seen.push(error.to_string())), async {
+    tokio::join!(source.access_in_time(&management, |error| seen.push(error.to_string())), async {
         answer(&mut handle, 404, &status(404, "NotFound", "gone")).await;
         answer(&mut handle, 503, &status(503, "ServiceUnavailable", "starting")).await;
         answer(&mut handle, 200, &secret("value", good.as_bytes())).await;

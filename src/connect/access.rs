@@ -1,0 +1,170 @@
+//! The way to a cluster, kept up to date: kubeconfig files, their certificates, and the Secret of a Cluster are looked
+//! at again from time to time, and at once when the API server no longer knows who asks. Who holds the clients notices
+//! nothing: the next request goes by the newest configuration, and watches that stand go on.
+
+use std::{sync::Arc, time::Duration};
+
+use arc_swap::ArcSwap;
+use http::{Request, StatusCode};
+use kube::{Client, client::Body};
+use parking_lot::Mutex;
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep_until, timeout_at},
+};
+use tower::service_fn;
+use tracing::{info, warn};
+
+use super::{Clients, ConnectError, Source, WorkloadSource, fingerprint::Fingerprint};
+
+/// How often a configuration is looked at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Periods {
+    /// Files.
+    pub(super) files: Duration,
+    /// A Secret: one request each time.
+    pub(super) secret: Duration,
+    /// The least time between two looks, when requests are refused.
+    pub(super) least: Duration,
+}
+
+impl Default for Periods {
+    fn default() -> Self {
+        Self { files: Duration::from_secs(10), secret: Duration::from_secs(60), least: Duration::from_secs(2) }
+    }
+}
+
+/// Clients of a cluster that go by its newest configuration.
+#[derive(Clone)]
+pub struct Access {
+    shared: Arc<Shared>,
+    clients: Clients,
+}
+
+struct Shared {
+    current: ArcSwap<Clients>,
+    /// What the clients in force were made of.
+    used: Mutex<Fingerprint>,
+    /// An API server has answered 401.
+    refused: Notify,
+}
+
+/// What a look at a configuration found.
+pub(super) struct Found {
+    pub(super) fingerprint: Fingerprint,
+    pub(super) clients: Clients,
+}
+
+/// Where a configuration is looked up again.
+enum Origin<'a> {
+    Own(&'a Source),
+    Workload(&'a WorkloadSource, &'a Clients),
+}
+
+impl Access {
+    pub(super) fn new(found: Found) -> Self {
+        let namespace = found.clients.writes.default_namespace().to_owned();
+        let shared = Arc::new(Shared {
+            current: ArcSwap::from_pointee(found.clients),
+            used: Mutex::new(found.fingerprint),
+            refused: Notify::new(),
+        });
+        let client = |pick: fn(&Clients) -> &Client| following(Arc::clone(&shared), pick, &namespace);
+        let clients =
+            Clients { watches: client(|clients| &clients.watches), writes: client(|clients| &clients.writes) };
+        Self { shared, clients }
+    }
+
+    /// The clients. They stay the same; what they go by changes.
+    #[must_use]
+    pub fn clients(&self) -> &Clients {
+        &self.clients
+    }
+
+    /// Follows the operator's own configuration. It never ends; dropping the future does.
+    pub async fn follow(&self, source: &Source) {
+        self.follow_origin(&Origin::Own(source), Periods::default()).await;
+    }
+
+    /// Follows the workload cluster's configuration. It never ends; dropping the future does.
+    pub async fn follow_workload(&self, source: &WorkloadSource, management: &Clients) {
+        self.follow_origin(&Origin::Workload(source, management), Periods::default()).await;
+    }
+
+    #[cfg(test)]
+    pub(super) async fn follow_every(&self, source: &WorkloadSource, management: &Clients, periods: Periods) {
+        self.follow_origin(&Origin::Workload(source, management), periods).await;
+    }
+
+    async fn follow_origin(&self, origin: &Origin<'_>, periods: Periods) {
+        let period = match origin {
+            // The management cluster's own configuration is followed by whoever follows that cluster.
+            Origin::Workload(WorkloadSource::Management, _) => return std::future::pending().await,
+            Origin::Workload(WorkloadSource::Secret(_), _) => periods.secret,
+            Origin::Own(_) | Origin::Workload(WorkloadSource::Own(_), _) => periods.files,
+        };
+        let mut told = None;
+        let mut looked = Instant::now();
+        loop {
+            // Whichever comes first; being refused again and again is no reason to look without pause.
+            let _ = timeout_at(looked + period, self.shared.refused.notified()).await;
+            sleep_until(looked + periods.least).await;
+            looked = Instant::now();
+            self.look(origin, &mut told).await;
+        }
+    }
+
+    async fn look(&self, origin: &Origin<'_>, told: &mut Option<String>) {
+        let found = match origin {
+            Origin::Own(source) => source.find().await,
+            Origin::Workload(source, management) => source.find(management).await,
+        };
+        let found = match found {
+            Ok(found) => found,
+            Err(error) => return Self::keep(origin, &error, told),
+        };
+        *told = None;
+        let mut used = self.shared.used.lock();
+        if *used == found.fingerprint {
+            return;
+        }
+        *used = found.fingerprint;
+        drop(used);
+        self.shared.current.store(Arc::new(found.clients));
+        info!(source = %origin, "the configuration has changed and is in force for new requests");
+    }
+
+    /// A configuration that can't be read or used leaves the one in force; told once per change.
+    fn keep(origin: &Origin<'_>, error: &ConnectError, told: &mut Option<String>) {
+        let why = error.to_string();
+        if told.as_ref() != Some(&why) {
+            warn!(source = %origin, "the configuration can't be read anew, the one in force stays: {why}");
+            *told = Some(why);
+        }
+    }
+}
+
+impl std::fmt::Display for Origin<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Own(source) => source.fmt(f),
+            Self::Workload(source, _) => source.fmt(f),
+        }
+    }
+}
+
+/// A client that sends each request by the clients in force then.
+fn following(shared: Arc<Shared>, pick: fn(&Clients) -> &Client, namespace: &str) -> Client {
+    let service = service_fn(move |request: Request<Body>| {
+        let shared = Arc::clone(&shared);
+        async move {
+            let client = pick(&shared.current.load()).clone();
+            let answer = client.send(request).await?;
+            if answer.status() == StatusCode::UNAUTHORIZED {
+                shared.refused.notify_one();
+            }
+            Ok::<_, kube::Error>(answer)
+        }
+    });
+    Client::new(service, namespace)
+}
