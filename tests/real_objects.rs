@@ -50,6 +50,7 @@ fn picture(moment: &str, version: &str) -> Index {
         keys: context.keys.clone(),
         scope: Scope::All,
         template: TemplateRules { default_arch: Architecture::Amd64, additional_sync_labels: Vec::new() },
+        prices: Arc::default(),
     });
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(moment);
     for file in [&format!("management-{version}"), "templates", "workload-nodes"] {

@@ -29,6 +29,7 @@ pub(crate) fn rules() -> Rules {
         keys: Keys::new("cluster.x-k8s.io"),
         scope: Scope::All,
         template: TemplateRules { default_arch: Architecture::Amd64, additional_sync_labels: Vec::new() },
+        prices: Arc::default(),
     }
 }
 

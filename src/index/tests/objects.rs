@@ -20,6 +20,7 @@ pub(crate) fn rules() -> Rules {
         keys: context().keys.clone(),
         scope: Scope::All,
         template: TemplateRules { default_arch: Architecture::Amd64, additional_sync_labels: Vec::new() },
+        prices: Arc::default(),
     }
 }
 

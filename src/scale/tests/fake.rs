@@ -187,6 +187,7 @@ impl World {
             keys: Keys::default(),
             scope: Scope::All,
             template: TemplateRules { default_arch: Architecture::Amd64, additional_sync_labels: Vec::new() },
+            prices: Arc::default(),
         }));
         let api = FakeApi::default();
         {
