@@ -79,6 +79,11 @@ pub struct ServeArgs {
     /// its own flag of this name. Repeatable; several in one value are separated by spaces
     #[arg(long, env = "CAPI_AUTOSCALER_ADDITIONAL_SYNC_MACHINE_LABELS", value_name = "REGEX")]
     pub additional_sync_machine_labels: Vec<String>,
+
+    /// File with prices of Nodes for the price expander, in YAML: by instance type, by labels or by resources. Annotations
+    /// of node groups are stronger. A change of the file is taken over
+    #[arg(long, env = "CAPI_AUTOSCALER_PRICES", value_name = "FILE")]
+    pub prices: Option<String>,
 }
 
 /// What is true and false in an environment variable; a typing error is neither.
