@@ -8,7 +8,7 @@ use capi_autoscaler_provider::{
         ScalableResource,
     },
     index::{Change, Index},
-    nodegroup::{Architecture, GroupId, Quantity, Rules, Scope, TemplateRules},
+    nodegroup::{GroupId, Quantity, Rules, Scope, TemplateRules},
 };
 use k8s_pb::api::core::v1::Node;
 use prost::Message as _;
@@ -74,7 +74,7 @@ pub(crate) fn index() -> Index {
     Index::new(Rules {
         keys: Context::new("cluster.x-k8s.io").keys.clone(),
         scope: Scope::All,
-        template: TemplateRules { default_arch: Architecture::Amd64, additional_sync_labels: Vec::new() },
+        template: TemplateRules::default(),
         prices: Arc::default(),
     })
 }
