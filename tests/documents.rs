@@ -66,11 +66,10 @@ fn first_cells(document: &str) -> BTreeSet<String> {
 
 // Metrics
 
-/// What a server exports, by the names that a scraper sees.
-async fn exported() -> BTreeSet<String> {
+/// A server without an API server, which has what there is to know without: its metrics, and prices of its file.
+async fn offline_server(more: &[&str]) -> (Server, Shutdown) {
     let dir = tempfile::tempdir().unwrap();
     let kubeconfig = dir.path().join("config");
-    // No API server: what there is to know of metrics is known without.
     fs::write(
         &kubeconfig,
         "current-context: c\ncontexts: [{name: c, context: {cluster: c}}]\n\
@@ -86,11 +85,15 @@ async fn exported() -> BTreeSet<String> {
         "--admin-listen=127.0.0.1:0",
     ];
     let kubeconfig = format!("--management-kubeconfig={}", kubeconfig.display());
-    let Command::Serve(args) = Cli::parse_from(flags.into_iter().chain([kubeconfig.as_str()])).command else {
-        panic!("it isn't serve")
-    };
+    let flags = flags.into_iter().chain([kubeconfig.as_str()]).chain(more.iter().copied());
+    let Command::Serve(args) = Cli::parse_from(flags).command else { panic!("it isn't serve") };
     let shutdown = Shutdown::new();
-    let server = Server::start(ServeConfig::try_from(*args).unwrap(), shutdown.clone()).await.unwrap();
+    (Server::start(ServeConfig::try_from(*args).unwrap(), shutdown.clone()).await.unwrap(), shutdown)
+}
+
+/// What a server exports, by the names that a scraper sees.
+async fn exported() -> BTreeSet<String> {
+    let (server, shutdown) = offline_server(&[]).await;
 
     // Answers are counted from the first one of each RPC.
     let mut client = CloudProviderClient::connect(format!("http://{}", server.grpc_address())).await.unwrap();
@@ -434,6 +437,35 @@ fn the_price_file_and_the_one_in_its_document_are_read() {
     let (_, documented) = PriceFile::open(&file).unwrap();
     assert_eq!(documented.selectors, prices.selectors);
     assert!(documented.instance_types.iter().all(|known| prices.instance_types.get(known.0) == Some(known.1)));
+}
+
+/// What a Node with these labels costs in two hours.
+async fn price_of(server: &Server, labels: &[(&str, &str)]) -> f64 {
+    let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    let node = proto::ExternalGrpcNode { labels, ..proto::ExternalGrpcNode::default() };
+    let request = proto::PricingNodePriceRequest {
+        node: Some(node),
+        start_timestamp: Some(prost_types::Timestamp { seconds: 0, nanos: 0 }),
+        end_timestamp: Some(prost_types::Timestamp { seconds: 7200, nanos: 0 }),
+        ..proto::PricingNodePriceRequest::default()
+    };
+    let mut client = CloudProviderClient::connect(format!("http://{}", server.grpc_address())).await.unwrap();
+    client.pricing_node_price(request).await.unwrap().into_inner().price
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_prices_nodes_by_the_file_of_the_example() {
+    let flag = format!("--prices={}", root().join("examples/prices.yaml").display());
+    let (server, shutdown) = offline_server(&[&flag]).await;
+    let large = ("node.kubernetes.io/instance-type", "m5.large");
+    let xlarge = ("node.kubernetes.io/instance-type", "m5.xlarge");
+    let spot = ("node.cluster.x-k8s.io/lifecycle", "spot");
+    for (labels, expected) in [(&[large][..], 0.192), (&[xlarge], 0.384), (&[xlarge, spot], 0.148)] {
+        let price = price_of(&server, labels).await;
+        assert!((price - expected).abs() < 1e-9, "{labels:?}: {price}");
+    }
+    shutdown.request();
+    server.finish().await.unwrap();
 }
 
 #[test]
