@@ -7,17 +7,22 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use capi_autoscaler_provider::{
-    capi::{CAPACITY_PREFIX, Context, InfrastructureTemplate, Keys, Meta, ObjectKey, PAUSED, REVISION},
+    capi::{
+        CAPACITY_PREFIX, Context, InfrastructureTemplate, Keys, Meta, OWN_CAPACITY_PREFIX, ObjectKey, PAUSED, REVISION,
+    },
     capi::{ScalableKind, ScalableResource},
     cli::{Cli, Command, ServeConfig, Server},
+    nodegroup::price::{Price, Rates, Tariff},
     nodegroup::{
-        Bounds, Definition, InfrastructureState, Problem, Rules, Scope, ScopeSpec, TemplateRules, Verdict, capacity,
-        evaluate, options,
+        Bounds, Definition, InfrastructureState, Problem, RealNodes, Rules, Scope, ScopeSpec, TemplateRules, Verdict,
+        capacity, evaluate, options,
     },
     notify::{SinkKind, UrlSource, parse_rules},
+    prices::PriceFile,
     proto::{self, cloud_provider_client::CloudProviderClient},
     server::Shutdown,
 };
@@ -61,23 +66,10 @@ fn first_cells(document: &str) -> BTreeSet<String> {
 
 // Metrics
 
-/// What a server exports, with TLS and without, by the names that a scraper sees.
-async fn exported() -> BTreeSet<String> {
-    let dir = tempfile::tempdir().unwrap();
-    let key = rcgen::KeyPair::generate().unwrap();
-    let certificate = rcgen::CertificateParams::new(vec!["provider".to_owned()]).unwrap().self_signed(&key).unwrap();
-    let (certificate_file, key_file) = (dir.path().join("tls.crt"), dir.path().join("tls.key"));
-    fs::write(&certificate_file, certificate.pem()).unwrap();
-    fs::write(&key_file, key.serialize_pem()).unwrap();
-    let tls =
-        [format!("--tls-cert-file={}", certificate_file.display()), format!("--tls-key-file={}", key_file.display())];
-    exported_with(&[]).await.into_iter().chain(exported_with(&tls).await).collect()
-}
-
-async fn exported_with(tls: &[String]) -> BTreeSet<String> {
+/// A server without an API server, which has what there is to know without: its metrics, and prices of its file.
+async fn offline_server(more: &[&str]) -> (Server, Shutdown) {
     let dir = tempfile::tempdir().unwrap();
     let kubeconfig = dir.path().join("config");
-    // No API server: what there is to know of metrics is known without.
     fs::write(
         &kubeconfig,
         "current-context: c\ncontexts: [{name: c, context: {cluster: c}}]\n\
@@ -93,10 +85,28 @@ async fn exported_with(tls: &[String]) -> BTreeSet<String> {
         "--admin-listen=127.0.0.1:0",
     ];
     let kubeconfig = format!("--management-kubeconfig={}", kubeconfig.display());
-    let flags = flags.into_iter().chain([kubeconfig.as_str()]).chain(tls.iter().map(String::as_str));
+    let flags = flags.into_iter().chain([kubeconfig.as_str()]).chain(more.iter().copied());
     let Command::Serve(args) = Cli::parse_from(flags).command else { panic!("it isn't serve") };
     let shutdown = Shutdown::new();
-    let server = Server::start(ServeConfig::try_from(*args).unwrap(), shutdown.clone()).await.unwrap();
+    (Server::start(ServeConfig::try_from(*args).unwrap(), shutdown.clone()).await.unwrap(), shutdown)
+}
+
+/// What a server exports, with TLS and without, by the names that a scraper sees.
+async fn exported() -> BTreeSet<String> {
+    let dir = tempfile::tempdir().unwrap();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = rcgen::CertificateParams::new(vec!["provider".to_owned()]).unwrap().self_signed(&key).unwrap();
+    let (certificate_file, key_file) = (dir.path().join("tls.crt"), dir.path().join("tls.key"));
+    fs::write(&certificate_file, certificate.pem()).unwrap();
+    fs::write(&key_file, key.serialize_pem()).unwrap();
+    let tls =
+        [format!("--tls-cert-file={}", certificate_file.display()), format!("--tls-key-file={}", key_file.display())];
+    let tls: Vec<_> = tls.iter().map(String::as_str).collect();
+    exported_with(&[]).await.into_iter().chain(exported_with(&tls).await).collect()
+}
+
+async fn exported_with(tls: &[&str]) -> BTreeSet<String> {
+    let (server, shutdown) = offline_server(tls).await;
 
     // Answers are counted from the first one of each RPC.
     if tls.is_empty() {
@@ -169,12 +179,14 @@ fn annotations_that_are_read() -> BTreeSet<String> {
     let one = |key: String| BTreeMap::from([(ArcStr::from(key), ArcStr::from("x"))]);
     let (_, of_options) = options::overrides(&Keys::default(), &one(format!("{options_prefix}unknown")));
     let (_, of_capacity) = capacity::of_annotations(&one(format!("{CAPACITY_PREFIX}unknown")));
+    let (_, of_own) = capacity::of_own_annotations(&one(format!("{OWN_CAPACITY_PREFIX}unknown")));
+    let own = known(&of_own).into_iter().map(|name| format!("{OWN_CAPACITY_PREFIX}{name}"));
     let options = known(&of_options).into_iter().map(|name| format!("{options_prefix}{name}"));
     let capacity = known(&of_capacity).into_iter().map(|name| format!("{CAPACITY_PREFIX}{name}"));
     let fixed = [min_size, max_size, delete_machine, machine, cluster_namespace, owner_kind, owner_name]
         .into_iter()
         .chain([PAUSED.to_owned(), REVISION.to_owned()]);
-    fixed.chain(options).chain(capacity).collect()
+    fixed.chain(options).chain(capacity).chain(own).collect()
 }
 
 #[test]
@@ -273,7 +285,7 @@ fn the_readme_names_flags_that_there_are() {
 
 // Examples
 
-const EXAMPLES: [&str; 11] = [
+const EXAMPLES: [&str; 12] = [
     "examples/cluster-autoscaler/cloud-config.yaml",
     "examples/cluster-autoscaler/values.yaml",
     "examples/node-groups/by-annotations.yaml",
@@ -283,6 +295,7 @@ const EXAMPLES: [&str; 11] = [
     "examples/node-groups/machine-set.yaml",
     "examples/node-groups/paused.yaml",
     "examples/node-groups/wrong.yaml",
+    "examples/prices.yaml",
     "examples/rbac.yaml",
     "examples/watch/rules.yaml",
 ];
@@ -328,9 +341,10 @@ fn verdict(path: &str) -> Verdict {
         keys: Keys::default(),
         scope: Scope::Specs(vec![ScopeSpec::cluster("team-a", "prod")]),
         template: TemplateRules::default(),
+        prices: Arc::default(),
     };
     let known = template.as_ref().map_or(InfrastructureState::Unknown, InfrastructureState::Known);
-    evaluate(&object, None, known, None, &rules)
+    evaluate(&object, None, known, RealNodes::default(), &rules)
 }
 
 fn group(path: &str) -> Definition {
@@ -416,6 +430,56 @@ fn the_example_is_a_group_that_scales_from_zero(
     assert_eq!(found.collect::<BTreeMap<_, _>>(), expected.collect());
     assert_eq!(template.labels.keys().collect::<Vec<_>>(), labels);
     assert_eq!(template.taints.iter().map(|taint| taint.value.to_string()).collect::<Vec<_>>(), taints);
+}
+
+#[test]
+fn the_price_file_and_the_one_in_its_document_are_read() {
+    let (_, prices) = PriceFile::open(&root().join("examples/prices.yaml")).unwrap();
+    let price = |number: f64| Price::try_from(number).unwrap();
+    assert_eq!(prices.instance_types.get("g5.xlarge"), Some(&price(1.006)));
+    assert_eq!(prices.resources.map(|rates| rates.memory), Some(price(0.00375)));
+    let [spot, arm] = prices.selectors.as_slice() else { panic!("{prices:?}") };
+    assert_eq!(spot.tariff, Tariff::Whole(price(0.074)));
+    assert_eq!(arm.tariff, Tariff::Resources(Rates { cpu: price(0.0272), memory: price(0.003), gpu: None }));
+
+    let document = read("docs/prices.md");
+    let (_, rest) = document.split_once("```yaml\n").unwrap();
+    let (form, _) = rest.split_once("```").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("prices.yaml");
+    fs::write(&file, form).unwrap();
+    let (_, documented) = PriceFile::open(&file).unwrap();
+    assert_eq!(documented.selectors, prices.selectors);
+    assert!(documented.instance_types.iter().all(|known| prices.instance_types.get(known.0) == Some(known.1)));
+}
+
+/// What a Node with these labels costs in two hours.
+async fn price_of(server: &Server, labels: &[(&str, &str)]) -> f64 {
+    let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    let node = proto::ExternalGrpcNode { labels, ..proto::ExternalGrpcNode::default() };
+    let request = proto::PricingNodePriceRequest {
+        node: Some(node),
+        start_timestamp: Some(prost_types::Timestamp { seconds: 0, nanos: 0 }),
+        end_timestamp: Some(prost_types::Timestamp { seconds: 7200, nanos: 0 }),
+        ..proto::PricingNodePriceRequest::default()
+    };
+    let mut client = CloudProviderClient::connect(format!("http://{}", server.grpc_address())).await.unwrap();
+    client.pricing_node_price(request).await.unwrap().into_inner().price
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_prices_nodes_by_the_file_of_the_example() {
+    let flag = format!("--prices={}", root().join("examples/prices.yaml").display());
+    let (server, shutdown) = offline_server(&[&flag]).await;
+    let large = ("node.kubernetes.io/instance-type", "m5.large");
+    let xlarge = ("node.kubernetes.io/instance-type", "m5.xlarge");
+    let spot = ("node.cluster.x-k8s.io/lifecycle", "spot");
+    for (labels, expected) in [(&[large][..], 0.192), (&[xlarge], 0.384), (&[xlarge, spot], 0.148)] {
+        let price = price_of(&server, labels).await;
+        assert!((price - expected).abs() < 1e-9, "{labels:?}: {price}");
+    }
+    shutdown.request();
+    server.finish().await.unwrap();
 }
 
 #[test]

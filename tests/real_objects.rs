@@ -11,7 +11,7 @@ use capi_autoscaler_provider::{
         ScalableResource,
     },
     index::{Change, Index, NodeQuery},
-    nodegroup::{self, Architecture, GroupId, InstanceState, Rules, Scope, TemplateRules},
+    nodegroup::{self, GroupId, InstanceState, Rules, Scope, TemplateRules},
 };
 use k8s_pb::api::core::v1 as pb;
 use prost::Message as _;
@@ -49,7 +49,8 @@ fn picture(moment: &str, version: &str) -> Index {
     let index = Index::new(Rules {
         keys: context.keys.clone(),
         scope: Scope::All,
-        template: TemplateRules { default_arch: Architecture::Amd64, additional_sync_labels: Vec::new() },
+        template: TemplateRules::default(),
+        prices: Arc::default(),
     });
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(moment);
     for file in [&format!("management-{version}"), "templates", "workload-nodes"] {

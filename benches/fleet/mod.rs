@@ -6,7 +6,7 @@ use std::sync::Arc;
 use capi_autoscaler_provider::{
     capi::{Context, Keys, Machine, Meta, Node, ObjectKey, ScalableKind, ScalableResource},
     index::{Change, Index},
-    nodegroup::{Architecture, Rules, Scope, TemplateRules},
+    nodegroup::{Rules, Scope, TemplateRules},
 };
 use serde_json::{Value, json};
 
@@ -28,7 +28,8 @@ pub(crate) fn rules() -> Rules {
     Rules {
         keys: Keys::new("cluster.x-k8s.io"),
         scope: Scope::All,
-        template: TemplateRules { default_arch: Architecture::Amd64, additional_sync_labels: Vec::new() },
+        template: TemplateRules::default(),
+        prices: Arc::default(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! What `serve` shall do, in the types of the rooms below. This is where its flags are judged together: what
 //! excludes what, and that a scope was chosen. Nothing is read or opened here.
 
-use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{fmt, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use regex::Regex;
 use thiserror::Error;
@@ -14,7 +14,7 @@ use super::{
 use crate::{
     capi::{DEFAULT_GROUP, Keys},
     connect::{ClusterRef, Source, WorkloadSource},
-    nodegroup::{Architecture, GoDuration, Rules, Scope, ScopeSpec, TemplateRules},
+    nodegroup::{Architecture, GoDuration, ResourceList, Rules, Scope, ScopeSpec, TemplateRules, resource_list},
     server::TlsFiles,
 };
 
@@ -47,6 +47,8 @@ pub struct ServeConfig {
     pub max_staleness: Duration,
     /// Cluster API's version; `None` is the one that the API server prefers.
     pub capi_version: Option<String>,
+    /// The price file.
+    pub prices: Option<PathBuf>,
     /// What is allowed but should be known, to be logged at start.
     pub warnings: Vec<String>,
 }
@@ -143,10 +145,15 @@ impl TryFrom<ServeArgs> for ServeConfig {
                 template: TemplateRules {
                     default_arch: architecture(&args.scale_zero_default_arch, &mut warnings),
                     additional_sync_labels: synced_labels(&args.additional_sync_machine_labels)?,
+                    default_overhead: default_overhead(args.default_node_overhead.as_deref())?,
+                    learn_extended_resources: args.learn_extended_resources,
                 },
+                // They are read from the file at the start.
+                prices: Arc::default(),
             },
             max_staleness: max_staleness(&args.max_staleness)?,
             capi_version: capi_version(args.capi_version.as_deref())?,
+            prices: given(args.prices.as_deref()).map(PathBuf::from),
             warnings,
         })
     }
@@ -176,10 +183,22 @@ pub(super) const SYNCED_LABELS: Flag = Flag {
     variable: "CAPI_AUTOSCALER_ADDITIONAL_SYNC_MACHINE_LABELS",
     default: "",
 };
+pub(super) const OVERHEAD: Flag =
+    Flag { name: TemplateRules::DEFAULT_OVERHEAD_FLAG, variable: "CAPI_AUTOSCALER_DEFAULT_NODE_OVERHEAD", default: "" };
 /// All of them, to be compared with the flags there are.
 #[cfg(test)]
-pub(super) const FLAGS: [Flag; 9] =
-    [LISTEN, HTTP_LISTEN, ADMIN_LISTEN, CLUSTER, DISCOVERY, MAX_STALENESS, CAPI_GROUP, CAPI_VERSION, SYNCED_LABELS];
+pub(super) const FLAGS: [Flag; 10] = [
+    OVERHEAD,
+    LISTEN,
+    HTTP_LISTEN,
+    ADMIN_LISTEN,
+    CLUSTER,
+    DISCOVERY,
+    MAX_STALENESS,
+    CAPI_GROUP,
+    CAPI_VERSION,
+    SYNCED_LABELS,
+];
 const ALL_CLUSTERS: &str = "--all-clusters";
 
 impl Flag {
@@ -302,6 +321,11 @@ fn synced_labels(values: &[String]) -> Result<Vec<Regex>, UsageError> {
         .flat_map(|value| value.split_whitespace())
         .map(|text| Regex::new(text).map_err(|error| SYNCED_LABELS.wrong(text, &error)))
         .collect()
+}
+
+fn default_overhead(text: Option<&str>) -> Result<ResourceList, UsageError> {
+    let text = given(text).unwrap_or_default();
+    resource_list::parse_all(text).map_err(|error| OVERHEAD.wrong(text, &error))
 }
 
 pub(super) fn is_dns(text: &str) -> bool {

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use crate::{
     capi::KindRef,
-    nodegroup::{self, GroupId, InfrastructureState, LeftOut, Problem, Verdict},
+    nodegroup::{self, GroupId, InfrastructureState, LeftOut, Problem, RealNodes, Verdict},
 };
 
 use super::{
@@ -40,7 +40,8 @@ impl Picture {
         let waiting = matches!(infrastructure, InfrastructureState::Unknown);
         let cluster = self.clusters.get(&cluster_key(object)).map(AsRef::as_ref);
         let sample = group.sample.as_ref().map(|(_, node)| node.as_ref());
-        let verdict = nodegroup::evaluate(object, cluster, infrastructure, sample, &self.rules);
+        let nodes = RealNodes { sample, ..self.lessons_for(id, object) };
+        let verdict = nodegroup::evaluate(object, cluster, infrastructure, nodes, &self.rules);
         let wants = if names_a_group(&verdict) { template.map(|(kind, _)| kind) } else { None };
         self.set_verdict(id, verdict, waiting);
         self.set_wanted(id, wants);
@@ -68,6 +69,10 @@ impl Picture {
                 }
                 if !group.is_live() || old.is_none_or(|old| old.problems != definition.problems) {
                     self.changed.insert(id.clone());
+                }
+                let old_price = old.and_then(|old| old.price.as_ref());
+                if old_price != definition.price.as_ref() {
+                    self.prices.replace(old_price, definition.price.as_ref());
                 }
                 let template = definition.template.as_ref().map(|template| template.encode(&template_name(id)));
                 group.served = Some(Arc::new(Served { definition: *definition, template }));

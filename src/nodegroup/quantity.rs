@@ -121,6 +121,20 @@ impl Quantity {
         clamp(divide_away_from_zero(self.nanos, NANOS / 1000))
     }
 
+    /// Whether it is more than so many percent of another quantity.
+    #[must_use]
+    pub fn is_more_than_percent(self, percent: i64, of: Self) -> bool {
+        // At most 10^38 each; dividing before multiplying costs less than a billionth of a percent.
+        self.nanos / i128::from(percent.max(1)) > of.nanos / 100
+    }
+
+    /// The nearest number in floating point, for reckoning with prices; never for comparing amounts.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, reason = "the nearest number is what is asked for")]
+    pub fn to_f64(self) -> f64 {
+        self.nanos as f64 / NANOS as f64
+    }
+
     /// The form of a sum: a zero takes over the other's.
     fn format_with(self, other: Self) -> Format {
         if self.is_zero() { other.format } else { self.format }

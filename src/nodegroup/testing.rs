@@ -22,6 +22,8 @@ pub(crate) fn scalable(kind: ScalableKind, name: &str) -> ScalableResource {
         cluster_name: "prod".into(),
         replicas: Some(3),
         infrastructure: None,
+        bootstrap: None,
+        failure_domain: None,
         template_labels: BTreeMap::new(),
         taints: Vec::new(),
         revision: None,
@@ -76,5 +78,6 @@ pub(crate) fn node(labels: &[(&'static str, &str)]) -> Node {
         provider_id: Some("x://worker-1".into()),
         machine: None,
         template_labels: labels.iter().map(|(key, value)| (*key, ArcStr::from(*value))).collect(),
+        resources: None,
     }
 }

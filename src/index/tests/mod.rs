@@ -3,7 +3,9 @@
 
 mod any_order;
 mod feeds;
+mod lessons;
 mod nodes;
 pub(crate) mod objects;
+mod prices;
 mod snapshots;
 mod stories;

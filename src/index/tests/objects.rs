@@ -10,7 +10,7 @@ use crate::{
         ScalableResource,
     },
     index::{Change, Index, NodeQuery},
-    nodegroup::{Architecture, GroupId, Rules, Scope, TemplateRules},
+    nodegroup::{GroupId, Rules, Scope, TemplateRules},
 };
 
 pub(crate) const NAMESPACE: &str = "team-a";
@@ -19,7 +19,8 @@ pub(crate) fn rules() -> Rules {
     Rules {
         keys: context().keys.clone(),
         scope: Scope::All,
-        template: TemplateRules { default_arch: Architecture::Amd64, additional_sync_labels: Vec::new() },
+        template: TemplateRules::default(),
+        prices: Arc::default(),
     }
 }
 

@@ -1,0 +1,84 @@
+//! What real Nodes showed: the resources and labels that another Node made from the same templates will have. Which Node
+//! is asked, and for how long its answer is kept, is decided in [`crate::index`].
+
+use std::collections::BTreeMap;
+
+use arcstr::ArcStr;
+
+use super::{
+    GroupId, LearnedFrom, Quantity, Source,
+    capacity::{CPU, MEMORY},
+    labels,
+    resource_list::quantity,
+};
+use crate::capi::{Node, TemplateLabels};
+
+/// What a Node showed.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Lesson {
+    /// The Node's name.
+    pub node: ArcStr,
+    /// The group it belongs to, or belonged to.
+    pub group: GroupId,
+    /// Its resources.
+    pub resources: BTreeMap<ArcStr, Amounts>,
+    /// Its labels that a template takes over.
+    pub labels: TemplateLabels,
+}
+
+/// What a Node has of a resource.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Amounts {
+    /// In all.
+    pub capacity: Quantity,
+    /// For pods: never more than the capacity, never less than 0.
+    pub allocatable: Quantity,
+}
+
+impl Amounts {
+    /// What pods don't get.
+    #[must_use]
+    pub fn overhead(self) -> Quantity {
+        self.capacity - self.allocatable
+    }
+}
+
+/// What is known of the real Nodes of a group.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealNodes<'a> {
+    /// A Node that the group has.
+    pub sample: Option<&'a Node>,
+    /// What a Node showed that was made from the group's own templates.
+    pub same_templates: Option<&'a Lesson>,
+    /// What a Node of the group showed that was made from other templates, which the group had before.
+    pub other_templates: Option<&'a Lesson>,
+}
+
+impl Lesson {
+    /// What a Node of a group shows; `None` while that isn't all of it, or it has no cpu or memory.
+    #[must_use]
+    pub fn of(node: &Node, group: GroupId) -> Option<Self> {
+        let shown = node.resources.as_ref()?;
+        let resources: BTreeMap<_, _> = shown.iter().filter_map(amounts).collect();
+        let has = |resource: &str| resources.get(resource).is_some_and(|amounts| !amounts.allocatable.is_zero());
+        if !has(CPU) || !has(MEMORY) {
+            return None;
+        }
+        Some(Self { node: node.meta.key.name.clone(), group, resources, labels: node.template_labels.clone() })
+    }
+
+    /// As the source of a value of a group.
+    #[must_use]
+    pub fn source_for(&self, group: &GroupId) -> Source {
+        let sibling = (self.group != *group).then(|| self.group.clone());
+        Source::Learned(Box::new(LearnedFrom { node: self.node.clone(), sibling }))
+    }
+}
+
+/// A resource that has no name or amount that a template could have is left out.
+fn amounts((name, capacity, allocatable): (&str, &str, &str)) -> Option<(ArcStr, Amounts)> {
+    labels::check_key(name).ok()?;
+    let capacity = quantity(capacity).ok()?;
+    let allocatable = quantity(allocatable).ok()?.min(capacity);
+    Some((ArcStr::from(name), Amounts { capacity, allocatable }))
+}
