@@ -17,6 +17,8 @@ pub const CAPACITY_PREFIX: &str = "capacity.cluster-autoscaler.kubernetes.io/";
 
 /// Prefix of the annotations of a group that are this program's own. It doesn't follow `CAPI_GROUP`.
 pub const OWN_CAPACITY_PREFIX: &str = "capacity.capi-autoscaler-provider.io/";
+/// Annotation of a group: what one of its Nodes costs in an hour. It doesn't follow `CAPI_GROUP`.
+pub const PRICE_PER_HOUR: &str = "capacity.capi-autoscaler-provider.io/price-per-hour";
 
 /// The keys that follow the API group.
 #[derive(Clone, Eq, PartialEq)]

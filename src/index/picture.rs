@@ -21,6 +21,7 @@ use super::{
     held::Held,
     holder::{Holder, OnNode},
     lessons::Lessons,
+    prices::CheapestUnits,
     several::Several,
 };
 
@@ -52,6 +53,8 @@ pub(super) struct Picture {
     groups_by_kind: Several<KindRef, GroupId>,
     /// Kinds that a group in scope names, with how many do.
     pub(super) wanted: BTreeMap<KindRef, usize>,
+    /// What the groups that answer cost.
+    pub(super) prices: CheapestUnits,
     /// Groups whose standing or problems changed, to be told once the lock is released.
     pub(super) changed: BTreeSet<GroupId>,
     /// Whether a group came, went, or changed its bounds since the last pinning.
@@ -78,6 +81,7 @@ impl Picture {
             lessons: Lessons::default(),
             groups_by_kind: Several::default(),
             wanted: BTreeMap::new(),
+            prices: CheapestUnits::default(),
             changed: BTreeSet::new(),
             membership_changed: true,
         }
@@ -130,6 +134,10 @@ impl Picture {
                     self.evaluate_all(self.groups_by_kind.to_vec(&kind));
                 }
             }
+            Change::Prices(prices) => {
+                self.rules.prices = prices;
+                self.evaluate_all(self.groups.keys().cloned().collect());
+            }
         }
     }
 
@@ -148,6 +156,7 @@ impl Picture {
             ("groups_by_kind", self.groups_by_kind.is_empty()),
             ("wanted", self.wanted.is_empty()),
             ("groups", self.groups.is_empty()),
+            ("prices", self.prices.is_empty()),
         ];
         left.into_iter().filter(|(_, empty)| !empty).map(|(name, _)| name).collect()
     }

@@ -6,5 +6,6 @@ mod feeds;
 mod lessons;
 mod nodes;
 pub(crate) mod objects;
+mod prices;
 mod snapshots;
 mod stories;

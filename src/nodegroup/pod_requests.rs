@@ -1,0 +1,234 @@
+//! What a pod asks of a Node, counted as the scheduler does: containers beside each other, init containers one after
+//! another, sidecars beside both, the pod's own resources, and overhead. Must never count what the scheduler doesn't.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{api::core::v1 as api, apimachinery::pkg::api::resource::Quantity as ApiQuantity};
+use k8s_pb::{api::core::v1 as wire, apimachinery::pkg::api::resource::Quantity as WireQuantity};
+use thiserror::Error;
+
+use super::{
+    Quantity,
+    capacity::{CPU, MEMORY},
+    problem::Clipped,
+};
+
+/// Amounts by the name of the resource.
+pub type Requests = BTreeMap<String, Quantity>;
+
+const HUGEPAGES_PREFIX: &str = "hugepages-";
+const ALWAYS: &str = "Always";
+
+/// The resources of a pod's spec, from either form in which pods come.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct PodResources {
+    /// Containers that run beside each other.
+    pub containers: Vec<Requests>,
+    /// Containers that start before them, in their order.
+    pub init_containers: Vec<InitContainer>,
+    /// What the pod as a whole asks for (`spec.resources.requests`).
+    pub pod_requests: Requests,
+    /// What the pod as a whole is limited to (`spec.resources.limits`).
+    pub pod_limits: Requests,
+    /// What running the pod takes beside its containers (`spec.overhead`).
+    pub overhead: Requests,
+}
+
+/// An init container.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct InitContainer {
+    /// What it asks for.
+    pub requests: Requests,
+    /// Whether it goes on running: a sidecar (`restartPolicy: Always`).
+    pub is_sidecar: bool,
+}
+
+/// An amount of a pod that can't be used.
+#[derive(Clone, Debug, Error, PartialEq)]
+#[error("{place}: {amount}: {rule}")]
+pub struct BadRequest {
+    /// The field, such as `container "app", resources.requests`.
+    place: String,
+    /// The resource and the text.
+    amount: String,
+    rule: String,
+}
+
+/// What a pod asks of a Node; its place among the Node's pods isn't part of it.
+///
+/// # Errors
+/// When an amount is no quantity, or is negative.
+pub fn of_spec(spec: &api::PodSpec) -> Result<Requests, BadRequest> {
+    Ok(PodResources::try_from(spec)?.requests())
+}
+
+/// The same of a pod as it comes over gRPC.
+///
+/// # Errors
+/// When an amount is no quantity, or is negative.
+pub fn of_wire_spec(spec: &wire::PodSpec) -> Result<Requests, BadRequest> {
+    Ok(PodResources::try_from(spec)?.requests())
+}
+
+impl PodResources {
+    /// What the pod asks of a Node.
+    #[must_use]
+    pub fn requests(&self) -> Requests {
+        let mut running = Requests::new();
+        for container in &self.containers {
+            add(&mut running, container);
+        }
+        // While an init container runs, so do the sidecars before it, and nothing else.
+        let mut sidecars = Requests::new();
+        let mut starting = Requests::new();
+        for container in &self.init_containers {
+            if container.is_sidecar {
+                add(&mut running, &container.requests);
+                add(&mut sidecars, &container.requests);
+                keep_larger(&mut starting, &sidecars);
+            } else {
+                let mut beside = sidecars.clone();
+                add(&mut beside, &container.requests);
+                keep_larger(&mut starting, &beside);
+            }
+        }
+        keep_larger(&mut running, &starting);
+        for (resource, limit) in self.pod_limits.iter().filter(|(resource, _)| is_pod_level(resource)) {
+            // As the API server fills it in: what the containers ask for comes first.
+            running.entry(resource.clone()).or_insert(*limit);
+        }
+        for (resource, request) in self.pod_requests.iter().filter(|(resource, _)| is_pod_level(resource)) {
+            running.insert(resource.clone(), *request);
+        }
+        add(&mut running, &self.overhead);
+        running
+    }
+}
+
+/// The resources that a pod as a whole can ask for.
+fn is_pod_level(resource: &str) -> bool {
+    resource == CPU || resource == MEMORY || resource.starts_with(HUGEPAGES_PREFIX)
+}
+
+fn add(sums: &mut Requests, more: &Requests) {
+    for (resource, amount) in more {
+        let sum = sums.entry(resource.clone()).or_insert(Quantity::ZERO);
+        *sum = *sum + *amount;
+    }
+}
+
+fn keep_larger(amounts: &mut Requests, others: &Requests) {
+    for (resource, other) in others {
+        let amount = amounts.entry(resource.clone()).or_insert(*other);
+        *amount = (*amount).max(*other);
+    }
+}
+
+/// The text of an amount, in either form.
+trait Amount {
+    fn text(&self) -> &str;
+}
+
+impl Amount for ApiQuantity {
+    fn text(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Amount for WireQuantity {
+    fn text(&self) -> &str {
+        self.string.as_deref().unwrap_or_default()
+    }
+}
+
+/// Reads amounts; `place` names the field they are in.
+fn read<Q: Amount>(amounts: &BTreeMap<String, Q>, place: &str) -> Result<Requests, BadRequest> {
+    let one = |(resource, amount): (&String, &Q)| {
+        let bad = |rule: String| BadRequest {
+            place: place.to_owned(),
+            amount: format!("{:?} is {:?}", Clipped(resource), Clipped(amount.text())),
+            rule,
+        };
+        match amount.text().parse::<Quantity>() {
+            Ok(quantity) if quantity.is_negative() => Err(bad("it must not be negative".to_owned())),
+            Ok(quantity) => Ok((resource.clone(), quantity)),
+            Err(error) => Err(bad(error.to_string())),
+        }
+    };
+    amounts.iter().map(one).collect()
+}
+
+/// Requests, filled in from limits as the API server does.
+fn container<Q: Amount>(
+    name: &str,
+    requests: Option<&BTreeMap<String, Q>>,
+    limits: Option<&BTreeMap<String, Q>>,
+) -> Result<Requests, BadRequest> {
+    let field = |field: &str| format!("container {:?}, resources.{field}", Clipped(name));
+    let mut all = limits.map(|limits| read(limits, &field("limits"))).transpose()?.unwrap_or_default();
+    all.extend(requests.map(|requests| read(requests, &field("requests"))).transpose()?.unwrap_or_default());
+    Ok(all)
+}
+
+fn api_container(container_spec: &api::Container) -> Result<Requests, BadRequest> {
+    let resources = container_spec.resources.as_ref();
+    let requests = resources.and_then(|resources| resources.requests.as_ref());
+    container(&container_spec.name, requests, resources.and_then(|resources| resources.limits.as_ref()))
+}
+
+fn wire_container(container_spec: &wire::Container) -> Result<Requests, BadRequest> {
+    let resources = container_spec.resources.as_ref();
+    let name = container_spec.name.as_deref().unwrap_or_default();
+    container(name, resources.map(|resources| &resources.requests), resources.map(|resources| &resources.limits))
+}
+
+const POD_REQUESTS: &str = "spec.resources.requests";
+const POD_LIMITS: &str = "spec.resources.limits";
+const OVERHEAD: &str = "spec.overhead";
+
+impl TryFrom<&api::PodSpec> for PodResources {
+    type Error = BadRequest;
+
+    fn try_from(spec: &api::PodSpec) -> Result<Self, BadRequest> {
+        let init = |container: &api::Container| {
+            let is_sidecar = container.restart_policy.as_deref() == Some(ALWAYS);
+            Ok(InitContainer { requests: api_container(container)?, is_sidecar })
+        };
+        let some = |amounts: Option<&BTreeMap<String, ApiQuantity>>, place| {
+            amounts.map(|amounts| read(amounts, place)).transpose().map(Option::unwrap_or_default)
+        };
+        let pod = spec.resources.as_ref();
+        Ok(Self {
+            containers: spec.containers.iter().map(api_container).collect::<Result<_, _>>()?,
+            init_containers: spec.init_containers.iter().flatten().map(init).collect::<Result<_, _>>()?,
+            pod_requests: some(pod.and_then(|pod| pod.requests.as_ref()), POD_REQUESTS)?,
+            pod_limits: some(pod.and_then(|pod| pod.limits.as_ref()), POD_LIMITS)?,
+            overhead: some(spec.overhead.as_ref(), OVERHEAD)?,
+        })
+    }
+}
+
+impl TryFrom<&wire::PodSpec> for PodResources {
+    type Error = BadRequest;
+
+    fn try_from(spec: &wire::PodSpec) -> Result<Self, BadRequest> {
+        let init = |container: &wire::Container| {
+            let is_sidecar = container.restart_policy.as_deref() == Some(ALWAYS);
+            Ok(InitContainer { requests: wire_container(container)?, is_sidecar })
+        };
+        let pod = spec.resources.as_ref();
+        let some = |amounts: Option<&BTreeMap<String, WireQuantity>>, place| {
+            amounts.map(|amounts| read(amounts, place)).transpose().map(Option::unwrap_or_default)
+        };
+        Ok(Self {
+            containers: spec.containers.iter().map(wire_container).collect::<Result<_, _>>()?,
+            init_containers: spec.init_containers.iter().map(init).collect::<Result<_, _>>()?,
+            pod_requests: some(pod.map(|pod| &pod.requests), POD_REQUESTS)?,
+            pod_limits: some(pod.map(|pod| &pod.limits), POD_LIMITS)?,
+            overhead: read(&spec.overhead, OVERHEAD)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;
