@@ -266,6 +266,26 @@ impl Picture {
     }
 }
 
+#[cfg(test)]
+impl Picture {
+    /// Takes the lessons away whose Nodes are gone.
+    pub(super) fn forget_the_gone(&mut self) {
+        let gone: Vec<_> = self
+            .lessons
+            .by_templates
+            .iter()
+            .flat_map(|(templates, groups)| groups.iter().map(move |(id, taught)| (templates, id, taught)))
+            .filter(|(.., taught)| !taught.live)
+            .map(|(templates, id, _)| (templates.clone(), id.clone()))
+            .collect();
+        for (templates, id) in gone {
+            self.lessons.remove(&templates, &id);
+            self.learn(&templates, &id);
+            self.lesson_changed(&templates, &id);
+        }
+    }
+}
+
 impl Taught {
     fn says_the_same_as(&self, node: &Node) -> bool {
         let resources = node.resources.as_ref();

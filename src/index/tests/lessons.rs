@@ -29,12 +29,10 @@ fn group(name: &str, replicas: i32, templates: &Value) -> Vec<Change> {
 }
 
 fn set(deployment: &str, name: &str, revision: i64, templates: &Value) -> Change {
-    let mut value = json!({"metadata": {
-        "annotations": {"machinedeployment.clusters.x-k8s.io/revision": revision.to_string()},
-        "ownerReferences": [{"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment", "name": deployment}],
-    }});
+    let key = "machinedeployment.clusters.x-k8s.io/revision";
+    let mut value = json!({"metadata": {"annotations": {key: revision.to_string()}}});
     merge(&mut value, templates);
-    scalable(ScalableKind::MachineSet, name, 1, ("0", "9"), &value)
+    owned_set(deployment, name, &value)
 }
 
 /// A ready Node with these resources: capacity and allocatable.
