@@ -2,6 +2,7 @@
 //! into the types of the rooms below; what is wrong is said with the flag, its variable and the remedy, and ends
 //! the program with code 2 before anything is started.
 
+mod explain;
 pub mod groups;
 mod log;
 mod serve;

@@ -1,0 +1,3 @@
+//! `explain`: what Cluster Autoscaler is told of a node group and why.
+
+mod manifests;
