@@ -10,12 +10,14 @@ use std::{
 };
 
 use capi_autoscaler_provider::{
-    capi::{CAPACITY_PREFIX, Context, InfrastructureTemplate, Keys, Meta, ObjectKey, PAUSED, REVISION},
+    capi::{
+        CAPACITY_PREFIX, Context, InfrastructureTemplate, Keys, Meta, OWN_CAPACITY_PREFIX, ObjectKey, PAUSED, REVISION,
+    },
     capi::{ScalableKind, ScalableResource},
     cli::{Cli, Command, ServeConfig, Server},
     nodegroup::{
-        Bounds, Definition, InfrastructureState, Problem, Rules, Scope, ScopeSpec, TemplateRules, Verdict, capacity,
-        evaluate, options,
+        Bounds, Definition, InfrastructureState, Problem, RealNodes, Rules, Scope, ScopeSpec, TemplateRules, Verdict,
+        capacity, evaluate, options,
     },
     notify::{SinkKind, UrlSource, parse_rules},
     proto::{self, cloud_provider_client::CloudProviderClient},
@@ -157,12 +159,14 @@ fn annotations_that_are_read() -> BTreeSet<String> {
     let one = |key: String| BTreeMap::from([(ArcStr::from(key), ArcStr::from("x"))]);
     let (_, of_options) = options::overrides(&Keys::default(), &one(format!("{options_prefix}unknown")));
     let (_, of_capacity) = capacity::of_annotations(&one(format!("{CAPACITY_PREFIX}unknown")));
+    let (_, of_own) = capacity::of_own_annotations(&one(format!("{OWN_CAPACITY_PREFIX}unknown")));
+    let own = known(&of_own).into_iter().map(|name| format!("{OWN_CAPACITY_PREFIX}{name}"));
     let options = known(&of_options).into_iter().map(|name| format!("{options_prefix}{name}"));
     let capacity = known(&of_capacity).into_iter().map(|name| format!("{CAPACITY_PREFIX}{name}"));
     let fixed = [min_size, max_size, delete_machine, machine, cluster_namespace, owner_kind, owner_name]
         .into_iter()
         .chain([PAUSED.to_owned(), REVISION.to_owned()]);
-    fixed.chain(options).chain(capacity).collect()
+    fixed.chain(options).chain(capacity).chain(own).collect()
 }
 
 #[test]
@@ -318,7 +322,7 @@ fn verdict(path: &str) -> Verdict {
         template: TemplateRules::default(),
     };
     let known = template.as_ref().map_or(InfrastructureState::Unknown, InfrastructureState::Known);
-    evaluate(&object, None, known, None, &rules)
+    evaluate(&object, None, known, RealNodes::default(), &rules)
 }
 
 fn group(path: &str) -> Definition {

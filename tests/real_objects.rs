@@ -11,7 +11,7 @@ use capi_autoscaler_provider::{
         ScalableResource,
     },
     index::{Change, Index, NodeQuery},
-    nodegroup::{self, Architecture, GroupId, InstanceState, Rules, Scope, TemplateRules},
+    nodegroup::{self, GroupId, InstanceState, Rules, Scope, TemplateRules},
 };
 use k8s_pb::api::core::v1 as pb;
 use prost::Message as _;
@@ -46,11 +46,7 @@ fn change(object: &Value, context: &Context) -> Option<Change> {
 
 fn picture(moment: &str, version: &str) -> Index {
     let context = Context::new("cluster.x-k8s.io");
-    let index = Index::new(Rules {
-        keys: context.keys.clone(),
-        scope: Scope::All,
-        template: TemplateRules { default_arch: Architecture::Amd64, additional_sync_labels: Vec::new() },
-    });
+    let index = Index::new(Rules { keys: context.keys.clone(), scope: Scope::All, template: TemplateRules::default() });
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(moment);
     for file in [&format!("management-{version}"), "templates", "workload-nodes"] {
         let list: Value =

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use capi_autoscaler_provider::{
     capi::{Context, Keys, Machine, Meta, Node, ObjectKey, ScalableKind, ScalableResource},
     index::{Change, Index},
-    nodegroup::{Architecture, Rules, Scope, TemplateRules},
+    nodegroup::{Rules, Scope, TemplateRules},
 };
 use serde_json::{Value, json};
 
@@ -25,11 +25,7 @@ fn owned_by(kind: &str, name: &str) -> Value {
 
 /// The rules of the fleet: every object is in scope.
 pub(crate) fn rules() -> Rules {
-    Rules {
-        keys: Keys::new("cluster.x-k8s.io"),
-        scope: Scope::All,
-        template: TemplateRules { default_arch: Architecture::Amd64, additional_sync_labels: Vec::new() },
-    }
+    Rules { keys: Keys::new("cluster.x-k8s.io"), scope: Scope::All, template: TemplateRules::default() }
 }
 
 /// Gives an index a group `MachineDeployment/fleet/<name>` of that size without Machines.

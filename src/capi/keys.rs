@@ -15,6 +15,9 @@ pub const REVISION: &str = "machinedeployment.clusters.x-k8s.io/revision";
 /// Prefix of the capacity annotations of a group. It doesn't follow `CAPI_GROUP`.
 pub const CAPACITY_PREFIX: &str = "capacity.cluster-autoscaler.kubernetes.io/";
 
+/// Prefix of the annotations of a group that are this program's own. It doesn't follow `CAPI_GROUP`.
+pub const OWN_CAPACITY_PREFIX: &str = "capacity.capi-autoscaler-provider.io/";
+
 /// The keys that follow the API group.
 #[derive(Clone, Eq, PartialEq)]
 pub struct Keys {
@@ -66,6 +69,7 @@ impl Keys {
             || key == PAUSED
             || key.starts_with(&self.options_prefix)
             || key.starts_with(CAPACITY_PREFIX)
+            || key.starts_with(OWN_CAPACITY_PREFIX)
     }
 }
 

@@ -66,6 +66,10 @@ pub struct ScalableResource {
     pub replicas: Option<i32>,
     /// `spec.template.spec.infrastructureRef`, in the same namespace.
     pub infrastructure: Option<InfrastructureRef>,
+    /// `spec.template.spec.bootstrap`: its configRef, else its dataSecretName as a Secret; in the same namespace.
+    pub bootstrap: Option<InfrastructureRef>,
+    /// `spec.template.spec.failureDomain`; of a MachinePool else `spec.failureDomains` where it names only one.
+    pub failure_domain: Option<ArcStr>,
     /// `spec.template.metadata.labels`.
     pub template_labels: BTreeMap<ArcStr, ArcStr>,
     /// `spec.template.spec.taints`.
@@ -80,7 +84,7 @@ pub struct ScalableResource {
     pub node_names: Vec<ArcStr>,
 }
 
-/// A reference to an infrastructure template, in the namespace of the object that holds it.
+/// A reference to an infrastructure or bootstrap template, in the namespace of the object that holds it.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct InfrastructureRef {
     /// The API group.
@@ -123,6 +127,8 @@ struct Spec<'a> {
     template: Option<Template<'a>>,
     #[serde(borrow, rename = "providerIDList")]
     provider_id_list: Option<Vec<Cow<'a, str>>>,
+    #[serde(borrow)]
+    failure_domains: Option<Vec<Cow<'a, str>>>,
 }
 
 #[derive(Deserialize)]
@@ -146,6 +152,19 @@ struct TemplateSpec<'a> {
     infrastructure_ref: Option<wire::Reference<'a>>,
     #[serde(borrow)]
     taints: Option<Vec<Taint<'a>>>,
+    #[serde(borrow)]
+    bootstrap: Option<Bootstrap<'a>>,
+    #[serde(borrow)]
+    failure_domain: Option<Cow<'a, str>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Bootstrap<'a> {
+    #[serde(borrow)]
+    config_ref: Option<wire::Reference<'a>>,
+    #[serde(borrow)]
+    data_secret_name: Option<Cow<'a, str>>,
 }
 
 #[derive(Deserialize)]
@@ -210,6 +229,10 @@ impl ScalableResource {
             infrastructure: template_spec
                 .and_then(|spec| spec.infrastructure_ref.as_ref())
                 .and_then(|reference| infrastructure_ref(reference, context)),
+            bootstrap: template_spec
+                .and_then(|spec| spec.bootstrap.as_ref())
+                .and_then(|bootstrap| bootstrap_ref(bootstrap, context)),
+            failure_domain: failure_domain(spec).map(intern),
             template_labels: share(template.and_then(|template| template.metadata.as_ref()?.labels.as_ref()), &|_| {
                 true
             }),
@@ -263,4 +286,24 @@ fn infrastructure_ref(reference: &wire::Reference<'_>, context: &Context) -> Opt
         (_, None) => return None,
     };
     Some(InfrastructureRef { group: intern(group), kind: intern(&reference.kind), name: intern(&reference.name) })
+}
+
+fn bootstrap_ref(bootstrap: &Bootstrap<'_>, context: &Context) -> Option<InfrastructureRef> {
+    let configuration = bootstrap.config_ref.as_ref().and_then(|reference| infrastructure_ref(reference, context));
+    configuration.or_else(|| {
+        let name = bootstrap.data_secret_name.as_deref().filter(|name| !name.is_empty())?;
+        let intern = |text: &str| context.interner.intern(text);
+        Some(InfrastructureRef { group: intern(""), kind: intern("Secret"), name: intern(name) })
+    })
+}
+
+/// Where all Machines will be; `None` where that isn't said, or they may be in several places.
+fn failure_domain<'a>(spec: Option<&'a Spec<'_>>) -> Option<&'a str> {
+    let spec = spec?;
+    let of_template = spec.template.as_ref().and_then(|template| template.spec.as_ref()?.failure_domain.as_deref());
+    let of_pool = match spec.failure_domains.as_deref() {
+        Some([one]) => Some(one.as_ref()),
+        Some(_) | None => None,
+    };
+    of_template.filter(|domain| !domain.is_empty()).or(of_pool).filter(|domain| !domain.is_empty())
 }

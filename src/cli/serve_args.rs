@@ -79,6 +79,18 @@ pub struct ServeArgs {
     /// its own flag of this name. Repeatable; several in one value are separated by spaces
     #[arg(long, env = "CAPI_AUTOSCALER_ADDITIONAL_SYNC_MACHINE_LABELS", value_name = "REGEX")]
     pub additional_sync_machine_labels: Vec<String>,
+
+    /// What pods don't get of a Node to come, where neither a real Node nor an annotation of its group says it: resources
+    /// such as cpu=100m,memory=800Mi
+    #[arg(long, env = "CAPI_AUTOSCALER_DEFAULT_NODE_OVERHEAD", value_name = "RESOURCES", default_value = "")]
+    pub default_node_overhead: String,
+
+    /// Learn extended resources and huge pages from real Nodes, for the Nodes to come of the same templates
+    #[arg(
+        long, env = "CAPI_AUTOSCALER_LEARN_EXTENDED_RESOURCES", value_name = "BOOL", default_value = "true",
+        action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true", value_parser = parse_bool
+    )]
+    pub learn_extended_resources: bool,
 }
 
 /// What is true and false in an environment variable; a typing error is neither.

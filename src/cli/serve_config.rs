@@ -13,7 +13,7 @@ use super::{
 use crate::{
     capi::{DEFAULT_GROUP, Keys},
     connect::{ClusterRef, Source, WorkloadSource},
-    nodegroup::{Architecture, GoDuration, Rules, Scope, ScopeSpec, TemplateRules},
+    nodegroup::{Architecture, GoDuration, ResourceList, Rules, Scope, ScopeSpec, TemplateRules, resource_list},
 };
 
 /// The value of a kubeconfig flag that means the Pod's service account.
@@ -129,6 +129,8 @@ impl TryFrom<ServeArgs> for ServeConfig {
                 template: TemplateRules {
                     default_arch: architecture(&args.scale_zero_default_arch, &mut warnings),
                     additional_sync_labels: synced_labels(&args.additional_sync_machine_labels)?,
+                    default_overhead: default_overhead(&args.default_node_overhead)?,
+                    learn_extended_resources: args.learn_extended_resources,
                 },
             },
             max_staleness: max_staleness(&args.max_staleness)?,
@@ -162,10 +164,22 @@ pub(super) const SYNCED_LABELS: Flag = Flag {
     variable: "CAPI_AUTOSCALER_ADDITIONAL_SYNC_MACHINE_LABELS",
     default: "",
 };
+pub(super) const OVERHEAD: Flag =
+    Flag { name: TemplateRules::DEFAULT_OVERHEAD_FLAG, variable: "CAPI_AUTOSCALER_DEFAULT_NODE_OVERHEAD", default: "" };
 /// All of them, to be compared with the flags there are.
 #[cfg(test)]
-pub(super) const FLAGS: [Flag; 9] =
-    [LISTEN, HTTP_LISTEN, ADMIN_LISTEN, CLUSTER, DISCOVERY, MAX_STALENESS, CAPI_GROUP, CAPI_VERSION, SYNCED_LABELS];
+pub(super) const FLAGS: [Flag; 10] = [
+    OVERHEAD,
+    LISTEN,
+    HTTP_LISTEN,
+    ADMIN_LISTEN,
+    CLUSTER,
+    DISCOVERY,
+    MAX_STALENESS,
+    CAPI_GROUP,
+    CAPI_VERSION,
+    SYNCED_LABELS,
+];
 const ALL_CLUSTERS: &str = "--all-clusters";
 
 impl Flag {
@@ -288,6 +302,10 @@ fn synced_labels(values: &[String]) -> Result<Vec<Regex>, UsageError> {
         .flat_map(|value| value.split_whitespace())
         .map(|text| Regex::new(text).map_err(|error| SYNCED_LABELS.wrong(text, &error)))
         .collect()
+}
+
+fn default_overhead(text: &str) -> Result<ResourceList, UsageError> {
+    resource_list::parse_all(text).map_err(|error| OVERHEAD.wrong(text, &error))
 }
 
 pub(super) fn is_dns(text: &str) -> bool {

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use crate::{
     capi::KindRef,
-    nodegroup::{self, GroupId, InfrastructureState, LeftOut, Problem, Verdict},
+    nodegroup::{self, GroupId, InfrastructureState, LeftOut, Problem, RealNodes, Verdict},
 };
 
 use super::{
@@ -40,7 +40,8 @@ impl Picture {
         let waiting = matches!(infrastructure, InfrastructureState::Unknown);
         let cluster = self.clusters.get(&cluster_key(object)).map(AsRef::as_ref);
         let sample = group.sample.as_ref().map(|(_, node)| node.as_ref());
-        let verdict = nodegroup::evaluate(object, cluster, infrastructure, sample, &self.rules);
+        let nodes = RealNodes { sample, ..RealNodes::default() };
+        let verdict = nodegroup::evaluate(object, cluster, infrastructure, nodes, &self.rules);
         let wants = if names_a_group(&verdict) { template.map(|(kind, _)| kind) } else { None };
         self.set_verdict(id, verdict, waiting);
         self.set_wanted(id, wants);

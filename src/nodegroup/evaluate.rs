@@ -4,10 +4,10 @@
 use std::fmt;
 
 use super::{
-    Bounds, GroupId, NodeTemplate, Overrides, Problem, ProblemKind, Scope, TemplateRules, bounds, options,
-    problem::keep_first, template,
+    Bounds, Drivers, GroupId, NodeTemplate, Overrides, Problem, ProblemKind, RealNodes, Scope, TemplateRules, bounds,
+    options, problem::keep_first, template,
 };
-use crate::capi::{Cluster, InfrastructureTemplate, Keys, Node, PAUSED, ScalableResource};
+use crate::capi::{Cluster, InfrastructureTemplate, Keys, PAUSED, ScalableResource};
 
 /// What is the same for all objects of a workload cluster.
 #[derive(Clone, Debug)]
@@ -51,10 +51,14 @@ pub struct Definition {
     pub bounds: Bounds,
     /// The Node that would join; `None` when too little is known, which is all right while the group has Nodes.
     pub template: Option<NodeTemplate>,
+    /// What its Nodes have that the template can't carry.
+    pub drivers: Drivers,
     /// The autoscaling options it overrides.
     pub options: Overrides,
     /// What is wrong with it and left aside.
     pub problems: Vec<Problem>,
+    /// What is no fault and worth knowing.
+    pub notes: Vec<String>,
 }
 
 /// Why an object is no node group.
@@ -128,7 +132,7 @@ impl fmt::Display for LeftOut {
     }
 }
 
-/// What the object is. `cluster` is its Cluster, if it is known; `sample_node` any Node of it.
+/// What the object is. `cluster` is its Cluster, if it is known; `nodes` what is known of its real Nodes.
 ///
 /// Paused is as Cluster API pauses: the annotation on the object itself, or spec.paused of its Cluster. The annotation
 /// on a Cluster pauses only the Cluster itself.
@@ -137,7 +141,7 @@ pub fn evaluate(
     object: &ScalableResource,
     cluster: Option<&Cluster>,
     infrastructure: InfrastructureState<'_>,
-    sample_node: Option<&Node>,
+    nodes: RealNodes<'_>,
     rules: &Rules,
 ) -> Verdict {
     let left_out = |reason| Verdict::LeftOut(reason, Vec::new());
@@ -160,16 +164,17 @@ pub fn evaluate(
         InfrastructureState::Unreadable(why) => (None, vec![unreadable(object, why)]),
         InfrastructureState::Known(known) => (Some(known), Vec::new()),
     };
-    let (template, of_template) = template::build(object, known, sample_node, &rules.template);
-    problems.extend(of_template);
+    let built = template::build(object, known, nodes, &rules.template);
+    problems.extend(built.problems);
     let (options, of_options) = options::overrides(&rules.keys, &object.annotations);
     problems.extend(of_options);
     keep_first(&mut problems);
-    if template.is_none() && object.replicas.unwrap_or_default() <= 0 {
+    if built.template.is_none() && object.replicas.unwrap_or_default() <= 0 {
         return Verdict::LeftOut(LeftOut::NoScaleFromZero, problems);
     }
     let id = GroupId::of(object.kind, &object.meta);
-    Verdict::Group(Box::new(Definition { id, bounds, template, options, problems }))
+    let template::Built { template, drivers, notes, .. } = built;
+    Verdict::Group(Box::new(Definition { id, bounds, template, drivers, options, problems, notes }))
 }
 
 fn unreadable(object: &ScalableResource, why: &str) -> Problem {

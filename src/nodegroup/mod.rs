@@ -4,8 +4,10 @@
 //! This room knows [`crate::capi`]'s values and nothing else: no cluster, no clock, no I/O. It must never
 //! panic, whatever an annotation holds.
 
+mod architecture;
 pub mod bounds;
 pub mod capacity;
+pub mod drivers;
 pub mod duration;
 pub mod evaluate;
 pub mod exhausted;
@@ -13,13 +15,17 @@ pub mod fit;
 mod id;
 pub mod instance;
 pub mod labels;
+pub mod learned;
 pub mod options;
+mod overhead;
 pub mod placeholder;
 pub mod pod;
 pub mod pod_requests;
 mod problem;
+pub mod provenance;
 pub mod provider_id;
 pub mod quantity;
+pub mod resource_list;
 pub mod rollout;
 pub mod scope;
 pub mod size;
@@ -28,21 +34,26 @@ pub mod template;
 #[cfg(test)]
 pub(crate) mod testing;
 
+pub use architecture::{Architecture, UnknownArchitecture};
 pub use bounds::Bounds;
 pub use capacity::GPU_LABEL;
+pub use drivers::{CsiDriver, DraDriver, Drivers};
 pub use duration::GoDuration;
 pub use evaluate::{Definition, InfrastructureState, LeftOut, Rules, Verdict, evaluate};
 pub use fit::{EmptyNode, Obstacle};
 pub use id::GroupId;
 pub use instance::{ErrorClass, Instance, InstanceError, InstanceState};
+pub use learned::{Amounts, Lesson, RealNodes};
 pub use options::Overrides;
 pub use placeholder::{PlaceholderRef, template_node_groups};
 pub use pod::PodNeeds;
 pub use pod_requests::{PodResources, Requests};
 pub use problem::{Problem, ProblemKind};
+pub use provenance::{LearnedFrom, Source, Sourced, SourcedMap, Stated, TemplateName};
 pub use quantity::Quantity;
+pub use resource_list::ResourceList;
 pub use rollout::is_rolling_out;
 pub use scope::{Scope, ScopeSpec};
 pub use size::SizeError;
 pub use taints::{Taint, TaintEffect};
-pub use template::{Architecture, NodeTemplate, Source, Sourced, TemplateRules};
+pub use template::{NodeTemplate, TemplateRules};

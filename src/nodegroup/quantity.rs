@@ -121,6 +121,13 @@ impl Quantity {
         clamp(divide_away_from_zero(self.nanos, NANOS / 1000))
     }
 
+    /// Whether it is more than so many percent of another quantity.
+    #[must_use]
+    pub fn is_more_than_percent(self, percent: i64, of: Self) -> bool {
+        // At most 10^38 each; dividing before multiplying costs less than a billionth of a percent.
+        self.nanos / i128::from(percent.max(1)) > of.nanos / 100
+    }
+
     /// The form of a sum: a zero takes over the other's.
     fn format_with(self, other: Self) -> Format {
         if self.is_zero() { other.format } else { self.format }

@@ -22,6 +22,8 @@ pub(crate) fn scalable(kind: ScalableKind, name: &str) -> ScalableResource {
         cluster_name: "prod".into(),
         replicas: Some(3),
         infrastructure: None,
+        bootstrap: None,
+        failure_domain: None,
         template_labels: BTreeMap::new(),
         taints: Vec::new(),
         revision: None,

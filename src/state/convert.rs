@@ -113,11 +113,11 @@ fn template(template: &NodeTemplate) -> Template {
         taints: template
             .taints
             .iter()
-            .map(|Sourced { value: taint, source }| SourcedTaint {
+            .map(|Sourced { value: taint, source, .. }| SourcedTaint {
                 key: taint.key.clone(),
                 value: taint.value.clone(),
                 effect: taint.effect.to_string(),
-                source: source.to_string(),
+                source: source.as_str().to_owned(),
             })
             .collect(),
     }
@@ -126,7 +126,9 @@ fn template(template: &NodeTemplate) -> Template {
 fn texts<T: ToString>(values: &BTreeMap<String, Sourced<T>>) -> BTreeMap<String, SourcedText> {
     values
         .iter()
-        .map(|(key, it)| (key.clone(), SourcedText { value: it.value.to_string(), source: it.source.to_string() }))
+        .map(|(key, it)| {
+            (key.clone(), SourcedText { value: it.value.to_string(), source: it.source.as_str().to_owned() })
+        })
         .collect()
 }
 

@@ -10,17 +10,13 @@ use crate::{
         ScalableResource,
     },
     index::{Change, Index, NodeQuery},
-    nodegroup::{Architecture, GroupId, Rules, Scope, TemplateRules},
+    nodegroup::{GroupId, Rules, Scope, TemplateRules},
 };
 
 pub(crate) const NAMESPACE: &str = "team-a";
 
 pub(crate) fn rules() -> Rules {
-    Rules {
-        keys: context().keys.clone(),
-        scope: Scope::All,
-        template: TemplateRules { default_arch: Architecture::Amd64, additional_sync_labels: Vec::new() },
-    }
+    Rules { keys: context().keys.clone(), scope: Scope::All, template: TemplateRules::default() }
 }
 
 pub(crate) fn index(changes: impl IntoIterator<Item = Change>) -> Index {

@@ -34,7 +34,7 @@ fn group() -> ScalableResource {
 }
 
 fn of(object: &ScalableResource) -> Verdict {
-    evaluate(object, Some(&cluster()), InfrastructureState::None, None, &rules())
+    evaluate(object, Some(&cluster()), InfrastructureState::None, RealNodes::default(), &rules())
 }
 
 fn left_out(verdict: &Verdict) -> Option<LeftOut> {
@@ -98,13 +98,13 @@ fn paused_is_as_cluster_api_pauses(#[case] annotation: bool, #[case] spec: bool,
         annotate(&mut object, PAUSED, "");
     }
     let cluster = Cluster { paused: spec, ..cluster() };
-    let verdict = evaluate(&object, Some(&cluster), InfrastructureState::None, None, &rules());
+    let verdict = evaluate(&object, Some(&cluster), InfrastructureState::None, RealNodes::default(), &rules());
     assert_eq!(left_out(&verdict), expected);
 }
 
 #[test]
 fn a_cluster_that_is_not_known_pauses_nothing() {
-    assert_eq!(left_out(&evaluate(&group(), None, InfrastructureState::None, None, &rules())), None);
+    assert_eq!(left_out(&evaluate(&group(), None, InfrastructureState::None, RealNodes::default(), &rules())), None);
 }
 
 #[rstest]
@@ -120,7 +120,7 @@ fn without_replicas_it_must_be_able_to_scale_from_zero(
 ) {
     let object = ScalableResource { replicas, ..group() };
     let infrastructure = infrastructure(capacity);
-    let verdict = evaluate(&object, None, InfrastructureState::Known(&infrastructure), None, &rules());
+    let verdict = evaluate(&object, None, InfrastructureState::Known(&infrastructure), RealNodes::default(), &rules());
     assert_eq!(left_out(&verdict), expected);
 }
 
@@ -131,7 +131,7 @@ fn annotations_are_enough_to_scale_from_zero() {
     annotate(&mut object, "capacity.cluster-autoscaler.kubernetes.io/memory", "16Gi");
     for state in [InfrastructureState::None, InfrastructureState::Unknown, InfrastructureState::Unreadable("forbidden")]
     {
-        let definition = definition(evaluate(&object, None, state, None, &rules()));
+        let definition = definition(evaluate(&object, None, state, RealNodes::default(), &rules()));
         assert!(definition.template.is_some(), "{state:?}");
     }
 }
@@ -142,7 +142,7 @@ fn an_unreadable_template_is_a_problem_and_the_group_is_served() {
     object.infrastructure =
         Some(InfrastructureRef { group: "infra.example".into(), kind: "VMTemplate".into(), name: "big".into() });
     let state = InfrastructureState::Unreadable("403 Forbidden");
-    let definition = definition(evaluate(&object, None, state, None, &rules()));
+    let definition = definition(evaluate(&object, None, state, RealNodes::default(), &rules()));
     let [problem] = definition.problems.as_slice() else { panic!("{:?}", definition.problems) };
     assert_eq!(problem.kind, ProblemKind::Template);
     assert!(problem.message.contains("VMTemplate.infra.example team-a/big can't be read: 403 Forbidden"), "{problem}");
@@ -150,7 +150,10 @@ fn an_unreadable_template_is_a_problem_and_the_group_is_served() {
 
 #[test]
 fn a_template_that_was_not_read_yet_is_no_problem() {
-    assert_eq!(definition(evaluate(&group(), None, InfrastructureState::Unknown, None, &rules())).problems, []);
+    assert_eq!(
+        definition(evaluate(&group(), None, InfrastructureState::Unknown, RealNodes::default(), &rules())).problems,
+        []
+    );
 }
 
 #[test]
@@ -183,7 +186,7 @@ fn reasons_are_asked_in_order() {
     object.replicas = Some(0);
     annotate(&mut object, PAUSED, "");
     let reason = |object: &ScalableResource, rules: &Rules| {
-        left_out(&evaluate(object, None, InfrastructureState::None, None, rules))
+        left_out(&evaluate(object, None, InfrastructureState::None, RealNodes::default(), rules))
     };
     assert_eq!(reason(&object, &rules), Some(LeftOut::OutOfScope));
     rules.scope = Scope::All;

@@ -17,7 +17,7 @@ use tokio::{runtime::Handle, sync::Notify};
 use crate::{
     capi::{Context, CoreResources, Keys, Machine, Meta, ObjectKey, ScalableKind, ScalableResource},
     index::{Change, Index},
-    nodegroup::{Architecture, GroupId, Rules, Scope, TemplateRules},
+    nodegroup::{GroupId, Rules, Scope, TemplateRules},
     scale::{Api, NodeName, Scale, ScaleMetrics},
 };
 
@@ -186,7 +186,7 @@ impl World {
         let index = Arc::new(Index::new(Rules {
             keys: Keys::default(),
             scope: Scope::All,
-            template: TemplateRules { default_arch: Architecture::Amd64, additional_sync_labels: Vec::new() },
+            template: TemplateRules::default(),
         }));
         let api = FakeApi::default();
         {

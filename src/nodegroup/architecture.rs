@@ -1,0 +1,80 @@
+//! The architectures that can be the default of Nodes to come.
+
+use std::{fmt, str::FromStr};
+
+use thiserror::Error;
+
+/// The architectures that can be the default.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Architecture {
+    /// x86, 64 bits.
+    #[default]
+    Amd64,
+    /// ARM, 64 bits.
+    Arm64,
+    /// POWER, little-endian.
+    Ppc64le,
+    /// IBM Z.
+    S390x,
+}
+
+/// The text is no architecture known here.
+#[derive(Clone, Debug, Eq, Error, PartialEq)]
+#[error("architecture {0:?} isn't known: it must be amd64, arm64, ppc64le or s390x")]
+pub struct UnknownArchitecture(String);
+
+impl Architecture {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Amd64, Self::Arm64, Self::Ppc64le, Self::S390x];
+
+    /// As the label `kubernetes.io/arch` spells it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Amd64 => "amd64",
+            Self::Arm64 => "arm64",
+            Self::Ppc64le => "ppc64le",
+            Self::S390x => "s390x",
+        }
+    }
+}
+
+impl fmt::Display for Architecture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Architecture {
+    type Err = UnknownArchitecture;
+
+    fn from_str(text: &str) -> Result<Self, UnknownArchitecture> {
+        Self::ALL
+            .into_iter()
+            .find(|architecture| architecture.as_str() == text)
+            .ok_or_else(|| UnknownArchitecture(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("amd64", Some(Architecture::Amd64))]
+    #[case("arm64", Some(Architecture::Arm64))]
+    #[case("ppc64le", Some(Architecture::Ppc64le))]
+    #[case("s390x", Some(Architecture::S390x))]
+    #[case("AMD64", None)]
+    #[case("riscv64", None)]
+    #[case("", None)]
+    fn the_default_arch_is_one_of_four(#[case] text: &str, #[case] expected: Option<Architecture>) {
+        assert_eq!(text.parse().ok(), expected);
+        if expected.is_none() {
+            let message = text.parse::<Architecture>().unwrap_err().to_string();
+            assert!(message.contains("amd64, arm64, ppc64le or s390x"), "{message}");
+        }
+    }
+}

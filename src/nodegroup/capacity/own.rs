@@ -1,0 +1,55 @@
+//! The capacity annotations that are this program's own. Every bad one is dropped alone.
+
+use std::collections::BTreeMap;
+
+use arcstr::ArcStr;
+
+use super::{CPU, Capacity, EPHEMERAL_STORAGE, MEMORY, PODS};
+use crate::{
+    capi::{CAPACITY_PREFIX, OWN_CAPACITY_PREFIX},
+    nodegroup::{Problem, ProblemKind, Quantity, Source, overhead::OVERHEAD, provenance::put, resource_list},
+};
+
+const RESOURCES: &str = "resources";
+/// What a Node of the group costs; no capacity, but of the same prefix.
+const PRICE: &str = "price-per-hour";
+
+/// What follows the prefix in all of them.
+const KNOWN: [&str; 3] = [OVERHEAD, RESOURCES, PRICE];
+
+/// What the annotation `resources` says: resources that no other annotation can name, and 0 of one that a Node should
+/// count as having none of. A key with the prefix that isn't known is a typing error.
+#[must_use]
+pub fn of_own_annotations(annotations: &BTreeMap<ArcStr, ArcStr>) -> (Capacity, Vec<Problem>) {
+    let mut capacity = Capacity::new();
+    let mut problems = Vec::new();
+    for (key, value) in annotations {
+        match key.strip_prefix(OWN_CAPACITY_PREFIX) {
+            Some(RESOURCES) => {
+                let (resources, more) = resource_list::parse(key, value, allowed);
+                problems.extend(more);
+                for (resource, quantity) in resources {
+                    put(&mut capacity, &resource, quantity, Source::Annotation(key.clone()));
+                }
+            }
+            Some(name) if !KNOWN.contains(&name) => {
+                let rule = format!("no such annotation is known; known are {}; it is ignored", KNOWN.join(", "));
+                problems.push(Problem::annotation(ProblemKind::Capacity, key, value, &rule));
+            }
+            Some(_) | None => {}
+        }
+    }
+    (capacity, problems)
+}
+
+fn allowed(resource: &str, quantity: Quantity) -> Result<(), String> {
+    let other = match resource {
+        CPU => "cpu",
+        MEMORY => "memory",
+        EPHEMERAL_STORAGE => "ephemeral-disk",
+        PODS => "maxPods",
+        _ if quantity.is_whole() => return Ok(()),
+        _ => return Err("it must be a whole number".to_owned()),
+    };
+    Err(format!("{resource} is said by the annotation {CAPACITY_PREFIX}{other}"))
+}

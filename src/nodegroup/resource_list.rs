@@ -1,0 +1,134 @@
+//! Lists of resources as text, `cpu=100m,memory=800Mi`: of annotations, where a bad entry is dropped alone, and of flags,
+//! where it is an error.
+
+use std::collections::BTreeMap;
+
+use super::{Problem, ProblemKind, Quantity, labels};
+
+/// Amounts of resources, by name.
+pub type ResourceList = BTreeMap<String, Quantity>;
+
+/// The resources of an annotation, the last of equal names, and a problem for every entry that is none. Space around an
+/// entry and empty entries mean nothing. `allowed` judges a resource further.
+#[must_use]
+pub(super) fn parse(
+    annotation: &str,
+    text: &str,
+    allowed: fn(&str, Quantity) -> Result<(), String>,
+) -> (ResourceList, Vec<Problem>) {
+    let mut resources = ResourceList::new();
+    let mut problems = Vec::new();
+    for entry in entries(text) {
+        let judged = parse_entry(entry).and_then(|(name, quantity)| {
+            allowed(name, quantity)?;
+            Ok((name.to_owned(), quantity))
+        });
+        match judged {
+            Ok((name, quantity)) => {
+                resources.insert(name, quantity);
+            }
+            Err(rule) => {
+                let rule = format!("{rule}; it is ignored");
+                problems.push(Problem::annotation_entry(ProblemKind::Capacity, annotation, entry, &rule));
+            }
+        }
+    }
+    (resources, problems)
+}
+
+/// The resources of a flag.
+///
+/// # Errors
+/// The first entry that is none, and the rule it breaks.
+pub fn parse_all(text: &str) -> Result<ResourceList, String> {
+    entries(text)
+        .map(|entry| {
+            let (name, quantity) = parse_entry(entry).map_err(|rule| format!("entry {entry:?}: {rule}"))?;
+            Ok((name.to_owned(), quantity))
+        })
+        .collect()
+}
+
+fn entries(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(str::trim).filter(|entry| !entry.is_empty())
+}
+
+fn parse_entry(entry: &str) -> Result<(&str, Quantity), String> {
+    let (name, text) = entry.split_once('=').ok_or("a resource is written name=quantity, such as memory=800Mi")?;
+    labels::check_key(name).map_err(|rule| format!("a resource's name is like a label's key: {rule}"))?;
+    Ok((name, quantity(text)?))
+}
+
+/// A quantity that a resource can have.
+///
+/// # Errors
+/// The rule that is broken.
+pub(super) fn quantity(text: &str) -> Result<Quantity, String> {
+    let quantity: Quantity = text.parse().map_err(|error| format!("it must be a Kubernetes quantity: {error}"))?;
+    if quantity.is_negative() { Err("it must not be negative".to_owned()) } else { Ok(quantity) }
+}
+
+/// A quantity of what can't be divided.
+///
+/// # Errors
+/// The rule that is broken.
+pub(super) fn whole_quantity(text: &str) -> Result<Quantity, String> {
+    let quantity = quantity(text)?;
+    if quantity.is_whole() { Ok(quantity) } else { Err("it must be a whole number".to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+
+    fn shown(list: &ResourceList) -> Vec<String> {
+        list.iter().map(|(name, quantity)| format!("{name}={quantity}")).collect()
+    }
+
+    #[rstest]
+    #[case::one("cpu=100m", &["cpu=100m"])]
+    #[case::several("cpu=100m,memory=800Mi", &["cpu=100m", "memory=800Mi"])]
+    #[case::extended("nvidia.com/gpu=2,hugepages-2Mi=1Gi", &["hugepages-2Mi=1Gi", "nvidia.com/gpu=2"])]
+    #[case::none_of_it("cpu=0", &["cpu=0"])]
+    #[case::the_last_of_equal_names("cpu=1,cpu=2", &["cpu=2"])]
+    #[case::space_around_entries(" cpu=1 , memory=2 ", &["cpu=1", "memory=2"])]
+    #[case::empty_entries(",cpu=1,,", &["cpu=1"])]
+    #[case::nothing("", &[])]
+    fn lists_are_read(#[case] text: &str, #[case] expected: &[&str]) {
+        let (list, problems) = parse("key", text, |_, _| Ok(()));
+        assert_eq!(shown(&list), expected);
+        assert_eq!(problems, []);
+        assert_eq!(parse_all(text).map(|list| shown(&list)), Ok(expected.iter().map(ToString::to_string).collect()));
+    }
+
+    #[rstest]
+    #[case::no_equals_sign("cpu", "written name=quantity")]
+    #[case::no_name("=1", "1 to 63 letters")]
+    #[case::a_bad_domain("Example.com/a=1", "lower-case DNS domain")]
+    #[case::no_quantity("memory=lots", "must be a Kubernetes quantity")]
+    #[case::an_empty_quantity("memory=", "must be a Kubernetes quantity")]
+    #[case::space_within("memory=1 Gi", "with no space")]
+    #[case::negative("memory=-1Gi", "must not be negative")]
+    fn a_bad_entry_is_dropped_alone_in_an_annotation_and_an_error_in_a_flag(#[case] entry: &str, #[case] rule: &str) {
+        let text = format!("first=1,{entry},last=2");
+        let (list, problems) = parse("example.com/list", &text, |_, _| Ok(()));
+        assert_eq!(shown(&list), ["first=1", "last=2"]);
+        let [problem] = problems.as_slice() else { panic!("{problems:?}") };
+        for part in ["example.com/list", &format!("{entry:?}"), rule, "ignored"] {
+            assert!(problem.message.contains(part), "{part:?} isn't in {problem}");
+        }
+        let error = parse_all(&text).unwrap_err();
+        assert!(error.contains(rule) && error.contains(&format!("{entry:?}")), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in any::<String>()) {
+            let _ = parse("key", &text, |_, _| Ok(()));
+            let _ = parse_all(&text);
+        }
+    }
+}
