@@ -7,6 +7,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use capi_autoscaler_provider::{
@@ -320,6 +321,7 @@ fn verdict(path: &str) -> Verdict {
         keys: Keys::default(),
         scope: Scope::Specs(vec![ScopeSpec::cluster("team-a", "prod")]),
         template: TemplateRules::default(),
+        prices: Arc::default(),
     };
     let known = template.as_ref().map_or(InfrastructureState::Unknown, InfrastructureState::Known);
     evaluate(&object, None, known, RealNodes::default(), &rules)

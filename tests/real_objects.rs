@@ -46,7 +46,12 @@ fn change(object: &Value, context: &Context) -> Option<Change> {
 
 fn picture(moment: &str, version: &str) -> Index {
     let context = Context::new("cluster.x-k8s.io");
-    let index = Index::new(Rules { keys: context.keys.clone(), scope: Scope::All, template: TemplateRules::default() });
+    let index = Index::new(Rules {
+        keys: context.keys.clone(),
+        scope: Scope::All,
+        template: TemplateRules::default(),
+        prices: Arc::default(),
+    });
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(moment);
     for file in [&format!("management-{version}"), "templates", "workload-nodes"] {
         let list: Value =

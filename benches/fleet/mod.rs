@@ -25,7 +25,12 @@ fn owned_by(kind: &str, name: &str) -> Value {
 
 /// The rules of the fleet: every object is in scope.
 pub(crate) fn rules() -> Rules {
-    Rules { keys: Keys::new("cluster.x-k8s.io"), scope: Scope::All, template: TemplateRules::default() }
+    Rules {
+        keys: Keys::new("cluster.x-k8s.io"),
+        scope: Scope::All,
+        template: TemplateRules::default(),
+        prices: Arc::default(),
+    }
 }
 
 /// Gives an index a group `MachineDeployment/fleet/<name>` of that size without Machines.

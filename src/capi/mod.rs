@@ -17,7 +17,7 @@ mod tests;
 mod wire;
 
 pub use cluster::Cluster;
-pub use keys::{CAPACITY_PREFIX, DEFAULT_GROUP, Keys, OWN_CAPACITY_PREFIX, PAUSED, REVISION};
+pub use keys::{CAPACITY_PREFIX, DEFAULT_GROUP, Keys, OWN_CAPACITY_PREFIX, PAUSED, PRICE_PER_HOUR, REVISION};
 pub use machine::{Condition, Failure, Machine, MachinePhase};
 pub use node::{Node, TemplateLabels};
 pub use owner::Owner;

@@ -1,7 +1,7 @@
 //! What `serve` shall do, in the types of the rooms below. This is where its flags are judged together: what
 //! excludes what, and that a scope was chosen. Nothing is read or opened here.
 
-use std::{fmt, net::SocketAddr, path::PathBuf, time::Duration};
+use std::{fmt, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use regex::Regex;
 use thiserror::Error;
@@ -132,6 +132,8 @@ impl TryFrom<ServeArgs> for ServeConfig {
                     default_overhead: default_overhead(&args.default_node_overhead)?,
                     learn_extended_resources: args.learn_extended_resources,
                 },
+                // They are read from the file at the start.
+                prices: Arc::default(),
             },
             max_staleness: max_staleness(&args.max_staleness)?,
             capi_version: capi_version(args.capi_version.as_deref())?,

@@ -6,6 +6,7 @@
 
 mod metrics;
 mod options;
+mod pricing;
 #[cfg(test)]
 mod tests;
 
@@ -15,6 +16,7 @@ use prost_types::Any;
 use tonic::{Request, Response, Status};
 
 pub use self::metrics::RpcMetrics;
+use self::pricing::Moment;
 use crate::{
     index::{Index, NodeQuery, PinnedGroup},
     nodegroup::{GPU_LABEL, GroupId, Instance, InstanceState},
@@ -53,10 +55,6 @@ impl Service {
     fn answer<T>(&self, rpc: &'static str, result: Result<T, Status>) -> Result<Response<T>, Status> {
         self.metrics.count(rpc, result.as_ref().err().map_or(tonic::Code::Ok, Status::code));
         result.map(Response::new).map_err(cut)
-    }
-
-    fn unimplemented<T>(&self, rpc: &'static str, why: &str) -> Result<Response<T>, Status> {
-        self.answer(rpc, Err(Status::unimplemented(why)))
     }
 
     fn fresh(&self) -> Result<(), Status> {
@@ -127,6 +125,28 @@ impl Service {
         })
     }
 
+    fn node_price_now(
+        &self,
+        request: &proto::PricingNodePriceRequest,
+    ) -> Result<proto::PricingNodePriceResponse, Status> {
+        let unset = proto::ExternalGrpcNode::default();
+        let node = request.node.as_ref().unwrap_or(&unset);
+        let query = NodeQuery { name: &node.name, provider_id: &node.provider_id, annotations: &node.annotations };
+        let price = self.index.node_price(query, &node.labels).map_err(|error| pricing::status_of(&error))?;
+        let start = Moment { new: request.start_timestamp.as_ref(), old: request.start_time.as_ref() };
+        let end = Moment { new: request.end_timestamp.as_ref(), old: request.end_time.as_ref() };
+        Ok(proto::PricingNodePriceResponse { price: price.per_hour() * pricing::hours(start, end)? })
+    }
+
+    fn pod_price_now(&self, request: &proto::PricingPodPriceRequest) -> Result<proto::PricingPodPriceResponse, Status> {
+        let prices = self.index.unit_prices().map_err(|error| pricing::status_of(&error))?;
+        let start = Moment { new: request.start_timestamp.as_ref(), old: request.start_time.as_ref() };
+        let end = Moment { new: request.end_timestamp.as_ref(), old: request.end_time.as_ref() };
+        let hours = pricing::hours(start, end)?;
+        let requests = pricing::requests(&request.pod_bytes, &request.pod)?;
+        Ok(proto::PricingPodPriceResponse { price: prices.per_hour(&requests) * hours })
+    }
+
     fn gpu_types_now(&self) -> proto::GetAvailableGpuTypesResponse {
         let gpu_types: HashMap<_, _> =
             self.index.gpu_types().into_iter().map(|gpu_type| (gpu_type, Any::default())).collect();
@@ -172,16 +192,16 @@ impl CloudProvider for Service {
 
     async fn pricing_node_price(
         &self,
-        _: Request<proto::PricingNodePriceRequest>,
+        request: Request<proto::PricingNodePriceRequest>,
     ) -> Result<Response<proto::PricingNodePriceResponse>, Status> {
-        self.unimplemented("PricingNodePrice", "no prices are known")
+        self.answer("PricingNodePrice", self.node_price_now(request.get_ref()))
     }
 
     async fn pricing_pod_price(
         &self,
-        _: Request<proto::PricingPodPriceRequest>,
+        request: Request<proto::PricingPodPriceRequest>,
     ) -> Result<Response<proto::PricingPodPriceResponse>, Status> {
-        self.unimplemented("PricingPodPrice", "no prices are known")
+        self.answer("PricingPodPrice", self.pod_price_now(request.get_ref()))
     }
 
     async fn gpu_label(&self, _: Request<proto::GpuLabelRequest>) -> Result<Response<proto::GpuLabelResponse>, Status> {

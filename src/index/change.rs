@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::{
     capi::{Cluster, InfrastructureTemplate, KindRef, Machine, Node, ObjectKey, ScalableResource},
-    nodegroup::GroupId,
+    nodegroup::{GroupId, PriceList},
 };
 
 /// One change of one object, or of what is known of a template kind.
@@ -38,6 +38,8 @@ pub enum Change {
     TemplateUndecodable(KindRef, ObjectKey, ArcStr),
     /// What is known of an infrastructure template kind as a whole has changed.
     Kind(KindRef, KindState),
+    /// The operator's prices have changed.
+    Prices(Arc<PriceList>),
 }
 
 /// What is known of an infrastructure template kind as a whole.

@@ -70,6 +70,10 @@ impl Picture {
                 if !group.is_live() || old.is_none_or(|old| old.problems != definition.problems) {
                     self.changed.insert(id.clone());
                 }
+                let old_price = old.and_then(|old| old.price.as_ref());
+                if old_price != definition.price.as_ref() {
+                    self.prices.replace(old_price, definition.price.as_ref());
+                }
                 let template = definition.template.as_ref().map(|template| template.encode(&template_name(id)));
                 group.served = Some(Arc::new(Served { definition: *definition, template }));
                 group.standing = Standing::Live;

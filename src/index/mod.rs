@@ -13,6 +13,7 @@ mod held;
 mod holder;
 mod picture;
 mod pinned;
+mod prices;
 mod resolve;
 mod several;
 mod snapshot;
@@ -34,6 +35,7 @@ pub use self::{
     feed::{Fed, FedKeys, Feed},
     group::Served,
     pinned::PinnedGroup,
+    prices::{NoPrice, NodeLabels},
     resolve::{NodeQuery, Resolved},
     snapshot::{GroupSnapshot, OwnedInstance, Snapshot, SnapshotStanding, WrittenSize},
 };
@@ -110,6 +112,8 @@ pub struct Stats {
     pub machines: u64,
     /// Nodes.
     pub nodes: u64,
+    /// Groups that have a price.
+    pub priced: u64,
 }
 
 impl Index {
@@ -297,8 +301,12 @@ impl Index {
     pub fn stats(&self) -> Stats {
         let inner = self.inner.read();
         let picture = &inner.picture;
-        let mut sums =
-            Stats { machines: picture.machines.len() as u64, nodes: picture.nodes.len() as u64, ..Stats::default() };
+        let mut sums = Stats {
+            machines: picture.machines.len() as u64,
+            nodes: picture.nodes.len() as u64,
+            priced: picture.prices.priced() as u64,
+            ..Stats::default()
+        };
         for (id, group) in &picture.groups {
             let (state, problems) = match &group.standing {
                 Standing::Live => ("served", group.served.as_ref().map_or(&[][..], |it| &it.definition.problems)),

@@ -20,6 +20,7 @@ use super::{
     group::{Group, Standing},
     held::Held,
     holder::{Holder, OnNode},
+    prices::CheapestUnits,
     several::Several,
 };
 
@@ -49,6 +50,8 @@ pub(super) struct Picture {
     groups_by_kind: Several<KindRef, GroupId>,
     /// Kinds that a group in scope names, with how many do.
     pub(super) wanted: BTreeMap<KindRef, usize>,
+    /// What the groups that answer cost.
+    pub(super) prices: CheapestUnits,
     /// Groups whose standing or problems changed, to be told once the lock is released.
     pub(super) changed: BTreeSet<GroupId>,
     /// Whether a group came, went, or changed its bounds since the last pinning.
@@ -74,6 +77,7 @@ impl Picture {
             groups_by_template: Several::default(),
             groups_by_kind: Several::default(),
             wanted: BTreeMap::new(),
+            prices: CheapestUnits::default(),
             changed: BTreeSet::new(),
             membership_changed: true,
         }
@@ -125,6 +129,10 @@ impl Picture {
                 if self.kinds.insert(kind.clone(), state.clone()).as_ref() != Some(&state) {
                     self.evaluate_all(self.groups_by_kind.to_vec(&kind));
                 }
+            }
+            Change::Prices(prices) => {
+                self.rules.prices = prices;
+                self.evaluate_all(self.groups.keys().cloned().collect());
             }
         }
     }

@@ -31,8 +31,10 @@ impl Membership {
     /// The pins of everything that is a group now. What isn't any more stops answering.
     pub(super) fn pin(picture: &mut Picture) -> Self {
         picture.groups.retain(|_, group| {
-            if !group.is_live() {
-                group.served = None;
+            if !group.is_live()
+                && let Some(served) = group.served.take()
+            {
+                picture.prices.replace(served.definition.price.as_ref(), None);
             }
             group.is_known()
         });

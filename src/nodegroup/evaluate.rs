@@ -1,11 +1,11 @@
 //! From an object to a node group, or to the reason why it is none. Every part of the program that asks whether
 //! something is a group, and with which values, asks here.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use super::{
-    Bounds, Drivers, GroupId, NodeTemplate, Overrides, Problem, ProblemKind, RealNodes, Scope, TemplateRules, bounds,
-    options, problem::keep_first, template,
+    Bounds, Drivers, GroupId, GroupPrice, NodeTemplate, Overrides, PriceList, Problem, ProblemKind, RealNodes, Scope,
+    TemplateRules, bounds, options, price, problem::keep_first, template,
 };
 use crate::capi::{Cluster, InfrastructureTemplate, Keys, PAUSED, ScalableResource};
 
@@ -18,6 +18,8 @@ pub struct Rules {
     pub scope: Scope,
     /// What the operator says about all templates.
     pub template: TemplateRules,
+    /// What the operator says that Nodes cost.
+    pub prices: Arc<PriceList>,
 }
 
 /// What is known of an object's infrastructure template.
@@ -55,6 +57,8 @@ pub struct Definition {
     pub drivers: Drivers,
     /// The autoscaling options it overrides.
     pub options: Overrides,
+    /// What one of its Nodes costs, where that is said.
+    pub price: Option<GroupPrice>,
     /// What is wrong with it and left aside.
     pub problems: Vec<Problem>,
     /// What is no fault and worth knowing.
@@ -168,13 +172,15 @@ pub fn evaluate(
     problems.extend(built.problems);
     let (options, of_options) = options::overrides(&rules.keys, &object.annotations);
     problems.extend(of_options);
+    let (price, of_price) = price::of_group(object, built.template.as_ref(), nodes.sample, &rules.prices);
+    problems.extend(of_price);
     keep_first(&mut problems);
     if built.template.is_none() && object.replicas.unwrap_or_default() <= 0 {
         return Verdict::LeftOut(LeftOut::NoScaleFromZero, problems);
     }
     let id = GroupId::of(object.kind, &object.meta);
     let template::Built { template, drivers, notes, .. } = built;
-    Verdict::Group(Box::new(Definition { id, bounds, template, drivers, options, problems, notes }))
+    Verdict::Group(Box::new(Definition { id, bounds, template, drivers, options, price, problems, notes }))
 }
 
 fn unreadable(object: &ScalableResource, why: &str) -> Problem {

@@ -15,6 +15,8 @@ pub enum ProblemKind {
     Taints,
     /// An override of an autoscaling option.
     Options,
+    /// The price annotation.
+    Price,
     /// The infrastructure template can't be read.
     Template,
     /// The object itself doesn't decode.
@@ -23,8 +25,16 @@ pub enum ProblemKind {
 
 impl ProblemKind {
     /// All of them.
-    pub const ALL: [Self; 7] =
-        [Self::Bounds, Self::Capacity, Self::Labels, Self::Taints, Self::Options, Self::Template, Self::Undecodable];
+    pub const ALL: [Self; 8] = [
+        Self::Bounds,
+        Self::Capacity,
+        Self::Labels,
+        Self::Taints,
+        Self::Options,
+        Self::Price,
+        Self::Template,
+        Self::Undecodable,
+    ];
 
     /// As a metric label.
     #[must_use]
@@ -35,6 +45,7 @@ impl ProblemKind {
             Self::Labels => "labels",
             Self::Taints => "taints",
             Self::Options => "options",
+            Self::Price => "price",
             Self::Template => "template",
             Self::Undecodable => "undecodable",
         }

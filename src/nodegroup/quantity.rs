@@ -128,6 +128,13 @@ impl Quantity {
         self.nanos / i128::from(percent.max(1)) > of.nanos / 100
     }
 
+    /// The nearest number in floating point, for reckoning with prices; never for comparing amounts.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, reason = "the nearest number is what is asked for")]
+    pub fn to_f64(self) -> f64 {
+        self.nanos as f64 / NANOS as f64
+    }
+
     /// The form of a sum: a zero takes over the other's.
     fn format_with(self, other: Self) -> Format {
         if self.is_zero() { other.format } else { self.format }

@@ -16,7 +16,12 @@ use crate::{
 pub(crate) const NAMESPACE: &str = "team-a";
 
 pub(crate) fn rules() -> Rules {
-    Rules { keys: context().keys.clone(), scope: Scope::All, template: TemplateRules::default() }
+    Rules {
+        keys: context().keys.clone(),
+        scope: Scope::All,
+        template: TemplateRules::default(),
+        prices: Arc::default(),
+    }
 }
 
 pub(crate) fn index(changes: impl IntoIterator<Item = Change>) -> Index {

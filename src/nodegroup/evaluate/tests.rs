@@ -14,7 +14,7 @@ use crate::{
 };
 
 fn rules() -> Rules {
-    Rules { keys: Keys::default(), scope: Scope::All, template: TemplateRules::default() }
+    Rules { keys: Keys::default(), scope: Scope::All, template: TemplateRules::default(), prices: Arc::default() }
 }
 
 fn annotate(object: &mut ScalableResource, key: &str, value: &str) {

@@ -187,6 +187,7 @@ impl World {
             keys: Keys::default(),
             scope: Scope::All,
             template: TemplateRules::default(),
+            prices: Arc::default(),
         }));
         let api = FakeApi::default();
         {

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, sync::Arc};
 
 use rstest::rstest;
 use tempfile::TempDir;
@@ -43,7 +43,7 @@ fn ids(manifests: &Manifests) -> Vec<String> {
 }
 
 fn rules(group: &str) -> Rules {
-    Rules { keys: Keys::new(group), scope: Scope::All, template: TemplateRules::default() }
+    Rules { keys: Keys::new(group), scope: Scope::All, template: TemplateRules::default(), prices: Arc::default() }
 }
 
 fn object(kind: &str, name: &str) -> String {

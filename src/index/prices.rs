@@ -1,0 +1,183 @@
+//! What the groups cost, as the price RPCs ask: the price of a Node through its group, and the cheapest price of each
+//! resource among all groups. Both are kept as groups change, so that an answer costs no look at them.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
+
+use thiserror::Error;
+
+use super::{Index, NodeQuery, picture::Picture};
+use crate::nodegroup::{GroupId, GroupPrice, Price, UnitPrices};
+
+/// The labels of a Node as a caller describes it.
+pub type NodeLabels = HashMap<String, String>;
+
+/// Why something has no price.
+#[derive(Clone, Debug, Eq, Error, PartialEq)]
+pub enum NoPrice {
+    /// Nothing has one.
+    #[error(
+        "no prices are known: give node groups the annotation {}, or the server a price file with --prices",
+        crate::capi::PRICE_PER_HOUR
+    )]
+    Anywhere,
+    /// A Node has none.
+    #[error(
+        "no price is known for a Node of node group {0}: give the group the annotation {key}, or its instance type, \
+         labels or resources a price in the price file",
+        key = crate::capi::PRICE_PER_HOUR
+    )]
+    OfGroup(GroupId),
+    /// A Node of no group has none.
+    #[error("the Node belongs to no node group, and the price file has no price for its labels")]
+    OfForeignNode,
+    /// Groups have a price, but what their Nodes have isn't known.
+    #[error(
+        "node groups have prices, but of none it is known how much cpu and memory its Nodes have: give one the capacity \
+         annotations cpu and memory"
+    )]
+    OfResources,
+}
+
+impl Index {
+    /// What a Node costs: as its group, else as the price list says of its labels.
+    ///
+    /// # Errors
+    /// When nothing says what it costs.
+    pub fn node_price(&self, query: NodeQuery<'_>, labels: &NodeLabels) -> Result<Price, NoPrice> {
+        let inner = self.inner.read();
+        let picture = &inner.picture;
+        let id = picture.group_of_node(query);
+        let served = id.as_ref().and_then(|id| picture.groups.get(id)?.served.as_deref());
+        if let Some(price) = served.and_then(|served| served.definition.price.as_ref()) {
+            return Ok(price.offer.price);
+        }
+        picture.price_of_labels(labels).ok_or_else(|| match id {
+            _ if picture.has_no_prices() => NoPrice::Anywhere,
+            Some(id) => NoPrice::OfGroup(id),
+            None => NoPrice::OfForeignNode,
+        })
+    }
+
+    /// The cheapest price of each resource among the groups.
+    ///
+    /// # Errors
+    /// When no group has prices for resources.
+    pub fn unit_prices(&self) -> Result<Arc<UnitPrices>, NoPrice> {
+        let inner = self.inner.read();
+        let prices = &inner.picture.prices;
+        prices.units.clone().ok_or(if prices.priced == 0 { NoPrice::Anywhere } else { NoPrice::OfResources })
+    }
+}
+
+impl Picture {
+    fn price_of_labels(&self, labels: &NodeLabels) -> Option<Price> {
+        let list = &self.rules.prices;
+        if list.is_empty() {
+            return None;
+        }
+        list.of_labels(&labels.iter().map(|(key, value)| (key.clone(), value.clone())).collect())
+    }
+
+    fn has_no_prices(&self) -> bool {
+        self.prices.priced == 0 && self.rules.prices.is_empty()
+    }
+}
+
+/// The cheapest price of each resource among groups that answer.
+///
+/// Groups whose Nodes are free don't count while others cost something: Cluster Autoscaler divides by the price of pods,
+/// and at 0 its price expander can compare nothing any more.
+#[derive(Debug, Default)]
+pub(super) struct CheapestUnits {
+    /// Groups that have a price.
+    priced: usize,
+    /// Groups of those whose Nodes are free.
+    free: usize,
+    cpu: Tally,
+    memory: Tally,
+    gpus: BTreeMap<String, Tally>,
+    /// What follows from them.
+    units: Option<Arc<UnitPrices>>,
+}
+
+/// How many groups have which price.
+#[derive(Debug, Default)]
+struct Tally(BTreeMap<Price, usize>);
+
+impl CheapestUnits {
+    /// Groups that have a price.
+    pub(super) fn priced(&self) -> usize {
+        self.priced
+    }
+
+    /// A group has another price than before.
+    pub(super) fn replace(&mut self, old: Option<&GroupPrice>, new: Option<&GroupPrice>) {
+        if let Some(old) = old {
+            self.count(old, Step::Down);
+        }
+        if let Some(new) = new {
+            self.count(new, Step::Up);
+        }
+        self.gpus.retain(|_, tally| !tally.0.is_empty());
+        let units = self.cheapest();
+        if self.units.as_deref() != units.as_ref() {
+            self.units = units.map(Arc::new);
+        }
+    }
+
+    fn count(&mut self, price: &GroupPrice, step: Step) {
+        step.take(&mut self.priced);
+        let Some(units) = &price.units else { return };
+        if price.offer.price.is_free() {
+            step.take(&mut self.free);
+            return;
+        }
+        self.cpu.count(units.cpu, step);
+        self.memory.count(units.memory, step);
+        for (resource, price) in &units.gpus {
+            self.gpus.entry(resource.clone()).or_default().count(*price, step);
+        }
+    }
+
+    fn cheapest(&self) -> Option<UnitPrices> {
+        match (self.cpu.least(), self.memory.least()) {
+            (Some(cpu), Some(memory)) => {
+                let gpus = self.gpus.iter().filter_map(|(resource, tally)| Some((resource.clone(), tally.least()?)));
+                Some(UnitPrices { cpu, memory, gpus: gpus.collect() })
+            }
+            (None, _) | (_, None) => (self.free > 0).then(UnitPrices::default),
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Step {
+    Up,
+    Down,
+}
+
+impl Step {
+    fn take(self, count: &mut usize) {
+        *count = match self {
+            Self::Up => *count + 1,
+            Self::Down => count.saturating_sub(1),
+        };
+    }
+}
+
+impl Tally {
+    fn count(&mut self, price: Price, step: Step) {
+        let count = self.0.entry(price).or_default();
+        step.take(count);
+        if *count == 0 {
+            self.0.remove(&price);
+        }
+    }
+
+    fn least(&self) -> Option<Price> {
+        self.0.keys().next().copied()
+    }
+}
