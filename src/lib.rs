@@ -14,6 +14,7 @@ pub mod index;
 pub mod informer;
 pub mod nodegroup;
 pub mod notify;
+pub mod prices;
 pub mod scale;
 pub mod server;
 pub mod state;

@@ -12,15 +12,18 @@ use std::{
 
 use capi_autoscaler_provider::{
     capi::{
-        CAPACITY_PREFIX, Context, InfrastructureTemplate, Keys, Meta, OWN_CAPACITY_PREFIX, ObjectKey, PAUSED, REVISION,
+        CAPACITY_PREFIX, Context, InfrastructureTemplate, Keys, Meta, OWN_CAPACITY_PREFIX, ObjectKey, PAUSED,
+        PRICE_PER_HOUR, REVISION,
     },
     capi::{ScalableKind, ScalableResource},
     cli::{Cli, Command, ServeConfig, Server},
+    nodegroup::price::{Price, Rates, Tariff},
     nodegroup::{
         Bounds, Definition, InfrastructureState, Problem, RealNodes, Rules, Scope, ScopeSpec, TemplateRules, Verdict,
         capacity, evaluate, options,
     },
     notify::{SinkKind, UrlSource, parse_rules},
+    prices::PriceFile,
     proto::{self, cloud_provider_client::CloudProviderClient},
     server::Shutdown,
 };
@@ -166,7 +169,7 @@ fn annotations_that_are_read() -> BTreeSet<String> {
     let capacity = known(&of_capacity).into_iter().map(|name| format!("{CAPACITY_PREFIX}{name}"));
     let fixed = [min_size, max_size, delete_machine, machine, cluster_namespace, owner_kind, owner_name]
         .into_iter()
-        .chain([PAUSED.to_owned(), REVISION.to_owned()]);
+        .chain([PAUSED, PRICE_PER_HOUR, REVISION].map(str::to_owned));
     fixed.chain(options).chain(capacity).chain(own).collect()
 }
 
@@ -266,7 +269,7 @@ fn the_readme_names_flags_that_there_are() {
 
 // Examples
 
-const EXAMPLES: [&str; 11] = [
+const EXAMPLES: [&str; 12] = [
     "examples/cluster-autoscaler/cloud-config.yaml",
     "examples/cluster-autoscaler/values.yaml",
     "examples/node-groups/by-annotations.yaml",
@@ -276,6 +279,7 @@ const EXAMPLES: [&str; 11] = [
     "examples/node-groups/machine-set.yaml",
     "examples/node-groups/paused.yaml",
     "examples/node-groups/wrong.yaml",
+    "examples/prices.yaml",
     "examples/rbac.yaml",
     "examples/watch/rules.yaml",
 ];
@@ -410,6 +414,27 @@ fn the_example_is_a_group_that_scales_from_zero(
     assert_eq!(found.collect::<BTreeMap<_, _>>(), expected.collect());
     assert_eq!(template.labels.keys().collect::<Vec<_>>(), labels);
     assert_eq!(template.taints.iter().map(|taint| taint.value.to_string()).collect::<Vec<_>>(), taints);
+}
+
+#[test]
+fn the_price_file_and_the_one_in_its_document_are_read() {
+    let (_, prices) = PriceFile::open(&root().join("examples/prices.yaml")).unwrap();
+    let price = |number: f64| Price::try_from(number).unwrap();
+    assert_eq!(prices.instance_types.get("g5.xlarge"), Some(&price(1.006)));
+    assert_eq!(prices.resources.map(|rates| rates.memory), Some(price(0.00375)));
+    let [spot, arm] = prices.selectors.as_slice() else { panic!("{prices:?}") };
+    assert_eq!(spot.tariff, Tariff::Whole(price(0.074)));
+    assert_eq!(arm.tariff, Tariff::Resources(Rates { cpu: price(0.0272), memory: price(0.003), gpu: None }));
+
+    let document = read("docs/prices.md");
+    let (_, rest) = document.split_once("```yaml\n").unwrap();
+    let (form, _) = rest.split_once("```").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("prices.yaml");
+    fs::write(&file, form).unwrap();
+    let (_, documented) = PriceFile::open(&file).unwrap();
+    assert_eq!(documented.selectors, prices.selectors);
+    assert!(documented.instance_types.iter().all(|known| prices.instance_types.get(known.0) == Some(known.1)));
 }
 
 #[test]

@@ -53,6 +53,12 @@ impl LabelSelector {
             .collect();
         self.selector.matches(&labels)
     }
+
+    /// The selector itself, to be applied to labels that belong to no object.
+    #[must_use]
+    pub fn into_selector(self) -> Selector {
+        self.selector
+    }
 }
 
 impl FromStr for LabelSelector {

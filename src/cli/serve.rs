@@ -21,7 +21,9 @@ use super::{
 use crate::{
     cluster::{ClusterMetrics, Management, ManagementOptions, Workload, WorkloadOptions},
     grpc::{RpcMetrics, Service},
+    index::Change,
     informer::Settings,
+    prices::{self, PriceFile, PriceMetrics},
     scale::{Api, Scale, ScaleMetrics},
     server::{
         Check, Checks, GrpcThread, Outcome, SharedRegistry, Shutdown, admin_router, bind, cloud_provider, http_router,
@@ -57,6 +59,7 @@ pub struct Server {
     admin_address: Option<SocketAddr>,
     picture: Arc<StateSource>,
     health: JoinHandle<()>,
+    prices: Option<JoinHandle<()>>,
     pages: Vec<JoinHandle<std::io::Result<()>>>,
     pages_ended: CancellationToken,
 }
@@ -86,17 +89,23 @@ impl Server {
             config.workload.connect(&clients).await.context("workload cluster")?;
         }
         info!(source = %config.workload, "workload cluster");
+        let mut rules = config.rules;
+        let price_file = config.prices.as_deref().map(PriceFile::open).transpose()?;
+        let price_file = price_file.map(|(file, prices)| {
+            rules.prices = prices;
+            file
+        });
 
         let runtime = Handle::current();
         let registry = new_registry();
         let management = ManagementOptions {
-            group: config.rules.keys.group.clone(),
+            group: rules.keys.group.clone(),
             version: config.capi_version.clone(),
             informers: Settings::default(),
         };
         let management = Management::start(clients, management, &runtime);
         let workload = WorkloadOptions {
-            rules: config.rules,
+            rules,
             source: config.workload,
             max_staleness: config.max_staleness,
             informers: Settings::default(),
@@ -105,6 +114,8 @@ impl Server {
         let (service, scale) = service(&management, &workload, &registry, &runtime);
 
         let stopping = shutdown.stopping();
+        let metrics = PriceMetrics::register(&mut registry.write());
+        let prices = price_file.map(|file| follow_prices(file, metrics, &workload, stopping.clone()));
         let checks = checks(workload.clone(), stopping.clone());
         let mut routes = Routes::builder();
         routes.add_service(cloud_provider(service));
@@ -131,6 +142,7 @@ impl Server {
             admin_address,
             picture,
             health,
+            prices,
             pages,
             pages_ended,
         })
@@ -183,6 +195,9 @@ impl Server {
                 }
                 // A task that panicked has nothing left to end.
                 let _ = self.health.await;
+                if let Some(prices) = self.prices {
+                    let _ = prices.await;
+                }
                 self.pages_ended.cancel();
                 for pages in self.pages {
                     let _ = pages.await;
@@ -214,6 +229,20 @@ fn service(
     let metrics = RpcMetrics::register(&mut registry);
     let service = Service::new(Arc::clone(workload.index()), scale.clone(), Arc::new(workload.clone()), metrics);
     (service, scale)
+}
+
+/// Tells the index of a workload cluster what a price file says, until the end is asked for.
+fn follow_prices(
+    file: PriceFile,
+    metrics: PriceMetrics,
+    workload: &Workload,
+    stopping: CancellationToken,
+) -> JoinHandle<()> {
+    let index = Arc::clone(workload.index());
+    tokio::spawn(async move {
+        let following = file.follow(prices::Settings::default(), metrics, |prices| index.apply(Change::Prices(prices)));
+        stopping.run_until_cancelled(following).await;
+    })
 }
 
 /// The checks of a workload cluster; once the end has been asked for, this program isn't ready any more.

@@ -91,6 +91,11 @@ pub struct ServeArgs {
         action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true", value_parser = parse_bool
     )]
     pub learn_extended_resources: bool,
+
+    /// File with prices of Nodes for the price expander, in YAML: by instance type, by labels or by resources. Annotations
+    /// of node groups are stronger. A change of the file is taken over
+    #[arg(long, env = "CAPI_AUTOSCALER_PRICES", value_name = "FILE")]
+    pub prices: Option<String>,
 }
 
 /// What is true and false in an environment variable; a typing error is neither.

@@ -41,6 +41,8 @@ pub struct ServeConfig {
     pub max_staleness: Duration,
     /// Cluster API's version; `None` is the one that the API server prefers.
     pub capi_version: Option<String>,
+    /// The price file.
+    pub prices: Option<PathBuf>,
     /// What is allowed but should be known, to be logged at start.
     pub warnings: Vec<String>,
 }
@@ -137,6 +139,7 @@ impl TryFrom<ServeArgs> for ServeConfig {
             },
             max_staleness: max_staleness(&args.max_staleness)?,
             capi_version: capi_version(args.capi_version.as_deref())?,
+            prices: given(args.prices.as_deref()).map(PathBuf::from),
             warnings,
         })
     }

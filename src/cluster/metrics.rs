@@ -179,7 +179,8 @@ impl ClusterMetrics {
         });
         gauge(encoder, "node_group_problem", "1 for each node group and what is wrong with it", problems)?;
         single(encoder, "machines", "Machines in the picture", stats.machines)?;
-        single(encoder, "nodes", "Nodes in the picture", stats.nodes)
+        single(encoder, "nodes", "Nodes in the picture", stats.nodes)?;
+        single(encoder, "node_groups_priced", "Node groups that have a price", stats.priced)
     }
 }
 

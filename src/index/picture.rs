@@ -151,6 +151,7 @@ impl Picture {
             ("groups_by_kind", self.groups_by_kind.is_empty()),
             ("wanted", self.wanted.is_empty()),
             ("groups", self.groups.is_empty()),
+            ("prices", self.prices.is_empty()),
         ];
         left.into_iter().filter(|(_, empty)| !empty).map(|(name, _)| name).collect()
     }

@@ -113,6 +113,13 @@ impl CheapestUnits {
         self.priced
     }
 
+    /// Whether nothing is counted.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        let Self { priced, free, cpu, memory, gpus, units } = self;
+        *priced == 0 && *free == 0 && cpu.0.is_empty() && memory.0.is_empty() && gpus.is_empty() && units.is_none()
+    }
+
     /// A group has another price than before.
     pub(super) fn replace(&mut self, old: Option<&GroupPrice>, new: Option<&GroupPrice>) {
         if let Some(old) = old {

@@ -6,6 +6,7 @@ mod commands;
 mod groups;
 mod membership;
 mod options;
+mod prices;
 mod raw;
 mod wire;
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::objects::*;
 use crate::{
-    capi::{ObjectKey, ScalableKind},
+    capi::{ObjectKey, PRICE_PER_HOUR, ScalableKind},
     index::{Change, Index, KindState, NodeQuery},
     nodegroup::GroupId,
 };
@@ -83,6 +83,9 @@ fn set(entity: Entity, mut variant: u16) -> Change {
                 &[&json!({}), &using_template("t0"), &using_template("t1"), &capacity_annotations("1", "1Gi")],
             )
             .clone();
+            if let price @ ("0" | "1" | "2" | "x") = choose(v, &["0", "1", "2", "x", "", ""]) {
+                merge(&mut more, &json!({"metadata": {"annotations": {PRICE_PER_HOUR: price}}}));
+            }
             merge(&mut more, &json!({"spec": {"clusterName": choose(v, &["stage", "other"])}}));
             deployment(&format!("md{n}"), replicas, bounds, &more)
         }
@@ -209,6 +212,7 @@ fn answers(index: &Index) -> Vec<String> {
             answers.push(format!("{provider_id} {name} {:?}", index.resolve(query)));
         }
     }
+    answers.push(format!("units {:?}", index.unit_prices()));
     let mut stats = index.stats();
     stats.problems.sort_by(|a, b| (&a.group, a.problem).cmp(&(&b.group, b.problem)));
     answers.push(format!("{stats:?}"));

@@ -1,0 +1,125 @@
+//! Follows a price file: looks at it every few seconds, and takes over what it says once two looks have found the same,
+//! so that a file that is just being written isn't read by halves.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
+    registry::Registry,
+};
+
+use super::{PriceFile, PriceFileError, parse, read};
+use crate::nodegroup::PriceList;
+
+/// How a price file is followed.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// The time between two looks.
+    pub interval: Duration,
+}
+
+/// A mounted ConfigMap changes a minute after it was written; seconds don't count.
+impl Default for Settings {
+    fn default() -> Self {
+        Self { interval: Duration::from_secs(5) }
+    }
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct ResultLabels {
+    result: &'static str,
+}
+
+/// How following a price file fares.
+#[derive(Clone, Debug, Default)]
+pub struct PriceMetrics {
+    changes: Family<ResultLabels, Counter>,
+    stale: Gauge,
+}
+
+impl PriceMetrics {
+    /// Registers the metrics.
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register("price_file_changes", "Changes of the price file, by result", metrics.changes.clone());
+        registry.register(
+            "price_file_stale",
+            "Whether the price file can't be used and the prices from before are in force (1) or not (0)",
+            metrics.stale.clone(),
+        );
+        // From 0 on, so that the first failure is an increase to whoever watches the counter.
+        for result in ["ok", "error"] {
+            let _ = metrics.count(result);
+        }
+        metrics
+    }
+
+    fn count(&self, result: &'static str) -> Counter {
+        self.changes.get_or_create_owned(&ResultLabels { result })
+    }
+}
+
+/// What was found at the last look.
+#[derive(Default)]
+pub(super) struct Found {
+    /// A text that isn't in force and waits for a second look.
+    candidate: Option<String>,
+    /// What is wrong, as it was told.
+    problem: Option<String>,
+}
+
+impl PriceFile {
+    /// Follows the file for ever: `apply` is told its prices whenever they change.
+    pub async fn follow(mut self, settings: Settings, metrics: PriceMetrics, apply: impl Fn(Arc<PriceList>)) {
+        let mut found = Found::default();
+        loop {
+            tokio::time::sleep(settings.interval).await;
+            match self.look(&mut found).await {
+                Ok(None) => {}
+                Ok(Some(prices)) => {
+                    metrics.count("ok").inc();
+                    tracing::info!(file = %self.path.display(), "prices have changed");
+                    apply(prices);
+                }
+                Err(error) => {
+                    let problem = error.to_string();
+                    // Once per problem, not per look.
+                    if found.problem.as_ref() != Some(&problem) {
+                        metrics.count("error").inc();
+                        tracing::warn!("{problem}; the prices from before stay in force");
+                        found.problem = Some(problem);
+                    }
+                }
+            }
+            metrics.stale.set(i64::from(found.problem.is_some()));
+        }
+    }
+
+    /// One look: prices that are new, `None` where there are none.
+    pub(super) async fn look(&mut self, found: &mut Found) -> Result<Option<Arc<PriceList>>, PriceFileError> {
+        let text = read_apart(self.path.clone()).await?;
+        if text == self.text {
+            if found.problem.take().is_some() {
+                tracing::info!(file = %self.path.display(), "the price file is as before again");
+            }
+            found.candidate = None;
+            return Ok(None);
+        }
+        if found.candidate.as_ref() != Some(&text) {
+            found.candidate = Some(text);
+            return Ok(None);
+        }
+        let prices = parse(&self.path, &text)?;
+        self.text = text;
+        *found = Found::default();
+        Ok(Some(Arc::new(prices)))
+    }
+}
+
+/// Reads on a thread where waiting for a disk holds nothing up.
+async fn read_apart(path: PathBuf) -> Result<String, PriceFileError> {
+    let apart = path.clone();
+    let reading = tokio::task::spawn_blocking(move || read(&apart)).await;
+    reading.unwrap_or_else(|error| Err(PriceFileError::Read { path, error: error.into() }))
+}
