@@ -132,7 +132,8 @@ fn texts<T: ToString>(values: &BTreeMap<String, Sourced<T>>) -> BTreeMap<String,
         .collect()
 }
 
-fn options(options: &Overrides) -> BTreeMap<String, String> {
+/// The options that are overridden, by what follows the prefix in their annotations.
+pub(crate) fn options(options: &Overrides) -> BTreeMap<String, String> {
     let Overrides {
         scale_down_utilization_threshold,
         scale_down_gpu_utilization_threshold,
@@ -159,7 +160,7 @@ fn options(options: &Overrides) -> BTreeMap<String, String> {
     .collect()
 }
 
-fn problems(problems: &[Problem]) -> Vec<ProblemState> {
+pub(crate) fn problems(problems: &[Problem]) -> Vec<ProblemState> {
     let state =
         |problem: &Problem| ProblemState { kind: problem.kind.as_str().to_owned(), message: problem.message.clone() };
     problems.iter().map(state).collect()

@@ -5,22 +5,22 @@ use serde::Deserialize as _;
 use serde_json::Value;
 
 /// A document: the line where it begins, from 1, and its value, or why it has none.
-pub(super) struct Document {
-    pub(super) line: usize,
-    pub(super) value: Result<Value, Broken>,
+pub(in crate::cli::explain) struct Document {
+    pub(in crate::cli::explain) line: usize,
+    pub(in crate::cli::explain) value: Result<Value, Broken>,
 }
 
 /// Why a document has no value.
 #[derive(Debug, Eq, PartialEq)]
-pub(super) struct Broken {
-    pub(super) why: String,
+pub(in crate::cli::explain) struct Broken {
+    pub(in crate::cli::explain) why: String,
     /// Whether it has the braces of a template of Helm, or of another program, so that it isn't meant to be read yet.
-    pub(super) is_template: bool,
+    pub(in crate::cli::explain) is_template: bool,
 }
 
 /// The documents of a text, without empty ones. JSON is told by its first character: a text that begins with a brace
 /// and isn't JSON is read as YAML.
-pub(super) fn documents(text: &str) -> Vec<Document> {
+pub(in crate::cli::explain) fn documents(text: &str) -> Vec<Document> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.trim_start().starts_with(['{', '[']) {
         let values: Result<Vec<Value>, _> = serde_json::Deserializer::from_str(text).into_iter().collect();

@@ -12,12 +12,12 @@ use std::{fmt, io};
 
 use thiserror::Error;
 
-pub use self::source::ManifestSource;
-use self::source::Text;
 pub(super) use self::{
+    documents::documents,
     feed::{Fed, fed},
-    objects::Manifests,
+    source::ManifestSource,
 };
+use self::{objects::Manifests, source::Text};
 
 /// Why manifests can't be read at all.
 #[derive(Debug, Error)]

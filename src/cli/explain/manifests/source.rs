@@ -15,7 +15,7 @@ const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
 
 /// Where manifests come from.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum ManifestSource {
+pub(in crate::cli::explain) enum ManifestSource {
     /// Standard input (`-`).
     Stdin,
     /// A file, or a directory with all below it but what is hidden.
