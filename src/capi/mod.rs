@@ -19,7 +19,7 @@ mod wire;
 pub use cluster::Cluster;
 pub use keys::{CAPACITY_PREFIX, DEFAULT_GROUP, Keys, OWN_CAPACITY_PREFIX, PAUSED, PRICE_PER_HOUR, REVISION};
 pub use machine::{Condition, Failure, Machine, MachinePhase};
-pub use node::{Node, TemplateLabels};
+pub use node::{Node, NodeResources, TemplateLabels};
 pub use owner::Owner;
 pub use scalable::{InfrastructureRef, MachineTaint, Propagation, ScalableKind, ScalableResource};
 pub use served::{CoreResources, KindRef, LookupError, discover_core, lookup};

@@ -1,4 +1,6 @@
-//! Node of the workload cluster: how it leads to its Machine, and the labels a template takes over.
+//! Node of the workload cluster: how it leads to its Machine, and what a template takes over: labels and resources.
+
+mod resources;
 
 use arcstr::ArcStr;
 use std::borrow::Cow;
@@ -6,6 +8,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::Value;
 
+pub use self::resources::NodeResources;
 use super::{Context, Meta, ObjectKey, wire};
 
 /// A Node as read here.
@@ -19,6 +22,8 @@ pub struct Node {
     pub machine: Option<ObjectKey>,
     /// Those labels of [`Node::TEMPLATE_LABELS`] that are set.
     pub template_labels: TemplateLabels,
+    /// What it has, while it is ready and nobody deletes it: at other times it may show less.
+    pub resources: Option<NodeResources>,
 }
 
 /// The values of [`Node::TEMPLATE_LABELS`], by position: the keys are the same for all Nodes.
@@ -66,7 +71,7 @@ impl Node {
     /// # Errors
     /// The text of the decoding error, when a field that is read has another type.
     pub fn decode(meta: Meta, value: &Value, context: &Context) -> Result<Self, String> {
-        let object: wire::Object<'_, Spec<'_>, serde::de::IgnoredAny> =
+        let object: wire::Object<'_, Spec<'_>, resources::Status<'_>> =
             Deserialize::deserialize(value).map_err(|error| error.to_string())?;
         let metadata = &object.metadata;
         let machine = metadata.annotation(&context.keys.machine).and_then(|name| {
@@ -77,7 +82,12 @@ impl Node {
             .into_iter()
             .filter_map(|key| Some((key, context.interner.intern(metadata.label(key)?))))
             .collect();
+        let resources = match (&metadata.deletion_timestamp, &object.status) {
+            (None, Some(status)) => NodeResources::of(status, &context.interner),
+            (Some(_), _) | (None, None) => None,
+        };
         Ok(Self {
+            resources,
             provider_id: object
                 .spec
                 .and_then(|spec| spec.provider_id)

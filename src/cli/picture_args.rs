@@ -53,8 +53,8 @@ pub struct PictureArgs {
 
     /// What pods don't get of a Node to come, where neither a real Node nor an annotation of its group says it: resources
     /// such as cpu=100m,memory=800Mi
-    #[arg(long, env = "CAPI_AUTOSCALER_DEFAULT_NODE_OVERHEAD", value_name = "RESOURCES", default_value = "")]
-    pub default_node_overhead: String,
+    #[arg(long, env = "CAPI_AUTOSCALER_DEFAULT_NODE_OVERHEAD", value_name = "RESOURCES")]
+    pub default_node_overhead: Option<String>,
 
     /// Learn extended resources and huge pages from real Nodes, for the Nodes to come of the same templates
     #[arg(

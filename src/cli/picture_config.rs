@@ -56,7 +56,7 @@ impl PictureConfig {
                 template: TemplateRules {
                     default_arch: architecture(&args.scale_zero_default_arch, warnings),
                     additional_sync_labels: synced_labels(&args.additional_sync_machine_labels)?,
-                    default_overhead: default_overhead(&args.default_node_overhead)?,
+                    default_overhead: default_overhead(args.default_node_overhead.as_deref())?,
                     learn_extended_resources: args.learn_extended_resources,
                 },
                 // They are read from the file at the start.
@@ -181,7 +181,8 @@ fn synced_labels(values: &[String]) -> Result<Vec<Regex>, UsageError> {
         .collect()
 }
 
-fn default_overhead(text: &str) -> Result<ResourceList, UsageError> {
+fn default_overhead(text: Option<&str>) -> Result<ResourceList, UsageError> {
+    let text = given(text).unwrap_or_default();
     resource_list::parse_all(text).map_err(|error| OVERHEAD.wrong(text, &error))
 }
 

@@ -40,7 +40,7 @@ impl Picture {
         let waiting = matches!(infrastructure, InfrastructureState::Unknown);
         let cluster = self.clusters.get(&cluster_key(object)).map(AsRef::as_ref);
         let sample = group.sample.as_ref().map(|(_, node)| node.as_ref());
-        let nodes = RealNodes { sample, ..RealNodes::default() };
+        let nodes = RealNodes { sample, ..self.lessons_for(id, object) };
         let verdict = nodegroup::evaluate(object, cluster, infrastructure, nodes, &self.rules);
         let wants = if names_a_group(&verdict) { template.map(|(kind, _)| kind) } else { None };
         self.set_verdict(id, verdict, waiting);

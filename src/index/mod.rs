@@ -11,6 +11,7 @@ mod filed;
 mod group;
 mod held;
 mod holder;
+mod lessons;
 mod picture;
 mod pinned;
 mod prices;

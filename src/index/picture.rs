@@ -20,6 +20,7 @@ use super::{
     group::{Group, Standing},
     held::Held,
     holder::{Holder, OnNode},
+    lessons::Lessons,
     prices::CheapestUnits,
     several::Several,
 };
@@ -46,7 +47,9 @@ pub(super) struct Picture {
     /// The MachinePools whose nodeRefs name a Node.
     pools_by_node: Several<ArcStr, GroupId>,
     groups_by_cluster: Several<ObjectKey, GroupId>,
-    groups_by_template: Several<TemplateKey, GroupId>,
+    pub(super) groups_by_template: Several<TemplateKey, GroupId>,
+    /// What Nodes showed.
+    pub(super) lessons: Lessons,
     groups_by_kind: Several<KindRef, GroupId>,
     /// Kinds that a group in scope names, with how many do.
     pub(super) wanted: BTreeMap<KindRef, usize>,
@@ -75,6 +78,7 @@ impl Picture {
             pools_by_node: Several::default(),
             groups_by_cluster: Several::default(),
             groups_by_template: Several::default(),
+            lessons: Lessons::default(),
             groups_by_kind: Several::default(),
             wanted: BTreeMap::new(),
             prices: CheapestUnits::default(),
@@ -148,6 +152,7 @@ impl Picture {
             ("pools_by_node", self.pools_by_node.is_empty()),
             ("groups_by_cluster", self.groups_by_cluster.is_empty()),
             ("groups_by_template", self.groups_by_template.is_empty()),
+            ("lessons", self.lessons.is_empty()),
             ("groups_by_kind", self.groups_by_kind.is_empty()),
             ("wanted", self.wanted.is_empty()),
             ("groups", self.groups.is_empty()),
@@ -172,6 +177,7 @@ impl Picture {
             group.standing = Standing::Gone;
         }
         self.relate(id, old.as_deref(), Some(object));
+        self.owner_changed(id, old.as_deref(), Some(object));
         // A MachineSet's Machines were looked at as it took its place; a MachinePool's Nodes may be others now.
         if id.kind == ScalableKind::MachinePool || (old.is_none() && id.kind == ScalableKind::MachineDeployment) {
             self.resample(id);
@@ -202,6 +208,7 @@ impl Picture {
         }
         let keep = group.served.is_some();
         self.relate(id, old.as_deref(), None);
+        self.owner_changed(id, old.as_deref(), None);
         self.set_wanted(id, None);
         if !keep {
             self.groups.remove(id);
@@ -308,6 +315,7 @@ impl Picture {
                     self.machines_by_owner.remove(&owner);
                 }
             }
+            self.machine_left(old);
             if let Some(group) = self.group_of(old)
                 && self.groups.get(&group).is_some_and(|group| is_sample(group, key))
             {
@@ -323,11 +331,13 @@ impl Picture {
         }
         for pool in self.pools_by_node.to_vec(name) {
             self.resample(&pool);
+            self.pool_teaches(&pool);
         }
     }
 
     /// A Machine or its Node changed: it may become its group's sample, or stop being it.
     fn machine_changed(&mut self, machine: &Arc<Machine>) {
+        self.machine_teaches(machine);
         let key = &machine.meta.key;
         let Some(id) = self.group_of(machine).filter(|id| id.kind != ScalableKind::MachinePool) else { return };
         let Some(group) = self.groups.get(&id) else { return };
@@ -361,8 +371,10 @@ impl Picture {
     /// Sets the sample of a group that has an object. A group without one gets its sample with its object.
     fn set_sample(&mut self, id: &GroupId, sample: Option<(ObjectKey, Arc<Node>)>) {
         let Some(group) = self.groups.get_mut(id).filter(|group| group.object.is_some()) else { return };
-        let labels = |sample: Option<&(ObjectKey, Arc<Node>)>| sample.map(|(_, node)| node.template_labels.clone());
-        let changed = labels(group.sample.as_ref()) != labels(sample.as_ref());
+        let shown = |sample: Option<&(ObjectKey, Arc<Node>)>| {
+            sample.map(|(_, node)| (node.meta.key.name.clone(), node.template_labels.clone()))
+        };
+        let changed = shown(group.sample.as_ref()) != shown(sample.as_ref());
         group.sample = sample;
         if changed {
             self.evaluate(id);
@@ -442,13 +454,13 @@ fn is_sample(group: &Group, key: &ObjectKey) -> bool {
 }
 
 /// The MachineSet or MachinePool that owns a Machine.
-fn owner_of(machine: &Machine) -> Option<(ScalableKind, ObjectKey)> {
+pub(super) fn owner_of(machine: &Machine) -> Option<(ScalableKind, ObjectKey)> {
     let (kind, name) = machine.owner.as_ref()?;
     Some((*kind, ObjectKey { namespace: machine.meta.key.namespace.clone(), name: name.clone() }))
 }
 
 /// The group of a MachineSet: its MachineDeployment, else itself.
-fn group_of_set(set: &ScalableResource) -> GroupId {
+pub(super) fn group_of_set(set: &ScalableResource) -> GroupId {
     match &set.deployment {
         None => GroupId::of(set.kind, &set.meta),
         Some(deployment) => GroupId::new(

@@ -5,7 +5,12 @@ use std::collections::BTreeMap;
 
 use arcstr::ArcStr;
 
-use super::{GroupId, LearnedFrom, Quantity, Source};
+use super::{
+    GroupId, LearnedFrom, Quantity, Source,
+    capacity::{CPU, MEMORY},
+    labels,
+    resource_list::quantity,
+};
 use crate::capi::{Node, TemplateLabels};
 
 /// What a Node showed.
@@ -50,10 +55,30 @@ pub struct RealNodes<'a> {
 }
 
 impl Lesson {
+    /// What a Node of a group shows; `None` while that isn't all of it, or it has no cpu or memory.
+    #[must_use]
+    pub fn of(node: &Node, group: GroupId) -> Option<Self> {
+        let shown = node.resources.as_ref()?;
+        let resources: BTreeMap<_, _> = shown.iter().filter_map(amounts).collect();
+        let has = |resource: &str| resources.get(resource).is_some_and(|amounts| !amounts.allocatable.is_zero());
+        if !has(CPU) || !has(MEMORY) {
+            return None;
+        }
+        Some(Self { node: node.meta.key.name.clone(), group, resources, labels: node.template_labels.clone() })
+    }
+
     /// As the source of a value of a group.
     #[must_use]
     pub fn source_for(&self, group: &GroupId) -> Source {
         let sibling = (self.group != *group).then(|| self.group.clone());
         Source::Learned(Box::new(LearnedFrom { node: self.node.clone(), sibling }))
     }
+}
+
+/// A resource that has no name or amount that a template could have is left out.
+fn amounts((name, capacity, allocatable): (&str, &str, &str)) -> Option<(ArcStr, Amounts)> {
+    labels::check_key(name).ok()?;
+    let capacity = quantity(capacity).ok()?;
+    let allocatable = quantity(allocatable).ok()?.min(capacity);
+    Some((ArcStr::from(name), Amounts { capacity, allocatable }))
 }

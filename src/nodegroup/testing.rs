@@ -78,5 +78,6 @@ pub(crate) fn node(labels: &[(&'static str, &str)]) -> Node {
         provider_id: Some("x://worker-1".into()),
         machine: None,
         template_labels: labels.iter().map(|(key, value)| (*key, ArcStr::from(*value))).collect(),
+        resources: None,
     }
 }

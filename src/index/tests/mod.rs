@@ -3,6 +3,7 @@
 
 mod any_order;
 mod feeds;
+mod lessons;
 mod nodes;
 pub(crate) mod objects;
 mod prices;

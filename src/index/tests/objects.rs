@@ -70,8 +70,15 @@ pub(crate) fn scalable(
 
 /// A MachineSet that a MachineDeployment owns.
 pub(crate) fn set_of(deployment: &str, name: &str) -> Change {
+    owned_set(deployment, name, &json!({}))
+}
+
+/// A MachineSet that a MachineDeployment owns; `more` is merged into it.
+pub(crate) fn owned_set(deployment: &str, name: &str, more: &Value) -> Change {
     let owners = json!([{"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment", "name": deployment, "controller": true}]);
-    scalable(ScalableKind::MachineSet, name, 1, ("0", "9"), &json!({"metadata": {"ownerReferences": owners}}))
+    let mut value = json!({"metadata": {"ownerReferences": owners}});
+    merge(&mut value, more);
+    scalable(ScalableKind::MachineSet, name, 1, ("0", "9"), &value)
 }
 
 /// A Machine of an owner such as `MachineSet/workers-1`.

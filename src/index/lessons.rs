@@ -1,0 +1,305 @@
+//! What Nodes showed of themselves, kept for the Nodes to come: by the templates they were made from, and by group. A
+//! lesson outlives its Node, until another Node teaches, or the group has nothing of these templates any more. Must never
+//! learn from a Node that is going, or not ready: it shows less than it has.
+
+use arcstr::ArcStr;
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use crate::{
+    capi::{InfrastructureRef, Machine, Node, NodeResources, ObjectKey, ScalableKind, ScalableResource},
+    nodegroup::{GroupId, Lesson, RealNodes},
+};
+
+use super::picture::{Picture, group_of_set, owner_of};
+
+/// What Nodes have in common that are made alike.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+enum Templates {
+    /// The same templates of a namespace.
+    Of { namespace: ArcStr, infrastructure: InfrastructureRef, bootstrap: Option<InfrastructureRef> },
+    /// The same group, which names no infrastructure template.
+    None(GroupId),
+}
+
+impl Templates {
+    fn of(object: &ScalableResource) -> Self {
+        match &object.infrastructure {
+            Some(infrastructure) => Self::Of {
+                namespace: object.meta.key.namespace.clone(),
+                infrastructure: infrastructure.clone(),
+                bootstrap: object.bootstrap.clone(),
+            },
+            None => Self::None(group_of_set(object)),
+        }
+    }
+}
+
+/// A Node that can teach: what it is found by, and itself.
+type Teacher<'a> = (&'a ObjectKey, &'a Arc<Node>);
+
+/// What a Node of a group taught last.
+#[derive(Debug)]
+struct Taught {
+    lesson: Arc<Lesson>,
+    /// The Machine of the Node; of a MachinePool the Node itself.
+    source: ObjectKey,
+    resources: NodeResources,
+    /// Whether its Node is still there and would teach the same.
+    live: bool,
+}
+
+/// All lessons.
+#[derive(Debug, Default)]
+pub(super) struct Lessons {
+    by_templates: HashMap<Templates, BTreeMap<GroupId, Taught>>,
+}
+
+impl Lessons {
+    fn get(&self, templates: &Templates, group: &GroupId) -> Option<&Taught> {
+        self.by_templates.get(templates)?.get(group)
+    }
+
+    /// The group's own, else that of another group, those first whose Nodes are still there.
+    fn best(&self, templates: &Templates, group: &GroupId) -> Option<&Arc<Lesson>> {
+        let groups = self.by_templates.get(templates)?;
+        let live = || groups.values().find(|taught| taught.live);
+        let taught = groups.get(group).or_else(live).or_else(|| groups.values().next())?;
+        Some(&taught.lesson)
+    }
+
+    fn remove(&mut self, templates: &Templates, group: &GroupId) -> bool {
+        let Some(groups) = self.by_templates.get_mut(templates) else { return false };
+        let removed = groups.remove(group).is_some();
+        if groups.is_empty() {
+            self.by_templates.remove(templates);
+        }
+        removed
+    }
+
+    /// Whether nothing is left.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_templates.is_empty()
+    }
+}
+
+impl Picture {
+    /// What is known of the real Nodes of a group, but for its sample.
+    pub(super) fn lessons_for(&self, id: &GroupId, object: &ScalableResource) -> RealNodes<'_> {
+        let templates = Templates::of(object);
+        let same_templates = self.lessons.best(&templates, id).map(AsRef::as_ref);
+        let other_templates = if same_templates.is_some() { None } else { self.lesson_of_other_templates(id) };
+        RealNodes { sample: None, same_templates, other_templates }
+    }
+
+    /// What a Node of the group showed that was made from templates of an older MachineSet: of the newest one.
+    fn lesson_of_other_templates(&self, id: &GroupId) -> Option<&Lesson> {
+        let taught = |set: &ObjectKey| {
+            let set = self.groups.get(&GroupId::new(ScalableKind::MachineSet, set.clone()))?.object.as_deref()?;
+            let taught = self.lessons.get(&Templates::of(set), id)?;
+            Some(((taught.live, set.revision, &set.meta.key), taught.lesson.as_ref()))
+        };
+        match id.kind {
+            ScalableKind::MachineDeployment => {
+                let taught = self.sets_by_deployment.get(&id.key).filter_map(taught);
+                taught.max_by_key(|(rank, _)| *rank).map(|(_, lesson)| lesson)
+            }
+            ScalableKind::MachineSet | ScalableKind::MachinePool => None,
+        }
+    }
+
+    /// A Machine or its Node came, changed or went.
+    pub(super) fn machine_teaches(&mut self, machine: &Machine) {
+        let Some((ScalableKind::MachineSet, owner)) = owner_of(machine) else { return };
+        let owner = GroupId::new(ScalableKind::MachineSet, owner);
+        let Some(set) = self.groups.get(&owner).and_then(|group| group.object.as_ref()) else { return };
+        let (templates, id) = (Templates::of(set), group_of_set(set));
+        let known = self.lessons.get(&templates, &id);
+        let changed = match (self.teacher(&machine.meta.key), known) {
+            (Some((_, node)), Some(known)) if known.source == machine.meta.key => {
+                !known.live || !known.says_the_same_as(node)
+            }
+            (Some(teacher), Some(known)) => !known.live || rank(teacher) < known.rank(),
+            (Some(_), None) => true,
+            (None, Some(known)) => known.live && known.source == machine.meta.key,
+            (None, None) => false,
+        };
+        if changed {
+            self.learn(&templates, &id);
+        }
+    }
+
+    /// A Machine has left its owner.
+    pub(super) fn machine_left(&mut self, machine: &Machine) {
+        let Some((ScalableKind::MachineSet, owner)) = owner_of(machine) else { return };
+        let owner = GroupId::new(ScalableKind::MachineSet, owner);
+        let Some(set) = self.groups.get(&owner).and_then(|group| group.object.as_ref()) else { return };
+        let (templates, id) = (Templates::of(set), group_of_set(set));
+        if self.lessons.get(&templates, &id).is_some_and(|known| known.live && known.source == machine.meta.key) {
+            self.learn(&templates, &id);
+        }
+    }
+
+    /// The Node of a Machine, if something can be learned from it.
+    fn teacher(&self, machine: &ObjectKey) -> Option<Teacher<'_>> {
+        let machine = self.machines.get(machine).filter(|machine| !machine.deleting)?;
+        let node = self.node_of(machine).filter(|node| node.resources.is_some())?;
+        Some((&machine.meta.key, node))
+    }
+
+    /// A MachinePool or one of its Nodes came, changed or went.
+    pub(super) fn pool_teaches(&mut self, id: &GroupId) {
+        let Some(pool) = self.groups.get(id).and_then(|group| group.object.as_ref()) else { return };
+        self.learn(&Templates::of(pool), id);
+    }
+
+    /// A MachineDeployment, MachineSet or MachinePool came, changed or went: its Nodes may teach for other templates or
+    /// another group, or for none.
+    pub(super) fn owner_changed(
+        &mut self,
+        id: &GroupId,
+        old: Option<&ScalableResource>,
+        new: Option<&ScalableResource>,
+    ) {
+        let place = |object: &ScalableResource| (Templates::of(object), group_of_set(object));
+        let (from, to) = (old.map(place), new.map(place));
+        if from != to {
+            for (templates, group) in from.iter().chain(&to) {
+                self.learn(templates, group);
+            }
+        } else if id.kind == ScalableKind::MachinePool {
+            self.pool_teaches(id);
+        }
+    }
+
+    /// Looks anew for what the Nodes of a group teach that are made from these templates, and applies it.
+    fn learn(&mut self, templates: &Templates, id: &GroupId) {
+        let best = self.teachers(templates, id).min_by_key(|teacher| rank(*teacher));
+        let known = self.lessons.get(templates, id);
+        let taught = best.and_then(|(source, node)| {
+            let resources = node.resources.clone()?;
+            let too_early =
+                known.is_some_and(|known| resources.extended() < known.resources.extended() && !resources.is_settled());
+            let lesson = Lesson::of(node, id.clone()).filter(|_| !too_early)?;
+            Some(Taught { lesson: Arc::new(lesson), source: source.clone(), resources, live: true })
+        });
+        let changed = match taught {
+            Some(taught) => self.take(templates, id, taught),
+            None if best.is_some() || self.has_templates(templates, id) => self.outlive(templates, id),
+            None => self.lessons.remove(templates, id),
+        };
+        if changed {
+            self.lesson_changed(templates, id);
+        }
+    }
+
+    fn take(&mut self, templates: &Templates, id: &GroupId, taught: Taught) -> bool {
+        let groups = self.lessons.by_templates.entry(templates.clone()).or_default();
+        let same = |old: &Taught| old.live && old.lesson == taught.lesson;
+        let changed = !groups.get(id).is_some_and(same);
+        groups.insert(id.clone(), taught);
+        changed
+    }
+
+    /// The Node of a lesson is gone, or no better one can teach yet: what it taught stays.
+    fn outlive(&mut self, templates: &Templates, id: &GroupId) -> bool {
+        let groups = self.lessons.by_templates.get_mut(templates);
+        let Some(taught) = groups.and_then(|groups| groups.get_mut(id)) else { return false };
+        std::mem::replace(&mut taught.live, false)
+    }
+
+    /// Whether a group, or a MachineSet of it, names these templates.
+    fn has_templates(&self, templates: &Templates, id: &GroupId) -> bool {
+        let object = self.groups.get(id).and_then(|group| group.object.as_deref());
+        object.is_some_and(|object| Templates::of(object) == *templates) || self.owners(templates, id).next().is_some()
+    }
+
+    /// The MachineSets of a group with these templates, or its MachinePool.
+    fn owners<'a>(
+        &'a self,
+        templates: &'a Templates,
+        id: &'a GroupId,
+    ) -> impl Iterator<Item = &'a Arc<ScalableResource>> {
+        let own = (id.kind != ScalableKind::MachineDeployment).then(|| id.clone());
+        let sets = (id.kind == ScalableKind::MachineDeployment).then(|| self.sets_by_deployment.get(&id.key));
+        let sets = sets.into_iter().flatten().map(|set| GroupId::new(ScalableKind::MachineSet, set.clone()));
+        own.into_iter()
+            .chain(sets)
+            .filter_map(|owner| self.groups.get(&owner)?.object.as_ref())
+            .filter(move |owner| Templates::of(owner) == *templates && group_of_set(owner) == *id)
+    }
+
+    fn teachers<'a>(&'a self, templates: &'a Templates, id: &'a GroupId) -> impl Iterator<Item = Teacher<'a>> {
+        self.owners(templates, id).flat_map(|owner| {
+            let machines = self.machines_by_owner.get(&(owner.kind, owner.meta.key.clone()));
+            let machines = machines.filter(|_| owner.kind == ScalableKind::MachineSet).into_iter().flatten();
+            let of_machines = machines.filter_map(|machine| self.teacher(&machine.meta.key));
+            let nodes = owner.node_names.iter().filter_map(|name| self.nodes.get(name));
+            let of_pool = nodes.filter(|node| node.resources.is_some()).map(|node| (&node.meta.key, node));
+            of_machines.chain(of_pool)
+        })
+    }
+
+    /// Applies the rules to all who may learn from it: the group, and others with these templates.
+    fn lesson_changed(&mut self, templates: &Templates, id: &GroupId) {
+        let mut groups = BTreeSet::from([id.clone()]);
+        let key = match templates {
+            Templates::None(_) => None,
+            Templates::Of { namespace, infrastructure, .. } => Some((
+                infrastructure.into(),
+                ObjectKey { namespace: namespace.clone(), name: infrastructure.name.clone() },
+            )),
+        };
+        if let Some(key) = key {
+            let others = self.groups_by_template.get(&key).filter(|other| {
+                let object = self.groups.get(other).and_then(|group| group.object.as_deref());
+                let same = object.is_some_and(|object| Templates::of(object) == *templates);
+                same && self.lessons.get(templates, other).is_none()
+            });
+            groups.extend(others.cloned());
+        }
+        self.evaluate_all(groups.into_iter().collect());
+    }
+}
+
+#[cfg(test)]
+impl Picture {
+    /// Takes the lessons away whose Nodes are gone.
+    pub(super) fn forget_the_gone(&mut self) {
+        let gone: Vec<_> = self
+            .lessons
+            .by_templates
+            .iter()
+            .flat_map(|(templates, groups)| groups.iter().map(move |(id, taught)| (templates, id, taught)))
+            .filter(|(.., taught)| !taught.live)
+            .map(|(templates, id, _)| (templates.clone(), id.clone()))
+            .collect();
+        for (templates, id) in gone {
+            self.lessons.remove(&templates, &id);
+            self.learn(&templates, &id);
+            self.lesson_changed(&templates, &id);
+        }
+    }
+}
+
+impl Taught {
+    fn says_the_same_as(&self, node: &Node) -> bool {
+        let resources = node.resources.as_ref();
+        self.lesson.node == node.meta.key.name
+            && self.lesson.labels == node.template_labels
+            && resources.is_some_and(|resources| resources.says_the_same_as(&self.resources))
+    }
+
+    fn rank(&self) -> (Reverse<u16>, &ObjectKey) {
+        (Reverse(self.resources.extended()), &self.source)
+    }
+}
+
+/// Of several Nodes the one with the most extended resources teaches, since they come last; of equal ones the first.
+fn rank<'a>((key, node): Teacher<'a>) -> (Reverse<u16>, &'a ObjectKey) {
+    (Reverse(node.resources.as_ref().map_or(0, NodeResources::extended)), key)
+}
