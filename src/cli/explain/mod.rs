@@ -133,10 +133,7 @@ impl ExplainConfig {
         for warning in &self.warnings {
             eprintln!("warning: {}", terminal::plain(warning));
         }
-        if let Some(path) = &self.picture.prices {
-            let (_, prices) = PriceFile::open(path)?;
-            self.picture.rules.prices = prices;
-        }
+        self.load_prices()?;
         let pods = self.pod.as_deref().map(pod::read).transpose()?.unwrap_or_default();
         let explained = if self.manifests.is_empty() { self.of_clusters(&pods)? } else { self.of_manifests(&pods)? };
         let coloured = match self.color {
@@ -152,6 +149,14 @@ impl ExplainConfig {
         }
         print(&mut io::stdout().lock(), &explained.render(self.output, coloured)?)?;
         explained.verdict()
+    }
+
+    fn load_prices(&mut self) -> Result<(), ExplainError> {
+        if let Some(path) = &self.picture.prices {
+            let (_, prices) = PriceFile::open(path)?;
+            self.picture.rules.prices = prices;
+        }
+        Ok(())
     }
 
     fn of_manifests(&self, pods: &[Pod]) -> Result<Explained, ExplainError> {
@@ -200,8 +205,9 @@ impl ExplainConfig {
                 served.push((group.id.clone(), Arc::clone(of_group)));
             }
         }
-        // Broken objects can't be told apart from those that were named.
-        Ok(Explained { report, served, broken: read.broken })
+        // Who names node groups asks of them alone, and an object that can't be read may be any.
+        let broken = if self.selection.ids.is_empty() { read.broken } else { 0 };
+        Ok(Explained { report, served, broken })
     }
 }
 

@@ -21,7 +21,7 @@ const SHORT_PREFIX: &str = "capacity…/";
 const NAME_WIDTH: usize = 12;
 const VALUE_WIDTH: usize = 12;
 /// A longer value moves its own source only.
-const WIDEST_VALUE: usize = 32;
+const WIDEST_VALUE: usize = 18;
 
 /// Labels that have a short name.
 const LABELS: [(&str, &str); 5] = [
