@@ -1,6 +1,7 @@
 //! A cloud provider for the Kubernetes Cluster Autoscaler that scales Cluster API's node groups over the
-//! `externalgrpc` protocol and answers every read from memory. Beside it, [`cli`] has two commands that look: `groups`
-//! prints the node groups of a running server, and `watch` tells what changes in a cluster.
+//! `externalgrpc` protocol and answers every read from memory. Beside it, [`cli`] has commands that look:
+//! `groups` prints the node groups of a running server, `explain` says what is told of them and why, and `watch` what
+//! changes in a cluster.
 //!
 //! `docs/architecture.md` shows the rooms of this crate and the way of the data through them.
 

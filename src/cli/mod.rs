@@ -2,8 +2,11 @@
 //! into the types of the rooms below; what is wrong is said with the flag, its variable and the remedy, and ends
 //! the program with code 2 before anything is started.
 
+mod explain;
 pub mod groups;
 mod log;
+mod picture_args;
+mod picture_config;
 mod serve;
 mod serve_args;
 mod serve_config;
@@ -18,8 +21,11 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use thiserror::Error;
 
+use explain::ExplainConfig;
+pub use explain::{ExplainArgs, ExplainError};
 use groups::{GroupsArgs, GroupsConfig, GroupsError};
 pub use log::{LogArgs, LogFormat};
+pub use picture_args::PictureArgs;
 pub use serve::Server;
 pub use serve_args::ServeArgs;
 pub use serve_config::{ServeConfig, UsageError};
@@ -45,6 +51,15 @@ pub enum Command {
     Serve(Box<ServeArgs>),
     /// Print the node groups of a running server as a table
     Groups(Box<GroupsArgs>),
+    /// Explain node groups: what Cluster Autoscaler is told of them, where each value comes from, and what is wrong
+    ///
+    /// It asks the clusters that serve would, or reads manifests (--manifests) without any cluster.
+    ///
+    /// Exit code 0: all is well. 1: a node group that is explained is left out for an error (wrong sizes, no capacity to
+    /// scale from zero, an object that can't be read) or has a problem (a value that is ignored), a manifest can't be read,
+    /// or the pod of --pod fits none of the node groups. 2: a wrong call, an ID that isn't there, clusters or files that
+    /// can't be read. What is left out on purpose, such as a paused node group, is no error.
+    Explain(Box<ExplainArgs>),
     /// Show what changes in a cluster, object by object
     Watch(Box<WatchArgs>),
 }
@@ -58,6 +73,9 @@ pub enum CliError {
     /// The server couldn't be asked for its node groups, or they couldn't be printed.
     #[error(transparent)]
     Groups(#[from] GroupsError),
+    /// Nothing could be explained, or what was explained is invalid.
+    #[error(transparent)]
+    Explain(#[from] ExplainError),
     /// Nothing could be watched, or what was seen couldn't be printed.
     #[error("{0:#}")]
     Watch(anyhow::Error),
@@ -79,6 +97,7 @@ impl Cli {
                 serve::run(config)?;
             }
             Command::Groups(args) => GroupsConfig::try_from(*args)?.run()?,
+            Command::Explain(args) => ExplainConfig::try_from(*args)?.run()?,
             Command::Watch(args) => {
                 let config = WatchConfig::try_from(*args)?;
                 self.log.init()?;
@@ -95,17 +114,19 @@ impl CliError {
         match self {
             Self::Usage(error) => eprintln!("error: {error}"),
             Self::Groups(error) => eprintln!("error: {error}"),
+            Self::Explain(error) => eprintln!("error: {error}"),
             Self::Watch(error) => eprintln!("error: {error:#}"),
             Self::Failed(_) => tracing::error!("{self}"),
         }
     }
 
-    /// 2 for a wrong call, as clap's own errors, else 1.
+    /// 2 for a wrong call, as clap's own errors, and for an `explain` that can't read what it should; else 1.
     #[must_use]
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::Usage(_) => ExitCode::from(2),
-            Self::Groups(_) | Self::Watch(_) | Self::Failed(_) => ExitCode::FAILURE,
+            Self::Explain(error) if !error.is_verdict() => ExitCode::from(2),
+            Self::Explain(_) | Self::Groups(_) | Self::Watch(_) | Self::Failed(_) => ExitCode::FAILURE,
         }
     }
 }

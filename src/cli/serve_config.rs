@@ -1,25 +1,21 @@
-//! What `serve` shall do, in the types of the rooms below. This is where its flags are judged together: what
-//! excludes what, and that a scope was chosen. Nothing is read or opened here.
+//! What `serve` shall do, in the types of the rooms below. This is where its flags are judged together. Nothing is read or
+//! opened here.
 
-use std::{fmt, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
-use regex::Regex;
 use thiserror::Error;
 
 use super::{
     ServeArgs,
+    picture_config::{Flag, PictureConfig},
     serve_args::{DEFAULT_ADMIN_LISTEN, DEFAULT_HTTP_LISTEN, DEFAULT_LISTEN, DEFAULT_MAX_STALENESS},
     tls_args,
 };
 use crate::{
-    capi::{DEFAULT_GROUP, Keys},
-    connect::{ClusterRef, Source, WorkloadSource},
-    nodegroup::{Architecture, GoDuration, ResourceList, Rules, Scope, ScopeSpec, TemplateRules, resource_list},
+    connect::{Source, WorkloadSource},
+    nodegroup::{GoDuration, Rules},
     server::TlsFiles,
 };
-
-/// The value of a kubeconfig flag that means the Pod's service account.
-const IN_CLUSTER: &str = "in-cluster";
 
 /// The value of `--admin-listen` that turns it off.
 const NONE: &str = "none";
@@ -121,49 +117,22 @@ impl TryFrom<ServeArgs> for ServeConfig {
     fn try_from(args: ServeArgs) -> Result<Self, UsageError> {
         let mut warnings = Vec::new();
         let listen = address(&LISTEN, &args.listen)?;
-        let cluster = match given(args.cluster.as_deref()) {
-            Some(text) => Some(text.parse::<ClusterRef>().map_err(|error| CLUSTER.wrong(text, &error))?),
-            None => None,
-        };
-        let workload = match (given(args.workload_kubeconfig.as_deref()), &cluster) {
-            (Some(text), _) => WorkloadSource::Own(source(text)),
-            (None, Some(cluster)) => WorkloadSource::Secret(cluster.clone()),
-            (None, None) => WorkloadSource::Management,
-        };
-        let specs = specs(&args.node_group_auto_discovery)?;
+        let picture = PictureConfig::judge(&args.picture, None, &mut warnings)?;
         Ok(Self {
             listen,
             tls: tls_args::tls(&args.tls, listen, &mut warnings)?,
             reflection: args.tls.grpc_reflection.is_on(listen),
             http_listen: address(&HTTP_LISTEN, &args.http_listen)?,
             admin_listen: admin_listen(&args, &mut warnings)?,
-            management: given(args.management_kubeconfig.as_deref()).map(source).unwrap_or_default(),
-            workload,
-            rules: Rules {
-                keys: Keys::new(capi_group(&args.capi_group)?),
-                scope: scope(cluster.as_ref(), specs, args.all_clusters)?,
-                template: TemplateRules {
-                    default_arch: architecture(&args.scale_zero_default_arch, &mut warnings),
-                    additional_sync_labels: synced_labels(&args.additional_sync_machine_labels)?,
-                    default_overhead: default_overhead(args.default_node_overhead.as_deref())?,
-                    learn_extended_resources: args.learn_extended_resources,
-                },
-                // They are read from the file at the start.
-                prices: Arc::default(),
-            },
+            management: picture.management,
+            workload: picture.workload,
+            rules: picture.rules,
             max_staleness: max_staleness(&args.max_staleness)?,
-            capi_version: capi_version(args.capi_version.as_deref())?,
-            prices: given(args.prices.as_deref()).map(PathBuf::from),
+            capi_version: picture.capi_version,
+            prices: picture.prices,
             warnings,
         })
     }
-}
-
-/// A flag, its environment variable, and what an empty value of either means.
-pub(super) struct Flag {
-    pub(super) name: &'static str,
-    pub(super) variable: &'static str,
-    pub(super) default: &'static str,
 }
 
 pub(super) const LISTEN: Flag = Flag { name: "--listen", variable: "CAPI_AUTOSCALER_LISTEN", default: DEFAULT_LISTEN };
@@ -171,55 +140,11 @@ pub(super) const HTTP_LISTEN: Flag =
     Flag { name: "--http-listen", variable: "CAPI_AUTOSCALER_HTTP_LISTEN", default: DEFAULT_HTTP_LISTEN };
 pub(super) const ADMIN_LISTEN: Flag =
     Flag { name: "--admin-listen", variable: "CAPI_AUTOSCALER_ADMIN_LISTEN", default: DEFAULT_ADMIN_LISTEN };
-pub(super) const CLUSTER: Flag = Flag { name: "--cluster", variable: "CAPI_AUTOSCALER_CLUSTER", default: "" };
-pub(super) const DISCOVERY: Flag =
-    Flag { name: "--node-group-auto-discovery", variable: "CAPI_AUTOSCALER_NODE_GROUP_AUTO_DISCOVERY", default: "" };
 pub(super) const MAX_STALENESS: Flag =
     Flag { name: "--max-staleness", variable: "CAPI_AUTOSCALER_MAX_STALENESS", default: DEFAULT_MAX_STALENESS };
-pub(super) const CAPI_GROUP: Flag = Flag { name: "--capi-group", variable: "CAPI_GROUP", default: DEFAULT_GROUP };
-pub(super) const CAPI_VERSION: Flag = Flag { name: "--capi-version", variable: "CAPI_VERSION", default: "" };
-pub(super) const SYNCED_LABELS: Flag = Flag {
-    name: "--additional-sync-machine-labels",
-    variable: "CAPI_AUTOSCALER_ADDITIONAL_SYNC_MACHINE_LABELS",
-    default: "",
-};
-pub(super) const OVERHEAD: Flag =
-    Flag { name: TemplateRules::DEFAULT_OVERHEAD_FLAG, variable: "CAPI_AUTOSCALER_DEFAULT_NODE_OVERHEAD", default: "" };
-/// All of them, to be compared with the flags there are.
+/// Those of `serve` alone, to be compared with the flags there are.
 #[cfg(test)]
-pub(super) const FLAGS: [Flag; 10] = [
-    OVERHEAD,
-    LISTEN,
-    HTTP_LISTEN,
-    ADMIN_LISTEN,
-    CLUSTER,
-    DISCOVERY,
-    MAX_STALENESS,
-    CAPI_GROUP,
-    CAPI_VERSION,
-    SYNCED_LABELS,
-];
-const ALL_CLUSTERS: &str = "--all-clusters";
-
-impl Flag {
-    fn or_default<'a>(&self, text: &'a str) -> &'a str {
-        given(Some(text)).unwrap_or(self.default)
-    }
-
-    pub(super) fn wrong(&self, value: &str, reason: &dyn fmt::Display) -> UsageError {
-        UsageError::Value {
-            flag: self.name,
-            variable: self.variable,
-            value: value.to_owned(),
-            reason: reason.to_string(),
-        }
-    }
-}
-
-/// A value without the space around it; an empty one counts as none.
-pub(super) fn given(text: Option<&str>) -> Option<&str> {
-    text.map(str::trim).filter(|text| !text.is_empty())
-}
+pub(super) const FLAGS: [Flag; 4] = [LISTEN, HTTP_LISTEN, ADMIN_LISTEN, MAX_STALENESS];
 
 fn address(flag: &Flag, text: &str) -> Result<SocketAddr, UsageError> {
     let text = flag.or_default(text);
@@ -250,33 +175,6 @@ fn admin_listen(args: &ServeArgs, warnings: &mut Vec<String>) -> Result<Option<S
     Ok(Some(listen))
 }
 
-pub(super) fn source(text: &str) -> Source {
-    if text == IN_CLUSTER { Source::InCluster } else { Source::File(PathBuf::from(text)) }
-}
-
-/// Neither labels nor names hold space or semicolons, so both separate.
-fn specs(values: &[String]) -> Result<Vec<ScopeSpec>, UsageError> {
-    values
-        .iter()
-        .flat_map(|value| value.split(|c: char| c.is_whitespace() || c == ';'))
-        .filter(|text| !text.is_empty())
-        .map(|text| text.parse().map_err(|error| DISCOVERY.wrong(text, &error)))
-        .collect()
-}
-
-fn scope(cluster: Option<&ClusterRef>, specs: Vec<ScopeSpec>, all: bool) -> Result<Scope, UsageError> {
-    let conflict = |first, second| Err(UsageError::Conflict { first, second });
-    match (cluster, specs.is_empty(), all) {
-        (Some(_), _, true) => conflict(CLUSTER.name, ALL_CLUSTERS),
-        (Some(_), false, false) => conflict(CLUSTER.name, DISCOVERY.name),
-        (None, false, true) => conflict(DISCOVERY.name, ALL_CLUSTERS),
-        (Some(cluster), true, false) => Ok(Scope::Specs(vec![ScopeSpec::cluster(cluster.namespace(), cluster.name())])),
-        (None, false, false) => Ok(Scope::Specs(specs)),
-        (None, true, true) => Ok(Scope::All),
-        (None, true, false) => Err(UsageError::NoScope),
-    }
-}
-
 fn max_staleness(text: &str) -> Result<Duration, UsageError> {
     let text = MAX_STALENESS.or_default(text);
     let span: GoDuration = text.parse().map_err(|error| MAX_STALENESS.wrong(text, &error))?;
@@ -284,54 +182,4 @@ fn max_staleness(text: &str) -> Result<Duration, UsageError> {
         Ok(nanos) if nanos > 0 => Ok(Duration::from_nanos(nanos)),
         _ => Err(MAX_STALENESS.wrong(text, &"it has to be longer than 0")),
     }
-}
-
-pub(super) fn capi_group(text: &str) -> Result<&str, UsageError> {
-    let text = CAPI_GROUP.or_default(text);
-    if is_dns(text) && text.contains('.') {
-        return Ok(text);
-    }
-    Err(CAPI_GROUP.wrong(text, &"it has to be an API group, such as cluster.x-k8s.io"))
-}
-
-pub(super) fn capi_version(text: Option<&str>) -> Result<Option<String>, UsageError> {
-    match given(text) {
-        Some(text) if is_dns(text) && text.starts_with('v') && !text.contains('.') => Ok(Some(text.to_owned())),
-        Some(text) => Err(CAPI_VERSION.wrong(text, &"it has to be a version without its group, such as v1beta2")),
-        None => Ok(None),
-    }
-}
-
-/// As the in-tree provider: what isn't known is amd64 (contract, section 4).
-fn architecture(text: &str, warnings: &mut Vec<String>) -> Architecture {
-    let Some(text) = given(Some(text)) else { return Architecture::default() };
-    text.parse().unwrap_or_else(|_| {
-        warnings.push(format!(
-            "--scale-zero-default-arch (or CAPI_SCALE_ZERO_DEFAULT_ARCH): {text:?} is not one of amd64, arm64, ppc64le \
-             and s390x: amd64 is taken"
-        ));
-        Architecture::default()
-    })
-}
-
-/// Not separated by commas, which regular expressions hold; nor does Cluster API's own flag.
-fn synced_labels(values: &[String]) -> Result<Vec<Regex>, UsageError> {
-    values
-        .iter()
-        .flat_map(|value| value.split_whitespace())
-        .map(|text| Regex::new(text).map_err(|error| SYNCED_LABELS.wrong(text, &error)))
-        .collect()
-}
-
-fn default_overhead(text: Option<&str>) -> Result<ResourceList, UsageError> {
-    let text = given(text).unwrap_or_default();
-    resource_list::parse_all(text).map_err(|error| OVERHEAD.wrong(text, &error))
-}
-
-pub(super) fn is_dns(text: &str) -> bool {
-    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    text.len() <= 253
-        && text.split('.').all(|label| {
-            !label.is_empty() && label.bytes().all(allowed) && !label.starts_with('-') && !label.ends_with('-')
-        })
 }

@@ -8,7 +8,7 @@ use std::{fmt::Write as _, fs, path::Path, time::Duration};
 use clap::{Arg, CommandFactory, Parser};
 use rstest::rstest;
 
-use super::{Cli, Command, ServeConfig, UsageError, groups, serve_config, tls_args};
+use super::{Cli, Command, ServeConfig, UsageError, groups, picture_config, serve_config, tls_args};
 use crate::{
     connect::{Source, WorkloadSource},
     nodegroup::{Architecture, Scope, ScopeSpec},
@@ -268,7 +268,7 @@ fn every_flag_has_a_variable_of_its_name() {
 #[test]
 fn errors_name_the_flags_and_variables_that_there_are() {
     let known: Vec<_> = flags().iter().map(|arg| (format!("--{}", arg.get_long().unwrap()), variable(arg))).collect();
-    for flag in serve_config::FLAGS.iter().chain(&tls_args::FLAGS) {
+    for flag in serve_config::FLAGS.into_iter().chain(picture_config::FLAGS).chain(tls_args::FLAGS) {
         assert!(known.contains(&(flag.name.to_owned(), flag.variable.to_owned())), "{}", flag.name);
     }
 }

@@ -6,8 +6,9 @@ use clap::{Args, ValueEnum};
 
 use super::{
     UsageError,
-    serve_args::parse_bool,
-    serve_config::{Flag, LISTEN, given},
+    picture_args::parse_bool,
+    picture_config::{Flag, given},
+    serve_config::LISTEN,
 };
 use crate::server::{AllowedName, ClientFiles, TlsFiles};
 

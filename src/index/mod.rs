@@ -156,6 +156,18 @@ impl Index {
         self.wanted.subscribe()
     }
 
+    /// Whether of every kind of infrastructure template that groups name is known what can be: its templates, or why they
+    /// can't be read.
+    #[must_use]
+    pub fn has_settled(&self) -> bool {
+        let inner = self.inner.read();
+        let state = |kind| inner.picture.kinds.get(kind);
+        inner.picture.wanted.keys().all(|kind| match state(kind) {
+            Some(KindState::Synced | KindState::Unreadable(_)) => true,
+            Some(KindState::Pending) | None => false,
+        })
+    }
+
     /// Pins the membership anew: what Refresh does.
     pub fn refresh(&self) {
         let mut inner = self.inner.write();

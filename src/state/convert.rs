@@ -139,7 +139,8 @@ fn texts<T: ToString>(values: &SourcedMap<T>) -> BTreeMap<String, SourcedText> {
     values.iter().map(|(key, it)| (key.clone(), text(it))).collect()
 }
 
-fn options(options: &Overrides) -> BTreeMap<String, String> {
+/// The options that are overridden, by what follows the prefix in their annotations.
+pub(crate) fn options(options: &Overrides) -> BTreeMap<String, String> {
     let Overrides {
         scale_down_utilization_threshold,
         scale_down_gpu_utilization_threshold,
@@ -166,7 +167,7 @@ fn options(options: &Overrides) -> BTreeMap<String, String> {
     .collect()
 }
 
-fn problems(problems: &[Problem]) -> Vec<ProblemState> {
+pub(crate) fn problems(problems: &[Problem]) -> Vec<ProblemState> {
     let state =
         |problem: &Problem| ProblemState { kind: problem.kind.as_str().to_owned(), message: problem.message.clone() };
     problems.iter().map(state).collect()

@@ -3,7 +3,7 @@
 //! meaning within a schema version; fields may be added, and readers ignore those they don't know.
 
 mod collect;
-mod convert;
+pub(crate) mod convert;
 
 use std::collections::BTreeMap;
 

@@ -2,11 +2,11 @@
 //! what the server's admin listener shows and nothing else: no cluster, no kubeconfig.
 
 mod client;
-mod output;
+pub(super) mod output;
 mod table;
 #[cfg(test)]
 mod tests;
-mod text;
+pub(super) mod text;
 mod watch;
 
 use std::{io, time::Duration};
@@ -130,7 +130,7 @@ impl TryFrom<GroupsArgs> for GroupsConfig {
     }
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let span: GoDuration = text.parse().map_err(|error| format!("{error}"))?;
     match u64::try_from(span.as_nanos()) {
         Ok(nanos) if nanos > 0 => Ok(Duration::from_nanos(nanos)),

@@ -86,7 +86,7 @@ pub(super) fn warnings(state: &State) -> Vec<String> {
 }
 
 /// Prints; a reader that has seen enough and closed the pipe is no error.
-pub(super) fn print(to: &mut impl Write, text: &str) -> io::Result<()> {
+pub(in crate::cli) fn print(to: &mut impl Write, text: &str) -> io::Result<()> {
     match to.write_all(text.as_bytes()).and_then(|()| to.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         result => result,

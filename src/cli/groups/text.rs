@@ -7,7 +7,7 @@ use crate::nodegroup::Quantity;
 const BINARY_UNITS: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 
 /// Without anything that a terminal would obey, or that shows text in another order than it is written.
-pub(super) fn plain(text: &str) -> String {
+pub(in crate::cli) fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for c in text.chars() {
         if c.is_control() || is_obeyed(c) {
@@ -20,7 +20,7 @@ pub(super) fn plain(text: &str) -> String {
 }
 
 /// JSON without C1 control characters and DEL, which JSON itself allows in texts and nowhere else.
-pub(super) fn plain_json(json: &str) -> String {
+pub(in crate::cli) fn plain_json(json: &str) -> String {
     let mut plain = String::with_capacity(json.len());
     for c in json.chars() {
         if is_obeyed(c) {
@@ -34,7 +34,7 @@ pub(super) fn plain_json(json: &str) -> String {
 }
 
 /// What JSON and YAML leave as it is, and a terminal obeys.
-pub(super) fn is_obeyed(c: char) -> bool {
+pub(in crate::cli) fn is_obeyed(c: char) -> bool {
     matches!(c, '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}') || is_bidi_control(c)
 }
 
@@ -43,7 +43,7 @@ fn is_bidi_control(c: char) -> bool {
 }
 
 /// Bytes in the largest binary unit that leaves at least 1, to one decimal; what isn't a quantity as it stands.
-pub(super) fn bytes(quantity: &str) -> String {
+pub(in crate::cli) fn bytes(quantity: &str) -> String {
     let Ok(parsed) = quantity.parse::<Quantity>() else { return plain(quantity) };
     let mut tenths = i128::from(parsed.value()) * 10;
     let mut unit = 0;
@@ -55,7 +55,7 @@ pub(super) fn bytes(quantity: &str) -> String {
 }
 
 /// Cores with up to three decimals; what isn't a quantity as it stands.
-pub(super) fn cores(quantity: &str) -> String {
+pub(in crate::cli) fn cores(quantity: &str) -> String {
     quantity.parse::<Quantity>().map_or_else(|_| plain(quantity), |parsed| decimal(i128::from(parsed.milli_value()), 3))
 }
 

@@ -9,7 +9,10 @@ use super::{
 };
 use crate::{
     changes::{FieldSelector, LabelSelector, Pattern},
-    cli::serve_config::{UsageError, capi_group, capi_version, given, is_dns, source},
+    cli::{
+        UsageError,
+        picture_config::{capi_group, capi_version, given, is_dns, source},
+    },
     connect::{ClusterRef, Source, WorkloadSource},
     notify::{Destination, Rule, SinkKind, UrlSource, parse_rules},
 };

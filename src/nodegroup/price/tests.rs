@@ -9,7 +9,7 @@ use super::*;
 use crate::{
     capi::InfrastructureTemplate,
     nodegroup::{
-        Quantity, Requests, TemplateRules, template,
+        Quantity, RealNodes, Requests, TemplateRules, template,
         testing::{deployment, infrastructure, node},
     },
 };

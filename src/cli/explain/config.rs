@@ -1,0 +1,69 @@
+//! What `explain` shall do, in the types of the rooms below. Nothing is read or opened here.
+
+use std::time::Duration;
+
+use super::{ExplainArgs, Output, manifests::ManifestSource, select::Selection};
+use crate::{
+    cli::{
+        Color, UsageError,
+        groups::duration,
+        picture_config::{PictureConfig, given, is_dns},
+    },
+    nodegroup::{Scope, ScopeSpec},
+};
+
+/// What `explain` shall do.
+#[derive(Clone, Debug)]
+pub(in crate::cli) struct ExplainConfig {
+    pub(super) selection: Selection,
+    /// Instead of clusters, where there are any.
+    pub(super) manifests: Vec<ManifestSource>,
+    /// The file of a pod.
+    pub(super) pod: Option<String>,
+    pub(super) output: Output,
+    pub(super) color: Color,
+    pub(super) timeout: Duration,
+    pub(super) picture: PictureConfig,
+    pub(super) warnings: Vec<String>,
+}
+
+impl TryFrom<ExplainArgs> for ExplainConfig {
+    type Error = UsageError;
+
+    fn try_from(args: ExplainArgs) -> Result<Self, UsageError> {
+        let wrong = |flag, value: &str, reason: &str| UsageError::Flag {
+            flag,
+            value: value.to_owned(),
+            reason: reason.to_owned(),
+        };
+        let namespace = given(args.namespace.as_deref()).map(str::to_owned);
+        if let Some(name) = namespace.as_deref().filter(|name| !is_dns(name) || name.contains('.')) {
+            return Err(wrong("--namespace", name, "a namespace has at most 63 lower-case letters, digits and dashes"));
+        }
+        let manifests: Vec<_> = args.manifests.iter().map(|source| ManifestSource::from(source.as_str())).collect();
+        let stdin = manifests.iter().filter(|source| **source == ManifestSource::Stdin).count();
+        if stdin + usize::from(args.pod.as_deref() == Some("-")) > 1 {
+            return Err(wrong("--manifests and --pod", "-", "standard input can be read only once"));
+        }
+        let selection = Selection { ids: args.ids, namespace, all: args.all };
+        let mut warnings = Vec::new();
+        let scope = if manifests.is_empty() { scope(&selection) } else { Scope::All };
+        Ok(Self {
+            picture: PictureConfig::judge(&args.picture, Some(scope), &mut warnings)?,
+            timeout: duration(&args.timeout).map_err(|reason| wrong("--timeout", &args.timeout, &reason))?,
+            selection,
+            manifests,
+            pod: args.pod,
+            output: args.output,
+            color: args.color,
+            warnings,
+        })
+    }
+}
+
+/// Where no scope is chosen, nothing is out of scope; and no namespace is read that isn't asked for, since rights may be
+/// those of one.
+fn scope(selection: &Selection) -> Scope {
+    let spec = |namespace| ScopeSpec { namespace: Some(namespace), ..ScopeSpec::default() };
+    selection.only_namespaces().map_or(Scope::All, |names| Scope::Specs(names.into_iter().map(spec).collect()))
+}

@@ -1,0 +1,194 @@
+//! From the index's values to the report's. No rule is decided here.
+
+use std::collections::BTreeMap;
+
+use k8s_pb::api::core::v1 as wire;
+use prost::Message as _;
+
+use super::{
+    pod::Pod,
+    report::{
+        DriverReport, FitReport, GroupReport, LeftOutReport, Resource, Stated as StatedReport, TemplateReport, Value,
+    },
+};
+use crate::{
+    capi::{CAPACITY_PREFIX, Keys, ScalableResource},
+    index::{GroupSnapshot, Served, SnapshotStanding},
+    nodegroup::{
+        Drivers, EmptyNode, LeftOut, NodeTemplate, Overrides, Problem, Quantity, Source, Sourced, Stated,
+        capacity::{CPU, MEMORY},
+        fit,
+        price::{GroupPrice, Offer, PriceSource},
+    },
+    state::convert,
+};
+
+/// What an object is told as.
+pub(super) enum Told {
+    Group(Box<GroupReport>),
+    LeftOut(LeftOutReport),
+}
+
+/// An object of the index. `notes` are what the reader of its objects knows beyond it.
+pub(super) fn told(snapshot: &GroupSnapshot, notes: &[String], keys: &Keys, pods: &[Pod]) -> Option<Told> {
+    let object = snapshot.object.as_deref();
+    let cluster = object.map(|object| object.cluster_name.to_string()).unwrap_or_default();
+    let id = snapshot.id.to_string();
+    let left_out = |reason: &str, message: String, is_error: bool, problems: &[Problem]| {
+        Told::LeftOut(LeftOutReport {
+            id: id.clone(),
+            cluster: cluster.clone(),
+            invalid: is_error || !problems.is_empty(),
+            reason: reason.to_owned(),
+            message,
+            problems: convert::problems(problems),
+            notes: notes.to_vec(),
+        })
+    };
+    match &snapshot.standing {
+        SnapshotStanding::Live(served) => {
+            Some(Told::Group(Box::new(group(snapshot, served, (cluster, notes), keys, pods))))
+        }
+        SnapshotStanding::LeftOut(reason, problems) => {
+            Some(left_out(reason.as_str(), reason.to_string(), is_error(*reason), problems))
+        }
+        SnapshotStanding::Waiting => {
+            Some(left_out("waiting_for_template", LeftOut::NoScaleFromZero.to_string(), true, &[]))
+        }
+        SnapshotStanding::Undecodable(problem) => {
+            Some(left_out("undecodable", "its object can't be read".to_owned(), true, std::slice::from_ref(problem)))
+        }
+        SnapshotStanding::Gone => None,
+    }
+}
+
+/// Whether someone has to mend something, or the object is left out on purpose.
+fn is_error(reason: LeftOut) -> bool {
+    match reason {
+        LeftOut::InvalidBounds | LeftOut::NoScaleFromZero => true,
+        LeftOut::OutOfScope | LeftOut::OwnedByMachineDeployment | LeftOut::NotAutoscaled | LeftOut::Paused => false,
+    }
+}
+
+fn group(
+    snapshot: &GroupSnapshot,
+    served: &Served,
+    (cluster, notes): (String, &[String]),
+    keys: &Keys,
+    pods: &[Pod],
+) -> GroupReport {
+    let definition = &served.definition;
+    let not_from_zero = match &definition.template {
+        Some(_) => None,
+        None => Some(not_from_zero(snapshot.object.as_deref())),
+    };
+    // What this program encoded itself decodes; if it ever didn't, nothing would be known of the Node.
+    let node = served.template.as_ref().and_then(|node| wire::Node::decode(node.clone()).ok());
+    GroupReport {
+        id: snapshot.id.to_string(),
+        cluster,
+        invalid: !definition.problems.is_empty(),
+        size: snapshot.size,
+        min_size: definition.bounds.min,
+        max_size: definition.bounds.max,
+        rolling_out: snapshot.rolling_out,
+        scales_from_zero: not_from_zero.is_none(),
+        not_from_zero,
+        template: definition.template.as_ref().map(template),
+        options: options(&definition.options, keys),
+        price_per_hour: definition.price.as_ref().map(price),
+        drivers: drivers(&definition.drivers),
+        problems: convert::problems(&definition.problems),
+        notes: definition.notes.iter().chain(notes).cloned().collect(),
+        fits: pods.iter().map(|pod| fits(pod, node.as_ref())).collect(),
+    }
+}
+
+/// Which of cpu and memory nothing states, as far as the annotations tell.
+fn not_from_zero(object: Option<&ScalableResource>) -> String {
+    let is_annotated = |name: &str| {
+        object.is_some_and(|object| object.annotations.contains_key(format!("{CAPACITY_PREFIX}{name}").as_str()))
+    };
+    let what = match (is_annotated(CPU), is_annotated(MEMORY)) {
+        (true, false) => "the memory of its Nodes isn't known",
+        (false, true) => "the cpu of its Nodes isn't known",
+        (true, true) | (false, false) => "the cpu and memory of its Nodes aren't both known",
+    };
+    format!(
+        "{what}: state them by the infrastructure template's status.capacity or by the annotations {CAPACITY_PREFIX}cpu \
+         and …/memory"
+    )
+}
+
+fn template(template: &NodeTemplate) -> TemplateReport {
+    let resource = |(name, capacity): (&String, &Sourced<Quantity>)| {
+        let resource = Resource {
+            allocatable: template.allocatable(name).unwrap_or(capacity.value).to_string(),
+            capacity: value(capacity),
+            overhead: template.overhead.get(name).map(value),
+        };
+        (name.clone(), resource)
+    };
+    TemplateReport {
+        resources: template.capacity.iter().map(resource).collect(),
+        labels: template.labels.iter().map(|(key, label)| (key.clone(), value(label))).collect(),
+        taints: template.taints.iter().map(value).collect(),
+    }
+}
+
+fn value<T: ToString>(sourced: &Sourced<T>) -> Value {
+    let Sourced { value, source, overrode } = sourced;
+    Value {
+        stated: stated(value, source),
+        overrode: overrode.iter().map(|Stated { value, source }| stated(value, source)).collect(),
+    }
+}
+
+fn stated<T: ToString>(value: &T, source: &Source) -> StatedReport {
+    StatedReport { value: value.to_string(), source: source.as_str().to_owned(), from: source.to_string() }
+}
+
+fn options(overrides: &Overrides, keys: &Keys) -> BTreeMap<String, Value> {
+    let option = |(name, value): (String, String)| {
+        let source = Source::Annotation(format!("{}{name}", keys.options_prefix).into());
+        (name, Value { stated: stated(&value, &source), overrode: Vec::new() })
+    };
+    convert::options(overrides).into_iter().map(option).collect()
+}
+
+fn price(price: &GroupPrice) -> Value {
+    let stated = |offer: &Offer| StatedReport {
+        value: offer.price.to_string(),
+        source: match offer.source {
+            PriceSource::Annotation => "annotation".to_owned(),
+            PriceSource::Selector(_) | PriceSource::InstanceType(_) | PriceSource::Resources => "price file".to_owned(),
+        },
+        from: offer.source.to_string(),
+    };
+    Value { stated: stated(&price.offer), overrode: price.overridden.iter().map(stated).collect() }
+}
+
+fn drivers(drivers: &Drivers) -> Vec<DriverReport> {
+    let dra = drivers.dra.iter().map(|Sourced { value, source, .. }| DriverReport {
+        kind: "dra".to_owned(),
+        driver: value.name.clone(),
+        count: value.devices,
+        from: source.to_string(),
+    });
+    let csi = drivers.csi.iter().map(|Sourced { value, source, .. }| DriverReport {
+        kind: "csi".to_owned(),
+        driver: value.name.clone(),
+        count: value.limit,
+        from: source.to_string(),
+    });
+    dra.chain(csi).collect()
+}
+
+fn fits(pod: &Pod, node: Option<&wire::Node>) -> FitReport {
+    let missing = node.map(|node| fit::obstacles(&pod.needs, &EmptyNode::from(node)));
+    FitReport {
+        pod: pod.name.clone(),
+        fits: missing.as_ref().map(Vec::is_empty),
+        missing: missing.into_iter().flatten().map(|obstacle| obstacle.to_string()).collect(),
+    }
+}

@@ -1,0 +1,112 @@
+//! Objects of manifests as changes of an index, by the same decoding as those of a cluster, so that what the index says
+//! of them is what a server would answer.
+
+use std::{collections::HashMap, sync::Arc};
+
+use super::objects::{Identity, Manifests, Object};
+use crate::{
+    capi::{
+        Cluster, Context, InfrastructureTemplate, KindRef, Machine, Node, ObjectKey, ScalableKind, ScalableResource,
+    },
+    index::{self, Index, SnapshotStanding},
+    nodegroup::{GroupId, LeftOut, Rules},
+};
+
+/// An index of manifests.
+#[derive(Debug)]
+pub(in crate::cli::explain) struct Fed {
+    pub(in crate::cli::explain) index: Arc<Index>,
+    /// Objects whose index entry isn't what they say, since they can't be read: in words for people.
+    pub(in crate::cli::explain) unreadable: Vec<String>,
+    /// What a group lacks that a cluster would have.
+    pub(in crate::cli::explain) notes: HashMap<GroupId, Vec<String>>,
+}
+
+/// An index that is fed with the manifests.
+pub(in crate::cli::explain) fn fed(manifests: &Manifests, rules: Rules) -> Fed {
+    let context = Context::new(&rules.keys.group);
+    let mut fed = Fed { index: Arc::new(Index::new(rules)), unreadable: Vec::new(), notes: HashMap::new() };
+    for (identity, object) in &manifests.objects {
+        fed.take(identity, object, &context);
+    }
+    // Which kinds are infrastructure templates, the groups say.
+    let wanted = fed.index.wanted_kinds().borrow().clone();
+    for (identity, object) in &manifests.objects {
+        let kind = KindRef { group: identity.group.as_str().into(), kind: identity.kind.as_str().into() };
+        if wanted.contains(&kind) {
+            let template = InfrastructureTemplate::decode(object.meta.clone(), &object.value);
+            fed.apply(&kind, identity, object, template);
+        }
+    }
+    fed.note_templates(manifests);
+    fed
+}
+
+impl Fed {
+    /// Says of each group what its infrastructure template would have to say: manifests may lack it, and those of a
+    /// repository have no status.
+    fn note_templates(&mut self, manifests: &Manifests) {
+        for group in self.index.snapshot(None).groups {
+            let matters = match &group.standing {
+                SnapshotStanding::Live(_)
+                | SnapshotStanding::Waiting
+                | SnapshotStanding::LeftOut(LeftOut::NoScaleFromZero, _) => true,
+                SnapshotStanding::LeftOut(..) | SnapshotStanding::Undecodable(_) | SnapshotStanding::Gone => false,
+            };
+            let reference = group.object.as_ref().and_then(|object| object.infrastructure.as_ref());
+            let Some(reference) = reference.filter(|_| matters) else { continue };
+            let key = ObjectKey::new(group.id.key.namespace.clone(), reference.name.clone());
+            let identity = Identity { group: reference.group.to_string(), kind: reference.kind.to_string(), key };
+            let has_capacity = |template: &Object| template.value.pointer("/status/capacity").is_some();
+            let note = match manifests.objects.get(&identity).map(has_capacity) {
+                Some(true) => continue,
+                Some(false) => {
+                    "has no status.capacity: an infrastructure provider writes it in the cluster, or none does"
+                }
+                None => "isn't among the manifests: what its status.capacity may say isn't known",
+            };
+            let note = format!("{} {} {note}", reference.kind, identity.key);
+            self.notes.entry(group.id).or_default().push(note);
+        }
+    }
+
+    /// An object of a kind that is always read; others do nothing.
+    fn take(&mut self, identity: &Identity, object: &Object, context: &Context) {
+        let meta = || object.meta.clone();
+        let value = &object.value;
+        let is_capi = identity.group == context.keys.group;
+        match (is_capi, identity.group.as_str(), identity.kind.as_str()) {
+            (true, _, "Cluster") => self.apply(&(), identity, object, Cluster::decode(meta(), value)),
+            (true, _, "Machine") => self.apply(&(), identity, object, Machine::decode(meta(), value, context)),
+            (true, _, kind) => {
+                if let Some(kind) = ScalableKind::parse(kind) {
+                    let decoded = ScalableResource::decode(kind, meta(), value, context);
+                    self.apply(&kind, identity, object, decoded);
+                }
+            }
+            (false, "", "Node") => self.apply(&(), identity, object, Node::decode(meta(), value, context)),
+            (false, ..) => {}
+        }
+    }
+
+    fn apply<T: index::Fed>(
+        &mut self,
+        kind: &T::Kind,
+        identity: &Identity,
+        object: &Object,
+        decoded: Result<T, String>,
+    ) {
+        let change = match decoded {
+            Ok(decoded) => Some(T::present(kind, &Arc::new(decoded))),
+            Err(error) => {
+                let shown = format!("{} {}", identity.kind, identity.key);
+                self.unreadable.push(format!("{}: {shown} can't be read: {error}; correct the field", object.place));
+                T::undecodable(kind, object.meta.key.clone(), error.into())
+            }
+        };
+        if let Some(change) = change {
+            // What changed for groups is told by the report.
+            let _ = self.index.apply_quietly(change);
+        }
+    }
+}

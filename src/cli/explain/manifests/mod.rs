@@ -1,0 +1,74 @@
+//! Manifests instead of a cluster: files and directories of YAML and JSON, as objects that an index is fed with. What
+//! isn't an object is named and skipped, since a Git repository holds more than objects; nothing is ever guessed into one.
+
+mod documents;
+mod feed;
+mod objects;
+mod source;
+#[cfg(test)]
+mod tests;
+
+use std::{fmt, io};
+
+use thiserror::Error;
+
+pub(super) use self::{
+    documents::documents,
+    feed::{Fed, fed},
+    source::ManifestSource,
+};
+use self::{objects::Manifests, source::Text};
+
+/// Why manifests can't be read at all.
+#[derive(Debug, Error)]
+pub enum ManifestError {
+    /// A file or a directory can't be read.
+    #[error("can't read the manifests {path}: {why}: name a file, a directory, or - for standard input")]
+    Unreadable {
+        /// Which one.
+        path: String,
+        /// What the operating system says.
+        why: io::Error,
+    },
+    /// A file that was named holds something else than YAML or JSON.
+    #[error("{place}: {why}: only in a directory is such a file skipped")]
+    Broken {
+        /// Where.
+        place: Place,
+        /// What is wrong.
+        why: String,
+    },
+    /// There is nothing to explain.
+    #[error("no Kubernetes object is in {0}: give a dump (kubectl get … -o yaml), or the manifests themselves")]
+    Nothing(String),
+}
+
+/// Where a document, or an item of its list, is.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Place {
+    file: String,
+    /// The line where its document begins, from 1.
+    line: usize,
+    /// Its position in a list, from 1.
+    item: Option<usize>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)?;
+        self.item.map_or(Ok(()), |item| write!(f, ", item {item}"))
+    }
+}
+
+/// Reads all the sources. `namespace` is that of objects which name none.
+pub(super) fn read(sources: &[ManifestSource], namespace: &str) -> Result<Manifests, ManifestError> {
+    let mut manifests = Manifests::new(namespace);
+    for source in sources {
+        source.read(|text| manifests.add(&text))?;
+    }
+    if manifests.is_empty() {
+        let names: Vec<_> = sources.iter().map(ToString::to_string).collect();
+        return Err(ManifestError::Nothing(names.join(", ")));
+    }
+    Ok(manifests)
+}

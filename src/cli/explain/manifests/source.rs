@@ -1,0 +1,99 @@
+//! The texts that manifests are in: files, those of a directory and of all below it, standard input.
+
+use std::{
+    fmt, fs,
+    io::{self, Read as _},
+    path::{Path, PathBuf},
+};
+
+use walkdir::{DirEntry, WalkDir};
+
+use super::ManifestError;
+
+/// The endings of files that are looked at in a directory.
+const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
+
+/// Where manifests come from.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(in crate::cli::explain) enum ManifestSource {
+    /// Standard input (`-`).
+    Stdin,
+    /// A file, or a directory with all below it but what is hidden.
+    Path(PathBuf),
+}
+
+impl From<&str> for ManifestSource {
+    fn from(text: &str) -> Self {
+        if text == "-" { Self::Stdin } else { Self::Path(PathBuf::from(text)) }
+    }
+}
+
+impl fmt::Display for ManifestSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stdin => f.write_str("standard input"),
+            Self::Path(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// A text with its name.
+pub(super) struct Text {
+    pub(super) name: String,
+    pub(super) bytes: Vec<u8>,
+    /// Whether it was named itself, and not found in a directory.
+    pub(super) is_named: bool,
+}
+
+impl ManifestSource {
+    /// Hands over the texts, one after the other, those of a directory by their names.
+    pub(super) fn read(&self, mut take: impl FnMut(Text) -> Result<(), ManifestError>) -> Result<(), ManifestError> {
+        let path = match self {
+            Self::Stdin => {
+                let mut bytes = Vec::new();
+                io::stdin().lock().read_to_end(&mut bytes).map_err(|why| unreadable(self, why))?;
+                return take(Text { name: self.to_string(), bytes, is_named: true });
+            }
+            Self::Path(path) => path,
+        };
+        if !fs::metadata(path).map_err(|why| unreadable(self, why))?.is_dir() {
+            return take(text(path, true)?);
+        }
+        let is_shown = |entry: &DirEntry| entry.depth() == 0 || !is_hidden(entry);
+        for entry in WalkDir::new(path).follow_links(true).sort_by_file_name().into_iter().filter_entry(is_shown) {
+            let entry = match entry {
+                Ok(entry) => entry,
+                // A link that leads back to where the walk came from: everything there is read already.
+                Err(error) if error.loop_ancestor().is_some() => continue,
+                Err(error) => {
+                    let path = error.path().unwrap_or(path).display().to_string();
+                    return Err(ManifestError::Unreadable { path, why: error.into() });
+                }
+            };
+            if entry.file_type().is_file() && has_ending(entry.path()) {
+                take(text(entry.path(), false)?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn text(path: &Path, is_named: bool) -> Result<Text, ManifestError> {
+    let name = path.display().to_string();
+    let bytes = fs::read(path).map_err(|why| ManifestError::Unreadable { path: name.clone(), why })?;
+    Ok(Text { name, bytes, is_named })
+}
+
+fn unreadable(source: &ManifestSource, why: io::Error) -> ManifestError {
+    ManifestError::Unreadable { path: source.to_string(), why }
+}
+
+/// Such as `.git`, and the directories behind the links of a mounted ConfigMap.
+fn is_hidden(entry: &DirEntry) -> bool {
+    entry.file_name().to_string_lossy().starts_with('.')
+}
+
+fn has_ending(path: &Path) -> bool {
+    let ending = path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
+    ending.is_some_and(|ending| ENDINGS.contains(&ending.as_str()))
+}

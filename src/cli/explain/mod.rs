@@ -1,0 +1,265 @@
+//! `explain`: what Cluster Autoscaler is told of node groups, where each value comes from, and what is wrong; of clusters,
+//! or of manifests with no cluster at all. Both feed the same index that a server answers from, and that is asked. It
+//! writes nothing.
+
+mod args;
+mod config;
+mod convert;
+mod live;
+mod manifests;
+mod node;
+mod pod;
+mod report;
+mod select;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use std::{collections::HashMap, io, sync::Arc, time::Duration};
+
+use anstream::{AutoStream, ColorChoice};
+use serde::Serialize;
+use thiserror::Error;
+
+pub use self::args::ExplainArgs;
+use self::args::Output;
+pub(super) use self::config::ExplainConfig;
+use self::{
+    convert::Told,
+    live::Picture,
+    manifests::{Fed, ManifestError},
+    pod::Pod,
+    report::{Report, SCHEMA_VERSION},
+};
+use super::{
+    Color,
+    groups::{output::print, text as terminal},
+};
+use crate::{
+    index::{Index, Served, SnapshotStanding},
+    nodegroup::GroupId,
+    prices::{PriceFile, PriceFileError},
+};
+
+/// Why nothing, or nothing good, can be explained.
+#[derive(Debug, Error)]
+pub enum ExplainError {
+    /// Something that was named isn't there.
+    #[error("no node group{place} is {wanted:?}: {there_is}")]
+    Unknown {
+        /// What was named.
+        wanted: String,
+        /// Where it was looked for.
+        place: String,
+        /// What there is instead.
+        there_is: String,
+    },
+    /// The manifests can't be read.
+    #[error(transparent)]
+    Manifests(#[from] ManifestError),
+    /// The price file can't be used.
+    #[error(transparent)]
+    Prices(#[from] PriceFileError),
+    /// The file of `--pod` can't be used.
+    #[error("--pod {path}: {why}")]
+    Pod {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// There is no way to a cluster.
+    #[error("{cluster} cluster: {why}; --manifests explains files without a cluster")]
+    Connect {
+        /// Which one.
+        cluster: &'static str,
+        /// What is wrong.
+        why: String,
+    },
+    /// Not everything was read in time.
+    #[error("the clusters weren't read within {patience:?}; --timeout allows more. What is missing:{missing}")]
+    NotRead {
+        /// How long was waited.
+        patience: Duration,
+        /// A line for each kind, with the reason.
+        missing: String,
+    },
+    /// It can't be printed.
+    #[error("can't print: {0}")]
+    Print(#[from] io::Error),
+    /// It can't be written in that form.
+    #[error("can't write it: {0}")]
+    Write(String),
+    /// It was explained, and something is invalid.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+impl ExplainError {
+    /// Whether everything went well and what was explained is invalid.
+    #[must_use]
+    pub fn is_verdict(&self) -> bool {
+        matches!(self, Self::Invalid(_))
+    }
+}
+
+/// What was read, of a cluster or of manifests.
+#[derive(Debug, Default)]
+struct Read {
+    /// What is known of a group beyond the index.
+    notes: HashMap<GroupId, Vec<String>>,
+    /// What is wrong, beside the groups.
+    warnings: Vec<String>,
+    /// The part of that which makes the whole invalid.
+    broken: usize,
+    skipped: Vec<String>,
+}
+
+/// What is printed, and the verdict.
+#[derive(Debug)]
+struct Explained {
+    report: Report,
+    /// The node groups of the report.
+    served: Vec<(GroupId, Arc<Served>)>,
+    broken: usize,
+}
+
+impl ExplainConfig {
+    /// Explains and prints.
+    ///
+    /// # Errors
+    /// When something can't be read, or what was explained is invalid.
+    pub(super) fn run(mut self) -> Result<(), ExplainError> {
+        for warning in &self.warnings {
+            eprintln!("warning: {}", terminal::plain(warning));
+        }
+        self.load_prices()?;
+        let pods = self.pod.as_deref().map(pod::read).transpose()?.unwrap_or_default();
+        let explained = if self.manifests.is_empty() { self.of_clusters(&pods)? } else { self.of_manifests(&pods)? };
+        let coloured = match self.color {
+            Color::Always => true,
+            Color::Never => false,
+            Color::Auto => AutoStream::choice(&io::stdout()) != ColorChoice::Never,
+        };
+        for warning in &explained.report.warnings {
+            eprintln!("warning: {}", terminal::plain(warning));
+        }
+        for skipped in &explained.report.skipped {
+            eprintln!("skipped: {}", terminal::plain(skipped));
+        }
+        print(&mut io::stdout().lock(), &explained.render(self.output, coloured)?)?;
+        explained.verdict()
+    }
+
+    fn load_prices(&mut self) -> Result<(), ExplainError> {
+        if let Some(path) = &self.picture.prices {
+            let (_, prices) = PriceFile::open(path)?;
+            self.picture.rules.prices = prices;
+        }
+        Ok(())
+    }
+
+    fn of_manifests(&self, pods: &[Pod]) -> Result<Explained, ExplainError> {
+        let namespace = self.selection.namespace.as_deref().unwrap_or("default");
+        let manifests = manifests::read(&self.manifests, namespace)?;
+        let Fed { index, unreadable, notes } = manifests::fed(&manifests, self.picture.rules.clone());
+        let broken = manifests.broken.len() + unreadable.len();
+        let warnings = [manifests.warnings, manifests.broken, unreadable].concat();
+        self.explain(&index, Read { notes, warnings, broken, skipped: manifests.skipped }, pods)
+    }
+
+    fn of_clusters(&self, pods: &[Pod]) -> Result<Explained, ExplainError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let picture = Picture::read(self.picture.clone(), self.timeout).await?;
+            let explained = self.explain(picture.index(), Read::default(), pods);
+            picture.end().await;
+            explained
+        })
+    }
+
+    fn explain(&self, index: &Index, read: Read, pods: &[Pod]) -> Result<Explained, ExplainError> {
+        let mut snapshot = index.snapshot(None);
+        snapshot.groups.sort_by(|a, b| a.id.cmp(&b.id));
+        let ids: Vec<_> = snapshot.groups.iter().map(|group| group.id.clone()).collect();
+        let chosen = self.selection.chosen(&ids)?;
+        let mut report = Report {
+            schema_version: SCHEMA_VERSION,
+            pods: pods.iter().map(Pod::report).collect(),
+            warnings: read.warnings,
+            skipped: read.skipped,
+            ..Report::default()
+        };
+        let mut served = Vec::new();
+        for group in snapshot.groups.iter().zip(chosen).filter_map(|(group, chosen)| chosen.then_some(group)) {
+            let notes = read.notes.get(&group.id).map(Vec::as_slice).unwrap_or_default();
+            match convert::told(group, notes, &self.picture.rules.keys, pods) {
+                Some(Told::Group(told)) => report.groups.push(*told),
+                // Who names an object wants to know why it is left out, whatever the reason.
+                Some(Told::LeftOut(told)) if told.invalid || self.selection.all || !self.selection.ids.is_empty() => {
+                    report.left_out.push(told);
+                }
+                Some(Told::LeftOut(_)) | None => {}
+            }
+            if let SnapshotStanding::Live(of_group) = &group.standing {
+                served.push((group.id.clone(), Arc::clone(of_group)));
+            }
+        }
+        // Who names node groups asks of them alone, and an object that can't be read may be any.
+        let broken = if self.selection.ids.is_empty() { read.broken } else { 0 };
+        Ok(Explained { report, served, broken })
+    }
+}
+
+impl Explained {
+    fn render(&self, output: Output, coloured: bool) -> Result<String, ExplainError> {
+        match output {
+            Output::Text => Ok(text::text(&self.report, coloured)),
+            Output::Json => json(&self.report),
+            Output::Yaml => yaml(&self.report),
+            Output::Node => {
+                let nodes = self.nodes()?;
+                let documents: Result<Vec<_>, _> = nodes.iter().map(yaml).collect();
+                Ok(documents?.join("---\n"))
+            }
+            Output::NodeJson => {
+                let nodes = self.nodes()?;
+                json(&serde_json::json!({"apiVersion": "v1", "kind": "List", "items": nodes}))
+            }
+        }
+    }
+
+    /// The Nodes of the groups whose template is known.
+    fn nodes(&self) -> Result<Vec<k8s_openapi::api::core::v1::Node>, ExplainError> {
+        let nodes = self.served.iter().filter_map(|(id, served)| Some((id, served.template.as_ref()?)));
+        nodes.map(|(id, sent)| node::node(sent).map_err(|why| ExplainError::Write(format!("{id}: {why}")))).collect()
+    }
+
+    /// Whether all that was explained is as it should be.
+    fn verdict(&self) -> Result<(), ExplainError> {
+        let of = |count, one: &str, many: &str| match count {
+            0 => None,
+            1 => Some(format!("1 {one}")),
+            count => Some(format!("{count} {many}")),
+        };
+        let homeless: Vec<_> = self.report.homeless().collect();
+        let parts = [
+            of(self.report.invalid(), "node group is invalid", "node groups are invalid"),
+            of(self.broken, "object can't be read", "objects can't be read"),
+            (!homeless.is_empty()).then(|| format!("no Node of these groups would fit {}", homeless.join(", "))),
+        ];
+        let parts: Vec<_> = parts.into_iter().flatten().collect();
+        if parts.is_empty() { Ok(()) } else { Err(ExplainError::Invalid(terminal::plain(&parts.join("; ")))) }
+    }
+}
+
+fn json(value: &impl Serialize) -> Result<String, ExplainError> {
+    let json = serde_json::to_string_pretty(value).map_err(|error| ExplainError::Write(error.to_string()))?;
+    Ok(terminal::plain_json(&json) + "\n")
+}
+
+fn yaml(value: &impl Serialize) -> Result<String, ExplainError> {
+    let yaml = serde_yaml::to_string(value).map_err(|error| ExplainError::Write(error.to_string()))?;
+    // JSON is YAML too, and can escape everything.
+    if yaml.contains(terminal::is_obeyed) { json(value) } else { Ok(yaml) }
+}

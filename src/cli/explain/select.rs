@@ -1,0 +1,164 @@
+//! Which of the objects are told: those that were named, or else every node group and what is left out for an error.
+
+use super::ExplainError;
+use crate::{capi::ScalableKind, nodegroup::GroupId};
+
+/// As many ids are named where one isn't there.
+const MOST_NAMED: usize = 10;
+
+/// What was asked for.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(super) struct Selection {
+    /// As typed; all when it is empty.
+    pub(super) ids: Vec<String>,
+    /// Only this namespace.
+    pub(super) namespace: Option<String>,
+    /// What is left out on purpose, too.
+    pub(super) all: bool,
+}
+
+impl Selection {
+    /// Whether each of `known` was asked for, in its order.
+    ///
+    /// # Errors
+    /// When one that was named isn't there.
+    pub(super) fn chosen(&self, known: &[GroupId]) -> Result<Vec<bool>, ExplainError> {
+        let is_here = |id: &GroupId| self.namespace.as_deref().is_none_or(|namespace| *namespace == *id.key.namespace);
+        for wanted in &self.ids {
+            if !known.iter().any(|id| is_here(id) && is_named(wanted, id)) {
+                return Err(self.unknown(wanted, known.iter().filter(|id| is_here(id))));
+            }
+        }
+        let is_named = |id: &GroupId| self.ids.is_empty() || self.ids.iter().any(|wanted| is_named(wanted, id));
+        Ok(known.iter().map(|id| is_here(id) && is_named(id)).collect())
+    }
+
+    /// Says what there is, the most alike first.
+    fn unknown<'a>(&self, wanted: &str, known: impl Iterator<Item = &'a GroupId>) -> ExplainError {
+        let mut known: Vec<_> = known.map(ToString::to_string).collect();
+        let name = |id: &str| id.rsplit('/').next().unwrap_or_default().to_owned();
+        known.sort_by_cached_key(|id| (strsim::damerau_levenshtein(&name(id), &name(wanted)), id.clone()));
+        let place = self.namespace.as_ref().map(|namespace| format!(" in namespace {namespace}")).unwrap_or_default();
+        let others = known.len().saturating_sub(MOST_NAMED);
+        known.truncate(MOST_NAMED);
+        let there_is = match (known.is_empty(), others) {
+            (true, _) => format!("there is no MachineDeployment, MachineSet and MachinePool{place}"),
+            (false, 0) => format!("there is {}", known.join(", ")),
+            (false, others) => format!("there is {} and {others} more", known.join(", ")),
+        };
+        ExplainError::Unknown { wanted: wanted.to_owned(), place, there_is }
+    }
+
+    /// The namespace that everything asked for is in, where that is said.
+    pub(super) fn only_namespaces(&self) -> Option<Vec<String>> {
+        if let Some(namespace) = &self.namespace {
+            return Some(vec![namespace.clone()]);
+        }
+        // Without a namespace, or perhaps without one, any could be meant.
+        let namespace = |wanted: &String| match wanted.split('/').collect::<Vec<_>>().as_slice() {
+            [_, namespace, _] => Some((*namespace).to_owned()),
+            [namespace, _] if kind(namespace).is_none() => Some((*namespace).to_owned()),
+            _ => None,
+        };
+        if self.ids.is_empty() { None } else { self.ids.iter().map(namespace).collect() }
+    }
+}
+
+/// Whether an id is meant by `kind/namespace/name`, `namespace/name`, `kind/name` or `name`.
+fn is_named(wanted: &str, id: &GroupId) -> bool {
+    let (namespace, name) = (id.key.namespace.as_str(), id.key.name.as_str());
+    match wanted.split('/').collect::<Vec<_>>().as_slice() {
+        [of, in_namespace, named] => kind(of) == Some(id.kind) && *in_namespace == namespace && *named == name,
+        [first, named] => (*first == namespace || kind(first) == Some(id.kind)) && *named == name,
+        [named] => *named == name,
+        _ => false,
+    }
+}
+
+/// A kind as people and kubectl write it: in any case, in the plural, or short.
+fn kind(text: &str) -> Option<ScalableKind> {
+    let text = text.to_ascii_lowercase();
+    let short = |kind| match kind {
+        ScalableKind::MachineDeployment => "md",
+        ScalableKind::MachineSet => "ms",
+        ScalableKind::MachinePool => "mp",
+    };
+    let singular = text.strip_suffix('s').filter(|_| text.len() > 2).unwrap_or(&text);
+    ScalableKind::ALL.into_iter().find(|kind| short(*kind) == text || kind.as_str().to_ascii_lowercase() == singular)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    const KNOWN: [&str; 4] = [
+        "MachineDeployment/team-a/workers",
+        "MachineDeployment/team-b/workers",
+        "MachinePool/team-a/gpus",
+        "MachineSet/team-a/workers",
+    ];
+
+    fn known() -> Vec<GroupId> {
+        KNOWN.iter().map(|id| GroupId::parse(id).unwrap()).collect()
+    }
+
+    fn selection(ids: &[&str], namespace: Option<&str>) -> Selection {
+        let ids = ids.iter().map(|id| (*id).to_owned()).collect();
+        Selection { ids, namespace: namespace.map(str::to_owned), all: false }
+    }
+
+    #[rstest]
+    #[case::everything(&[], None, &[true, true, true, true])]
+    #[case::of_a_namespace(&[], Some("team-b"), &[false, true, false, false])]
+    #[case::whole(&["MachineDeployment/team-a/workers"], None, &[true, false, false, false])]
+    #[case::short_kind(&["md/team-b/workers"], None, &[false, true, false, false])]
+    #[case::plural_as_kubectl_prints_it(&["machinedeployments/team-b/workers"], None, &[false, true, false, false])]
+    #[case::without_the_kind(&["team-a/workers"], None, &[true, false, false, true])]
+    #[case::kind_and_name(&["md/workers"], Some("team-a"), &[true, false, false, false])]
+    #[case::name(&["workers"], Some("team-b"), &[false, true, false, false])]
+    #[case::name_anywhere(&["gpus"], None, &[false, false, true, false])]
+    #[case::several(&["gpus", "ms/team-a/workers"], None, &[false, false, true, true])]
+    fn these_are_meant(#[case] ids: &[&str], #[case] namespace: Option<&str>, #[case] expected: &[bool]) {
+        assert_eq!(selection(ids, namespace).chosen(&known()).unwrap(), expected);
+    }
+
+    #[rstest]
+    #[case::name("worker", None, "there is MachineDeployment/team-a/workers, MachineDeployment/team-b/workers")]
+    #[case::in_a_namespace("gpus", Some("team-b"), "no node group in namespace team-b is \"gpus\"")]
+    #[case::nothing_there(
+        "gpus",
+        Some("team-c"),
+        "there is no MachineDeployment, MachineSet and MachinePool in namespace"
+    )]
+    #[case::too_many_parts("a/b/c/d", None, "\"a/b/c/d\"")]
+    #[case::another_kind("Deployment/team-a/workers", None, "there is MachineDeployment/team-a/workers")]
+    fn what_is_not_there_is_told_with_what_is(#[case] id: &str, #[case] namespace: Option<&str>, #[case] part: &str) {
+        let error = selection(&[id], namespace).chosen(&known()).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    }
+
+    #[test]
+    fn only_some_of_many_are_named() {
+        let known: Vec<_> = (0..30).map(|n| GroupId::parse(&format!("MachineSet/a/n{n}")).unwrap()).collect();
+        let error = selection(&["x"], None).chosen(&known).unwrap_err().to_string();
+        assert!(error.contains("and 20 more"), "{error}");
+    }
+
+    #[rstest]
+    #[case(&[], None, &[])]
+    #[case(&["md/team-a/x", "team-b/y"], None, &["team-a", "team-b"])]
+    #[case(&["md/team-a/x", "y"], None, &[])]
+    #[case(&["md/x"], None, &[])]
+    #[case(&["x"], Some("team-a"), &["team-a"])]
+    fn only_namespaces_that_are_named_are_read_and_else_all(
+        #[case] ids: &[&str],
+        #[case] namespace: Option<&str>,
+        #[case] expected: &[&str],
+    ) {
+        let expected: Vec<_> = expected.iter().map(|name| (*name).to_owned()).collect();
+        assert_eq!(selection(ids, namespace).only_namespaces(), Some(expected).filter(|names| !names.is_empty()));
+    }
+}

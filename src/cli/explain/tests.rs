@@ -1,0 +1,321 @@
+//! Stories of manifests and what is explained of them. The texts are snapshots; what a value must be is tested in the room
+//! that decides it.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::fs;
+
+use clap::Parser as _;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::cli::{Cli, Command, UsageError};
+
+const MAX: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
+const MIN: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
+const CAPACITY: &str = "capacity.cluster-autoscaler.kubernetes.io";
+
+fn config(flags: &[&str]) -> Result<ExplainConfig, UsageError> {
+    let Command::Explain(args) = Cli::try_parse_from(["x", "explain"].iter().chain(flags)).unwrap().command else {
+        panic!("it isn't explain")
+    };
+    ExplainConfig::try_from(*args)
+}
+
+/// What is explained of these objects.
+fn try_explained(objects: &[Value], flags: &[&str]) -> Result<Explained, ExplainError> {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("fleet.json");
+    fs::write(&path, json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string()).unwrap();
+    let config = config(&[&["-f", path.to_str().unwrap()], flags].concat()).unwrap();
+    let pods = config.pod.as_deref().map(pod::read).transpose()?.unwrap_or_default();
+    config.of_manifests(&pods)
+}
+
+fn explained(objects: &[Value], flags: &[&str]) -> Explained {
+    try_explained(objects, flags).unwrap()
+}
+
+/// The text for people, without colours.
+fn text_of(objects: &[Value], flags: &[&str]) -> String {
+    explained(objects, flags).render(Output::Text, false).unwrap()
+}
+
+/// A MachineDeployment of a largest size of 5 in team-a, which names the DevMachineTemplate `workers`.
+fn deployment(name: &str, replicas: i32, annotations: &[(&str, &str)]) -> Value {
+    scalable("MachineDeployment", name, replicas, &[&[(MAX, "5")], annotations].concat())
+}
+
+fn scalable(kind: &str, name: &str, replicas: i32, annotations: &[(&str, &str)]) -> Value {
+    let annotations: serde_json::Map<_, _> =
+        annotations.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
+    let reference =
+        json!({"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "DevMachineTemplate", "name": "workers"});
+    json!({
+        "apiVersion": "cluster.x-k8s.io/v1beta2",
+        "kind": kind,
+        "metadata": {"name": name, "namespace": "team-a", "annotations": annotations},
+        "spec": {"clusterName": "prod", "replicas": replicas, "template": {"spec": {"infrastructureRef": reference}}},
+    })
+}
+
+fn template(status: &Value) -> Value {
+    json!({
+        "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1",
+        "kind": "DevMachineTemplate",
+        "metadata": {"name": "workers", "namespace": "team-a"},
+        "status": status,
+    })
+}
+
+fn known_template() -> Value {
+    template(&json!({"capacity": {"cpu": 4, "memory": "32Gi"}, "nodeInfo": {"architecture": "arm64"}}))
+}
+
+fn capacity(name: &str) -> String {
+    format!("{CAPACITY}/{name}")
+}
+
+#[test]
+fn a_group_by_annotations() {
+    let keys =
+        ["cpu", "memory", "ephemeral-disk", "maxPods", "gpu-type", "gpu-count", "labels", "taints", "csi-driver"]
+            .map(capacity);
+    let values = [
+        "8",
+        "30.5Gi",
+        "100Gi",
+        "250",
+        "nvidia.com/gpu",
+        "2",
+        "disk=ssd,cluster-api/accelerator=t4,topology.kubernetes.io/region=eu",
+        "dedicated=gpu:NoSchedule,spot:PreferNoSchedule",
+        "ebs.csi.aws.com=25",
+    ];
+    let mut annotations: Vec<_> = keys.iter().map(String::as_str).zip(values).collect();
+    annotations.extend([
+        (MIN, "1"),
+        ("capacity.capi-autoscaler-provider.io/overhead", "cpu=100m,memory=800Mi"),
+        ("capacity.capi-autoscaler-provider.io/resources", "hugepages-2Mi=1Gi"),
+        ("capacity.capi-autoscaler-provider.io/price-per-hour", "0.526"),
+        ("cluster.x-k8s.io/autoscaling-options-scaledownunneededtime", "20m"),
+        ("cluster.x-k8s.io/autoscaling-options-scaledownutilizationthreshold", "0.4"),
+    ]);
+    insta::assert_snapshot!(text_of(&[deployment("gpus", 1, &annotations), known_template()], &[]));
+}
+
+#[test]
+fn a_group_by_status_capacity() {
+    insta::assert_snapshot!(text_of(&[deployment("workers", 0, &[]), known_template()], &[]));
+}
+
+#[test]
+fn a_group_with_bad_entries() {
+    let keys = ["cpu", "labels", "taints"].map(capacity);
+    let values = ["lots", "tier,disk=ssd", "a=b:Never"];
+    let mut annotations: Vec<_> = keys.iter().map(String::as_str).zip(values).collect();
+    annotations.push(("cluster.x-k8s.io/autoscaling-options-scaledownunneededtime", "soon"));
+    let template = template(&json!({"capacity": {"cpu": 4, "memory": "32Gi", "example.com/nic": "some"}}));
+    let explained = explained(&[deployment("workers", 0, &annotations), template], &[]);
+    insta::assert_snapshot!(explained.render(Output::Text, false).unwrap());
+    assert_eq!(explained.verdict().unwrap_err().to_string(), "1 node group is invalid");
+}
+
+#[test]
+fn a_machine_pool() {
+    let mut pool = scalable("MachinePool", "pool", 2, &[(MAX, "5")]);
+    pool["spec"]["template"]["metadata"] = json!({"labels": {"node-role.kubernetes.io/worker": ""}});
+    insta::assert_snapshot!(text_of(&[pool, known_template()], &[]));
+}
+
+#[test]
+fn a_group_that_does_not_scale_from_zero() {
+    let key = capacity("cpu");
+    insta::assert_snapshot!(text_of(&[deployment("workers", 2, &[(&key, "4")])], &[]));
+}
+
+/// One of each reason.
+fn left_out() -> Vec<Value> {
+    let mut owned = scalable("MachineSet", "owned", 1, &[(MAX, "5")]);
+    owned["metadata"]["ownerReferences"] = json!([
+        {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment", "name": "x", "controller": true}
+    ]);
+    let mut elsewhere = deployment("elsewhere", 1, &[]);
+    elsewhere["spec"]["clusterName"] = json!("other");
+    let mut undecodable = deployment("undecodable", 1, &[]);
+    undecodable["spec"]["replicas"] = json!("one");
+    vec![
+        deployment("paused", 1, &[("cluster.x-k8s.io/paused", "")]),
+        deployment("bounds", 1, &[(MIN, "7")]),
+        scalable("MachineDeployment", "off", 1, &[]),
+        deployment("nothing-known", 0, &[]),
+        owned,
+        elsewhere,
+        undecodable,
+        template(&json!({})),
+    ]
+}
+
+#[test]
+fn what_is_left_out_says_why_and_what_to_do() {
+    let flags = ["--all", "--node-group-auto-discovery", "clusterapi:clusterName=prod"];
+    insta::assert_snapshot!(text_of(&left_out(), &flags));
+}
+
+#[test]
+fn without_all_only_what_is_left_out_for_an_error_is_told() {
+    let report = explained(&left_out(), &[]).report;
+    let told: Vec<_> = report.left_out.iter().map(|object| object.reason.as_str()).collect();
+    assert_eq!(told, ["invalid_bounds", "no_scale_from_zero", "undecodable"]);
+    assert!(report.left_out.iter().all(|object| object.invalid));
+}
+
+#[rstest]
+#[case::all_is_well(&["md/team-a/well"], Ok(()))]
+#[case::left_out_on_purpose(&["paused"], Ok(()))]
+#[case::left_out_for_an_error(&["bounds"], Err((true, "1 node group is invalid")))]
+#[case::a_value_that_is_ignored(&["odd"], Err((true, "1 node group is invalid")))]
+#[case::an_object_that_cannot_be_read(&["-n", "team-b"], Err((true, "1 object can't be read")))]
+#[case::several(&[], Err((true, "2 node groups are invalid; 1 object can't be read")))]
+#[case::unknown(&["wel"], Err((false, "there is MachineDeployment/team-a/well")))]
+fn the_verdict(#[case] flags: &[&str], #[case] expected: Result<(), (bool, &str)>) {
+    let key = capacity("labels");
+    let mut objects = vec![
+        deployment("well", 0, &[]),
+        deployment("paused", 0, &[("cluster.x-k8s.io/paused", "")]),
+        deployment("bounds", 0, &[(MIN, "x")]),
+        deployment("odd", 0, &[(&key, "a b")]),
+        known_template(),
+    ];
+    // Which node groups it concerns can't be known, so it counts where none is named.
+    if flags.first().is_none_or(|flag| *flag == "-n") {
+        objects.push(json!({"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
+            "metadata": {"name": "c"}, "spec": {"paused": "maybe"}}));
+    }
+    let verdict = try_explained(&objects, flags).and_then(|explained| explained.verdict());
+    match (verdict, expected) {
+        (Ok(()), Ok(())) => {}
+        (Err(error), Err((is_verdict, part))) => {
+            assert_eq!(error.is_verdict(), is_verdict, "{error}");
+            assert!(error.to_string().contains(part), "{error}");
+        }
+        (verdict, _) => panic!("{verdict:?}"),
+    }
+}
+
+#[test]
+fn the_namespace_is_that_of_manifests_which_name_none() {
+    let mut group = deployment("workers", 0, &[]);
+    let mut template = known_template();
+    for object in [&mut group, &mut template] {
+        object["metadata"].as_object_mut().unwrap().remove("namespace");
+    }
+    let ids = |flags: &[&str]| {
+        let report = explained(&[group.clone(), template.clone()], flags).report;
+        report.groups.into_iter().map(|group| group.id).collect::<Vec<_>>()
+    };
+    assert_eq!(ids(&[]), ["MachineDeployment/default/workers"]);
+    assert_eq!(ids(&["-n", "team-b"]), ["MachineDeployment/team-b/workers"]);
+}
+
+/// The example of the documentation.
+fn example(flags: &[&str]) -> Explained {
+    let file = |name: &str| format!("{}/examples/explain/{name}", env!("CARGO_MANIFEST_DIR"));
+    let (dump, job) = (file("dump.yaml"), file("job.yaml"));
+    let config = config(&[&["-f", &dump, "--pod", &job], flags].concat()).unwrap();
+    let pods = pod::read(config.pod.as_deref().unwrap()).unwrap();
+    config.of_manifests(&pods).unwrap()
+}
+
+#[test]
+fn what_was_learned_of_a_node_and_whether_a_pod_fits() {
+    insta::assert_snapshot!(example(&[]).render(Output::Text, false).unwrap());
+}
+
+#[test]
+fn a_pod_that_fits_nowhere_is_an_error() {
+    let error = example(&["system"]).verdict().unwrap_err().to_string();
+    assert_eq!(error, "no Node of these groups would fit Job team-a/train");
+}
+
+#[test]
+fn json_and_yaml_are_the_whole_report() {
+    let explained = example(&["--all"]);
+    let json: Report = serde_json::from_str(&explained.render(Output::Json, true).unwrap()).unwrap();
+    assert_eq!(json, explained.report);
+    let yaml: Report = serde_yaml::from_str(&explained.render(Output::Yaml, true).unwrap()).unwrap();
+    assert_eq!(yaml, explained.report);
+    insta::assert_snapshot!(example(&["workers"]).render(Output::Json, false).unwrap());
+}
+
+#[test]
+fn the_node_is_that_which_would_be_sent() {
+    let explained = example(&["workers"]);
+    insta::assert_snapshot!(explained.render(Output::Node, false).unwrap());
+    let list: Value = serde_json::from_str(&explained.render(Output::NodeJson, false).unwrap()).unwrap();
+    let yaml: Value = serde_yaml::from_str(&explained.render(Output::Node, false).unwrap()).unwrap();
+    assert_eq!(list["items"], json!([yaml]));
+    let all: Vec<Value> = manifests::documents(&example(&[]).render(Output::Node, false).unwrap())
+        .into_iter()
+        .map(|document| document.value.unwrap())
+        .collect();
+    assert_eq!(all.len(), 2);
+}
+
+#[test]
+fn colours_change_nothing_but_colours() {
+    let explained = example(&["--all"]);
+    let plain = explained.render(Output::Text, false).unwrap();
+    let coloured = explained.render(Output::Text, true).unwrap();
+    assert_ne!(plain, coloured);
+    assert_eq!(anstream::adapter::strip_str(&coloured).to_string(), plain);
+}
+
+#[test]
+fn nothing_that_a_terminal_obeys_is_printed() {
+    let labels = capacity("labels");
+    let mut group = deployment("workers", 0, &[(&labels, "a\u{1b}[31m=b\u{202e}")]);
+    group["metadata"]["name"] = json!("work\u{9b}ers");
+    let explained = explained(&[group, known_template()], &[]);
+    for output in [Output::Text, Output::Json, Output::Yaml] {
+        let text = explained.render(output, false).unwrap();
+        let obeyed = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+        assert!(!text.contains(obeyed), "{text:?}");
+    }
+}
+
+#[test]
+fn a_template_that_is_not_there_is_no_fault_of_the_group() {
+    let keys = ["cpu", "memory"].map(capacity);
+    let annotations: Vec<_> = keys.iter().map(|key| (key.as_str(), "8Gi")).collect();
+    let explained = explained(&[deployment("workers", 0, &annotations)], &[]);
+    assert!(explained.verdict().is_ok());
+    let [note] = explained.report.groups[0].notes.as_slice() else { panic!("{:?}", explained.report.groups) };
+    assert!(note.contains("DevMachineTemplate team-a/workers isn't among the manifests"), "{note}");
+}
+
+#[test]
+fn prices_of_a_file_are_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("prices.yaml");
+    fs::write(&path, "resources:\n  cpu: 0.04\n  memory: 0.005\n").unwrap();
+    let mut config = config(&["-f", "-", "--prices", path.to_str().unwrap()]).unwrap();
+    config.load_prices().unwrap();
+    config.manifests = vec![manifests::ManifestSource::Path(
+        format!("{}/examples/explain/dump.yaml", env!("CARGO_MANIFEST_DIR")).into(),
+    )];
+    let report = config.of_manifests(&[]).unwrap().report;
+    let price = report.groups[0].price_per_hour.as_ref().unwrap();
+    assert_eq!(price.stated.source, "price file");
+}
+
+#[rstest]
+#[case::stdin_twice(&["-f", "-", "--pod", "-"], "only once")]
+#[case::namespace(&["-n", "Team"], "--namespace: \"Team\"")]
+#[case::timeout(&["--timeout", "0s"], "--timeout: \"0s\"")]
+#[case::scope(&["--cluster", "a/b", "--all-clusters"], "exclude each other")]
+fn a_wrong_call_names_the_flag(#[case] flags: &[&str], #[case] part: &str) {
+    let error = config(flags).unwrap_err().to_string();
+    assert!(error.contains(part), "{error}");
+}

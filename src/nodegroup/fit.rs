@@ -1,0 +1,221 @@
+//! Whether a pod would fit an empty Node, and what is in its way, by the scheduler's rules for resources, node selector,
+//! required node affinity and taints. Everything that is in its way is told, not only the first.
+
+use std::{collections::BTreeMap, fmt};
+
+use k8s_pb::api::core::v1 as wire;
+
+use super::{
+    PodNeeds, Quantity, Requests, Taint, TaintEffect,
+    capacity::{CPU, PODS},
+    pod::{Operator, Requirement, Term, Toleration, TolerationValue},
+};
+
+/// The one field that a node affinity can name.
+const NAME_FIELD: &str = "metadata.name";
+
+/// A Node on which nothing runs.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct EmptyNode {
+    /// Its name.
+    pub name: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its taints.
+    pub taints: Vec<Taint>,
+    /// What it has for pods.
+    pub allocatable: Requests,
+}
+
+/// From the Node as Cluster Autoscaler gets it. What isn't readable in it isn't there: this program made it.
+impl From<&wire::Node> for EmptyNode {
+    fn from(node: &wire::Node) -> Self {
+        let metadata = node.metadata.clone().unwrap_or_default();
+        let taint = |taint: &wire::Taint| {
+            Some(Taint {
+                key: taint.key.clone()?,
+                value: taint.value.clone().unwrap_or_default(),
+                effect: taint.effect.as_deref()?.parse().ok()?,
+            })
+        };
+        let allocatable = node.status.as_ref().map(|status| &status.allocatable);
+        Self {
+            name: metadata.name.unwrap_or_default(),
+            labels: metadata.labels,
+            taints: node.spec.iter().flat_map(|spec| &spec.taints).filter_map(taint).collect(),
+            allocatable: allocatable
+                .into_iter()
+                .flatten()
+                .filter_map(|(resource, amount)| Some((resource.clone(), amount.string.as_deref()?.parse().ok()?)))
+                .collect(),
+        }
+    }
+}
+
+/// One thing that keeps a pod from an empty Node.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Obstacle {
+    /// The pod asks for more of a resource than there is.
+    Resource {
+        /// The resource.
+        resource: String,
+        /// What the pod asks for.
+        asked: Quantity,
+        /// What the Node has; `None` when it has no such resource.
+        has: Option<Quantity>,
+    },
+    /// The Node selector names a label that is another, or isn't there.
+    Selector {
+        /// The label.
+        key: String,
+        /// Its value by the selector.
+        wanted: String,
+        /// Its value on the Node.
+        has: Option<String>,
+    },
+    /// No term of the required node affinity fits; of each, the first requirement that doesn't.
+    Affinity(Vec<Unmet>),
+    /// The pod doesn't tolerate a taint.
+    Taint(Taint),
+}
+
+/// Why a term of a node affinity doesn't fit.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Unmet {
+    /// It has no requirement, which fits no Node.
+    Empty,
+    /// The Node's label or name is another.
+    Requirement {
+        /// What is required.
+        requirement: Requirement,
+        /// What the Node has.
+        has: Option<String>,
+    },
+}
+
+/// Everything that keeps the pod from the Node; nothing when it fits.
+#[must_use]
+pub fn obstacles(needs: &PodNeeds, node: &EmptyNode) -> Vec<Obstacle> {
+    let mut obstacles = Vec::new();
+    let one = (PODS.to_owned(), Quantity::from_units(1));
+    for (resource, asked) in needs.requests.iter().chain([(&one.0, &one.1)]) {
+        let has = node.allocatable.get(resource).copied();
+        if !asked.is_zero() && counted(resource, *asked) > has.map_or(0, |has| counted(resource, has)) {
+            obstacles.push(Obstacle::Resource { resource: resource.clone(), asked: *asked, has });
+        }
+    }
+    for (key, wanted) in &needs.node_selector {
+        let has = node.labels.get(key);
+        if has != Some(wanted) {
+            obstacles.push(Obstacle::Selector { key: key.clone(), wanted: wanted.clone(), has: has.cloned() });
+        }
+    }
+    if let Some(terms) = &needs.affinity {
+        let unmet: Option<Vec<_>> = terms.iter().map(|term| unmet(term, node)).collect();
+        obstacles.extend(unmet.map(Obstacle::Affinity));
+    }
+    let untolerated = node.taints.iter().filter(|taint| keeps_away(taint) && !is_tolerated(taint, &needs.tolerations));
+    obstacles.extend(untolerated.cloned().map(Obstacle::Taint));
+    obstacles
+}
+
+/// As the scheduler counts: cpu in thousandths, all else in whole units, both rounded up.
+fn counted(resource: &str, amount: Quantity) -> i64 {
+    if resource == CPU { amount.milli_value() } else { amount.value() }
+}
+
+/// Why a term doesn't fit the Node; `None` when it does.
+fn unmet(term: &Term, node: &EmptyNode) -> Option<Unmet> {
+    if term.labels.is_empty() && term.fields.is_empty() {
+        return Some(Unmet::Empty);
+    }
+    let labels = term.labels.iter().map(|it| (it, node.labels.get(&it.key).map(String::as_str)));
+    let fields = term.fields.iter().map(|it| (it, (it.key == NAME_FIELD).then_some(node.name.as_str())));
+    labels
+        .chain(fields)
+        .find(|(requirement, has)| !is_met(&requirement.operator, *has))
+        .map(|(requirement, has)| Unmet::Requirement { requirement: requirement.clone(), has: has.map(str::to_owned) })
+}
+
+fn is_met(operator: &Operator, has: Option<&str>) -> bool {
+    let number = || has.and_then(|has| has.parse::<i64>().ok());
+    match operator {
+        Operator::In(values) => has.is_some_and(|has| values.iter().any(|value| value == has)),
+        Operator::NotIn(values) => has.is_none_or(|has| values.iter().all(|value| value != has)),
+        Operator::Exists => has.is_some(),
+        Operator::DoesNotExist => has.is_none(),
+        Operator::Gt(least) => number().is_some_and(|number| number > *least),
+        Operator::Lt(most) => number().is_some_and(|number| number < *most),
+    }
+}
+
+fn keeps_away(taint: &Taint) -> bool {
+    match taint.effect {
+        TaintEffect::NoSchedule | TaintEffect::NoExecute => true,
+        TaintEffect::PreferNoSchedule => false,
+    }
+}
+
+fn is_tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
+    tolerations.iter().any(|toleration| {
+        toleration.key.as_ref().is_none_or(|key| *key == taint.key)
+            && toleration.effect.as_deref().is_none_or(|effect| effect == taint.effect.as_str())
+            && match &toleration.value {
+                TolerationValue::Any => true,
+                TolerationValue::Equal(value) => *value == taint.value,
+            }
+    })
+}
+
+impl fmt::Display for Operator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::In(values) => write!(f, "in ({})", values.join(", ")),
+            Self::NotIn(values) => write!(f, "not in ({})", values.join(", ")),
+            Self::Exists => f.write_str("set"),
+            Self::DoesNotExist => f.write_str("not set"),
+            Self::Gt(least) => write!(f, "more than {least}"),
+            Self::Lt(most) => write!(f, "less than {most}"),
+        }
+    }
+}
+
+/// What the pod needs and what there is.
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let or_none = |has: &Option<String>| {
+            has.as_ref().map_or("the Node has none".to_owned(), |has| format!("the Node has {has:?}"))
+        };
+        match self {
+            Self::Resource { resource, asked, has: Some(has) } => {
+                write!(f, "{resource}: the pod asks for {asked}, the Node has {has}")
+            }
+            Self::Resource { resource, asked, has: None } => {
+                write!(f, "{resource}: the pod asks for {asked}, the Node has none")
+            }
+            Self::Selector { key, wanted, has } => {
+                write!(f, "nodeSelector: {key} has to be {wanted:?}, {}", or_none(has))
+            }
+            Self::Affinity(terms) if terms.is_empty() => {
+                f.write_str("node affinity: it has no term, which no Node fits")
+            }
+            Self::Affinity(terms) => {
+                f.write_str("node affinity: ")?;
+                for (index, unmet) in terms.iter().enumerate() {
+                    f.write_str(if index == 0 { "" } else { "; or " })?;
+                    match unmet {
+                        Unmet::Empty => f.write_str("a term without requirements fits no Node")?,
+                        Unmet::Requirement { requirement: Requirement { key, operator }, has } => {
+                            write!(f, "{key} has to be {operator}, {}", or_none(has))?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+            Self::Taint(taint) => write!(f, "taint: the pod doesn't tolerate {taint}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,205 @@
+//! What a pod needs of a Node, as far as the scheduler's rules for one pod and one Node go, and what of the pod those
+//! rules don't reach. Must never guess at what only a cluster knows.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1 as api;
+use thiserror::Error;
+
+use super::{
+    Requests,
+    pod_requests::{self, BadRequest},
+};
+
+const DEFAULT_SCHEDULER: &str = "default-scheduler";
+
+/// What a pod needs of a Node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PodNeeds {
+    /// Resources.
+    pub requests: Requests,
+    /// `spec.nodeSelector`: labels the Node has.
+    pub node_selector: BTreeMap<String, String>,
+    /// The required node affinity: one of these terms. `None`: the pod has none; no term at all: no Node fits.
+    pub affinity: Option<Vec<Term>>,
+    /// The taints that it puts up with.
+    pub tolerations: Vec<Toleration>,
+}
+
+/// A term of a node affinity: all of its requirements. Without one, no Node fits it.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Term {
+    /// What its labels are.
+    pub labels: Vec<Requirement>,
+    /// What its fields are: of these there is `metadata.name` alone.
+    pub fields: Vec<Requirement>,
+}
+
+/// One requirement of a term.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Requirement {
+    /// The label, or the field.
+    pub key: String,
+    /// How it is compared.
+    pub operator: Operator,
+}
+
+/// How a label is compared.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Operator {
+    /// It is one of these.
+    In(Vec<String>),
+    /// It is none of these, or isn't there.
+    NotIn(Vec<String>),
+    /// It is there.
+    Exists,
+    /// It isn't there.
+    DoesNotExist,
+    /// It is a number that is larger.
+    Gt(i64),
+    /// It is a number that is smaller.
+    Lt(i64),
+}
+
+/// Taints that a pod puts up with.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Toleration {
+    /// Those of this key; `None` is any, and goes with [`TolerationValue::Any`] alone.
+    pub key: Option<String>,
+    /// Those of this value.
+    pub value: TolerationValue,
+    /// Those of this effect; `None` is any.
+    pub effect: Option<String>,
+}
+
+/// The values of a toleration.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum TolerationValue {
+    /// Any (`Exists`).
+    Any,
+    /// This one (`Equal`).
+    Equal(String),
+}
+
+impl Default for TolerationValue {
+    fn default() -> Self {
+        Self::Equal(String::new())
+    }
+}
+
+/// Why a pod's needs aren't known.
+#[derive(Clone, Debug, Error, PartialEq)]
+pub enum BadPod {
+    /// An amount can't be used.
+    #[error(transparent)]
+    Request(#[from] BadRequest),
+    /// A requirement can't be used.
+    #[error("node affinity, {key:?}: {rule}")]
+    Requirement {
+        /// The label or field.
+        key: String,
+        /// What is allowed.
+        rule: String,
+    },
+    /// A toleration can't be used.
+    #[error("toleration of {key:?}: {rule}")]
+    Toleration {
+        /// The taint's key.
+        key: String,
+        /// What is allowed.
+        rule: String,
+    },
+}
+
+impl TryFrom<&api::PodSpec> for PodNeeds {
+    type Error = BadPod;
+
+    fn try_from(spec: &api::PodSpec) -> Result<Self, BadPod> {
+        let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
+        let required = affinity.and_then(|node| node.required_during_scheduling_ignored_during_execution.as_ref());
+        let terms = |selector: &api::NodeSelector| selector.node_selector_terms.iter().map(term).collect();
+        Ok(Self {
+            requests: pod_requests::of_spec(spec)?,
+            node_selector: spec.node_selector.clone().unwrap_or_default(),
+            affinity: required.map(terms).transpose()?,
+            tolerations: spec.tolerations.iter().flatten().map(toleration).collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+fn term(term: &api::NodeSelectorTerm) -> Result<Term, BadPod> {
+    let all = |requirements: &Option<Vec<api::NodeSelectorRequirement>>| {
+        requirements.iter().flatten().map(requirement).collect::<Result<_, _>>()
+    };
+    Ok(Term { labels: all(&term.match_expressions)?, fields: all(&term.match_fields)? })
+}
+
+fn requirement(requirement: &api::NodeSelectorRequirement) -> Result<Requirement, BadPod> {
+    let key = requirement.key.clone();
+    let bad = |rule: &str| BadPod::Requirement { key: key.clone(), rule: rule.to_owned() };
+    let values = || requirement.values.clone().unwrap_or_default();
+    let some = || match values() {
+        values if values.is_empty() => Err(bad("the operators In and NotIn need values")),
+        values => Ok(values),
+    };
+    let number = || match values().as_slice() {
+        [value] => value.parse().map_err(|_| bad("the operators Gt and Lt need one whole number")),
+        _ => Err(bad("the operators Gt and Lt need one whole number")),
+    };
+    let operator = match requirement.operator.as_str() {
+        "In" => Operator::In(some()?),
+        "NotIn" => Operator::NotIn(some()?),
+        "Exists" => Operator::Exists,
+        "DoesNotExist" => Operator::DoesNotExist,
+        "Gt" => Operator::Gt(number()?),
+        "Lt" => Operator::Lt(number()?),
+        other => {
+            return Err(bad(&format!("operator {other:?}: use In, NotIn, Exists, DoesNotExist, Gt or Lt")));
+        }
+    };
+    Ok(Requirement { key, operator })
+}
+
+fn toleration(toleration: &api::Toleration) -> Result<Toleration, BadPod> {
+    let text = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+    let key = text(&toleration.key);
+    let bad = |rule: String| BadPod::Toleration { key: toleration.key.clone().unwrap_or_default(), rule };
+    let value = match toleration.operator.as_deref() {
+        Some("Exists") => TolerationValue::Any,
+        None | Some("" | "Equal") if key.is_none() => {
+            return Err(bad("without a key the operator has to be Exists".to_owned()));
+        }
+        None | Some("" | "Equal") => TolerationValue::Equal(toleration.value.clone().unwrap_or_default()),
+        Some(other) => return Err(bad(format!("operator {other:?} isn't known here: use Equal or Exists"))),
+    };
+    Ok(Toleration { key, value, effect: text(&toleration.effect) })
+}
+
+/// What decides as well where the pod can run, and isn't looked at: what every pod shares a Node with, and the parts of
+/// this one that lead beyond one pod and one Node.
+#[must_use]
+pub fn not_looked_at(spec: &api::PodSpec) -> Vec<&'static str> {
+    let affinity = spec.affinity.as_ref();
+    let volumes =
+        spec.volumes.iter().flatten().any(|volume| {
+            volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some() || volume.csi.is_some()
+        });
+    let scheduler = spec.scheduler_name.as_deref().filter(|name| !name.is_empty());
+    let parts = [
+        (true, "the share of DaemonSets"),
+        (
+            affinity.is_some_and(|affinity| affinity.pod_affinity.is_some() || affinity.pod_anti_affinity.is_some()),
+            "affinity to other pods",
+        ),
+        (spec.topology_spread_constraints.as_ref().is_some_and(|all| !all.is_empty()), "topology spread"),
+        (volumes, "volumes (their zone, their node affinity and how many a Node takes)"),
+        (spec.resource_claims.as_ref().is_some_and(|all| !all.is_empty()), "resource claims"),
+        (spec.runtime_class_name.is_some(), "what its RuntimeClass adds"),
+        (spec.node_name.is_some(), "spec.nodeName, which passes the scheduler by"),
+        (scheduler.is_some_and(|name| name != DEFAULT_SCHEDULER), "the rules of its own scheduler"),
+    ];
+    parts.into_iter().filter(|(is_there, _)| *is_there).map(|(_, part)| part).collect()
+}
+
+#[cfg(test)]
+mod tests;
