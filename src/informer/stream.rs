@@ -43,7 +43,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         let asked = self.watch_time();
         let patience = self.settings.stream_idle;
         let mut open = self.open(self.scope.stream(asked), asked, patience).await?;
-        let listing = self.store.begin_list(self.first);
+        let listing = self.begin_list();
         let version = self.take_all(&mut open, listing).await?;
         self.works();
         self.progress.list_was_streamed();
@@ -70,7 +70,9 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                     continue;
                 }
                 Frame::Put(object) => self.store.apply_page(listing, [object]),
-                Frame::Delete(object) => self.store.delete(object),
+                Frame::Delete(object) => {
+                    self.store.delete(object);
+                }
                 Frame::Nameless => self.skip_nameless(1),
             }
             self.progress.event_came();
