@@ -353,6 +353,15 @@ proptest! {
                 prop_assert!(queued <= 8, "{queued} wait for a handler, of 8 objects that there can be");
             }
         }
+        // What a watch has told since its list is all there, without another list.
+        for object in world.store.list() {
+            let followed = world.scopes[world.scope_of(&object.key())].watching;
+            prop_assert!(!followed || world.cluster.contains_key(&object.key()), "{} came back", object.key());
+        }
+        for (key, state) in &world.cluster {
+            let held = world.store.get(key).map(|object| content(&object));
+            prop_assert!(!world.scopes[world.scope_of(key)].watching || held == Some(*state), "{key}: {held:?}");
+        }
         // All is well again: every scope is listed, and every handler runs.
         (0..2).for_each(|scope| world.list(scope, 3, usize::MAX));
         let held: Content = world.store.list().iter().map(|o| (o.key(), content(o))).collect();

@@ -52,7 +52,6 @@ async fn a_state_from_before_a_deletion_brings_nothing_back() {
     scene.watch.delete(&widget("one/a", 12, 2));
     assert_eq!(scene.seen.next().await, "-one/a=2");
     scene.watch.put(&widget("one/a", 11, 2));
-    scene.watch.delete(&widget("one/a", 12, 2));
     scene.watch.put(&widget("one/b", 13, 1));
     assert_eq!(scene.seen.next().await, "+one/b=1");
     assert_eq!(held(&scene.informer), ["one/b=1"]);
