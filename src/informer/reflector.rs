@@ -267,7 +267,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         let began = Instant::now();
         let answer = timeout(patience, self.request(request?)).await;
         let body = answer.unwrap_or(Err(Failure::Timeout(patience)))?;
-        Ok(Open { frames: Frames::new(Box::pin(body)), began, asked })
+        Ok(Open { frames: Frames::new(Box::pin(body), self.settings.longest_event), began, asked })
     }
 
     /// Takes in what a watch tells until it ends; `None` when it just ends.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 use super::{
+    backoff::after,
     failure::Failure,
     object::Bookmark,
     reflector::{Listed, Open, Reflector},
@@ -55,7 +56,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     async fn take_all(&self, open: &mut Open, listing: Listing) -> Result<String, Failure> {
         let began = Instant::now();
         let idle = self.settings.stream_idle;
-        let mut patience = began + idle;
+        let mut patience = after(began, idle);
         loop {
             let next = open.frames.next(&self.decoder, self.progress.resource());
             let frame = timeout_at(patience, next).await.unwrap_or(Err(Failure::Stalled(idle)))?;
@@ -76,7 +77,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                 Frame::Nameless => self.skip_nameless(1),
             }
             self.progress.event_came();
-            patience = Instant::now() + idle.max(Duration::from_millis(1));
+            patience = after(Instant::now(), idle.max(Duration::from_millis(1)));
         }
     }
 }
