@@ -17,6 +17,7 @@ pub mod notify;
 pub mod scale;
 pub mod server;
 pub mod state;
+pub mod text;
 
 /// Types, client and server of `proto/externalgrpc.proto`, generated.
 #[allow(missing_docs, unreachable_pub, rustdoc::invalid_html_tags, clippy::pedantic)]

@@ -22,7 +22,7 @@ pub use log::{LogArgs, LogFormat};
 pub use serve::Server;
 pub use serve_args::ServeArgs;
 pub use serve_config::{ServeConfig, UsageError};
-pub use watch::{Color, Output, Target, Wanted, WantedBy, Watch, WatchArgs, WatchConfig, Where};
+pub use watch::{Color, Narrowing, Output, Target, Wanted, WantedBy, Watch, WatchArgs, WatchConfig, Where};
 
 /// The command line.
 #[derive(Clone, Debug, Parser)]
