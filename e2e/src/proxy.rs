@@ -136,7 +136,7 @@ impl Way {
     async fn carry(self, client: TcpStream) -> Result<()> {
         let mut gate = self.gate.clone();
         tokio::select! {
-            cut = gate.wait_for(|held| held.all) => Ok(drop(cut?)),
+            cut = gate.wait_for(|held| held.all) => cut.map(drop).map_err(Into::into),
             ended = self.connect(client) => ended,
         }
     }

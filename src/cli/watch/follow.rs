@@ -97,12 +97,11 @@ impl Shared {
 
     /// Follows a resource for ever.
     pub(super) async fn follow(self: Arc<Self>, mut wanted: Wanted, first: Option<Following>) {
-        let mut following = match first {
-            Some(following) => following,
-            None => {
-                let resource = self.wait_for(&mut wanted).await;
-                self.start(&wanted, resource, true, None)
-            }
+        let mut following = if let Some(following) = first {
+            following
+        } else {
+            let resource = self.wait_for(&mut wanted).await;
+            self.start(&wanted, resource, true, None)
         };
         loop {
             following.broken(self.pace).await;
