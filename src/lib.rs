@@ -19,6 +19,7 @@ pub mod prices;
 pub mod scale;
 pub mod server;
 pub mod state;
+pub mod text;
 
 /// Types, client and server of `proto/externalgrpc.proto`, generated.
 #[allow(missing_docs, unreachable_pub, rustdoc::invalid_html_tags, clippy::pedantic)]

@@ -105,7 +105,7 @@ impl ControlPlane {
     pub async fn proxy(&self) -> Result<Proxy> {
         let config = config(&User::administrator(), &self.settings.address(), &self.authority).await?;
         // Credentials are no part of this: they come with each request.
-        Proxy::start(self.settings.port, config.rustls_client_config()?).await
+        Proxy::start(self.settings.port, Some(config.rustls_client_config()?)).await
     }
 
     /// A kubeconfig for a user that goes this way.
@@ -123,6 +123,13 @@ impl ControlPlane {
     /// A client that acts as administrator and shows each answer as it came: it repeats nothing.
     pub async fn plain_client(&self) -> Result<Client> {
         let mut config = config(&User::administrator(), &self.settings.address(), &self.authority).await?;
+        config.default_retry = false;
+        Ok(Client::try_from(config)?)
+    }
+
+    /// As [`Self::plain_client`], by this way.
+    pub async fn plain_client_through(&self, proxy: &Proxy) -> Result<Client> {
+        let mut config = config(&User::administrator(), &proxy.server(), &self.authority).await?;
         config.default_retry = false;
         Ok(Client::try_from(config)?)
     }

@@ -2,13 +2,15 @@
 //!
 //! It builds and runs real components (etcd, kube-apiserver and the program's own binary), fills the API server with Cluster API objects,
 //! and drives the program as Cluster Autoscaler does: over gRPC. It knows what the program promises, and must not use the program's
-//! own code for anything but the wire types: a mistake there would then be in the question and in the answer.
+//! own code for anything but the wire types: a mistake there would then be in the question and in the answer. Only `informer` runs a room
+//! of the program in this process, to look at what it promises on a real API server.
 
 pub mod conformance;
 pub mod control_plane;
 pub mod crds;
 pub mod fixtures;
 pub mod go;
+pub mod informer;
 pub mod kubectl;
 pub mod objects;
 pub mod pool;

@@ -1,11 +1,12 @@
-//! A way to the API server on which watches and the answers to writes can be held up, as they are behind on a busy one.
+//! A way to the API server on which watches and the answers to writes can be held up, as they are behind on a busy one, and which can
+//! be cut.
 //!
-//! The program speaks plain HTTP/1.1 to it, so that it sees which connection carries what; it speaks TLS to the API server.
+//! The program speaks plain HTTP/1.1 to it, so that it sees which connection carries what; it speaks TLS to a real API server.
 
 use std::{
     net::{Ipv4Addr, SocketAddr},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU8, Ordering},
     },
 };
@@ -39,6 +40,8 @@ enum Carried {
 struct Held {
     watches: bool,
     writes: bool,
+    /// Everything: no connection is carried.
+    all: bool,
 }
 
 /// A proxy on a port of its own. Dropping it cuts its connections.
@@ -46,23 +49,29 @@ struct Held {
 pub struct Proxy {
     address: SocketAddr,
     held: watch::Sender<Held>,
+    asked: Asked,
     accepting: JoinHandle<()>,
 }
 
+/// Paths and queries of the requests that came.
+type Asked = Arc<Mutex<Vec<String>>>;
+
 impl Proxy {
-    /// Listens, and hands on to the API server on a port of 127.0.0.1.
-    pub(crate) async fn start(port: u16, tls: ClientConfig) -> Result<Self> {
+    /// Listens, and hands on to the API server on a port of 127.0.0.1: by TLS, or plainly without its settings.
+    pub(crate) async fn start(port: u16, tls: Option<ClientConfig>) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let (held, gate) = watch::channel(Held::default());
-        let way = Way { port, tls: TlsConnector::from(Arc::new(tls)), gate };
+        let tls = tls.map(|tls| TlsConnector::from(Arc::new(tls)));
+        let asked = Asked::default();
+        let way = Way { port, tls, gate, asked: Arc::clone(&asked) };
         let accepting = tokio::spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
                 connections.spawn(way.clone().carry(client));
             }
         });
-        Ok(Self { address, held, accepting })
+        Ok(Self { address, held, asked, accepting })
     }
 
     /// Its address, for a kubeconfig.
@@ -90,6 +99,22 @@ impl Proxy {
     pub fn release_writes(&self) {
         self.held.send_modify(|held| held.writes = false);
     }
+
+    /// Cuts all connections, and those to come.
+    pub fn cut(&self) {
+        self.held.send_modify(|held| held.all = true);
+    }
+
+    /// Carries connections again.
+    pub fn mend(&self) {
+        self.held.send_modify(|held| held.all = false);
+    }
+
+    /// Paths and queries of the requests that came this way.
+    #[must_use]
+    pub fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 impl Drop for Proxy {
@@ -101,21 +126,39 @@ impl Drop for Proxy {
 #[derive(Clone)]
 struct Way {
     port: u16,
-    tls: TlsConnector,
+    tls: Option<TlsConnector>,
     gate: watch::Receiver<Held>,
+    asked: Asked,
 }
 
 impl Way {
-    /// Carries one connection until either side ends it.
+    /// Carries one connection until either side ends it, or it is cut.
     async fn carry(self, client: TcpStream) -> Result<()> {
+        let mut gate = self.gate.clone();
+        tokio::select! {
+            cut = gate.wait_for(|held| held.all) => cut.map(drop).map_err(Into::into),
+            ended = self.connect(client) => ended,
+        }
+    }
+
+    async fn connect(self, client: TcpStream) -> Result<()> {
         let server = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).await?;
-        let server = self.tls.connect(ServerName::try_from("127.0.0.1")?, server).await?;
+        match &self.tls {
+            Some(tls) => {
+                let server = tls.connect(ServerName::try_from("127.0.0.1")?, server).await?;
+                self.hand_on(client, server).await
+            }
+            None => self.hand_on(client, server).await,
+        }
+    }
+
+    async fn hand_on(&self, client: TcpStream, server: impl AsyncRead + AsyncWrite) -> Result<()> {
         let (from_client, to_client) = split(client);
         let (from_server, to_server) = split(server);
         let carried = AtomicU8::new(Carried::Other as u8);
         tokio::select! {
-            ended = requests(from_client, to_server, &carried) => ended,
-            ended = answers(from_server, to_client, &carried, self.gate) => ended,
+            ended = requests(from_client, to_server, &carried, &self.asked) => ended,
+            ended = answers(from_server, to_client, &carried, self.gate.clone()) => ended,
         }
     }
 }
@@ -124,13 +167,15 @@ async fn requests(
     mut client: impl AsyncRead + Unpin,
     mut server: impl AsyncWrite + Unpin,
     carried: &AtomicU8,
+    asked: &Asked,
 ) -> Result<()> {
     let mut part = vec![0; PART];
     loop {
         let length = client.read(&mut part).await?;
         let part = part.get(..length).filter(|part| !part.is_empty()).context("the client is gone")?;
-        if let Some(now) = carried_by(part) {
-            carried.store(now as u8, Ordering::Relaxed);
+        if let Some((method, target)) = request_line(part) {
+            carried.store(carried_by(method, target) as u8, Ordering::Relaxed);
+            asked.lock().unwrap_or_else(PoisonError::into_inner).push(target.to_owned());
         }
         server.write_all(part).await?;
         server.flush().await?;
@@ -157,14 +202,16 @@ async fn answers(
     }
 }
 
-/// What a request asks for that begins with this part.
-fn carried_by(part: &[u8]) -> Option<Carried> {
+/// Method and target of the request that begins with this part.
+fn request_line(part: &[u8]) -> Option<(&str, &str)> {
     let line = part.split(|byte| *byte == b'\r').next()?;
-    let line = str::from_utf8(line).ok()?.strip_suffix(" HTTP/1.1")?;
-    let (method, target) = line.split_once(' ')?;
-    Some(match method {
+    str::from_utf8(line).ok()?.strip_suffix(" HTTP/1.1")?.split_once(' ')
+}
+
+fn carried_by(method: &str, target: &str) -> Carried {
+    match method {
         "PATCH" => Carried::Write,
         _ if target.contains("watch=true") => Carried::Watch,
         _ => Carried::Other,
-    })
+    }
 }

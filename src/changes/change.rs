@@ -8,11 +8,12 @@ use json_patch::Patch;
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 use serde_json::Value;
 
+use crate::text::visible_json;
+
 use super::{
     ChangedBy, Line, Snapshot,
     managers::{self, Evidence},
     patch, readable,
-    text::visible_json,
 };
 
 /// The version of the form of JSON lines. Fields may be added within a version; none changes its meaning or goes.

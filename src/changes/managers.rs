@@ -1,6 +1,8 @@
 //! Who changed an object, read from its `metadata.managedFields`: the API server writes there which manager owns which
 //! fields and when it last changed one. A delete leaves no trace there.
 
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -70,7 +72,7 @@ impl Evidence<'_> {
     /// change of one second moves none: then those whose fields changed, or else those that wrote last of all who own
     /// what changed.
     pub(super) fn changed_by(&self) -> Vec<ChangedBy> {
-        let before = |entry: &Entry| self.old.iter().find(|old| old.is_same_manager(entry)).cloned();
+        let before = |entry: &Entry| self.old.iter().find(|old| old.is_same_manager(entry));
         let moved = |entry: &Entry| before(entry).is_none_or(|old| old.by.time != entry.by.time);
         let regrown = |entry: &Entry| before(entry).is_none_or(|old| old.fields != entry.fields);
         let by = self.those(moved);
@@ -91,11 +93,9 @@ impl Evidence<'_> {
 
     fn owns_something(&self, entry: &Entry) -> bool {
         let Ok(Value::Object(fields)) = serde_json::from_str(&entry.fields) else { return false };
-        let owns = |pointer: &String| {
-            let segments: Vec<_> = pointer.split('/').skip(1).map(unescape).collect();
-            owns(&fields, &segments, self.object)
-        };
-        self.pointers.iter().any(owns)
+        let segments = |pointer: &String| pointer.split('/').skip(1).map(unescape).collect();
+        let paths: Vec<Vec<String>> = self.pointers.iter().map(segments).collect();
+        owns_any(&fields, &paths.iter().map(Vec::as_slice).collect::<Vec<_>>(), self.object)
     }
 }
 
@@ -104,36 +104,88 @@ pub(super) fn all(entries: &[Entry]) -> Vec<ChangedBy> {
     entries.iter().map(|entry| entry.by.clone()).collect()
 }
 
-/// Whether a set of fields has this path in it, or something below or above it.
-fn owns(fields: &Map<String, Value>, path: &[String], value: &Value) -> bool {
-    let Some((first, rest)) = path.split_first() else { return true };
-    let (field, below) = match value {
-        Value::Array(items) => {
-            let Some((index, item)) = first.parse().ok().and_then(|index: usize| Some((index, items.get(index)?)))
-            else {
-                return false;
-            };
-            (fields.iter().find(|(key, _)| means_item(key, index, item)).map(|(_, field)| field), item)
-        }
-        _ => (fields.get(&format!("f:{first}")), &value[first]),
+/// Whether a set of fields has one of these paths in it, or something below or above it. Paths that begin alike are
+/// followed together, so that the time grows with the paths and the fields, not with both at once: whoever may write
+/// long lists into an object must not be able to keep a thread busy.
+fn owns_any(fields: &Map<String, Value>, paths: &[&[String]], value: &Value) -> bool {
+    let mut steps: BTreeMap<&str, Vec<&[String]>> = BTreeMap::new();
+    for path in paths {
+        let Some((first, rest)) = path.split_first() else { return true };
+        steps.entry(first).or_default().push(rest);
+    }
+    let owns_below = |field: &Value, rest: &[&[String]], below: &Value| match field {
+        Value::Object(field) if field.is_empty() => true,
+        Value::Object(field) => owns_any(field, rest, below),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => true,
     };
-    match field {
-        Some(Value::Object(field)) if field.is_empty() => true,
-        Some(Value::Object(field)) => owns(field, rest, below),
-        Some(_) => true,
-        None => false,
+    if let Value::Array(items) = value {
+        let owned = OwnedItems::of(fields);
+        return steps.into_iter().any(|(step, rest)| {
+            let index = step.parse().ok();
+            let found = index.and_then(|index: usize| Some((index, items.get(index)?)));
+            found.is_some_and(|(index, item)| {
+                owned.field(index, item).is_some_and(|field| owns_below(field, &rest, item))
+            })
+        });
+    }
+    steps.into_iter().any(|(step, rest)| {
+        let field = fields.get(&format!("f:{step}"));
+        field.is_some_and(|field| owns_below(field, &rest, &value[step]))
+    })
+}
+
+/// The items of a list that a set of fields has, by their keys, their value or their index.
+struct OwnedItems<'a> {
+    /// By the values of the keys, in the order of the names.
+    by_keys: HashMap<String, &'a Value>,
+    /// Which names make up keys.
+    names: BTreeSet<Vec<String>>,
+    by_value: HashMap<String, &'a Value>,
+    by_index: HashMap<usize, &'a Value>,
+}
+
+impl<'a> OwnedItems<'a> {
+    fn of(fields: &'a Map<String, Value>) -> Self {
+        let (mut by_keys, mut names) = (HashMap::new(), BTreeSet::new());
+        let (mut by_value, mut by_index) = (HashMap::new(), HashMap::new());
+        for (key, field) in fields {
+            match key.split_at_checked(2) {
+                Some(("k:", keys)) => {
+                    if let Ok(keys) = serde_json::from_str::<BTreeMap<String, Value>>(keys) {
+                        by_keys.insert(text_of(keys.iter().map(|(name, value)| (name.as_str(), value))), field);
+                        names.insert(keys.into_keys().collect());
+                    }
+                }
+                Some(("v:", value)) => {
+                    if let Ok(value) = serde_json::from_str::<Value>(value) {
+                        by_value.insert(value.to_string(), field);
+                    }
+                }
+                Some(("i:", index)) => {
+                    if let Ok(index) = index.parse() {
+                        by_index.insert(index, field);
+                    }
+                }
+                Some(_) | None => {}
+            }
+        }
+        Self { by_keys, names, by_value, by_index }
+    }
+
+    /// The field of this item.
+    fn field(&self, index: usize, item: &Value) -> Option<&'a Value> {
+        let by_keys = || {
+            self.names.iter().find_map(|names| {
+                let keys = names.iter().map(|name| Some((name.as_str(), item.get(name)?)));
+                self.by_keys.get(&text_of(keys.collect::<Option<Vec<_>>>()?.into_iter())).copied()
+            })
+        };
+        let by_value = || (!self.by_value.is_empty()).then(|| self.by_value.get(&item.to_string()).copied()).flatten();
+        by_keys().or_else(by_value).or_else(|| self.by_index.get(&index).copied())
     }
 }
 
-/// Whether a key of a set of fields means this item of a list: by its keys, its value or its index.
-fn means_item(key: &str, index: usize, item: &Value) -> bool {
-    match key.split_at_checked(2) {
-        Some(("k:", keys)) => match serde_json::from_str(keys) {
-            Ok(Value::Object(keys)) => keys.iter().all(|(key, value)| item.get(key) == Some(value)),
-            _ => false,
-        },
-        Some(("v:", value)) => serde_json::from_str::<Value>(value).is_ok_and(|value| value == *item),
-        Some(("i:", number)) => number.parse() == Ok(index),
-        _ => false,
-    }
+/// Keys of an item as one text.
+fn text_of<'a>(keys: impl Iterator<Item = (&'a str, &'a Value)>) -> String {
+    Value::Object(keys.map(|(name, value)| (name.to_owned(), value.clone())).collect()).to_string()
 }

@@ -11,7 +11,6 @@ mod patch;
 mod pattern;
 mod readable;
 mod selector;
-mod text;
 mod withhold;
 
 #[cfg(test)]
@@ -25,5 +24,4 @@ pub use self::{
     pattern::{Pattern, PatternError},
     readable::{Difference, Line},
     selector::{FieldSelector, LabelSelector, SelectorError},
-    text::{shortened, visible},
 };

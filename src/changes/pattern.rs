@@ -27,6 +27,11 @@ pub enum PatternError {
     /// It would be the whole object.
     #[error("it means the whole object: name a path in it, such as /status")]
     Everything,
+    /// A slash at its end, or two in a row: they would name a field without a name, which no object has.
+    #[error(
+        "it has an empty segment, which names no field: write /status, with no slash at the end and no two in a row"
+    )]
+    EmptySegment,
     /// A tilde that escapes nothing.
     #[error("a tilde is written ~0 and a slash within a key ~1, as in /metadata/annotations/example.com~1key")]
     Escape,
@@ -104,6 +109,7 @@ impl FromStr for Pattern {
         let segment = |text: &str| {
             let escapes = text.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']));
             match text {
+                "" => Err(PatternError::EmptySegment),
                 _ if !escapes => Err(PatternError::Escape),
                 "*" => Ok(Segment::Any),
                 _ => Ok(Segment::Exact(unescape(text))),

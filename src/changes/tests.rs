@@ -106,6 +106,8 @@ fn an_ignored_path_is_left_out_with_all_below_it(#[case] path: &str, #[case] ign
 
 #[rstest::rstest]
 #[case::dotted("status.conditions", "begins with a slash")]
+#[case::slash_at_its_end("/status/", "write /status, with no slash at the end")]
+#[case::two_slashes("/status//phase", "no two in a row")]
 #[case::empty("", "whole object")]
 #[case::root("/", "whole object")]
 #[case::tilde("/metadata/annotations/a~b", "~0")]
@@ -227,17 +229,6 @@ fn a_line_that_is_too_long_goes_without_its_patch() {
     assert_eq!((&line["patch"], &line["name"]), (&json!([]), &json!("one")));
     assert!(line["problem"].as_str().unwrap().contains("left out"));
     assert_eq!(change.to_json_within(10_000), change.to_json());
-}
-
-#[rstest::rstest]
-#[case::plain("plain ünïcode 漢", "plain ünïcode 漢")]
-#[case::colour("\u{1b}[31mred", "\\u{1b}[31mred")]
-#[case::lines("a\nb\r\tc", "a\\nb\\r\\tc")]
-#[case::c1_and_delete("\u{9b}31m\u{7f}", "\\u{9b}31m\\u{7f}")]
-#[case::turned_around("a\u{202e}b\u{2066}", "a\\u{202e}b\\u{2066}")]
-#[case::hidden("a\u{200b}b\u{feff}", "a\\u{200b}b\\u{feff}")]
-fn nothing_steers_a_terminal(#[case] text: &str, #[case] expected: &str) {
-    assert_eq!(super::visible(text), expected);
 }
 
 #[test]

@@ -1,6 +1,7 @@
-//! What must not be seen: the values of Secrets, wherever in an object or in a text of one a Secret stands, and the copies of whole objects
-//! that `kubectl apply` leaves in an annotation. A mark takes their place, and a digest of this process's own says
-//! whether a value changed; it is never shown.
+//! What must not be seen: the values of Secrets, wherever in an object or in a text of one a Secret stands, tokens and
+//! files that kubeadm's configuration holds in clear text, and the copies of whole objects that `kubectl apply` leaves in
+//! an annotation. A mark takes their place, and a digest of this process's own says whether a value changed; it is never
+//! shown.
 
 use std::{
     collections::BTreeMap,
@@ -17,6 +18,19 @@ pub(super) const SECRET: &str = "[secret]";
 /// In place of what would only repeat the object.
 pub(super) const NOT_SHOWN: &str = "[not shown]";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Where kubeadm's configuration holds secrets in clear text: whoever has a bootstrap token can join a Node, and files
+/// are keys and kubeconfigs as often as not. `*` is every item or value.
+const OF_KUBEADM: [&[&str]; 8] = [
+    &["initConfiguration", "bootstrapTokens", "*", "token"],
+    &["joinConfiguration", "discovery", "bootstrapToken", "token"],
+    &["joinConfiguration", "discovery", "tlsBootstrapToken"],
+    &["joinConfiguration", "discovery", "file", "kubeConfig", "user", "authProvider", "config", "*"],
+    &["joinConfiguration", "discovery", "file", "kubeConfig", "user", "exec", "env", "*", "value"],
+    &["files", "*", "content"],
+    &["users", "*", "passwd"],
+    &["ignition", "containerLinuxConfig", "additionalConfig"],
+];
 
 /// Keyed by chance at every start, so that a digest says nothing about a value to anyone else.
 static DIGEST: LazyLock<RandomState> = LazyLock::new(RandomState::new);
@@ -40,6 +54,7 @@ fn walk(value: &mut Value, secret: bool, path: &mut String, withheld: &mut Withh
             if secret {
                 withhold_values(map, path, withheld);
             }
+            withhold_of_kubeadm(map, path, withheld);
             withhold_annotations(map, secret, path, withheld);
             for (key, value) in map {
                 let within = secrets && key == "items";
@@ -105,6 +120,50 @@ fn withhold_values(map: &mut Map<String, Value>, path: &mut String, withheld: &m
             None | Some(Value::Null) => {}
             Some(odd) => at(path, field, |path| mark(odd, SECRET, path, withheld)),
         }
+    }
+}
+
+/// What the kinds of Cluster API's kubeadm providers hold. Before anything else of them is looked at, so that a digest
+/// is one of the value.
+fn withhold_of_kubeadm(map: &mut Map<String, Value>, path: &mut String, withheld: &mut Withheld) {
+    let group = text(map, "apiVersion").and_then(|version| version.split_once('/')).map(|(group, _)| group);
+    let within: &[&str] = match (group, text(map, "kind")) {
+        (Some("bootstrap.cluster.x-k8s.io"), Some("KubeadmConfig")) => &["spec"],
+        (Some("bootstrap.cluster.x-k8s.io"), Some("KubeadmConfigTemplate")) => &["spec", "template", "spec"],
+        (Some("controlplane.cluster.x-k8s.io"), Some("KubeadmControlPlane")) => &["spec", "kubeadmConfigSpec"],
+        (Some("controlplane.cluster.x-k8s.io"), Some("KubeadmControlPlaneTemplate")) => {
+            &["spec", "template", "spec", "kubeadmConfigSpec"]
+        }
+        _ => return,
+    };
+    for secret in OF_KUBEADM {
+        let segments = [within, secret].concat();
+        let Some((first, rest)) = segments.split_first() else { continue };
+        if let Some(value) = map.get_mut(*first) {
+            at(path, first, |path| mark_at(value, rest, path, withheld));
+        }
+    }
+}
+
+fn mark_at(value: &mut Value, segments: &[&str], path: &mut String, withheld: &mut Withheld) {
+    let Some((first, rest)) = segments.split_first() else {
+        if !value.is_null() {
+            mark(value, SECRET, path, withheld);
+        }
+        return;
+    };
+    match value {
+        Value::Object(map) => {
+            let below = map.iter_mut().filter(|(key, _)| *first == "*" || key == first);
+            below.for_each(|(key, value)| at(path, key, |path| mark_at(value, rest, path, withheld)));
+        }
+        Value::Array(items) if *first == "*" => {
+            let items = items.iter_mut().enumerate();
+            items.for_each(|(index, item)| at(path, &index.to_string(), |path| mark_at(item, rest, path, withheld)));
+        }
+        // An odd form of what may be secret.
+        Value::String(_) => mark(value, SECRET, path, withheld),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => {}
     }
 }
 

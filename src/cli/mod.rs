@@ -30,7 +30,7 @@ pub use serve::Server;
 pub use serve_args::ServeArgs;
 pub use serve_config::{ServeConfig, UsageError};
 pub use tls_args::{Reflection, TlsArgs};
-pub use watch::{Color, Output, Target, Wanted, WantedBy, Watch, WatchArgs, WatchConfig, Where};
+pub use watch::{Color, Narrowing, Output, Target, Wanted, WantedBy, Watch, WatchArgs, WatchConfig, Where};
 
 /// The command line.
 #[derive(Clone, Debug, Parser)]

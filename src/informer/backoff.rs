@@ -6,6 +6,11 @@ use std::{
     time::Duration,
 };
 
+use tokio::time::Instant;
+
+/// Longer than any process runs, and short enough to be added to any time.
+const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
 /// Exponential pauses with jitter, between `min` and `max`.
 #[derive(Debug)]
 pub(super) struct Backoff {
@@ -42,7 +47,14 @@ impl Backoff {
 pub(super) fn shorten(duration: Duration, share: f64) -> Duration {
     // Every `RandomState` has its own random keys: chance enough for jitter, with no dependency.
     let chance = f64::from(u32::try_from(RandomState::new().hash_one(0_u8) >> 32).unwrap_or(0)) / f64::from(u32::MAX);
-    duration.mul_f64(1.0 - share * chance)
+    let shortened = duration.as_secs_f64() * (1.0 - share * chance);
+    // The longest durations can't be told from what is longer still.
+    Duration::try_from_secs_f64(shortened).unwrap_or(duration)
+}
+
+/// The time after so long; for durations that no clock can count, one that never comes.
+pub(super) fn after(now: Instant, duration: Duration) -> Instant {
+    now + duration.min(FOREVER)
 }
 
 #[cfg(test)]
@@ -61,6 +73,15 @@ mod tests {
         }
         backoff.reset();
         assert!(backoff.pause() <= Duration::from_millis(500));
+    }
+
+    #[test]
+    fn no_duration_is_too_long() {
+        assert!(shorten(Duration::MAX, 0.1) >= Duration::MAX.mul_f64(0.89));
+        assert_eq!(shorten(Duration::MAX, 0.0), Duration::MAX);
+        let now = Instant::now();
+        assert_eq!(after(now, Duration::from_secs(7)), now + Duration::from_secs(7));
+        assert_eq!(after(now, Duration::MAX), now + FOREVER);
     }
 
     #[test]

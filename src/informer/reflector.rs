@@ -128,7 +128,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     /// Lists page by page, from the first; a page that may yet come is asked for again. An error means that the list
     /// must begin anew.
     async fn pages(&mut self, limit: Option<u32>) -> Result<String, Failure> {
-        let listing = self.store.begin_list(self.first);
+        let listing = self.begin_list();
         let mut token: Option<String> = None;
         loop {
             let page = match self.page(limit, token.as_deref()).await {
@@ -162,6 +162,10 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         };
         let patience = self.settings.list_timeout;
         timeout(patience, answer).await.unwrap_or(Err(Failure::Timeout(patience)))
+    }
+
+    pub(super) fn begin_list(&self) -> Listing {
+        self.store.begin_list(self.first, self.scope.namespace.as_deref())
     }
 
     pub(super) fn end_list(&mut self, listing: Listing) {
@@ -263,7 +267,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         let began = Instant::now();
         let answer = timeout(patience, self.request(request?)).await;
         let body = answer.unwrap_or(Err(Failure::Timeout(patience)))?;
-        Ok(Open { frames: Frames::new(Box::pin(body)), began, asked })
+        Ok(Open { frames: Frames::new(Box::pin(body), self.settings.longest_event), began, asked })
     }
 
     /// Takes in what a watch tells until it ends; `None` when it just ends.
@@ -292,7 +296,8 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         }
     }
 
-    /// Takes one frame in; gives the version it reaches.
+    /// Takes one frame in; gives the version it reaches. One that is out of date reaches none: resumed from there, the
+    /// watch would tell all that came since once more.
     fn take(&self, frame: Frame<T>) -> Option<String> {
         let reached = match frame {
             Frame::Bookmark(bookmark) => {
@@ -301,13 +306,11 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             }
             Frame::Put(object) => {
                 let reached = object.metadata.resource_version.to_string();
-                self.store.put(object);
-                reached
+                if self.store.put(object) { reached } else { String::new() }
             }
             Frame::Delete(object) => {
                 let reached = object.metadata.resource_version.to_string();
-                self.store.delete(object);
-                reached
+                if self.store.delete(object) { reached } else { String::new() }
             }
             Frame::Nameless => {
                 self.skip_nameless(1);

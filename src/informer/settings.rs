@@ -26,6 +26,9 @@ pub struct Settings {
     /// How long the server is asked to keep a watch, less up to a tenth of it by chance, so that not all watches end at
     /// once. Default 290 s.
     pub watch_timeout: Duration,
+    /// The longest event of a watch in bytes. A watch that sends more without the end of a line is given up; when that
+    /// happens again and again, a list takes its place. Default 32 MiB, many times what an API server stores of one object.
+    pub longest_event: usize,
 }
 
 impl Default for Settings {
@@ -39,6 +42,7 @@ impl Default for Settings {
             backoff_max: Duration::from_secs(10),
             watch_idle: Duration::from_secs(150),
             watch_timeout: Duration::from_secs(290),
+            longest_event: 32 << 20,
         }
     }
 }

@@ -18,7 +18,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    backoff::shorten,
+    backoff::{after, shorten},
     event::{Event, Handler},
     identity::ObjectKey,
     progress::Progress,
@@ -204,11 +204,11 @@ impl<T> Slot<T> {
         let Some(period) = self.resync.filter(|_| self.has_synced()) else { return false };
         if resync.left.is_empty() {
             let now = Instant::now();
-            let due = *resync.due.get_or_insert_with(|| now + shorten(period, JITTER));
+            let due = *resync.due.get_or_insert_with(|| after(now, shorten(period, JITTER)));
             if now < due {
                 return false;
             }
-            resync.due = Some(now + shorten(period, JITTER));
+            resync.due = Some(after(now, shorten(period, JITTER)));
             resync.left = store.keys();
             resync.left.reverse();
             self.gauge.resyncs.fetch_add(1, Ordering::Relaxed);

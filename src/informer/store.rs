@@ -12,6 +12,7 @@ use hashbrown::{HashTable, hash_table};
 use parking_lot::RwLock;
 
 use super::{
+    departed::Departed,
     event::Event,
     identity::ObjectKey,
     index::{Index, UnknownIndex},
@@ -46,6 +47,8 @@ struct State<T> {
     count: usize,
     undecodable: usize,
     listings: u64,
+    /// What watches have told to be gone since the last list.
+    departed: Departed,
     /// Scopes without their first complete list.
     unsynced: usize,
 }
@@ -78,6 +81,7 @@ impl<T> Store<T> {
                 count: 0,
                 undecodable: 0,
                 listings: 0,
+                departed: Departed::default(),
                 unsynced: scopes,
             }),
             progress,
@@ -210,19 +214,22 @@ impl<T> Store<T> {
         state.handlers.retain(|handler| !Arc::ptr_eq(handler, slot));
     }
 
-    /// Begins a list of one scope.
-    pub(super) fn begin_list(&self, first: bool) -> Listing {
+    /// Begins a list of one scope (one namespace, or all).
+    pub(super) fn begin_list(&self, first: bool, namespace: Option<&str>) -> Listing {
         let mut state = self.state.write();
         state.listings += 1;
+        state.departed.forget(namespace);
         Listing { number: state.listings, first }
     }
 
     /// Takes one page in. A list is the API server's most recent state: it overrules what is held, also when its
-    /// versions are smaller, as after a restored backup.
+    /// versions are smaller, as after a restored backup; but not what it told itself, as a streamed one may.
     pub(super) fn apply_page(&self, listing: Listing, objects: impl IntoIterator<Item = Object<T>>) {
         let mut state = self.state.write();
         for object in objects {
-            state.put(Arc::new(object), Some(listing), &self.progress);
+            if !state.is_outdated_within(listing, &object) {
+                state.put(Arc::new(object), Some(listing), &self.progress);
+            }
         }
         state.report(&self.progress);
     }
@@ -251,28 +258,41 @@ impl<T> Store<T> {
         false
     }
 
-    /// Takes in what a watch says holds now, unless something newer is held.
-    pub(super) fn put(&self, object: Object<T>) {
+    /// Takes in what a watch says holds now; false when that is out of date.
+    pub(super) fn put(&self, object: Object<T>) -> bool {
         let mut state = self.state.write();
-        if !state.holds_newer_than(&object) {
-            state.put(Arc::new(object), None, &self.progress);
-            state.report(&self.progress);
+        if state.is_outdated(&object) {
+            return false;
         }
+        state.put(Arc::new(object), None, &self.progress);
+        state.report(&self.progress);
+        true
     }
 
-    /// Takes out what a watch says is gone, unless something newer is held.
-    pub(super) fn delete(&self, object: Object<T>) {
+    /// Takes out what a watch says is gone; false when that is out of date.
+    pub(super) fn delete(&self, object: Object<T>) -> bool {
         let mut state = self.state.write();
-        if state.holds_newer_than(&object) {
-            return;
+        if state.is_outdated(&object) {
+            return false;
         }
+        state.departed.went(&object.metadata);
         let Some(held) = state.remove(&object) else {
-            return;
+            return true;
         };
+        if held.metadata.uid != object.metadata.uid {
+            state.departed.was_replaced(&held.metadata);
+        }
         let last = if object.content.is_ok() { Arc::new(object) } else { held };
         state.tell(Event::Deleted { last, found_by_relist: false }, &self.progress);
         state.report(&self.progress);
+        true
     }
+}
+
+/// Whether both versions are numbers and the first one's is greater.
+fn is_newer<T>(one: &Object<T>, other: &Object<T>) -> bool {
+    let version = other.metadata.resource_version.number();
+    version.is_some() && one.metadata.resource_version.number() > version
 }
 
 /// In the order of namespace and name.
@@ -286,20 +306,26 @@ impl<T> State<T> {
         self.objects.values().flatten().map(|entry| &entry.object)
     }
 
-    fn held(&self, key: &ObjectKey) -> Option<&Arc<Object<T>>> {
+    fn entry(&self, key: &ObjectKey) -> Option<&Entry<T>> {
         let names = self.objects.get(&key.namespace)?;
-        let entry = names.find(self.hashing.hash_one(&*key.name), |entry| *entry.name() == key.name)?;
-        Some(&entry.object)
+        names.find(self.hashing.hash_one(&*key.name), |entry| *entry.name() == key.name)
     }
 
-    /// Whether the held object of that key has the same uid and, both versions being numbers, a greater version.
-    fn holds_newer_than(&self, object: &Object<T>) -> bool {
-        let metadata = &object.metadata;
-        self.held(&metadata.key).is_some_and(|held| {
-            let held = &held.metadata;
-            let version = metadata.resource_version.number();
-            held.uid == metadata.uid && version.is_some() && held.resource_version.number() > version
-        })
+    fn held(&self, key: &ObjectKey) -> Option<&Arc<Object<T>>> {
+        self.entry(key).map(|entry| &entry.object)
+    }
+
+    /// Whether a watch tells a state that is older than what it told before: of an object that is held, or of one that
+    /// is gone.
+    fn is_outdated(&self, object: &Object<T>) -> bool {
+        let held = self.held(&object.metadata.key);
+        held.is_some_and(|held| is_newer(held, object)) || self.departed.has(&object.metadata)
+    }
+
+    /// Whether a list tells a state that is older than what the same list told before.
+    fn is_outdated_within(&self, listing: Listing, object: &Object<T>) -> bool {
+        let told = self.entry(&object.metadata.key).filter(|entry| entry.listing == listing.number);
+        told.is_some_and(|entry| is_newer(&entry.object, object)) || self.departed.has(&object.metadata)
     }
 
     /// Puts an object under its key and tells what that means.
@@ -338,6 +364,9 @@ impl<T> State<T> {
             return;
         }
         let found_by_relist = listing.is_some();
+        if !found_by_relist {
+            self.departed.was_replaced(&old.metadata);
+        }
         self.tell(Event::Deleted { last: old, found_by_relist }, progress);
         self.tell(Event::Added { object, initial }, progress);
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 use super::{
+    backoff::after,
     failure::Failure,
     object::Bookmark,
     reflector::{Listed, Open, Reflector},
@@ -43,7 +44,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         let asked = self.watch_time();
         let patience = self.settings.stream_idle;
         let mut open = self.open(self.scope.stream(asked), asked, patience).await?;
-        let listing = self.store.begin_list(self.first);
+        let listing = self.begin_list();
         let version = self.take_all(&mut open, listing).await?;
         self.works();
         self.progress.list_was_streamed();
@@ -55,7 +56,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     async fn take_all(&self, open: &mut Open, listing: Listing) -> Result<String, Failure> {
         let began = Instant::now();
         let idle = self.settings.stream_idle;
-        let mut patience = began + idle;
+        let mut patience = after(began, idle);
         loop {
             let next = open.frames.next(&self.decoder, self.progress.resource());
             let frame = timeout_at(patience, next).await.unwrap_or(Err(Failure::Stalled(idle)))?;
@@ -70,11 +71,13 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                     continue;
                 }
                 Frame::Put(object) => self.store.apply_page(listing, [object]),
-                Frame::Delete(object) => self.store.delete(object),
+                Frame::Delete(object) => {
+                    self.store.delete(object);
+                }
                 Frame::Nameless => self.skip_nameless(1),
             }
             self.progress.event_came();
-            patience = Instant::now() + idle.max(Duration::from_millis(1));
+            patience = after(Instant::now(), idle.max(Duration::from_millis(1)));
         }
     }
 }

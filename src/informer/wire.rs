@@ -203,11 +203,14 @@ impl<T> Frame<T> {
 pub(super) struct Frames<B> {
     body: B,
     line: Vec<u8>,
+    /// What has no end would take all memory.
+    longest: usize,
 }
 
 impl<B: AsyncBufRead + Unpin> Frames<B> {
-    pub(super) fn new(body: B) -> Self {
-        Self { body, line: Vec::new() }
+    /// The lines of a body, none of them longer than `longest` bytes.
+    pub(super) fn new(body: B, longest: usize) -> Self {
+        Self { body, line: Vec::new(), longest }
     }
 
     /// The next frame; `None` when the watch has ended. A last line that was cut off counts as the end, and an error
@@ -218,13 +221,19 @@ impl<B: AsyncBufRead + Unpin> Frames<B> {
         loop {
             self.line.clear();
             self.line.shrink_to(KEPT);
-            self.body.read_until(b'\n', &mut self.line).await?;
+            let mut line = (&mut self.body).take(self.longest as u64);
+            line.read_until(b'\n', &mut self.line).await?;
             if self.line.last() != Some(&b'\n') {
-                return Ok(None);
+                return if self.line.len() < self.longest { Ok(None) } else { Err(self.too_long()) };
             }
             if !self.line.trim_ascii().is_empty() {
                 return Frame::parse(&self.line, decoder, resource).map(Some);
             }
         }
+    }
+
+    fn too_long(&mut self) -> Failure {
+        self.line = Vec::new();
+        Failure::Garbled(format!("a line of the watch is longer than {} bytes", self.longest))
     }
 }

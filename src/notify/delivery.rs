@@ -11,12 +11,15 @@ use super::{
     post::{Outcome, Poster},
     queue::{Batch, Queue},
     rules::Destination,
+    url::SecretUrl,
 };
 
 /// The longest wish of a receiver to be left alone that is followed.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(300);
 /// Between attempts when the end is near.
 const HURRIED: Duration = Duration::from_millis(250);
+/// The longest wish of a receiver that is followed then: after the end nothing is sent at all.
+const LAST_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// How fast and how patiently is sent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -115,34 +118,44 @@ impl Delivery {
             if begun.elapsed() >= self.pace.give_up {
                 return self.give_up(batch, &why);
             }
-            let wait = after.map_or(pause, |after| after.min(LONGEST_RETRY_AFTER)).max(self.pace.backoff);
+            // A receiver may ask for more patience than ours, but not for less: one that is down may say 0.
+            let wait = after.map_or(pause, |after| after.min(LONGEST_RETRY_AFTER).max(pause));
             if failures == 0 {
                 tracing::warn!(rule = self.name, ?wait, "a notification can't be delivered and is tried again: {why}");
             } else {
                 tracing::debug!(rule = self.name, ?wait, failures, "a notification still can't be delivered: {why}");
             }
             failures += 1;
-            self.wait(wait, after.is_some()).await;
+            self.wait(wait, after).await;
             pause = (pause * 2).min(self.pace.longest_backoff);
         }
     }
 
-    /// Near the end only a receiver's own wish is waited for: whoever waits for the end limits that.
-    async fn wait(&self, wait: Duration, asked: bool) {
-        if asked {
-            return sleep(wait).await;
-        }
+    /// The end wakes it, and lets it try again soon: there is no later time.
+    async fn wait(&self, wait: Duration, asked: Option<Duration>) {
         if self.closing.is_cancelled() {
-            return sleep(wait.min(HURRIED)).await;
+            let hurried = asked.map_or(HURRIED, |asked| asked.clamp(HURRIED, LAST_RETRY_AFTER));
+            return sleep(wait.min(hurried)).await;
         }
         self.unless_closing(sleep(wait)).await;
     }
 
     async fn attempt(&self, body: Vec<u8>) -> Outcome {
-        // The file is read anew each time: it may have been rotated. It is small, and nobody waits for this task.
-        match self.to.url.read(self.to.allow_http) {
+        match self.url().await {
             Ok(url) => self.poster.post(&url, body).await,
-            Err(error) => Outcome::Later { why: error.to_string(), after: None },
+            Err(why) => Outcome::Later { why, after: None },
+        }
+    }
+
+    /// The URL as it is kept now: the file may have been rotated, or be on a disk that hangs, which must hold up no
+    /// other task.
+    async fn url(&self) -> Result<SecretUrl, String> {
+        let (source, allow_http) = (self.to.url.clone(), self.to.allow_http);
+        let reading = tokio::task::spawn_blocking(move || source.read(allow_http));
+        match tokio::time::timeout(self.pace.timeout, reading).await {
+            Ok(Ok(read)) => read.map_err(|error| error.to_string()),
+            Ok(Err(error)) => Err(format!("reading its URL failed: {error}")),
+            Err(_) => Err(format!("its URL could not be read in {:?}", self.pace.timeout)),
         }
     }
 

@@ -78,10 +78,22 @@ impl Health {
                 () = shutdown.cancelled() => return self.set_ending().await,
                 _ = period.tick() => {}
             }
-            let in_sync = checks.checks().iter().all(Check::is_ready);
+            let checks = checks.checks();
+            let in_sync = checks.iter().all(Check::is_ready);
             if known.replace(in_sync) != Some(in_sync) {
+                say(&checks, in_sync);
                 self.set_in_sync(in_sync).await;
             }
         }
     }
+}
+
+/// Once per change, so that a log shows from when on the program could answer.
+fn say(checks: &[Check], in_sync: bool) {
+    if in_sync {
+        tracing::info!(checks = checks.len(), "ready: all core kinds are in sync");
+        return;
+    }
+    let missing: Vec<_> = checks.iter().filter(|check| !check.is_ready()).map(|check| check.name.as_str()).collect();
+    tracing::info!(missing = missing.join(", "), "not ready: not all core kinds are in sync");
 }

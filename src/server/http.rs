@@ -8,7 +8,7 @@ use axum::{
     extract::{RawQuery, State},
     http::{
         StatusCode,
-        header::{CACHE_CONTROL, CONTENT_TYPE},
+        header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS},
     },
     response::{IntoResponse, Response},
     routing::get,
@@ -19,6 +19,7 @@ use hyper_util::{
     service::TowerToHyperService,
 };
 use tokio::{net::TcpStream, sync::Semaphore, task::JoinSet};
+use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -30,6 +31,8 @@ use super::{
 /// Probes and a few scrapers need no more; others wait.
 const MAX_CONNECTIONS: usize = 128;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a client may leave an answer unread: until then it is held in memory.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_HEADER_BYTES: usize = 16 << 10;
 /// Before the next try when no connection can be accepted, for want of file descriptors for example.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -56,6 +59,22 @@ pub fn http_router(checks: Arc<dyn Checks>, registry: SharedRegistry) -> Router 
 /// # Errors
 /// When the runtime can't take the listener.
 pub async fn serve_http(listener: TcpListener, router: Router, shutdown: CancellationToken) -> io::Result<()> {
+    serve_within(listener, router, Limits { write: WRITE_TIMEOUT }, shutdown).await
+}
+
+/// What a client may take; tests are less patient.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// For an answer, without reading any of it.
+    pub(super) write: Duration,
+}
+
+pub(super) async fn serve_within(
+    listener: TcpListener,
+    router: Router,
+    limits: Limits,
+    shutdown: CancellationToken,
+) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut connections = JoinSet::new();
@@ -66,7 +85,7 @@ pub async fn serve_http(listener: TcpListener, router: Router, shutdown: Cancell
                 Ok((stream, _)) => {
                     let (router, shutdown) = (router.clone(), shutdown.clone());
                     connections.spawn(async move {
-                        serve_connection(stream, router, shutdown).await;
+                        serve_connection(stream, router, limits, shutdown).await;
                         drop(slot);
                     });
                 }
@@ -87,11 +106,13 @@ pub async fn serve_http(listener: TcpListener, router: Router, shutdown: Cancell
     Ok(())
 }
 
-/// axum's own server sets no limit on how long a client may take to send a request.
-async fn serve_connection(stream: TcpStream, router: Router, shutdown: CancellationToken) {
+/// axum's own server sets no limit on how long a client may take to send a request, or to read the answer.
+async fn serve_connection(stream: TcpStream, router: Router, limits: Limits, shutdown: CancellationToken) {
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(limits.write));
     let mut builder = Builder::new(TokioExecutor::new()).http1_only();
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT).max_buf_size(MAX_HEADER_BYTES);
-    let serving = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let serving = builder.serve_connection(TokioIo::new(Box::pin(stream)), TowerToHyperService::new(router));
     let mut serving = pin!(serving);
     let asked = tokio::select! {
         _ = serving.as_mut() => return,
@@ -152,5 +173,7 @@ fn one_line(text: &str) -> String {
 }
 
 pub(super) fn page(status: StatusCode, content_type: &'static str, body: impl IntoResponse) -> Response {
-    (status, [(CONTENT_TYPE, content_type), (CACHE_CONTROL, "no-store")], body).into_response()
+    // A browser must not guess that a text is a page.
+    let headers = [(CONTENT_TYPE, content_type), (CACHE_CONTROL, "no-store"), (X_CONTENT_TYPE_OPTIONS, "nosniff")];
+    (status, headers, body).into_response()
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Change, change, identity, ignoring, kind, machine, secret, shown, snapshot};
+use super::{Change, Kind, change, identity, ignoring, kind, machine, secret, shown, snapshot};
 
 const HIDDEN: &str = "c3dvcmRmaXNo";
 
@@ -149,4 +149,54 @@ fn last_applied_of_another_kind_only_says_that_it_changed() {
     let lines = shown(&change(&machine(), &object("a"), &object("b")).unwrap().lines());
     let applied = "metadata.annotations[\"kubectl.kubernetes.io/last-applied-configuration\"]: changed";
     assert_eq!(lines, ["metadata.annotations.other: \"a\" > \"b\"", applied]);
+}
+
+/// The configuration of kubeadm with a secret in every corner that is known to hold one.
+fn kubeadm(value: &str) -> Value {
+    json!({
+        "initConfiguration": {"bootstrapTokens": [{"description": "d", "token": value}]},
+        "joinConfiguration": {"discovery": {
+            "bootstrapToken": {"apiServerEndpoint": "e", "token": value},
+            "tlsBootstrapToken": value,
+            "file": {"kubeConfig": {"user": {
+                "authProvider": {"config": {"secret": value}},
+                "exec": {"command": "c", "env": [{"name": "TOKEN", "value": value}]},
+            }}},
+        }},
+        "files": [{"path": "/etc/key", "content": value}, {"path": "/etc/none"}],
+        "users": [{"name": "u", "passwd": value}],
+        "ignition": {"containerLinuxConfig": {"additionalConfig": value}},
+    })
+}
+
+#[rstest::rstest]
+#[case::config("bootstrap.cluster.x-k8s.io", "KubeadmConfig", |spec: Value| json!({"spec": spec}))]
+#[case::config_template("bootstrap.cluster.x-k8s.io", "KubeadmConfigTemplate",
+    |spec: Value| json!({"spec": {"template": {"spec": spec}}}))]
+#[case::control_plane("controlplane.cluster.x-k8s.io", "KubeadmControlPlane",
+    |spec: Value| json!({"spec": {"kubeadmConfigSpec": spec}}))]
+#[case::control_plane_template("controlplane.cluster.x-k8s.io", "KubeadmControlPlaneTemplate",
+    |spec: Value| json!({"spec": {"template": {"spec": {"kubeadmConfigSpec": spec}}}}))]
+fn of_kubeadm_configuration_tokens_and_files_are_told_only_to_have_changed(
+    #[case] group: &str,
+    #[case] name: &str,
+    #[case] object: fn(Value) -> Value,
+    #[values("v1beta1", "v1beta2")] version: &str,
+) {
+    let kind = Kind { version: version.into(), ..kind(group, name) };
+    let change = change(&kind, &object(kubeadm(HIDDEN)), &object(kubeadm("swordfish"))).unwrap();
+    assert_hidden(&change);
+    let lines = shown(&change.lines());
+    assert_eq!(lines.len(), 8, "{lines:#?}");
+    assert!(lines.iter().all(|line| line.ends_with(": changed")), "{lines:#?}");
+    let new = Change::added(identity(&kind), snapshot(&kind, &[], &object(kubeadm(HIDDEN))), false);
+    assert_hidden(&new);
+    assert!(told(&new).contains("/etc/key"), "what is no secret is shown");
+}
+
+#[test]
+fn files_of_other_kinds_are_shown() {
+    let object = |content: &str| json!({"spec": {"files": [{"content": content}]}});
+    let change = change(&kind("bootstrap.example.io", "KubeadmConfig"), &object("a"), &object("b")).unwrap();
+    assert_eq!(shown(&change.lines()), ["spec.files[0].content: \"a\" > \"b\""]);
 }

@@ -10,9 +10,10 @@ use super::report::{
 };
 use crate::{
     capi::CAPACITY_PREFIX,
-    cli::groups::text::{bytes, cores, plain},
+    cli::groups::amount::{bytes, cores},
     nodegroup::capacity::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS},
     state::ProblemState,
+    text::visible,
 };
 
 /// The annotation keys that are long and everywhere.
@@ -243,6 +244,11 @@ fn with_value(stated: &Stated, show: &dyn Fn(&str) -> String) -> String {
         },
         _ => format!("{from} {value}"),
     }
+}
+
+/// A cluster's text with what a terminal would obey made visible.
+fn plain(text: &str) -> String {
+    visible(text).into_owned()
 }
 
 /// An amount as people read it.

@@ -11,10 +11,10 @@ use hyper_util::{
 use serde::Deserialize;
 use thiserror::Error;
 
-use super::text::plain;
 use crate::{
     server::STATE_PATH,
     state::{SCHEMA_VERSION, State},
+    text::visible,
 };
 
 /// More than 100,000 instances need, and less than what would take a machine down.
@@ -145,11 +145,13 @@ impl Client {
         }
         if status != StatusCode::OK {
             let said = String::from_utf8_lossy(&body);
-            let said = plain(said.trim()).chars().take(MAX_QUOTED).collect();
+            let said = visible(said.trim()).chars().take(MAX_QUOTED).collect();
             return Err(ClientError::Refusal { server: server(), status, said });
         }
-        let garbled =
-            |error: serde_json::Error| ClientError::Garbled { server: server(), why: plain(&error.to_string()) };
+        let garbled = |error: serde_json::Error| ClientError::Garbled {
+            server: server(),
+            why: visible(&error.to_string()).into_owned(),
+        };
         let Versioned { schema_version } = serde_json::from_slice(&body).map_err(garbled)?;
         if schema_version != SCHEMA_VERSION {
             return Err(ClientError::Schema { server: server(), theirs: schema_version });

@@ -1,12 +1,12 @@
 //! `groups`: asks a running server for its picture and prints the node groups for people, or for their scripts. It reads
 //! what the server's admin listener shows and nothing else: no cluster, no kubeconfig.
 
+pub(super) mod amount;
 mod client;
 pub(super) mod output;
 mod table;
 #[cfg(test)]
 mod tests;
-pub(super) mod text;
 mod watch;
 
 use std::{io, time::Duration};
@@ -151,7 +151,7 @@ impl GroupsConfig {
                 return watch::watch(&self, &client).await;
             }
             let state = self.filter.apply(client.state(self.filter.instances).await?)?;
-            for warning in output::warnings(&state) {
+            for warning in output::warnings(&state, &self.filter) {
                 eprintln!("warning: {warning}");
             }
             output::print(&mut io::stdout().lock(), &output::render(&state, self.output, &self.filter)?)?;

@@ -2,8 +2,11 @@
 
 use std::io::{self, Write};
 
-use super::{GroupsError, Output, View, table, text};
-use crate::state::{State, SyncState};
+use super::{GroupsError, Output, View, table};
+use crate::{
+    state::{State, SyncState},
+    text::{is_left_by_json, visible, visible_json},
+};
 
 /// What of the state is wanted.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -64,25 +67,31 @@ pub(super) fn render(state: &State, output: Output, filter: &Filter) -> Result<S
         Output::Yaml => {
             let yaml = serde_yaml::to_string(state).map_err(|error| GroupsError::Write(error.to_string()))?;
             // JSON is YAML too, and can escape everything.
-            if yaml.contains(text::is_obeyed) { json(state) } else { Ok(yaml) }
+            if yaml.contains(is_left_by_json) { json(state) } else { Ok(yaml) }
         }
     }
 }
 
 fn json(state: &State) -> Result<String, GroupsError> {
     let json = serde_json::to_string_pretty(state).map_err(|error| GroupsError::Write(error.to_string()))?;
-    Ok(text::plain_json(&json) + "\n")
+    Ok(visible_json(json) + "\n")
 }
 
 /// What makes the numbers less than the whole truth.
-pub(super) fn warnings(state: &State) -> Vec<String> {
+pub(super) fn warnings(state: &State, filter: &Filter) -> Vec<String> {
+    let nothing = filter.namespace.as_ref().filter(|_| state.groups.is_empty() && state.left_out.is_empty());
+    let nothing = nothing.map(|namespace| {
+        let more = if filter.all { "" } else { "; --all adds what is left out" };
+        format!(
+            "no node group in namespace {namespace:?}: correct --namespace, or leave it out to see all there are{more}"
+        )
+    });
     let pending = state.checks.iter().filter(|check| check.state == SyncState::Pending);
-    pending
-        .map(|check| {
-            let why = check.reason.as_deref().unwrap_or("no reason given");
-            format!("not in sync: {}: {}", text::plain(&check.name), text::plain(why))
-        })
-        .collect()
+    let pending = pending.map(|check| {
+        let why = check.reason.as_deref().unwrap_or("no reason given");
+        format!("not in sync: {}: {}", visible(&check.name), visible(why))
+    });
+    nothing.into_iter().chain(pending).collect()
 }
 
 /// Prints; a reader that has seen enough and closed the pipe is no error.

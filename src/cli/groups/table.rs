@@ -4,8 +4,11 @@ use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-use super::text::{bytes, cores, plain};
-use crate::state::{Group, InstanceActivity, LeftOutObject, ProblemState, State, Template};
+use super::amount::{bytes, cores};
+use crate::{
+    state::{Group, InstanceActivity, LeftOutObject, ProblemState, State, Template},
+    text::visible,
+};
 
 /// What stands where nothing is known.
 const NONE: &str = "-";
@@ -55,7 +58,7 @@ fn groups(state: &State, view: View) -> String {
     let column = |heading, cell: fn(&Group) -> String| -> Column<'_> { (heading, false, Box::new(cell)) };
     let number = |heading, cell: fn(&Group) -> String| -> Column<'_> { (heading, true, Box::new(cell)) };
     let mut columns = vec![
-        column("ID", |group| plain(&group.id)),
+        column("ID", |group| shown(&group.id)),
         number("MIN", |group| group.min_size.to_string()),
         number("SIZE", |group| group.size.to_string()),
         number("MAX", |group| group.max_size.to_string()),
@@ -66,14 +69,14 @@ fn groups(state: &State, view: View) -> String {
         number("CPU", |group| resource(group, CPU).map_or_else(none, cores)),
         number("MEMORY", |group| resource(group, MEMORY).map_or_else(none, bytes)),
         column("GPU", |group| group.template.as_ref().map_or_else(none, gpus)),
-        column("ARCH", |group| group.template.as_ref().map_or_else(none, |template| plain(&template.arch))),
+        column("ARCH", |group| group.template.as_ref().map_or_else(none, |template| shown(&template.arch))),
     ];
     if view.wide {
         columns.extend([
-            column("OS", |group| group.template.as_ref().map_or_else(none, |template| plain(&template.os))),
-            number("PODS", |group| resource(group, PODS).map_or_else(none, plain)),
+            column("OS", |group| group.template.as_ref().map_or_else(none, |template| shown(&template.os))),
+            number("PODS", |group| resource(group, PODS).map_or_else(none, shown)),
             number("DISK", |group| resource(group, DISK).map_or_else(none, bytes)),
-            column("CLUSTER", |group| or_none(plain(&group.cluster))),
+            column("CLUSTER", |group| or_none(shown(&group.cluster))),
             column("TAINTS", |group| group.template.as_ref().map_or_else(none, taints)),
         ]);
     }
@@ -99,14 +102,14 @@ fn resource<'a>(group: &'a Group, name: &str) -> Option<&'a str> {
 }
 
 fn gpus(template: &Template) -> String {
-    let gpus = template.gpus.iter().map(|(name, count)| format!("{} {}", plain(count), plain(name)));
+    let gpus = template.gpus.iter().map(|(name, count)| format!("{} {}", shown(count), shown(name)));
     or_none(gpus.collect::<Vec<_>>().join(", "))
 }
 
 fn taints(template: &Template) -> String {
     let taints = template.taints.iter().map(|taint| {
-        let value = if taint.value.is_empty() { String::new() } else { format!("={}", plain(&taint.value)) };
-        format!("{}{value}:{}", plain(&taint.key), plain(&taint.effect))
+        let value = if taint.value.is_empty() { String::new() } else { format!("={}", shown(&taint.value)) };
+        format!("{}{value}:{}", shown(&taint.key), shown(&taint.effect))
     });
     or_none(taints.collect::<Vec<_>>().join(", "))
 }
@@ -134,17 +137,17 @@ fn instances(state: &State) -> String {
             let error = instance
                 .error
                 .as_ref()
-                .map_or_else(none, |error| format!("{}: {}", plain(&error.code), plain(&error.message)));
+                .map_or_else(none, |error| format!("{}: {}", shown(&error.code), shown(&error.message)));
             vec![
-                plain(&group.id),
-                plain(&instance.id),
+                shown(&group.id),
+                shown(&instance.id),
                 match instance.state {
                     InstanceActivity::Running => "running".to_owned(),
                     InstanceActivity::Creating => "creating".to_owned(),
                     InstanceActivity::Deleting => "deleting".to_owned(),
                 },
-                instance.machine.as_deref().map_or_else(none, plain),
-                instance.node.as_deref().map_or_else(none, plain),
+                instance.machine.as_deref().map_or_else(none, shown),
+                instance.node.as_deref().map_or_else(none, shown),
                 error,
             ]
         })
@@ -155,7 +158,7 @@ fn instances(state: &State) -> String {
 
 fn problems(state: &State) -> String {
     let rows = state.groups.iter().filter(|group| !group.problems.is_empty());
-    let rows = rows.map(|group| vec![plain(&group.id), lines(&group.problems).join("\n")]);
+    let rows = rows.map(|group| vec![shown(&group.id), lines(&group.problems).join("\n")]);
     lay_out(&[("NODE GROUP", false), ("PROBLEMS", false)], rows)
 }
 
@@ -166,12 +169,12 @@ fn left_out(state: &State) -> Option<String> {
     let mut text = String::new();
     if !others.is_empty() {
         let rows = others.into_iter().map(|object| {
-            let mut why = vec![plain(&object.message)];
+            let mut why = vec![shown(&object.message)];
             why.extend(lines(&object.problems));
             if object.pinned {
                 why.push("it answers its last values until the next Refresh".to_owned());
             }
-            vec![plain(&object.id), why.join("\n")]
+            vec![shown(&object.id), why.join("\n")]
         });
         text = lay_out(&[("LEFT OUT", false), ("WHY", false)], rows);
     }
@@ -187,7 +190,7 @@ fn left_out(state: &State) -> Option<String> {
 }
 
 fn lines(problems: &[ProblemState]) -> Vec<String> {
-    problems.iter().map(|problem| plain(&problem.message)).collect()
+    problems.iter().map(|problem| shown(&problem.message)).collect()
 }
 
 /// Columns without borders, as kubectl prints them; numbers stand on the right.
@@ -203,4 +206,8 @@ fn lay_out(headings: &[(&str, bool)], rows: impl Iterator<Item = Vec<String>>) -
         }
     }
     table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+fn shown(text: &str) -> String {
+    visible(text).into_owned()
 }

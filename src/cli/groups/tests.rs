@@ -279,7 +279,7 @@ fn what_is_not_in_sync_is_warned_of() {
         check("templates/X", SyncState::NotWaitedFor, Some("missing")),
     ];
     let state = State { checks, ..State::default() };
-    assert_eq!(output::warnings(&state), ["not in sync: workload/nodes: forbidden:\\nno"]);
+    assert_eq!(output::warnings(&state, &Filter::default()), ["not in sync: workload/nodes: forbidden:\\nno"]);
 }
 
 #[rstest]
@@ -338,4 +338,16 @@ fn every_field_of_the_schema_is_documented() {
     let page = include_str!("../../../docs/debug-state.md");
     let undocumented: Vec<_> = found.iter().filter(|name| !page.contains(&format!("`{name}`"))).collect();
     assert_eq!(undocumented, Vec::<&String>::new());
+}
+
+#[rstest]
+#[case::nothing_there("nowhere", false, &["no node group in namespace \"nowhere\": correct --namespace, or leave it out to see all \
+    there are; --all adds what is left out"])]
+#[case::nothing_even_then("nowhere", true, &["no node group in namespace \"nowhere\": correct --namespace, or leave it out to \
+    see all there are"])]
+#[case::something_there("team-b", false, &[])]
+fn a_namespace_without_node_groups_is_said(#[case] namespace: &str, #[case] all: bool, #[case] said: &[&str]) {
+    let state = State { groups: vec![group("team-b", "spot")], ..State::default() };
+    let filter = Filter { namespace: Some(namespace.to_owned()), all, ..Filter::default() };
+    assert_eq!(output::warnings(&filter.apply(state).unwrap(), &filter), said);
 }

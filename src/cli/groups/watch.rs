@@ -67,7 +67,7 @@ async fn frame(config: &GroupsConfig, client: &Client) -> Result<Frame, GroupsEr
         Output::Json | Output::Yaml => serde_json::to_string(&(&state.groups, &state.left_out, state.ready))
             .map_err(|error| GroupsError::Write(error.to_string()))?,
     };
-    Ok(Frame { text, key, warnings: output::warnings(&state) })
+    Ok(Frame { text, key, warnings: output::warnings(&state, &config.filter) })
 }
 
 enum Screen {

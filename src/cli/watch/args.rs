@@ -83,9 +83,9 @@ pub struct WatchArgs {
     #[arg(long, env = "CAPI_AUTOSCALER_WORKLOAD_KUBECONFIG", value_name = "FILE", help_heading = "Clusters")]
     pub workload_kubeconfig: Option<String>,
 
-    /// Watch Cluster API's kinds only of this Cluster (a RESOURCE that is named is watched in its namespace, whatever Cluster
-    /// it is of); --target workload reaches its workload cluster by the kubeconfig in
-    /// its Secret NAME-kubeconfig, unless --workload-kubeconfig is given
+    /// Watch Cluster API's own kinds only of this Cluster, named as a RESOURCE or not (any other RESOURCE is watched in its
+    /// namespace, whatever Cluster it is of); --target workload reaches its workload cluster by the kubeconfig in its
+    /// Secret NAME-kubeconfig, unless --workload-kubeconfig is given
     #[arg(long, env = "CAPI_AUTOSCALER_CLUSTER", value_name = "NAMESPACE/NAME", help_heading = "Clusters")]
     pub cluster: Option<String>,
 

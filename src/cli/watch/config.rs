@@ -6,6 +6,7 @@ use std::{collections::BTreeSet, fmt, fs};
 use super::{
     Color, Output, Target, WatchArgs,
     catalog::{Wanted, WantedBy},
+    narrowing::Narrowing,
 };
 use crate::{
     changes::{FieldSelector, LabelSelector, Pattern},
@@ -16,9 +17,6 @@ use crate::{
     connect::{ClusterRef, Source, WorkloadSource},
     notify::{Destination, Rule, SinkKind, UrlSource, parse_rules},
 };
-
-/// The label by which Cluster API's objects name their Cluster.
-const CLUSTER_LABEL: &str = "cluster-name";
 
 /// What `watch` shall do.
 #[derive(Clone, Debug)]
@@ -41,8 +39,10 @@ pub struct WatchConfig {
     pub allow_missing: bool,
     /// What is sent where.
     pub rules: Vec<Rule>,
-    /// The Cluster that the default kinds are narrowed to.
+    /// The Cluster that Cluster API's own kinds are narrowed to.
     pub cluster: Option<ClusterRef>,
+    /// How they are.
+    pub narrowing: Option<Narrowing>,
     /// How to reach the management cluster.
     pub management: Source,
     /// How to reach the workload cluster.
@@ -77,9 +77,10 @@ impl TryFrom<WatchArgs> for WatchConfig {
         if args.output == Output::None && rules.is_empty() {
             return Err(plain("-o none shows nothing: give --webhook, --slack-webhook or --notify-rules with it"));
         }
+        let narrowing = narrowing(&args, cluster.as_ref())?;
         let ignore = args.ignore.iter().map(|text| text.parse().map_err(|error| wrong("--ignore", text, &error)));
         Ok(Self {
-            wanted: wanted(&args, cluster.as_ref())?,
+            wanted: wanted(&args, narrowing.as_ref())?,
             namespaces: namespaces(&args, cluster.as_ref())?,
             ignore: ignore.collect::<Result<_, _>>()?,
             target: args.target,
@@ -89,6 +90,7 @@ impl TryFrom<WatchArgs> for WatchConfig {
             allow_missing: args.allow_missing,
             rules,
             cluster,
+            narrowing,
             management: given(args.management_kubeconfig.as_deref()).map(source).unwrap_or_default(),
             workload,
         })
@@ -96,6 +98,11 @@ impl TryFrom<WatchArgs> for WatchConfig {
 }
 
 fn wrong(flag: &'static str, value: &str, reason: &dyn fmt::Display) -> UsageError {
+    if value.contains("://") {
+        return plain(&format!(
+            "{flag}: what was given is a URL and isn't repeated here, since it may be a secret: no URL belongs there"
+        ));
+    }
     UsageError::Flag { flag, value: value.to_owned(), reason: reason.to_string() }
 }
 
@@ -122,7 +129,14 @@ fn namespaces(args: &WatchArgs, cluster: Option<&ClusterRef>) -> Result<Where, U
     }
 }
 
-fn wanted(args: &WatchArgs, cluster: Option<&ClusterRef>) -> Result<Vec<Wanted>, UsageError> {
+/// Only the management cluster has objects of Clusters.
+fn narrowing(args: &WatchArgs, cluster: Option<&ClusterRef>) -> Result<Option<Narrowing>, UsageError> {
+    let Some(cluster) = cluster.filter(|_| args.target == Target::Management) else { return Ok(None) };
+    let group = capi_group(&args.capi_group)?.to_owned();
+    Ok(Some(Narrowing { group, cluster: cluster.name().to_owned() }))
+}
+
+fn wanted(args: &WatchArgs, narrowing: Option<&Narrowing>) -> Result<Vec<Wanted>, UsageError> {
     let labels = match given(args.selector.as_deref()) {
         Some(text) => {
             Some(text.parse::<LabelSelector>().map_err(|error| wrong("--selector", text, &error))?.to_string())
@@ -136,9 +150,14 @@ fn wanted(args: &WatchArgs, cluster: Option<&ClusterRef>) -> Result<Vec<Wanted>,
         None => None,
     };
     let names: Vec<_> = args.resources.iter().flat_map(|value| value.split(',')).map(str::trim).collect();
-    if let Some(bad) =
-        names.iter().find(|name| name.is_empty() || name.contains(|c: char| c.is_whitespace() || c == '/'))
-    {
+    if names.iter().any(|name| name.contains('/')) {
+        // It may be the secret URL of a webhook, with or without its scheme.
+        return Err(plain(
+            "RESOURCE: a name with a slash can't be used (it isn't repeated here, since it may be part of a secret URL): \
+             name a resource, such as machines, and one object of it by --field-selector metadata.name=NAME",
+        ));
+    }
+    if let Some(bad) = names.iter().find(|name| name.is_empty() || name.contains(char::is_whitespace)) {
         return Err(wrong("RESOURCE", bad, &"name a resource, such as machines or Machine.cluster.x-k8s.io"));
     }
     if !names.is_empty() {
@@ -154,21 +173,13 @@ fn wanted(args: &WatchArgs, cluster: Option<&ClusterRef>) -> Result<Vec<Wanted>,
     }
     let group = capi_group(&args.capi_group)?;
     let version = capi_version(args.capi_version.as_deref())?;
-    let and = |own: Option<&String>, more: String| Some(own.map_or(more.clone(), |own| format!("{own},{more}")));
     let kinds = ["Cluster", "MachineDeployment", "MachineSet", "Machine", "MachinePool"];
     let kind = |kind: &str| {
         let by = WantedBy::Kind { group: group.to_owned(), version: version.clone(), kind: kind.to_owned() };
-        // A Cluster is known by its name, everything of it by a label.
-        match (cluster, kind) {
-            (None, _) => Wanted { by, labels: labels.clone(), fields: fields.clone() },
-            (Some(cluster), "Cluster") => {
-                let fields = and(fields.as_ref(), format!("metadata.name={}", cluster.name()));
-                Wanted { by, labels: labels.clone(), fields }
-            }
-            (Some(cluster), _) => {
-                let labels = and(labels.as_ref(), format!("{group}/{CLUSTER_LABEL}={}", cluster.name()));
-                Wanted { by, labels, fields: fields.clone() }
-            }
+        let wanted = Wanted { by, labels: labels.clone(), fields: fields.clone() };
+        match narrowing {
+            Some(narrowing) => narrowing.of_kind(wanted, kind),
+            None => wanted,
         }
     };
     Ok(kinds.into_iter().map(kind).collect())

@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{
     catalog::{Catalog, Resource, Wanted},
+    narrowing::Narrowing,
     rights,
     teller::{Known, Outlet, Teller},
 };
@@ -38,6 +39,7 @@ pub(super) struct Shared {
     pub(super) client: Client,
     pub(super) factory: Factory,
     pub(super) namespaces: Namespaces,
+    pub(super) narrowing: Option<Narrowing>,
     pub(super) ignore: Vec<Pattern>,
     pub(super) cluster: &'static str,
     pub(super) outlets: Vec<Outlet>,
@@ -94,10 +96,12 @@ impl Shared {
     }
 
     /// Follows a resource for ever.
-    pub(super) async fn follow(self: Arc<Self>, wanted: Wanted, first: Option<Following>) {
-        let mut following = match first {
-            Some(following) => following,
-            None => self.start(&wanted, self.wait_for(&wanted).await, true, None),
+    pub(super) async fn follow(self: Arc<Self>, mut wanted: Wanted, first: Option<Following>) {
+        let mut following = if let Some(following) = first {
+            following
+        } else {
+            let resource = self.wait_for(&mut wanted).await;
+            self.start(&wanted, resource, true, None)
         };
         loop {
             following.broken(self.pace).await;
@@ -117,12 +121,15 @@ impl Shared {
         }
     }
 
-    /// Asks until the resource is served.
-    async fn wait_for(&self, wanted: &Wanted) -> Resource {
+    /// Asks until the resource is served; then it is known how it is narrowed, too.
+    async fn wait_for(&self, wanted: &mut Wanted) -> Resource {
         let mut said = Some(format!("{} is not served; waiting for it", wanted.by));
         loop {
             if let Some(resource) = self.look_up(wanted, &mut said).await {
                 tracing::info!(resource = resource.name(), version = resource.kind.version, "is served now");
+                if let Some(narrowing) = &self.narrowing {
+                    *wanted = narrowing.of_resource(wanted.clone(), &resource);
+                }
                 if let Err(refusal) = rights::check(&self.client, &resource, &self.place(&resource), wanted).await {
                     tracing::warn!("{refusal}");
                 }

@@ -4,6 +4,7 @@ mod args;
 mod catalog;
 mod config;
 mod follow;
+mod narrowing;
 mod printer;
 mod render;
 mod rights;
@@ -31,6 +32,7 @@ pub use self::{
     args::{Color, Output, Target, WatchArgs},
     catalog::{Wanted, WantedBy},
     config::{WatchConfig, Where},
+    narrowing::Narrowing,
 };
 use self::{
     catalog::{Catalog, NotFound, Resource},
@@ -104,6 +106,7 @@ impl Watch {
             factory: Factory::new(clients.watches, Handle::current(), tempo.informers),
             client: clients.writes,
             namespaces,
+            narrowing: config.narrowing,
             ignore: config.ignore,
             cluster: config.target.name(),
             outlets,
@@ -203,11 +206,15 @@ async fn resolve(client: &Client, config: &WatchConfig) -> anyhow::Result<Vec<(W
                 tracing::warn!("{} means {}; there is also {}", wanted.by, resource.name(), others.join(", "));
             }
         }
+        let narrowed = match (&config.narrowing, resource) {
+            (Some(narrowing), Some(resource)) => narrowing.of_resource(wanted.clone(), resource),
+            (None, _) | (_, None) => wanted.clone(),
+        };
         let same = |(other, known): &(Wanted, Option<Resource>)| {
-            other == wanted || (known.is_some() && known.as_ref() == resource && other.labels == wanted.labels)
+            *other == narrowed || (known.is_some() && known.as_ref() == resource && other.labels == narrowed.labels)
         };
         if !found.iter().any(same) {
-            found.push((wanted.clone(), resource.cloned()));
+            found.push((narrowed, resource.cloned()));
         }
     }
     if let [(Wanted { by: by @ WantedBy::Kind { .. }, .. }, None), ..] = &found[..]

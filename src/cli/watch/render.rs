@@ -4,7 +4,10 @@ use std::fmt::Write as _;
 
 use anstyle::{AnsiColor, Style};
 
-use crate::changes::{Action, Change, ChangedBy, Difference, shortened, visible};
+use crate::{
+    changes::{Action, Change, ChangedBy, Difference},
+    text::{shortened, visible},
+};
 
 /// Lines that are shown of a change, and of a new object.
 const LINES: usize = 100;

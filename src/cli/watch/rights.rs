@@ -11,7 +11,7 @@ use kube::{
 use thiserror::Error;
 
 use super::{
-    catalog::{Resource, Wanted, WantedBy},
+    catalog::{Resource, Wanted},
     config::WatchConfig,
 };
 use crate::{changes::Kind, connect::cause, informer::Namespaces};
@@ -90,8 +90,11 @@ pub(super) async fn check_namespaces(client: &Client, namespaces: &Namespaces) -
 /// isn't told.
 pub(super) async fn look_for_cluster(client: &Client, config: &WatchConfig, found: &[(Wanted, Option<Resource>)]) {
     let Some(cluster) = &config.cluster else { return };
-    let is_cluster = |wanted: &Wanted| matches!(&wanted.by, WantedBy::Kind { kind, .. } if kind == "Cluster");
-    let Some((_, Some(resource))) = found.iter().find(|(wanted, _)| is_cluster(wanted)) else { return };
+    let is_cluster = |resource: &&Resource| {
+        let group = config.narrowing.as_ref().map(|narrowing| &narrowing.group);
+        resource.kind.kind == "Cluster" && group == Some(&resource.kind.group)
+    };
+    let Some(resource) = found.iter().filter_map(|(_, resource)| resource.as_ref()).find(is_cluster) else { return };
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), cluster.namespace(), &resource.api_resource());
     if matches!(api.get(cluster.name()).await, Err(kube::Error::Api(status)) if status.code == 404) {
         tracing::warn!(

@@ -32,8 +32,10 @@ enum Step {
     Delete(u8),
     /// The watch of a scope misses what comes, until its next list.
     Lose(u8),
-    /// The watch tells again what it told before: some earlier event.
+    /// The watch tells again what it or its list told before: some earlier event, also of what is gone since.
     Repeat(prop::sample::Index),
+    /// The kind is removed, with all there is of it; that may be the last that watches tell, until it is listed again.
+    Uninstall(bool),
     /// A list of a scope in pages of this size.
     List(u8, usize),
     /// A list that ends after its first page.
@@ -55,7 +57,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => (0..8_u8, 0..4_i64).prop_map(|(n, size)| Step::Replace(n, size)),
         3 => (0..8_u8).prop_map(Step::Delete),
         1 => (0..2_u8).prop_map(Step::Lose),
-        2 => any::<prop::sample::Index>().prop_map(Step::Repeat),
+        4 => any::<prop::sample::Index>().prop_map(Step::Repeat),
+        1 => any::<bool>().prop_map(Step::Uninstall),
         1 => (0..2_u8, 1..5_usize).prop_map(|(scope, page)| Step::List(scope, page)),
         1 => (0..2_u8, 1..5_usize).prop_map(|(scope, page)| Step::TornList(scope, page)),
         1 => (0..2_u8, meanwhile).prop_map(|(scope, meanwhile)| Step::Stream(scope, meanwhile)),
@@ -100,7 +103,7 @@ struct World {
     version: u64,
     /// One for all namespaces, or one for each.
     scopes: Vec<Scope>,
-    /// What watches told, since the last list of any scope.
+    /// What the last list of any scope told, and what watches told since.
     told: Vec<Told>,
     store: Arc<Store<Widget>>,
 }
@@ -123,7 +126,7 @@ impl World {
         match &told {
             Told::Put(key, content) => self.store.put(object(key, *content)),
             Told::Delete(key, content) => self.store.delete(object(key, *content)),
-        }
+        };
         self.told.push(told);
     }
 
@@ -148,25 +151,35 @@ impl World {
         }
     }
 
-    /// An event comes a second time. One of a uid that isn't there any more can't be told from news, and no API server
-    /// repeats it: a watch resumes after what it told.
+    /// An event comes a second time, however late, or a state of the list as an event.
     fn repeat(&mut self, which: prop::sample::Index) {
         if self.told.is_empty() {
             return;
         }
-        let (Told::Put(key, told) | Told::Delete(key, told)) = which.get(&self.told);
-        let held = self.cluster.get(key).is_some_and(|held| held.0 == told.0 && held.1 > told.1);
-        if held && self.scopes[self.scope_of(key)].watching {
+        let (Told::Put(key, _) | Told::Delete(key, _)) = which.get(&self.told);
+        if self.scopes[self.scope_of(key)].watching {
             self.tell(which.get(&self.told).clone());
+        }
+    }
+
+    fn uninstall(&mut self, told: bool) {
+        for scope in &mut self.scopes {
+            scope.watching &= told;
+        }
+        (0..8).for_each(|n| self.delete(n));
+        for scope in &mut self.scopes {
+            scope.watching = false;
         }
     }
 
     fn begin_list(&mut self, scope: usize) -> (Listing, Vec<(ObjectKey, State)>) {
         self.told.clear();
         self.scopes[scope].watching = false;
-        let listing = self.store.begin_list(!self.scopes[scope].listed);
+        let listing = self.store.begin_list(!self.scopes[scope].listed, self.namespace_of(scope));
         let covered = self.cluster.iter().filter(|(key, _)| self.scope_of(key) == scope);
-        (listing, covered.map(|(key, content)| (key.clone(), *content)).collect())
+        let covered: Vec<_> = covered.map(|(key, content)| (key.clone(), *content)).collect();
+        self.told.extend(covered.iter().map(|(key, content)| Told::Put(key.clone(), *content)));
+        (listing, covered)
     }
 
     fn end_list(&mut self, scope: usize, listing: Listing) {
@@ -196,6 +209,7 @@ impl World {
         for (n, size) in meanwhile {
             let key = Self::key(*n);
             let before = self.cluster.get(&key).copied();
+            let old = before.map(|before| object(&key, before));
             match size {
                 Some(size) => self.put(*n, *size, false),
                 None => self.delete(*n),
@@ -205,8 +219,14 @@ impl World {
             }
             match (self.cluster.get(&key), before) {
                 (Some(now), _) => self.store.apply_page(listing, [object(&key, *now)]),
-                (None, Some((uid, _, size))) => self.store.delete(object(&key, (uid, self.version, size))),
+                (None, Some((uid, _, size))) => {
+                    self.store.delete(object(&key, (uid, self.version, size)));
+                }
                 (None, None) => {}
+            }
+            // The state before it comes once more, out of date.
+            if let Some(old) = old {
+                self.store.apply_page(listing, [old]);
             }
         }
         self.end_list(scope, listing);
@@ -284,6 +304,7 @@ fn play(world: &mut World, listeners: &mut [Option<Listener>], step: Step, cance
             world.scopes[scope].watching = false;
         }
         Step::Repeat(which) => world.repeat(which),
+        Step::Uninstall(told) => world.uninstall(told),
         Step::List(scope, page) => world.list(scope, page, usize::MAX),
         Step::TornList(scope, page) => world.list(scope, page, 1),
         Step::Stream(scope, meanwhile) => world.stream(scope, &meanwhile),
@@ -331,6 +352,15 @@ proptest! {
                 let queued = listener.slot.gauge.status().queued;
                 prop_assert!(queued <= 8, "{queued} wait for a handler, of 8 objects that there can be");
             }
+        }
+        // What a watch has told since its list is all there, without another list.
+        for object in world.store.list() {
+            let followed = world.scopes[world.scope_of(&object.key())].watching;
+            prop_assert!(!followed || world.cluster.contains_key(&object.key()), "{} came back", object.key());
+        }
+        for (key, state) in &world.cluster {
+            let held = world.store.get(key).map(|object| content(&object));
+            prop_assert!(!world.scopes[world.scope_of(key)].watching || held == Some(*state), "{key}: {held:?}");
         }
         // All is well again: every scope is listed, and every handler runs.
         (0..2).for_each(|scope| world.list(scope, 3, usize::MAX));

@@ -247,3 +247,22 @@ async fn a_server_that_gives_the_same_page_again_and_again_is_not_asked_in_a_hot
     let reason = informer.status().last_error.unwrap_or_default();
     assert!(reason.contains("same page"), "{reason}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_line_of_a_watch_without_end_is_given_up_and_in_the_end_listed() {
+    let settings = Settings { longest_event: 10_000, ..paged() };
+    let mut scene = synced_with(settings, &[widget("one/a", 1, 1)]).await;
+    let endless = async |watch: Watch| {
+        while watch.lines.send(Ok(vec![b'x'; 1000])).is_ok() {
+            tokio::task::yield_now().await;
+        }
+    };
+    endless(scene.watch).await;
+    endless(scene.api.watch_from(10).await.open()).await;
+    endless(scene.api.watch_from(10).await.open()).await;
+    scene.api.list().await.page(12, &[widget("one/a", 11, 2)], None);
+    assert_eq!(scene.seen.next().await, "one/a:1>2");
+    let status = scene.informer.status();
+    assert_eq!((status.lists.error, status.watch_errors), (1, 3));
+    assert!(status.last_error.unwrap().contains("longer than 10000 bytes"));
+}

@@ -73,3 +73,14 @@ async fn news_come_between_the_parts_of_a_long_resync() {
     assert!(deleted < 990, "it came last, at {deleted}");
     assert!(!rest.contains(&"=one/0999".to_owned()), "it is gone");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_period_that_never_ends_is_no_resync_and_no_trouble() {
+    let mut scene = synced(&[widget("one/a", 1, 1)]).await;
+    let (mut told, registration) = told_of(&scene.informer, Duration::MAX);
+    assert_eq!(take(&mut told, 1).await, ["+one/a=1!"]);
+    tokio::time::advance(Duration::from_secs(3600)).await;
+    scene.watch.put(&widget("one/a", 11, 5));
+    assert_eq!(take(&mut told, 1).await, ["one/a:1>5"]);
+    assert_eq!((scene.seen.next().await.as_str(), registration.queued()), ("one/a:1>5", 0));
+}

@@ -46,6 +46,83 @@ async fn what_is_older_than_what_is_held_is_ignored() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_state_from_before_a_deletion_brings_nothing_back() {
+    let mut scene = synced(&[widget("one/a", 1, 1)]).await;
+    scene.watch.put(&widget("one/a", 11, 2));
+    scene.watch.delete(&widget("one/a", 12, 2));
+    assert_eq!(scene.seen.next().await, "-one/a=2");
+    scene.watch.put(&widget("one/a", 11, 2));
+    scene.watch.put(&widget("one/b", 13, 1));
+    assert_eq!(scene.seen.next().await, "+one/b=1");
+    assert_eq!(held(&scene.informer), ["one/b=1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn late_events_of_a_replaced_object_leave_its_successor_alone() {
+    let mut scene = synced(&[widget("one/a", 1, 1)]).await;
+    scene.watch.delete(&widget("one/a", 11, 1));
+    scene.watch.put(&with_uid(widget("one/a", 12, 2), "other"));
+    assert_eq!(scene.seen.take(2).await, ["-one/a=1", "+one/a=2"]);
+    scene.watch.delete(&widget("one/a", 11, 1));
+    scene.watch.put(&widget("one/a", 1, 1));
+    scene.watch.put(&widget("one/b", 13, 1));
+    assert_eq!(scene.seen.next().await, "+one/b=1");
+    scene.watch.delete(&with_uid(widget("one/a", 14, 2), "other"));
+    assert_eq!(scene.seen.next().await, "-one/a=2");
+    scene.watch.put(&widget("one/a", 1, 1));
+    scene.watch.put(&with_uid(widget("one/a", 12, 2), "other"));
+    scene.watch.put(&widget("one/c", 15, 1));
+    assert_eq!(scene.seen.next().await, "+one/c=1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_selected_again_comes_back_with_its_uid() {
+    let mut scene = synced(&[widget("one/a", 1, 1)]).await;
+    scene.watch.delete(&widget("one/a", 11, 1));
+    scene.watch.put(&widget("one/a", 12, 2));
+    assert_eq!(scene.seen.take(2).await, ["-one/a=1", "+one/a=2"]);
+}
+
+#[rstest::rstest]
+#[case::numbers_of_each_object("9", "1")]
+#[case::no_numbers("v8", "v1")]
+#[tokio::test(start_paused = true)]
+async fn versions_that_do_not_grow_over_objects_hide_no_successor(#[case] last: &str, #[case] next: &str) {
+    let version = |mut widget: Value, version: &str| {
+        widget["metadata"]["resourceVersion"] = version.into();
+        widget
+    };
+    let mut scene = synced(&[widget("one/a", 9, 1)]).await;
+    scene.watch.delete(&version(widget("one/a", 9, 1), last));
+    scene.watch.put(&with_uid(version(widget("one/a", 0, 2), next), "other"));
+    assert_eq!(scene.seen.take(2).await, ["-one/a=1", "+one/a=2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_is_not_resumed_from_an_event_that_was_out_of_date() {
+    let mut scene = synced(&[widget("one/a", 1, 1)]).await;
+    scene.watch.put(&widget("one/a", 12, 2));
+    scene.watch.put(&widget("one/a", 11, 1));
+    assert_eq!(scene.seen.next().await, "one/a:1>2");
+    scene.watch.cut();
+    scene.api.watch_from(12).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_brings_back_what_a_watch_told_to_be_gone() {
+    let mut scene = synced(&[widget("one/a", 9, 1)]).await;
+    scene.watch.delete(&widget("one/a", 11, 1));
+    assert_eq!(scene.seen.next().await, "-one/a=1");
+    scene.watch.error(410, "too old resource version");
+    // A backup was restored.
+    scene.api.list().await.page(5, &[widget("one/a", 4, 1)], None);
+    assert_eq!(scene.seen.next().await, "+one/a=1");
+    let watch = scene.api.watch_from(5).await.open();
+    watch.put(&widget("one/a", 6, 2));
+    assert_eq!(scene.seen.next().await, "one/a:1>2");
+}
+
+#[tokio::test(start_paused = true)]
 async fn another_uid_under_the_same_name_is_a_delete_and_an_add() {
     let mut scene = synced(&[widget("one/a", 1, 1)]).await;
     scene.watch.put(&with_uid(widget("one/a", 11, 2), "other"));

@@ -65,6 +65,18 @@ async fn a_receiver_says_when_to_come_again() {
     assert!(messages[1].0 - messages[0].0 >= Duration::from_millis(990));
 }
 
+#[tokio::test]
+async fn a_receiver_that_asks_for_no_pause_gets_longer_and_longer_ones() {
+    let receiver = Receiver::start(vec![Answer::RetryAfter(503, "0"); 4]).await;
+    let pace = Pace { backoff: Duration::from_millis(20), longest_backoff: Duration::from_secs(1), ..quick() };
+    let notifier = receiver.notifier(SinkKind::Webhook, Limits::default(), pace);
+    notifier.offer(&modified("a"));
+    let messages = receiver.messages(5).await;
+    for (pair, pause) in messages.windows(2).zip([20, 40, 80, 160]) {
+        assert!(pair[1].0 - pair[0].0 >= Duration::from_millis(pause), "after {pause} ms");
+    }
+}
+
 #[rstest::rstest]
 #[case::not_found(404)]
 #[case::forbidden(403)]
@@ -181,6 +193,18 @@ async fn a_failing_receiver_is_tried_again_at_once_at_the_end() {
 }
 
 #[tokio::test]
+async fn a_receiver_that_asked_for_time_is_tried_again_at_the_end() {
+    let receiver = Receiver::start([Answer::RetryAfter(503, "200")]).await;
+    let notifier = receiver.notifier(SinkKind::Webhook, Limits::default(), quick());
+    notifier.offer(&modified("a"));
+    receiver.messages(1).await;
+    let began = std::time::Instant::now();
+    let [summary] = &notifier.drain(PATIENCE).await[..] else { panic!("one rule") };
+    assert_eq!((summary.counts.sent, receiver.received()), (1, 2));
+    assert!(began.elapsed() < Duration::from_secs(10), "it slept on for {:?}", began.elapsed());
+}
+
+#[tokio::test]
 async fn the_end_comes_in_time_whatever_the_receiver_does() {
     let receiver = Receiver::start([Answer::Never]).await;
     let notifier = receiver.notifier(SinkKind::Webhook, Limits::default(), quick());
@@ -205,6 +229,23 @@ async fn one_receiver_that_hangs_holds_up_no_other() {
     working.messages(1).await;
     notifier.offer(&modified("b"));
     assert_eq!(names(&working.messages(2).await[1].1), ["b"]);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_file_that_hangs_holds_up_no_other_rule() {
+    let (hanging, working) = (Receiver::start([]).await, Receiver::start([]).await);
+    let rule = |name: &str, receiver: &Receiver| Rule::everything(name, receiver.destination(SinkKind::Webhook));
+    let rules = vec![rule("hanging", &hanging), rule("working", &working)];
+    let notifier = Notifier::start(rules, Limits::default(), quick(), &Handle::current()).unwrap();
+    // Whoever opens a pipe waits until someone writes to it.
+    std::fs::remove_file(hanging.file()).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(hanging.file()).status().unwrap().success());
+    notifier.offer(&modified("a"));
+    assert_eq!(names(&working.messages(1).await[0].1), ["a"]);
+    let (file, url) = (hanging.file(), hanging.url());
+    tokio::task::spawn_blocking(move || std::fs::write(file, url)).await.unwrap().unwrap();
+    assert_eq!(names(&hanging.messages(1).await[0].1), ["a"]);
 }
 
 #[tokio::test]

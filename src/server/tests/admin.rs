@@ -1,16 +1,26 @@
 //! Whom the admin listener answers, and what: over a real socket, since a client may send any bytes.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{
+    net::IpAddr,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
+use axum::{Router, body::Bytes, routing::get};
 use rstest::rstest;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
+    sync::oneshot,
 };
 use tokio_util::sync::CancellationToken;
 
 use super::{LIMIT, listener};
-use crate::server::{DebugError, DebugPages, admin_router, serve_http};
+use crate::server::{
+    DebugError, DebugPages, admin_router,
+    http::{Limits, serve_within},
+    serve_http,
+};
 
 /// Answers its query, and refuses `bad`.
 struct Echo;
@@ -103,4 +113,36 @@ async fn the_answer_is_json_that_nobody_keeps() {
     assert!(answer.contains("\r\ncache-control: no-store\r\n"), "{answer}");
     assert!(!answer.contains("access-control"), "{answer}");
     assert!(answer.ends_with("\r\n\r\ngroup=a"), "{answer}");
+}
+
+#[rstest]
+#[case::the_picture("/debug/state")]
+#[case::a_refusal("/debug/state?bad")]
+#[tokio::test]
+async fn a_browser_is_told_not_to_guess_the_type(#[case] path: &str) {
+    let answer = answer("127.0.0.1", &[&format!("GET {path} HTTP/1.1"), "host: localhost"]).await;
+    assert!(answer.contains("x-content-type-options: nosniff\r\n"), "{answer}");
+}
+
+#[tokio::test]
+async fn who_does_not_read_the_answer_is_cut_off() {
+    /// More than any socket holds; when nobody holds it any more, the sender is dropped.
+    struct Held(Vec<u8>, #[expect(dead_code, reason = "dropped with the answer")] oneshot::Sender<()>);
+    impl AsRef<[u8]> for Held {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+    let (held, gone) = oneshot::channel();
+    let body = Arc::new(Mutex::new(Some(Bytes::from_owner(Held(vec![b'x'; 64 << 20], held)))));
+    let router = Router::new().route("/", get(move || async move { body.lock().unwrap().take().unwrap() }));
+    let (listener, ends) = (listener(), CancellationToken::new());
+    let mut stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let limits = Limits { write: Duration::from_millis(100) };
+    let serving = tokio::spawn(serve_within(listener, router, limits, ends.clone()));
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+    // Nothing is read, and nothing but that ends it.
+    assert!(tokio::time::timeout(LIMIT, gone).await.unwrap().is_err(), "the answer is held");
+    ends.cancel();
+    serving.await.unwrap().unwrap();
 }

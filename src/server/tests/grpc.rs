@@ -1,4 +1,12 @@
-use std::{net::TcpListener, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::TcpListener,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use parking_lot::Mutex;
 use rstest::rstest;
@@ -133,4 +141,44 @@ async fn reflection_of_both_versions_knows_the_services(#[case] service: &str) {
         "{answer:?}"
     );
     running.end().await;
+}
+
+/// What is logged while it lives, by this thread.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        self.0.lock().extend_from_slice(text);
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn readiness_is_logged_once_per_change() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false).finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let health = standard_services(&mut Routes::builder()).await.unwrap();
+    let (looks, ends) = (AtomicUsize::new(0), CancellationToken::new());
+    let ending = ends.clone();
+    let checks = move || match looks.fetch_add(1, Ordering::Relaxed) {
+        0 | 1 => vec![Check::ready("management/machines"), Check::pending("workload/nodes", "forbidden")],
+        2 | 3 => vec![Check::ready("management/machines"), Check::ready("workload/nodes")],
+        _ => {
+            ending.cancel();
+            vec![]
+        }
+    };
+    health.follow(Arc::new(checks), ends).await;
+    let log = String::from_utf8(log.0.lock().clone()).unwrap();
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("ready: ")).collect();
+    assert_eq!(lines.len(), 2, "{log}");
+    assert!(lines[0].contains("not ready: not all core kinds are in sync missing=\"workload/nodes\""), "{log}");
+    assert!(lines[1].contains("INFO") && lines[1].contains(": ready: all core kinds are in sync"), "{log}");
 }

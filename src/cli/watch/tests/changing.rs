@@ -98,10 +98,14 @@ async fn by_default_it_is_cluster_apis_kinds_that_are_watched() {
     assert_eq!(shorts(&lines), ["ADDED Cluster prod", "ADDED Machine one", "ADDED Machine two"]);
 }
 
+#[rstest::rstest]
+#[case::by_default(&[])]
+#[case::by_name(&["clusters,Machine.cluster.x-k8s.io"])]
+#[case::by_default_and_by_a_selector(&["-l", "!gone"])]
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_narrows_them_to_what_belongs_to_it() {
+async fn a_cluster_narrows_cluster_apis_kinds_to_what_belongs_to_it(#[case] flags: &[&str]) {
     let fake = Fake::usual().await;
-    let scene = Scene::start(&fake, &["--cluster", "team-b/prod"]).await;
+    let scene = Scene::start(&fake, &[&["--cluster", "team-b/prod"], flags].concat()).await;
     let of = |cluster: &str| json!({"metadata": {"labels": {"cluster.x-k8s.io/cluster-name": cluster}}});
     fake.put("clusters", "team-b/other", json!({}));
     fake.put("clusters", "team-b/prod", json!({}));
@@ -111,6 +115,21 @@ async fn a_cluster_narrows_them_to_what_belongs_to_it() {
     fake.put("machines", "team-b/two", of("prod"));
     let lines = scene.printed.json(2).await;
     assert_eq!(shorts(&lines), ["ADDED Cluster prod", "ADDED Machine two"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_narrows_a_kind_that_comes_later_and_no_foreign_one() {
+    let fake = Fake::usual().await;
+    let flags = ["--cluster", "team-b/prod", "machinehealthchecks,secrets", "--allow-missing"];
+    let scene = Scene::start(&fake, &flags).await;
+    let of = |cluster: &str| json!({"metadata": {"labels": {"cluster.x-k8s.io/cluster-name": cluster}}});
+    fake.put("secrets", "team-b/any", json!({}));
+    scene.printed.lines(1).await;
+    fake.install(FakeKind::new("cluster.x-k8s.io", "v1beta2", "MachineHealthCheck"));
+    fake.put("machinehealthchecks", "team-b/other", of("other"));
+    fake.put("machinehealthchecks", "team-b/own", of("prod"));
+    let lines = scene.printed.json(2).await;
+    assert_eq!(shorts(&lines), ["ADDED Secret any", "ADDED MachineHealthCheck own"]);
 }
 
 #[rstest::rstest]

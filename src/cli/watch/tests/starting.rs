@@ -8,7 +8,8 @@ use super::*;
 #[case::namespace(&["-n", "Team_A"], "--namespace: \"Team_A\" can't be used: a namespace has")]
 #[case::empty_namespace(&["-n", "team-a,"], "--namespace: \"\" can't be used")]
 #[case::resource(&["machines,"], "RESOURCE: \"\" can't be used: name a resource")]
-#[case::path(&["machines/one"], "RESOURCE: \"machines/one\" can't be used")]
+#[case::path(&["machines/one"], "RESOURCE: a name with a slash can't be used")]
+#[case::ignored_with_a_slash_at_its_end(&["--ignore", "/status/"], "--ignore: \"/status/\" can't be used: it has an empty segment")]
 #[case::ignore(&["--ignore", "status"], "--ignore: \"status\" can't be used: a path is a JSON pointer")]
 #[case::cluster(&["--cluster", "prod"], "--cluster: \"prod\" can't be used")]
 #[case::version(&["--capi-version", "x"], "--capi-version (or CAPI_VERSION)")]
@@ -23,6 +24,12 @@ fn a_wrong_call_is_named_with_its_flag(#[case] flags: &[&str], #[case] part: &st
 #[case(&["--webhook", "https://h/T0P-S3CR3T"], "--webhook: say where the URL is kept")]
 #[case(&["--slack-webhook", "https://h/T0P-S3CR3T"], "--slack-webhook: say where the URL is kept")]
 #[case(&["--notify-rules", "https://h/T0P-S3CR3T"], "--notify-rules: give the path of a rules file")]
+#[case::resource(&["https://h/T0P-S3CR3T"], "RESOURCE: a name with a slash")]
+#[case::no_scheme(&["machines,h/T0P-S3CR3T"], "RESOURCE: a name with a slash")]
+#[case::namespace(&["-n", "https://h/T0P-S3CR3T"], "--namespace: what was given is a URL")]
+#[case::ignore(&["--ignore", "https://h/T0P-S3CR3T"], "--ignore: what was given is a URL")]
+#[case::selector(&["-l", "https://h/T0P-S3CR3T"], "--selector: what was given is a URL")]
+#[case::cluster(&["--cluster", "https://h/T0P-S3CR3T"], "--cluster: what was given is a URL")]
 fn a_url_on_the_command_line_is_refused_and_not_repeated(#[case] flags: &[&str], #[case] part: &str) {
     let error = config(flags).unwrap_err();
     assert!(error.to_string().contains(part), "{error}");

@@ -1,0 +1,110 @@
+//! Runs what an informer promises on an API server that nothing else uses, and on a sandbox: the same scenarios on both.
+
+mod scene;
+mod story;
+
+use std::{process::ExitCode, sync::Arc};
+
+use anyhow::{Result, anyhow};
+use futures::future::LocalBoxFuture;
+use libtest_mimic::{Arguments, Failed, Trial};
+use tokio::{runtime::Runtime, sync::OnceCell};
+
+pub use self::{
+    scene::{Lists, Scene},
+    story::Story,
+};
+use crate::{control_plane::ControlPlane, crds::Installed, go, objects::Contract};
+
+/// Scenarios wait more than they work.
+const AT_ONCE: usize = 8;
+
+/// What a scenario does.
+pub type Run = for<'a> fn(&'a Scene) -> LocalBoxFuture<'a, Result<()>>;
+
+/// One promise.
+#[derive(Clone, Copy, Debug)]
+pub struct Promise {
+    /// Shown after the server.
+    pub name: &'static str,
+    /// What it does.
+    pub run: Run,
+}
+
+/// Lists promises by the paths of their functions, each an `async fn(&Scene) -> Result<()>`.
+#[macro_export]
+macro_rules! promises {
+    ($($module:ident::$function:ident),* $(,)?) => {
+        [$($crate::informer::Promise {
+            name: concat!(stringify!($module), "::", stringify!($function)),
+            run: |scene| Box::pin($module::$function(scene)),
+        }),*]
+    };
+}
+
+/// Runs what the command line selects, as libtest would: each promise with lists told as streams and in pages.
+#[must_use]
+pub fn run(promises: &[Promise]) -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(AT_ONCE);
+    let runtime = match Runtime::new() {
+        Ok(runtime) => Arc::new(runtime),
+        Err(error) => {
+            eprintln!("informer: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let started = Arc::new(Started::const_new());
+    let mut trials = Vec::new();
+    for &promise in promises {
+        for (server, lists) in Server::ALL.into_iter().flat_map(|server| Lists::ALL.map(|lists| (server, lists))) {
+            let (runtime, started) = (Arc::clone(&runtime), Arc::clone(&started));
+            let name = format!("{}::{}::{}", server.as_str(), promise.name, lists.as_str());
+            trials.push(Trial::test(name, move || {
+                let outcome = runtime.block_on(try_promise(server, lists, promise, &started));
+                outcome.map_err(|error| Failed::from(format!("{error:#}")))
+            }));
+        }
+    }
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    drop(started);
+    conclusion.exit_code()
+}
+
+/// The real API server is started for the first trial that needs it. When that fails it is not tried again for each.
+type Started = OnceCell<Result<Arc<ControlPlane>, String>>;
+
+/// What a promise is looked at on.
+#[derive(Clone, Copy, Debug)]
+enum Server {
+    Real,
+    Sandbox,
+}
+
+impl Server {
+    const ALL: [Self; 2] = [Self::Real, Self::Sandbox];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Real => "real",
+            Self::Sandbox => "sandbox",
+        }
+    }
+}
+
+async fn try_promise(server: Server, lists: Lists, promise: Promise, started: &Started) -> Result<()> {
+    let scene = match server {
+        Server::Sandbox => Scene::on_a_sandbox(lists).await?,
+        Server::Real => {
+            let start = async || start().await.map_err(|error| format!("{error:#}"));
+            let plane = started.get_or_init(start).await.as_ref().map_err(|error| anyhow!("{error}"))?;
+            Scene::on_a_real_server(Arc::clone(plane), lists).await?
+        }
+    };
+    (promise.run)(&scene).await
+}
+
+async fn start() -> Result<Arc<ControlPlane>> {
+    let components = Arc::new(go::components()?);
+    Ok(Arc::new(ControlPlane::start(components, Contract::V1Beta2, Installed::Nothing).await?))
+}

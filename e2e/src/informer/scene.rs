@@ -1,0 +1,286 @@
+//! What one scenario has to itself: a kind, two namespaces, a way to the API server that can be cut, and a factory of informers that
+//! goes that way. The scenario's own writes don't.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use capi_autoscaler_provider::informer::{Factory, Informer, Projection, Query, Settings};
+use kube::{
+    Api as KubeApi, Client, Config,
+    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams},
+};
+use sandbox::{api::Api, clock::Clock, http::ApiServer};
+use serde_json::{Value, json};
+
+use super::Story;
+use crate::{
+    control_plane::ControlPlane,
+    objects::{Contract, Place},
+    proxy::Proxy,
+    wait::{SOON, eventually},
+};
+
+const GROUP: &str = "informer.sandbox.test";
+
+/// How lists are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lists {
+    /// As streams.
+    Streamed,
+    /// In pages of two objects.
+    Paged,
+}
+
+impl Lists {
+    /// Both ways.
+    pub const ALL: [Self; 2] = [Self::Streamed, Self::Paged];
+
+    /// As part of a test's name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Streamed => "streamed",
+            Self::Paged => "paged",
+        }
+    }
+}
+
+/// The surroundings of one scenario.
+pub struct Scene {
+    /// How its informers list.
+    pub lists: Lists,
+    /// The kind that it has to itself.
+    pub kind: ApiResource,
+    /// The namespace of its objects, unless another one is named.
+    pub namespace: String,
+    /// A namespace that is there too.
+    pub neighbour: String,
+    /// The way that its informers go.
+    pub proxy: Proxy,
+    factory: Factory,
+    client: Client,
+    server: Server,
+}
+
+/// What serves it.
+enum Server {
+    Real(#[expect(dead_code, reason = "it runs as long as its scenarios")] Arc<ControlPlane>),
+    Sandbox(Api, #[expect(dead_code, reason = "it serves as long as it lives")] ApiServer),
+}
+
+impl Scene {
+    /// A scene on an API server that other scenarios use too.
+    pub(super) async fn on_a_real_server(plane: Arc<ControlPlane>, lists: Lists) -> Result<Self> {
+        let proxy = plane.proxy().await?;
+        let (client, through) = (plane.plain_client().await?, plane.plain_client_through(&proxy).await?);
+        Self::new(lists, proxy, client, through, Server::Real(plane)).await
+    }
+
+    /// A scene on a sandbox of its own.
+    pub(super) async fn on_a_sandbox(lists: Lists) -> Result<Self> {
+        let api = Api::new(Clock::real());
+        let server = ApiServer::start(api.clone()).await?;
+        let port = server.url().rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+        let proxy = Proxy::start(port.context("the sandbox's URL has no port")?, None).await?;
+        let (client, through) = (plain(&server.url())?, plain(&proxy.server())?);
+        Self::new(lists, proxy, client, through, Server::Sandbox(api, server)).await
+    }
+
+    async fn new(lists: Lists, proxy: Proxy, client: Client, through: Client, server: Server) -> Result<Self> {
+        static SCENES: AtomicUsize = AtomicUsize::new(0);
+        let number = SCENES.fetch_add(1, Ordering::Relaxed);
+        let settings = Settings {
+            streaming_lists: lists == Lists::Streamed,
+            page_size: 2,
+            backoff_min: Duration::from_millis(20),
+            backoff_max: Duration::from_millis(200),
+            ..Settings::default()
+        };
+        let factory = Factory::new(through, tokio::runtime::Handle::current(), settings);
+        let gvk = GroupVersionKind::gvk(GROUP, "v1", &format!("Widget{number}"));
+        let kind = ApiResource::from_gvk_with_plural(&gvk, &format!("widget{number}s"));
+        let namespace = format!("informer-{number}");
+        let neighbour = format!("{namespace}-neighbour");
+        let scene = Self { lists, kind, namespace, neighbour, proxy, factory, client, server };
+        for name in [&scene.namespace, &scene.neighbour] {
+            let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
+            let namespaces = KubeApi::all_with(scene.client.clone(), &place("Namespace"));
+            namespaces.create(&PostParams::default(), &object(namespace)?).await?;
+        }
+        scene.install().await?;
+        Ok(scene)
+    }
+
+    /// Installs the scene's kind, and waits until it is served.
+    pub async fn install(&self) -> Result<()> {
+        self.definitions().create(&PostParams::default(), &object(self.definition())?).await?;
+        eventually("the kind served", SOON, async || {
+            self.objects(&self.namespace).list(&ListParams::default()).await?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// Removes the scene's kind with all its objects, and waits until it is served no more.
+    pub async fn uninstall(&self) -> Result<()> {
+        self.definitions().delete(&self.definition_name(), &DeleteParams::default()).await?;
+        eventually("the kind gone", SOON, async || {
+            let defined = self.definitions().get_opt(&self.definition_name()).await?;
+            ensure!(defined.is_none(), "its definition is there");
+            match self.objects(&self.namespace).list(&ListParams::default()).await {
+                Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+                other => bail!("its list answers {other:?}"),
+            }
+        })
+        .await
+    }
+
+    /// Makes a Widget.
+    pub async fn create(&self, name: &str) -> Result<()> {
+        self.create_in(&self.namespace, name).await
+    }
+
+    /// Makes a Widget in a namespace.
+    pub async fn create_in(&self, namespace: &str, name: &str) -> Result<()> {
+        let widget = json!({
+            "apiVersion": self.kind.api_version, "kind": self.kind.kind,
+            "metadata": { "name": name, "namespace": namespace }, "spec": { "size": 1 },
+        });
+        self.objects(namespace).create(&PostParams::default(), &object(widget)?).await?;
+        Ok(())
+    }
+
+    /// Sets a Widget's size.
+    pub async fn resize(&self, name: &str, size: u32) -> Result<()> {
+        self.patch(name, json!({ "spec": { "size": size } })).await
+    }
+
+    /// Sets a Widget's label `pool`.
+    pub async fn label(&self, name: &str, pool: &str) -> Result<()> {
+        self.patch(name, json!({ "metadata": { "labels": { "pool": pool } } })).await
+    }
+
+    async fn patch(&self, name: &str, patch: Value) -> Result<()> {
+        let objects = self.objects(&self.namespace);
+        objects.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        Ok(())
+    }
+
+    /// Removes a Widget.
+    pub async fn delete(&self, name: &str) -> Result<()> {
+        self.objects(&self.namespace).delete(name, &DeleteParams::default()).await?;
+        Ok(())
+    }
+
+    /// Makes every version that was given out so far for the scene's kind too old to be watched from. A real API server forgets what it
+    /// keeps of a kind in memory when its definition changes, as by an upgrade.
+    pub async fn expire(&self) -> Result<()> {
+        let before = self.version().await?;
+        match &self.server {
+            Server::Real(_) => {
+                let mut changed = self.definition();
+                changed["spec"]["versions"][0]["additionalPrinterColumns"] =
+                    json!([{ "name": "Size", "type": "integer", "jsonPath": ".spec.size" }]);
+                let patch = Patch::Merge(changed);
+                self.definitions().patch(&self.definition_name(), &PatchParams::default(), &patch).await?;
+            }
+            Server::Sandbox(api, _) => {
+                // What was written last is kept.
+                self.create("latest").await?;
+                self.delete("latest").await?;
+                api.forget_history();
+            }
+        }
+        eventually("the version expired", SOON, async || {
+            let asked = format!(
+                "/apis/{}/namespaces/{}/{}?watch=true&timeoutSeconds=1&resourceVersion={before}",
+                self.kind.api_version, self.namespace, self.kind.plural
+            );
+            let answer = self.client.request_text(http::Request::get(asked).body(Vec::new())?).await;
+            let told = answer.unwrap_or_else(|error| format!("{error:?}"));
+            ensure!(told.contains("410"), "a watch from {before} is answered: {told}");
+            Ok(())
+        })
+        .await
+    }
+
+    async fn version(&self) -> Result<String> {
+        let list = self.objects(&self.namespace).list(&ListParams::default()).await?;
+        list.metadata.resource_version.context("the list has no resourceVersion")
+    }
+
+    /// The informer of a question, once it has synced, and the story of a handler of it.
+    pub async fn follow(&self, query: Query) -> Result<(Informer<Value>, Story)> {
+        let informer = self.factory.informer(query, Projection::serde());
+        let story = Story::of(&informer);
+        informer.wait_for_sync(SOON).await?;
+        story.registration.synced().await;
+        Ok((informer, story))
+    }
+
+    /// The question for all Widgets of the scene.
+    #[must_use]
+    pub fn all(&self) -> Query {
+        Query::namespaced(self.kind.clone(), [self.namespace.as_str()])
+    }
+
+    /// Requests of informers so far whose query has all of this in it.
+    #[must_use]
+    pub fn asked(&self, parts: &[&str]) -> usize {
+        let asked = self.proxy.asked();
+        asked.iter().filter(|target| parts.iter().all(|part| target.contains(part))).count()
+    }
+
+    fn objects(&self, namespace: &str) -> KubeApi<DynamicObject> {
+        KubeApi::namespaced_with(self.client.clone(), namespace, &self.kind)
+    }
+
+    fn definitions(&self) -> KubeApi<DynamicObject> {
+        KubeApi::all_with(self.client.clone(), &place("CustomResourceDefinition"))
+    }
+
+    fn definition_name(&self) -> String {
+        format!("{}.{GROUP}", self.kind.plural)
+    }
+
+    fn definition(&self) -> Value {
+        let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+        let kind = &self.kind.kind;
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": { "name": self.definition_name() },
+            "spec": {
+                "group": GROUP,
+                "scope": "Namespaced",
+                "names": {
+                    "kind": kind, "listKind": format!("{kind}List"), "plural": self.kind.plural,
+                    "singular": kind.to_lowercase(),
+                },
+                "versions": [
+                    { "name": "v1", "served": true, "storage": true, "schema": { "openAPIV3Schema": schema } },
+                ],
+            },
+        })
+    }
+}
+
+fn place(kind: &str) -> ApiResource {
+    Place::of(kind, Contract::V1Beta2).resource
+}
+
+fn object(value: Value) -> Result<DynamicObject> {
+    serde_json::from_value(value).context("an object that isn't one")
+}
+
+fn plain(url: &str) -> Result<Client> {
+    let mut config = Config::new(url.parse()?);
+    config.default_retry = false;
+    Ok(Client::try_from(config)?)
+}

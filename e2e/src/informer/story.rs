@@ -1,0 +1,79 @@
+//! What a handler of an informer is told, in words.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Result, ensure};
+use capi_autoscaler_provider::informer::{Event, Handler, Informer, Registration};
+use serde_json::Value;
+
+use crate::wait::{SOON, eventually};
+
+/// All that a handler was told so far. Dropping it removes the handler.
+#[derive(Debug)]
+pub struct Story {
+    told: Told,
+    /// The handler's place.
+    pub registration: Registration<Value>,
+}
+
+type Told = Arc<Mutex<Vec<String>>>;
+
+struct Teller(Told);
+
+impl Handler<Value> for Teller {
+    fn handle(&mut self, event: Event<Value>) {
+        let name = event.key().name;
+        let size = |event: &Event<Value>| {
+            event.object().decoded().map_or_else(|| "?".to_owned(), |object| object["spec"]["size"].to_string())
+        };
+        let told = match &event {
+            Event::Added { initial: true, .. } => format!("{name} was there"),
+            Event::Added { initial: false, .. } => format!("{name} came"),
+            Event::Updated { .. } => format!("{name} has size {}", size(&event)),
+            Event::Deleted { found_by_relist: false, .. } => format!("{name} went"),
+            Event::Deleted { found_by_relist: true, .. } => format!("{name} was missed"),
+        };
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(told);
+    }
+
+    fn synced(&mut self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push("synced".to_owned());
+    }
+}
+
+impl Story {
+    /// The story of a handler that is added now.
+    #[must_use]
+    pub fn of(informer: &Informer<Value>) -> Self {
+        let told = Told::default();
+        let registration = informer.add_handler(Teller(Arc::clone(&told)));
+        Self { told, registration }
+    }
+
+    fn told(&self) -> Vec<String> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits until the story is exactly this; each word is a line of it.
+    pub async fn is(&self, expected: &[&str]) -> Result<()> {
+        eventually("the story", SOON, async || {
+            let told = self.told();
+            ensure!(told == expected, "it was told {told:?}, not {expected:?}");
+            Ok(())
+        })
+        .await
+    }
+
+    /// As [`Self::is`], where changes of different objects may come in any order.
+    pub async fn is_in_any_order(&self, expected: &[&str]) -> Result<()> {
+        let mut expected = expected.to_vec();
+        expected.sort_unstable();
+        eventually("the story", SOON, async || {
+            let mut told = self.told();
+            told.sort_unstable();
+            ensure!(told == expected, "it was told {told:?}, not {expected:?}");
+            Ok(())
+        })
+        .await
+    }
+}

@@ -1,0 +1,143 @@
+//! What a watch has told to be gone, remembered for a while, so that an event that comes too late doesn't bring it back.
+//! Must never grow beyond its bound, nor outlive the list that the watch began with: a list overrules all that was told.
+
+use std::collections::{HashMap, VecDeque};
+
+use arcstr::ArcStr;
+
+use super::identity::{Metadata, Uid};
+
+/// Deletions that are remembered, for each informer. Each takes about a hundred bytes.
+pub(super) const REMEMBERED: usize = 1024;
+
+/// Objects that are gone, by uid: no two objects ever have the same.
+#[derive(Debug, Default)]
+pub(super) struct Departed {
+    gone: HashMap<Uid, Departure>,
+    /// In the order in which they were told.
+    order: VecDeque<Uid>,
+}
+
+#[derive(Debug)]
+struct Departure {
+    namespace: ArcStr,
+    until: Until,
+}
+
+/// Which states of an object are out of date.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Until {
+    /// Those up to this version. A newer one is news: what a selector no longer chose can be chosen again.
+    Version(u64),
+    /// All: another object has its name.
+    Forever,
+}
+
+impl Departed {
+    /// Remembers that a watch told an object's end. Without a uid or a version that can be compared there is nothing to
+    /// know it again by.
+    pub(super) fn went(&mut self, last: &Metadata) {
+        if let Some(version) = last.resource_version.number() {
+            self.remember(last, Until::Version(version));
+        }
+    }
+
+    /// Remembers that a watch told of another object under the same name.
+    pub(super) fn was_replaced(&mut self, old: &Metadata) {
+        self.remember(old, Until::Forever);
+    }
+
+    /// Whether this state of an object is one from before its end.
+    pub(super) fn has(&self, state: &Metadata) -> bool {
+        let Some(departure) = self.gone.get(&state.uid) else { return false };
+        match departure.until {
+            Until::Forever => true,
+            Until::Version(end) => state.resource_version.number().is_some_and(|version| version <= end),
+        }
+    }
+
+    /// Forgets what is gone from a namespace, or from all.
+    pub(super) fn forget(&mut self, namespace: Option<&str>) {
+        let covered = |departure: &Departure| namespace.is_none_or(|namespace| departure.namespace == *namespace);
+        self.gone.retain(|_, departure| !covered(departure));
+        self.order.retain(|uid| self.gone.contains_key(uid));
+    }
+
+    fn remember(&mut self, object: &Metadata, until: Until) {
+        if object.uid.is_empty() {
+            return;
+        }
+        let departure = Departure { namespace: object.key.namespace.clone(), until };
+        if self.gone.insert(object.uid.clone(), departure).is_some() {
+            return;
+        }
+        self.order.push_back(object.uid.clone());
+        if self.order.len() > REMEMBERED
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.gone.remove(&oldest);
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod tests {
+    use super::*;
+    use crate::informer::ObjectKey;
+
+    fn state(namespace: &str, uid: &str, version: &str) -> Metadata {
+        Metadata { key: ObjectKey::new(namespace, "a"), uid: uid.into(), resource_version: version.into() }
+    }
+
+    #[rstest::rstest]
+    #[case::older("u", "9", true)]
+    #[case::the_same("u", "10", true)]
+    #[case::newer("u", "11", false)]
+    #[case::another_object("v", "9", false)]
+    #[case::not_a_number("u", "x", false)]
+    fn states_up_to_the_end_are_out_of_date(#[case] uid: &str, #[case] version: &str, #[case] expected: bool) {
+        let mut departed = Departed::default();
+        departed.went(&state("one", "u", "10"));
+        assert_eq!(departed.has(&state("one", uid, version)), expected);
+    }
+
+    #[test]
+    fn a_replaced_object_never_comes_back() {
+        let mut departed = Departed::default();
+        departed.was_replaced(&state("one", "u", "x"));
+        assert!(departed.has(&state("one", "u", "99")));
+    }
+
+    #[rstest::rstest]
+    #[case::no_uid("", "10")]
+    #[case::no_number("u", "x")]
+    fn what_cannot_be_known_again_is_not_remembered(#[case] uid: &str, #[case] version: &str) {
+        let mut departed = Departed::default();
+        departed.went(&state("one", uid, version));
+        assert!(!departed.has(&state("one", uid, version)));
+        assert!(departed.order.is_empty());
+    }
+
+    #[test]
+    fn a_namespace_is_forgotten_alone() {
+        let mut departed = Departed::default();
+        departed.went(&state("one", "u", "10"));
+        departed.went(&state("two", "v", "10"));
+        departed.forget(Some("one"));
+        assert!(!departed.has(&state("one", "u", "10")) && departed.has(&state("two", "v", "10")));
+        departed.forget(None);
+        assert!(departed.gone.is_empty() && departed.order.is_empty());
+    }
+
+    #[test]
+    fn the_oldest_give_way() {
+        let mut departed = Departed::default();
+        for number in 0..=REMEMBERED {
+            departed.went(&state("one", &number.to_string(), "10"));
+            departed.went(&state("one", &number.to_string(), "11"));
+        }
+        assert_eq!((departed.gone.len(), departed.order.len()), (REMEMBERED, REMEMBERED));
+        assert!(!departed.has(&state("one", "0", "10")) && departed.has(&state("one", "1", "11")));
+    }
+}

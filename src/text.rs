@@ -1,0 +1,100 @@
+//! Texts of a cluster on their way to people, as text and within JSON. Whoever may name an object must not be able to
+//! steer a terminal: nothing is printed that didn't go through here.
+
+use std::{borrow::Cow, fmt::Write as _};
+
+/// The text with every character escaped that moves the cursor, colours, hides or turns around what follows.
+#[must_use]
+pub fn visible(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_steering) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        match c {
+            '\n' => shown.push_str("\\n"),
+            '\t' => shown.push_str("\\t"),
+            '\r' => shown.push_str("\\r"),
+            c if is_steering(c) => {
+                // Writing to a String can't fail.
+                let _ = write!(shown, "\\u{{{:x}}}", u32::from(c));
+            }
+            c => shown.push(c),
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// JSON that says the same without the characters that JSON leaves as they are and a terminal obeys.
+#[must_use]
+pub fn visible_json(json: String) -> String {
+    if !json.contains(is_left_by_json) {
+        return json;
+    }
+    let mut shown = String::with_capacity(json.len() + 8);
+    for c in json.chars() {
+        if is_left_by_json(c) {
+            // All of them have code points of four digits. Writing to a String can't fail.
+            let _ = write!(shown, "\\u{:04x}", u32::from(c));
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
+}
+
+/// What a terminal obeys, and JSON and YAML may hold as it is: control characters below a space are escaped within texts
+/// there, and lay out what is between them.
+#[must_use]
+pub fn is_left_by_json(c: char) -> bool {
+    c >= ' ' && is_steering(c)
+}
+
+/// At most `limit` characters, with a mark where the rest was cut off.
+#[must_use]
+pub fn shortened(text: &str, limit: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(limit) {
+        Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
+        None => Cow::Borrowed(text),
+    }
+}
+
+/// Control characters, marks and overrides of the direction of writing, separators of lines, characters of no width.
+fn is_steering(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{061c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case::letters("Größe 漢", "Größe 漢")]
+    #[case::colour("\u{1b}[31mred", "\\u{1b}[31mred")]
+    #[case::title("a\u{1b}]0;title\u{7}", "a\\u{1b}]0;title\\u{7}")]
+    #[case::lines("a\nb\r\tc", "a\\nb\\r\\tc")]
+    #[case::c1_and_delete("\u{9b}31m\u{7f}", "\\u{9b}31m\\u{7f}")]
+    #[case::turned_around("a\u{202e}b\u{2066}", "a\\u{202e}b\\u{2066}")]
+    #[case::hidden("a\u{200b}b\u{feff}", "a\\u{200b}b\\u{feff}")]
+    #[case::separators("a\u{2028}b\u{2029}", "a\\u{2028}b\\u{2029}")]
+    fn nothing_steers_a_terminal(#[case] text: &str, #[case] expected: &str) {
+        assert_eq!(visible(text), expected);
+    }
+
+    #[test]
+    fn json_stays_the_same_value_and_keeps_its_lines() {
+        let text = "a\u{9b}\u{7f}\u{202e}\u{1b}\u{feff}\"\nb";
+        let json = visible_json(serde_json::to_string_pretty(&[text]).unwrap());
+        assert!(!json.contains(|c| c != '\n' && is_steering(c)), "{json:?}");
+        assert_eq!(json.lines().count(), 3, "{json:?}");
+        assert_eq!(serde_json::from_str::<Vec<String>>(&json).unwrap(), [text]);
+    }
+
+    #[test]
+    fn a_long_text_is_cut_between_characters() {
+        assert_eq!(shortened("漢字だ", 2), "漢字…");
+        assert_eq!(shortened("漢字だ", 3), "漢字だ");
+    }
+}
