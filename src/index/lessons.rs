@@ -300,6 +300,6 @@ impl Taught {
 }
 
 /// Of several Nodes the one with the most extended resources teaches, since they come last; of equal ones the first.
-fn rank<'a>((key, node): Teacher<'a>) -> (Reverse<u16>, &'a ObjectKey) {
+fn rank((key, node): Teacher<'_>) -> (Reverse<u16>, &ObjectKey) {
     (Reverse(node.resources.as_ref().map_or(0, NodeResources::extended)), key)
 }

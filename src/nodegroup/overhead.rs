@@ -35,7 +35,7 @@ pub(super) fn overhead(
                     key,
                     &resource,
                     quantity,
-                    &format!("it must be less than the capacity, which is {}", capacity.value,),
+                    &format!("it must be less than the capacity, which is {}", capacity.value),
                 )),
                 None => problems.push(problem(key, &resource, quantity, "the Node has no such resource")),
             }
