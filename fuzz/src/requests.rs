@@ -63,9 +63,10 @@ async fn answer(service: &Service, rpc: u8, message: &[u8]) {
     };
     // An error of these would stop the caller's whole loop.
     assert!(answered.is_some() || !matches!(rpc % 15, 0 | 1 | 4..=7));
-    // A price is a number.
-    if let Some(answered) = answered.filter(|_| matches!(rpc % 15, 2 | 3)) {
-        assert!(!answered.contains("NaN") && !answered.contains("inf") && !answered.contains('-'), "{answered}");
+    let priced = answered.as_deref().filter(|_| matches!(rpc % 15, 2 | 3)).and_then(|text| text.split_once("price: "));
+    if let Some((_, price)) = priced {
+        let price: f64 = price.trim_end_matches([' ', '}']).parse().expect("a price is a number");
+        assert!(price.is_finite() && price.is_sign_positive(), "{price}");
     }
 }
 
