@@ -71,6 +71,18 @@ fn a_kubeconfig_that_is_not_there_ends_it_with_the_remedy() {
 }
 
 #[test]
+fn a_price_file_that_can_not_be_used_ends_it_with_the_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("prices.yaml");
+    fs::write(&file, "instanceTypes:\n  m5.large: -1\n").unwrap();
+    let flags = ["--all-clusters", "--listen=127.0.0.1:0", "--http-listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"];
+    let output = serve(&[("CAPI_AUTOSCALER_PRICES", file.to_str().unwrap())], &flags);
+    assert_fails(&output, 1, "prices.yaml: instanceTypes.m5.large: -1: a price must not be negative at line 2");
+    let output = serve(&[], &[&flags[..], &["--prices=/nonexistent/prices.yaml"]].concat());
+    assert_fails(&output, 1, "price file /nonexistent/prices.yaml: it can't be read: No such file");
+}
+
+#[test]
 fn an_address_that_is_taken_ends_it_with_the_remedy() {
     let held = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = held.local_addr().unwrap().to_string();

@@ -12,8 +12,7 @@ use std::{
 
 use capi_autoscaler_provider::{
     capi::{
-        CAPACITY_PREFIX, Context, InfrastructureTemplate, Keys, Meta, OWN_CAPACITY_PREFIX, ObjectKey, PAUSED,
-        PRICE_PER_HOUR, REVISION,
+        CAPACITY_PREFIX, Context, InfrastructureTemplate, Keys, Meta, OWN_CAPACITY_PREFIX, ObjectKey, PAUSED, REVISION,
     },
     capi::{ScalableKind, ScalableResource},
     cli::{Cli, Command, ServeConfig, Server},
@@ -169,7 +168,7 @@ fn annotations_that_are_read() -> BTreeSet<String> {
     let capacity = known(&of_capacity).into_iter().map(|name| format!("{CAPACITY_PREFIX}{name}"));
     let fixed = [min_size, max_size, delete_machine, machine, cluster_namespace, owner_kind, owner_name]
         .into_iter()
-        .chain([PAUSED, PRICE_PER_HOUR, REVISION].map(str::to_owned));
+        .chain([PAUSED.to_owned(), REVISION.to_owned()]);
     fixed.chain(options).chain(capacity).chain(own).collect()
 }
 

@@ -17,7 +17,6 @@ pub const CAPACITY_PREFIX: &str = "capacity.cluster-autoscaler.kubernetes.io/";
 
 /// Prefix of the annotations of a group that are this program's own. It doesn't follow `CAPI_GROUP`.
 pub const OWN_CAPACITY_PREFIX: &str = "capacity.capi-autoscaler-provider.io/";
-
 /// Annotation of a group: what one of its Nodes costs in an hour. It doesn't follow `CAPI_GROUP`.
 pub const PRICE_PER_HOUR: &str = "capacity.capi-autoscaler-provider.io/price-per-hour";
 
@@ -70,7 +69,6 @@ impl Keys {
         key == self.min_size
             || key == self.max_size
             || key == PAUSED
-            || key == PRICE_PER_HOUR
             || key.starts_with(&self.options_prefix)
             || key.starts_with(CAPACITY_PREFIX)
             || key.starts_with(OWN_CAPACITY_PREFIX)

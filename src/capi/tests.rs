@@ -199,6 +199,51 @@ fn an_infrastructure_reference_has_its_group(#[case] reference: Value, #[case] g
 
 #[rstest]
 #[case::v1beta1(
+    json!({"configRef": {"apiVersion": "bootstrap.example/v1beta1", "kind": "ConfigTemplate", "name": "a"}}),
+    Some("bootstrap.example ConfigTemplate a")
+)]
+#[case::v1beta2(
+    json!({"configRef": {"apiGroup": "bootstrap.example", "kind": "ConfigTemplate", "name": "a"}}),
+    Some("bootstrap.example ConfigTemplate a")
+)]
+#[case::a_secret(json!({"dataSecretName": "a"}), Some(" Secret a"))]
+#[case::both(
+    json!({"configRef": {"apiGroup": "bootstrap.example", "kind": "ConfigTemplate", "name": "a"}, "dataSecretName": "b"}),
+    Some("bootstrap.example ConfigTemplate a")
+)]
+#[case::an_empty_secret(json!({"dataSecretName": ""}), None)]
+#[case::neither(json!({}), None)]
+fn a_bootstrap_reference_is_read(#[case] bootstrap: Value, #[case] expected: Option<&str>) {
+    let object = deployment(&json!({"spec": {"template": {"spec": {"bootstrap": bootstrap}}}}));
+    let found = object.bootstrap.map(|it| format!("{} {} {}", it.group, it.kind, it.name));
+    assert_eq!(found.as_deref(), expected);
+}
+
+#[rstest]
+#[case::of_the_template(json!({"template": {"spec": {"failureDomain": "a"}}}), Some("a"))]
+#[case::of_a_pool_with_one(json!({"failureDomains": ["a"]}), Some("a"))]
+#[case::the_template_goes_first(json!({"failureDomains": ["b"], "template": {"spec": {"failureDomain": "a"}}}), Some("a"))]
+#[case::several_say_nothing(json!({"failureDomains": ["a", "b"]}), None)]
+#[case::an_empty_one(json!({"template": {"spec": {"failureDomain": ""}}}), None)]
+#[case::none(json!({}), None)]
+fn a_failure_domain_is_read(#[case] spec: Value, #[case] expected: Option<&str>) {
+    assert_eq!(deployment(&json!({ "spec": spec })).failure_domain.as_deref(), expected);
+}
+
+#[rstest]
+#[case("v1beta1")]
+#[case("v1beta2")]
+fn real_groups_name_their_bootstrap_template(#[case] version: &str) {
+    let objects = fixture("steady", &format!("management-{version}.yaml"));
+    let object = objects.iter().find(|object| object["kind"] == "MachineDeployment").unwrap();
+    let context = Context::new(DEFAULT_GROUP);
+    let object = ScalableResource::decode(ScalableKind::MachineDeployment, meta_of(object), object, &context).unwrap();
+    let bootstrap = object.bootstrap.unwrap();
+    assert_eq!((&*bootstrap.group, &*bootstrap.kind), ("bootstrap.cluster.x-k8s.io", "KubeadmConfigTemplate"));
+}
+
+#[rstest]
+#[case::v1beta1(
     json!({"failureReason": "CreateError", "failureMessage": "no rights"}), Some("CreateError"), Some("no rights")
 )]
 #[case::v1beta2(

@@ -82,6 +82,12 @@ impl Server {
         let admin = config.admin_listen.map(|address| bind(address, ADMIN_LISTEN.name)).transpose()?;
         let admin_address = admin.as_ref().map(TcpListener::local_addr).transpose();
         let admin_address = admin_address.context("the admin listener has no address")?;
+        let mut rules = config.rules;
+        let price_file = config.prices.as_deref().map(PriceFile::open).transpose()?;
+        let price_file = price_file.map(|(file, prices)| {
+            rules.prices = prices;
+            file
+        });
         let clients = config.management.connect().await.context("management cluster")?;
         info!(source = %config.management, "management cluster");
         if !config.workload.needs_request() {
@@ -89,12 +95,6 @@ impl Server {
             config.workload.connect(&clients).await.context("workload cluster")?;
         }
         info!(source = %config.workload, "workload cluster");
-        let mut rules = config.rules;
-        let price_file = config.prices.as_deref().map(PriceFile::open).transpose()?;
-        let price_file = price_file.map(|(file, prices)| {
-            rules.prices = prices;
-            file
-        });
 
         let runtime = Handle::current();
         let registry = new_registry();

@@ -7,6 +7,7 @@
 mod metrics;
 mod options;
 mod pricing;
+mod template;
 #[cfg(test)]
 mod tests;
 
@@ -101,13 +102,12 @@ impl Service {
 
     fn template_now(&self, id: &str) -> Result<proto::NodeGroupTemplateNodeInfoResponse, Status> {
         let served = parse(id).and_then(|id| self.index.served(&id)).ok_or_else(|| unknown(id))?;
-        let node = served.template.clone().ok_or_else(|| {
+        template::answer(&served).ok_or_else(|| {
             Status::unimplemented(format!(
                 "node group {id} has no template: set its cpu and memory capacity annotations, or use an \
                  infrastructure template with status.capacity"
             ))
-        })?;
-        Ok(proto::NodeGroupTemplateNodeInfoResponse { node_info: node.clone(), node_bytes: node })
+        })
     }
 
     fn options_now(

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use crate::{
     capi::KindRef,
-    nodegroup::{self, GroupId, InfrastructureState, LeftOut, Problem, RealNodes, Verdict},
+    nodegroup::{self, Definition, GroupId, InfrastructureState, LeftOut, Problem, RealNodes, Verdict},
 };
 
 use super::{
@@ -67,7 +67,8 @@ impl Picture {
                 if !group.is_live() || old.is_none_or(|old| old.bounds != definition.bounds) {
                     self.membership_changed = true;
                 }
-                if !group.is_live() || old.is_none_or(|old| old.problems != definition.problems) {
+                let says = |old: &Definition| (old.problems == definition.problems) && (old.notes == definition.notes);
+                if !group.is_live() || !old.is_some_and(says) {
                     self.changed.insert(id.clone());
                 }
                 let old_price = old.and_then(|old| old.price.as_ref());
@@ -104,10 +105,11 @@ impl Picture {
 
     fn notice(&self, id: GroupId) -> Notice {
         let group = self.groups.get(&id);
+        let served = group.filter(|group| group.is_live()).and_then(|group| group.served.as_deref());
+        let notes = served.map(|served| served.definition.notes.clone()).unwrap_or_default();
         let (state, problems) = match group.map(|group| &group.standing) {
             None | Some(Standing::Gone) => (GroupState::Gone, Vec::new()),
             Some(Standing::Live) => {
-                let served = group.and_then(|group| group.served.as_deref());
                 let problems = served.map(|served| served.definition.problems.clone()).unwrap_or_default();
                 (GroupState::Live, problems)
             }
@@ -115,7 +117,7 @@ impl Picture {
             Some(Standing::Waiting) => (GroupState::Waiting, Vec::new()),
             Some(Standing::Undecodable(problem)) => (GroupState::Undecodable, vec![problem.clone()]),
         };
-        Notice { id, state, problems }
+        Notice { id, state, problems, notes }
     }
 
     /// The infrastructure template kinds that groups name.
@@ -167,6 +169,8 @@ pub struct Notice {
     pub state: GroupState,
     /// What is wrong with it.
     pub problems: Vec<Problem>,
+    /// What is no fault and worth knowing.
+    pub notes: Vec<String>,
 }
 
 impl Notice {
@@ -185,6 +189,9 @@ impl Notice {
         }
         for problem in &self.problems {
             tracing::warn!(%group, kind = problem.kind.as_str(), "{problem}");
+        }
+        for note in &self.notes {
+            tracing::info!(%group, "{note}");
         }
     }
 }

@@ -15,7 +15,10 @@ pub(super) const CSI_DRIVER: &str = "csi-driver";
 /// Suffix of the capacity annotation that counts the devices.
 const GPU_COUNT: &str = "gpu-count";
 
-/// As many devices are told by their names.
+/// As many limits of volumes are kept.
+const MOST_LIMITS: usize = 100;
+
+/// As many devices fit one ResourceSlice.
 const MOST_DEVICES: i64 = 128;
 
 /// Drivers of the Node to come.
@@ -95,7 +98,11 @@ pub fn drivers(annotations: &BTreeMap<ArcStr, ArcStr>) -> (Drivers, Vec<Problem>
     let mut csi: Vec<Sourced<CsiDriver>> = Vec::new();
     if let Some((key, text)) = get(CSI_DRIVER) {
         for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
-            match csi_driver(entry) {
+            let driver = csi_driver(entry).and_then(|driver| match csi.len() {
+                MOST_LIMITS.. => Err(format!("only the first {MOST_LIMITS} drivers are read")),
+                _ => Ok(driver),
+            });
+            match driver {
                 Ok(driver) => {
                     csi.retain(|other| other.value.name != driver.name);
                     csi.push(Sourced::new(driver, Source::Annotation(key.clone())));
@@ -216,6 +223,13 @@ mod tests {
         for part in [name, &format!("{value:?}"), rule, "ignored"] {
             assert!(problem.message.contains(part), "{part:?} isn't in {problem}");
         }
+    }
+
+    #[test]
+    fn no_more_limits_are_kept_than_a_node_can_need() {
+        let text: Vec<_> = (0..=100).map(|number| format!("csi-{number}=1")).collect();
+        let (drivers, problems) = drivers(&annotated(&[("csi-driver", &text.join(","))]));
+        assert_eq!((drivers.csi.len(), problems.len()), (100, 1));
     }
 
     #[test]

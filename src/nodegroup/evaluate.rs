@@ -172,7 +172,7 @@ pub fn evaluate(
     problems.extend(built.problems);
     let (options, of_options) = options::overrides(&rules.keys, &object.annotations);
     problems.extend(of_options);
-    let (price, of_price) = price::of_group(object, built.template.as_ref(), nodes.sample, &rules.prices);
+    let (price, of_price) = price::of_group(object, built.template.as_ref(), nodes, &rules.prices);
     problems.extend(of_price);
     keep_first(&mut problems);
     if built.template.is_none() && object.replicas.unwrap_or_default() <= 0 {

@@ -6,8 +6,8 @@ use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use thiserror::Error;
 
-use super::{NodeTemplate, Problem, ProblemKind};
-use crate::capi::{Node, PRICE_PER_HOUR, ScalableResource};
+use super::{NodeTemplate, Problem, ProblemKind, RealNodes};
+use crate::capi::{PRICE_PER_HOUR, ScalableResource};
 
 mod list;
 mod units;
@@ -161,13 +161,13 @@ pub struct GroupPrice {
     pub units: Option<UnitPrices>,
 }
 
-/// What a Node of the group costs, and what is wrong with the annotation. `sample_node` is any Node of the group: without
-/// a template its labels are all that is known.
+/// What a Node of the group costs, and what is wrong with the annotation. Without a template the labels of its
+/// real Nodes are all that is known.
 #[must_use]
 pub fn of_group(
     group: &ScalableResource,
     template: Option<&NodeTemplate>,
-    sample_node: Option<&Node>,
+    nodes: RealNodes<'_>,
     list: &PriceList,
 ) -> (Option<GroupPrice>, Vec<Problem>) {
     let (annotated, problems) = annotated(group);
@@ -175,7 +175,7 @@ pub fn of_group(
         Vec::new()
     } else {
         let capacity = template.map(|template| &template.capacity);
-        list.offers(&labels_of(template, sample_node), capacity)
+        list.offers(&labels_of(template, nodes), capacity)
     };
     let annotated = annotated.map(|price| (Offer { price, source: PriceSource::Annotation }, None));
     let mut offers = annotated.into_iter().chain(of_list);
@@ -203,10 +203,12 @@ fn annotated(group: &ScalableResource) -> (Option<Price>, Vec<Problem>) {
     }
 }
 
-fn labels_of(template: Option<&NodeTemplate>, sample_node: Option<&Node>) -> BTreeMap<String, String> {
+fn labels_of(template: Option<&NodeTemplate>, nodes: RealNodes<'_>) -> BTreeMap<String, String> {
+    let learned = nodes.same_templates.into_iter().flat_map(|lesson| lesson.labels.iter());
+    let sample = nodes.sample.into_iter().flat_map(|node| node.template_labels.iter());
     let of_template = template.into_iter().flat_map(|template| &template.labels);
-    let of_node = sample_node.into_iter().flat_map(|node| node.template_labels.iter());
-    of_node
+    learned
+        .chain(sample)
         .map(|(key, value)| (key.to_owned(), value.to_string()))
         .chain(of_template.map(|(key, label)| (key.clone(), label.value.clone())))
         .collect()

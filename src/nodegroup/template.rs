@@ -24,6 +24,9 @@ const OS: &str = "kubernetes.io/os";
 const ZONE: &str = "topology.kubernetes.io/zone";
 const REGION: &str = "topology.kubernetes.io/region";
 
+/// As many notes on drivers are told.
+const MOST_NOTES: usize = 10;
+
 /// What the operator says about all templates.
 #[derive(Clone, Debug)]
 pub struct TemplateRules {
@@ -130,7 +133,7 @@ pub fn build(
         built.problems.extend(capacity::gpu_label_without_gpu(&template, &built.drivers));
         built.template = Some(template);
     }
-    built.notes.extend(built.drivers.notes());
+    built.notes.extend(built.drivers.notes().take(MOST_NOTES));
     built
 }
 

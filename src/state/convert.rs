@@ -9,7 +9,7 @@ use super::{
 use crate::{
     index::{GroupSnapshot, OwnedInstance, Served, SnapshotStanding},
     informer::Status,
-    nodegroup::{ErrorClass, InstanceState, NodeTemplate, Overrides, Problem, Sourced, capacity},
+    nodegroup::{ErrorClass, InstanceState, NodeTemplate, Overrides, Problem, Sourced, SourcedMap, capacity},
     server::{Check, CheckState},
 };
 
@@ -51,6 +51,7 @@ pub(super) fn group(snapshot: &GroupSnapshot, served: &Served, with_instances: b
         template: definition.template.as_ref().map(template),
         options: options(&definition.options),
         problems: problems(&definition.problems),
+        notes: definition.notes.clone(),
         instances,
     }
 }
@@ -106,6 +107,12 @@ fn template(template: &NodeTemplate) -> Template {
     let label = |key| template.labels.get(key).map(|label| label.value.clone()).unwrap_or_default();
     Template {
         capacity: texts(&template.capacity),
+        allocatable: template
+            .capacity
+            .keys()
+            .filter_map(|resource| Some((resource.clone(), template.allocatable(resource)?.to_string())))
+            .collect(),
+        overhead: texts(&template.overhead),
         gpus: capacity::gpus(&template.capacity).map(|(name, count)| (name.to_owned(), count.to_string())).collect(),
         arch: label(ARCH),
         os: label(OS),
@@ -123,13 +130,13 @@ fn template(template: &NodeTemplate) -> Template {
     }
 }
 
-fn texts<T: ToString>(values: &BTreeMap<String, Sourced<T>>) -> BTreeMap<String, SourcedText> {
-    values
-        .iter()
-        .map(|(key, it)| {
-            (key.clone(), SourcedText { value: it.value.to_string(), source: it.source.as_str().to_owned() })
-        })
-        .collect()
+fn texts<T: ToString>(values: &SourcedMap<T>) -> BTreeMap<String, SourcedText> {
+    let text = |it: &Sourced<T>| SourcedText {
+        value: it.value.to_string(),
+        source: it.source.as_str().to_owned(),
+        detail: Some(it.source.to_string()),
+    };
+    values.iter().map(|(key, it)| (key.clone(), text(it))).collect()
 }
 
 /// The options that are overridden, by what follows the prefix in their annotations.

@@ -159,6 +159,9 @@ pub struct Group {
     /// What is wrong with it and left aside.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<ProblemState>,
+    /// What is no fault and worth knowing, for people.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// Its instances; absent unless asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instances: Option<Vec<InstanceOf>>,
@@ -194,6 +197,12 @@ pub struct Counts {
 pub struct Template {
     /// Resources as Kubernetes quantities; cpu, memory and pods are always there.
     pub capacity: BTreeMap<String, SourcedText>,
+    /// What pods get of them; the same resources.
+    #[serde(default)]
+    pub allocatable: BTreeMap<String, String>,
+    /// What pods don't get, where something says it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub overhead: BTreeMap<String, SourcedText>,
     /// Those resources of the capacity that are GPUs, without zeros.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub gpus: BTreeMap<String, String>,
@@ -214,9 +223,12 @@ pub struct Template {
 pub struct SourcedText {
     /// The value.
     pub value: String,
-    /// `default`, `status.capacity`, `status.nodeInfo`, `annotation`, `spec.template.metadata`, `spec.template.spec` or
-    /// `real node`.
+    /// `default`, `flag`, `status.capacity`, `status.nodeInfo`, `annotation`, `spec.template.metadata`,
+    /// `spec.template.spec`, `real node` or `learned`.
     pub source: String,
+    /// The source in full, for people: which annotation, which object, which Node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
 }
 
 /// A taint and where it comes from.

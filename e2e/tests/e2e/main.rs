@@ -59,6 +59,8 @@ fn main() -> ExitCode {
         templates::a_real_group_has_the_capacity_of_its_real_template,
         templates::the_default_architecture_can_be_set,
         templates::a_changed_capacity_is_answered,
+        templates::a_template_is_the_same_node_in_both_fields_field_by_field,
+        templates::what_a_real_node_keeps_from_pods_is_learned,
         template_faults::a_missing_kind_a_forbidden_kind_and_a_missing_template_hold_up_nothing,
         template_faults::a_kind_installed_later_is_found,
         template_faults::an_unreadable_capacity_spoils_only_its_own_group,

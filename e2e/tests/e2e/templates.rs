@@ -10,7 +10,7 @@ use e2e::{
     wait::{SOON, eventually},
     world::World,
 };
-use k8s_pb::api::core::v1::Node;
+use k8s_pb::{api::core::v1::Node, apimachinery::pkg::api::resource::Quantity};
 use prost::Message;
 use serde_json::{Value, json};
 
@@ -168,6 +168,99 @@ pub(crate) async fn a_changed_capacity_is_answered(world: &World) -> Result<()> 
         Ok(())
     })
     .await
+}
+
+/// Every field of a template from each place that it can come from, in both wire fields.
+pub(crate) async fn a_template_is_the_same_node_in_both_fields_field_by_field(world: &World) -> Result<()> {
+    let status = json!({
+        "capacity": { "cpu": 8, "memory": "32Gi", "storage": "80Gi", "example.com/nic": "2", "bad": "much" },
+        "nodeInfo": { "architecture": "arm64", "operatingSystem": "" },
+    });
+    infrastructure(world, "DevMachineTemplate", "big", &status).await?;
+    let pool = Pool::new("workers").template("DevMachineTemplate", "big");
+    let pool = pool.capacity("memory", "30Gi").capacity("maxPods", "42").capacity("taints", "spot:NoExecute");
+    let group = pool.capacity("labels", "tier=batch").create(world).await?;
+    let own = json!({
+        "capacity.capi-autoscaler-provider.io/overhead": "cpu=100m,memory=2Gi",
+        "capacity.capi-autoscaler-provider.io/resources": "hugepages-2Mi=1Gi",
+    });
+    world.objects.annotate(group.kind, &group.name, own).await?;
+    let provider = world.serve().await?;
+    provider.shows(&[&group.id]).await?;
+
+    let answer = eventually("template with all parts", SOON, async || {
+        let answer = provider.template(&group.id).await?;
+        let node = Node::decode(answer.node_bytes.clone())?;
+        let found = capacity(&node);
+        ensure!(found.contains_key("example.com/nic") && found.contains_key("hugepages-2Mi"), "capacity is {found:?}");
+        Ok(answer)
+    })
+    .await?;
+    for bytes in [answer.node_info.clone(), answer.node_bytes.clone()] {
+        let node = Node::decode(bytes)?;
+        let metadata = node.metadata.context("no metadata")?;
+        let name = metadata.name.context("no name")?;
+        assert_eq!(name, format!("{}-template", group.name));
+        let labels = [
+            (ARCHITECTURE, "arm64"),
+            ("kubernetes.io/hostname", &name),
+            (OPERATING_SYSTEM, "linux"),
+            ("tier", "batch"),
+        ];
+        assert_eq!(metadata.labels, labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
+        assert_eq!(metadata.annotations, BTreeMap::new());
+
+        let spec = node.spec.context("no spec")?;
+        let taints: Vec<_> = spec.taints.iter().map(|taint| (taint.key.as_deref(), taint.effect.as_deref())).collect();
+        assert_eq!(taints, [(Some("spot"), Some("NoExecute"))]);
+        assert_eq!((spec.provider_id, spec.unschedulable), (None, None));
+
+        let status = node.status.context("no status")?;
+        let amounts = |resources: &BTreeMap<String, Quantity>| {
+            let amount = |(name, amount): (&String, &Quantity)| {
+                format!("{name}={}", amount.string.as_deref().unwrap_or_default())
+            };
+            resources.iter().map(amount).collect::<Vec<_>>()
+        };
+        let rest = ["ephemeral-storage=80Gi", "example.com/nic=2", "hugepages-2Mi=1Gi"];
+        assert_eq!(amounts(&status.capacity), [&["cpu=8"], &rest[..], &["memory=30Gi", "pods=42"]].concat());
+        assert_eq!(amounts(&status.allocatable), [&["cpu=7900m"], &rest[..], &["memory=28Gi", "pods=42"]].concat());
+        let conditions = status.conditions.iter().map(|it| (it.r#type.as_deref(), it.status.as_deref()));
+        let mut conditions: Vec<_> =
+            conditions.map(|(kind, status)| (kind.unwrap_or_default(), status.unwrap_or_default())).collect();
+        conditions.sort_unstable();
+        let expected =
+            ["DiskPressure", "MemoryPressure", "NetworkUnavailable", "PIDPressure"].map(|kind| (kind, "False"));
+        assert_eq!(conditions, [&expected[..], &[("Ready", "True")]].concat());
+    }
+    let again = provider.template(&group.id).await?;
+    ensure!(again == answer, "the template differs from call to call");
+    Ok(())
+}
+
+/// What a Node keeps from pods is taken off the templates of all groups that are made alike.
+pub(crate) async fn what_a_real_node_keeps_from_pods_is_learned(world: &World) -> Result<()> {
+    let status = json!({ "capacity": { "cpu": "4", "memory": "16Gi" } });
+    infrastructure(world, "DevMachineTemplate", "alike", &status).await?;
+    let running = Pool::new("running").running(1).template("DevMachineTemplate", "alike").create(world).await?;
+    let empty = Pool::new("empty").template("DevMachineTemplate", "alike").create(world).await?;
+    let provider = world.serve().await?;
+    provider.shows(&[&empty.id, &running.id]).await?;
+    let less = json!({ "allocatable": { "memory": "14Gi" } });
+    let node = running.nodes.first().context("no Node")?;
+    world.objects.patch_status("Node", &node.name, less).await?;
+    for group in [&running, &empty] {
+        eventually("allocatable of the real Node", SOON, async || {
+            let node = Node::decode(provider.template(&group.id).await?.node_bytes)?;
+            let status = node.status.context("no status")?;
+            let memory = |resources: &BTreeMap<String, Quantity>| resources.get("memory")?.string.clone();
+            let found = (memory(&status.capacity), memory(&status.allocatable));
+            ensure!(found == (Some("16Gi".into()), Some("14Gi".into())), "memory is {found:?}");
+            Ok(())
+        })
+        .await?;
+    }
+    Ok(())
 }
 
 /// Creates an infrastructure template with a status.

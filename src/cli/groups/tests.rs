@@ -13,7 +13,7 @@ use crate::state::{
 };
 
 fn texts(values: &[(&str, &str)]) -> BTreeMap<String, SourcedText> {
-    let text = |value: &str| SourcedText { value: value.to_owned(), source: "annotation".to_owned() };
+    let text = |value: &str| SourcedText { value: value.to_owned(), source: "annotation".to_owned(), detail: None };
     values.iter().map(|(key, value)| ((*key).to_owned(), text(value))).collect()
 }
 

@@ -9,7 +9,7 @@ use super::*;
 use crate::{
     capi::InfrastructureTemplate,
     nodegroup::{
-        Quantity, RealNodes, Requests, TemplateRules, template,
+        Quantity, Requests, TemplateRules, template,
         testing::{deployment, infrastructure, node},
     },
 };
@@ -53,8 +53,8 @@ fn evaluated(
     }
     group.annotations.insert("capacity.cluster-autoscaler.kubernetes.io/labels".into(), labels.into());
     let known: InfrastructureTemplate = infrastructure(capacity);
-    let template = template::build(&group, Some(&known), RealNodes::default(), &TemplateRules::default()).template;
-    of_group(&group, template.as_ref(), None, list)
+    let built = template::build(&group, Some(&known), RealNodes::default(), &TemplateRules::default());
+    of_group(&group, built.template.as_ref(), RealNodes::default(), list)
 }
 
 /// 2 cores and 8 GiB: 0.12 by resources.
@@ -193,7 +193,8 @@ fn a_bad_annotation_is_told_and_the_list_counts() {
 fn without_a_template_the_labels_of_a_real_node_lead_to_its_price() {
     let group = deployment("workers");
     let sample = node(&[("node.kubernetes.io/instance-type", "m5.large")]);
-    let (found, _) = of_group(&group, None, Some(&sample), &list());
+    let nodes = RealNodes { sample: Some(&sample), ..RealNodes::default() };
+    let (found, _) = of_group(&group, None, nodes, &list());
     let found = found.unwrap();
     assert_eq!(found.offer, Offer { price: price(0.096), source: PriceSource::InstanceType("m5.large".into()) });
     assert_eq!((found.overridden, found.units), (Vec::new(), None));

@@ -117,6 +117,7 @@ fn fractions_are_exact() {
             ("0.005", U / 200),
             ("0.00500", U / 200),
             ("0.05", U / 20),
+            ("0.05000", U / 20),
             ("0.5", U / 2),
             ("0.50000", U / 2),
             ("10.035M", 10_035_000 * U),
@@ -200,6 +201,7 @@ fn decimal_text_is_capped_at_1e29() {
 #[case::leading_space(" 1", None)]
 #[case::a_suffix_alone("Mi", None)]
 #[case::a_sign_alone("-", None)]
+#[case::the_other_sign_alone("+", None)]
 #[case::a_point_alone(".", None)]
 #[case::two_signs("+-1", None)]
 #[case::trailing_space("1 ", Some(" "))]
@@ -211,6 +213,8 @@ fn decimal_text_is_capped_at_1e29() {
 #[case::bytes("16GB", Some("GB"))]
 #[case::unknown("0.1am", Some("am"))]
 #[case::i_alone(".5i", Some("i"))]
+#[case::i_after_a_whole_number("1i", Some("i"))]
+#[case::i_after_a_negative_number("-3.01i", Some("i"))]
 #[case::an_empty_exponent("1e", Some("e"))]
 #[case::a_sign_without_an_exponent("-3.01e-", Some("e-"))]
 #[case::two_exponents("1e1e1", Some("e1e1"))]
@@ -239,6 +243,24 @@ fn other_texts_are_errors(#[case] text: &str, #[case] suffix: Option<&str>) {
 #[case("1.0009765625Ki", "1025")]
 #[case("9Ei", "9223372036854775807")]
 #[case("4096Pi", "4Ei")]
+#[case("6Ki", "6Ki")]
+#[case("300Mi", "300Mi")]
+#[case("1025", "1025")]
+#[case("5000m", "5")]
+#[case("1234567m", "1234567m")]
+#[case("300M", "300M")]
+#[case("1T", "1T")]
+#[case("3k", "3k")]
+#[case("1n", "1n")]
+#[case("80n", "80n")]
+#[case("1080n", "1080n")]
+#[case("1u", "1u")]
+#[case("80u", "80u")]
+#[case("1080u", "1080u")]
+#[case("80m", "80m")]
+#[case("1e12", "1e12")]
+#[case("1e3", "1e3")]
+#[case("3e3", "3e3")]
 #[case("1000M", "1G")]
 #[case("0.001T", "1G")]
 #[case("1000u", "1m")]
@@ -281,6 +303,20 @@ fn it_is_printed_in_canonical_form(#[case] text: &str, #[case] expected: &str) {
 #[case("12E", i64::MAX, i64::MAX)]
 fn values_are_rounded_away_from_zero_and_end_at_i64(#[case] text: &str, #[case] units: i64, #[case] millis: i64) {
     assert_eq!((quantity(text).value(), quantity(text).milli_value()), (units, millis));
+}
+
+#[rstest]
+#[case("0", 0.0)]
+#[case("2Ki", 2048.0)]
+#[case("1.1Ki", 1126.4)]
+#[case("1Mi", 1_048_576.0)]
+#[case("2Gi", 2_147_483_648.0)]
+#[case("-1500m", -1.5)]
+#[case("1n", 1e-9)]
+#[case("12E", 1.2e19)]
+#[case("100000000000E", 1e29)]
+fn the_nearest_number_in_floating_point(#[case] text: &str, #[case] expected: f64) {
+    assert_eq!(quantity(text).to_f64().to_bits(), expected.to_bits());
 }
 
 #[rstest]

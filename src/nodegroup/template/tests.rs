@@ -1,5 +1,7 @@
 //! Every row of the contract's precedence table, and the bytes that Cluster Autoscaler reads.
 
+mod rows;
+
 use arcstr::ArcStr;
 
 use k8s_pb::{api::core::v1 as wire, apimachinery::pkg::api::resource::Quantity as WireQuantity};

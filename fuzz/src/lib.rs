@@ -1,0 +1,26 @@
+//! What each fuzz target does with its bytes, as plain functions: cargo-fuzz calls them with bytes that it makes up, and
+//! `cargo test` with those that are kept. A finding is a panic. Nothing here may depend on what came before.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a finding is a panic")]
+
+mod groups;
+mod requests;
+mod texts;
+
+pub use self::{
+    groups::annotations,
+    requests::requests,
+    texts::{duration, provider_id, quantity, taint},
+};
+
+/// A fuzz target: its name and what it does.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All of them. Each has a folder of its name in `fuzz/corpus-kept`.
+pub const TARGETS: [Target; 6] = [
+    ("annotations", annotations),
+    ("quantity", quantity),
+    ("duration", duration),
+    ("taint", taint),
+    ("provider_id", provider_id),
+    ("requests", requests),
+];

@@ -1,0 +1,111 @@
+//! Requests of all RPCs, from any bytes, answered by the service itself over a small picture. It can write nowhere: a
+//! command comes as far as its first write.
+
+use std::sync::{Arc, LazyLock};
+
+use arc_swap::ArcSwapOption;
+use capi_autoscaler_provider::{
+    capi::{Keys, PRICE_PER_HOUR},
+    grpc::{Freshness, RpcMetrics, Service},
+    proto::cloud_provider_server::CloudProvider as _,
+    scale::{Api, Scale, ScaleMetrics},
+};
+use prometheus_client::registry::Registry;
+use prost::Message as _;
+use serde_json::{Map, json};
+use tokio::runtime::Runtime;
+use tonic::{Code, Request};
+
+use super::groups;
+
+/// The first byte chooses the RPC, the others are the request.
+pub fn requests(data: &[u8]) {
+    let Some((rpc, message)) = data.split_first() else { return };
+    let World { runtime, service } = &*WORLD;
+    runtime.block_on(answer(service, *rpc, message));
+}
+
+/// Decodes the message as a request of a method, and has it answered.
+macro_rules! ask {
+    ($service:ident.$method:ident($message:ident)) => {
+        if let Ok(request) = <_>::decode($message) {
+            match $service.$method(Request::new(request)).await {
+                Ok(answer) => Some(format!("{:?}", answer.into_inner())),
+                Err(status) => {
+                    let meant = !matches!(status.code(), Code::Ok | Code::Unknown | Code::Internal | Code::DataLoss);
+                    assert!(meant && !status.message().is_empty(), "{}: {status}", stringify!($method));
+                    None
+                }
+            }
+        } else {
+            Some(String::new())
+        }
+    };
+}
+
+async fn answer(service: &Service, rpc: u8, message: &[u8]) {
+    let answered = match rpc % 15 {
+        0 => ask!(service.node_groups(message)),
+        1 => ask!(service.node_group_for_node(message)),
+        2 => ask!(service.pricing_node_price(message)),
+        3 => ask!(service.pricing_pod_price(message)),
+        4 => ask!(service.gpu_label(message)),
+        5 => ask!(service.get_available_gpu_types(message)),
+        6 => ask!(service.cleanup(message)),
+        7 => ask!(service.refresh(message)),
+        8 => ask!(service.node_group_target_size(message)),
+        9 => ask!(service.node_group_increase_size(message)),
+        10 => ask!(service.node_group_delete_nodes(message)),
+        11 => ask!(service.node_group_decrease_target_size(message)),
+        12 => ask!(service.node_group_nodes(message)),
+        13 => ask!(service.node_group_template_node_info(message)),
+        _ => ask!(service.node_group_get_options(message)),
+    };
+    // An error of these would stop the caller's whole loop.
+    assert!(answered.is_some() || !matches!(rpc % 15, 0 | 1 | 4..=7));
+    // A price is a number.
+    if let Some(answered) = answered.filter(|_| matches!(rpc % 15, 2 | 3)) {
+        assert!(!answered.contains("NaN") && !answered.contains("inf") && !answered.contains('-'), "{answered}");
+    }
+}
+
+struct World {
+    runtime: Runtime,
+    service: Service,
+}
+
+struct AlwaysFresh;
+
+impl Freshness for AlwaysFresh {
+    fn check(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+static WORLD: LazyLock<World> = LazyLock::new(|| {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let index = groups::index();
+    let annotations = [
+        ("cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size", "1"),
+        ("cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size", "10"),
+        ("cluster.x-k8s.io/autoscaling-options-scaledownunneededtime", "10m"),
+        ("capacity.cluster-autoscaler.kubernetes.io/cpu", "8"),
+        ("capacity.cluster-autoscaler.kubernetes.io/memory", "64Gi"),
+        (PRICE_PER_HOUR, "0.8"),
+    ];
+    let annotations: Map<_, _> = annotations.map(|(key, value)| (key.to_owned(), json!(value))).into_iter().collect();
+    index.apply_quietly(groups::group(&annotations));
+    index.refresh();
+    let index = Arc::new(index);
+    let scale = {
+        let _context = runtime.enter();
+        let nowhere = kube::Config::new("http://127.0.0.1:1".parse().expect("a URL"));
+        let client = kube::Client::try_from(nowhere).expect("a client");
+        // With nothing discovered there is nowhere to write to.
+        let api = Api::new(client, Arc::new(ArcSwapOption::empty()), Keys::default());
+        let metrics = ScaleMetrics::register(&mut Registry::default());
+        Scale::new(Arc::clone(&index), api, metrics, runtime.handle().clone())
+    };
+    let metrics = RpcMetrics::register(&mut Registry::default());
+    World { service: Service::new(index, scale, Arc::new(AlwaysFresh), metrics), runtime }
+});
