@@ -9,7 +9,7 @@ use super::*;
 use crate::{
     capi::InfrastructureTemplate,
     nodegroup::{
-        Quantity, RealNodes, Requests, TemplateRules, template,
+        Quantity, Requests, TemplateRules, template,
         testing::{deployment, infrastructure, node},
     },
 };
