@@ -66,6 +66,20 @@ impl Program<'_> {
         }
     }
 
+    /// The moments in which a command may see these Machines: as a cache shows them where that is enough, else the
+    /// present.
+    pub(crate) fn views_of(&self, world: &World, named: Set) -> impl Iterator<Item = Past> {
+        let now = world.pasts.last();
+        let existing = now.alive | now.deleting;
+        let (logged, left, existence) = (world.logged(), world.left_log, self.rule.existence);
+        let is_seen = move |past: &&Past| {
+            let is_known = (named & existing).without(past.alive | past.deleting).is_empty();
+            let is_enough = existence.is_cache_enough(named, left, past.deleting.without(logged));
+            **past == now || (is_known && is_enough)
+        };
+        world.pasts.all().iter().filter(is_seen).copied()
+    }
+
     fn steps_of_viewed(&self, world: &World, copy: usize, found: &mut dyn FnMut(Step, World)) {
         let memory = world.copies[copy];
         if !self.rule.logs_first {
@@ -84,7 +98,7 @@ impl Program<'_> {
             }
         }
         if !self.passes(world, memory) {
-            for past in world.views_of(memory.named) {
+            for past in self.views_of(world, memory.named) {
                 let mut then = *world;
                 self.view(&mut then, copy, memory.named, memory.is_soft, past);
                 found(Step::ViewAgain(copy, past != world.pasts.last()), then);
@@ -141,6 +155,9 @@ impl Program<'_> {
             for other in world.copies.iter_mut().filter(|other| other.at == At::Logged) {
                 other.done = other.done.without(memory.done);
             }
+        }
+        if self.rule.existence.minds_entries() {
+            world.outdate_caches();
         }
         if self.rule.logs_first {
             world.copies[copy] =

@@ -40,6 +40,8 @@ pub enum Effect {
     CutBefore,
     /// What was asked is done, and the connection is cut instead of an answer.
     CutAfter,
+    /// What was asked is done, and the answer waits until [`FaultHandle::release`].
+    HoldAnswer,
     /// What was asked is done, and the answer is no JSON.
     Garbage,
     /// A watch goes wrong: one that is opened, or one that runs already.

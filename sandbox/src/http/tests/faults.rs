@@ -73,6 +73,24 @@ async fn what_is_held_goes_on_when_it_is_released() -> Result<()> {
 }
 
 #[tokio::test]
+async fn what_was_asked_is_done_while_its_answer_is_held() -> Result<()> {
+    let world = World::start().await?;
+    let fault = world.server.faults().add(Fault::new(Effect::HoldAnswer).on_verb("create"));
+    let release = async {
+        fault.wait_for_hits(1).await;
+        while world.api.get(&World::machines(), "default", "a").is_err() {
+            tokio::task::yield_now().await;
+        }
+        let unanswered = world.server.requests().count(|request| request.status.is_none());
+        fault.release();
+        unanswered
+    };
+    let (status, unanswered) = tokio::join!(world.post("a"), release);
+    assert_eq!((status?, unanswered), (201, 1));
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_connection_is_cut_before_or_after_what_was_asked_is_done() -> Result<()> {
     let world = World::start().await?;
     for (effect, name, done) in [(Effect::CutBefore, "a", false), (Effect::CutAfter, "b", true)] {
