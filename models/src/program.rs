@@ -56,7 +56,7 @@ impl Program<'_> {
                     done: new,
                     is_soft,
                     is_fresh: true,
-                    viewed_log: world.logged(),
+                    viewed_log: if compares { world.logged().0.into() } else { world.log_print() },
                     viewed_replicas: compares.then_some(world.replicas),
                 };
                 if !self.rule.logs_first {
@@ -119,9 +119,9 @@ impl Program<'_> {
     /// Whether the API server lets the write of a command pass that has viewed this.
     fn passes(&self, world: &World, memory: Memory) -> bool {
         match self.rule.precondition {
-            Precondition::Generation => memory.is_fresh && memory.viewed_log == world.logged(),
+            Precondition::Generation => memory.is_fresh && memory.viewed_log == world.log_print(),
             Precondition::Values => {
-                (memory.viewed_log, memory.viewed_replicas) == (world.logged(), Some(world.replicas))
+                (memory.viewed_log, memory.viewed_replicas) == (world.logged().0.into(), Some(world.replicas))
             }
             Precondition::Nothing => true,
         }
@@ -131,7 +131,8 @@ impl Program<'_> {
     fn log(&self, world: &mut World, copy: usize) {
         let memory = world.copies[copy];
         if self.rule.precondition == Precondition::Nothing {
-            for machine in world.logged().without(memory.viewed_log).iter() {
+            let viewed = Set(u8::try_from(memory.viewed_log).unwrap_or_default());
+            for machine in world.logged().without(viewed).iter() {
                 world.leave_log(machine);
             }
         }

@@ -1,6 +1,10 @@
 //! One moment of the model: the objects at the API server, what the controllers have not seen of them yet, what the
 //! copies of the program keep in memory, and what a checker must remember. No rule is decided here.
 
+use std::hash::BuildHasher;
+
+use foldhash::fast::FixedState;
+
 /// How many Machines there can ever be, replacements included.
 pub const SLOTS: usize = 7;
 
@@ -308,8 +312,8 @@ pub struct Memory {
     pub is_soft: bool,
     /// Whether the MachineDeployment's generation is still the one viewed.
     pub is_fresh: bool,
-    /// The log as viewed.
-    pub viewed_log: Set,
+    /// The log as viewed: a fingerprint of its entries, or for variants that compare values who is in it.
+    pub viewed_log: u32,
     /// For variants that compare values: the size as viewed.
     pub viewed_replicas: Option<i8>,
 }
@@ -432,6 +436,13 @@ impl World {
             budget,
             ledger: Ledger { size: replicas, ..Ledger::default() },
         }
+    }
+
+    /// A fingerprint of the log's whole value.
+    #[must_use]
+    pub fn log_print(&self) -> u32 {
+        let print = FixedState::with_seed(3).hash_one(self.log);
+        u32::try_from(print >> 32).unwrap_or_default()
     }
 
     /// The Machines in the log.
