@@ -30,6 +30,8 @@ async fn a_fault_strikes_only_what_it_is_for() -> Result<()> {
     assert_eq!(world.post("a").await?, 503);
     world.server.faults().clear();
     assert_eq!(world.post("a").await?, 201);
+    world.server.faults().add(Fault::refuse(503, "ServiceUnavailable", "not now").on_writes());
+    assert_eq!((world.get(MACHINES).await?.0, world.post("b").await?), (200, 503));
     Ok(())
 }
 
