@@ -19,7 +19,7 @@ use tonic::{Code, Status};
 
 use crate::world::{Start, World};
 
-const ROUNDS: usize = 16;
+const ROUNDS: usize = 12;
 /// How many worlds there are side by side.
 const WORLDS: usize = 4;
 const STEPS: usize = 30;
