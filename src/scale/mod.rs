@@ -10,11 +10,11 @@ mod carry;
 mod delete;
 mod error;
 mod finisher;
+mod going;
 mod known;
 mod lane;
 mod metrics;
 mod outcome;
-mod pools;
 mod retry;
 mod rule;
 mod size;
@@ -37,14 +37,14 @@ use tokio_util::{
 };
 
 pub use self::{
-    api::Api, delete::NodeName, error::ScaleError, known::WatchedMachines, metrics::ScaleMetrics,
-    pools::MachinePoolDeletes,
+    api::Api, delete::NodeName, error::ScaleError, going::MachinePoolDeletes, known::WatchedMachines,
+    metrics::ScaleMetrics,
 };
 use self::{
     api::CallError,
     finisher::WantedSince,
+    going::Going,
     lane::{Caller, Delete, Lanes, Order},
-    pools::Pools,
     retry::Attempts,
 };
 use crate::{
@@ -77,7 +77,7 @@ struct Inner {
     tasks: TaskTracker,
     ended: CancellationToken,
     lanes: Lanes,
-    pools: Pools,
+    going: Going,
     wanted: Mutex<HashMap<GroupId, WantedSince>>,
 }
 
@@ -109,7 +109,7 @@ impl Scale {
             tasks: TaskTracker::new(),
             ended: ended.clone(),
             lanes: Lanes::default(),
-            pools: Pools::default(),
+            going: Going::default(),
             wanted: Mutex::default(),
         });
         let changes = index.unfinished();
@@ -209,7 +209,7 @@ impl Command {
         loop {
             match self.api().read_group(&self.id).await {
                 Ok(version) => {
-                    self.index().saw(&self.id, &version);
+                    self.index().set_written(&self.id, version.clone());
                     return Ok(version);
                 }
                 Err(error) if attempts.again(&error).await => {}
