@@ -15,9 +15,9 @@ use tonic::{Code, Status};
 use crate::world::{Start, State, World};
 
 /// How long a caller waits who isn't to have an answer.
-const IMPATIENT: Duration = Duration::from_millis(1_500);
+const IMPATIENT: Duration = Duration::from_secs(4);
 /// Longer than a caller waits.
-const DELAY: Duration = Duration::from_millis(2_000);
+const DELAY: Duration = Duration::from_secs(5);
 const PATIENT: Duration = Duration::from_secs(30);
 
 /// What goes wrong.
@@ -123,10 +123,12 @@ impl Row {
         self.often == Often::Once && self.wrong.may_pass() && self.wrong != Wrong::Delay
     }
 
-    /// Whether the command can't succeed. A 422 may also be a test that failed, which is worth more attempts than the
-    /// caller has time for.
+    /// Whether the command can't succeed, and nothing of it may be left. A 422 may also be a test that failed, which is
+    /// worth more attempts than the caller has time for. What the refused size write leaves in the log is taken out by a
+    /// write that is refused as well: it is carried out later.
     fn must_be_refused(self) -> bool {
-        self.often == Often::UntilAnswered && matches!(self.wrong, Wrong::Forbidden | Wrong::Webhook)
+        let is_refused = matches!(self.wrong, Wrong::Forbidden | Wrong::Webhook);
+        self.often == Often::UntilAnswered && is_refused && self.call.number == LOG.number
     }
 }
 
