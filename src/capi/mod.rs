@@ -17,7 +17,10 @@ mod tests;
 mod wire;
 
 pub use cluster::Cluster;
-pub use keys::{CAPACITY_PREFIX, DEFAULT_GROUP, Keys, OWN_CAPACITY_PREFIX, PAUSED, PRICE_PER_HOUR, REVISION};
+pub use keys::{
+    CAPACITY_PREFIX, DEFAULT_GROUP, DELETING, DESIRED_REPLICAS, Keys, OWN_CAPACITY_PREFIX, PAUSED, PRICE_PER_HOUR,
+    REVISION,
+};
 pub use machine::{Condition, Failure, Machine, MachinePhase};
 pub use node::{Node, NodeResources, TemplateLabels};
 pub use owner::Owner;
@@ -27,7 +30,7 @@ pub use template::InfrastructureTemplate;
 
 use std::sync::Arc;
 
-pub use crate::informer::{Interner, Metadata as Meta, ObjectKey};
+pub use crate::informer::{Interner, Metadata as Meta, ObjectKey, Uid};
 
 /// What decoding needs besides the JSON: the annotation keys in force and the interner of repeated text.
 ///

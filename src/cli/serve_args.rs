@@ -11,6 +11,7 @@ pub(super) const DEFAULT_LISTEN: &str = "127.0.0.1:8086";
 pub(super) const DEFAULT_HTTP_LISTEN: &str = "127.0.0.1:8080";
 pub(super) const DEFAULT_ADMIN_LISTEN: &str = "127.0.0.1:8081";
 pub(super) const DEFAULT_MAX_STALENESS: &str = "2m";
+pub(super) const DEFAULT_MACHINE_POOL_DELETES: &str = "lower";
 
 /// The flags of `serve`, as typed.
 #[derive(Args, Clone, Debug)]
@@ -40,6 +41,11 @@ pub struct ServeArgs {
     /// How long a watch may be broken until Refresh fails and scaling stops: a Go duration such as 90s or 2m
     #[arg(long, env = "CAPI_AUTOSCALER_MAX_STALENESS", value_name = "DURATION", default_value = DEFAULT_MAX_STALENESS)]
     pub max_staleness: String,
+
+    /// What deleting a Node of a MachinePool does whose instances aren't Machines, so that none can be deleted by name:
+    /// lower the size, and the infrastructure provider chooses which instance goes; or refuse
+    #[arg(long, env = "CAPI_AUTOSCALER_MACHINE_POOL_DELETES", value_name = "lower|refuse", default_value = DEFAULT_MACHINE_POOL_DELETES)]
+    pub machine_pool_deletes: String,
 
     /// Which clusters, which node groups, and what the operator says about all of them.
     #[command(flatten)]

@@ -8,12 +8,15 @@ use thiserror::Error;
 use super::{
     ServeArgs,
     picture_config::{Flag, PictureConfig},
-    serve_args::{DEFAULT_ADMIN_LISTEN, DEFAULT_HTTP_LISTEN, DEFAULT_LISTEN, DEFAULT_MAX_STALENESS},
+    serve_args::{
+        DEFAULT_ADMIN_LISTEN, DEFAULT_HTTP_LISTEN, DEFAULT_LISTEN, DEFAULT_MACHINE_POOL_DELETES, DEFAULT_MAX_STALENESS,
+    },
     tls_args,
 };
 use crate::{
     connect::{Source, WorkloadSource},
     nodegroup::{GoDuration, Rules},
+    scale::{MachinePoolDeletes, ScaleOptions},
     server::TlsFiles,
 };
 
@@ -45,6 +48,8 @@ pub struct ServeConfig {
     pub capi_version: Option<String>,
     /// The price file.
     pub prices: Option<PathBuf>,
+    /// What an operator may choose about writes.
+    pub scale: ScaleOptions,
     /// What is allowed but should be known, to be logged at start.
     pub warnings: Vec<String>,
 }
@@ -130,6 +135,7 @@ impl TryFrom<ServeArgs> for ServeConfig {
             max_staleness: max_staleness(&args.max_staleness)?,
             capi_version: picture.capi_version,
             prices: picture.prices,
+            scale: ScaleOptions { machine_pool_deletes: machine_pool_deletes(&args.machine_pool_deletes)? },
             warnings,
         })
     }
@@ -142,15 +148,28 @@ pub(super) const ADMIN_LISTEN: Flag =
     Flag { name: "--admin-listen", variable: "CAPI_AUTOSCALER_ADMIN_LISTEN", default: DEFAULT_ADMIN_LISTEN };
 pub(super) const MAX_STALENESS: Flag =
     Flag { name: "--max-staleness", variable: "CAPI_AUTOSCALER_MAX_STALENESS", default: DEFAULT_MAX_STALENESS };
+pub(super) const MACHINE_POOL_DELETES: Flag = Flag {
+    name: "--machine-pool-deletes",
+    variable: "CAPI_AUTOSCALER_MACHINE_POOL_DELETES",
+    default: DEFAULT_MACHINE_POOL_DELETES,
+};
 /// Those of `serve` alone, to be compared with the flags there are.
 #[cfg(test)]
-pub(super) const FLAGS: [Flag; 4] = [LISTEN, HTTP_LISTEN, ADMIN_LISTEN, MAX_STALENESS];
+pub(super) const FLAGS: [Flag; 5] = [LISTEN, HTTP_LISTEN, ADMIN_LISTEN, MAX_STALENESS, MACHINE_POOL_DELETES];
 
 fn address(flag: &Flag, text: &str) -> Result<SocketAddr, UsageError> {
     let text = flag.or_default(text);
     text.parse().map_err(|_| {
         flag.wrong(text, &"it has to be an IP address and a port, such as 127.0.0.1:8086, 0.0.0.0:8086 or [::]:8086")
     })
+}
+
+fn machine_pool_deletes(text: &str) -> Result<MachinePoolDeletes, UsageError> {
+    match MACHINE_POOL_DELETES.or_default(text) {
+        "lower" => Ok(MachinePoolDeletes::Lower),
+        "refuse" => Ok(MachinePoolDeletes::Refuse),
+        other => Err(MACHINE_POOL_DELETES.wrong(other, &"it has to be lower or refuse")),
+    }
 }
 
 fn admin_listen(args: &ServeArgs, warnings: &mut Vec<String>) -> Result<Option<SocketAddr>, UsageError> {

@@ -7,6 +7,7 @@
 mod architecture;
 pub mod bounds;
 pub mod capacity;
+pub mod deletion_log;
 pub mod drivers;
 pub mod duration;
 pub mod evaluate;
@@ -38,6 +39,7 @@ pub(crate) mod testing;
 pub use architecture::{Architecture, UnknownArchitecture};
 pub use bounds::Bounds;
 pub use capacity::GPU_LABEL;
+pub use deletion_log::{DeletionLog, LogError, Phase, Ticket};
 pub use drivers::{CsiDriver, DraDriver, Drivers};
 pub use duration::GoDuration;
 pub use evaluate::{Definition, InfrastructureState, LeftOut, Rules, Verdict, evaluate};
