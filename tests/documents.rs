@@ -10,8 +10,10 @@ use std::{
 };
 
 use capi_autoscaler_provider::{
-    capi::{CAPACITY_PREFIX, Context, InfrastructureTemplate, Keys, Meta, ObjectKey, PAUSED, REVISION},
-    capi::{ScalableKind, ScalableResource},
+    capi::{
+        CAPACITY_PREFIX, Context, DEFER_UPGRADE, HOLD_UPGRADE_SEQUENCE, InfrastructureTemplate, Keys, Meta, ObjectKey,
+        PAUSED, REVISION, SCALE_DOWN_WHILE_ROLLING_OUT, ScalableKind, ScalableResource,
+    },
     cli::{Cli, Command, ServeConfig, Server},
     nodegroup::{
         Bounds, Definition, InfrastructureState, Problem, Rules, Scope, ScopeSpec, TemplateRules, Verdict, capacity,
@@ -159,9 +161,10 @@ fn annotations_that_are_read() -> BTreeSet<String> {
     let (_, of_capacity) = capacity::of_annotations(&one(format!("{CAPACITY_PREFIX}unknown")));
     let options = known(&of_options).into_iter().map(|name| format!("{options_prefix}{name}"));
     let capacity = known(&of_capacity).into_iter().map(|name| format!("{CAPACITY_PREFIX}{name}"));
-    let fixed = [min_size, max_size, delete_machine, machine, cluster_namespace, owner_kind, owner_name]
-        .into_iter()
-        .chain([PAUSED.to_owned(), REVISION.to_owned()]);
+    let fixed =
+        [min_size, max_size, delete_machine, machine, cluster_namespace, owner_kind, owner_name].into_iter().chain(
+            [PAUSED, REVISION, SCALE_DOWN_WHILE_ROLLING_OUT, DEFER_UPGRADE, HOLD_UPGRADE_SEQUENCE].map(str::to_owned),
+        );
     fixed.chain(options).chain(capacity).collect()
 }
 

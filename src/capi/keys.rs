@@ -12,6 +12,18 @@ pub const PAUSED: &str = "cluster.x-k8s.io/paused";
 /// Annotation of a MachineSet: the revision of its MachineDeployment. It doesn't follow `CAPI_GROUP`.
 pub const REVISION: &str = "machinedeployment.clusters.x-k8s.io/revision";
 
+/// Annotation of a group: whether Machines of it are deleted while it is rolling out. It doesn't follow `CAPI_GROUP`.
+pub const SCALE_DOWN_WHILE_ROLLING_OUT: &str = "capi-autoscaler-provider.io/scale-down-while-rolling-out";
+
+/// Label of a MachineDeployment: its name in its Cluster's topology. It doesn't follow `CAPI_GROUP`.
+pub const TOPOLOGY_NAME: &str = "topology.cluster.x-k8s.io/deployment-name";
+
+/// Annotation of a MachineDeployment in a Cluster's topology: its upgrade waits until the annotation is taken off.
+pub const DEFER_UPGRADE: &str = "topology.cluster.x-k8s.io/defer-upgrade";
+
+/// The same, for this and all later MachineDeployments of the topology.
+pub const HOLD_UPGRADE_SEQUENCE: &str = "topology.cluster.x-k8s.io/hold-upgrade-sequence";
+
 /// Prefix of the capacity annotations of a group. It doesn't follow `CAPI_GROUP`.
 pub const CAPACITY_PREFIX: &str = "capacity.cluster-autoscaler.kubernetes.io/";
 
@@ -64,6 +76,7 @@ impl Keys {
         key == self.min_size
             || key == self.max_size
             || key == PAUSED
+            || key == SCALE_DOWN_WHILE_ROLLING_OUT
             || key.starts_with(&self.options_prefix)
             || key.starts_with(CAPACITY_PREFIX)
     }

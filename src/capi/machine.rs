@@ -109,19 +109,13 @@ struct Status<'a> {
     conditions: Option<Vec<wire::Condition<'a>>>,
     /// What v1beta1 has of v1beta2, since Cluster API 1.9.
     #[serde(borrow)]
-    v1beta2: Option<V1Beta2<'a>>,
+    v1beta2: Option<wire::V1Beta2<'a>>,
     #[serde(borrow)]
     failure_reason: Option<Cow<'a, str>>,
     #[serde(borrow)]
     failure_message: Option<Cow<'a, str>>,
     #[serde(borrow)]
     deprecated: Option<Deprecated<'a>>,
-}
-
-#[derive(Deserialize)]
-struct V1Beta2<'a> {
-    #[serde(borrow)]
-    conditions: Option<Vec<wire::Condition<'a>>>,
 }
 
 #[derive(Deserialize)]
@@ -186,14 +180,8 @@ impl Machine {
     }
 }
 
-/// The condition InfrastructureReady. A v1beta1 object has it twice, with different words: that of v1beta2 goes first, so
-/// that both contract versions read alike.
 fn infrastructure_ready<'a>(status: &'a Status<'_>) -> Option<&'a wire::Condition<'a>> {
-    let newer = status.v1beta2.as_ref().and_then(|v1beta2| v1beta2.conditions.as_ref());
-    [newer, status.conditions.as_ref()]
-        .into_iter()
-        .flatten()
-        .find_map(|conditions| conditions.iter().find(|condition| condition.kind == "InfrastructureReady"))
+    wire::condition(status.v1beta2.as_ref(), status.conditions.as_ref(), "InfrastructureReady")
 }
 
 /// The failure from `status`, else from `status.deprecated.v1beta1`.

@@ -16,8 +16,11 @@ mod template;
 mod tests;
 mod wire;
 
-pub use cluster::Cluster;
-pub use keys::{CAPACITY_PREFIX, DEFAULT_GROUP, Keys, PAUSED, REVISION};
+pub use cluster::{Cluster, Topology};
+pub use keys::{
+    CAPACITY_PREFIX, DEFAULT_GROUP, DEFER_UPGRADE, HOLD_UPGRADE_SEQUENCE, Keys, PAUSED, REVISION,
+    SCALE_DOWN_WHILE_ROLLING_OUT, TOPOLOGY_NAME,
+};
 pub use machine::{Condition, Failure, Machine, MachinePhase};
 pub use node::{Node, TemplateLabels};
 pub use owner::Owner;

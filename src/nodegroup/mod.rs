@@ -35,7 +35,7 @@ pub use options::Overrides;
 pub use placeholder::{PlaceholderRef, template_node_groups};
 pub use problem::{Problem, ProblemKind};
 pub use quantity::Quantity;
-pub use rollout::is_rolling_out;
+pub use rollout::{Rollout, RolloutCause};
 pub use scope::{Scope, ScopeSpec};
 pub use size::SizeError;
 pub use taints::{Taint, TaintEffect};

@@ -26,6 +26,9 @@ pub(crate) fn scalable(kind: ScalableKind, name: &str) -> ScalableResource {
         taints: Vec::new(),
         revision: None,
         status_replicas: 3,
+        version: Some("v1.35.0".into()),
+        created: None,
+        rolling_out_since: None,
         provider_ids: Vec::new(),
         node_names: Vec::new(),
     }
@@ -56,7 +59,7 @@ pub(crate) fn machine(name: &str) -> Machine {
 
 /// A Cluster that isn't paused.
 pub(crate) fn cluster() -> Cluster {
-    Cluster { meta: meta("team-a", "prod"), paused: false }
+    Cluster { meta: meta("team-a", "prod"), paused: false, topology: None }
 }
 
 /// An infrastructure template with this `status.capacity`.

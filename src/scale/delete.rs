@@ -83,6 +83,7 @@ impl Command {
         if count == 0 {
             return Ok(());
         }
+        self.refuse_while_rolling_out(&view)?;
         let missing = usize::try_from(view.size.saturating_sub(view.machines)).unwrap_or_default();
         if named.replicas.len() > missing {
             return Err(ScaleError::FailedPrecondition(format!(

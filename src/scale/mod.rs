@@ -8,6 +8,7 @@ mod api;
 mod delete;
 mod error;
 mod metrics;
+mod rollout;
 mod size;
 #[cfg(test)]
 pub(crate) mod tests;

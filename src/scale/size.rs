@@ -36,6 +36,9 @@ impl Command {
         let with_node = view.machines_with_node;
         let decide = |current| size::decrease(current, delta, with_node);
         let target = decide(view.size).map_err(|error| self.refused(&error))?;
+        if self.is_left_while_rolling_out(&view) {
+            return Ok(());
+        }
         // Machines that have no Node are marked, so that none that has one goes in their stead.
         let marked = if target < view.size { self.mark_without_node(with_node, target).await? } else { Vec::new() };
         match self.write(view.size, decide).await {
