@@ -6,7 +6,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::ScaleError;
+use super::{ScaleError, events::EventResult};
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 struct CommandLabels {
@@ -20,11 +20,17 @@ struct WriteLabels {
     result: &'static str,
 }
 
-/// Counts commands and API writes.
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct EventLabels {
+    result: &'static str,
+}
+
+/// Counts commands, API writes and Events.
 #[derive(Clone, Debug, Default)]
 pub struct ScaleMetrics {
     commands: Family<CommandLabels, Counter>,
     writes: Family<WriteLabels, Counter>,
+    events: Family<EventLabels, Counter>,
 }
 
 impl ScaleMetrics {
@@ -33,6 +39,10 @@ impl ScaleMetrics {
         let metrics = Self::default();
         registry.register("commands", "Scaling commands, by kind and result", metrics.commands.clone());
         registry.register("writes", "API writes, by kind and result", metrics.writes.clone());
+        registry.register("events", "Kubernetes Events on node groups, by what became of them", metrics.events.clone());
+        for result in EventResult::ALL {
+            let _ = metrics.events.get_or_create(&EventLabels { result: result.as_str() });
+        }
         // From 0 on, so that the first failure is an increase to whoever watches the counter.
         for write in ["size", "mark", "unmark"] {
             for result in ["ok", "error"] {
@@ -48,6 +58,10 @@ impl ScaleMetrics {
     pub(super) fn count_command(&self, command: &'static str, error: Option<&ScaleError>) {
         let result = error.map_or("ok", ScaleError::code);
         self.commands.get_or_create(&CommandLabels { command, result }).inc();
+    }
+
+    pub(super) fn count_events(&self, result: EventResult, count: u64) {
+        self.events.get_or_create(&EventLabels { result: result.as_str() }).inc_by(count);
     }
 
     pub(super) fn count_write(&self, write: &'static str, result: &'static str) {

@@ -7,6 +7,7 @@
 mod api;
 mod delete;
 mod error;
+mod events;
 mod metrics;
 mod rollout;
 mod size;
@@ -20,7 +21,13 @@ use tokio::{runtime::Handle, sync::oneshot, time::timeout};
 use tokio_util::task::TaskTracker;
 
 use self::delete::Accepted;
-pub use self::{api::Api, delete::NodeName, error::ScaleError, metrics::ScaleMetrics};
+pub use self::{
+    api::Api,
+    delete::NodeName,
+    error::ScaleError,
+    events::{EventReason, EventRecorder},
+    metrics::ScaleMetrics,
+};
 use crate::{
     index::{Index, NotScalable, ScaleView},
     nodegroup::GroupId,

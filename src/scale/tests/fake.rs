@@ -298,7 +298,7 @@ fn meta(name: &str) -> Meta {
     Meta { key: ObjectKey::new("team-a", name), uid: format!("uid-{name}").into(), resource_version: "100".into() }
 }
 
-fn resources() -> CoreResources {
+pub(crate) fn resources() -> CoreResources {
     let resource = |kind: &str, plural: &str| ApiResource {
         group: "cluster.x-k8s.io".to_owned(),
         version: "v1beta2".to_owned(),
