@@ -12,7 +12,7 @@ use std::{
 use capi_autoscaler_provider::{
     capi::{
         CAPACITY_PREFIX, Context, DEFER_UPGRADE, HOLD_UPGRADE_SEQUENCE, InfrastructureTemplate, Keys, Meta, ObjectKey,
-        PAUSED, REVISION, SCALE_DOWN_WHILE_ROLLING_OUT, ScalableKind, ScalableResource,
+        PAUSED, REPLACED, REVISION, SCALE_DOWN_WHILE_ROLLING_OUT, ScalableKind, ScalableResource,
     },
     cli::{Cli, Command, ServeConfig, Server},
     nodegroup::{
@@ -21,6 +21,7 @@ use capi_autoscaler_provider::{
     },
     notify::{SinkKind, UrlSource, parse_rules},
     proto::{self, cloud_provider_client::CloudProviderClient},
+    scale::EventReason,
     server::Shutdown,
 };
 use clap::Parser as _;
@@ -132,6 +133,19 @@ async fn every_metric_is_documented_and_every_documented_metric_is_exported() {
     }
 }
 
+// Events
+
+#[test]
+fn every_reason_of_events_is_documented_with_its_type() {
+    let document = read("docs/events.md");
+    let reasons = EventReason::ALL.map(|reason| reason.as_str().to_owned());
+    assert_eq!(first_cells(&document), reasons.into());
+    for reason in EventReason::ALL {
+        let row = format!("| `{}` | {} | ", reason.as_str(), reason.event_type());
+        assert!(document.contains(&row), "{row} isn't there");
+    }
+}
+
 // Annotations
 
 /// What follows the prefix in the annotations that a rule knows, from what it says of one that it doesn't.
@@ -163,7 +177,8 @@ fn annotations_that_are_read() -> BTreeSet<String> {
     let capacity = known(&of_capacity).into_iter().map(|name| format!("{CAPACITY_PREFIX}{name}"));
     let fixed =
         [min_size, max_size, delete_machine, machine, cluster_namespace, owner_kind, owner_name].into_iter().chain(
-            [PAUSED, REVISION, SCALE_DOWN_WHILE_ROLLING_OUT, DEFER_UPGRADE, HOLD_UPGRADE_SEQUENCE].map(str::to_owned),
+            [PAUSED, REVISION, REPLACED, SCALE_DOWN_WHILE_ROLLING_OUT, DEFER_UPGRADE, HOLD_UPGRADE_SEQUENCE]
+                .map(str::to_owned),
         );
     fixed.chain(options).chain(capacity).collect()
 }

@@ -15,6 +15,9 @@ pub const REVISION: &str = "machinedeployment.clusters.x-k8s.io/revision";
 /// Annotation of a group: whether Machines of it are deleted while it is rolling out. It doesn't follow `CAPI_GROUP`.
 pub const SCALE_DOWN_WHILE_ROLLING_OUT: &str = "capi-autoscaler-provider.io/scale-down-while-rolling-out";
 
+/// Annotation of a group: the last replacement of a Machine that never became a Node. It doesn't follow `CAPI_GROUP`.
+pub const REPLACED: &str = "capi-autoscaler-provider.io/replaced";
+
 /// Label of a MachineDeployment: its name in its Cluster's topology. It doesn't follow `CAPI_GROUP`.
 pub const TOPOLOGY_NAME: &str = "topology.cluster.x-k8s.io/deployment-name";
 
@@ -77,6 +80,7 @@ impl Keys {
             || key == self.max_size
             || key == PAUSED
             || key == SCALE_DOWN_WHILE_ROLLING_OUT
+            || key == REPLACED
             || key.starts_with(&self.options_prefix)
             || key.starts_with(CAPACITY_PREFIX)
     }

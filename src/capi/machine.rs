@@ -2,8 +2,9 @@
 //! them, so rare parts are boxed and repeated text is shared.
 
 use arcstr::ArcStr;
-use std::borrow::Cow;
+use std::{borrow::Cow, num::NonZeroU32};
 
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -23,6 +24,8 @@ pub struct Machine {
     pub node_name: Option<ArcStr>,
     /// `status.phase`.
     pub phase: MachinePhase,
+    /// `metadata.creationTimestamp`.
+    pub created: Created,
     /// Why it failed for good, from either place of the two contract versions.
     pub failure: Option<Box<Failure>>,
     /// The condition InfrastructureReady when its status is False; that alone is normal while provisioning.
@@ -31,6 +34,24 @@ pub struct Machine {
     pub deleting: bool,
     /// The annotation delete-machine is set, by whomever.
     pub marked_for_deletion: bool,
+}
+
+/// When an object was made, to the second, in the room that a Machine has to spare.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Created(Option<NonZeroU32>);
+
+impl Created {
+    /// That it was made then; a time before 1970 or after 2106 counts as unknown.
+    #[must_use]
+    pub fn at(time: Option<Timestamp>) -> Self {
+        Self(time.and_then(|time| NonZeroU32::new(time.as_second().try_into().ok()?)))
+    }
+
+    /// When; `None` where it isn't known.
+    #[must_use]
+    pub fn time(self) -> Option<Timestamp> {
+        Timestamp::from_second(self.0?.get().into()).ok()
+    }
 }
 
 /// Cluster API's phases of a Machine.
@@ -171,6 +192,7 @@ impl Machine {
                 .filter(|node| !node.name.is_empty())
                 .map(|node| interner.intern(&node.name)),
             phase: status.as_ref().map_or(MachinePhase::Unknown, |status| MachinePhase::parse(&status.phase)),
+            created: Created::at(object.metadata.created()),
             failure,
             infrastructure_not_ready,
             deleting: object.metadata.deletion_timestamp.is_some(),

@@ -18,10 +18,10 @@ mod wire;
 
 pub use cluster::{Cluster, Topology};
 pub use keys::{
-    CAPACITY_PREFIX, DEFAULT_GROUP, DEFER_UPGRADE, HOLD_UPGRADE_SEQUENCE, Keys, PAUSED, REVISION,
+    CAPACITY_PREFIX, DEFAULT_GROUP, DEFER_UPGRADE, HOLD_UPGRADE_SEQUENCE, Keys, PAUSED, REPLACED, REVISION,
     SCALE_DOWN_WHILE_ROLLING_OUT, TOPOLOGY_NAME,
 };
-pub use machine::{Condition, Failure, Machine, MachinePhase};
+pub use machine::{Condition, Created, Failure, Machine, MachinePhase};
 pub use node::{Node, TemplateLabels};
 pub use owner::Owner;
 pub use scalable::{InfrastructureRef, MachineTaint, Propagation, ScalableKind, ScalableResource};
@@ -30,7 +30,7 @@ pub use template::InfrastructureTemplate;
 
 use std::sync::Arc;
 
-pub use crate::informer::{Interner, Metadata as Meta, ObjectKey};
+pub use crate::informer::{Interner, Metadata as Meta, ObjectKey, Uid};
 
 /// What decoding needs besides the JSON: the annotation keys in force and the interner of repeated text.
 ///

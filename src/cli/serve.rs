@@ -22,7 +22,7 @@ use crate::{
     cluster::{ClusterMetrics, Management, ManagementOptions, Workload, WorkloadOptions},
     grpc::{RpcMetrics, Service},
     informer::Settings,
-    scale::{Api, Scale, ScaleMetrics},
+    scale::{Api, AtMinSize, EventRecorder, Scale, ScaleMetrics, ScaleOptions},
     server::{
         Check, Checks, GrpcThread, Outcome, SharedRegistry, Shutdown, admin_router, bind, cloud_provider, http_router,
         new_registry, serve_http, serve_on_own_thread, standard_services,
@@ -102,7 +102,8 @@ impl Server {
             informers: Settings::default(),
         };
         let workload = Workload::start(management.clone(), workload, &runtime);
-        let (service, scale) = service(&management, &workload, &registry, &runtime);
+        let choice = Choice { events: config.events, at_min_size: config.at_min_size };
+        let (service, scale) = service(&management, &workload, choice, &registry, &runtime);
 
         let stopping = shutdown.stopping();
         let checks = checks(workload.clone(), stopping.clone());
@@ -200,17 +201,34 @@ impl Server {
     }
 }
 
+/// What the operator chose about writes.
+struct Choice {
+    events: bool,
+    at_min_size: AtMinSize,
+}
+
 /// The gRPC service of a workload cluster and the commands behind it, with their metrics.
 fn service(
     management: &Management,
     workload: &Workload,
+    choice: Choice,
     registry: &SharedRegistry,
     runtime: &Handle,
 ) -> (Service, Scale) {
     let mut registry = registry.write();
     registry.register_collector(Box::new(ClusterMetrics::new(workload.clone())));
-    let api = Api::new(management.clients().writes.clone(), management.resources(), management.context().keys.clone());
-    let scale = Scale::new(Arc::clone(workload.index()), api, ScaleMetrics::register(&mut registry), runtime.clone());
+    let client = management.clients().writes.clone();
+    let metrics = ScaleMetrics::register(&mut registry);
+    let events = if choice.events {
+        // In a Pod it is the Pod's name.
+        let instance = std::env::var("HOSTNAME").unwrap_or_default();
+        EventRecorder::start(client.clone(), management.resources(), &instance, metrics.clone(), runtime)
+    } else {
+        EventRecorder::off()
+    };
+    let options = ScaleOptions { at_min_size: choice.at_min_size, events };
+    let api = Api::new(client, management.resources(), management.context().keys.clone());
+    let scale = Scale::new(Arc::clone(workload.index()), api, options, metrics, runtime.clone());
     let metrics = RpcMetrics::register(&mut registry);
     let service = Service::new(Arc::clone(workload.index()), scale.clone(), Arc::new(workload.clone()), metrics);
     (service, scale)

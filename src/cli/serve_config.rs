@@ -14,6 +14,7 @@ use crate::{
     capi::{DEFAULT_GROUP, Keys},
     connect::{ClusterRef, Source, WorkloadSource},
     nodegroup::{Architecture, GoDuration, Rules, Scope, ScopeSpec, TemplateRules},
+    scale::AtMinSize,
 };
 
 /// The value of a kubeconfig flag that means the Pod's service account.
@@ -39,6 +40,10 @@ pub struct ServeConfig {
     pub rules: Rules,
     /// How long a watch may be broken until Refresh fails; more than 0.
     pub max_staleness: Duration,
+    /// Whether Kubernetes Events are posted.
+    pub events: bool,
+    /// What is done at a group's least size.
+    pub at_min_size: AtMinSize,
     /// Cluster API's version; `None` is the one that the API server prefers.
     pub capi_version: Option<String>,
     /// What is allowed but should be known, to be logged at start.
@@ -132,6 +137,8 @@ impl TryFrom<ServeArgs> for ServeConfig {
                 },
             },
             max_staleness: max_staleness(&args.max_staleness)?,
+            events: !args.no_events,
+            at_min_size: if args.no_replacement { AtMinSize::Refuse } else { AtMinSize::Replace },
             capi_version: capi_version(args.capi_version.as_deref())?,
             warnings,
         })

@@ -26,6 +26,7 @@ use std::{
     time::Instant,
 };
 
+use arcstr::ArcStr;
 use jiff::Timestamp;
 use parking_lot::RwLock;
 use tokio::sync::watch;
@@ -45,7 +46,7 @@ use self::{
     pinned::Membership,
 };
 use crate::{
-    capi::{KindRef, Machine, ObjectKey, ScalableKind},
+    capi::{KindRef, Machine, ObjectKey, REPLACED, ScalableKind},
     informer::Uid,
     nodegroup::{self, Bounds, GroupId, Instance, LeftOut, Rules, instance},
 };
@@ -79,6 +80,8 @@ pub struct ScaleView {
     pub machines: i32,
     /// Machines that have a Node and aren't being deleted.
     pub machines_with_node: i32,
+    /// The annotation that tells of the last replacement of a Machine.
+    pub replaced: Option<ArcStr>,
     /// The rollout that forbids deletes; `None` while there is none, and where the group opts out of that.
     pub rollout: Option<Ongoing>,
 }
@@ -277,6 +280,7 @@ impl Index {
                 size: group.size(Instant::now()),
                 machines: picture.machine_count(id, group),
                 machines_with_node: picture.machines_with_node(id, group),
+                replaced: group.object.as_ref().and_then(|object| object.annotations.get(REPLACED).cloned()),
                 rollout: group.holding_rollout().cloned(),
             }),
             (Standing::LeftOut(reason, _), Some(_)) => Err(NotScalable::LeftOut(reason.to_string())),
@@ -297,6 +301,20 @@ impl Index {
         let mut machines: Vec<_> = waiting.cloned().collect();
         machines.sort_by_key(|machine| machine.failure.is_none());
         machines
+    }
+
+    /// When the youngest Machine of a group was made that has a Node.
+    #[must_use]
+    pub fn youngest_with_node(&self, id: &GroupId) -> Option<Timestamp> {
+        let inner = self.inner.read();
+        let joined = inner.picture.machines_of(id).filter(|machine| machine.node_name.is_some());
+        joined.filter_map(|machine| machine.created.time()).max()
+    }
+
+    /// The uid of a group's object; `None` when it is gone.
+    #[must_use]
+    pub fn uid(&self, id: &GroupId) -> Option<Uid> {
+        Some(self.inner.read().picture.groups.get(id)?.object.as_ref()?.meta.uid.clone())
     }
 
     /// Takes over a size that was written, with the resourceVersion the write returned, until the watch has

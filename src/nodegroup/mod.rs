@@ -17,6 +17,7 @@ pub mod placeholder;
 mod problem;
 pub mod provider_id;
 pub mod quantity;
+pub mod replacement;
 pub mod rollout;
 pub mod scope;
 pub mod size;

@@ -4,7 +4,8 @@ use arcstr::ArcStr;
 use std::collections::BTreeMap;
 
 use crate::capi::{
-    Cluster, InfrastructureTemplate, Machine, MachinePhase, Meta, Node, ObjectKey, ScalableKind, ScalableResource,
+    Cluster, Created, InfrastructureTemplate, Machine, MachinePhase, Meta, Node, ObjectKey, ScalableKind,
+    ScalableResource,
 };
 
 pub(crate) fn meta(namespace: &str, name: &str) -> Meta {
@@ -50,6 +51,7 @@ pub(crate) fn machine(name: &str) -> Machine {
         provider_id: None,
         node_name: None,
         phase: MachinePhase::Provisioning,
+        created: Created::default(),
         failure: None,
         infrastructure_not_ready: None,
         deleting: false,

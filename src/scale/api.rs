@@ -7,13 +7,13 @@ use arc_swap::ArcSwapOption;
 use k8s_openapi::api::autoscaling::v1::Scale as ScaleObject;
 use kube::{
     Client,
-    api::{DynamicObject, Patch, PatchParams},
+    api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions},
     core::ApiResource,
 };
 use serde_json::json;
 
 use crate::{
-    capi::{CoreResources, Keys, Machine, ScalableKind},
+    capi::{CoreResources, Keys, Machine, Meta, REPLACED, ScalableKind, Uid},
     nodegroup::GroupId,
 };
 
@@ -121,6 +121,40 @@ impl Api {
             .await
             .map(drop)
             .map_err(|error| call_error(&error))
+    }
+}
+
+impl Api {
+    /// Writes that a Machine of a group is replaced, if the group still tells of the one before. That it tells of none is
+    /// tested by its being null, which API servers hold for true where there is nothing.
+    pub(super) async fn write_replaced(
+        &self,
+        id: &GroupId,
+        uid: &Uid,
+        known: Option<&str>,
+        text: &str,
+    ) -> Result<(), CallError> {
+        let path = format!("/metadata/annotations/{}", REPLACED.replace('/', "~1"));
+        let patch = json!([
+            {"op": "test", "path": "/metadata/uid", "value": uid.to_string()},
+            {"op": "test", "path": path, "value": known},
+            {"op": "add", "path": path, "value": text},
+        ]);
+        let patch: json_patch::Patch =
+            serde_json::from_value(patch).map_err(|error| CallError::Refused(error.to_string()))?;
+        let patch = Patch::Json::<()>(patch);
+        let written = self.of_group(id)?.patch_metadata(&id.key.name, &PatchParams::default(), &patch).await;
+        written.map(drop).map_err(|error| call_error(&error))
+    }
+
+    /// Deletes a Machine if nothing of it has changed: had it joined meanwhile, it would have.
+    pub(super) async fn delete_unchanged(&self, machine: &Machine) -> Result<(), CallError> {
+        let Meta { key, uid, resource_version } = &machine.meta;
+        let preconditions =
+            Preconditions { uid: Some(uid.to_string()), resource_version: Some(resource_version.to_string()) };
+        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        let api = self.of(&key.namespace, |resources| Some(&resources.machine))?;
+        api.delete(&key.name, &params).await.map(drop).map_err(|error| call_error(&error))
     }
 }
 

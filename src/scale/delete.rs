@@ -97,7 +97,10 @@ impl Command {
         let bounds = view.bounds;
         let decide = |current| size::delete(current, count, bounds);
         // Refused before anything is written, not after the marks.
-        decide(view.size).map_err(|error| self.refused(&error))?;
+        if let Err(below) = decide(view.size) {
+            let machines: Vec<_> = named.machines.into_values().collect();
+            return self.replace_one(&machines, count - machines.len(), &view, self.refused(&below)).await;
+        }
         if !named.instances.is_empty() {
             tracing::warn!(group = %self.id, "the MachinePool has no Machines for these Nodes: its infrastructure provider chooses which instance goes");
         }

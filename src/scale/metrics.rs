@@ -44,7 +44,7 @@ impl ScaleMetrics {
             let _ = metrics.events.get_or_create(&EventLabels { result: result.as_str() });
         }
         // From 0 on, so that the first failure is an increase to whoever watches the counter.
-        for write in ["size", "mark", "unmark"] {
+        for write in ["size", "mark", "unmark", "replaced", "delete"] {
             for result in ["ok", "error"] {
                 let _ = metrics.writes.get_or_create(&WriteLabels { write, result });
             }

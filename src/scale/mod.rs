@@ -9,6 +9,7 @@ mod delete;
 mod error;
 mod events;
 mod metrics;
+mod replace;
 mod rollout;
 mod size;
 #[cfg(test)]
@@ -20,18 +21,31 @@ use parking_lot::Mutex;
 use tokio::{runtime::Handle, sync::oneshot, time::timeout};
 use tokio_util::task::TaskTracker;
 
-use self::delete::Accepted;
 pub use self::{
     api::Api,
     delete::NodeName,
     error::ScaleError,
     events::{EventReason, EventRecorder},
     metrics::ScaleMetrics,
+    replace::AtMinSize,
 };
+use self::{delete::Accepted, events::Happening};
 use crate::{
     index::{Index, NotScalable, ScaleView},
     nodegroup::GroupId,
 };
+
+/// How long Events may still be posted at the end.
+const EVENTS_AT_THE_END: Duration = Duration::from_secs(1);
+
+/// What an operator may choose about writes.
+#[derive(Clone, Default)]
+pub struct ScaleOptions {
+    /// What a request does that names Machines without a Node at the least size.
+    pub at_min_size: AtMinSize,
+    /// Who posts Events.
+    pub events: EventRecorder,
+}
 
 /// The writes of one workload cluster's groups.
 #[derive(Clone)]
@@ -42,6 +56,7 @@ pub struct Scale {
 struct Inner {
     index: Arc<Index>,
     api: Api,
+    options: ScaleOptions,
     metrics: ScaleMetrics,
     runtime: Handle,
     tasks: TaskTracker,
@@ -88,11 +103,12 @@ impl Caller {
 impl Scale {
     /// Writes through `api` what is decided on `index`; the commands run on `runtime`.
     #[must_use]
-    pub fn new(index: Arc<Index>, api: Api, metrics: ScaleMetrics, runtime: Handle) -> Self {
+    pub fn new(index: Arc<Index>, api: Api, options: ScaleOptions, metrics: ScaleMetrics, runtime: Handle) -> Self {
         Self {
             inner: Arc::new(Inner {
                 index,
                 api,
+                options,
                 metrics,
                 runtime,
                 tasks: TaskTracker::new(),
@@ -135,14 +151,16 @@ impl Scale {
         self.inner.groups.lock().len()
     }
 
-    /// Lets the running commands finish, for at most `limit`.
+    /// Lets the running commands finish, for at most `limit`, and then their Events be posted, for a second at most.
     ///
     /// # Errors
     /// How many still ran then.
     pub async fn drain(&self, limit: Duration) -> Result<(), usize> {
         let tasks = &self.inner.tasks;
         tasks.close();
-        timeout(limit, tasks.wait()).await.map_err(|_| tasks.len())
+        let ended = timeout(limit, tasks.wait()).await.map_err(|_| tasks.len());
+        self.inner.options.events.finish(EVENTS_AT_THE_END).await;
+        ended
     }
 
     /// Runs a command in a task of its own, in its group's turn.
@@ -225,10 +243,20 @@ impl Command {
         ))
     }
 
+    /// Tells by an Event on the group what happened to it.
+    fn tell(&self, happening: Happening) {
+        if let Some(uid) = self.index().uid(&self.id) {
+            self.inner.options.events.record(&self.id, &uid, happening);
+        }
+    }
+
     fn finish(self, name: &'static str, result: Result<(), ScaleError>) {
         self.inner.metrics.count_command(name, result.as_ref().err());
         if let Err(error) = &result {
             tracing::warn!(group = %self.id, command = name, code = error.code(), "command refused or failed: {error}");
+            if let Some(happening) = Happening::of_error(name == "increase", error) {
+                self.tell(happening);
+            }
         }
         // Nobody waits any more: the log line above is all there is to tell.
         let _ = self.caller.0.send(result);

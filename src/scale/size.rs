@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::{
     Command, ScaleError,
     api::{CallError, Size},
+    events::Happening,
 };
 use crate::nodegroup::{SizeError, size};
 
@@ -128,6 +129,7 @@ impl Command {
     fn written(&self, from: i32, size: &Size, attempts: u32, started: Instant) {
         self.index().set_written(&self.id, size.replicas, &size.resource_version);
         self.inner.metrics.count_write("size", "ok");
+        self.tell(Happening::scaled(from, size.replicas, &[]));
         tracing::info!(
             group = %self.id,
             from,

@@ -18,7 +18,7 @@ use crate::{
     capi::{Context, CoreResources, Keys, Machine, Meta, ObjectKey, ScalableKind, ScalableResource},
     index::{Change, Index},
     nodegroup::{Architecture, GroupId, Rules, Scope, TemplateRules},
-    scale::{Api, NodeName, Scale, ScaleMetrics},
+    scale::{Api, NodeName, Scale, ScaleMetrics, ScaleOptions},
 };
 
 /// What goes wrong with one request.
@@ -200,6 +200,7 @@ impl World {
         let scale = Scale::new(
             Arc::clone(&index),
             Api::new(client, resources, Keys::default()),
+            ScaleOptions::default(),
             ScaleMetrics::default(),
             Handle::current(),
         );
