@@ -103,7 +103,7 @@ async fn exported() -> BTreeSet<String> {
     let suffixed = families.map(|(name, kind)| match kind {
         "counter" => format!("{name}_total"),
         "info" => format!("{name}_info"),
-        "gauge" => name.to_owned(),
+        "gauge" | "histogram" => name.to_owned(),
         other => panic!("{name}: say here how the samples of a {other} are named"),
     });
     suffixed.collect()

@@ -27,6 +27,14 @@ pub const DEFER_UPGRADE: &str = "topology.cluster.x-k8s.io/defer-upgrade";
 /// The same, for this and all later MachineDeployments of the topology.
 pub const HOLD_UPGRADE_SEQUENCE: &str = "topology.cluster.x-k8s.io/hold-upgrade-sequence";
 
+/// Annotation of a MachineSet: the size of its MachineDeployment, written with the MachineSet's own size. It doesn't
+/// follow `CAPI_GROUP`.
+pub const DESIRED_REPLICAS: &str = "machinedeployment.clusters.x-k8s.io/desired-replicas";
+
+/// Annotation of a group: the log of the deletions that are on their way. A MachineDeployment's is copied to its
+/// MachineSets.
+pub const DELETING: &str = "capi-autoscaler-provider.io/deleting";
+
 /// Prefix of the capacity annotations of a group. It doesn't follow `CAPI_GROUP`.
 pub const CAPACITY_PREFIX: &str = "capacity.cluster-autoscaler.kubernetes.io/";
 

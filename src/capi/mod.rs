@@ -18,8 +18,8 @@ mod wire;
 
 pub use cluster::{Cluster, Topology};
 pub use keys::{
-    CAPACITY_PREFIX, DEFAULT_GROUP, DEFER_UPGRADE, HOLD_UPGRADE_SEQUENCE, Keys, PAUSED, REPLACED, REVISION,
-    SCALE_DOWN_WHILE_ROLLING_OUT, TOPOLOGY_NAME,
+    CAPACITY_PREFIX, DEFAULT_GROUP, DEFER_UPGRADE, DELETING, DESIRED_REPLICAS, HOLD_UPGRADE_SEQUENCE, Keys, PAUSED,
+    REPLACED, REVISION, SCALE_DOWN_WHILE_ROLLING_OUT, TOPOLOGY_NAME,
 };
 pub use machine::{Condition, Created, Failure, Machine, MachinePhase};
 pub use node::{Node, TemplateLabels};

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Context, Meta, REVISION, wire};
+use super::{Context, DELETING, DESIRED_REPLICAS, Meta, REVISION, wire};
 
 /// The kinds that can be node groups.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -81,6 +81,14 @@ pub struct ScalableResource {
     pub created: Option<Timestamp>,
     /// Since when the condition RollingOut is True, which Cluster API sets on MachineDeployments since 1.9.
     pub rolling_out_since: Option<Timestamp>,
+    /// `metadata.generation`, 0 when absent: which version of its spec this is.
+    pub generation: i64,
+    /// `status.observedGeneration`, 0 when absent: which version its controller has acted on.
+    pub observed_generation: i64,
+    /// The annotation desired-replicas of a MachineSet, where it is a number.
+    pub desired_replicas: Option<i32>,
+    /// The annotation [`DELETING`], as it stands there; on a MachineSet of a MachineDeployment a copy.
+    pub deleting_log: Option<ArcStr>,
     /// `spec.providerIDList` of a MachinePool.
     pub provider_ids: Vec<ArcStr>,
     /// The names in `status.nodeRefs` of a MachinePool.
@@ -173,6 +181,7 @@ struct Taint<'a> {
 #[serde(rename_all = "camelCase")]
 struct Status<'a> {
     replicas: Option<i32>,
+    observed_generation: Option<i64>,
     #[serde(borrow)]
     node_refs: Option<Vec<wire::NodeRef<'a>>>,
     #[serde(borrow)]
@@ -254,6 +263,14 @@ impl ScalableResource {
                 .and_then(|status| wire::condition(status.v1beta2.as_ref(), status.conditions.as_ref(), "RollingOut"))
                 .filter(|condition| condition.status == "True")
                 .and_then(wire::Condition::since),
+            generation: metadata.generation.unwrap_or_default(),
+            observed_generation: object
+                .status
+                .as_ref()
+                .and_then(|status| status.observed_generation)
+                .unwrap_or_default(),
+            desired_replicas: metadata.annotation(DESIRED_REPLICAS).and_then(|text| text.parse().ok()),
+            deleting_log: metadata.annotation(DELETING).map(ArcStr::from),
             provider_ids: spec
                 .and_then(|spec| spec.provider_id_list.as_ref())
                 .into_iter()

@@ -37,6 +37,7 @@ pub(super) struct Metadata<'a> {
     pub(super) deletion_timestamp: Option<Text<'a>>,
     #[serde(borrow)]
     creation_timestamp: Option<Text<'a>>,
+    pub(super) generation: Option<i64>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -22,7 +22,7 @@ use crate::{
     cluster::{ClusterMetrics, Management, ManagementOptions, Workload, WorkloadOptions},
     grpc::{RpcMetrics, Service},
     informer::Settings,
-    scale::{Api, AtMinSize, EventRecorder, Scale, ScaleMetrics, ScaleOptions},
+    scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions},
     server::{
         Check, Checks, GrpcThread, Outcome, SharedRegistry, Shutdown, admin_router, bind, cloud_provider, http_router,
         new_registry, serve_http, serve_on_own_thread, standard_services,
@@ -102,8 +102,7 @@ impl Server {
             informers: Settings::default(),
         };
         let workload = Workload::start(management.clone(), workload, &runtime);
-        let choice = Choice { events: config.events, at_min_size: config.at_min_size };
-        let (service, scale) = service(&management, &workload, choice, &registry, &runtime);
+        let (service, scale) = service(&management, &workload, (config.scale, config.events), &registry, &runtime);
 
         let stopping = shutdown.stopping();
         let checks = checks(workload.clone(), stopping.clone());
@@ -201,17 +200,11 @@ impl Server {
     }
 }
 
-/// What the operator chose about writes.
-struct Choice {
-    events: bool,
-    at_min_size: AtMinSize,
-}
-
 /// The gRPC service of a workload cluster and the commands behind it, with their metrics.
 fn service(
     management: &Management,
     workload: &Workload,
-    choice: Choice,
+    (options, events): (ScaleOptions, bool),
     registry: &SharedRegistry,
     runtime: &Handle,
 ) -> (Service, Scale) {
@@ -219,16 +212,16 @@ fn service(
     registry.register_collector(Box::new(ClusterMetrics::new(workload.clone())));
     let client = management.clients().writes.clone();
     let metrics = ScaleMetrics::register(&mut registry);
-    let events = if choice.events {
+    let events = if events {
         // In a Pod it is the Pod's name.
         let instance = std::env::var("HOSTNAME").unwrap_or_default();
         EventRecorder::start(client.clone(), management.resources(), &instance, metrics.clone(), runtime)
     } else {
         EventRecorder::off()
     };
-    let options = ScaleOptions { at_min_size: choice.at_min_size, events };
     let api = Api::new(client, management.resources(), management.context().keys.clone());
-    let scale = Scale::new(Arc::clone(workload.index()), api, options, metrics, runtime.clone());
+    let machines = Arc::new(workload.clone());
+    let scale = Scale::new(Arc::clone(workload.index()), api, machines, options, metrics, events, runtime.clone());
     let metrics = RpcMetrics::register(&mut registry);
     let service = Service::new(Arc::clone(workload.index()), scale.clone(), Arc::new(workload.clone()), metrics);
     (service, scale)

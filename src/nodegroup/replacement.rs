@@ -29,8 +29,8 @@ pub struct Replaced {
 pub enum Replacement {
     /// Delete it, after this has been written.
     Begin(Replaced),
-    /// Delete it: it is the one that was written already.
-    Continue,
+    /// Delete it: it is the one that was written already, as this.
+    Continue(Replaced),
     /// Nothing before this time.
     Wait(Timestamp),
 }
@@ -69,7 +69,7 @@ pub fn decide(known: Option<&Replaced>, uid: &Uid, joined: Option<Timestamp>, no
         return Replacement::Begin(Replaced { at: now, count: 1, uid: uid.clone() });
     };
     if known.uid == *uid {
-        return Replacement::Continue;
+        return Replacement::Continue(known.clone());
     }
     let has_joined = joined.is_some_and(|joined| joined > known.at);
     let known = Replaced { count: if has_joined { 0 } else { known.count }, ..known.clone() };
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn the_same_one_is_gone_on_with_at_any_time() {
         for now in [1000, 1001, 5000] {
-            assert_eq!(decide(Some(&known(3)), &"old".into(), None, at(now)), Replacement::Continue);
+            assert_eq!(decide(Some(&known(3)), &"old".into(), None, at(now)), Replacement::Continue(known(3)));
         }
     }
 

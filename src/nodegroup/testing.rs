@@ -30,6 +30,10 @@ pub(crate) fn scalable(kind: ScalableKind, name: &str) -> ScalableResource {
         version: Some("v1.35.0".into()),
         created: None,
         rolling_out_since: None,
+        generation: 1,
+        observed_generation: 1,
+        desired_replicas: None,
+        deleting_log: None,
         provider_ids: Vec::new(),
         node_names: Vec::new(),
     }
@@ -55,7 +59,7 @@ pub(crate) fn machine(name: &str) -> Machine {
         failure: None,
         infrastructure_not_ready: None,
         deleting: false,
-        marked_for_deletion: false,
+        delete_mark: None,
     }
 }
 

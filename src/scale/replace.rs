@@ -7,16 +7,14 @@
 //! between has spent the interval on a Machine that is deleted the next time it is named. Creation times of Machines
 //! alone would tell when the last one was, but not how many there have been.
 
-use std::sync::Arc;
-
 use jiff::Timestamp;
 
-use super::{Command, ScaleError, api::CallError, events::Happening};
+use super::{Command, ScaleError, api::CallError, events::Happening, metrics::Write, rule::Request};
 use crate::{
-    capi::Machine,
+    capi::{Machine, Meta},
     index::ScaleView,
     nodegroup::{
-        instance,
+        DeletionLog, instance,
         replacement::{self, Replaced, Replacement},
     },
 };
@@ -33,28 +31,37 @@ pub enum AtMinSize {
 
 impl Command {
     /// Answers a request that `refusal` says is below the least size: one of its Machines is replaced where that is
-    /// possible and time. `others` is how much it names that isn't a Machine.
+    /// possible and time.
     pub(super) async fn replace_one(
         &self,
-        machines: &[Arc<Machine>],
-        others: usize,
+        request: &Request,
+        log: &DeletionLog,
         view: &ScaleView,
         refusal: ScaleError,
     ) -> Result<(), ScaleError> {
-        let all_replaceable = others == 0 && machines.iter().all(|machine| replacement::is_replaceable(machine));
-        if self.inner.options.at_min_size == AtMinSize::Refuse || !all_replaceable {
+        if self.inner.options.at_min_size == AtMinSize::Refuse || request.others > 0 {
+            return Err(refusal);
+        }
+        let machines = self.index().machines(&self.id);
+        // Those that are on their way out already need nothing.
+        let named = |machine: &Machine| {
+            let uid = &machine.meta.uid;
+            !machine.deleting && log.get(uid).is_none() && request.machines.iter().any(|named| named.uid == *uid)
+        };
+        let named: Vec<_> = machines.iter().map(AsRef::as_ref).filter(|machine| named(machine)).collect();
+        if !named.iter().all(|machine| replacement::is_replaceable(machine)) {
             return Err(refusal);
         }
         let known: Option<Replaced> = view.replaced.as_deref().and_then(|text| text.parse().ok());
-        let candidates = machines.iter().map(AsRef::as_ref);
-        let Some(machine) = replacement::first(candidates, known.as_ref()) else { return Err(refusal) };
-        let joined = self.index().youngest_with_node(&self.id);
-        let replaced = match replacement::decide(known.as_ref(), &machine.meta.uid, joined, Timestamp::now()) {
+        let Some(machine) = replacement::first(named.iter().copied(), known.as_ref()) else { return Err(refusal) };
+        let with_node = machines.iter().filter(|machine| machine.node_name.is_some());
+        let joined = with_node.filter_map(|machine| machine.created.time()).max();
+        let next = match replacement::decide(known.as_ref(), &machine.meta.uid, joined, Timestamp::now()) {
             Replacement::Begin(replaced) => {
                 self.write_replaced(view, &replaced).await?;
-                replaced
+                replaced.next()
             }
-            Replacement::Continue => known.ok_or_else(|| refusal.clone())?,
+            Replacement::Continue(known) => known.next(),
             Replacement::Wait(until) => {
                 return Err(ScaleError::FailedPrecondition(format!(
                     "{refusal}; a Machine that never became a Node was replaced not long ago, and the next can be at \
@@ -63,40 +70,50 @@ impl Command {
             }
         };
         self.delete_replaced(machine).await?;
-        match machines.len() - 1 {
+        match named.len() - 1 {
             0 => Ok(()),
             others => Err(ScaleError::FailedPrecondition(format!(
-                "{refusal}; Machine {} is replaced, and {others} more have to wait: the next can be replaced at {:.0}",
-                machine.meta.key.name,
-                replaced.next()
+                "{refusal}; Machine {} is replaced, and {others} more have to wait: the next can be replaced at {next:.0}",
+                machine.meta.key.name
             ))),
         }
     }
 
     /// Writes that a Machine is about to be replaced, if nobody has written of another one since.
     async fn write_replaced(&self, view: &ScaleView, replaced: &Replaced) -> Result<(), ScaleError> {
-        let uid = self.index().uid(&self.id);
-        let uid = uid.ok_or_else(|| ScaleError::NotFound(format!("{}: the object is gone", self.id)))?;
-        let written = self.api().write_replaced(&self.id, &uid, view.replaced.as_deref(), &replaced.to_string()).await;
-        self.inner.metrics.count_write("replaced", if written.is_ok() { "ok" } else { "error" });
-        written.map_err(|error| self.failed(&error))
+        let (uid, known, text) = (&view.version.uid, view.replaced.as_deref(), replaced.to_string());
+        let mut attempts = self.attempts();
+        loop {
+            let write = self.api().write_replaced(&self.id, uid, known, &text);
+            match self.write(Write::Replaced, write).await {
+                Ok(()) => return Ok(()),
+                // Another copy was faster, or the watch is behind: the caller comes again.
+                Err(error @ (CallError::Rejected(_) | CallError::Conflict(_))) => return Err(self.failed(&error)),
+                Err(error) if attempts.again(&error).await => {}
+                Err(error) => return Err(self.failed(&error)),
+            }
+        }
     }
 
+    /// Deletes a Machine if nothing of it has changed since it was seen: had it joined, that would have.
     async fn delete_replaced(&self, machine: &Machine) -> Result<(), ScaleError> {
-        let deleted = self.api().delete_unchanged(machine).await;
-        self.inner.metrics.count_write("delete", if deleted.is_ok() { "ok" } else { "error" });
-        let name = &machine.meta.key.name;
-        match deleted {
-            Ok(()) => {
-                let why = instance::of_machine(machine, None).error;
-                let why = why.map_or_else(|| "it was given up".to_owned(), |error| error.message);
-                tracing::info!(group = %self.id, machine = %name, "Machine is replaced at the least size: {why}");
-                self.tell(Happening::replaced(name, &why));
-                Ok(())
+        let Meta { key, uid, resource_version } = &machine.meta;
+        let mut attempts = self.attempts();
+        loop {
+            let delete = self.api().delete_machine(key, uid, Some(resource_version));
+            match self.write(Write::Delete, delete).await {
+                Ok(()) => break,
+                // Somebody else has deleted it.
+                Err(CallError::Missing(_)) => return Ok(()),
+                Err(error @ (CallError::Rejected(_) | CallError::Conflict(_))) => return Err(self.failed(&error)),
+                Err(error) if attempts.again(&error).await => {}
+                Err(error) => return Err(self.failed(&error)),
             }
-            // Somebody else has deleted it.
-            Err(CallError::Missing(_)) => Ok(()),
-            Err(error) => Err(self.failed(&error)),
         }
+        let why = instance::of_machine(machine, None).error;
+        let why = why.map_or_else(|| "it was given up".to_owned(), |error| error.message);
+        tracing::info!(group = %self.id, machine = %key.name, "Machine is replaced at the least size: {why}");
+        self.tell(Happening::replaced(&key.name, &why));
+        Ok(())
     }
 }

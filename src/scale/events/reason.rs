@@ -1,5 +1,7 @@
 //! What Events say: the reasons, a closed set, and the notes that go with them.
 
+use arcstr::ArcStr;
+
 use crate::scale::ScaleError;
 
 /// How many Machines a note names.
@@ -89,7 +91,7 @@ pub(in crate::scale) struct Happening {
 
 impl Happening {
     /// A size was written; `machines` are those it takes away, where they are known.
-    pub(in crate::scale) fn scaled(from: i32, to: i32, machines: &[&str]) -> Self {
+    pub(in crate::scale) fn scaled(from: i32, to: i32, machines: &[ArcStr]) -> Self {
         let reason = if to > from { EventReason::ScaledUp } else { EventReason::ScaledDown };
         let mut note = format!("{from}→{to}");
         if !machines.is_empty() {
@@ -123,12 +125,13 @@ impl Happening {
         }
     }
 
-    /// A MachinePool without Machines was made smaller.
-    pub(in crate::scale) fn chosen_by_provider(from: i32, to: i32) -> Self {
+    /// A MachinePool was made smaller by so many instances that are no Machines.
+    pub(in crate::scale) fn chosen_by_provider(instances: usize) -> Self {
         Self {
             reason: EventReason::InstanceChosenByProvider,
             note: format!(
-                "{from}→{to}: the MachinePool has no Machines, so its infrastructure provider chooses which instance goes"
+                "the MachinePool is smaller by {instances} and has no Machines, so its infrastructure provider chooses \
+                 which instance goes, be it another than the drained one; --machine-pool-deletes=refuse forbids that"
             ),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use arcstr::ArcStr;
 use http::{Request, Response, StatusCode};
 use kube::client::Body;
 use prometheus_client::{encoding::text::encode, registry::Registry};
@@ -124,7 +125,7 @@ async fn an_event_stands_on_the_group_and_says_who_what_and_when() {
 async fn events_that_differ_in_their_note_are_two() {
     let world = World::new(Server::default());
     world.record(up());
-    world.record(Happening::scaled(5, 4, &["a"]));
+    world.record(Happening::scaled(5, 4, &["a".into()]));
     world.recorder.finish(LONG).await;
     assert_eq!(world.server.said(), ["ScaledUp: 2→5", "ScaledDown: 5→4: Machine a"]);
     let names: Vec<_> = world.server.calls().iter().map(|call| call.2["metadata"]["name"].clone()).collect();
@@ -249,8 +250,7 @@ fn a_note_is_bounded_and_on_one_line() {
 
 #[test]
 fn a_note_names_ten_machines() {
-    let names: Vec<_> = (0..12).map(|n| format!("m{n}")).collect();
-    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let names: Vec<ArcStr> = (0..12).map(|n| format!("m{n}").into()).collect();
     assert_eq!(Happening::scaled(3, 1, &names[..2]).note, "3→1: Machines m0, m1");
     let note = Happening::scaled(20, 8, &names).note;
     assert_eq!(note, "20→8: Machines m0, m1, m2, m3, m4, m5, m6, m7, m8, m9 and 2 more");
