@@ -342,17 +342,10 @@ impl Index {
         Some(self.inner.read().picture.groups.get(id)?.object.as_ref()?.meta.uid.clone())
     }
 
-    /// Takes over a version that was written, until the watch has caught up with it.
+    /// Takes over a version that was written or read, until the watch has caught up with it.
     pub fn set_written(&self, id: &GroupId, version: GroupVersion) {
         if let Some(group) = self.inner.write().picture.groups.get_mut(id) {
             group.versions.set_written(version, Instant::now());
-        }
-    }
-
-    /// Takes in that a version was read.
-    pub fn saw(&self, id: &GroupId, version: &GroupVersion) {
-        if let Some(group) = self.inner.write().picture.groups.get_mut(id) {
-            group.versions.see(version);
         }
     }
 

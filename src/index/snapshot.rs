@@ -67,7 +67,7 @@ pub enum SnapshotStanding {
     Gone,
 }
 
-/// A size that was written and that the watch hasn't shown yet.
+/// A size that was written, or read when a write had failed, and that the watch hasn't shown yet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct WrittenSize {
     /// The size.

@@ -2,7 +2,7 @@
 //! its size is what it is. Nothing here looks at another object.
 
 use std::{
-    collections::HashSet,
+    collections::HashMap,
     time::{Duration, Instant},
 };
 
@@ -12,7 +12,7 @@ use super::WrittenSize;
 use crate::{
     capi::{ScalableResource, Uid},
     informer::ResourceVersion,
-    nodegroup::{DeletionLog, LogError},
+    nodegroup::{DeletionLog, LogError, Ticket},
 };
 
 /// How long an own write is believed that the watch hasn't shown, where resourceVersions say for certain which of two
@@ -59,16 +59,18 @@ impl GroupVersion {
     }
 }
 
-/// Since when a group's size and spec are what they are, as far as this process saw.
+/// Since when a group's spec is what it is and nobody has been added to its log, as far as this process saw.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Era {
     uid: Uid,
     /// The generation that it is about.
     pub generation: i64,
-    /// The resourceVersion of the first version that was seen of it; `None` where versions are no numbers.
+    /// The resourceVersion of the first version that was seen of it, or of the last one that had somebody more in its log;
+    /// `None` where versions are no numbers.
     pub since: Option<u64>,
-    /// The Machines that were in the log in any version of it that was seen. One that isn't any more has left it.
-    pub logged: HashSet<Uid>,
+    /// The Machines that were in the log in any version of it that was seen, with the last ticket. One that isn't any
+    /// more has left it.
+    pub logged: HashMap<Uid, Ticket>,
 }
 
 impl Era {
@@ -77,24 +79,30 @@ impl Era {
             uid: version.uid.clone(),
             generation: version.generation,
             since: version.resource_version.number(),
-            logged: HashSet::new(),
+            logged: HashMap::new(),
         }
     }
 
-    /// Takes a version in; an older one, which comes late, changes nothing.
+    /// Takes a version in. One that comes late doesn't make anything older than it is.
     fn see(&mut self, version: &GroupVersion) {
         if self.uid != version.uid || self.generation < version.generation {
             *self = Self::new(version);
         }
-        if self.generation == version.generation
-            && let Ok(log) = version.log()
-        {
-            self.logged.extend(log.entries().iter().map(|entry| entry.uid.clone()));
+        let Ok(log) = version.log() else { return };
+        if self.generation != version.generation {
+            return;
+        }
+        for entry in log.entries() {
+            if self.logged.get(&entry.uid) != Some(&entry.ticket) {
+                self.logged.insert(entry.uid.clone(), entry.ticket.clone());
+                let number = version.resource_version.number();
+                self.since = self.since.zip(number).map(|(since, number)| since.max(number));
+            }
         }
     }
 }
 
-/// A version that was written by this process and that the watch may not have shown yet.
+/// A version that this process wrote, or read when a write had failed, and that the watch may not have shown yet.
 #[derive(Clone, Debug)]
 struct Written {
     version: GroupVersion,
@@ -134,7 +142,7 @@ impl Versions {
         self.shown = Some(version);
     }
 
-    /// Takes in what was written, unless the watch has shown a later version already.
+    /// Takes in what was written or read, unless the watch has shown a later version already.
     pub(super) fn set_written(&mut self, version: GroupVersion, now: Instant) {
         self.see(&version);
         let written = Written { version, at: now };
@@ -144,8 +152,7 @@ impl Versions {
         }
     }
 
-    /// Takes in a version that was read or written.
-    pub(super) fn see(&mut self, version: &GroupVersion) {
+    fn see(&mut self, version: &GroupVersion) {
         match &mut self.era {
             Some(era) => era.see(version),
             None => self.era.insert(Era::new(version)).see(version),
@@ -214,7 +221,7 @@ mod tests {
     fn a_generation_is_known_since_the_first_of_its_versions_that_was_seen() {
         let mut versions = group(3, "10");
         versions.see(&version(3, "12"));
-        assert_eq!(versions.era().unwrap().since, Some(10), "a status or the log was written");
+        assert_eq!(versions.era().unwrap().since, Some(10), "a status was written");
         versions.see(&GroupVersion { generation: 2, ..version(2, "20") });
         versions.see(&version(3, "13"));
         let era = versions.era().unwrap();
@@ -225,14 +232,20 @@ mod tests {
     }
 
     #[test]
-    fn who_was_in_the_log_is_remembered_for_as_long_as_the_generation_lasts() {
+    fn who_comes_to_the_log_begins_anew_and_who_leaves_it_does_not() {
         let mut versions = group(3, "10");
         versions.see(&logging("a", "11", 1));
-        versions.see(&logging("b", "12", 1));
+        assert_eq!(versions.era().unwrap().since, Some(11));
         versions.see(&version(3, "13"));
-        assert_eq!(versions.era().unwrap().logged, HashSet::from(["a".into(), "b".into()]));
-        versions.see(&logging("b", "14", 2));
-        assert_eq!(versions.era().unwrap().logged, HashSet::from(["b".into()]));
+        assert_eq!(versions.era().unwrap().since, Some(11));
+        versions.see(&logging("b", "14", 1));
+        versions.see(&logging("a", "12", 1));
+        let era = versions.era().unwrap();
+        assert_eq!(era.since, Some(14), "an older version came late");
+        assert!(["a", "b"].into_iter().all(|uid| era.logged.contains_key(&uid.into())), "both were in it");
+        versions.see(&logging("b", "20", 2));
+        let era = versions.era().unwrap();
+        assert!(!era.logged.contains_key(&"a".into()), "it was in the log of another generation");
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::{
     rule::{self, Life, Lowering, Named},
 };
 use crate::{
-    capi::Uid,
+    capi::{DELETING, Uid},
     index::GroupVersion,
     nodegroup::{Bounds, DeletionLog, Phase, Ticket, deletion_log::Entry},
 };
@@ -25,7 +25,7 @@ use crate::{
 /// Why entries were not lowered.
 #[derive(Debug)]
 pub(super) enum NotLowered {
-    /// They have been taken back, or are about to be by a finisher.
+    /// They have been taken back.
     Refused(ScaleError),
     /// They stay in the log, and a finisher goes on with them.
     Pending(ScaleError),
@@ -64,10 +64,7 @@ impl Command {
             let lowering = match rule::lower(&log, version.replicas, bounds, &marked) {
                 Ok(Some(lowering)) => lowering,
                 Ok(None) => return Ok(version),
-                Err(error) => {
-                    self.take_back(&version, &wanted).await;
-                    return Err(NotLowered::Refused(self.refused(&error)));
-                }
+                Err(error) => return Err(self.give_back(&version, &wanted, self.refused(&error)).await),
             };
             let error = match self.lower(&version, &lowering, &attempts).await {
                 Ok(written) => return Ok(written),
@@ -76,8 +73,7 @@ impl Command {
             if let CallError::Rejected(message) = &error
                 && refused_at.as_ref() == Some(&version)
             {
-                self.take_back(&version, &wanted).await;
-                return Err(NotLowered::Refused(self.refuses(lowering.to, message)));
+                return Err(self.give_back(&version, &wanted, self.refuses(lowering.to, message)).await);
             }
             refused_at = Some(version.clone());
             self.after_failure(&mut attempts, &error, &version, &wanted).await?;
@@ -99,8 +95,7 @@ impl Command {
         }
         match error {
             CallError::Forbidden(_) | CallError::Refused(_) | CallError::Missing(_) => {
-                self.take_back(version, wanted).await;
-                Err(NotLowered::Refused(self.failed(error)))
+                Err(self.give_back(version, wanted, self.failed(error)).await)
             }
             CallError::Rejected(_)
             | CallError::Conflict(_)
@@ -166,39 +161,41 @@ impl Command {
         }
     }
 
+    /// Ends entries that are refused for good. Where even that can't be written, nothing is refused: they are noted, and
+    /// will be carried out when the API server lets it.
+    async fn give_back(&self, version: &GroupVersion, entries: &[Entry], why: ScaleError) -> NotLowered {
+        match self.take_back(version, entries).await {
+            Ok(()) => NotLowered::Refused(why),
+            Err(error) => NotLowered::Pending(ScaleError::Unavailable(format!(
+                "{why}; nor can the decision be taken back ({}): the deletion stays noted in the annotation {DELETING} and \
+                 is carried out when the API server lets it; ask again to learn its end",
+                self.failed(&error)
+            ))),
+        }
+    }
+
     /// Takes entries out of the log, and then their marks off; in this order, so that a copy that marks or lowers
-    /// meanwhile finds the entry gone. What fails here is left to the finisher.
-    pub(super) async fn take_back(&self, version: &GroupVersion, entries: &[Entry]) {
+    /// meanwhile finds the entry gone. Marks that stay are left to the finisher.
+    async fn take_back(&self, version: &GroupVersion, entries: &[Entry]) -> Result<(), CallError> {
         let mut attempts = self.attempts();
         let mut version = version.clone();
-        loop {
-            let Ok(log) = version.log() else { return };
-            let is_such = |entry: &Entry| {
-                entry.phase == Phase::Wanted
-                    && entries.iter().any(|other| other.uid == entry.uid && other.ticket == entry.ticket)
-            };
-            if !log.entries().iter().any(is_such) {
-                break;
-            }
-            let Ok(text) = log.without(is_such).print() else { return };
+        let is_such = |entry: &Entry| {
+            entry.phase == Phase::Wanted
+                && entries.iter().any(|other| other.uid == entry.uid && other.ticket == entry.ticket)
+        };
+        while let Some(log) = version.log().ok().filter(|log| log.entries().iter().any(is_such)) {
+            let text = log.without(is_such).print().map_err(|error| CallError::Refused(error.to_string()))?;
             let change = GroupChange { replicas: None, log: text };
-            let written = self.write(Write::Log, self.api().write_group(&self.id, &version, &change)).await;
-            let error = match self.wrote_log(written) {
+            match self.wrote_log(self.write(Write::Log, self.api().write_group(&self.id, &version, &change)).await) {
                 Ok(_) => break,
-                Err(error) => error,
-            };
-            let again = attempts.again(&error).await;
-            match self.view_again(&mut attempts).await {
-                Ok(seen) if again => version = seen,
-                Ok(_) | Err(_) => {
-                    tracing::warn!(group = %self.id, "can't take deletions out of the log that are refused; this is tried again: {}", self.failed(&error));
-                    return;
-                }
+                Err(error) if attempts.again(&error).await => version = self.view_again(&mut attempts).await?,
+                Err(error) => return Err(error),
             }
         }
         for entry in entries {
             self.unmark(&entry.name, &entry.ticket.mark().into()).await;
         }
+        Ok(())
     }
 
     /// Takes a mark of ours off. A failure is only logged: the finisher finds the mark again.

@@ -13,9 +13,9 @@ use super::{
     rule::{Acceptance, Life, Named, Refusal, Request, Seen},
 };
 use crate::{
-    capi::{ObjectKey, Uid},
+    capi::{ObjectKey, ScalableKind, Uid},
     index::{GroupVersion, NodeQuery, Resolved, ScaleView},
-    nodegroup::{Bounds, DeletionLog, PlaceholderRef},
+    nodegroup::{Bounds, DeletionLog, Phase, PlaceholderRef},
 };
 
 /// A Node as the caller names it.
@@ -29,12 +29,12 @@ pub struct NodeName {
     pub annotations: HashMap<String, String>,
 }
 
-/// A delete whose Nodes have been looked up.
+/// A delete whose Nodes have been looked up. What they stand for stays, whatever becomes of it meanwhile.
 struct Sorted {
     delete: Delete,
     request: Request,
-    /// Instances of a MachinePool that are no Machines, by providerID.
-    instances: HashSet<String>,
+    /// How many of the request's others are replicas without a Machine.
+    replicas: usize,
 }
 
 /// What was decided of a batch, and written to the log.
@@ -49,44 +49,57 @@ impl Command {
     /// Deletes what a batch names, and answers each of its callers.
     pub(super) async fn delete(&self, deletes: Vec<Delete>) {
         let Some(Decided { version, bounds, accepted }) = self.decide(deletes).await else { return };
-        let uids: HashSet<_> =
-            accepted.iter().flat_map(|it| it.request.machines.iter().map(|named| named.uid.clone())).collect();
-        let lowered = self.carry_out(version, &uids, bounds).await;
-        let others: usize = accepted.iter().map(|it| it.request.others).sum();
-        let (version, result) = match lowered {
-            Ok(version) if others == 0 => (Some(version), Ok(())),
-            Ok(version) => {
-                let given_up = self.give_up(version.clone(), others, bounds, only_caller(&accepted)).await;
-                (Some(version), given_up)
-            }
-            Err(error) => (None, Err(error.error())),
-        };
-        if result.is_ok() {
-            let instances = accepted.iter().flat_map(|it| it.instances.iter().cloned());
-            let count = accepted.iter().map(|it| it.instances.len()).sum();
-            self.inner.pools.accept(&self.id, instances);
-            if count > 0 {
-                self.tell(Happening::chosen_by_provider(count));
-            }
+        // What needs nothing doesn't depend on the end of the rest.
+        let log = version.log().unwrap_or_default();
+        let is_wanted = |named: &Named| log.get(&named.uid).is_some_and(|entry| entry.phase == Phase::Wanted);
+        let has_work = |it: &Sorted| it.request.others > 0 || it.request.machines.iter().any(is_wanted);
+        let (working, done): (Vec<_>, Vec<_>) = accepted.into_iter().partition(has_work);
+        for Sorted { delete, .. } in done {
+            self.accepted(delete);
         }
-        for Sorted { delete, request, .. } in accepted {
-            let result = match &version {
-                // What only lowers the size may have failed alone.
-                Some(version) if request.others == 0 => self.end_of(version, &request).await,
-                Some(_) | None => result.clone(),
-            };
-            self.answer(delete.caller, result);
+        let named = working.iter().flat_map(|it| &it.request.machines);
+        let uids: HashSet<_> = named.map(|named| named.uid.clone()).collect();
+        let others: usize = working.iter().map(|it| it.request.others).sum();
+        let lowered = match self.carry_out(version, &uids, bounds).await {
+            Ok(version) => version,
+            Err(error) => {
+                let error = error.error();
+                working.into_iter().for_each(|it| self.answer(it.delete.caller, Err(error.clone())));
+                return;
+            }
+        };
+        let given_up = match others {
+            0 => Ok(()),
+            _ => self.give_up(lowered.clone(), others, bounds, only_caller(&working)).await,
+        };
+        let instances = working.iter().map(|it| it.request.others - it.replicas).sum();
+        if given_up.is_ok() && instances > 0 {
+            self.tell(Happening::chosen_by_provider(instances));
+        }
+        for Sorted { delete, request, .. } in working {
+            let end = self.end_of(&lowered, &request).await;
+            // Replicas without a Machine may have failed alone.
+            match if request.others == 0 { end } else { end.and_then(|()| given_up.clone()) } {
+                Ok(()) => self.accepted(delete),
+                Err(error) => self.answer(delete.caller, Err(error)),
+            }
         }
     }
 
-    /// Decides a batch and writes to the log what was accepted. Callers of what was refused, or needs nothing, are
-    /// answered. Until something is written, each command ends with its caller.
-    async fn decide(&self, mut deletes: Vec<Delete>) -> Option<Decided> {
+    fn accepted(&self, delete: Delete) {
+        self.inner.going.accept(&self.id, delete.nodes.iter().map(|node| text_of(node).to_owned()));
+        self.answer(delete.caller, Ok(()));
+    }
+
+    /// Decides a batch and writes to the log what was accepted. Callers of what was refused are answered. Until something
+    /// is written, each command ends with its caller.
+    async fn decide(&self, deletes: Vec<Delete>) -> Option<Decided> {
         let mut attempts = self.attempts();
         let mut read: Option<GroupVersion> = None;
         let mut refused_at: Option<GroupVersion> = None;
+        let mut sorted: Vec<_> = deletes.into_iter().filter_map(|delete| self.sort(delete)).collect();
         loop {
-            let (gone, waiting): (Vec<_>, Vec<_>) = deletes.into_iter().partition(|it| it.caller.is_gone());
+            let (gone, waiting): (Vec<_>, Vec<_>) = sorted.into_iter().partition(|it| it.delete.caller.is_gone());
             self.answer_all(gone, &self.abandoned());
             if waiting.is_empty() {
                 return None;
@@ -100,26 +113,26 @@ impl Command {
                 Ok(log) => log,
                 Err(error) => return self.answer_all(waiting, &error),
             };
-            let sorted = self.sort_all(waiting, &view);
-            let error = match self.accept_and_log(&version, &log, &view, sorted).await {
+            let waiting = self.with_replicas(waiting, version.replicas.saturating_sub(view.machines));
+            let error = match self.accept_and_log(&version, &log, &view, waiting).await {
                 Ok(decided) => return decided,
                 Err((error, again)) => {
-                    deletes = again;
+                    sorted = again;
                     error
                 }
             };
             if let CallError::Rejected(message) = &error
                 && refused_at.as_ref() == Some(&version)
             {
-                return self.answer_all(deletes, &self.refuses(version.replicas, message));
+                return self.answer_all(sorted, &self.refuses(version.replicas, message));
             }
             refused_at = Some(version);
             if !attempts.again(&error).await {
-                return self.answer_all(deletes, &self.failed(&error));
+                return self.answer_all(sorted, &self.failed(&error));
             }
             match self.view_again(&mut attempts).await {
                 Ok(version) => read = Some(version),
-                Err(error) => return self.answer_all(deletes, &self.failed(&error)),
+                Err(error) => return self.answer_all(sorted, &self.failed(&error)),
             }
         }
     }
@@ -132,12 +145,11 @@ impl Command {
         log: &DeletionLog,
         view: &ScaleView,
         sorted: Vec<Sorted>,
-    ) -> Result<Option<Decided>, (CallError, Vec<Delete>)> {
-        let give_back = |sorted: Vec<Sorted>| sorted.into_iter().map(|it| it.delete).collect();
+    ) -> Result<Option<Decided>, (CallError, Vec<Sorted>)> {
         let named = sorted.iter().flat_map(|it| &it.request.machines);
         let known = match self.learn(version, log, named).await {
             Ok(known) => known,
-            Err(error) => return Err((error, give_back(sorted))),
+            Err(error) => return Err((error, sorted)),
         };
         let bounds = view.bounds;
         let seen = Seen { log, replicas: version.replicas, bounds, lives: &known.lives, alive: &known.alive };
@@ -154,8 +166,10 @@ impl Command {
             match acceptance.accept(&one.request) {
                 Ok(()) => accepted.push(one),
                 Err(Refusal::BelowMin(below)) => {
-                    let result = self.replace_one(&one.request, log, view, self.refused(&below)).await;
-                    self.answer(one.delete.caller, result);
+                    match self.replace_one(&one.request, log, view, self.refused(&below)).await {
+                        Ok(()) => self.accepted(one.delete),
+                        Err(error) => self.answer(one.delete.caller, Err(error)),
+                    }
                 }
                 Err(refusal) => self.answer(one.delete.caller, Err(self.refusal(&refusal))),
             }
@@ -165,13 +179,13 @@ impl Command {
         };
         let text = match log.print() {
             Ok(text) => text,
-            Err(error) => return Err((CallError::Refused(error.to_string()), give_back(accepted))),
+            Err(error) => return Err((CallError::Refused(error.to_string()), accepted)),
         };
         let change = GroupChange { replicas: None, log: text };
         match self.wrote_log(self.write(Write::Log, self.api().write_group(&self.id, version, &change)).await) {
             Ok(version) => Ok(Some(Decided { version, bounds, accepted })),
             // It may be done: the next round finds these in the log then.
-            Err(error) => Err((error, give_back(accepted))),
+            Err(error) => Err((error, accepted)),
         }
     }
 
@@ -197,35 +211,47 @@ impl Command {
         Ok(())
     }
 
-    /// Looks up the Nodes of each delete; those that name a wrong one are answered.
-    fn sort_all(&self, deletes: Vec<Delete>, view: &ScaleView) -> Vec<Sorted> {
-        let mut missing = usize::try_from(view.version.replicas.saturating_sub(view.machines)).unwrap_or_default();
-        let mut all = Vec::new();
-        for delete in deletes {
-            let sorted = self.sort(&delete.nodes).and_then(|named| {
-                let replicas = named.replicas.len();
-                missing = missing.checked_sub(replicas).ok_or_else(|| self.too_many_replicas(replicas, missing))?;
-                self.warn_of_instances(&named)?;
-                Ok(named)
-            });
-            match sorted {
-                Ok(Nodes { machines, replicas, instances }) => {
-                    let machines = machines.into_iter().map(|(key, uid)| Named { name: key.name, uid }).collect();
-                    let request = Request { machines, others: replicas.len() + instances.len() };
-                    all.push(Sorted { delete, request, instances });
+    /// Refuses who names more replicas without a Machine than are left, in order of arrival.
+    fn with_replicas(&self, sorted: Vec<Sorted>, missing: i32) -> Vec<Sorted> {
+        let mut missing = usize::try_from(missing).unwrap_or_default();
+        let mut left = Vec::new();
+        for one in sorted {
+            match missing.checked_sub(one.replicas) {
+                Some(rest) => {
+                    missing = rest;
+                    left.push(one);
                 }
-                Err(error) => self.answer(delete.caller, Err(error)),
+                None => self.answer(one.delete.caller, Err(self.too_many_replicas(one.replicas, missing))),
             }
         }
-        all
+        left
+    }
+
+    /// Looks up the Nodes of a delete; one that names a wrong one is answered.
+    fn sort(&self, delete: Delete) -> Option<Sorted> {
+        let named = self.find(&delete.nodes).and_then(|named| self.warn_of_instances(&named).map(|()| named));
+        match named {
+            Ok(Nodes { machines, replicas, instances }) => {
+                let machines = machines.into_iter().map(|(key, uid)| Named { name: key.name, uid }).collect();
+                let request = Request { machines, others: replicas.len() + instances.len() };
+                Some(Sorted { delete, request, replicas: replicas.len() })
+            }
+            Err(error) => {
+                self.answer(delete.caller, Err(error));
+                None
+            }
+        }
     }
 
     /// Finds what each Node stands for.
-    fn sort(&self, nodes: &[NodeName]) -> Result<Nodes, ScaleError> {
+    fn find(&self, nodes: &[NodeName]) -> Result<Nodes, ScaleError> {
         let mut named = Nodes::default();
+        if self.id.kind == ScalableKind::MachinePool {
+            self.inner.going.forget_gone(self.index(), &self.id);
+        }
         for node in nodes {
             let query = NodeQuery { name: &node.name, provider_id: &node.provider_id, annotations: &node.annotations };
-            let text = if node.provider_id.is_empty() { &node.name } else { &node.provider_id };
+            let text = text_of(node);
             match self.index().resolve(query) {
                 Resolved::Machine(machine, Some(group)) if group == self.id => {
                     let has_joined =
@@ -241,11 +267,11 @@ impl Command {
                     named.machines.insert(machine.meta.key.clone(), machine.meta.uid.clone());
                 }
                 Resolved::Replica(group) if group == self.id => {
-                    named.replicas.insert(text.clone());
+                    named.replicas.insert(text.to_owned());
                 }
                 Resolved::PoolInstance(group) if group == self.id => {
-                    if !self.inner.pools.is_going(self.index(), &self.id, text) {
-                        named.instances.insert(text.clone());
+                    if !self.inner.going.has(&self.id, text) {
+                        named.instances.insert(text.to_owned());
                     }
                 }
                 Resolved::Machine(_, Some(other)) | Resolved::Replica(other) | Resolved::PoolInstance(other) => {
@@ -254,6 +280,8 @@ impl Command {
                         self.id
                     )));
                 }
+                // It has gone since.
+                Resolved::Unknown if self.inner.going.has(&self.id, text) => {}
                 Resolved::Machine(_, None) | Resolved::Unknown => {
                     return Err(ScaleError::NotFound(format!(
                         "Node {text} leads to no Machine of node group {}: neither its providerID nor its annotations \
@@ -301,9 +329,9 @@ impl Command {
         }
     }
 
-    fn answer_all(&self, deletes: Vec<Delete>, error: &ScaleError) -> Option<Decided> {
-        for delete in deletes {
-            self.answer(delete.caller, Err(error.clone()));
+    fn answer_all(&self, sorted: Vec<Sorted>, error: &ScaleError) -> Option<Decided> {
+        for one in sorted {
+            self.answer(one.delete.caller, Err(error.clone()));
         }
         None
     }
@@ -318,6 +346,11 @@ struct Nodes {
     replicas: HashSet<String>,
     /// Instances of a MachinePool that are no Machines, which only lower the size.
     instances: HashSet<String>,
+}
+
+/// What a Node is known by.
+fn text_of(node: &NodeName) -> &str {
+    if node.provider_id.is_empty() { &node.name } else { &node.provider_id }
 }
 
 /// The caller of a batch of one; several can't end one write together.

@@ -20,7 +20,7 @@ use super::{
     api::{CallError, GroupChange},
     carry::{NotLowered, named},
     metrics::Write,
-    rule::{self, Finish, Life},
+    rule::{self, Finish, Followed, Life},
 };
 use crate::{
     capi::Uid,
@@ -154,7 +154,7 @@ impl Command {
                 return Pass::Done;
             }
         };
-        let followed = rule::followed(self.id.kind, &log, &view.sets);
+        let followed = Followed::by(self.id.kind, &view.sets);
         let steps = rule::finish(&log, &view.machines, &followed);
         self.inner.forget_wanted(&log, &self.id);
         let mut pass = Pass::Done;
@@ -193,9 +193,9 @@ impl Command {
     }
 
     /// Deletes by name what a smaller size has left, and forgets what is over.
-    async fn settle(&self, view: &DeletionView, followed: &HashSet<Uid>, steps: Vec<Finish>) -> Result<(), CallError> {
+    async fn settle(&self, view: &DeletionView, followed: &Followed, steps: Vec<Finish>) -> Result<(), CallError> {
         let mut over = Vec::new();
-        let mut to_delete = Vec::new();
+        let mut settled = Vec::new();
         let mut to_unmark = Vec::new();
         for step in steps {
             match step {
@@ -206,17 +206,16 @@ impl Command {
                         over.push(entry);
                     }
                 }
-                Finish::ForgetSoft(entry) => to_delete.push(entry),
-                Finish::Delete(entry) => to_delete.push(entry),
+                Finish::ForgetSoft(entry) | Finish::Delete(entry) => settled.push(entry),
                 Finish::Unmark(name, mark) => to_unmark.push((name, mark)),
             }
         }
-        if !to_delete.is_empty() || !to_unmark.is_empty() {
+        if !settled.is_empty() || !to_unmark.is_empty() {
             let now = self.api().read_group(&self.id).await?;
-            self.index().saw(&self.id, &now);
+            self.index().set_written(&self.id, now.clone());
             let Ok(log) = now.log() else { return Ok(()) };
-            let are_all_followed = log.entries().iter().all(|entry| followed.contains(&entry.uid));
-            for entry in to_delete.into_iter().filter(|entry| are_all_followed && log.get(&entry.uid) == Some(entry)) {
+            let are_all_followed = followed.has_all(&log);
+            for entry in settled.into_iter().filter(|entry| are_all_followed && log.get(&entry.uid) == Some(entry)) {
                 if entry.soft {
                     over.push(entry);
                 } else {

@@ -82,15 +82,15 @@ impl Command {
         if !self.index().has_machine(&key, &named.uid) {
             return Some(Life::Gone);
         }
-        let era = era.filter(|era| !era.logged.contains(&named.uid))?;
+        let era = era.filter(|era| !era.logged.contains_key(&named.uid))?;
         match self.inner.machines.as_of(&key, era.since?) {
             AsOf::Held(object) => match &object.content {
                 Ok(machine) if machine.meta.uid == named.uid => Some(life_of(machine)),
                 Ok(_) => Some(Life::Gone),
                 Err(_) => None,
             },
-            AsOf::Absent => Some(Life::Gone),
-            AsOf::Behind => None,
+            // One that nobody saw go may be too new.
+            AsOf::Absent | AsOf::Behind => None,
         }
     }
 

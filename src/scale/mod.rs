@@ -11,11 +11,11 @@ mod delete;
 mod error;
 mod events;
 mod finisher;
+mod going;
 mod known;
 mod lane;
 mod metrics;
 mod outcome;
-mod pools;
 mod replace;
 mod retry;
 mod rollout;
@@ -44,16 +44,16 @@ pub use self::{
     delete::NodeName,
     error::ScaleError,
     events::{EventReason, EventRecorder},
+    going::MachinePoolDeletes,
     known::WatchedMachines,
     metrics::ScaleMetrics,
-    pools::MachinePoolDeletes,
     replace::AtMinSize,
 };
 use self::{
     api::CallError,
     finisher::WantedSince,
+    going::Going,
     lane::{Caller, Delete, Lanes, Order},
-    pools::Pools,
     retry::Attempts,
 };
 use crate::{
@@ -92,7 +92,7 @@ struct Inner {
     tasks: TaskTracker,
     ended: CancellationToken,
     lanes: Lanes,
-    pools: Pools,
+    going: Going,
     wanted: Mutex<HashMap<GroupId, WantedSince>>,
 }
 
@@ -127,7 +127,7 @@ impl Scale {
             tasks: TaskTracker::new(),
             ended: ended.clone(),
             lanes: Lanes::default(),
-            pools: Pools::default(),
+            going: Going::default(),
             wanted: Mutex::default(),
         });
         let changes = index.unfinished();
@@ -230,7 +230,7 @@ impl Command {
         loop {
             match self.api().read_group(&self.id).await {
                 Ok(version) => {
-                    self.index().saw(&self.id, &version);
+                    self.index().set_written(&self.id, version.clone());
                     return Ok(version);
                 }
                 Err(error) if attempts.again(&error).await => {}

@@ -1,7 +1,10 @@
 //! The rule of deletion as pure functions of what was seen (docs/delete-rule.md says why each step is there). No call is
 //! made here, and nothing is decided about deletions anywhere else.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use arcstr::ArcStr;
 
@@ -190,20 +193,18 @@ pub(super) enum Finish {
 
 /// What is to be done about a group's deletions. The log and the Machines may be views that lag behind: what counts is
 /// read again before it is done.
-pub(super) fn finish(log: &DeletionLog, machines: &[std::sync::Arc<Machine>], followed: &HashSet<Uid>) -> Vec<Finish> {
+pub(super) fn finish(log: &DeletionLog, machines: &[Arc<Machine>], followed: &Followed) -> Vec<Finish> {
     let mut steps = Vec::new();
     if log.wanted() > 0 {
         steps.push(Finish::CarryOn);
     }
-    let are_others_followed =
-        |uid: &Uid| log.entries().iter().all(|other| other.uid == *uid || followed.contains(&other.uid));
-    let lowered = log.entries().iter().filter(|entry| entry.phase == Phase::Lowered);
-    for entry in lowered.filter(|entry| followed.contains(&entry.uid)) {
+    let are_all_followed = followed.has_all(log);
+    for entry in log.entries().iter().filter(|entry| followed.has(entry)) {
         let life = machines.iter().find(|machine| machine.meta.uid == entry.uid).map(|machine| machine.deleting);
         match life {
             None => steps.push(Finish::ForgetGone(entry.clone())),
-            Some(_) if entry.soft && are_others_followed(&entry.uid) => steps.push(Finish::ForgetSoft(entry.clone())),
-            Some(false) if !entry.soft && are_others_followed(&entry.uid) => steps.push(Finish::Delete(entry.clone())),
+            Some(_) if entry.soft && are_all_followed => steps.push(Finish::ForgetSoft(entry.clone())),
+            Some(false) if !entry.soft && are_all_followed => steps.push(Finish::Delete(entry.clone())),
             Some(_) => {}
         }
     }
@@ -217,37 +218,43 @@ pub(super) fn finish(log: &DeletionLog, machines: &[std::sync::Arc<Machine>], fo
     steps
 }
 
-/// The entries of `log` whose smaller size has reached whoever has the Machines made.
-pub(super) fn followed(
-    kind: ScalableKind,
-    log: &DeletionLog,
-    sets: &[std::sync::Arc<ScalableResource>],
-) -> HashSet<Uid> {
-    let has_acted = |set: &ScalableResource| set.observed_generation == set.generation;
-    // A new Machine of an old MachineSet would be as wrong as one of the newest.
-    if !sets.iter().all(|set| has_acted(set)) {
-        return HashSet::new();
+/// The lowered entries whose smaller size has reached whoever has the Machines made, by uid and ticket.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(super) struct Followed(HashMap<Uid, Ticket>);
+
+impl Followed {
+    /// By what the objects show that have the Machines made.
+    pub(super) fn by(kind: ScalableKind, sets: &[Arc<ScalableResource>]) -> Self {
+        // A new Machine of an old MachineSet would be as wrong as one of the newest.
+        if !sets.iter().all(|set| set.observed_generation == set.generation) {
+            return Self::default();
+        }
+        let has_size = |set: &&Arc<ScalableResource>| match kind {
+            ScalableKind::MachineDeployment => has_its_size(set, sets),
+            ScalableKind::MachineSet | ScalableKind::MachinePool => true,
+        };
+        let logs = sets.iter().filter(has_size).filter_map(|set| {
+            let copied = DeletionLog::parse(set.deleting_log.as_deref()).ok()?;
+            Some(copied.entries().to_vec())
+        });
+        let lowered = logs.flatten().filter(|entry| entry.phase == Phase::Lowered);
+        Self(lowered.map(|entry| (entry.uid, entry.ticket)).collect())
     }
-    let reached: Vec<_> = match kind {
-        ScalableKind::MachineDeployment => sets.iter().filter(|set| has_its_size(set, sets)).collect(),
-        ScalableKind::MachineSet | ScalableKind::MachinePool => sets.iter().collect(),
-    };
-    let logs: Vec<_> =
-        reached.into_iter().filter_map(|set| DeletionLog::parse(set.deleting_log.as_deref()).ok()).collect();
-    let is_followed = |entry: &Entry| {
-        let is_same = |copy: &Entry| copy.ticket == entry.ticket && copy.phase == Phase::Lowered;
-        logs.iter().any(|copied| copied.get(&entry.uid).is_some_and(is_same))
-    };
-    log.entries()
-        .iter()
-        .filter(|entry| entry.phase == Phase::Lowered && is_followed(entry))
-        .map(|entry| entry.uid.clone())
-        .collect()
+
+    /// Whether this entry is lowered and followed.
+    pub(super) fn has(&self, entry: &Entry) -> bool {
+        entry.phase == Phase::Lowered && self.0.get(&entry.uid) == Some(&entry.ticket)
+    }
+
+    /// Whether all entries of a log are.
+    pub(super) fn has_all(&self, log: &DeletionLog) -> bool {
+        log.entries().iter().all(|entry| self.has(entry))
+    }
 }
 
 /// Whether a MachineSet has the size that came with its copy of the log. While several have Machines, in a rollout that
 /// the group has opted to scale down in, none has the whole size.
-fn has_its_size(set: &ScalableResource, sets: &[std::sync::Arc<ScalableResource>]) -> bool {
+fn has_its_size(set: &ScalableResource, sets: &[Arc<ScalableResource>]) -> bool {
     let is_alone = sets.iter().filter(|set| set.replicas.unwrap_or_default() > 0).count() <= 1;
     !is_alone || set.desired_replicas == set.replicas
 }

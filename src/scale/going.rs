@@ -1,0 +1,65 @@
+//! Which Nodes are on their way out that nothing else tells of: a memory of this process alone, in which nothing is that
+//! an exact result depends on. Machines have the log of deletions; here is what has gone since, and what never was one.
+
+use std::{collections::HashMap, time::Duration};
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::{
+    index::{Index, NodeQuery},
+    nodegroup::GroupId,
+};
+
+/// How long a Node counts as on its way out. An infrastructure provider that has taken another instance in its stead is
+/// asked again after that.
+const GOING_FOR: Duration = Duration::from_secs(300);
+
+/// What a request to delete instances of a MachinePool does that aren't Machines.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum MachinePoolDeletes {
+    /// It lowers the size, and the infrastructure provider chooses which instance goes.
+    #[default]
+    Lower,
+    /// It is refused.
+    Refuse,
+}
+
+/// Accepted Nodes, by group and by what they were named, with when.
+#[derive(Debug, Default)]
+pub(super) struct Going(Mutex<HashMap<GroupId, HashMap<String, Instant>>>);
+
+impl Going {
+    /// Remembers that the deletion of these was accepted.
+    pub(super) fn accept(&self, id: &GroupId, nodes: impl IntoIterator<Item = String>) {
+        let now = Instant::now();
+        let mut going = self.0.lock();
+        for node in nodes {
+            going.entry(id.clone()).or_default().insert(node, now);
+        }
+    }
+
+    /// Whether the deletion of this Node was accepted.
+    pub(super) fn has(&self, id: &GroupId, node: &str) -> bool {
+        let mut going = self.0.lock();
+        let Some(nodes) = going.get_mut(id) else { return false };
+        nodes.retain(|_, since| since.elapsed() < GOING_FOR);
+        let has = nodes.contains_key(node);
+        if nodes.is_empty() {
+            going.remove(id);
+        }
+        has
+    }
+
+    /// Forgets the instances of a MachinePool that it doesn't list any more: one that is listed again is another.
+    pub(super) fn forget_gone(&self, index: &Index, id: &GroupId) {
+        let no_annotations = HashMap::new();
+        let is_listed = |instance: &str| {
+            let query = NodeQuery { name: instance, provider_id: instance, annotations: &no_annotations };
+            index.resolve(query).group().as_ref() == Some(id)
+        };
+        if let Some(nodes) = self.0.lock().get_mut(id) {
+            nodes.retain(|instance, _| is_listed(instance));
+        }
+    }
+}
