@@ -21,7 +21,6 @@ use capi_autoscaler_provider::{
     },
     notify::{SinkKind, UrlSource, parse_rules},
     proto::{self, cloud_provider_client::CloudProviderClient},
-    scale::EventReason,
     server::Shutdown,
 };
 use clap::Parser as _;
@@ -130,19 +129,6 @@ async fn every_metric_is_documented_and_every_documented_metric_is_exported() {
     let mentioned = all.split(word).filter(|name| name.starts_with("capi_autoscaler_provider_"));
     for name in mentioned {
         assert!(exported.contains(name), "{name} is mentioned and not exported");
-    }
-}
-
-// Events
-
-#[test]
-fn every_reason_of_events_is_documented_with_its_type() {
-    let document = read("docs/events.md");
-    let reasons = EventReason::ALL.map(|reason| reason.as_str().to_owned());
-    assert_eq!(first_cells(&document), reasons.into());
-    for reason in EventReason::ALL {
-        let row = format!("| `{}` | {} | ", reason.as_str(), reason.event_type());
-        assert!(document.contains(&row), "{row} isn't there");
     }
 }
 

@@ -39,7 +39,7 @@ impl Command {
         view: &ScaleView,
         refusal: ScaleError,
     ) -> Result<(), ScaleError> {
-        if self.inner.options.at_min_size == AtMinSize::Refuse || request.others > 0 {
+        if request.others > 0 {
             return Err(refusal);
         }
         let machines = self.index().machines(&self.id);
@@ -49,7 +49,12 @@ impl Command {
             !machine.deleting && log.get(uid).is_none() && request.machines.iter().any(|named| named.uid == *uid)
         };
         let named: Vec<_> = machines.iter().map(AsRef::as_ref).filter(|machine| named(machine)).collect();
-        if !named.iter().all(|machine| replacement::is_replaceable(machine)) {
+        if named.is_empty() {
+            // They go, and others come in their places: the size stays.
+            return Ok(());
+        }
+        let all_replaceable = named.iter().all(|machine| replacement::is_replaceable(machine));
+        if self.inner.options.at_min_size == AtMinSize::Refuse || !all_replaceable {
             return Err(refusal);
         }
         let known: Option<Replaced> = view.replaced.as_deref().and_then(|text| text.parse().ok());

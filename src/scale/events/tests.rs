@@ -272,3 +272,15 @@ fn an_error_is_told_where_it_is_the_groups(
     let reason = Happening::of_error(scales_up, &error).map(|happening| happening.reason.as_str());
     assert_eq!(reason, expected);
 }
+
+#[test]
+fn every_reason_is_documented_with_its_type() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/events.md");
+    let document = std::fs::read_to_string(path).unwrap();
+    let rows: Vec<_> = document.lines().filter(|line| line.starts_with("| `")).collect();
+    assert_eq!(rows.len(), EventReason::ALL.len());
+    for reason in EventReason::ALL {
+        let row = format!("| `{}` | {} | ", reason.as_str(), reason.event_type());
+        assert!(rows.iter().any(|line| line.starts_with(&row)), "{row} isn't there");
+    }
+}

@@ -66,7 +66,7 @@ async fn one_that_cluster_autoscaler_gave_up_waiting_for_is_replaced_too() {
 async fn the_next_one_waits_for_its_interval_and_the_caller_learns_when() {
     let world = at_min_size();
     world.scale.delete(group(), named(&["a"])).await.unwrap();
-    world.api.remove("a");
+    world.api.change("machines", "a", json!({"metadata": {"finalizers": null}}));
     world.machine("b", &failed(), &json!({}));
     let error = world.scale.delete(group(), named(&["b"])).await.unwrap_err();
     assert_eq!(error.code(), "failed_precondition");
@@ -95,6 +95,15 @@ async fn a_machine_with_a_node_is_for_a_machine_health_check() {
     assert!(error.to_string().contains("below the minimum of 1"), "{error}");
     assert!(!error.to_string().contains("replaced"), "{error}");
     assert!(world.api.calls().is_empty());
+}
+
+#[tokio::test]
+async fn one_that_somebody_else_is_deleting_is_a_success_at_the_least_size_too() {
+    let world = World::new(1, &["a"]);
+    world.api.begin_to_delete("a");
+    world.watch();
+    world.scale.delete(group(), nodes(&["a"])).await.unwrap();
+    assert_eq!((world.api.replicas(), replaced(&world)), (1, None));
 }
 
 #[tokio::test]
