@@ -12,9 +12,10 @@ use std::{
 
 use capi_autoscaler_provider::{
     capi::{
-        CAPACITY_PREFIX, Context, InfrastructureTemplate, Keys, Meta, OWN_CAPACITY_PREFIX, ObjectKey, PAUSED, REVISION,
+        CAPACITY_PREFIX, Context, DEFER_UPGRADE, HOLD_UPGRADE_SEQUENCE, InfrastructureTemplate, Keys, Meta,
+        OWN_CAPACITY_PREFIX, ObjectKey, PAUSED, REPLACED, REVISION, SCALE_DOWN_WHILE_ROLLING_OUT, ScalableKind,
+        ScalableResource,
     },
-    capi::{ScalableKind, ScalableResource},
     cli::{Cli, Command, ServeConfig, Server},
     nodegroup::price::{Price, Rates, Tariff},
     nodegroup::{
@@ -122,7 +123,7 @@ async fn exported_with(tls: &[&str]) -> BTreeSet<String> {
     let suffixed = families.map(|(name, kind)| match kind {
         "counter" => format!("{name}_total"),
         "info" => format!("{name}_info"),
-        "gauge" => name.to_owned(),
+        "gauge" | "histogram" => name.to_owned(),
         other => panic!("{name}: say here how the samples of a {other} are named"),
     });
     suffixed.collect()
@@ -183,9 +184,11 @@ fn annotations_that_are_read() -> BTreeSet<String> {
     let own = known(&of_own).into_iter().map(|name| format!("{OWN_CAPACITY_PREFIX}{name}"));
     let options = known(&of_options).into_iter().map(|name| format!("{options_prefix}{name}"));
     let capacity = known(&of_capacity).into_iter().map(|name| format!("{CAPACITY_PREFIX}{name}"));
-    let fixed = [min_size, max_size, delete_machine, machine, cluster_namespace, owner_kind, owner_name]
-        .into_iter()
-        .chain([PAUSED.to_owned(), REVISION.to_owned()]);
+    let fixed =
+        [min_size, max_size, delete_machine, machine, cluster_namespace, owner_kind, owner_name].into_iter().chain(
+            [PAUSED, REVISION, REPLACED, SCALE_DOWN_WHILE_ROLLING_OUT, DEFER_UPGRADE, HOLD_UPGRADE_SEQUENCE]
+                .map(str::to_owned),
+        );
     fixed.chain(options).chain(capacity).chain(own).collect()
 }
 

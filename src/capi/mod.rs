@@ -16,12 +16,12 @@ mod template;
 mod tests;
 mod wire;
 
-pub use cluster::Cluster;
+pub use cluster::{Cluster, Topology};
 pub use keys::{
-    CAPACITY_PREFIX, DEFAULT_GROUP, DELETING, DESIRED_REPLICAS, Keys, OWN_CAPACITY_PREFIX, PAUSED, PRICE_PER_HOUR,
-    REVISION,
+    CAPACITY_PREFIX, DEFAULT_GROUP, DEFER_UPGRADE, DELETING, DESIRED_REPLICAS, HOLD_UPGRADE_SEQUENCE, Keys,
+    OWN_CAPACITY_PREFIX, PAUSED, PRICE_PER_HOUR, REPLACED, REVISION, SCALE_DOWN_WHILE_ROLLING_OUT, TOPOLOGY_NAME,
 };
-pub use machine::{Condition, Failure, Machine, MachinePhase};
+pub use machine::{Condition, Created, Failure, Machine, MachinePhase};
 pub use node::{Node, NodeResources, TemplateLabels};
 pub use owner::Owner;
 pub use scalable::{InfrastructureRef, MachineTaint, Propagation, ScalableKind, ScalableResource};

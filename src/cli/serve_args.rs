@@ -42,6 +42,15 @@ pub struct ServeArgs {
     #[arg(long, env = "CAPI_AUTOSCALER_MAX_STALENESS", value_name = "DURATION", default_value = DEFAULT_MAX_STALENESS)]
     pub max_staleness: String,
 
+    /// Post no Kubernetes Events on node groups
+    #[arg(long, env = "CAPI_AUTOSCALER_NO_EVENTS", value_parser = parse_bool)]
+    pub no_events: bool,
+
+    /// At a group's least size, refuse to delete Machines that never became a Node, instead of replacing one of them from
+    /// time to time
+    #[arg(long, env = "CAPI_AUTOSCALER_NO_REPLACEMENT", value_parser = parse_bool)]
+    pub no_replacement: bool,
+
     /// What deleting a Node of a MachinePool does whose instances aren't Machines, so that none can be deleted by name:
     /// lower the size, and the infrastructure provider chooses which instance goes; or refuse
     #[arg(long, env = "CAPI_AUTOSCALER_MACHINE_POOL_DELETES", value_name = "lower|refuse", default_value = DEFAULT_MACHINE_POOL_DELETES)]

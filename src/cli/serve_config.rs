@@ -16,7 +16,7 @@ use super::{
 use crate::{
     connect::{Source, WorkloadSource},
     nodegroup::{GoDuration, Rules},
-    scale::{MachinePoolDeletes, ScaleOptions},
+    scale::{AtMinSize, MachinePoolDeletes, ScaleOptions},
     server::TlsFiles,
 };
 
@@ -44,6 +44,8 @@ pub struct ServeConfig {
     pub rules: Rules,
     /// How long a watch may be broken until Refresh fails; more than 0.
     pub max_staleness: Duration,
+    /// Whether Kubernetes Events are posted.
+    pub events: bool,
     /// Cluster API's version; `None` is the one that the API server prefers.
     pub capi_version: Option<String>,
     /// The price file.
@@ -133,9 +135,13 @@ impl TryFrom<ServeArgs> for ServeConfig {
             workload: picture.workload,
             rules: picture.rules,
             max_staleness: max_staleness(&args.max_staleness)?,
+            events: !args.no_events,
             capi_version: picture.capi_version,
             prices: picture.prices,
-            scale: ScaleOptions { machine_pool_deletes: machine_pool_deletes(&args.machine_pool_deletes)? },
+            scale: ScaleOptions {
+                machine_pool_deletes: machine_pool_deletes(&args.machine_pool_deletes)?,
+                at_min_size: if args.no_replacement { AtMinSize::Refuse } else { AtMinSize::Replace },
+            },
             warnings,
         })
     }

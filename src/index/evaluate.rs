@@ -80,7 +80,7 @@ impl Picture {
                     self.prices.replace(old_price, definition.price.as_ref());
                 }
                 let template = definition.template.as_ref().map(|template| template.encode(&template_name(id)));
-                group.served = Some(Arc::new(Served { definition: *definition, template }));
+                group.served = Some(Arc::new(Served::new(*definition, template, group.rollout.as_ref())));
                 group.standing = Standing::Live;
             }
             Verdict::LeftOut(reason, problems) => {

@@ -14,7 +14,7 @@ use crate::{
     nodegroup::{GroupId, Lesson, RealNodes},
 };
 
-use super::picture::{Picture, group_of_set, owner_of};
+use super::picture::{Picture, group_of, owner_of};
 
 /// What Nodes have in common that are made alike.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -33,7 +33,7 @@ impl Templates {
                 infrastructure: infrastructure.clone(),
                 bootstrap: object.bootstrap.clone(),
             },
-            None => Self::None(group_of_set(object)),
+            None => Self::None(group_of(object)),
         }
     }
 }
@@ -117,7 +117,7 @@ impl Picture {
         let Some((ScalableKind::MachineSet, owner)) = owner_of(machine) else { return };
         let owner = GroupId::new(ScalableKind::MachineSet, owner);
         let Some(set) = self.groups.get(&owner).and_then(|group| group.object.as_ref()) else { return };
-        let (templates, id) = (Templates::of(set), group_of_set(set));
+        let (templates, id) = (Templates::of(set), group_of(set));
         let known = self.lessons.get(&templates, &id);
         let changed = match (self.teacher(&machine.meta.key), known) {
             (Some((_, node)), Some(known)) if known.source == machine.meta.key => {
@@ -138,7 +138,7 @@ impl Picture {
         let Some((ScalableKind::MachineSet, owner)) = owner_of(machine) else { return };
         let owner = GroupId::new(ScalableKind::MachineSet, owner);
         let Some(set) = self.groups.get(&owner).and_then(|group| group.object.as_ref()) else { return };
-        let (templates, id) = (Templates::of(set), group_of_set(set));
+        let (templates, id) = (Templates::of(set), group_of(set));
         if self.lessons.get(&templates, &id).is_some_and(|known| known.live && known.source == machine.meta.key) {
             self.learn(&templates, &id);
         }
@@ -165,7 +165,7 @@ impl Picture {
         old: Option<&ScalableResource>,
         new: Option<&ScalableResource>,
     ) {
-        let place = |object: &ScalableResource| (Templates::of(object), group_of_set(object));
+        let place = |object: &ScalableResource| (Templates::of(object), group_of(object));
         let (from, to) = (old.map(place), new.map(place));
         if from != to {
             for (templates, group) in from.iter().chain(&to) {
@@ -230,7 +230,7 @@ impl Picture {
         own.into_iter()
             .chain(sets)
             .filter_map(|owner| self.groups.get(&owner)?.object.as_ref())
-            .filter(move |owner| Templates::of(owner) == *templates && group_of_set(owner) == *id)
+            .filter(move |owner| Templates::of(owner) == *templates && group_of(owner) == *id)
     }
 
     fn teachers<'a>(&'a self, templates: &'a Templates, id: &'a GroupId) -> impl Iterator<Item = Teacher<'a>> {

@@ -16,14 +16,16 @@ mod picture;
 mod pinned;
 mod prices;
 mod resolve;
+mod rollouts;
 mod several;
 mod snapshot;
+mod stats;
 #[cfg(test)]
 pub(crate) mod tests;
 mod version;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeSet, HashSet},
     sync::Arc,
     time::Instant,
 };
@@ -36,11 +38,12 @@ pub use self::{
     change::{Change, KindState},
     evaluate::{GroupState, Notice},
     feed::{Fed, FedKeys, Feed},
-    group::Served,
+    group::{Ongoing, Served},
     pinned::PinnedGroup,
     prices::{NoPrice, NodeLabels},
     resolve::{NodeQuery, Resolved},
     snapshot::{GroupSnapshot, OwnedInstance, Snapshot, SnapshotStanding, WrittenSize},
+    stats::{GroupProblem, GroupRollout, OutsideBounds, Stats},
     version::{Era, GroupVersion},
 };
 use self::{
@@ -49,7 +52,7 @@ use self::{
     pinned::Membership,
 };
 use crate::{
-    capi::{KindRef, Machine, ObjectKey, ScalableKind, ScalableResource, Uid},
+    capi::{KindRef, Machine, ObjectKey, REPLACED, ScalableKind, ScalableResource, Uid},
     nodegroup::{self, Bounds, GroupId, Instance, LeftOut, Rules, instance},
 };
 
@@ -84,6 +87,10 @@ pub struct ScaleView {
     pub machines: i32,
     /// Machines that have a Node and aren't being deleted.
     pub machines_with_node: i32,
+    /// The annotation that tells of the last replacement of a Machine.
+    pub replaced: Option<ArcStr>,
+    /// The rollout that forbids deletes; `None` while there is none, and where the group opts out of that.
+    pub rollout: Option<Ongoing>,
 }
 
 /// What the deletions of a group have come to, as the watches have shown it.
@@ -106,32 +113,6 @@ pub enum NotScalable {
     Unknown,
     /// It was a group at the last Refresh and isn't one now: why.
     LeftOut(String),
-}
-
-/// What is wrong with a group, in closed sets of words.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct GroupProblem {
-    /// Its id.
-    pub group: String,
-    /// What it is, as in [`Stats::groups`].
-    pub state: &'static str,
-    /// The kind of the problem, or `left_out` for a group that has none of its own.
-    pub problem: &'static str,
-}
-
-/// Numbers of the picture, for metrics.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Stats {
-    /// MachineDeployments, MachineSets and MachinePools by what they are: `served` or why not.
-    pub groups: BTreeMap<&'static str, u64>,
-    /// What is wrong with which group.
-    pub problems: Vec<GroupProblem>,
-    /// Machines.
-    pub machines: u64,
-    /// Nodes.
-    pub nodes: u64,
-    /// Groups that have a price.
-    pub priced: u64,
 }
 
 impl Index {
@@ -296,6 +277,8 @@ impl Index {
                 version: group.versions.current(Instant::now()).ok_or(NotScalable::Unknown)?.clone(),
                 machines: picture.machine_count(id, group),
                 machines_with_node: picture.machines_with_node(id, group),
+                replaced: group.object.as_ref().and_then(|object| object.annotations.get(REPLACED).cloned()),
+                rollout: group.holding_rollout().cloned(),
             }),
             (Standing::LeftOut(reason, _), Some(_)) => Err(NotScalable::LeftOut(reason.to_string())),
             (Standing::Waiting, Some(_)) => {
@@ -315,6 +298,12 @@ impl Index {
         let mut machines: Vec<_> = waiting.cloned().collect();
         machines.sort_by_key(|machine| machine.failure.is_none());
         machines
+    }
+
+    /// The uid of a group's object; `None` when it is gone.
+    #[must_use]
+    pub fn uid(&self, id: &GroupId) -> Option<Uid> {
+        Some(self.inner.read().picture.groups.get(id)?.object.as_ref()?.meta.uid.clone())
     }
 
     /// Takes over a version that was written or read, until the watch has caught up with it.
@@ -400,38 +389,6 @@ impl Index {
             .filter_map(|served| served.definition.template.as_ref()?.labels.get(nodegroup::GPU_LABEL))
             .map(|label| label.value.clone())
             .collect()
-    }
-
-    /// Numbers for metrics, at the cost of one look at every group.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        let inner = self.inner.read();
-        let picture = &inner.picture;
-        let mut sums = Stats {
-            machines: picture.machines.len() as u64,
-            nodes: picture.nodes.len() as u64,
-            priced: picture.prices.priced() as u64,
-            ..Stats::default()
-        };
-        for (id, group) in &picture.groups {
-            let (state, problems) = match &group.standing {
-                Standing::Live => ("served", group.served.as_ref().map_or(&[][..], |it| &it.definition.problems)),
-                Standing::LeftOut(reason, problems) => (reason.as_str(), problems.as_slice()),
-                Standing::Waiting => ("waiting_for_template", &[][..]),
-                Standing::Undecodable(problem) => ("undecodable", std::slice::from_ref(problem)),
-                Standing::Gone => continue,
-            };
-            *sums.groups.entry(state).or_default() += 1;
-            let mut kinds: BTreeSet<_> = problems.iter().map(|problem| problem.kind.as_str()).collect();
-            let left_out =
-                matches!(group.standing, Standing::LeftOut(LeftOut::InvalidBounds | LeftOut::NoScaleFromZero, _));
-            if left_out && kinds.is_empty() {
-                kinds.insert("left_out");
-            }
-            let problems = kinds.into_iter().map(|problem| GroupProblem { group: id.to_string(), state, problem });
-            sums.problems.extend(problems);
-        }
-        sums
     }
 }
 

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 
 use super::{
     Bounds, Drivers, GroupId, GroupPrice, NodeTemplate, Overrides, PriceList, Problem, ProblemKind, RealNodes, Scope,
-    TemplateRules, bounds, options, price, problem::keep_first, template,
+    TemplateRules, bounds, options, price, problem::keep_first, rollout, template,
 };
 use crate::capi::{Cluster, InfrastructureTemplate, Keys, PAUSED, ScalableResource};
 
@@ -59,6 +59,8 @@ pub struct Definition {
     pub options: Overrides,
     /// What one of its Nodes costs, where that is said.
     pub price: Option<GroupPrice>,
+    /// Whether its Machines are deleted while it is rolling out too.
+    pub ignores_rollouts: bool,
     /// What is wrong with it and left aside.
     pub problems: Vec<Problem>,
     /// What is no fault and worth knowing.
@@ -174,13 +176,27 @@ pub fn evaluate(
     problems.extend(of_options);
     let (price, of_price) = price::of_group(object, built.template.as_ref(), nodes, &rules.prices);
     problems.extend(of_price);
+    let ignores_rollouts = rollout::is_ignored(object).unwrap_or_else(|problem| {
+        problems.push(problem);
+        false
+    });
     keep_first(&mut problems);
     if built.template.is_none() && object.replicas.unwrap_or_default() <= 0 {
         return Verdict::LeftOut(LeftOut::NoScaleFromZero, problems);
     }
     let id = GroupId::of(object.kind, &object.meta);
     let template::Built { template, drivers, notes, .. } = built;
-    Verdict::Group(Box::new(Definition { id, bounds, template, drivers, options, price, problems, notes }))
+    Verdict::Group(Box::new(Definition {
+        id,
+        bounds,
+        template,
+        drivers,
+        options,
+        price,
+        ignores_rollouts,
+        problems,
+        notes,
+    }))
 }
 
 fn unreadable(object: &ScalableResource, why: &str) -> Problem {

@@ -7,13 +7,14 @@ use super::{
     Command, ScaleError,
     api::{CallError, GroupChange},
     draw_ticket,
+    events::Happening,
     lane::{Caller, Delete},
-    retry::Attempts,
+    metrics::Write,
     rule::{Acceptance, Life, Named, Refusal, Request, Seen},
 };
 use crate::{
     capi::{ObjectKey, ScalableKind, Uid},
-    index::{GroupVersion, NodeQuery, Resolved},
+    index::{GroupVersion, NodeQuery, Resolved, ScaleView},
     nodegroup::{Bounds, DeletionLog, Phase, PlaceholderRef},
 };
 
@@ -71,6 +72,10 @@ impl Command {
             0 => Ok(()),
             _ => self.give_up(lowered.clone(), others, bounds, only_caller(&working)).await,
         };
+        let instances = working.iter().map(|it| it.request.others - it.replicas).sum();
+        if given_up.is_ok() && instances > 0 {
+            self.tell(Happening::chosen_by_provider(instances));
+        }
         for Sorted { delete, request, .. } in working {
             let end = self.end_of(&lowered, &request).await;
             // Replicas without a Machine may have failed alone.
@@ -89,7 +94,7 @@ impl Command {
     /// Decides a batch and writes to the log what was accepted. Callers of what was refused are answered. Until something
     /// is written, each command ends with its caller.
     async fn decide(&self, deletes: Vec<Delete>) -> Option<Decided> {
-        let mut attempts = Attempts::new();
+        let mut attempts = self.attempts();
         let mut read: Option<GroupVersion> = None;
         let mut refused_at: Option<GroupVersion> = None;
         let mut sorted: Vec<_> = deletes.into_iter().filter_map(|delete| self.sort(delete)).collect();
@@ -109,7 +114,7 @@ impl Command {
                 Err(error) => return self.answer_all(waiting, &error),
             };
             let waiting = self.with_replicas(waiting, version.replicas.saturating_sub(view.machines));
-            let error = match self.accept_and_log(&version, &log, view.bounds, waiting).await {
+            let error = match self.accept_and_log(&version, &log, &view, waiting).await {
                 Ok(decided) => return decided,
                 Err((error, again)) => {
                     sorted = again;
@@ -138,7 +143,7 @@ impl Command {
         &self,
         version: &GroupVersion,
         log: &DeletionLog,
-        bounds: Bounds,
+        view: &ScaleView,
         sorted: Vec<Sorted>,
     ) -> Result<Option<Decided>, (CallError, Vec<Sorted>)> {
         let named = sorted.iter().flat_map(|it| &it.request.machines);
@@ -146,13 +151,26 @@ impl Command {
             Ok(known) => known,
             Err(error) => return Err((error, sorted)),
         };
+        let bounds = view.bounds;
         let seen = Seen { log, replicas: version.replicas, bounds, lives: &known.lives, alive: &known.alive };
         let ticket = draw_ticket();
         let mut acceptance = Acceptance::new(seen, ticket.clone());
         let mut accepted = Vec::new();
-        for one in sorted {
+        for mut one in sorted {
+            if let Some(rollout) = &view.rollout
+                && let Err(error) = self.refuse_while_rolling_out(rollout, &mut one.request, log, &known.lives)
+            {
+                self.answer(one.delete.caller, Err(error));
+                continue;
+            }
             match acceptance.accept(&one.request) {
                 Ok(()) => accepted.push(one),
+                Err(Refusal::BelowMin(below)) => {
+                    match self.replace_one(&one.request, log, view, self.refused(&below)).await {
+                        Ok(()) => self.accepted(one.delete),
+                        Err(error) => self.answer(one.delete.caller, Err(error)),
+                    }
+                }
                 Err(refusal) => self.answer(one.delete.caller, Err(self.refusal(&refusal))),
             }
         }
@@ -164,7 +182,7 @@ impl Command {
             Err(error) => return Err((CallError::Refused(error.to_string()), accepted)),
         };
         let change = GroupChange { replicas: None, log: text };
-        match self.wrote_log(self.api().write_group(&self.id, version, &change).await) {
+        match self.wrote_log(self.write(Write::Log, self.api().write_group(&self.id, version, &change)).await) {
             Ok(version) => Ok(Some(Decided { version, bounds, accepted })),
             // It may be done: the next round finds these in the log then.
             Err(error) => Err((error, accepted)),

@@ -31,14 +31,12 @@ use self::{
     pod::Pod,
     report::{Report, SCHEMA_VERSION},
 };
-use super::{
-    Color,
-    groups::{output::print, text as terminal},
-};
+use super::{Color, groups::output::print};
 use crate::{
     index::{Index, Served, SnapshotStanding},
     nodegroup::GroupId,
     prices::{PriceFile, PriceFileError},
+    text::{is_left_by_json, visible, visible_json},
 };
 
 /// Why nothing, or nothing good, can be explained.
@@ -131,7 +129,7 @@ impl ExplainConfig {
     /// When something can't be read, or what was explained is invalid.
     pub(super) fn run(mut self) -> Result<(), ExplainError> {
         for warning in &self.warnings {
-            eprintln!("warning: {}", terminal::plain(warning));
+            eprintln!("warning: {}", visible(warning));
         }
         self.load_prices()?;
         let pods = self.pod.as_deref().map(pod::read).transpose()?.unwrap_or_default();
@@ -142,10 +140,10 @@ impl ExplainConfig {
             Color::Auto => AutoStream::choice(&io::stdout()) != ColorChoice::Never,
         };
         for warning in &explained.report.warnings {
-            eprintln!("warning: {}", terminal::plain(warning));
+            eprintln!("warning: {}", visible(warning));
         }
         for skipped in &explained.report.skipped {
-            eprintln!("skipped: {}", terminal::plain(skipped));
+            eprintln!("skipped: {}", visible(skipped));
         }
         print(&mut io::stdout().lock(), &explained.render(self.output, coloured)?)?;
         explained.verdict()
@@ -249,17 +247,17 @@ impl Explained {
             (!homeless.is_empty()).then(|| format!("no Node of these groups would fit {}", homeless.join(", "))),
         ];
         let parts: Vec<_> = parts.into_iter().flatten().collect();
-        if parts.is_empty() { Ok(()) } else { Err(ExplainError::Invalid(terminal::plain(&parts.join("; ")))) }
+        if parts.is_empty() { Ok(()) } else { Err(ExplainError::Invalid(visible(&parts.join("; ")).into_owned())) }
     }
 }
 
 fn json(value: &impl Serialize) -> Result<String, ExplainError> {
     let json = serde_json::to_string_pretty(value).map_err(|error| ExplainError::Write(error.to_string()))?;
-    Ok(terminal::plain_json(&json) + "\n")
+    Ok(visible_json(json) + "\n")
 }
 
 fn yaml(value: &impl Serialize) -> Result<String, ExplainError> {
     let yaml = serde_yaml::to_string(value).map_err(|error| ExplainError::Write(error.to_string()))?;
     // JSON is YAML too, and can escape everything.
-    if yaml.contains(terminal::is_obeyed) { json(value) } else { Ok(yaml) }
+    if yaml.contains(is_left_by_json) { json(value) } else { Ok(yaml) }
 }

@@ -73,7 +73,14 @@ fn bounds(variant: &mut u16) -> (&'static str, &'static str) {
 fn set(entity: Entity, mut variant: u16) -> Change {
     let v = &mut variant;
     match entity {
-        Entity::Cluster(n) => cluster(["stage", "other"][usize::from(n)], v.is_multiple_of(2)),
+        Entity::Cluster(n) => {
+            let name = ["stage", "other"][usize::from(n)];
+            match choose(v, &["paused", "", "v1.36.0", "held back"]) {
+                "v1.36.0" => cluster_of_version(name, "v1.36.0", &[]),
+                "held back" => cluster_of_version(name, "v1.36.0", &["md-0"]),
+                paused => cluster(name, paused == "paused"),
+            }
+        }
         Entity::Deployment(n) => {
             let bounds = bounds(v);
             let replicas = i32::from(*v % 3);
@@ -87,6 +94,11 @@ fn set(entity: Entity, mut variant: u16) -> Change {
                 merge(&mut more, &json!({"metadata": {"annotations": {PRICE_PER_HOUR: price}}}));
             }
             merge(&mut more, &json!({"spec": {"clusterName": choose(v, &["stage", "other"])}}));
+            if choose(v, &["", "topology"]) == "topology" {
+                let labels = json!({"topology.cluster.x-k8s.io/deployment-name": "md-0"});
+                merge(&mut more, &json!({"metadata": {"labels": labels}}));
+                merge(&mut more, &json!({"spec": {"template": {"spec": {"version": "v1.35.0"}}}}));
+            }
             deployment(&format!("md{n}"), replicas, bounds, &more)
         }
         Entity::Set(n) => {
@@ -94,8 +106,9 @@ fn set(entity: Entity, mut variant: u16) -> Change {
             match choose(v, &["md0", "md1", ""]) {
                 "" => scalable(ScalableKind::MachineSet, &name, i32::from(*v % 3), bounds(v), &using_template("t0")),
                 owner => {
-                    let template = choose(v, &[&json!({}), &using_template("t0")]).clone();
-                    owned_set(owner, &name, &template)
+                    let mut more = choose(v, &[&json!({}), &using_template("t0")]).clone();
+                    merge(&mut more, &of_revision(*v % 2 + 1, *v / 2 % 2));
+                    set_of_with(owner, &name, &more)
                 }
             }
         }
@@ -234,6 +247,8 @@ fn answers(index: &Index) -> Vec<String> {
     }
     answers.push(format!("units {:?}", index.unit_prices()));
     let mut stats = index.stats();
+    stats.rollouts.sort_by(|a, b| a.group.cmp(&b.group));
+    stats.outside_bounds.sort_by(|a, b| a.group.cmp(&b.group));
     stats.problems.sort_by(|a, b| (&a.group, a.problem).cmp(&(&b.group, b.problem)));
     answers.push(format!("{stats:?}"));
     answers.push(format!("{:?}", index.wanted_kinds().borrow()));

@@ -32,7 +32,7 @@ fn set(deployment: &str, name: &str, revision: i64, templates: &Value) -> Change
     let key = "machinedeployment.clusters.x-k8s.io/revision";
     let mut value = json!({"metadata": {"annotations": {key: revision.to_string()}}});
     merge(&mut value, templates);
-    owned_set(deployment, name, &value)
+    set_of_with(deployment, name, &value)
 }
 
 /// A ready Node with these resources: capacity and allocatable.

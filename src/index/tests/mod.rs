@@ -7,5 +7,6 @@ mod lessons;
 mod nodes;
 pub(crate) mod objects;
 mod prices;
+mod rollouts;
 mod snapshots;
 mod stories;

@@ -164,7 +164,7 @@ async fn readiness_is_logged_once_per_change() {
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).with_ansi(false).finish();
     let _guard = tracing::subscriber::set_default(subscriber);
-    let health = standard_services(&mut Routes::builder()).await.unwrap();
+    let health = standard_services(&mut Routes::builder(), true).await.unwrap();
     let (looks, ends) = (AtomicUsize::new(0), CancellationToken::new());
     let ending = ends.clone();
     let checks = move || match looks.fetch_add(1, Ordering::Relaxed) {
