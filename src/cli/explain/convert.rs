@@ -91,7 +91,7 @@ fn group(
         size: snapshot.size,
         min_size: definition.bounds.min,
         max_size: definition.bounds.max,
-        rolling_out: snapshot.rolling_out,
+        rolling_out: snapshot.rollout.is_some(),
         scales_from_zero: not_from_zero.is_none(),
         not_from_zero,
         template: definition.template.as_ref().map(template),
