@@ -1,6 +1,12 @@
 //! What each fuzz target does with its bytes, as plain functions: cargo-fuzz calls them with bytes that it makes up, and
 //! `cargo test` with those that are kept. A finding is a panic. Nothing here may depend on what came before.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a finding is a panic")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::missing_panics_doc,
+    reason = "a finding is a panic"
+)]
 
 mod groups;
 mod requests;
