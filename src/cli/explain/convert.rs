@@ -115,8 +115,8 @@ fn not_from_zero(object: Option<&ScalableResource>) -> String {
         (true, true) | (false, false) => "the cpu and memory of its Nodes aren't both known",
     };
     format!(
-        "{what}: state them by the infrastructure template's status.capacity or by the annotations {CAPACITY_PREFIX}cpu \
-         and …/memory"
+        "{what}: the infrastructure template's status.capacity or the annotations {CAPACITY_PREFIX}cpu and …/memory have to \
+         state both"
     )
 }
 

@@ -21,7 +21,8 @@ const SHORT_PREFIX: &str = "capacity…/";
 /// Where values and sources begin, at the least.
 const NAME_WIDTH: usize = 12;
 const VALUE_WIDTH: usize = 12;
-/// A longer value moves its own source only.
+/// A longer name or value moves its own line only.
+const WIDEST_NAME: usize = 20;
 const WIDEST_VALUE: usize = 18;
 
 /// Labels that have a short name.
@@ -103,9 +104,7 @@ impl Paint {
         );
         rows.extend(group.drivers.iter().map(driver));
         rows.extend(group.fits.iter().flat_map(fit));
-        self.rows(&mut text, &rows);
-        let why = group.not_from_zero.iter().chain(&group.notes);
-        self.remarks(&mut text, &group.problems, why);
+        self.lines(&mut text, &rows, &group.problems, group.not_from_zero.iter().chain(&group.notes));
         text
     }
 
@@ -118,7 +117,7 @@ impl Paint {
             self.with(style, "left out"),
             short(&object.message)
         );
-        self.remarks(&mut text, &object.problems, object.notes.iter());
+        self.lines(&mut text, &[], &object.problems, object.notes.iter());
         text
     }
 
@@ -134,31 +133,46 @@ impl Paint {
         )
     }
 
-    fn rows(&self, text: &mut String, rows: &[Row]) {
-        let width = |row: &Row| row.value.chars().count() + 2;
-        let values = rows.iter().filter(|row| !row.from.is_empty()).map(width).filter(|width| *width <= WIDEST_VALUE);
-        let values = values.max().unwrap_or_default().max(VALUE_WIDTH);
+    /// The lines of a block below its head: values, what is wrong, and what is no fault.
+    fn lines<'a>(
+        &self,
+        text: &mut String,
+        rows: &[Row],
+        problems: &[ProblemState],
+        notes: impl Iterator<Item = &'a String>,
+    ) {
+        let of_values = rows.iter().filter(|row| !row.from.is_empty()).map(|row| row.value.as_str());
+        let values = column(VALUE_WIDTH, WIDEST_VALUE, of_values);
+        let problems: Vec<_> =
+            problems.iter().map(|it| (format!("! {}", plain(&it.kind)), short(&it.message))).collect();
+        let of_names = rows.iter().map(|row| &row.name).chain(problems.iter().map(|(name, _)| name));
+        let names = column(NAME_WIDTH, WIDEST_NAME, of_names.map(String::as_str));
         let mut before = "";
         for row in rows {
             let name = if row.name == before { "" } else { &row.name };
             before = &row.name;
-            let pad = values.saturating_sub(row.value.chars().count()).max(2);
-            let pad = if row.from.is_empty() { 0 } else { pad };
             let value = row.style.map_or_else(|| row.value.clone(), |style| self.with(style, &row.value));
-            let _ = writeln!(text, "  {name:NAME_WIDTH$}{value}{:pad$}{}", "", self.with(DIM, &row.from));
+            let behind = if row.from.is_empty() { String::new() } else { gap(values, &row.value) };
+            let _ = writeln!(text, "  {name}{}{value}{behind}{}", gap(names, name), self.with(DIM, &row.from));
         }
-    }
-
-    /// What is wrong, and what is no fault.
-    fn remarks<'a>(&self, text: &mut String, problems: &[ProblemState], notes: impl Iterator<Item = &'a String>) {
-        for problem in problems {
-            let name = format!("{:NAME_WIDTH$}", format!("! {}", plain(&problem.kind)));
-            let _ = writeln!(text, "  {}{}", self.with(BAD.bold(), &name), short(&problem.message));
+        for (name, message) in &problems {
+            let _ = writeln!(text, "  {}{}{message}", self.with(BAD.bold(), name), gap(names, name));
         }
         for note in notes {
-            let _ = writeln!(text, "  {:NAME_WIDTH$}{}", "note", short(note));
+            let _ = writeln!(text, "  note{}{}", gap(names, "note"), short(note));
         }
     }
+}
+
+/// The width of a column with two spaces behind its texts, of which those that are too long don't count.
+fn column<'a>(least: usize, widest: usize, texts: impl Iterator<Item = &'a str>) -> usize {
+    let widths = texts.map(|text| text.chars().count() + 2).filter(|width| *width <= widest);
+    widths.max().unwrap_or_default().max(least)
+}
+
+/// What fills a column up behind a text.
+fn gap(width: usize, text: &str) -> String {
+    " ".repeat(width.saturating_sub(text.chars().count()).max(2))
 }
 
 fn template_rows(template: &TemplateReport) -> impl Iterator<Item = Row> {

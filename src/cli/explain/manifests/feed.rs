@@ -47,11 +47,12 @@ impl Fed {
     /// repository have no status.
     fn note_templates(&mut self, manifests: &Manifests) {
         for group in self.index.snapshot(None).groups {
-            let matters = match &group.standing {
-                SnapshotStanding::Live(_)
-                | SnapshotStanding::Waiting
-                | SnapshotStanding::LeftOut(LeftOut::NoScaleFromZero, _) => true,
-                SnapshotStanding::LeftOut(..) | SnapshotStanding::Undecodable(_) | SnapshotStanding::Gone => false,
+            let (matters, is_node_known) = match &group.standing {
+                SnapshotStanding::Live(served) => (true, served.definition.template.is_some()),
+                SnapshotStanding::Waiting | SnapshotStanding::LeftOut(LeftOut::NoScaleFromZero, _) => (true, false),
+                SnapshotStanding::LeftOut(..) | SnapshotStanding::Undecodable(_) | SnapshotStanding::Gone => {
+                    (false, false)
+                }
             };
             let reference = group.object.as_ref().and_then(|object| object.infrastructure.as_ref());
             let Some(reference) = reference.filter(|_| matters) else { continue };
@@ -60,6 +61,8 @@ impl Fed {
             let has_capacity = |template: &Object| template.value.pointer("/status/capacity").is_some();
             let note = match manifests.objects.get(&identity).map(has_capacity) {
                 Some(true) => continue,
+                // The annotations say enough.
+                Some(false) if is_node_known => continue,
                 Some(false) => {
                     "has no status.capacity: an infrastructure provider writes it in the cluster, or none does"
                 }
