@@ -169,7 +169,7 @@ impl DeleteModel {
         self.program().note_followed(&mut world);
         world.note_past(self.bounds.lag);
         world.forget_idle_facts();
-        world.forget_pasts(self.rule.existence != Existence::CacheSinceLastEntry);
+        world.forget_pasts(self.rule.existence != Existence::CacheThatIsFarEnough);
         if self.bounds.merges_copies {
             world.copies.sort_unstable_by_key(|memory| (memory.at == At::Idle, memory.named.0, memory.done.0));
         }

@@ -362,7 +362,11 @@ impl Program<'_> {
                 world.machines_changed(self.bounds.lag);
             }
             Finish::Forget => {
+                let is_soft = world.log[machine].is_soft;
                 world.leave_log(machine);
+                if is_soft && self.rule.existence.minds_soft_entries() {
+                    world.outdate_caches();
+                }
                 world.followed = world.followed.without(Set::one(machine));
                 world.deployment_changed(self.bounds.lag);
             }

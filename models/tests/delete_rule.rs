@@ -130,16 +130,16 @@ fn breaks_when_marks_come_before_the_log() {
 #[test]
 fn breaks_when_the_gain_of_an_entry_outdates_no_cache() {
     let bounds = Bounds { merges_copies: false, copies: 2, ..bounds(budget("ddfz")) };
-    let rule = Rule { existence: Existence::CacheSinceGeneration, ..ALL() };
+    let rule = Rule { existence: Existence::CacheBeforeEntries, ..ALL() };
     let found = broken(rule, bounds).expect("the rule needs this step");
     println!("{found}");
     assert!(found.what.contains("was taken"), "{}", found.what);
 }
 
 #[test]
-fn breaks_when_those_that_stay_are_counted_in_a_cache() {
-    let bounds = Bounds { nodes: 2, pending: 1, merges_copies: true, ..bounds(budget("dsf")) };
-    let rule = Rule { existence: Existence::CacheThatCounts, ..ALL() };
+fn breaks_when_the_leaving_of_a_soft_entry_outdates_no_cache() {
+    let bounds = Bounds { nodes: 1, pending: 2, may_be_named: Some(Set::one(2)), ..bounds(budget("dssf")) };
+    let rule = Rule { existence: Existence::CacheBeforeSoftEntriesLeft, ..ALL() };
     let found = broken(rule, bounds).expect("the rule needs this step");
     println!("{found}");
     assert!(found.what.contains("was taken"), "{}", found.what);

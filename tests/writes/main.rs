@@ -4,4 +4,5 @@
 
 mod faults;
 mod random;
+mod requests;
 mod world;
