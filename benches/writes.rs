@@ -61,8 +61,8 @@ async fn measure(latency: Duration) {
     let (increase, asked) = counted(&world, increase).await;
     report(latency, "an increase", increase, bare_increase, &asked);
 
-    let names: Vec<_> = world.nodes().into_iter().map(|node| node.name).collect();
-    let (others, named) = names.split_at(MACHINES - DELETES);
+    let machines: Vec<_> = world.nodes().into_iter().map(|node| node.name).collect();
+    let (others, named) = machines.split_at(MACHINES - DELETES);
     let bare_deletes = timed(async {
         bare.group().await;
         bare.machines(&others[..DELETES]).await;
@@ -128,10 +128,10 @@ impl Bare {
         self.groups.patch("workers", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
     }
 
-    async fn machines(&self, names: &[String]) {
+    async fn machines(&self, machines: &[String]) {
         let patch = Patch::Merge(json!({ "metadata": { "annotations": { "bare": "bare" } } }));
         let params = PatchParams::default();
-        let patches = stream::iter(names).map(|name| self.machines.patch(name, &params, &patch));
+        let patches = stream::iter(machines).map(|name| self.machines.patch(name, &params, &patch));
         patches.buffer_unordered(SIDE_BY_SIDE).for_each(|patched| async { drop(patched.unwrap()) }).await;
     }
 }

@@ -76,7 +76,7 @@ impl Round {
 async fn run(world: &mut World, round: &Round) -> bool {
     let before = world.fill(3 * NAMED, round.terminate).await;
     let named = Rng::with_seed(round.seed).choose_multiple(world.nodes(), NAMED);
-    let names: Vec<_> = named.iter().map(|node| node.name.clone()).collect();
+    let going: Vec<_> = named.iter().map(|node| node.name.clone()).collect();
     world.requests().clear();
     let effect = if round.is_done { Effect::HoldAnswer } else { Effect::Hold };
     let write = Fault::new(effect).on_writes().on_path("/(machines|machinedeployments)/").unwrap();
@@ -100,7 +100,7 @@ async fn run(world: &mut World, round: &Round) -> bool {
     }
     assert!(repeated.is_ok(), "{round:?}: {repeated:?}\n{}", world.describe());
     let now = world.rest(round).await;
-    assert_eq!(now, before.without(&names), "{round:?}, met: {is_met}\n{}", world.describe());
+    assert_eq!(now, before.without(&going), "{round:?}, met: {is_met}\n{}", world.describe());
     is_met
 }
 

@@ -194,7 +194,7 @@ async fn delete_under(row: Row) {
     world.until_known(0).await;
     let before = world.now();
     let named = [1, 3].map(|index| world.nodes().remove(index)).to_vec();
-    let names: Vec<_> = named.iter().map(|node| node.name.clone()).collect();
+    let going: Vec<_> = named.iter().map(|node| node.name.clone()).collect();
     world.sandbox.management().requests().clear();
     let fault = world.sandbox.management().faults().add(row.fault());
 
@@ -209,12 +209,12 @@ async fn delete_under(row: Row) {
         world.restart().await;
     }
     let now = world.rest().await;
-    assert_so(row, said, &before.without(&names), &before, &now, &world);
+    assert_so(row, said, &before.without(&going), &before, &now, &world);
     if now == before {
         world.until_known(0).await;
         let repeated = world.delete(0, named, PATIENT).await;
         assert!(repeated.is_ok(), "{row:?}: the repeat: {repeated:?}");
-        assert_so(row, Said::Done, &before.without(&names), &before, &world.rest().await, &world);
+        assert_so(row, Said::Done, &before.without(&going), &before, &world.rest().await, &world);
     }
     world.stop().await;
 }
@@ -240,12 +240,12 @@ async fn finish_under(row: Row) {
     world.until_known(0).await;
     let before = world.now();
     let named = [1, 3].map(|index| world.nodes().remove(index)).to_vec();
-    let names: Vec<_> = named.iter().map(|node| node.name.clone()).collect();
+    let going: Vec<_> = named.iter().map(|node| node.name.clone()).collect();
     let fault = world.sandbox.management().faults().add(row.fault().times(2));
     world.delete(0, named, PATIENT).await.unwrap();
     tokio::time::timeout(PATIENT, fault.wait_for_hits(1)).await.unwrap_or_else(|_| panic!("{row:?} met no call"));
     let now = world.rest().await;
-    assert_so(row, Said::Done, &before.without(&names), &before, &now, &world);
+    assert_so(row, Said::Done, &before.without(&going), &before, &now, &world);
     world.stop().await;
 }
 
