@@ -10,7 +10,10 @@ use std::{
 };
 
 use capi_autoscaler_provider::{
-    capi::{CAPACITY_PREFIX, Context, InfrastructureTemplate, Keys, Meta, ObjectKey, PAUSED, REVISION},
+    capi::{
+        CAPACITY_PREFIX, Context, DELETING, DESIRED_REPLICAS, InfrastructureTemplate, Keys, Meta, ObjectKey, PAUSED,
+        REVISION,
+    },
     capi::{ScalableKind, ScalableResource},
     cli::{Cli, Command, ServeConfig, Server},
     nodegroup::{
@@ -161,7 +164,7 @@ fn annotations_that_are_read() -> BTreeSet<String> {
     let capacity = known(&of_capacity).into_iter().map(|name| format!("{CAPACITY_PREFIX}{name}"));
     let fixed = [min_size, max_size, delete_machine, machine, cluster_namespace, owner_kind, owner_name]
         .into_iter()
-        .chain([PAUSED.to_owned(), REVISION.to_owned()]);
+        .chain([PAUSED, REVISION, DESIRED_REPLICAS, DELETING].map(str::to_owned));
     fixed.chain(options).chain(capacity).collect()
 }
 

@@ -2,4 +2,5 @@
 
 mod deletes;
 pub(crate) mod fake;
+mod finishing;
 mod sizes;
