@@ -89,6 +89,11 @@ impl Command {
     /// Decides a batch and writes to the log what was accepted. Callers of what was refused are answered. Until something
     /// is written, each command ends with its caller.
     async fn decide(&self, deletes: Vec<Delete>) -> Option<Decided> {
+        // That the group isn't one is said before anything of its Nodes.
+        if let Err(error) = self.view() {
+            deletes.into_iter().for_each(|delete| self.answer(delete.caller, Err(error.clone())));
+            return None;
+        }
         let mut attempts = Attempts::new();
         let mut read: Option<GroupVersion> = None;
         let mut refused_at: Option<GroupVersion> = None;
