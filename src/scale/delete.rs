@@ -63,7 +63,7 @@ impl Command {
             Ok(version) => version,
             Err(error) => {
                 let error = error.error();
-                working.into_iter().for_each(|it| self.answer(it.delete.caller, Err(error.clone())));
+                self.answer_all(working, &error);
                 return;
             }
         };
@@ -91,7 +91,9 @@ impl Command {
     async fn decide(&self, deletes: Vec<Delete>) -> Option<Decided> {
         // That the group isn't one is said before anything of its Nodes.
         if let Err(error) = self.view() {
-            deletes.into_iter().for_each(|delete| self.answer(delete.caller, Err(error.clone())));
+            for delete in deletes {
+                self.answer(delete.caller, Err(error.clone()));
+            }
             return None;
         }
         let mut attempts = Attempts::new();

@@ -372,7 +372,7 @@ mod tests {
     fn a_write_whose_answer_was_lost(#[case] replicas: i32, #[case] generation: i64, #[case] expected: Fate) {
         let seen =
             GroupVersion { uid: "x".into(), resource_version: "1".into(), generation: 1, replicas: 5, log: None };
-        let now = GroupVersion { replicas, generation, ..seen.clone() };
+        let now = GroupVersion { generation, replicas, ..seen.clone() };
         assert_eq!(fate(&seen, &now, 8), expected);
         let anew = GroupVersion { uid: "y".into(), replicas: 8, generation: 2, ..seen.clone() };
         assert_eq!(fate(&seen, &anew, 8), Fate::NotDone, "another object has the name");
