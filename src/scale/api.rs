@@ -285,8 +285,8 @@ impl Api {
 
     /// Takes the delete-machine annotation off a Machine if it has this value.
     pub(super) async fn take_mark(&self, key: &ObjectKey, value: &str) -> Result<(), CallError> {
-        let path = format!("/metadata/annotations/{}", self.keys.delete_machine.replace('/', "~1"));
-        let patch = vec![json!({"op": "test", "path": path, "value": value}), json!({"op": "remove", "path": path})];
+        let mark = format!("/metadata/annotations/{}", self.keys.delete_machine.replace('/', "~1"));
+        let patch = vec![json!({"op": "test", "path": mark, "value": value}), json!({"op": "remove", "path": mark})];
         let (patch, params) = (json_patch_of(patch)?, PatchParams::default());
         let request = self.machine_requests(&key.namespace)?.patch_metadata(&key.name, &params, &patch);
         self.call(request).await.map(|_: IgnoredAny| ())

@@ -64,7 +64,7 @@ impl Command {
             Ok(version) => version,
             Err(error) => {
                 let error = error.error();
-                working.into_iter().for_each(|it| self.answer(it.delete.caller, Err(error.clone())));
+                self.answer_all(working, &error);
                 return;
             }
         };
@@ -94,6 +94,13 @@ impl Command {
     /// Decides a batch and writes to the log what was accepted. Callers of what was refused are answered. Until something
     /// is written, each command ends with its caller.
     async fn decide(&self, deletes: Vec<Delete>) -> Option<Decided> {
+        // That the group isn't one is said before anything of its Nodes.
+        if let Err(error) = self.view() {
+            for delete in deletes {
+                self.answer(delete.caller, Err(error.clone()));
+            }
+            return None;
+        }
         let mut attempts = self.attempts();
         let mut read: Option<GroupVersion> = None;
         let mut refused_at: Option<GroupVersion> = None;
