@@ -8,7 +8,7 @@ use capi_autoscaler_provider::{
     grpc::{Freshness, RpcMetrics, Service},
     index::Index,
     informer::AsOf,
-    scale::{Api, Scale, ScaleMetrics, ScaleOptions, WatchedMachines},
+    scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions, WatchedMachines},
     server::{GrpcThread, bind, cloud_provider, serve_on_own_thread},
 };
 use prometheus_client::registry::Registry;
@@ -40,7 +40,15 @@ fn scale(index: &Arc<Index>, runtime: &Handle) -> Scale {
     let api = Api::new(client, Arc::new(ArcSwapOption::empty()), Keys::new("cluster.x-k8s.io"));
     let metrics = ScaleMetrics::register(&mut Registry::default());
     let options = ScaleOptions::default();
-    Scale::new(Arc::clone(index), api, Arc::new(NothingWatched), options, metrics, runtime.clone())
+    Scale::new(
+        Arc::clone(index),
+        api,
+        Arc::new(NothingWatched),
+        options,
+        metrics,
+        EventRecorder::off(),
+        runtime.clone(),
+    )
 }
 
 /// Serves an index on a port of loopback until `shutdown` is cancelled.
