@@ -11,8 +11,9 @@ use std::{
 
 use capi_autoscaler_provider::{
     capi::{
-        CAPACITY_PREFIX, Context, DEFER_UPGRADE, HOLD_UPGRADE_SEQUENCE, InfrastructureTemplate, Keys, Meta, ObjectKey,
-        PAUSED, REPLACED, REVISION, SCALE_DOWN_WHILE_ROLLING_OUT, ScalableKind, ScalableResource,
+        CAPACITY_PREFIX, Context, DEFER_UPGRADE, DELETING, DESIRED_REPLICAS, HOLD_UPGRADE_SEQUENCE,
+        InfrastructureTemplate, Keys, Meta, ObjectKey, PAUSED, REPLACED, REVISION, SCALE_DOWN_WHILE_ROLLING_OUT,
+        ScalableKind, ScalableResource,
     },
     cli::{Cli, Command, ServeConfig, Server},
     nodegroup::{
@@ -163,8 +164,17 @@ fn annotations_that_are_read() -> BTreeSet<String> {
     let capacity = known(&of_capacity).into_iter().map(|name| format!("{CAPACITY_PREFIX}{name}"));
     let fixed =
         [min_size, max_size, delete_machine, machine, cluster_namespace, owner_kind, owner_name].into_iter().chain(
-            [PAUSED, REVISION, REPLACED, SCALE_DOWN_WHILE_ROLLING_OUT, DEFER_UPGRADE, HOLD_UPGRADE_SEQUENCE]
-                .map(str::to_owned),
+            [
+                PAUSED,
+                REVISION,
+                DESIRED_REPLICAS,
+                DELETING,
+                REPLACED,
+                SCALE_DOWN_WHILE_ROLLING_OUT,
+                DEFER_UPGRADE,
+                HOLD_UPGRADE_SEQUENCE,
+            ]
+            .map(str::to_owned),
         );
     fixed.chain(options).chain(capacity).collect()
 }

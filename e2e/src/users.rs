@@ -89,9 +89,14 @@ pub fn rules() -> Vec<Value> {
             {
                 "apiGroups": [CAPI_GROUP],
                 "resources": ["machinedeployments/scale", "machinesets/scale", "machinepools/scale"],
+                "verbs": ["patch"],
+            },
+            {
+                "apiGroups": [CAPI_GROUP],
+                "resources": ["machinedeployments", "machinesets", "machinepools"],
                 "verbs": ["get", "patch"],
             },
-            { "apiGroups": [CAPI_GROUP], "resources": ["machines"], "verbs": ["patch"] },
+            { "apiGroups": [CAPI_GROUP], "resources": ["machines"], "verbs": ["get", "patch", "delete"] },
         ],
     });
     vec![role, binding(GROUP, "Group", GROUP)]

@@ -167,8 +167,9 @@ impl DeleteModel {
         // The MachineSet controller says so when it would need more Machines than the model has.
         let is_within = world.replicas >= 0;
         self.program().note_followed(&mut world);
+        world.note_past(self.bounds.lag);
         world.forget_idle_facts();
-        world.note_past(self.bounds.lag, self.rule.existence == Existence::AsOfTheGenerationAlone);
+        world.forget_pasts(self.rule.existence != Existence::CacheThatIsFarEnough);
         if self.bounds.merges_copies {
             world.copies.sort_unstable_by_key(|memory| (memory.at == At::Idle, memory.named.0, memory.done.0));
         }
@@ -182,7 +183,7 @@ impl DeleteModel {
         if let Some(copy) = copies.into_iter().position(|memory| memory.at == At::Idle) {
             if world.budget.deletes > 0 {
                 for named in self.nameable(world) {
-                    for past in world.views_of(named) {
+                    for past in self.program().views_of(world, named) {
                         let mut then = *world;
                         then.budget.deletes -= 1;
                         then.ledger.named = then.ledger.named | named;
@@ -191,17 +192,8 @@ impl DeleteModel {
                     }
                 }
             }
-            for past in world.pasts.all() {
-                let has_joined = Set::of(|machine| world.machines[machine].has_node);
-                let pending = past.alive.without(past.with_node | has_joined | world.logged());
-                if world.budget.decreases > 0
-                    && let Some(machine) = pending.iter().next()
-                {
-                    let mut then = *world;
-                    then.budget.decreases -= 1;
-                    self.program().view(&mut then, copy, Set::one(machine), true, *past);
-                    found(Step::AskLess(copy, machine, *past != world.pasts.last()), then);
-                }
+            if world.budget.decreases > 0 {
+                self.decreases(world, copy, found);
             }
         }
         if world.budget.increases > 0 {
@@ -211,6 +203,22 @@ impl DeleteModel {
             then.ledger.size += 1;
             then.deployment_changed(self.bounds.lag);
             found(Step::Increase, then);
+        }
+    }
+
+    /// DecreaseTargetSize chooses the first Machine that the cache has alive and without a Node.
+    fn decreases(&self, world: &World, copy: usize, found: &mut dyn FnMut(Step, World)) {
+        let has_joined = Set::of(|machine| world.machines[machine].has_node);
+        for seen in world.pasts.all() {
+            let pending = seen.alive.without(seen.with_node | has_joined | world.logged());
+            let Some(machine) = pending.iter().next() else { continue };
+            // What it chose is read where the cache isn't enough.
+            for past in self.program().views_of(world, Set::one(machine)) {
+                let mut then = *world;
+                then.budget.decreases -= 1;
+                self.program().view(&mut then, copy, Set::one(machine), true, past);
+                found(Step::AskLess(copy, machine, past != world.pasts.last()), then);
+            }
         }
     }
 

@@ -56,7 +56,7 @@ impl Program<'_> {
                     done: new,
                     is_soft,
                     is_fresh: true,
-                    viewed_log: world.logged(),
+                    viewed_log: if compares { world.logged().0.into() } else { world.log_print() },
                     viewed_replicas: compares.then_some(world.replicas),
                 };
                 if !self.rule.logs_first {
@@ -64,6 +64,20 @@ impl Program<'_> {
                 }
             }
         }
+    }
+
+    /// The moments in which a command may see these Machines: as a cache shows them where that is enough, else the
+    /// present.
+    pub(crate) fn views_of(&self, world: &World, named: Set) -> impl Iterator<Item = Past> {
+        let now = world.pasts.last();
+        let existing = now.alive | now.deleting;
+        let (logged, left, existence) = (world.logged(), world.left_log, self.rule.existence);
+        let is_seen = move |past: &&Past| {
+            let is_known = (named & existing).without(past.alive | past.deleting).is_empty();
+            let is_enough = existence.is_cache_enough(named, left, past.deleting.without(logged));
+            **past == now || (is_known && is_enough)
+        };
+        world.pasts.all().iter().filter(is_seen).copied()
     }
 
     fn steps_of_viewed(&self, world: &World, copy: usize, found: &mut dyn FnMut(Step, World)) {
@@ -84,7 +98,7 @@ impl Program<'_> {
             }
         }
         if !self.passes(world, memory) {
-            for past in world.views_of(memory.named) {
+            for past in self.views_of(world, memory.named) {
                 let mut then = *world;
                 self.view(&mut then, copy, memory.named, memory.is_soft, past);
                 found(Step::ViewAgain(copy, past != world.pasts.last()), then);
@@ -105,9 +119,9 @@ impl Program<'_> {
     /// Whether the API server lets the write of a command pass that has viewed this.
     fn passes(&self, world: &World, memory: Memory) -> bool {
         match self.rule.precondition {
-            Precondition::Generation => memory.is_fresh && memory.viewed_log == world.logged(),
+            Precondition::Generation => memory.is_fresh && memory.viewed_log == world.log_print(),
             Precondition::Values => {
-                (memory.viewed_log, memory.viewed_replicas) == (world.logged(), Some(world.replicas))
+                (memory.viewed_log, memory.viewed_replicas) == (world.logged().0.into(), Some(world.replicas))
             }
             Precondition::Nothing => true,
         }
@@ -117,7 +131,8 @@ impl Program<'_> {
     fn log(&self, world: &mut World, copy: usize) {
         let memory = world.copies[copy];
         if self.rule.precondition == Precondition::Nothing {
-            for machine in world.logged().without(memory.viewed_log).iter() {
+            let viewed = Set(u8::try_from(memory.viewed_log).unwrap_or_default());
+            for machine in world.logged().without(viewed).iter() {
                 world.leave_log(machine);
             }
         }
@@ -141,6 +156,9 @@ impl Program<'_> {
             for other in world.copies.iter_mut().filter(|other| other.at == At::Logged) {
                 other.done = other.done.without(memory.done);
             }
+        }
+        if self.rule.existence.minds_entries() {
+            world.outdate_caches();
         }
         if self.rule.logs_first {
             world.copies[copy] =
@@ -344,7 +362,11 @@ impl Program<'_> {
                 world.machines_changed(self.bounds.lag);
             }
             Finish::Forget => {
+                let is_soft = world.log[machine].is_soft;
                 world.leave_log(machine);
+                if is_soft && self.rule.existence.minds_soft_entries() {
+                    world.outdate_caches();
+                }
                 world.followed = world.followed.without(Set::one(machine));
                 world.deployment_changed(self.bounds.lag);
             }

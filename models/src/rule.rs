@@ -46,11 +46,15 @@ pub enum Deleting {
 /// How it is known that a named Machine is there, before the size is lowered for it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Existence {
-    /// By a cache that has come to where the MachineDeployment's present generation began, or by a read. Of a Machine
-    /// that has left the log since, by a read.
-    AsOfTheGeneration,
-    /// The same, without the read of those that have left the log.
-    AsOfTheGenerationAlone,
+    /// By a cache that has come to where the MachineDeployment's present generation began, the log gained its last entry,
+    /// and a soft entry left it last. By a read where a named Machine has left the log since, or is being deleted.
+    CacheThatIsFarEnough,
+    /// The same, without the read where a named Machine has left the log.
+    CacheOfWhatLeft,
+    /// The same with a cache that may not have come to where the log gained an entry.
+    CacheBeforeEntries,
+    /// The same with a cache that may not have come to where a soft entry left the log.
+    CacheBeforeSoftEntriesLeft,
     /// By any cache.
     AnyCache,
     /// By the mark: what was there when it was marked lowers the size; what a copy finds gone without having marked it
@@ -103,7 +107,7 @@ impl Default for Rule {
         Self {
             logs_first: true,
             precondition: Precondition::Generation,
-            existence: Existence::AsOfTheGeneration,
+            existence: Existence::CacheThatIsFarEnough,
             has_tickets: true,
             marks: true,
             carries_on: true,
@@ -141,6 +145,27 @@ pub struct Seen<'a> {
     pub machines: &'a [Machine],
 }
 
+impl Existence {
+    /// Whether the gain of an entry makes caches out of date that haven't come so far.
+    #[must_use]
+    pub fn minds_entries(self) -> bool {
+        self != Self::CacheBeforeEntries
+    }
+
+    /// Whether the leaving of a soft entry does.
+    #[must_use]
+    pub fn minds_soft_entries(self) -> bool {
+        self != Self::CacheBeforeSoftEntriesLeft
+    }
+
+    /// Whether what a cache shows of Machines will do for these, or else they must be read.
+    #[must_use]
+    pub fn is_cache_enough(self, named: Set, left_log: Set, deleting: Set) -> bool {
+        let has_left = !(named & left_log).is_empty() && self != Self::CacheOfWhatLeft;
+        !has_left && (named & deleting).is_empty()
+    }
+}
+
 impl Rule {
     /// What to do for a command that names these Machines.
     #[must_use]
@@ -151,7 +176,10 @@ impl Rule {
         let named = all_named.without(logged);
         // A cache that lags behind still has those that are gone.
         let going = match self.existence {
-            Existence::AsOfTheGeneration | Existence::AsOfTheGenerationAlone => Set(0),
+            Existence::CacheThatIsFarEnough
+            | Existence::CacheOfWhatLeft
+            | Existence::CacheBeforeEntries
+            | Existence::CacheBeforeSoftEntriesLeft => Set(0),
             Existence::AnyCache | Existence::Mark | Existence::Log => living(Life::Gone),
         };
         let leaving = named & (living(Life::Alive) | going);

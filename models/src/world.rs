@@ -1,6 +1,10 @@
 //! One moment of the model: the objects at the API server, what the controllers have not seen of them yet, what the
 //! copies of the program keep in memory, and what a checker must remember. No rule is decided here.
 
+use std::hash::BuildHasher;
+
+use foldhash::fast::FixedState;
+
 /// How many Machines there can ever be, replacements included.
 pub const SLOTS: usize = 7;
 
@@ -308,8 +312,8 @@ pub struct Memory {
     pub is_soft: bool,
     /// Whether the MachineDeployment's generation is still the one viewed.
     pub is_fresh: bool,
-    /// The log as viewed.
-    pub viewed_log: Set,
+    /// The log as viewed: a fingerprint of its entries, or for variants that compare values who is in it.
+    pub viewed_log: u32,
     /// For variants that compare values: the size as viewed.
     pub viewed_replicas: Option<i8>,
 }
@@ -390,9 +394,10 @@ pub struct World {
     pub sets: Few<MachineSet, 4>,
     /// The Machines from the picture that the MachineSet controller saw last.
     pub seen: Few<Picture, 4>,
-    /// The Machines since the MachineDeployment's present generation began: what the program's caches may show of those
-    /// that haven't been in the log since.
+    /// The Machines at moments that the program's caches may show, the present being the last.
     pub pasts: Few<Past, 4>,
+    /// Machines that have left the log since the first of these moments.
+    pub left_log: Set,
     /// Which Machines the MachineSet controller is deleting one by one, and for which of the MachineSet's versions.
     pub deciding: Option<(u8, Set)>,
     /// Logged Machines whose smaller size has reached the MachineSet controller, as a copy may have seen.
@@ -424,12 +429,20 @@ impl World {
             sets: Few::of(MachineSet { copied: deployment, generation: 0 }),
             seen: Few::of(Picture::of(&machines)),
             pasts: Few::of(Past::of(&machines)),
+            left_log: Set(0),
             deciding: None,
             followed: Set(0),
             copies: [Memory::default(); 2],
             budget,
             ledger: Ledger { size: replicas, ..Ledger::default() },
         }
+    }
+
+    /// A fingerprint of the log's whole value.
+    #[must_use]
+    pub fn log_print(&self) -> u32 {
+        let print = FixedState::with_seed(3).hash_one(self.log);
+        u32::try_from(print >> 32).unwrap_or_default()
     }
 
     /// The Machines in the log.
@@ -483,15 +496,8 @@ impl World {
         }
     }
 
-    /// The moments that a cache may show, as far as it knows these Machines; else they are read.
-    pub fn views_of(&self, named: Set) -> impl Iterator<Item = Past> {
-        let existing = Set::of(|machine| self.machines[machine].exists());
-        let is_known = move |past: &&Past| (named & existing).without(past.alive | past.deleting).is_empty();
-        self.pasts.all().iter().filter(is_known).copied()
-    }
-
     fn generation_changed(&mut self) {
-        self.pasts = Few::of(Past::of(&self.machines));
+        self.outdate_caches();
         for copy in &mut self.copies {
             copy.is_fresh = false;
             // It will be decided again, unless values are compared.
@@ -504,31 +510,45 @@ impl World {
     /// Takes an entry out of the log.
     pub fn leave_log(&mut self, machine: usize) {
         self.log[machine] = Entry::default();
+        self.left_log = self.left_log | Set::one(machine);
     }
 
-    /// A moment more that a cache may show. Of a Machine that is in the log, or has left it under this generation, only the present counts; and so it does
-    /// where nothing will be viewed any more.
-    pub fn note_past(&mut self, lag: usize, keeps_logged: bool) {
+    /// From now on caches that haven't come so far are out of date.
+    pub fn outdate_caches(&mut self) {
+        self.pasts = Few::of(Past::of(&self.machines));
+        self.left_log = Set(0);
+    }
+
+    /// A moment more that a cache may show.
+    pub fn note_past(&mut self, lag: usize) {
         let now = Past::of(&self.machines);
         if self.pasts.last() != now {
             self.pasts.push_after_first(now, lag);
         }
+    }
+
+    /// Forgets of the past what isn't asked for: where nothing will be viewed any more; and, unless all of it counts, how
+    /// those Machines were that are in the log or have left it.
+    pub fn forget_pasts(&mut self, counts_all: bool) {
+        let now = self.pasts.last();
         let is_viewed = self.budget.deletes > 0
             || self.budget.decreases > 0
             || self.copies.iter().any(|memory| memory.at == At::Viewed);
-        if !is_viewed {
-            self.pasts = Few::of(now);
-            return;
-        }
-        let logged = if keeps_logged { Set(0) } else { self.logged() };
-        let mut kept = Few::of(self.pasts.all()[0].with(logged, now));
-        for past in &self.pasts.all()[1..] {
-            let past = past.with(logged, now);
-            if kept.last() != past {
-                kept.push(past, 4);
+        let unasked = if counts_all { Set(0) } else { self.logged() | self.left_log };
+        let mut kept = Few::of(now);
+        if is_viewed {
+            kept = Few::of(self.pasts.all()[0].with(unasked, now));
+            for past in &self.pasts.all()[1..] {
+                let past = past.with(unasked, now);
+                if kept.last() != past {
+                    kept.push(past, 4);
+                }
             }
         }
         self.pasts = kept;
+        if kept.all().len() == 1 {
+            self.left_log = Set(0);
+        }
     }
 
     /// Notes for which entries the MachineSet controller now acts on the smaller size.

@@ -97,7 +97,7 @@ const ALL: fn() -> Rule = Rule::default;
 #[case::values_as_precondition(Rule { precondition: Precondition::Values, ..ALL() }, "ddi", "twice")]
 #[case::no_precondition(Rule { precondition: Precondition::Nothing, ..ALL() }, "dd", "")]
 #[case::any_cache_tells_that_it_exists(Rule { existence: Existence::AnyCache, ..ALL() }, "dd", "twice")]
-#[case::a_cache_tells_that_exists_what_left_the_log(Rule { existence: Existence::AsOfTheGenerationAlone, ..ALL() }, "dd", "twice")]
+#[case::a_cache_tells_that_exists_what_left_the_log(Rule { existence: Existence::CacheOfWhatLeft, ..ALL() }, "dd", "twice")]
 #[case::the_log_is_the_read(Rule { existence: Existence::Log, ..ALL() }, "dd", "twice")]
 #[case::the_mark_is_the_read(Rule { existence: Existence::Mark, ..ALL() }, "dddc", "wasn't lowered")]
 #[case::no_marks(Rule { marks: false, ..ALL() }, "d", "was taken")]
@@ -123,6 +123,24 @@ fn breaks_without(#[case] rule: Rule, #[case] letters: &str, #[case] what: &str)
 fn breaks_when_marks_come_before_the_log() {
     let bounds = Bounds { copies: 1, ..bounds(budget("ddc")) };
     let found = broken(Rule { logs_first: false, ..ALL() }, bounds).expect("the rule needs this step");
+    println!("{found}");
+    assert!(found.what.contains("was taken"), "{}", found.what);
+}
+
+#[test]
+fn breaks_when_the_gain_of_an_entry_outdates_no_cache() {
+    let bounds = Bounds { merges_copies: false, copies: 2, ..bounds(budget("ddfz")) };
+    let rule = Rule { existence: Existence::CacheBeforeEntries, ..ALL() };
+    let found = broken(rule, bounds).expect("the rule needs this step");
+    println!("{found}");
+    assert!(found.what.contains("was taken"), "{}", found.what);
+}
+
+#[test]
+fn breaks_when_the_leaving_of_a_soft_entry_outdates_no_cache() {
+    let bounds = Bounds { nodes: 1, pending: 2, may_be_named: Some(Set::one(2)), ..bounds(budget("dssf")) };
+    let rule = Rule { existence: Existence::CacheBeforeSoftEntriesLeft, ..ALL() };
+    let found = broken(rule, bounds).expect("the rule needs this step");
     println!("{found}");
     assert!(found.what.contains("was taken"), "{}", found.what);
 }

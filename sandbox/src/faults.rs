@@ -14,6 +14,7 @@ use tokio::sync::watch;
 pub struct Fault {
     method: Option<String>,
     verb: Option<String>,
+    writes: bool,
     path: Option<Regex>,
     skip: usize,
     times: Option<usize>,
@@ -40,6 +41,8 @@ pub enum Effect {
     CutBefore,
     /// What was asked is done, and the connection is cut instead of an answer.
     CutAfter,
+    /// What was asked is done, and the answer waits until [`FaultHandle::release`].
+    HoldAnswer,
     /// What was asked is done, and the answer is no JSON.
     Garbage,
     /// A watch goes wrong: one that is opened, or one that runs already.
@@ -69,7 +72,7 @@ impl Fault {
     /// A fault for all requests, until it is removed.
     #[must_use]
     pub fn new(effect: Effect) -> Self {
-        Self { method: None, verb: None, path: None, skip: 0, times: None, effect }
+        Self { method: None, verb: None, writes: false, path: None, skip: 0, times: None, effect }
     }
 
     /// Requests are refused by a Status of this code, reason and message.
@@ -117,6 +120,13 @@ impl Fault {
         self
     }
 
+    /// The same for requests only that change something.
+    #[must_use]
+    pub fn on_writes(mut self) -> Self {
+        self.writes = true;
+        self
+    }
+
     /// The same for requests only whose path, with `?` and the query where there is one, has a match of this regular
     /// expression.
     ///
@@ -144,6 +154,7 @@ impl Fault {
     fn is_for(&self, about: &About<'_>) -> bool {
         self.method.as_ref().is_none_or(|method| method == about.method)
             && self.verb.as_ref().is_none_or(|verb| verb == about.verb)
+            && (!self.writes || !matches!(about.verb, "get" | "list" | "watch"))
             && self.path.as_ref().is_none_or(|path| path.is_match(about.target))
     }
 }

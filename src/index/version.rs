@@ -65,12 +65,15 @@ pub struct Era {
     uid: Uid,
     /// The generation that it is about.
     pub generation: i64,
-    /// The resourceVersion of the first version that was seen of it, or of the last one that had somebody more in its log;
-    /// `None` where versions are no numbers.
+    /// The resourceVersion of the first version that was seen of it, or of the last one that had somebody more in its log,
+    /// or a soft entry less; `None` where versions are no numbers.
     pub since: Option<u64>,
     /// The Machines that were in the log in any version of it that was seen, with the last ticket. One that isn't any
     /// more has left it.
     pub logged: HashMap<Uid, Ticket>,
+    /// The soft entries that are in the log, with the resourceVersion by which they are. When one leaves it, its smaller
+    /// size may have been spent on another Machine, which an older look still shows alive.
+    soft: HashMap<Uid, u64>,
 }
 
 impl Era {
@@ -80,6 +83,7 @@ impl Era {
             generation: version.generation,
             since: version.resource_version.number(),
             logged: HashMap::new(),
+            soft: HashMap::new(),
         }
     }
 
@@ -92,12 +96,25 @@ impl Era {
         if self.generation != version.generation {
             return;
         }
+        let Some(number) = version.resource_version.number() else {
+            self.since = None;
+            return;
+        };
+        let mut is_news = false;
         for entry in log.entries() {
-            if self.logged.get(&entry.uid) != Some(&entry.ticket) {
-                self.logged.insert(entry.uid.clone(), entry.ticket.clone());
-                let number = version.resource_version.number();
-                self.since = self.since.zip(number).map(|(since, number)| since.max(number));
+            let ticket = self.logged.insert(entry.uid.clone(), entry.ticket.clone());
+            is_news |= ticket.as_ref() != Some(&entry.ticket);
+            if entry.soft {
+                self.soft.insert(entry.uid.clone(), number);
             }
+        }
+        self.soft.retain(|uid, since| {
+            let has_left = *since < number && log.get(uid).is_none_or(|entry| !entry.soft);
+            is_news |= has_left;
+            !has_left
+        });
+        if is_news {
+            self.since = self.since.map(|since| since.max(number));
         }
     }
 }
@@ -232,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_to_the_log_begins_anew_and_who_leaves_it_does_not() {
+    fn who_comes_to_the_log_begins_anew_and_of_those_who_leave_it_the_soft_ones() {
         let mut versions = group(3, "10");
         versions.see(&logging("a", "11", 1));
         assert_eq!(versions.era().unwrap().since, Some(11));
@@ -243,6 +260,11 @@ mod tests {
         let era = versions.era().unwrap();
         assert_eq!(era.since, Some(14), "an older version came late");
         assert!(["a", "b"].into_iter().all(|uid| era.logged.contains_key(&uid.into())), "both were in it");
+        versions.see(&logging("soft", "15", 1));
+        versions.see(&version(3, "13"));
+        assert_eq!(versions.era().unwrap().since, Some(15), "an older version came late");
+        versions.see(&version(3, "16"));
+        assert_eq!(versions.era().unwrap().since, Some(16), "a soft entry has left");
         versions.see(&logging("b", "20", 2));
         let era = versions.era().unwrap();
         assert!(!era.logged.contains_key(&"a".into()), "it was in the log of another generation");

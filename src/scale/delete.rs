@@ -15,7 +15,7 @@ use super::{
 use crate::{
     capi::{ObjectKey, ScalableKind, Uid},
     index::{GroupVersion, NodeQuery, Resolved, ScaleView},
-    nodegroup::{Bounds, DeletionLog, Phase, PlaceholderRef},
+    nodegroup::{Bounds, DeletionLog, Phase, PlaceholderRef, Ticket},
 };
 
 /// A Node as the caller names it.
@@ -64,7 +64,9 @@ impl Command {
             Ok(version) => version,
             Err(error) => {
                 let error = error.error();
-                working.into_iter().for_each(|it| self.answer(it.delete.caller, Err(error.clone())));
+                for it in working {
+                    self.answer(it.delete.caller, Err(error.clone()));
+                }
                 return;
             }
         };
@@ -94,27 +96,39 @@ impl Command {
     /// Decides a batch and writes to the log what was accepted. Callers of what was refused are answered. Until something
     /// is written, each command ends with its caller.
     async fn decide(&self, deletes: Vec<Delete>) -> Option<Decided> {
+        // That the group isn't one is said before anything of its Nodes.
+        if let Err(error) = self.view() {
+            for delete in deletes {
+                self.answer(delete.caller, Err(error.clone()));
+            }
+            return None;
+        }
         let mut attempts = self.attempts();
         let mut read: Option<GroupVersion> = None;
         let mut refused_at: Option<GroupVersion> = None;
         let mut sorted: Vec<_> = deletes.into_iter().filter_map(|delete| self.sort(delete)).collect();
+        let ticket = draw_ticket();
         loop {
-            let (gone, waiting): (Vec<_>, Vec<_>) = sorted.into_iter().partition(|it| it.delete.caller.is_gone());
-            self.answer_all(gone, &self.abandoned());
-            if waiting.is_empty() {
+            if sorted.is_empty() {
                 return None;
             }
             let view = match self.view() {
                 Ok(view) => view,
-                Err(error) => return self.answer_all(waiting, &error),
+                Err(error) => return self.answer_all(sorted, &error),
             };
             let version = read.take().unwrap_or_else(|| view.version.clone());
             let log = match self.log_of(&version) {
                 Ok(log) => log,
-                Err(error) => return self.answer_all(waiting, &error),
+                Err(error) => return self.answer_all(sorted, &error),
             };
+            if log.has(&ticket) {
+                // A write whose answer was lost was done: nothing of it is refused any more, nor ends with its caller.
+                return Some(Decided { version, bounds: view.bounds, accepted: sorted });
+            }
+            let (gone, waiting): (Vec<_>, Vec<_>) = sorted.into_iter().partition(|it| it.delete.caller.is_gone());
+            self.answer_all(gone, &self.abandoned());
             let waiting = self.with_replicas(waiting, version.replicas.saturating_sub(view.machines));
-            let error = match self.accept_and_log(&version, &log, &view, waiting).await {
+            let error = match self.accept_and_log(&version, &log, (&view, &ticket), waiting).await {
                 Ok(decided) => return decided,
                 Err((error, again)) => {
                     sorted = again;
@@ -143,7 +157,7 @@ impl Command {
         &self,
         version: &GroupVersion,
         log: &DeletionLog,
-        view: &ScaleView,
+        (view, ticket): (&ScaleView, &Ticket),
         sorted: Vec<Sorted>,
     ) -> Result<Option<Decided>, (CallError, Vec<Sorted>)> {
         let named = sorted.iter().flat_map(|it| &it.request.machines);
@@ -153,7 +167,6 @@ impl Command {
         };
         let bounds = view.bounds;
         let seen = Seen { log, replicas: version.replicas, bounds, lives: &known.lives, alive: &known.alive };
-        let ticket = draw_ticket();
         let mut acceptance = Acceptance::new(seen, ticket.clone());
         let mut accepted = Vec::new();
         for mut one in sorted {

@@ -84,8 +84,8 @@ pub(super) async fn run(
         let next = finisher.later.values().min().copied();
         tokio::select! {
             () = ended.cancelled() => return,
-            changed = changes.changed() => {
-                if changed.is_err() {
+            woken = changes.changed() => {
+                if woken.is_err() {
                     return;
                 }
                 finisher.due.extend(index.take_unfinished());
@@ -261,12 +261,10 @@ impl Command {
             }
             let text = left.print().map_err(|error| CallError::Refused(error.to_string()))?;
             let change = GroupChange { replicas: None, log: text };
-            let error = match self.wrote_log(self.api().write_group(&self.id, &version, &change).await) {
-                Ok(_) => {
-                    tracing::info!(group = %self.id, machines = names(&over), "deletions have come to their end");
-                    return Ok(());
-                }
-                Err(error) => error,
+            let written = self.write(Write::Log, self.api().write_group(&self.id, &version, &change)).await;
+            let Err(error) = self.wrote_log(written) else {
+                tracing::info!(group = %self.id, machines = names(&over), "deletions have come to their end");
+                return Ok(());
             };
             if !attempts.again(&error).await {
                 return Err(error);

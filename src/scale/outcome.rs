@@ -9,6 +9,7 @@ use super::{Command, ScaleError, api::CallError, events::Happening, lane::Caller
 use crate::index::GroupVersion;
 
 /// A size that was to be written.
+#[derive(Clone, Copy)]
 pub(super) struct SizeWritten<'a> {
     pub(super) from: i32,
     /// The Machines that go for it, by name; none for a size that grows, or for replicas without a Machine.

@@ -258,3 +258,199 @@ fn has_its_size(set: &ScalableResource, sets: &[Arc<ScalableResource>]) -> bool 
     let is_alone = sets.iter().filter(|set| set.replicas.unwrap_or_default() > 0).count() <= 1;
     !is_alone || set.desired_replicas == set.replicas
 }
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::nodegroup::testing;
+
+    const BOUNDS: Bounds = Bounds { min: 1, max: 10 };
+
+    fn named(name: &str) -> Named {
+        Named { name: name.into(), uid: name.into() }
+    }
+
+    /// `a` is wanted, `a!` is lowered, `a~` is wanted and soft; the ticket is `t`.
+    fn log(entries: &[&str]) -> DeletionLog {
+        let ticket = Ticket::from("t");
+        let log = |text: &&str| {
+            let name = text.trim_end_matches(['!', '~']);
+            let phase = if text.ends_with('!') { Phase::Lowered } else { Phase::Wanted };
+            Entry { phase, ..entry(&named(name), &ticket, text.ends_with('~')) }
+        };
+        DeletionLog::default().with(entries.iter().map(log))
+    }
+
+    /// `a` is alive, `a?` is being deleted, `a-` is gone.
+    fn lives(machines: &[&str]) -> HashMap<Uid, Life> {
+        let life = |text: &&str| match text.chars().last() {
+            Some('?') => Life::Deleting,
+            Some('-') => Life::Gone,
+            _ => Life::Alive,
+        };
+        machines.iter().map(|text| (Uid::from(text.trim_end_matches(['?', '-'])), life(text))).collect()
+    }
+
+    /// What a request of these Machines adds to the log.
+    fn accept(
+        replicas: i32,
+        in_log: &[&str],
+        machines: &[&str],
+        request: &[&str],
+    ) -> Result<Vec<String>, &'static str> {
+        let (log, lives) = (log(in_log), lives(machines));
+        let alive = lives.iter().filter(|(_, life)| **life == Life::Alive).map(|(uid, _)| uid.clone()).collect();
+        let seen = Seen { log: &log, replicas, bounds: BOUNDS, lives: &lives, alive: &alive };
+        let mut acceptance = Acceptance::new(seen, Ticket::from("new"));
+        let request = Request { machines: request.iter().map(|name| named(name)).collect(), others: 0 };
+        match acceptance.accept(&request) {
+            Ok(()) => {
+                let new = |entry: &&Entry| entry.ticket == Ticket::from("new");
+                let log = acceptance.log().cloned().unwrap_or_default();
+                Ok(log.entries().iter().filter(new).map(|entry| entry.name.to_string()).collect())
+            }
+            Err(Refusal::InTheWay(_)) => Err("in the way"),
+            Err(Refusal::BelowMin(_)) => Err("below min"),
+            Err(Refusal::Log(_)) => Err("full"),
+        }
+    }
+
+    #[rstest]
+    #[case::one_that_is_alive(3, &[], &["a", "b", "c"], &["b"], Ok("b"))]
+    #[case::one_that_is_gone_needs_nothing(3, &[], &["a-", "b", "c"], &["a"], Ok(""))]
+    #[case::one_that_is_wanted_is_joined(3, &["a"], &["b", "c"], &["a"], Ok(""))]
+    #[case::one_that_is_lowered_needs_nothing(2, &["a!"], &["b", "c"], &["a"], Ok(""))]
+    #[case::a_soft_one_is_in_the_way(3, &["a~"], &["b", "c"], &["a", "b"], Err("in the way"))]
+    #[case::down_to_the_min(3, &[], &["a", "b", "c"], &["a", "b"], Ok("a b"))]
+    #[case::below_the_min(2, &[], &["a", "b"], &["a", "b"], Err("below min"))]
+    #[case::below_the_min_with_what_is_wanted(3, &["c"], &["a", "b"], &["a", "b"], Err("below min"))]
+    #[case::at_the_min_a_lowered_one_is_a_success(1, &["a!"], &["b"], &["a"], Ok(""))]
+    #[case::a_deleting_one_that_would_be_replaced(3, &[], &["a?", "b", "c"], &["a"], Ok("a"))]
+    #[case::a_deleting_one_that_goes_for_a_smaller_size(2, &[], &["a?", "b", "c"], &["a"], Ok(""))]
+    #[case::of_two_deleting_ones_as_many_as_would_be_replaced(3, &[], &["a?", "b?", "c", "d"], &["a", "b"], Ok("a"))]
+    #[case::a_deleting_one_beside_one_that_is_alive(3, &[], &["a?", "b", "c"], &["a", "b"], Ok("b a"))]
+    #[case::a_deleting_one_while_another_is_wanted(3, &["b"], &["a?", "c"], &["a"], Ok("a"))]
+    fn a_request_is_accepted(
+        #[case] replicas: i32,
+        #[case] log: &[&str],
+        #[case] machines: &[&str],
+        #[case] request: &[&str],
+        #[case] expected: Result<&str, &'static str>,
+    ) {
+        let accepted = accept(replicas, log, machines, request).map(|names| names.join(" "));
+        assert_eq!(accepted, expected.map(str::to_owned));
+    }
+
+    #[test]
+    fn only_what_was_marked_under_its_ticket_lowers_the_size() {
+        let log = log(&["a", "b", "c!"]);
+        let marked = HashMap::from([("a".into(), "t".into()), ("b".into(), "older".into()), ("c".into(), "t".into())]);
+        let lowering = lower(&log, 3, BOUNDS, &marked).unwrap().unwrap();
+        assert_eq!((lowering.to, lowering.names), (2, vec!["a".into()]));
+        assert_eq!(lowering.log.wanted(), 1, "b is wanted still");
+        assert_eq!(lower(&log, 3, BOUNDS, &HashMap::new()), Ok(None));
+    }
+
+    #[rstest]
+    #[case::a_hard_one_keeps_the_min(&["a"], 1, None)]
+    #[case::a_soft_one_knows_none(&["a~"], 1, Some(0))]
+    #[case::together_they_keep_it(&["a", "b~"], 2, None)]
+    fn the_minimum_is_looked_at_again(#[case] entries: &[&str], #[case] replicas: i32, #[case] to: Option<i32>) {
+        let log = log(entries);
+        let marked = log.entries().iter().map(|entry| (entry.uid.clone(), entry.ticket.clone())).collect();
+        let lowering = lower(&log, replicas, BOUNDS, &marked);
+        assert_eq!(lowering.ok().flatten().map(|it| it.to), to);
+    }
+
+    #[rstest]
+    #[case::nothing_was_written(5, 1, Fate::NotDone)]
+    #[case::once_and_it_is_that_size(5, 2, Fate::NotDone)]
+    #[case::once_and_to_that_size(8, 2, Fate::Done)]
+    #[case::twice(8, 3, Fate::Unknown)]
+    fn a_write_whose_answer_was_lost(#[case] replicas: i32, #[case] generation: i64, #[case] expected: Fate) {
+        let seen =
+            GroupVersion { uid: "x".into(), resource_version: "1".into(), generation: 1, replicas: 5, log: None };
+        let now = GroupVersion { generation, replicas, ..seen.clone() };
+        assert_eq!(fate(&seen, &now, 8), expected);
+        let anew = GroupVersion { uid: "y".into(), replicas: 8, generation: 2, ..seen.clone() };
+        assert_eq!(fate(&seen, &anew, 8), Fate::NotDone, "another object has the name");
+    }
+
+    /// A MachineSet of size 3 that has this log, and whose controller has acted on it.
+    fn set(entries: &[&str], change: impl FnOnce(&mut ScalableResource)) -> Arc<ScalableResource> {
+        let mut set = testing::machine_set("workers-1");
+        set.desired_replicas = Some(3);
+        set.deleting_log = log(entries).print().unwrap().map(Into::into);
+        change(&mut set);
+        Arc::new(set)
+    }
+
+    #[rstest]
+    #[case::all_has_arrived(set(&["a!"], |_| ()), true)]
+    #[case::the_copy_is_older(set(&["a"], |_| ()), false)]
+    #[case::there_is_no_copy(set(&[], |_| ()), false)]
+    #[case::its_controller_has_not_acted(set(&["a!"], |set| set.observed_generation = 0), false)]
+    #[case::its_size_has_not_come_with_it(set(&["a!"], |set| set.replicas = Some(4)), false)]
+    fn the_smaller_size_has_reached_the_machine_set(#[case] set: Arc<ScalableResource>, #[case] expected: bool) {
+        let log = log(&["a!"]);
+        let followed = Followed::by(ScalableKind::MachineDeployment, &[set]);
+        assert_eq!(followed.has_all(&log), expected);
+        let other = log.entries()[0].clone();
+        assert!(!followed.has(&Entry { ticket: "another".into(), ..other }), "another acceptance is another entry");
+    }
+
+    #[test]
+    fn a_machine_set_that_is_the_group_needs_no_copy_of_the_size() {
+        let own = set(&["a!"], |set| set.desired_replicas = None);
+        assert!(Followed::by(ScalableKind::MachineSet, &[own]).has_all(&log(&["a!"])));
+    }
+
+    fn machine(text: &str) -> Arc<Machine> {
+        let mut machine = testing::machine(text.trim_end_matches('?'));
+        machine.meta.uid = text.trim_end_matches('?').into();
+        machine.deleting = text.ends_with('?');
+        Arc::new(machine)
+    }
+
+    #[rstest]
+    #[case::gone(&["a!"], &[], &["a!"], &["ForgetGone a"])]
+    #[case::going(&["a!"], &["a?"], &["a!"], &[])]
+    #[case::left_over(&["a!"], &["a"], &["a!"], &["Delete a"])]
+    #[case::not_followed(&["a!"], &["a"], &["a"], &[])]
+    #[case::gone_and_not_followed(&["a!"], &[], &["a"], &[])]
+    #[case::another_is_on_its_way(&["a!", "b"], &["a", "b"], &["a!", "b"], &["CarryOn"])]
+    #[case::another_is_not_followed(&["a!", "b!"], &["a", "b"], &["a!"], &[])]
+    fn the_finisher(
+        #[case] entries: &[&str],
+        #[case] machines: &[&str],
+        #[case] copied: &[&str],
+        #[case] expected: &[&str],
+    ) {
+        let machines: Vec<_> = machines.iter().map(|text| machine(text)).collect();
+        let followed = Followed::by(ScalableKind::MachineDeployment, &[set(copied, |_| ())]);
+        let steps: Vec<_> = finish(&log(entries), &machines, &followed)
+            .into_iter()
+            .map(|step| match step {
+                Finish::CarryOn => "CarryOn".to_owned(),
+                Finish::ForgetGone(entry) => format!("ForgetGone {}", entry.name),
+                Finish::ForgetSoft(entry) => format!("ForgetSoft {}", entry.name),
+                Finish::Delete(entry) => format!("Delete {}", entry.name),
+                Finish::Unmark(name, _) => format!("Unmark {name}"),
+            })
+            .collect();
+        assert_eq!(steps, expected);
+    }
+
+    #[rstest]
+    #[case::of_the_log("capi-autoscaler-provider t", 0)]
+    #[case::of_another_ticket("capi-autoscaler-provider u", 1)]
+    #[case::of_somebody_else("by hand", 0)]
+    fn a_mark_is_taken_off_when_it_is_ours_and_belongs_to_nothing(#[case] mark: &str, #[case] expected: usize) {
+        let mut marked = Machine::clone(&machine("b"));
+        marked.delete_mark = Some(mark.into());
+        let steps = finish(&log(&["a!"]), &[Arc::new(marked)], &Followed::default());
+        assert_eq!(steps.iter().filter(|step| matches!(step, Finish::Unmark(..))).count(), expected);
+    }
+}

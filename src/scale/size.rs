@@ -1,7 +1,7 @@
 //! Sizes alone: increases, replicas that have no Machine, and what a smaller target size gives up. A write is decided on
 //! the index, has the size it was decided on as precondition, and is decided again on what the API server says.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, sync::Arc};
 
 use super::{
     Command, ScaleError,
@@ -12,9 +12,9 @@ use super::{
     rule::{self, Fate, Named, entry},
 };
 use crate::{
-    capi::Uid,
+    capi::{Machine, ScalableKind},
     index::{GroupVersion, NotScalable},
-    nodegroup::{Bounds, DeletionLog, SizeError, size},
+    nodegroup::{Bounds, DeletionLog, SizeError, Ticket, size},
 };
 
 /// How a smaller target size comes about.
@@ -23,8 +23,16 @@ struct Giving {
     machines: Vec<Named>,
     /// Further replicas, which have no Machine.
     others: usize,
-    /// Machines that have a Node and stay.
+}
+
+/// The Machines of a group that are there and in no log.
+struct There {
+    /// How many, those that are being deleted included.
+    all: i32,
+    /// How many have a Node and aren't being deleted.
     with_node: i32,
+    /// Those that have no Node and aren't being deleted.
+    waiting: Vec<Arc<Machine>>,
 }
 
 impl Command {
@@ -67,7 +75,9 @@ impl Command {
             return Ok(());
         }
         let mut attempts = self.attempts();
+        let ticket = super::draw_ticket();
         let mut version = view.version;
+        let mut chosen: Option<Giving> = None;
         loop {
             let log = match version.log() {
                 Ok(log) => log,
@@ -76,17 +86,22 @@ impl Command {
                     return Ok(());
                 }
             };
+            // A write whose answer was lost was done: what was chosen then stays.
+            if let Some(giving) = chosen.take_if(|_| log.has(&ticket)) {
+                return self.lower_soft(version, giving).await;
+            }
             let giving = self.choose(&version, &log, delta)?;
             if giving.machines.is_empty() {
-                return self.give_way(version, giving.others, giving.with_node, Some(caller)).await;
+                return self.give_way(version, giving.others, Some(caller)).await;
             }
             if caller.is_gone() {
                 return Err(self.abandoned());
             }
-            let error = match self.log_soft(&version, &log, &giving.machines).await {
+            let error = match self.log_soft(&version, &log, &giving.machines, &ticket).await {
                 Ok(logged) => return self.lower_soft(logged, giving).await,
                 Err(error) => error,
             };
+            chosen = Some(giving);
             if !attempts.again(&error).await {
                 return Err(self.failed(&error));
             }
@@ -96,26 +111,37 @@ impl Command {
 
     /// Chooses what goes for a smaller target size: never a Machine that has a Node.
     fn choose(&self, version: &GroupVersion, log: &DeletionLog, delta: i32) -> Result<Giving, ScaleError> {
-        let machines = self.index().machines(&self.id);
-        let is_logged = |uid: &Uid| log.get(uid).is_some();
-        let with_node = self.view()?.machines_with_node;
-        let going =
-            machines.iter().filter(|it| it.node_name.is_some() && !it.deleting && is_logged(&it.meta.uid)).count();
-        let with_node = with_node.saturating_sub(count(going));
+        let there = self.there(log);
         // What is wanted has been promised already.
         let size = version.replicas.saturating_sub(count(log.wanted()));
-        let target = size::decrease(size, delta, with_node).map_err(|error| self.refused(&error))?;
+        let target = size::decrease(size, delta, there.with_node).map_err(|error| self.refused(&error))?;
         let fewer = usize::try_from(size.saturating_sub(target)).unwrap_or_default();
-        let mut waiting: Vec<_> =
-            machines.iter().filter(|it| it.node_name.is_none() && !it.deleting && !is_logged(&it.meta.uid)).collect();
+        let mut waiting = there.waiting;
         waiting.sort_by_key(|machine| machine.failure.is_none());
-        let staying = usize::try_from(target.saturating_sub(with_node)).unwrap_or_default();
+        let staying = usize::try_from(target.saturating_sub(there.with_node)).unwrap_or_default();
         waiting.truncate(waiting.len().saturating_sub(staying).min(fewer));
         let machines: Vec<_> = waiting
             .into_iter()
             .map(|machine| Named { name: machine.meta.key.name.clone(), uid: machine.meta.uid.clone() })
             .collect();
-        Ok(Giving { others: fewer - machines.len(), machines, with_node })
+        Ok(Giving { others: fewer - machines.len(), machines })
+    }
+
+    /// The Machines that are there now, but for those in the log.
+    fn there(&self, log: &DeletionLog) -> There {
+        let mut machines = self.index().machines(&self.id);
+        machines.retain(|machine| log.get(&machine.meta.uid).is_none());
+        let with_node = machines.iter().filter(|machine| machine.node_name.is_some() && !machine.deleting).count();
+        let mut there = There { all: count(machines.len()), with_node: count(with_node), waiting: Vec::new() };
+        if self.id.kind == ScalableKind::MachinePool
+            && machines.is_empty()
+            && let Ok(view) = self.index().scale_view(&self.id)
+        {
+            (there.all, there.with_node) = (view.machines, view.machines_with_node);
+        }
+        there.waiting = machines;
+        there.waiting.retain(|machine| machine.node_name.is_none() && !machine.deleting);
+        there
     }
 
     /// Logs Machines without a Node, as far as they are alive.
@@ -124,11 +150,11 @@ impl Command {
         version: &GroupVersion,
         log: &DeletionLog,
         machines: &[Named],
+        ticket: &Ticket,
     ) -> Result<GroupVersion, CallError> {
         let known = self.learn(version, log, machines).await?;
-        let ticket = super::draw_ticket();
         let alive = machines.iter().filter(|named| known.lives.get(&named.uid) == Some(&rule::Life::Alive));
-        let entries: Vec<_> = alive.map(|named| entry(named, &ticket, true)).collect();
+        let entries: Vec<_> = alive.map(|named| entry(named, ticket, true)).collect();
         if entries.is_empty() {
             return Ok(version.clone());
         }
@@ -143,24 +169,25 @@ impl Command {
         let soft = version.log().map_or(0, |log| uids.iter().filter(|uid| log.get(uid).is_some()).count());
         let version = self.carry_out(version, &uids, bounds).await.map_err(super::carry::NotLowered::error)?;
         // Those that went by themselves meanwhile are replicas without a Machine.
-        self.give_way(version, giving.others + giving.machines.len() - soft, giving.with_node, None).await
+        self.give_way(version, giving.others + giving.machines.len() - soft, None).await
     }
 
-    /// Lowers the size by as many, but not below the Machines that have a Node and what is promised to go.
-    async fn give_way(
-        &self,
-        version: GroupVersion,
-        count: usize,
-        with_node: i32,
-        caller: Option<&Caller>,
-    ) -> Result<(), ScaleError> {
-        if count == 0 {
+    /// Lowers the size by as many, as far as there are replicas without a Machine, and not below the Machines that have a
+    /// Node and what is promised to go: by what is there at the moment of each write.
+    async fn give_way(&self, version: GroupVersion, most: usize, caller: Option<&Caller>) -> Result<(), ScaleError> {
+        if most == 0 {
             return Ok(());
         }
-        let delta = i32::try_from(count).map_or(i32::MIN, |count| -count);
         let decide = |version: &GroupVersion| {
-            let wanted = version.log().map_or(0, |log| self::count(log.wanted()));
-            size::decrease(version.replicas, delta, with_node.saturating_add(wanted))
+            let Ok(log) = version.log() else { return Ok(version.replicas) };
+            let there = self.there(&log);
+            // Lowered entries count no more in the size, wanted ones still do; neither is among those that are there.
+            let wanted = self::count(log.wanted());
+            let missing = version.replicas.saturating_sub(there.all.saturating_add(wanted)).max(0);
+            match missing.min(self::count(most)) {
+                0 => Ok(version.replicas),
+                fewer => size::decrease(version.replicas, -fewer, there.with_node.saturating_add(wanted)),
+            }
         };
         self.resize(version, decide, caller).await
     }

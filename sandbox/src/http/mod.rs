@@ -223,6 +223,7 @@ fn note(server: &Server, received: &Received) -> u64 {
 
 async fn with_faults(server: &Server, received: &Received, struck: Vec<Struck>) -> Result<Answer, Cut> {
     let (mut cut_after, mut garbage) = (false, false);
+    let mut answer_gates = Vec::new();
     for mut struck in struck {
         match struck.effect {
             Effect::Delay(by) => {
@@ -236,12 +237,16 @@ async fn with_faults(server: &Server, received: &Received, struck: Vec<Struck>) 
             Effect::Answer { status, headers, body } => return Ok(made_up(status, headers, body)),
             Effect::CutBefore => return Err(Cut),
             Effect::CutAfter => cut_after = true,
+            Effect::HoldAnswer => answer_gates.push(struck.gate),
             Effect::Garbage => garbage = true,
             // Watches meet with these by themselves.
             Effect::Watch(_) => {}
         }
     }
     let answer = handle::handle(server, received);
+    for mut gate in answer_gates {
+        let _ = gate.wait_for(|open| *open).await;
+    }
     if cut_after {
         return Err(Cut);
     }

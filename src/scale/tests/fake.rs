@@ -20,7 +20,10 @@ use serde_json::{Value, json};
 use tokio::{runtime::Handle, sync::Notify};
 
 use crate::{
-    capi::{Context, CoreResources, DELETING, Keys, Machine, Meta, ObjectKey, ScalableKind, ScalableResource},
+    capi::{
+        Context, CoreResources, DELETING, DESIRED_REPLICAS, Keys, Machine, Meta, ObjectKey, ScalableKind,
+        ScalableResource,
+    },
     index::{Change, Index},
     informer::{AsOf, Object},
     nodegroup::{Architecture, DeletionLog, GroupId, Rules, Scope, TemplateRules},
@@ -135,6 +138,28 @@ impl FakeApi {
     pub(crate) fn change(&self, plural: &str, name: &str, patch: Value) {
         let patched =
             self.objects.patch(&resource(plural), NAMESPACE, name, PatchKind::Merge, Subresource::Main, patch);
+        patched.expect("patched");
+    }
+
+    /// Somebody else writes the log of deletions.
+    pub(crate) fn set_log(&self, text: &str) {
+        self.change("machinedeployments", "workers", json!({"metadata": {"annotations": {DELETING: text}}}));
+    }
+
+    /// The MachineDeployment's controller passes size and log on to the MachineSet, and its controller acts on them.
+    pub(crate) fn follow(&self) {
+        let group = self.object("machinedeployments", "workers").expect("the group");
+        let size = &group["spec"]["replicas"];
+        let annotations = json!({
+            DELETING: group["metadata"]["annotations"][DELETING],
+            DESIRED_REPLICAS: size.to_string(),
+        });
+        let patch = json!({"metadata": {"annotations": annotations}, "spec": {"replicas": size}});
+        self.change("machinesets", "workers-1", patch);
+        let set = self.object("machinesets", "workers-1").expect("the MachineSet");
+        let status = json!({"status": {"observedGeneration": set["metadata"]["generation"]}});
+        let sets = resource("machinesets");
+        let patched = self.objects.patch(&sets, NAMESPACE, "workers-1", PatchKind::Merge, Subresource::Status, status);
         patched.expect("patched");
     }
 

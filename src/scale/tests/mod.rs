@@ -2,6 +2,7 @@
 
 mod deletes;
 pub(crate) mod fake;
+mod finishing;
 mod replacements;
 mod rollouts;
 mod sizes;

@@ -30,6 +30,8 @@ async fn a_fault_strikes_only_what_it_is_for() -> Result<()> {
     assert_eq!(world.post("a").await?, 503);
     world.server.faults().clear();
     assert_eq!(world.post("a").await?, 201);
+    world.server.faults().add(Fault::refuse(503, "ServiceUnavailable", "not now").on_writes());
+    assert_eq!((world.get(MACHINES).await?.0, world.post("b").await?), (200, 503));
     Ok(())
 }
 
@@ -69,6 +71,24 @@ async fn what_is_held_goes_on_when_it_is_released() -> Result<()> {
     };
     let (status, there) = tokio::join!(world.post("a"), release);
     assert_eq!((status?, there), (201, false));
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_was_asked_is_done_while_its_answer_is_held() -> Result<()> {
+    let world = World::start().await?;
+    let fault = world.server.faults().add(Fault::new(Effect::HoldAnswer).on_verb("create"));
+    let release = async {
+        fault.wait_for_hits(1).await;
+        while world.api.get(&World::machines(), "default", "a").is_err() {
+            tokio::task::yield_now().await;
+        }
+        let unanswered = world.server.requests().count(|request| request.status.is_none());
+        fault.release();
+        unanswered
+    };
+    let (status, unanswered) = tokio::join!(world.post("a"), release);
+    assert_eq!((status?, unanswered), (201, 1));
     Ok(())
 }
 

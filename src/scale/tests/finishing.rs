@@ -1,0 +1,117 @@
+//! The finisher: what becomes of what was decided, by whomever, as the watches show how far it has come. The test plays
+//! the controllers and the watches.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::fake::{World, group, nodes};
+
+const ABCD: [&str; 4] = ["a", "b", "c", "d"];
+
+/// Lets the watches show what there is, again and again, until something is so.
+async fn until(world: &World, what: &str, is_so: impl Fn(&World) -> bool) {
+    for _ in 0..1_000 {
+        if is_so(world) {
+            return;
+        }
+        world.watch();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("in vain: {what}; the log is {:?}, the calls were {:?}", world.api.log(), world.api.calls());
+}
+
+/// Lets the watches show what there is for a long while.
+async fn wait(world: &World) {
+    for _ in 0..100 {
+        world.watch();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+fn is_deleting(world: &World, machine: &str) -> bool {
+    let machine = world.api.object("machines", machine).expect("the Machine");
+    machine["metadata"]["deletionTimestamp"].is_string()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_a_smaller_size_has_left_is_deleted_by_name_and_leaves_the_log_when_it_is_gone() {
+    let world = World::new(4, &ABCD);
+    world.scale.delete(group(), nodes(&["b"])).await.unwrap();
+    wait(&world).await;
+    assert!(!is_deleting(&world, "b"), "the MachineSet hasn't seen the smaller size yet");
+    assert_eq!(world.api.log(), ["b lowered"]);
+    world.api.follow();
+    until(&world, "b is deleted", |world| is_deleting(world, "b")).await;
+    wait(&world).await;
+    assert_eq!(world.api.log(), ["b lowered"], "it isn't gone yet");
+    world.api.remove("b");
+    until(&world, "b has left the log", |world| world.api.log().is_empty()).await;
+    assert_eq!(world.api.replicas(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_copy_has_decided_and_left_is_carried_on() {
+    let world = World::new(4, &ABCD);
+    world.api.set_log(r#"[{"ticket":"t","phase":"wanted","machines":{"b":"uid-b","d":"uid-d"}}]"#);
+    until(&world, "both are lowered", |world| world.api.log() == ["b lowered", "d lowered"]).await;
+    assert_eq!((world.api.replicas(), world.api.marked()), (2, vec!["b".to_owned(), "d".to_owned()]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_would_pass_the_minimum_by_now_is_taken_back() {
+    let world = World::new(1, &["a"]);
+    world.api.set_log(r#"[{"ticket":"t","phase":"wanted","machines":{"a":"uid-a"}}]"#);
+    until(&world, "the log is empty", |world| world.api.log().is_empty()).await;
+    until(&world, "the mark is off", |world| world.api.marked().is_empty()).await;
+    assert_eq!(world.api.replicas(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mark_of_ours_that_belongs_to_nothing_is_taken_off_and_no_other_mark_is() {
+    let world = World::new(4, &ABCD);
+    let mark = |machine: &str, mark: &str| {
+        let annotations = json!({"cluster.x-k8s.io/delete-machine": mark});
+        world.api.change("machines", machine, json!({"metadata": {"annotations": annotations}}));
+    };
+    mark("a", "capi-autoscaler-provider 2026-01-02T03:04:05Z-0");
+    mark("b", "by hand");
+    until(&world, "a's mark is off", |world| world.api.marked() == ["b"]).await;
+    wait(&world).await;
+    assert_eq!(world.api.mark_of("b").as_deref(), Some("by hand"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_done_while_the_group_is_paused_and_all_of_it_afterwards() {
+    let world = World::new(4, &ABCD);
+    let pause = |value| {
+        let annotations = json!({"cluster.x-k8s.io/paused": value});
+        world.api.change("machinedeployments", "workers", json!({"metadata": {"annotations": annotations}}));
+    };
+    pause(json!(""));
+    world.api.set_log(r#"[{"ticket":"t","phase":"wanted","machines":{"b":"uid-b"}}]"#);
+    wait(&world).await;
+    assert!(world.api.calls().is_empty());
+    pause(json!(null));
+    until(&world, "b is lowered", |world| world.api.log() == ["b lowered"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_that_is_none_of_ours_wakes_nobody() {
+    let world = World::new(4, &ABCD);
+    world.api.set_log("v9");
+    wait(&world).await;
+    assert!(world.api.calls().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finisher_ends_with_its_copy() {
+    let world = World::new(4, &ABCD);
+    let copy = world.another_copy();
+    let index = std::sync::Arc::downgrade(&copy.index);
+    drop(copy);
+    for _ in 0..100 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(index.strong_count(), 0, "somebody still holds it");
+}

@@ -1,0 +1,127 @@
+//! The built program, killed in the middle of its work. Ten Nodes are named; one of two copies is killed at some point of
+//! their deletion, started again, and the command is repeated: exactly these ten are gone, and the size is lower by ten.
+//!
+//! A point is one write that the API server is asked for, before or after it is done. `KILL_ROUNDS` says how many rounds
+//! are run, `KILL_SEED` repeats one of them alone.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod copy;
+mod world;
+
+use std::{
+    env,
+    io::Write as _,
+    time::{Duration, Instant},
+};
+
+use fastrand::Rng;
+use futures::future::join_all;
+use sandbox::faults::{Effect, Fault};
+
+use crate::world::{Asking, World};
+
+const ROUNDS: usize = 200;
+/// How many worlds are attacked side by side.
+const WORLDS: usize = 4;
+/// How many Nodes are named.
+const NAMED: usize = 10;
+/// The most writes that a deletion of ten Nodes makes: two of the group, a mark and perhaps a direct delete of each, and
+/// those that empty the log. Later points find nothing to kill, and the copy is killed after the answer.
+const POINTS: usize = 26;
+/// How long the finisher is given to come to the point.
+const AFTER_THE_ANSWER: Duration = Duration::from_millis(100);
+
+/// What one round does, drawn from its seed.
+#[derive(Debug)]
+struct Round {
+    seed: u64,
+    /// The copy that is asked, and perhaps killed.
+    asked: usize,
+    killed: usize,
+    /// The copy that is asked again.
+    asked_again: usize,
+    /// At which write.
+    point: usize,
+    /// The write is done, and its answer doesn't come any more.
+    is_done: bool,
+    /// The command is repeated before the killed copy runs again.
+    repeats_at_once: bool,
+    asking: Asking,
+    /// How long a Machine takes to go.
+    terminate: Duration,
+}
+
+impl Round {
+    fn draw(seed: u64) -> Self {
+        let mut random = Rng::with_seed(seed);
+        let asked = random.usize(0..2);
+        let asked_again = random.usize(0..2);
+        let killed = if random.f64() < 0.75 { asked } else { 1 - asked };
+        Self {
+            seed,
+            asked,
+            killed,
+            asked_again,
+            point: random.usize(0..POINTS),
+            is_done: random.bool(),
+            repeats_at_once: asked_again != killed && random.bool(),
+            asking: [Asking::Together, Asking::EachByItself, Asking::InTwoParts][random.usize(0..3)],
+            terminate: Duration::from_millis([0, 1, 20, 100][random.usize(0..4)]),
+        }
+    }
+}
+
+/// Kills a copy at the point of the round, starts it again and repeats the command. Whether the point was met is told:
+/// else the copy was killed soon after the answer.
+async fn run(world: &mut World, round: &Round) -> bool {
+    let before = world.fill(3 * NAMED, round.terminate).await;
+    let named = Rng::with_seed(round.seed).choose_multiple(world.nodes(), NAMED);
+    let names: Vec<_> = named.iter().map(|node| node.name.clone()).collect();
+    world.requests().clear();
+    let effect = if round.is_done { Effect::HoldAnswer } else { Effect::Hold };
+    let write = Fault::new(effect).on_writes().on_path("/(machines|machinedeployments)/").unwrap();
+    let held = world.faults().add(write.after(round.point).times(1));
+
+    let is_met = tokio::select! {
+        () = held.wait_for_hits(1) => true,
+        () = world.ask(round.asked, &named, round.asking) => {
+            // What comes after the answer is the finisher's.
+            tokio::time::timeout(AFTER_THE_ANSWER, held.wait_for_hits(1)).await.is_ok()
+        }
+    };
+    world.kill(round.killed);
+    held.remove();
+    if !round.repeats_at_once {
+        world.start_copy(round.killed).await;
+    }
+    let repeated = world.repeat(round.asked_again, &named).await;
+    if round.repeats_at_once {
+        world.start_copy(round.killed).await;
+    }
+    assert!(repeated.is_ok(), "{round:?}: {repeated:?}\n{}", world.describe());
+    let now = world.rest(round).await;
+    assert_eq!(now, before.without(&names), "{round:?}, met: {is_met}\n{}", world.describe());
+    is_met
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_named_nodes_go_and_nobody_else_wherever_a_copy_is_killed() {
+    let rounds = env::var("KILL_ROUNDS").map_or(ROUNDS, |rounds| rounds.parse().unwrap());
+    let seeds: Vec<u64> = match env::var("KILL_SEED") {
+        Ok(seed) => vec![seed.parse().unwrap()],
+        Err(_) => (0..rounds).map(|_| fastrand::u64(..)).collect(),
+    };
+    let began = Instant::now();
+    let lanes = seeds.chunks(seeds.len().div_ceil(WORLDS)).map(|seeds| async move {
+        let mut world = World::start().await;
+        let mut met = 0;
+        for seed in seeds {
+            met += usize::from(run(&mut world, &Round::draw(*seed)).await);
+        }
+        world.stop().await;
+        met
+    });
+    let met: usize = join_all(lanes).await.into_iter().sum();
+    let (rounds, seconds) = (seeds.len(), began.elapsed().as_secs_f64());
+    writeln!(std::io::stderr(), "{rounds} rounds in {seconds:.1} s, {met} killed at their point").unwrap();
+}

@@ -1,0 +1,371 @@
+//! Each API call of each command, and what may go wrong with it. Whatever the answer: all of a command happens or nothing
+//! of it, an answer that says that a repeat makes no sense means that nothing happened, and a repeat of a delete deletes
+//! what was named once.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use futures::{StreamExt as _, stream};
+use sandbox::{
+    Times,
+    faults::{Effect, Fault},
+};
+use tokio::task::LocalSet;
+use tonic::{Code, Status};
+
+use crate::world::{Start, State, World};
+
+/// How long a caller waits who isn't to have an answer.
+const IMPATIENT: Duration = Duration::from_millis(1_500);
+/// Longer than a caller waits.
+const DELAY: Duration = Duration::from_millis(2_000);
+const PATIENT: Duration = Duration::from_secs(30);
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Wrong {
+    Conflict,
+    Invalid,
+    TooManyRequests,
+    InternalError,
+    CutBefore,
+    CutAfter,
+    Delay,
+    Forbidden,
+    Webhook,
+}
+
+const ALL: [Wrong; 9] = [
+    Wrong::Conflict,
+    Wrong::Invalid,
+    Wrong::TooManyRequests,
+    Wrong::InternalError,
+    Wrong::CutBefore,
+    Wrong::CutAfter,
+    Wrong::Delay,
+    Wrong::Forbidden,
+    Wrong::Webhook,
+];
+
+impl Wrong {
+    fn fault(self) -> Fault {
+        match self {
+            Self::Conflict => Fault::refuse(409, "Conflict", "the object has been modified"),
+            Self::Invalid => Fault::refuse(422, "Invalid", "the server rejected our request"),
+            Self::TooManyRequests => {
+                Fault::refuse(429, "TooManyRequests", "too many requests").with_header("retry-after", "1")
+            }
+            Self::InternalError => Fault::refuse(500, "InternalError", "etcdserver: request timed out"),
+            Self::CutBefore => Fault::new(Effect::CutBefore),
+            Self::CutAfter => Fault::new(Effect::CutAfter),
+            Self::Delay => Fault::new(Effect::Delay(DELAY)),
+            Self::Forbidden => Fault::refuse(403, "Forbidden", "machines is forbidden: no right to patch"),
+            Self::Webhook => {
+                Fault::refuse(403, "Forbidden", "admission webhook \"guard.example.com\" denied the request: frozen")
+            }
+        }
+    }
+
+    /// Whether it may be over at the next attempt.
+    fn may_pass(self) -> bool {
+        !matches!(self, Self::Invalid | Self::Forbidden | Self::Webhook)
+    }
+}
+
+/// An API call of a command or of its finishing.
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    verb: &'static str,
+    path: &'static str,
+    /// Which of these calls.
+    number: usize,
+}
+
+const LOG: Call = Call { verb: "patch", path: "/machinedeployments/workers(\\?|$)", number: 0 };
+const SIZE: Call = Call { number: 1, ..LOG };
+const FORGET: Call = Call { number: 2, ..LOG };
+const MARK: Call = Call { verb: "patch", path: "/machines/", number: 0 };
+const READ_OF_WHAT_IS_GONE: Call = Call { verb: "get", path: "/machines/", number: 0 };
+const DIRECT_DELETE: Call = Call { verb: "delete", path: "/machines/", number: 0 };
+const SCALE: Call = Call { verb: "patch", path: "/machinedeployments/workers/scale", number: 0 };
+
+/// How often it goes wrong.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Often {
+    Once,
+    /// Until the caller has its answer.
+    UntilAnswered,
+}
+
+/// One row of a table.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    call: Call,
+    wrong: Wrong,
+    often: Often,
+}
+
+impl Row {
+    fn fault(self) -> Fault {
+        let fault = self.wrong.fault().on_verb(self.call.verb).on_path(self.call.path).unwrap().after(self.call.number);
+        match self.often {
+            Often::Once => fault.times(1),
+            Often::UntilAnswered => fault,
+        }
+    }
+
+    /// How long the caller waits: on a busy machine retries take long.
+    fn deadline(self) -> Duration {
+        if self.must_succeed() || self.must_be_refused() { PATIENT } else { IMPATIENT }
+    }
+
+    /// Whether the command must succeed all the same.
+    fn must_succeed(self) -> bool {
+        self.often == Often::Once && self.wrong.may_pass() && self.wrong != Wrong::Delay
+    }
+
+    /// Whether the command can't succeed. A 422 may also be a test that failed, which is worth more attempts than the
+    /// caller has time for.
+    fn must_be_refused(self) -> bool {
+        self.often == Often::UntilAnswered && matches!(self.wrong, Wrong::Forbidden | Wrong::Webhook)
+    }
+}
+
+/// All that may go wrong with a call of a command.
+fn rows(call: Call) -> impl Iterator<Item = Row> {
+    let often = [Often::Once, Often::UntilAnswered];
+    ALL.into_iter().flat_map(move |wrong| often.map(|often| Row { call, wrong, often }))
+}
+
+/// Runs the rows of a table side by side, and fails with all that failed.
+async fn run<F: Future<Output = ()> + 'static>(rows: impl Iterator<Item = Row>, run: impl Fn(Row) -> F) {
+    let local = LocalSet::new();
+    let failed = local.run_until(async {
+        let ran = stream::iter(rows.map(|row| {
+            let run = run(row);
+            async move { (row, tokio::task::spawn_local(run).await) }
+        }));
+        let failed = ran.buffer_unordered(9).filter_map(|(row, ended)| async move { ended.is_err().then_some(row) });
+        failed.collect::<Vec<_>>().await
+    });
+    let failed = failed.await;
+    assert!(failed.is_empty(), "{} rows failed, see above: {failed:#?}", failed.len());
+}
+
+/// What an answer says of what was done.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Said {
+    Done,
+    /// Nothing was done, and a repeat is in vain until somebody has changed something.
+    Refused,
+    /// It may have been done or not: come again.
+    ComeAgain,
+}
+
+fn said(row: Row, answer: &Result<(), Status>) -> Said {
+    let said = match answer.as_ref().map_err(Status::code) {
+        Ok(()) => Said::Done,
+        Err(Code::FailedPrecondition | Code::PermissionDenied | Code::InvalidArgument) => Said::Refused,
+        Err(Code::Unavailable | Code::Aborted | Code::DeadlineExceeded | Code::Cancelled) => Said::ComeAgain,
+        Err(code) => panic!("{row:?}: {code:?} says nothing of a repeat: {answer:?}"),
+    };
+    if row.must_succeed() {
+        assert_eq!(said, Said::Done, "{row:?}: it must succeed: {answer:?}");
+    }
+    if row.must_be_refused() {
+        assert_eq!(said, Said::Refused, "{row:?}: it must be refused: {answer:?}");
+    }
+    said
+}
+
+/// Asserts that what an answer said is so: all of it or nothing.
+fn assert_so(row: Row, said: Said, all: &State, nothing: &State, now: &State, world: &World) {
+    let allowed = match said {
+        Said::Done => [all, all],
+        Said::Refused => [nothing, nothing],
+        Said::ComeAgain => [all, nothing],
+    };
+    assert!(allowed.contains(&now), "{row:?}: {said:?}, and then it is {now:?}\n{}", world.describe());
+}
+
+async fn delete_under(row: Row) {
+    let mut world = World::start(Start::default()).await;
+    world.until_known(0).await;
+    let before = world.now();
+    let named = [1, 3].map(|index| world.nodes().remove(index)).to_vec();
+    let names: Vec<_> = named.iter().map(|node| node.name.clone()).collect();
+    world.sandbox.management().requests().clear();
+    let fault = world.sandbox.management().faults().add(row.fault());
+
+    let answer = world.delete(0, named.clone(), row.deadline()).await;
+
+    assert!(fault.hits() > 0, "{row:?}: the fault met no call: {answer:?}\n{}", world.describe());
+    if row.often == Often::UntilAnswered {
+        fault.remove();
+    }
+    let said = said(row, &answer);
+    if said == Said::ComeAgain {
+        world.restart().await;
+    }
+    let now = world.rest().await;
+    assert_so(row, said, &before.without(&names), &before, &now, &world);
+    if now == before {
+        world.until_known(0).await;
+        let repeated = world.delete(0, named, PATIENT).await;
+        assert!(repeated.is_ok(), "{row:?}: the repeat: {repeated:?}");
+        assert_so(row, Said::Done, &before.without(&names), &before, &world.rest().await, &world);
+    }
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_delete_whose_log_write_goes_wrong_happens_once_or_not_at_all() {
+    run(rows(LOG), delete_under).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_delete_whose_mark_goes_wrong_happens_once_or_not_at_all() {
+    run(rows(MARK), delete_under).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_delete_whose_size_write_goes_wrong_happens_once_or_not_at_all() {
+    run(rows(SIZE), delete_under).await;
+}
+
+/// The answer is there before the finisher begins: whatever goes wrong then, it comes to its end.
+async fn finish_under(row: Row) {
+    let world = World::start(Start::default()).await;
+    world.until_known(0).await;
+    let before = world.now();
+    let named = [1, 3].map(|index| world.nodes().remove(index)).to_vec();
+    let names: Vec<_> = named.iter().map(|node| node.name.clone()).collect();
+    let fault = world.sandbox.management().faults().add(row.fault().times(2));
+    world.delete(0, named, PATIENT).await.unwrap();
+    tokio::time::timeout(PATIENT, fault.wait_for_hits(1)).await.unwrap_or_else(|_| panic!("{row:?} met no call"));
+    let now = world.rest().await;
+    assert_so(row, Said::Done, &before.without(&names), &before, &now, &world);
+    world.stop().await;
+}
+
+fn once(call: Call) -> impl Iterator<Item = Row> {
+    rows(call).filter(|row| row.often == Often::Once)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_goes_wrong_when_an_entry_is_to_leave_the_log_is_made_good() {
+    run(once(FORGET), finish_under).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_goes_wrong_when_a_machine_that_is_gone_is_read_is_made_good() {
+    run(once(READ_OF_WHAT_IS_GONE), finish_under).await;
+}
+
+/// Somebody else deletes a Machine, and it is still going: the smaller size is spent on it, and the named one has to be
+/// deleted directly.
+async fn delete_directly_under(row: Row) {
+    let times = Times { terminate: Duration::from_millis(1_500), ..Times::ZERO };
+    let world = World::start(Start { times, ..Start::default() }).await;
+    world.until_known(0).await;
+    let before = world.now();
+    let mut nodes = world.nodes();
+    let (other, named) = (nodes.remove(4), nodes.remove(1));
+    let name = named.name.clone();
+    world.delete_machine(&other.name);
+    world.sandbox.simulation().settle().await;
+    let fault = world.sandbox.management().faults().add(row.fault().times(2));
+    world.delete(0, vec![named], PATIENT).await.unwrap();
+    tokio::time::timeout(PATIENT, fault.wait_for_hits(1)).await.unwrap_or_else(|_| panic!("{row:?} met no call"));
+    let now = world.rest().await;
+    // The other one's place is filled again, and nobody else has gone.
+    let stayed: BTreeSet<_> = now.machines.intersection(&before.machines).cloned().collect();
+    let expected = before.without(&[name, other.name]);
+    assert_eq!((now.size, stayed), (before.size - 1, expected.machines), "{row:?}\n{}", world.describe());
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_named_machine_goes_although_another_one_is_going_and_its_direct_delete_goes_wrong() {
+    run(once(DIRECT_DELETE), delete_directly_under).await;
+}
+
+async fn increase_under(row: Row) {
+    let mut world = World::start(Start::default()).await;
+    let before = world.now().size;
+    let fault = world.sandbox.management().faults().add(row.fault());
+    let answer = world.increase(0, 2, row.deadline()).await;
+    assert!(fault.hits() > 0, "{row:?}: the fault met no call: {answer:?}");
+    if row.often == Often::UntilAnswered {
+        fault.remove();
+    }
+    // A call that was done and whose answer is lost may have been somebody else's: it need not succeed.
+    let said = if row.wrong == Wrong::CutAfter { Said::ComeAgain } else { said(row, &answer) };
+    if said == Said::ComeAgain {
+        world.restart().await;
+    }
+    let now = world.rest().await.size;
+    let allowed = match said {
+        Said::Done => [before + 2, before + 2],
+        Said::Refused => [before, before],
+        Said::ComeAgain => [before, before + 2],
+    };
+    assert!(allowed.contains(&now), "{row:?}: {before}, then {answer:?}, then {now}\n{}", world.describe());
+    let answers = async || (world.target_size(0).await == now).then_some(());
+    crate::world::until("the size is answered", answers, || format!("{row:?}")).await;
+    if answer.is_ok() {
+        assert_eq!(now, before + 2, "{row:?}");
+    }
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_increase_whose_size_write_goes_wrong_happens_once_or_not_at_all() {
+    run(rows(SCALE), increase_under).await;
+}
+
+/// A smaller target size takes Machines without a Node, by the same steps as a delete.
+async fn decrease_under(row: Row) {
+    let mut world = World::start(Start::default()).await;
+    let joined = world.now().machines;
+    let (before, delta) = (world.now().size + 3, 2);
+    world.sandbox.simulation().set_times(Times { join: Duration::from_secs(3_600), ..Times::ZERO });
+    world.set_size(before);
+    world.rest().await;
+    crate::world::until("the new size", async || (world.target_size(0).await == before).then_some(()), String::new)
+        .await;
+    let fault = world.sandbox.management().faults().add(row.fault());
+    let answer = world.decrease(0, -delta, row.deadline()).await;
+    assert!(fault.hits() > 0, "{row:?}: the fault met no call: {answer:?}\n{}", world.describe());
+    if row.often == Often::UntilAnswered {
+        fault.remove();
+    }
+    let said = said(row, &answer);
+    if said == Said::ComeAgain {
+        world.restart().await;
+    }
+    let now = world.rest().await;
+    let (all, nothing) = (before - i64::from(delta), before);
+    let allowed = match said {
+        Said::Done => [all, all],
+        Said::Refused => [nothing, nothing],
+        Said::ComeAgain => [all, nothing],
+    };
+    assert!(allowed.contains(&now.size), "{row:?}: {said:?}, then {now:?}\n{}", world.describe());
+    assert!(joined.is_subset(&now.machines), "{row:?}: one with a Node has gone: {now:?}\n{}", world.describe());
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_smaller_target_size_whose_log_write_goes_wrong_happens_once_or_not_at_all() {
+    run(rows(LOG), decrease_under).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_smaller_target_size_whose_mark_goes_wrong_happens_once_or_not_at_all() {
+    run(rows(MARK), decrease_under).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_smaller_target_size_whose_size_write_goes_wrong_happens_once_or_not_at_all() {
+    run(rows(SIZE), decrease_under).await;
+}

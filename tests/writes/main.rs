@@ -1,0 +1,8 @@
+//! Writes through the whole program on a sandbox, attacked: what must hold is read from the cluster afterwards and not
+//! from the calls.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod faults;
+mod random;
+mod requests;
+mod world;

@@ -1,0 +1,78 @@
+//! How many requests commands make, in the usual case: a group that has been quiet for a moment.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use futures::future::join_all;
+use rstest::rstest;
+use sandbox::{Times, requests::Request};
+
+use crate::world::{Start, World, is_of_a_command};
+
+const PATIENT: Duration = Duration::from_secs(30);
+
+/// What was asked for commands: the verb, and of which kind. Lists count as reads.
+fn counted(world: &World) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for request in world.sandbox.management().requests().all() {
+        if is_of_a_command(&request) || request.verb == "list" {
+            *counts.entry(kind_of(&request)).or_default() += 1;
+        }
+    }
+    counts
+}
+
+fn kind_of(request: &Request) -> String {
+    let kinds = ["/scale", "/machinedeployments", "/machinesets", "/machines"];
+    let kind = kinds.into_iter().find(|kind| request.path.contains(kind));
+    format!("{} {}", request.verb, kind.unwrap_or(&request.path))
+}
+
+fn expected<const N: usize>(counts: [(&str, usize); N]) -> BTreeMap<String, usize> {
+    counts.into_iter().map(|(what, count)| (what.to_owned(), count)).collect()
+}
+
+/// Cluster API stands still from here on, so that what is counted is the commands' alone.
+async fn quiet(machines: usize) -> World {
+    let world = World::start(Start { machines, ..Start::default() }).await;
+    world.until_known(0).await;
+    world.rest().await;
+    let hour = Duration::from_secs(3_600);
+    world.sandbox.simulation().set_times(Times { react: hour, ..Times::ZERO });
+    world.sandbox.management().requests().clear();
+    world
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_increase_is_one_write_and_no_read() {
+    let world = quiet(3).await;
+    world.increase(0, 2, PATIENT).await.unwrap();
+    assert_eq!(counted(&world), expected([("patch /scale", 1)]));
+    world.stop().await;
+}
+
+#[rstest]
+#[case::of_one(1)]
+#[case::of_as_many_as_cluster_autoscaler_sends_at_once(10)]
+#[case::of_many(50)]
+#[tokio::test(flavor = "multi_thread")]
+async fn deletes_of_one_node_each_at_once_are_a_mark_each_two_writes_of_the_group_and_no_read(#[case] count: usize) {
+    let world = quiet(60).await;
+    let nodes = world.nodes().into_iter().take(count);
+    let answers = join_all(nodes.map(|node| world.delete(0, vec![node], PATIENT))).await;
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    let expected = expected([("patch /machinedeployments", 2), ("patch /machines", count)]);
+    assert_eq!(counted(&world), expected, "{}", world.describe());
+    assert_eq!(world.now().size, i64::try_from(60 - count).unwrap());
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_going_already_is_named_again_without_a_request() {
+    let world = quiet(3).await;
+    let node = world.nodes().remove(0);
+    world.delete(0, vec![node.clone()], PATIENT).await.unwrap();
+    world.sandbox.management().requests().clear();
+    world.delete(0, vec![node], PATIENT).await.unwrap();
+    assert_eq!(counted(&world), expected([]));
+    world.stop().await;
+}

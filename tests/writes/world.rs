@@ -1,0 +1,357 @@
+//! A group of Machines in a sandbox, with one or more copies of the whole program in-process, and what is asked of them.
+//! It says nothing of how a command does its work: only what is there before and afterwards.
+
+use std::{
+    collections::BTreeSet,
+    fmt::Write as _,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use capi_autoscaler_provider::{
+    cli::{Cli, Command, ServeConfig, Server},
+    proto::{self, ExternalGrpcNode, cloud_provider_client::CloudProviderClient},
+    server::Shutdown,
+};
+use clap::Parser as _;
+use sandbox::{
+    Sandbox, SandboxOptions, Settings, Times,
+    api::{DeleteOptions, PatchKind, Resource, Selection, Subresource},
+};
+use serde_json::{Value, json};
+use tonic::{Status, transport::Channel};
+
+/// The group.
+pub(crate) const GROUP: &str = "MachineDeployment/team-a/workers";
+/// Longer than anything should take that comes to an end.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The annotation that holds the log of deletions.
+const LOG: &str = "capi-autoscaler-provider.io/deleting";
+const MARK: &str = "cluster.x-k8s.io/delete-machine";
+
+/// What a world begins with.
+#[derive(Clone, Copy)]
+pub(crate) struct Start {
+    /// Copies of the program.
+    pub(crate) copies: usize,
+    /// Machines, each with its Node.
+    pub(crate) machines: usize,
+    /// The group's min.
+    pub(crate) min: usize,
+    /// How long things take in Cluster API.
+    pub(crate) times: Times,
+}
+
+impl Default for Start {
+    fn default() -> Self {
+        Self { copies: 1, machines: 6, min: 0, times: Times::ZERO }
+    }
+}
+
+/// A running copy of the program.
+pub(crate) struct Copy {
+    server: Server,
+    shutdown: Shutdown,
+    client: CloudProviderClient<Channel>,
+}
+
+impl Copy {
+    async fn end(self) {
+        self.shutdown.request();
+        self.server.finish().await.unwrap();
+    }
+}
+
+/// The sandbox, and the copies that run on it.
+pub(crate) struct World {
+    pub(crate) sandbox: Sandbox,
+    copies: Vec<Copy>,
+}
+
+/// What the group is at one moment.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct State {
+    /// spec.replicas.
+    pub(crate) size: i64,
+    /// The names of its Machines.
+    pub(crate) machines: BTreeSet<String>,
+}
+
+impl State {
+    /// This state without these Machines, and with a size that is lower by as many.
+    pub(crate) fn without(&self, gone: &[String]) -> Self {
+        let mut state = self.clone();
+        for name in gone {
+            assert!(state.machines.remove(name), "{name} wasn't there");
+        }
+        state.size -= i64::try_from(gone.len()).unwrap();
+        state
+    }
+}
+
+fn cluster() -> Value {
+    json!({
+        "apiVersion": "cluster.x-k8s.io/v1beta2",
+        "kind": "Cluster",
+        "metadata": { "name": "prod", "namespace": "team-a" },
+        "spec": {},
+    })
+}
+
+fn workers(start: Start) -> Value {
+    json!({
+        "apiVersion": "cluster.x-k8s.io/v1beta2",
+        "kind": "MachineDeployment",
+        "metadata": {
+            "name": "workers",
+            "namespace": "team-a",
+            "annotations": {
+                "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": start.min.to_string(),
+                "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "1000",
+                "capacity.cluster-autoscaler.kubernetes.io/cpu": "4",
+                "capacity.cluster-autoscaler.kubernetes.io/memory": "16Gi",
+            },
+        },
+        "spec": {
+            "clusterName": "prod",
+            "replicas": start.machines,
+            "template": { "spec": { "clusterName": "prod", "version": "v1.35.0" } },
+        },
+    })
+}
+
+/// A kind of the management cluster.
+pub(crate) fn resource(plural: &'static str) -> Resource {
+    Resource::new("cluster.x-k8s.io", "v1beta2", plural)
+}
+
+/// Looks again and again until `look` finds something; gives up with what `seen` says.
+pub(crate) async fn until<T>(what: &str, look: impl AsyncFn() -> Option<T>, seen: impl Fn() -> String) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        assert!(began.elapsed() < PATIENCE, "in vain: {what}\n{}", seen());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+impl World {
+    pub(crate) async fn start(start: Start) -> Self {
+        let options = SandboxOptions {
+            settings: Settings { times: start.times, ..Settings::default() },
+            manifests: vec![cluster(), workers(start)],
+            ..SandboxOptions::default()
+        };
+        let sandbox = Sandbox::start(options).await.unwrap();
+        let mut world = Self { sandbox, copies: Vec::new() };
+        for _ in 0..start.copies {
+            let copy = world.start_copy().await;
+            world.copies.push(copy);
+        }
+        world
+    }
+
+    async fn start_copy(&self) -> Copy {
+        let kubeconfig = format!("--management-kubeconfig={}", self.sandbox.management_kubeconfig().display());
+        let flags = [
+            "x",
+            "serve",
+            "--cluster=team-a/prod",
+            "--listen=127.0.0.1:0",
+            "--http-listen=127.0.0.1:0",
+            "--admin-listen=none",
+            &kubeconfig,
+        ];
+        let Command::Serve(args) = Cli::try_parse_from(flags).unwrap().command else { panic!("serve was asked for") };
+        let shutdown = Shutdown::new();
+        let server = Server::start(ServeConfig::try_from(*args).unwrap(), shutdown.clone()).await.unwrap();
+        let client = CloudProviderClient::connect(format!("http://{}", server.grpc_address())).await.unwrap();
+        let in_sync = async || client.clone().refresh(proto::RefreshRequest {}).await.ok();
+        until("in sync", in_sync, String::new).await;
+        Copy { server, shutdown, client }
+    }
+
+    /// Ends all copies as a SIGTERM does, so that no command is under way any more, and starts them again.
+    pub(crate) async fn restart(&mut self) {
+        for copy in std::mem::take(&mut self.copies) {
+            copy.end().await;
+            let copy = self.start_copy().await;
+            self.copies.push(copy);
+        }
+    }
+
+    pub(crate) async fn stop(self) {
+        for copy in self.copies {
+            copy.end().await;
+        }
+        self.sandbox.stop().await;
+    }
+
+    fn client(&self, copy: usize) -> CloudProviderClient<Channel> {
+        self.copies[copy].client.clone()
+    }
+
+    /// The objects of a kind.
+    pub(crate) fn objects(&self, plural: &'static str) -> Vec<Arc<Value>> {
+        self.sandbox.management().api().list(&resource(plural), &Selection::default()).unwrap()
+    }
+
+    /// The Nodes as Cluster Autoscaler sends them, by name.
+    pub(crate) fn nodes(&self) -> Vec<ExternalGrpcNode> {
+        let nodes = self.sandbox.workload().api().list(&Resource::core("nodes"), &Selection::default()).unwrap();
+        nodes.iter().map(|node| as_sent(node)).collect()
+    }
+
+    /// Waits until a copy knows all Nodes there are as the group's.
+    pub(crate) async fn until_known(&self, copy: usize) {
+        let knows_all = async || {
+            for node in self.nodes() {
+                let request = proto::NodeGroupForNodeRequest { node: Some(node) };
+                let group = self.client(copy).node_group_for_node(request).await.unwrap().into_inner().node_group;
+                group.filter(|group| group.id == GROUP)?;
+            }
+            Some(())
+        };
+        until("all Nodes are known", knows_all, || self.describe()).await;
+    }
+
+    pub(crate) async fn delete(
+        &self,
+        copy: usize,
+        nodes: Vec<ExternalGrpcNode>,
+        deadline: Duration,
+    ) -> Result<(), Status> {
+        let request = proto::NodeGroupDeleteNodesRequest { id: GROUP.to_owned(), nodes };
+        self.client(copy).node_group_delete_nodes(within(request, deadline)).await.map(drop)
+    }
+
+    pub(crate) async fn increase(&self, copy: usize, delta: i32, deadline: Duration) -> Result<(), Status> {
+        let request = proto::NodeGroupIncreaseSizeRequest { id: GROUP.to_owned(), delta };
+        self.client(copy).node_group_increase_size(within(request, deadline)).await.map(drop)
+    }
+
+    pub(crate) async fn decrease(&self, copy: usize, delta: i32, deadline: Duration) -> Result<(), Status> {
+        let request = proto::NodeGroupDecreaseTargetSizeRequest { id: GROUP.to_owned(), delta };
+        self.client(copy).node_group_decrease_target_size(within(request, deadline)).await.map(drop)
+    }
+
+    pub(crate) async fn target_size(&self, copy: usize) -> i64 {
+        let request = proto::NodeGroupTargetSizeRequest { id: GROUP.to_owned() };
+        self.client(copy).node_group_target_size(request).await.unwrap().into_inner().target_size.into()
+    }
+
+    /// Somebody else sets the size.
+    pub(crate) fn set_size(&self, size: i64) {
+        let patch = json!({ "spec": { "replicas": size } });
+        let api = self.sandbox.management().api();
+        let deployments = resource("machinedeployments");
+        api.patch(&deployments, "team-a", "workers", PatchKind::Merge, Subresource::Main, patch).unwrap();
+    }
+
+    /// Somebody else deletes a Machine. It may be gone already.
+    pub(crate) fn delete_machine(&self, name: &str) {
+        let api = self.sandbox.management().api();
+        let _ = api.delete(&resource("machines"), "team-a", name, &DeleteOptions::default());
+    }
+
+    /// The group as it is now.
+    pub(crate) fn now(&self) -> State {
+        State { size: self.size(), machines: self.objects("machines").iter().map(|machine| name(machine)).collect() }
+    }
+
+    fn size(&self) -> i64 {
+        self.objects("machinedeployments")[0]["spec"]["replicas"].as_i64().unwrap()
+    }
+
+    /// Why the group isn't at rest; `None` when it is.
+    fn unrest(&self) -> Option<String> {
+        let deployments = self.objects("machinedeployments");
+        let deployment = &deployments[0];
+        let log = &deployment["metadata"]["annotations"][LOG];
+        if !log.is_null() {
+            return Some(format!("the log is {log}"));
+        }
+        let machines = self.objects("machines");
+        for machine in &machines {
+            let metadata = &machine["metadata"];
+            if !metadata["deletionTimestamp"].is_null() {
+                return Some(format!("{} is being deleted", name(machine)));
+            }
+            if !metadata["annotations"][MARK].is_null() {
+                return Some(format!("{} is marked {}", name(machine), metadata["annotations"][MARK]));
+            }
+        }
+        let sizes: Vec<_> =
+            deployments.iter().chain(&self.objects("machinesets")).map(|one| one["spec"]["replicas"].clone()).collect();
+        let count = json!(machines.len());
+        sizes.iter().any(|size| *size != count).then(|| format!("sizes are {sizes:?} and Machines {count}"))
+    }
+
+    /// Waits until the controllers have nothing to do, and nothing of a deletion is left.
+    pub(crate) async fn rest(&self) -> State {
+        let is_at_rest = async || {
+            self.sandbox.simulation().settle().await;
+            self.unrest().is_none().then(|| self.now())
+        };
+        until("rest", is_at_rest, || format!("{:?}\n{}", self.unrest(), self.describe())).await
+    }
+
+    /// What there is and what was asked of the API server, for a test that fails.
+    pub(crate) fn describe(&self) -> String {
+        let mut text = String::new();
+        for kind in ["machinedeployments", "machinesets", "machines"] {
+            for object in self.objects(kind) {
+                let (metadata, spec) = (&object["metadata"], &object["spec"]);
+                let annotations = &metadata["annotations"];
+                writeln!(
+                    text,
+                    "{kind} {} {} generation {} observed {} replicas {} log {} mark {} deleted {}",
+                    metadata["name"],
+                    metadata["uid"],
+                    metadata["generation"],
+                    object["status"]["observedGeneration"],
+                    spec["replicas"],
+                    annotations[LOG],
+                    annotations[MARK],
+                    metadata["deletionTimestamp"],
+                )
+                .unwrap();
+            }
+        }
+        let asked = self.sandbox.management().requests().all();
+        for request in asked.iter().filter(|request| is_of_a_command(request)) {
+            let body = String::from_utf8_lossy(&request.body);
+            writeln!(text, "{} {} {body} => {:?}", request.method, request.path, request.status).unwrap();
+        }
+        text
+    }
+}
+
+/// Whether a request is made for a command or the finishing of one: no watch, no first list, no Event.
+pub(crate) fn is_of_a_command(request: &sandbox::requests::Request) -> bool {
+    let is_about_one = matches!(request.verb, "get" | "patch" | "delete" | "update" | "create");
+    is_about_one
+        && request.path.contains("/namespaces/")
+        && !request.path.contains("/events")
+        && !request.path.contains("/secrets/")
+}
+
+fn as_sent(node: &Value) -> ExternalGrpcNode {
+    ExternalGrpcNode {
+        provider_id: node["spec"]["providerID"].as_str().unwrap().to_owned(),
+        name: name(node),
+        ..ExternalGrpcNode::default()
+    }
+}
+
+fn name(object: &Value) -> String {
+    object["metadata"]["name"].as_str().unwrap().to_owned()
+}
+
+fn within<T>(request: T, deadline: Duration) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(request);
+    request.set_timeout(deadline);
+    request
+}
