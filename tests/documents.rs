@@ -189,8 +189,8 @@ fn annotations_that_are_read() -> BTreeSet<String> {
             [
                 PAUSED,
                 REVISION,
-                DELETING,
                 DESIRED_REPLICAS,
+                DELETING,
                 REPLACED,
                 SCALE_DOWN_WHILE_ROLLING_OUT,
                 DEFER_UPGRADE,

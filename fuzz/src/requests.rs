@@ -5,10 +5,11 @@ use std::sync::{Arc, LazyLock};
 
 use arc_swap::ArcSwapOption;
 use capi_autoscaler_provider::{
-    capi::{Keys, PRICE_PER_HOUR},
+    capi::{Keys, Machine, ObjectKey, PRICE_PER_HOUR},
     grpc::{Freshness, RpcMetrics, Service},
+    informer::AsOf,
     proto::cloud_provider_server::CloudProvider as _,
-    scale::{Api, Scale, ScaleMetrics},
+    scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions, WatchedMachines},
 };
 use prometheus_client::registry::Registry;
 use prost::Message as _;
@@ -83,6 +84,14 @@ impl Freshness for AlwaysFresh {
     }
 }
 
+struct NothingWatched;
+
+impl WatchedMachines for NothingWatched {
+    fn as_of(&self, _: &ObjectKey, _: u64) -> AsOf<Machine> {
+        AsOf::Behind
+    }
+}
+
 static WORLD: LazyLock<World> = LazyLock::new(|| {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let index = groups::index();
@@ -105,7 +114,9 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
         // With nothing discovered there is nowhere to write to.
         let api = Api::new(client, Arc::new(ArcSwapOption::empty()), Keys::default());
         let metrics = ScaleMetrics::register(&mut Registry::default());
-        Scale::new(Arc::clone(&index), api, metrics, runtime.handle().clone())
+        let (machines, options) = (Arc::new(NothingWatched), ScaleOptions::default());
+        let events = EventRecorder::off();
+        Scale::new(Arc::clone(&index), api, machines, options, metrics, events, runtime.handle().clone())
     };
     let metrics = RpcMetrics::register(&mut Registry::default());
     World { service: Service::new(index, scale, Arc::new(AlwaysFresh), metrics), runtime }

@@ -15,6 +15,7 @@ pub(super) const DEFAULT_MACHINE_POOL_DELETES: &str = "lower";
 
 /// The flags of `serve`, as typed.
 #[derive(Args, Clone, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a switch of its own on the command line")]
 pub struct ServeArgs {
     /// Address to serve gRPC on
     #[arg(long, env = "CAPI_AUTOSCALER_LISTEN", value_name = "IP:PORT", default_value = DEFAULT_LISTEN)]

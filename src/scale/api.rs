@@ -200,11 +200,11 @@ impl Api {
         known: Option<&str>,
         text: &str,
     ) -> Result<(), CallError> {
-        let path = format!("/metadata/annotations/{}", REPLACED.replace('/', "~1"));
+        let annotation = format!("/metadata/annotations/{}", REPLACED.replace('/', "~1"));
         let patch = json_patch_of(vec![
             json!({"op": "test", "path": "/metadata/uid", "value": uid.to_string()}),
-            json!({"op": "test", "path": path, "value": known}),
-            json!({"op": "add", "path": path, "value": text}),
+            json!({"op": "test", "path": annotation, "value": known}),
+            json!({"op": "add", "path": annotation, "value": text}),
         ])?;
         let request = self.group_requests(id)?.patch_metadata(&id.key.name, &PatchParams::default(), &patch);
         self.call(request).await.map(|_: IgnoredAny| ())
@@ -285,9 +285,12 @@ impl Api {
 
     /// Takes the delete-machine annotation off a Machine if it has this value.
     pub(super) async fn take_mark(&self, key: &ObjectKey, value: &str) -> Result<(), CallError> {
-        let mark = format!("/metadata/annotations/{}", self.keys.delete_machine.replace('/', "~1"));
-        let patch = vec![json!({"op": "test", "path": mark, "value": value}), json!({"op": "remove", "path": mark})];
-        let (patch, params) = (json_patch_of(patch)?, PatchParams::default());
+        let annotation = format!("/metadata/annotations/{}", self.keys.delete_machine.replace('/', "~1"));
+        let operations = vec![
+            json!({"op": "test", "path": annotation, "value": value}),
+            json!({"op": "remove", "path": annotation}),
+        ];
+        let (patch, params) = (json_patch_of(operations)?, PatchParams::default());
         let request = self.machine_requests(&key.namespace)?.patch_metadata(&key.name, &params, &patch);
         self.call(request).await.map(|_: IgnoredAny| ())
     }

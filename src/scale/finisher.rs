@@ -261,8 +261,8 @@ impl Command {
             }
             let text = left.print().map_err(|error| CallError::Refused(error.to_string()))?;
             let change = GroupChange { replicas: None, log: text };
-            let written = self.wrote_log(self.api().write_group(&self.id, &version, &change).await);
-            let Err(error) = written else {
+            let written = self.write(Write::Log, self.api().write_group(&self.id, &version, &change)).await;
+            let Err(error) = self.wrote_log(written) else {
                 tracing::info!(group = %self.id, machines = names(&over), "deletions have come to their end");
                 return Ok(());
             };

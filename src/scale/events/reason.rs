@@ -1,5 +1,7 @@
 //! What Events say: the reasons, a closed set, and the notes that go with them.
 
+use std::fmt::Write as _;
+
 use arcstr::ArcStr;
 
 use crate::scale::ScaleError;
@@ -98,7 +100,7 @@ impl Happening {
             note.push_str(if machines.len() == 1 { ": Machine " } else { ": Machines " });
             note.push_str(&machines[..machines.len().min(MOST_NAMES)].join(", "));
             if machines.len() > MOST_NAMES {
-                note.push_str(&format!(" and {} more", machines.len() - MOST_NAMES));
+                let _ = write!(note, " and {} more", machines.len() - MOST_NAMES);
             }
         }
         Self { reason, note }

@@ -51,7 +51,8 @@ async fn a_failed_machine_is_deleted_and_the_size_stays() {
 
     world.watch();
     world.scale.delete(group(), named(&["a"])).await.unwrap();
-    assert_eq!(world.api.calls().len(), 2, "named again it is on its way out");
+    let writes = world.api.calls().iter().filter(|call| !call.starts_with("LIST")).count();
+    assert_eq!(writes, 2, "named again it is on its way out");
 }
 
 #[tokio::test]
