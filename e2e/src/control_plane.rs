@@ -79,8 +79,8 @@ impl ControlPlane {
         for rule in users::rules() {
             objects.create(rule).await?;
         }
-        let bases = &plane.settings.components.crds;
-        crds::install(&objects, bases, contract, installed).await?;
+        let bases = plane.settings.components.crds();
+        crds::install(&objects, &bases, contract, installed).await?;
         Ok(plane)
     }
 

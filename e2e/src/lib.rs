@@ -4,6 +4,7 @@
 //! and drives the program as Cluster Autoscaler does: over gRPC. It knows what the program promises, and must not use the program's
 //! own code for anything but the wire types: a mistake there would then be in the question and in the answer.
 
+pub mod cluster_api;
 pub mod conformance;
 pub mod control_plane;
 pub mod crds;

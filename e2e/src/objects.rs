@@ -63,6 +63,7 @@ impl Place {
             "Namespace" | "Node" | "Secret" => ("", "v1"),
             "ClusterRole" | "ClusterRoleBinding" | "Role" | "RoleBinding" => ("rbac.authorization.k8s.io", "v1"),
             "CustomResourceDefinition" => ("apiextensions.k8s.io", "v1"),
+            "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration" => ("admissionregistration.k8s.io", "v1"),
             kind if CAPI_KINDS.contains(&kind) => (CAPI_GROUP, contract.as_str()),
             _ => (INFRASTRUCTURE_GROUP, "v1beta2"),
         };
@@ -71,7 +72,15 @@ impl Place {
             "OxMachineTemplate" => "oxenmachinetemplates".to_owned(),
             _ => format!("{}s", kind.to_lowercase()),
         };
-        let cluster_wide = ["Namespace", "Node", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"];
+        let cluster_wide = [
+            "Namespace",
+            "Node",
+            "ClusterRole",
+            "ClusterRoleBinding",
+            "CustomResourceDefinition",
+            "MutatingWebhookConfiguration",
+            "ValidatingWebhookConfiguration",
+        ];
         let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
         Self {
             resource: ApiResource {
