@@ -7,9 +7,11 @@
 pub mod cluster_api;
 pub mod conformance;
 pub mod control_plane;
+pub mod controllers;
 pub mod crds;
 pub mod fixtures;
 pub mod go;
+pub mod infrastructure;
 pub mod kubectl;
 pub mod objects;
 pub mod pool;

@@ -72,7 +72,7 @@ fn line(user: &User, group: &str) -> String {
 #[must_use]
 pub fn rules() -> Vec<Value> {
     // ForbiddenMachineTemplate is missing here on purpose.
-    let templates = ["DevMachineTemplate", "OxMachineTemplate", LATE_TEMPLATE_KIND]
+    let templates = ["DevMachineTemplate", "OxMachineTemplate", "LoopbackMachineTemplate", LATE_TEMPLATE_KIND]
         .map(|kind| Place::of(kind, Contract::V1Beta2).resource.plural);
     let read = ["list", "watch"];
     let role = json!({

@@ -4,4 +4,5 @@
 
 pub mod authority;
 pub mod core;
+pub mod environment;
 pub mod install;
