@@ -3,6 +3,10 @@
 //! Every scenario has a namespace, a Cluster and a user to itself. Those listed as `RealAlone` have all the components to themselves as
 //! well, since they disturb others.
 
+mod deletes;
+mod failures;
+mod pauses;
+mod rollouts;
 mod sizes;
 
 use std::{path::Path, process::ExitCode};
@@ -14,7 +18,21 @@ use e2e::{
 
 fn main() -> ExitCode {
     let everywhere = plays![Everywhere:
-        sizes::a_deployment_is_followed_from_zero_and_back,
+        sizes::a_deployment_grows_from_zero_by_annotations_and_shrinks_to_zero,
+        sizes::a_deployment_grows_from_zero_by_status_capacity,
+        sizes::a_bare_machine_set_grows_from_zero_and_shrinks_to_zero,
+        sizes::a_group_made_without_replicas_begins_at_its_minimum,
+        sizes::a_machine_pool_grows_and_shrinks_by_number,
+        deletes::parallel_deletes_take_exactly_the_named_machines,
+        deletes::one_delete_of_several_nodes_takes_exactly_those,
+        deletes::a_bare_machine_set_loses_exactly_the_named_machines,
+        failures::a_machine_that_never_joins_is_creating_until_it_is_deleted,
+        failures::a_failed_machine_is_told_and_can_be_deleted,
+        failures::exhausted_capacity_is_told_by_its_class_until_there_is_some,
+        pauses::a_paused_deployment_is_no_group_until_it_goes_on,
+        pauses::a_paused_cluster_has_no_groups_until_it_goes_on,
+        pauses::a_deployment_whose_rollouts_are_paused_still_grows,
+        rollouts::a_rollout_shows_the_machines_of_both_machine_sets,
     ];
     let scenarios: Vec<Scenario> = everywhere.into_iter().collect();
     suite::run(&scenarios, &Path::new(env!("CARGO_TARGET_TMPDIR")).join("controllers"))
