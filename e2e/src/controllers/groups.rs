@@ -19,6 +19,7 @@ pub struct Workers {
     replicas: Option<i32>,
     annotations: Map<String, Value>,
     labels: Map<String, Value>,
+    taints: Vec<Value>,
     template_kind: String,
     capacity: Value,
     publishes_capacity: bool,
@@ -46,6 +47,7 @@ impl Workers {
             replicas: Some(0),
             annotations: Map::new(),
             labels: Map::new(),
+            taints: Vec::new(),
             template_kind: "LoopbackMachineTemplate".to_owned(),
             capacity: json!({ "cpu": "4", "memory": "16Gi", "pods": "110" }),
             publishes_capacity: false,
@@ -106,6 +108,13 @@ impl Workers {
     #[must_use]
     pub fn label(mut self, key: &str, value: &str) -> Self {
         self.labels.insert(key.to_owned(), json!(value));
+        self
+    }
+
+    /// Adds a taint that its Machines put on their Nodes, always.
+    #[must_use]
+    pub fn taint(mut self, key: &str, value: &str, effect: &str) -> Self {
+        self.taints.push(json!({ "key": key, "value": value, "effect": effect, "propagation": "Always" }));
         self
     }
 
@@ -181,6 +190,9 @@ impl Workers {
                 },
             },
         });
+        if !self.taints.is_empty() {
+            spec["template"]["spec"]["taints"] = json!(self.taints);
+        }
         if let Some(replicas) = self.replicas {
             spec["replicas"] = json!(replicas);
         }

@@ -7,9 +7,9 @@ use kube::api::DynamicObject;
 
 use super::{
     groups::Group,
-    stage::{Controllers, PATIENCE, Stage},
+    stage::{Controllers, LOOK, PATIENCE, Stage},
 };
-use crate::{proto::ExternalGrpcNode, wait::eventually};
+use crate::{proto::ExternalGrpcNode, wait::every};
 
 /// A Machine as it was at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -78,7 +78,7 @@ impl Stage {
         are: impl Fn(&[Machine]) -> bool,
     ) -> Result<Vec<Machine>> {
         let what = format!("{what} of {}", group.id);
-        eventually(&what, PATIENCE, async || {
+        every(LOOK, &what, PATIENCE, async || {
             let machines = self.machines(group).await?;
             ensure!(are(&machines), "its Machines are {machines:#?}");
             Ok(machines)

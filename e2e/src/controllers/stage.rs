@@ -24,7 +24,10 @@ use crate::{
 };
 
 /// How long controllers may take for what they do at once on a machine that is not busy.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Time between two looks at many objects: the looks must not be what keeps the machine busy.
+pub const LOOK: Duration = Duration::from_millis(250);
 
 /// Whose controllers work.
 pub enum Controllers {
@@ -190,6 +193,14 @@ impl Stage {
         let mut provider = self.programs.launch(&management, &[&cluster], environment)?;
         provider.ready().await?;
         Ok(provider)
+    }
+
+    /// Installs one more kind of machine with its templates.
+    pub async fn install_machines(&self, kind: &str) -> Result<()> {
+        match &self.controllers {
+            Controllers::Real(environment) => environment.install_machines(kind).await,
+            Controllers::Simulated(_) => kinds::install(&self.objects, &[kind, &format!("{kind}Template")]).await,
+        }
     }
 
     /// Keeps the lines of shared components that are about this scenario beside what its programs wrote.

@@ -5,9 +5,13 @@
 
 mod deletes;
 mod failures;
+mod many;
+mod outages;
 mod pauses;
+mod pods;
 mod rollouts;
 mod sizes;
+mod templates;
 
 use std::{path::Path, process::ExitCode};
 
@@ -33,7 +37,16 @@ fn main() -> ExitCode {
         pauses::a_paused_cluster_has_no_groups_until_it_goes_on,
         pauses::a_deployment_whose_rollouts_are_paused_still_grows,
         rollouts::a_rollout_shows_the_machines_of_both_machine_sets,
+        templates::the_node_that_comes_has_the_labels_and_taints_that_were_promised,
+        templates::a_kind_of_machine_installed_while_serving_makes_a_group,
+        many::two_hundred_groups_grow_and_shrink_at_once,
     ];
-    let scenarios: Vec<Scenario> = everywhere.into_iter().collect();
+    let real = plays![Real:
+        pods::pods_bring_nodes_of_the_group_that_fits_and_idle_nodes_go,
+    ];
+    let real_alone = plays![RealAlone:
+        outages::api_servers_that_restart_are_followed,
+    ];
+    let scenarios: Vec<Scenario> = real_alone.into_iter().chain(real).chain(everywhere).collect();
     suite::run(&scenarios, &Path::new(env!("CARGO_TARGET_TMPDIR")).join("controllers"))
 }
