@@ -64,7 +64,7 @@ impl Place {
             "ClusterRole" | "ClusterRoleBinding" | "Role" | "RoleBinding" => ("rbac.authorization.k8s.io", "v1"),
             "CustomResourceDefinition" => ("apiextensions.k8s.io", "v1"),
             "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration" => ("admissionregistration.k8s.io", "v1"),
-            kind if CAPI_KINDS.contains(&kind) => (CAPI_GROUP, contract.as_str()),
+            kind if CAPI_KINDS.contains(&kind) || kind == "ClusterClass" => (CAPI_GROUP, contract.as_str()),
             // Kinds that the end-to-end tests serve themselves; their version has nothing to do with the contract's.
             kind if kind.starts_with("Loopback") => (INFRASTRUCTURE_GROUP, "v1alpha1"),
             _ => (INFRASTRUCTURE_GROUP, "v1beta2"),
@@ -72,6 +72,7 @@ impl Place {
         let plural = match kind {
             // No rule of English or of code generators leads from this kind to its resource.
             "OxMachineTemplate" => "oxenmachinetemplates".to_owned(),
+            "ClusterClass" => "clusterclasses".to_owned(),
             _ => format!("{}s", kind.to_lowercase()),
         };
         let cluster_wide = [

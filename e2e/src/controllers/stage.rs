@@ -20,7 +20,7 @@ use crate::{
     program::Programs,
     provider::Provider,
     users::{User, base64},
-    wait::eventually,
+    wait::every,
 };
 
 /// How long controllers may take for what they do at once on a machine that is not busy.
@@ -116,15 +116,21 @@ impl Stage {
         for object in objects {
             self.objects.create(object).await?;
         }
-        match &self.controllers {
-            Controllers::Real(_) => self.let_read_secret().await?,
-            Controllers::Simulated(sandbox) => {
-                self.create_secret(&fs::read_to_string(sandbox.workload_kubeconfig())?).await?;
-            }
+        if let Controllers::Simulated(sandbox) = &self.controllers {
+            self.create_secret(&fs::read_to_string(sandbox.workload_kubeconfig())?).await?;
         }
-        eventually("the Cluster's control plane", PATIENCE, async || {
-            self.objects.get("Secret", &self.kubeconfig_secret()).await?;
-            let cluster = self.objects.get("Cluster", &self.cluster).await?;
+        self.cluster_is_up(&self.cluster).await
+    }
+
+    /// Waits until a Cluster of the scenario's namespace can be reached, and lets the program read how.
+    pub async fn cluster_is_up(&self, name: &str) -> Result<()> {
+        let secret = format!("{name}-kubeconfig");
+        if !self.is_simulated() {
+            self.let_read_secret(&secret).await?;
+        }
+        every(LOOK, "the Cluster's control plane", PATIENCE, async || {
+            self.objects.get("Secret", &secret).await?;
+            let cluster = self.objects.get("Cluster", name).await?;
             let phase = &cluster.data["status"]["phase"];
             ensure!(phase == "Provisioned", "the Cluster's status is {}", cluster.data["status"]);
             Ok(())
@@ -132,24 +138,17 @@ impl Stage {
         .await
     }
 
-    /// The Secret that leads to the workload cluster.
-    #[must_use]
-    pub fn kubeconfig_secret(&self) -> String {
-        format!("{}-kubeconfig", self.cluster)
-    }
-
     async fn create_secret(&self, kubeconfig: &str) -> Result<()> {
         let secret = json!({
             "kind": "Secret",
-            "metadata": { "name": self.kubeconfig_secret() },
+            "metadata": { "name": format!("{}-kubeconfig", self.cluster) },
             "data": { "value": base64(kubeconfig.as_bytes()) },
         });
         self.objects.create(secret).await?;
         Ok(())
     }
 
-    async fn let_read_secret(&self) -> Result<()> {
-        let name = self.kubeconfig_secret();
+    async fn let_read_secret(&self, name: &str) -> Result<()> {
         let metadata = json!({ "name": name });
         let group = "rbac.authorization.k8s.io";
         let role = json!({
@@ -176,11 +175,20 @@ impl Stage {
 
     /// Starts the program for the scenario's Cluster, with no more than the documented rights, and waits until it is ready.
     pub async fn serve(&self) -> Result<Provider> {
-        self.serve_with(&[]).await
+        self.launch(&self.cluster, &[]).await
     }
 
     /// As `serve`, with environment variables.
     pub async fn serve_with(&self, environment: &[(&str, &str)]) -> Result<Provider> {
+        self.launch(&self.cluster, environment).await
+    }
+
+    /// As `serve`, for another Cluster of the scenario's namespace.
+    pub async fn serve_cluster(&self, cluster: &str) -> Result<Provider> {
+        self.launch(cluster, &[]).await
+    }
+
+    async fn launch(&self, cluster: &str, environment: &[(&str, &str)]) -> Result<Provider> {
         let management = match &self.controllers {
             Controllers::Real(real) => {
                 let path = self.programs.directory().join("management.kubeconfig");
@@ -189,7 +197,7 @@ impl Stage {
             }
             Controllers::Simulated(sandbox) => sandbox.management_kubeconfig(),
         };
-        let cluster = format!("--cluster={}/{}", self.namespace, self.cluster);
+        let cluster = format!("--cluster={}/{cluster}", self.namespace);
         let mut provider = self.programs.launch(&management, &[&cluster], environment)?;
         provider.ready().await?;
         Ok(provider)

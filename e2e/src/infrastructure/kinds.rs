@@ -9,8 +9,17 @@ use crate::{
 };
 
 /// What a provider needs from the start.
-pub const KINDS: [&str; 5] =
-    ["LoopbackCluster", "LoopbackControlPlane", "LoopbackMachine", "LoopbackMachineTemplate", "LoopbackMachinePool"];
+pub const KINDS: [&str; 9] = [
+    "LoopbackCluster",
+    "LoopbackClusterTemplate",
+    "LoopbackConfig",
+    "LoopbackConfigTemplate",
+    "LoopbackControlPlane",
+    "LoopbackControlPlaneTemplate",
+    "LoopbackMachine",
+    "LoopbackMachinePool",
+    "LoopbackMachineTemplate",
+];
 
 /// Installs kinds and waits until they are served.
 pub async fn install(objects: &Objects, kinds: &[&str]) -> Result<()> {

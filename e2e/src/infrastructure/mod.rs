@@ -5,6 +5,7 @@
 //! kube-controller-manager that takes the taint off a Node that has become ready. A label says how machines turn out, the same as in
 //! the sandbox, so that a scenario can run on both. It must never do what Cluster API's own controllers do.
 
+mod bootstrap;
 mod clusters;
 pub mod kinds;
 mod kubelet;
@@ -103,6 +104,7 @@ impl Infrastructure {
         let world = Arc::new(World { settings, steps: steps::Steps::default() });
         let mut provider = Self { world, tasks: JoinSet::new() };
         provider.control("LoopbackCluster", clusters::cluster);
+        provider.control("LoopbackConfig", bootstrap::config);
         provider.control("LoopbackControlPlane", clusters::control_plane);
         provider.control("LoopbackMachinePool", pools::pool);
         provider.serve_machines("LoopbackMachine");

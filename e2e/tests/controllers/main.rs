@@ -12,6 +12,7 @@ mod pods;
 mod rollouts;
 mod sizes;
 mod templates;
+mod topologies;
 
 use std::{path::Path, process::ExitCode};
 
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
     ];
     let real = plays![Real:
         pods::pods_bring_nodes_of_the_group_that_fits_and_idle_nodes_go,
+        topologies::a_group_of_a_topology_is_scaled_where_the_topology_sets_no_replicas,
     ];
     let real_alone = plays![RealAlone:
         outages::api_servers_that_restart_are_followed,
