@@ -10,7 +10,7 @@ use axum::{
     response::Response,
     routing::get,
 };
-use capi_autoscaler_provider::informer::{Factory, Informer, Projection, Query, Settings};
+use capi_autoscaler_provider::informer::{AsOf, Factory, Informer, ObjectKey, Projection, Query, Settings};
 use kube::{
     Client, Config,
     core::{ApiResource, GroupVersionKind},
@@ -108,6 +108,58 @@ async fn events_come_as_they_are_sent_and_the_last_handle_closes_the_connection(
     drop(informer);
     soon("the end of the watch", watch.closed()).await;
     assert!(factory.statuses().is_empty());
+    server.abort();
+}
+
+#[tokio::test]
+async fn what_was_as_of_a_version_is_known_once_the_list_or_the_watch_has_come_to_it() {
+    let (watches, mut opened) = mpsc::unbounded_channel();
+    let (address, server) = serve(([127, 0, 0, 1], 0).into(), watches).await;
+    let informer = widgets_of(&factory(address));
+    let watch = soon("a watch", opened.recv()).await.unwrap();
+    let as_of = |name, version| match informer.lister().as_of(&ObjectKey::cluster(name), version) {
+        AsOf::Held(_) => "held",
+        AsOf::Absent => "absent",
+        AsOf::Behind => "behind",
+    };
+    // The list is of version 10, though its only object was written at 1.
+    assert_eq!(
+        [("a", 10), ("b", 10), ("a", 11)].map(|(name, version)| as_of(name, version)),
+        ["held", "absent", "behind"]
+    );
+    let mut b = widget("b");
+    b["metadata"]["resourceVersion"] = "12".into();
+    watch.send(Ok(format!("{}\n", json!({ "type": "ADDED", "object": b })))).unwrap();
+    until("the event", || as_of("a", 12) == "held").await;
+    assert_eq!([as_of("b", 12), as_of("b", 13)], ["held", "behind"]);
+    let bookmark = json!({ "metadata": { "resourceVersion": "20" } });
+    watch.send(Ok(format!("{}\n", json!({ "type": "BOOKMARK", "object": bookmark })))).unwrap();
+    until("the bookmark", || as_of("b", 20) == "held").await;
+    assert_eq!([as_of("c", 20), as_of("c", 21)], ["absent", "behind"]);
+    server.abort();
+}
+
+#[tokio::test]
+async fn nothing_is_known_as_of_a_version_while_all_is_listed_anew() {
+    let (watches, mut opened) = mpsc::unbounded_channel();
+    let (address, server) = serve_api(([127, 0, 0, 1], 0).into(), Api { watches, streams: true }).await;
+    let informer = widgets_of(&factory(address));
+    let list = |version: &str| {
+        let end = json!({ "metadata": { "resourceVersion": version, "annotations": { "k8s.io/initial-events-end": "true" } } });
+        Ok(format!("{}\n", json!({ "type": "BOOKMARK", "object": end })))
+    };
+    let is_behind = || matches!(informer.lister().as_of(&ObjectKey::cluster("a"), 5), AsOf::Behind);
+    let first = soon("a streamed list", opened.recv()).await.unwrap();
+    assert!(is_behind());
+    first.send(list("10")).unwrap();
+    until("the list", || !is_behind()).await;
+    let gone = json!({ "kind": "Status", "code": 410, "reason": "Expired", "message": "too old" });
+    first.send(Ok(format!("{}\n", json!({ "type": "ERROR", "object": gone })))).unwrap();
+    let second = soon("a new list", opened.recv()).await.unwrap();
+    assert!(is_behind(), "the backup that was restored may be of version 3");
+    second.send(list("3")).unwrap();
+    until("the new list", || informer.status().lists.gone == 1 && informer.status().lists.streamed == 2).await;
+    assert!(is_behind());
     server.abort();
 }
 

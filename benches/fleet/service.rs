@@ -4,10 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwapOption;
 use capi_autoscaler_provider::{
-    capi::Keys,
+    capi::{Keys, Machine, ObjectKey},
     grpc::{Freshness, RpcMetrics, Service},
     index::Index,
-    scale::{Api, Scale, ScaleMetrics},
+    informer::AsOf,
+    scale::{Api, Scale, ScaleMetrics, ScaleOptions, WatchedMachines},
     server::{GrpcThread, bind, cloud_provider, serve_on_own_thread},
 };
 use prometheus_client::registry::Registry;
@@ -23,6 +24,14 @@ impl Freshness for AlwaysFresh {
     }
 }
 
+struct NothingWatched;
+
+impl WatchedMachines for NothingWatched {
+    fn as_of(&self, _: &ObjectKey, _: u64) -> AsOf<Machine> {
+        AsOf::Behind
+    }
+}
+
 /// Nothing is written, so nothing is connected to.
 fn scale(index: &Arc<Index>, runtime: &Handle) -> Scale {
     let _context = runtime.enter();
@@ -30,7 +39,8 @@ fn scale(index: &Arc<Index>, runtime: &Handle) -> Scale {
     let client = kube::Client::try_from(nowhere).expect("a client");
     let api = Api::new(client, Arc::new(ArcSwapOption::empty()), Keys::new("cluster.x-k8s.io"));
     let metrics = ScaleMetrics::register(&mut Registry::default());
-    Scale::new(Arc::clone(index), api, metrics, runtime.clone())
+    let options = ScaleOptions::default();
+    Scale::new(Arc::clone(index), api, Arc::new(NothingWatched), options, metrics, runtime.clone())
 }
 
 /// Serves an index on a port of loopback until `shutdown` is cancelled.

@@ -157,6 +157,10 @@ impl Program<'_> {
         let was_named = world.log[victim].phase != Phase::None || world.ledger.paid.has(victim);
         let why = if was_named { &mut world.ledger.chosen } else { &mut world.ledger.foreign };
         *why = *why | Set::one(victim);
+        if !was_named {
+            world.ledger.excused = world.ledger.excused | Set::one(victim);
+            world.ledger.taken = world.ledger.taken | Set::one(victim);
+        }
         if !was_named && world.machines[victim].has_node {
             let is_early = world.copies.iter().any(|memory| memory.at == At::Viewed && memory.done.has(victim));
             if is_early {

@@ -6,7 +6,7 @@ use std::fmt::{self, Display};
 use crate::{
     explore::{Model, Next},
     program::Program,
-    rule::{Finish, Rule},
+    rule::{Existence, Finish, Rule},
     world::{At, Budget, Fault, Life, Memory, Phase, SLOTS, Set, World, name},
 };
 
@@ -55,14 +55,15 @@ pub struct DeleteModel {
 /// What happens between two moments.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
-    /// DeleteNodes comes to a copy, which views the MachineDeployment and the Machines.
-    Ask(usize, Set),
+    /// DeleteNodes comes to a copy, which views the MachineDeployment and the Machines; the latter perhaps as they were
+    /// a while ago.
+    Ask(usize, Set, bool),
     /// DecreaseTargetSize by one comes to a copy, which chose this Machine.
-    AskLess(usize, usize),
+    AskLess(usize, usize, bool),
     /// IncreaseSize by one.
     Increase,
     /// The write failed its test; all is viewed again.
-    ViewAgain(usize),
+    ViewAgain(usize, bool),
     /// Machines are logged.
     Log(usize, Set),
     /// A Machine is marked by a command.
@@ -106,20 +107,19 @@ impl Display for Step {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let who = |copy: &Option<usize>| copy.map_or("a finisher".to_owned(), |copy| format!("copy {}", copy + 1));
         let one = |machine: &usize| name(*machine);
+        let cache = |lags: &bool| if *lags { ", the Machines in a cache that lags behind" } else { "" };
         match self {
-            Self::Ask(copy, set) => {
-                write!(
-                    formatter,
-                    "DeleteNodes({set}) to copy {}, which views the MachineDeployment, then {set}",
-                    copy + 1
-                )
+            Self::Ask(copy, set, lags) => {
+                write!(formatter, "DeleteNodes({set}) to copy {}, which views the group{}", copy + 1, cache(lags))
             }
-            Self::AskLess(copy, machine) => {
-                write!(formatter, "DecreaseTargetSize(-1) to copy {}, which chooses {}", copy + 1, one(machine))
+            Self::AskLess(copy, machine, lags) => {
+                let (copy, machine) = (copy + 1, one(machine));
+                write!(formatter, "DecreaseTargetSize(-1) to copy {copy}, which chooses {machine}{}", cache(lags))
             }
             Self::Increase => formatter.write_str("IncreaseSize(1) is written"),
-            Self::ViewAgain(copy) => {
-                write!(formatter, "copy {}: the write fails its test; it views all again", copy + 1)
+            Self::ViewAgain(copy, lags) => {
+                let cache = cache(lags);
+                write!(formatter, "copy {}: the write fails its test; it views the group again{cache}", copy + 1)
             }
             Self::Log(copy, set) => write!(formatter, "copy {} logs [{set}]", copy + 1),
             Self::Mark(copy, machine) => write!(formatter, "{} marks {}", who(copy), one(machine)),
@@ -168,6 +168,7 @@ impl DeleteModel {
         let is_within = world.replicas >= 0;
         self.program().note_followed(&mut world);
         world.forget_idle_facts();
+        world.note_past(self.bounds.lag, self.rule.existence == Existence::AsOfTheGenerationAlone);
         if self.bounds.merges_copies {
             world.copies.sort_unstable_by_key(|memory| (memory.at == At::Idle, memory.named.0, memory.done.0));
         }
@@ -181,25 +182,26 @@ impl DeleteModel {
         if let Some(copy) = copies.into_iter().position(|memory| memory.at == At::Idle) {
             if world.budget.deletes > 0 {
                 for named in self.nameable(world) {
-                    let mut then = *world;
-                    then.budget.deletes -= 1;
-                    then.ledger.named = then.ledger.named | named;
-                    self.program().view(&mut then, copy, named, false);
-                    found(Step::Ask(copy, named), then);
+                    for past in world.views_of(named) {
+                        let mut then = *world;
+                        then.budget.deletes -= 1;
+                        then.ledger.named = then.ledger.named | named;
+                        self.program().view(&mut then, copy, named, false, past);
+                        found(Step::Ask(copy, named, past != world.pasts.last()), then);
+                    }
                 }
             }
-            let pending = Set::of(|machine| {
-                world.machines[machine].life == Life::Alive
-                    && !world.machines[machine].has_node
-                    && world.log[machine].phase == Phase::None
-            });
-            if world.budget.decreases > 0
-                && let Some(machine) = pending.iter().next()
-            {
-                let mut then = *world;
-                then.budget.decreases -= 1;
-                self.program().view(&mut then, copy, Set::one(machine), true);
-                found(Step::AskLess(copy, machine), then);
+            for past in world.pasts.all() {
+                let has_joined = Set::of(|machine| world.machines[machine].has_node);
+                let pending = past.alive.without(past.with_node | has_joined | world.logged());
+                if world.budget.decreases > 0
+                    && let Some(machine) = pending.iter().next()
+                {
+                    let mut then = *world;
+                    then.budget.decreases -= 1;
+                    self.program().view(&mut then, copy, Set::one(machine), true, *past);
+                    found(Step::AskLess(copy, machine, *past != world.pasts.last()), then);
+                }
             }
         }
         if world.budget.increases > 0 {
@@ -217,6 +219,7 @@ impl DeleteModel {
     fn nameable(&self, world: &World) -> Vec<Set> {
         let known = Set::of(|machine| {
             let is_known = world.machines[machine].exists()
+                || world.pasts.all().iter().any(|past| (past.alive | past.deleting).has(machine))
                 || (world.ledger.named.has(machine) && world.machines[machine].life == Life::Gone);
             is_known && self.bounds.may_be_named.is_none_or(|allowed| allowed.has(machine))
         });
@@ -242,6 +245,7 @@ impl DeleteModel {
                 then.budget.foreign_deletes -= 1;
                 then.machines[machine].life = Life::Deleting;
                 then.ledger.foreign = then.ledger.foreign | Set::one(machine);
+                then.ledger.excused = then.ledger.excused | Set::one(machine);
                 then.machines_changed(self.bounds.lag);
                 found(Step::ForeignDelete(machine), then);
             }
@@ -332,6 +336,10 @@ impl Model for DeleteModel {
             Some(Fault::PaidTwice(machine)) => Err(format!("the size was lowered twice for {}", name(machine.into()))),
             Some(Fault::TookAnother(machine)) => {
                 Err(format!("{} was taken, whose deletion nobody was promised", name(machine.into())))
+            }
+            Some(Fault::NotCounted(machine)) => {
+                let machine = name(machine.into());
+                Err(format!("the deletion of {machine} was accepted, it is gone, and the size wasn't lowered for it"))
             }
             None if at_rest => Self::check_at_rest(state),
             None => Ok(()),

@@ -3,8 +3,8 @@
 
 use crate::{
     model::{Bounds, Step},
-    rule::{Accept, Finish, Follows, Precondition, Reached, Rule, Seen},
-    world::{At, Entry, Fault, Life, Memory, Phase, Set, World},
+    rule::{Accept, Existence, Finish, Follows, Precondition, Reached, Rule, Seen},
+    world::{At, Entry, Fault, Life, Memory, Past, Phase, Set, World},
 };
 
 /// Carries out steps of the program.
@@ -34,9 +34,10 @@ impl Program<'_> {
         self.steps_of_finisher(world, found);
     }
 
-    /// A command arrives, or is decided again: the MachineDeployment is viewed, and then each named Machine.
-    pub(crate) fn view(&self, world: &mut World, copy: usize, named: Set, is_soft: bool) {
-        let seen = Seen { replicas: world.replicas, min: self.bounds.min, log: &world.log, machines: &world.machines };
+    /// A command arrives, or is decided again: the MachineDeployment is viewed, and each named Machine as a cache has it.
+    pub(crate) fn view(&self, world: &mut World, copy: usize, named: Set, is_soft: bool, past: Past) {
+        let machines = &past.show(&world.machines);
+        let seen = Seen { replicas: world.replicas, min: self.bounds.min, log: &world.log, machines };
         let in_the_way = Set::of(|machine| named.has(machine) && world.log[machine].phase != Phase::None)
             & Set::of(|machine| world.log[machine].is_soft != is_soft);
         let accept = if in_the_way.is_empty() { self.rule.accept(&seen, named) } else { Accept::BelowMin };
@@ -46,6 +47,8 @@ impl Program<'_> {
             Accept::Nothing if is_soft => {}
             Accept::Nothing => world.ledger.accepted = world.ledger.accepted | named,
             Accept::Log(new) => {
+                // It went for someone else's smaller size after it was seen alive.
+                world.ledger.early = world.ledger.early | (new & past.alive & world.ledger.taken);
                 let compares = self.rule.precondition != Precondition::Generation;
                 world.copies[copy] = Memory {
                     at: At::Viewed,
@@ -53,7 +56,7 @@ impl Program<'_> {
                     done: new,
                     is_soft,
                     is_fresh: true,
-                    viewed_log: if compares { world.logged() } else { Set(0) },
+                    viewed_log: world.logged(),
                     viewed_replicas: compares.then_some(world.replicas),
                 };
                 if !self.rule.logs_first {
@@ -80,12 +83,15 @@ impl Program<'_> {
                 return;
             }
         }
-        let mut then = *world;
         if !self.passes(world, memory) {
-            self.view(&mut then, copy, memory.named, memory.is_soft);
-            found(Step::ViewAgain(copy), then);
+            for past in world.views_of(memory.named) {
+                let mut then = *world;
+                self.view(&mut then, copy, memory.named, memory.is_soft, past);
+                found(Step::ViewAgain(copy, past != world.pasts.last()), then);
+            }
             return;
         }
+        let mut then = *world;
         self.log(&mut then, copy);
         found(Step::Log(copy, memory.done), then);
         if !self.rule.logs_first && world.budget.refusals > 0 {
@@ -99,7 +105,7 @@ impl Program<'_> {
     /// Whether the API server lets the write of a command pass that has viewed this.
     fn passes(&self, world: &World, memory: Memory) -> bool {
         match self.rule.precondition {
-            Precondition::Generation => memory.is_fresh,
+            Precondition::Generation => memory.is_fresh && memory.viewed_log == world.logged(),
             Precondition::Values => {
                 (memory.viewed_log, memory.viewed_replicas) == (world.logged(), Some(world.replicas))
             }
@@ -112,7 +118,7 @@ impl Program<'_> {
         let memory = world.copies[copy];
         if self.rule.precondition == Precondition::Nothing {
             for machine in world.logged().without(memory.viewed_log).iter() {
-                world.log[machine] = Entry::default();
+                world.leave_log(machine);
             }
         }
         for machine in memory.done.iter() {
@@ -168,9 +174,10 @@ impl Program<'_> {
         }
         if self.fits(world, wanted) {
             let mut then = *world;
-            self.lower(&mut then, wanted);
+            let lowered = self.drop_unseen(&mut then, wanted, memory.done);
+            self.lower(&mut then, lowered);
             Self::answer(&mut then, copy);
-            found(Step::Lower(Some(copy), wanted), then);
+            found(Step::Lower(Some(copy), lowered), then);
         }
     }
 
@@ -189,6 +196,20 @@ impl Program<'_> {
         world.machines_changed(self.bounds.lag);
     }
 
+    /// For the variant whose marks are its reads: what this copy found gone and hasn't marked leaves the log, in the
+    /// same patch. What lowers the size is left.
+    fn drop_unseen(&self, world: &mut World, wanted: Set, marked: Set) -> Set {
+        if self.rule.existence != Existence::Mark {
+            return wanted;
+        }
+        let unseen = wanted.without(marked) & Set::of(|machine| world.machines[machine].life == Life::Gone);
+        unseen.iter().for_each(|machine| world.leave_log(machine));
+        if !unseen.is_empty() {
+            world.deployment_changed(self.bounds.lag);
+        }
+        wanted.without(unseen)
+    }
+
     /// One patch: the size is lowered by as many, and the log says so.
     fn lower(&self, world: &mut World, set: Set) {
         if set.is_empty() {
@@ -198,7 +219,9 @@ impl Program<'_> {
             world.replicas -= 1;
             world.ledger.size -= 1;
             world.log[machine].phase = Phase::Lowered;
-            if !world.log[machine].is_soft {
+            if world.log[machine].is_soft {
+                world.ledger.excused = world.ledger.excused | Set::one(machine);
+            } else {
                 if world.ledger.paid.has(machine) {
                     world.ledger.fault = Some(Fault::PaidTwice(u8::try_from(machine).unwrap_or_default()));
                 }
@@ -242,8 +265,9 @@ impl Program<'_> {
     fn take_back(&self, world: &mut World, copy: usize) {
         let wanted = world.copies[copy].named & world.in_phase(Phase::Wanted);
         for machine in wanted.iter() {
-            world.log[machine] = Entry::default();
+            world.leave_log(machine);
             if world.ledger.chosen.has(machine) {
+                world.ledger.excused = world.ledger.excused | Set::one(machine);
                 Self::took_another(world, machine);
             }
         }
@@ -297,8 +321,9 @@ impl Program<'_> {
         }
         if self.fits(world, all_wanted) {
             let mut then = *world;
-            self.lower(&mut then, all_wanted);
-            found(Step::Lower(None, all_wanted), then);
+            let lowered = self.drop_unseen(&mut then, all_wanted, Set(0));
+            self.lower(&mut then, lowered);
+            found(Step::Lower(None, lowered), then);
         }
         let idle = world.copies.iter().position(|memory| memory.at == At::Idle);
         if let Some(copy) = idle
@@ -319,7 +344,7 @@ impl Program<'_> {
                 world.machines_changed(self.bounds.lag);
             }
             Finish::Forget => {
-                world.log[machine] = Entry::default();
+                world.leave_log(machine);
                 world.followed = world.followed.without(Set::one(machine));
                 world.deployment_changed(self.bounds.lag);
             }

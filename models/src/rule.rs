@@ -11,8 +11,8 @@ pub struct Rule {
     pub logs_first: bool,
     /// How a write to the MachineDeployment makes sure that nothing came between.
     pub precondition: Precondition,
-    /// A Machine is read from the API server after the MachineDeployment was viewed and before it is logged.
-    pub proves_existence: bool,
+    /// How it is known that a named Machine is there, before the size is lowered for it.
+    pub existence: Existence,
     /// Each entry has a ticket, and what a copy remembers of an entry is about that ticket only.
     pub has_tickets: bool,
     /// Machines are marked.
@@ -41,6 +41,23 @@ pub enum Deleting {
     LowersWhereReplaced,
     /// It always lowers the size.
     AlwaysLowers,
+}
+
+/// How it is known that a named Machine is there, before the size is lowered for it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Existence {
+    /// By a cache that has come to where the MachineDeployment's present generation began, or by a read. Of a Machine
+    /// that has left the log since, by a read.
+    AsOfTheGeneration,
+    /// The same, without the read of those that have left the log.
+    AsOfTheGenerationAlone,
+    /// By any cache.
+    AnyCache,
+    /// By the mark: what was there when it was marked lowers the size; what a copy finds gone without having marked it
+    /// leaves the log without lowering.
+    Mark,
+    /// By nothing that comes later than the log: whatever is in the log lowers the size.
+    Log,
 }
 
 /// What a write to the MachineDeployment tests.
@@ -86,7 +103,7 @@ impl Default for Rule {
         Self {
             logs_first: true,
             precondition: Precondition::Generation,
-            proves_existence: true,
+            existence: Existence::AsOfTheGeneration,
             has_tickets: true,
             marks: true,
             carries_on: true,
@@ -120,7 +137,7 @@ pub struct Seen<'a> {
     pub min: i8,
     /// The log.
     pub log: &'a [Entry],
-    /// The Machines, each read after the log.
+    /// The Machines, as a read or a cache shows them.
     pub machines: &'a [Machine],
 }
 
@@ -133,7 +150,10 @@ impl Rule {
         let living = |life| Set::of(|machine| seen.machines[machine].life == life);
         let named = all_named.without(logged);
         // A cache that lags behind still has those that are gone.
-        let going = if self.proves_existence { Set(0) } else { living(Life::Gone) };
+        let going = match self.existence {
+            Existence::AsOfTheGeneration | Existence::AsOfTheGenerationAlone => Set(0),
+            Existence::AnyCache | Existence::Mark | Existence::Log => living(Life::Gone),
+        };
         let leaving = named & (living(Life::Alive) | going);
         let size = seen.replicas - wanted.len() - leaving.len();
         let staying = living(Life::Alive).without(logged | leaving);

@@ -233,6 +233,54 @@ impl Picture {
     }
 }
 
+/// All Machines at one moment, as the program's cache may have them.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct Past {
+    /// Those that are there and not being deleted.
+    pub alive: Set,
+    /// Those that are being deleted.
+    pub deleting: Set,
+    /// Those of them with a Node.
+    pub with_node: Set,
+}
+
+impl Past {
+    /// The present.
+    #[must_use]
+    pub fn of(machines: &[Machine; SLOTS]) -> Self {
+        Self {
+            alive: Set::of(|machine| machines[machine].life == Life::Alive),
+            deleting: Set::of(|machine| machines[machine].life == Life::Deleting),
+            with_node: Set::of(|machine| machines[machine].has_node),
+        }
+    }
+
+    /// How it shows these Machines.
+    #[must_use]
+    pub fn show(self, machines: &[Machine; SLOTS]) -> [Machine; SLOTS] {
+        let mut shown = *machines;
+        for (index, machine) in shown.iter_mut().enumerate() {
+            machine.life = match machine.life {
+                _ if self.alive.has(index) => Life::Alive,
+                _ if self.deleting.has(index) => Life::Deleting,
+                Life::Gone => Life::Gone,
+                Life::Unborn | Life::Alive | Life::Deleting => Life::Unborn,
+            };
+        }
+        shown
+    }
+
+    /// The same, with these Machines as they are in `now`.
+    fn with(self, machines: Set, now: Self) -> Self {
+        let mix = |then: Set, now: Set| then.without(machines) | (now & machines);
+        Self {
+            alive: mix(self.alive, now.alive),
+            deleting: mix(self.deleting, now.deleting),
+            with_node: mix(self.with_node, now.with_node),
+        }
+    }
+}
+
 /// What a copy of the program is at.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum At {
@@ -258,11 +306,11 @@ pub struct Memory {
     pub done: Set,
     /// Whether its command only lowers the target size.
     pub is_soft: bool,
-    /// Whether neither spec nor log of the MachineDeployment has changed since it was viewed.
+    /// Whether the MachineDeployment's generation is still the one viewed.
     pub is_fresh: bool,
-    /// For variants that compare values: what was viewed.
+    /// The log as viewed.
     pub viewed_log: Set,
-    /// Likewise.
+    /// For variants that compare values: the size as viewed.
     pub viewed_replicas: Option<i8>,
 }
 
@@ -302,6 +350,10 @@ pub struct Ledger {
     pub foreign: Set,
     /// Of these, those that a command had viewed and not logged yet.
     pub early: Set,
+    /// Of these, those that went for someone else's smaller size.
+    pub taken: Set,
+    /// Those that need not have lowered the size, although their deletion is accepted: they went for another reason.
+    pub excused: Set,
     /// What the size should be.
     pub size: i8,
     /// How many Machines with a Node may still be chosen although nobody named them.
@@ -317,6 +369,8 @@ pub enum Fault {
     PaidTwice(u8),
     /// A Machine with a Node was chosen that nobody named.
     TookAnother(u8),
+    /// The deletion of a Machine was accepted and it is gone, and the size wasn't lowered for it.
+    NotCounted(u8),
 }
 
 /// One moment.
@@ -336,6 +390,9 @@ pub struct World {
     pub sets: Few<MachineSet, 4>,
     /// The Machines from the picture that the MachineSet controller saw last.
     pub seen: Few<Picture, 4>,
+    /// The Machines since the MachineDeployment's present generation began: what the program's caches may show of those
+    /// that haven't been in the log since.
+    pub pasts: Few<Past, 4>,
     /// Which Machines the MachineSet controller is deleting one by one, and for which of the MachineSet's versions.
     pub deciding: Option<(u8, Set)>,
     /// Logged Machines whose smaller size has reached the MachineSet controller, as a copy may have seen.
@@ -366,6 +423,7 @@ impl World {
             deployments: Few::of(deployment),
             sets: Few::of(MachineSet { copied: deployment, generation: 0 }),
             seen: Few::of(Picture::of(&machines)),
+            pasts: Few::of(Past::of(&machines)),
             deciding: None,
             followed: Set(0),
             copies: [Memory::default(); 2],
@@ -414,6 +472,26 @@ impl World {
     /// After spec or log of the MachineDeployment have changed: a version more for its controller to see, and views
     /// that are no longer fresh.
     pub fn deployment_changed(&mut self, lag: usize) {
+        let lowered = self.in_phase(Phase::Lowered);
+        let last = self.deployments.last();
+        if last.replicas != self.replicas {
+            self.generation_changed();
+        }
+        if (last.replicas, last.lowered) != (self.replicas, lowered) {
+            let since = u8::try_from(self.seen.all().len() - 1).unwrap_or_default();
+            self.deployments.push_after_first(Deployment { replicas: self.replicas, lowered, since }, lag);
+        }
+    }
+
+    /// The moments that a cache may show, as far as it knows these Machines; else they are read.
+    pub fn views_of(&self, named: Set) -> impl Iterator<Item = Past> {
+        let existing = Set::of(|machine| self.machines[machine].exists());
+        let is_known = move |past: &&Past| (named & existing).without(past.alive | past.deleting).is_empty();
+        self.pasts.all().iter().filter(is_known).copied()
+    }
+
+    fn generation_changed(&mut self) {
+        self.pasts = Few::of(Past::of(&self.machines));
         for copy in &mut self.copies {
             copy.is_fresh = false;
             // It will be decided again, unless values are compared.
@@ -421,12 +499,36 @@ impl World {
                 copy.done = Set(0);
             }
         }
-        let lowered = self.in_phase(Phase::Lowered);
-        let last = self.deployments.last();
-        if (last.replicas, last.lowered) != (self.replicas, lowered) {
-            let since = u8::try_from(self.seen.all().len() - 1).unwrap_or_default();
-            self.deployments.push_after_first(Deployment { replicas: self.replicas, lowered, since }, lag);
+    }
+
+    /// Takes an entry out of the log.
+    pub fn leave_log(&mut self, machine: usize) {
+        self.log[machine] = Entry::default();
+    }
+
+    /// A moment more that a cache may show. Of a Machine that is in the log, or has left it under this generation, only the present counts; and so it does
+    /// where nothing will be viewed any more.
+    pub fn note_past(&mut self, lag: usize, keeps_logged: bool) {
+        let now = Past::of(&self.machines);
+        if self.pasts.last() != now {
+            self.pasts.push_after_first(now, lag);
         }
+        let is_viewed = self.budget.deletes > 0
+            || self.budget.decreases > 0
+            || self.copies.iter().any(|memory| memory.at == At::Viewed);
+        if !is_viewed {
+            self.pasts = Few::of(now);
+            return;
+        }
+        let logged = if keeps_logged { Set(0) } else { self.logged() };
+        let mut kept = Few::of(self.pasts.all()[0].with(logged, now));
+        for past in &self.pasts.all()[1..] {
+            let past = past.with(logged, now);
+            if kept.last() != past {
+                kept.push(past, 4);
+            }
+        }
+        self.pasts = kept;
     }
 
     /// Notes for which entries the MachineSet controller now acts on the smaller size.
@@ -440,7 +542,12 @@ impl World {
     pub fn forget_idle_facts(&mut self) {
         let held = self.copies.iter().fold(self.logged(), |held, memory| held | memory.named);
         let over = Set::of(|machine| self.machines[machine].life == Life::Gone).without(held);
+        let uncounted = (over & self.ledger.accepted).without(self.ledger.paid | self.ledger.excused);
+        if let Some(machine) = uncounted.iter().next() {
+            self.ledger.fault = Some(Fault::NotCounted(u8::try_from(machine).unwrap_or_default()));
+        }
         self.ledger.chosen = self.ledger.chosen.without(over);
+        self.ledger.taken = self.ledger.taken.without(over);
         self.ledger.foreign = self.ledger.foreign.without(over);
         self.ledger.early = self.ledger.early.without(over);
         // That they are gone is all that was promised of them.
@@ -448,6 +555,7 @@ impl World {
         if self.budget.deletes == 0 {
             self.ledger.named = Set(0);
             self.ledger.paid = self.ledger.paid.without(over);
+            self.ledger.excused = self.ledger.excused.without(over);
             over.iter().for_each(|machine| self.tickets[machine] = 0);
         }
     }

@@ -3,7 +3,7 @@
 use models::{
     explore::{Broken, explore},
     model::{Bounds, DeleteModel},
-    rule::{Deleting, Follows, Forgets, Precondition, Rule},
+    rule::{Deleting, Existence, Follows, Forgets, Precondition, Rule},
     world::{Budget, Set},
 };
 use rstest::rstest;
@@ -96,7 +96,10 @@ const ALL: fn() -> Rule = Rule::default;
 #[rstest]
 #[case::values_as_precondition(Rule { precondition: Precondition::Values, ..ALL() }, "ddi", "twice")]
 #[case::no_precondition(Rule { precondition: Precondition::Nothing, ..ALL() }, "dd", "")]
-#[case::no_proof_that_it_exists(Rule { proves_existence: false, ..ALL() }, "dd", "twice")]
+#[case::any_cache_tells_that_it_exists(Rule { existence: Existence::AnyCache, ..ALL() }, "dd", "twice")]
+#[case::a_cache_tells_that_exists_what_left_the_log(Rule { existence: Existence::AsOfTheGenerationAlone, ..ALL() }, "dd", "twice")]
+#[case::the_log_is_the_read(Rule { existence: Existence::Log, ..ALL() }, "dd", "twice")]
+#[case::the_mark_is_the_read(Rule { existence: Existence::Mark, ..ALL() }, "dddc", "wasn't lowered")]
 #[case::no_marks(Rule { marks: false, ..ALL() }, "d", "was taken")]
 #[case::only_the_author_carries_on(Rule { carries_on: false, ..ALL() }, "dc", "still in the log")]
 #[case::follows_before_it_is_observed(Rule { follows: Follows::CopiedLog, ..ALL() }, "dd", "was taken")]

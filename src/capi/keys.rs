@@ -12,6 +12,14 @@ pub const PAUSED: &str = "cluster.x-k8s.io/paused";
 /// Annotation of a MachineSet: the revision of its MachineDeployment. It doesn't follow `CAPI_GROUP`.
 pub const REVISION: &str = "machinedeployment.clusters.x-k8s.io/revision";
 
+/// Annotation of a MachineSet: the size of its MachineDeployment, written with the MachineSet's own size. It doesn't
+/// follow `CAPI_GROUP`.
+pub const DESIRED_REPLICAS: &str = "machinedeployment.clusters.x-k8s.io/desired-replicas";
+
+/// Annotation of a group: the log of the deletions that are on their way. A MachineDeployment's is copied to its
+/// MachineSets.
+pub const DELETING: &str = "capi-autoscaler-provider.io/deleting";
+
 /// Prefix of the capacity annotations of a group. It doesn't follow `CAPI_GROUP`.
 pub const CAPACITY_PREFIX: &str = "capacity.cluster-autoscaler.kubernetes.io/";
 

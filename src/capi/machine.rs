@@ -29,8 +29,8 @@ pub struct Machine {
     pub infrastructure_not_ready: Option<Box<Condition>>,
     /// `metadata.deletionTimestamp` is set.
     pub deleting: bool,
-    /// The annotation delete-machine is set, by whomever.
-    pub marked_for_deletion: bool,
+    /// The value of the annotation delete-machine, set by whomever.
+    pub delete_mark: Option<ArcStr>,
 }
 
 /// Cluster API's phases of a Machine.
@@ -180,7 +180,7 @@ impl Machine {
             failure,
             infrastructure_not_ready,
             deleting: object.metadata.deletion_timestamp.is_some(),
-            marked_for_deletion: object.metadata.annotation(&context.keys.delete_machine).is_some(),
+            delete_mark: object.metadata.annotation(&context.keys.delete_machine).map(|mark| interner.intern(mark)),
             meta,
         })
     }

@@ -17,7 +17,7 @@ mod tests;
 mod wire;
 
 pub use cluster::Cluster;
-pub use keys::{CAPACITY_PREFIX, DEFAULT_GROUP, Keys, PAUSED, REVISION};
+pub use keys::{CAPACITY_PREFIX, DEFAULT_GROUP, DELETING, DESIRED_REPLICAS, Keys, PAUSED, REVISION};
 pub use machine::{Condition, Failure, Machine, MachinePhase};
 pub use node::{Node, TemplateLabels};
 pub use owner::Owner;
@@ -27,7 +27,7 @@ pub use template::InfrastructureTemplate;
 
 use std::sync::Arc;
 
-pub use crate::informer::{Interner, Metadata as Meta, ObjectKey};
+pub use crate::informer::{Interner, Metadata as Meta, ObjectKey, Uid};
 
 /// What decoding needs besides the JSON: the annotation keys in force and the interner of repeated text.
 ///

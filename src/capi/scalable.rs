@@ -7,7 +7,7 @@ use std::{borrow::Cow, collections::BTreeMap, fmt};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Context, Meta, REVISION, wire};
+use super::{Context, DELETING, DESIRED_REPLICAS, Meta, REVISION, wire};
 
 /// The kinds that can be node groups.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -74,6 +74,14 @@ pub struct ScalableResource {
     pub revision: Option<i64>,
     /// `status.replicas`, 0 when absent.
     pub status_replicas: i32,
+    /// `metadata.generation`, 0 when absent: which version of its spec this is.
+    pub generation: i64,
+    /// `status.observedGeneration`, 0 when absent: which version its controller has acted on.
+    pub observed_generation: i64,
+    /// The annotation desired-replicas of a MachineSet, where it is a number.
+    pub desired_replicas: Option<i32>,
+    /// The annotation [`DELETING`], as it stands there; on a MachineSet of a MachineDeployment a copy.
+    pub deleting_log: Option<ArcStr>,
     /// `spec.providerIDList` of a MachinePool.
     pub provider_ids: Vec<ArcStr>,
     /// The names in `status.nodeRefs` of a MachinePool.
@@ -164,6 +172,7 @@ struct Taint<'a> {
 #[serde(rename_all = "camelCase")]
 struct Status<'a> {
     replicas: Option<i32>,
+    observed_generation: Option<i64>,
     #[serde(borrow)]
     node_refs: Option<Vec<wire::NodeRef<'a>>>,
 }
@@ -230,6 +239,14 @@ impl ScalableResource {
                 .collect(),
             revision: metadata.annotation(REVISION).and_then(|text| text.parse().ok()),
             status_replicas: object.status.as_ref().and_then(|status| status.replicas).unwrap_or_default(),
+            generation: metadata.generation.unwrap_or_default(),
+            observed_generation: object
+                .status
+                .as_ref()
+                .and_then(|status| status.observed_generation)
+                .unwrap_or_default(),
+            desired_replicas: metadata.annotation(DESIRED_REPLICAS).and_then(|text| text.parse().ok()),
+            deleting_log: metadata.annotation(DELETING).map(ArcStr::from),
             provider_ids: spec
                 .and_then(|spec| spec.provider_id_list.as_ref())
                 .into_iter()

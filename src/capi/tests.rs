@@ -344,7 +344,7 @@ fn an_overridden_group_moves_its_keys_and_its_owners() {
 
     let object = json!({"metadata": {"annotations": {"example.com/delete-machine": "", "example.com/machine": "m",
         "example.com/cluster-namespace": "team-a", "cluster.x-k8s.io/machine": "other"}}});
-    assert!(Machine::decode(meta_of(&object), &object, &context).unwrap().marked_for_deletion);
+    assert!(Machine::decode(meta_of(&object), &object, &context).unwrap().delete_mark.is_some());
     let node = Node::decode(meta_of(&object), &object, &context).unwrap();
     assert_eq!(node.machine, Some(ObjectKey::new("team-a", "m")));
 }

@@ -34,6 +34,7 @@ pub(super) struct Metadata<'a> {
     owner_references: Option<Vec<OwnerReference<'a>>>,
     #[serde(borrow)]
     pub(super) deletion_timestamp: Option<Text<'a>>,
+    pub(super) generation: Option<i64>,
 }
 
 #[derive(Debug, Deserialize)]

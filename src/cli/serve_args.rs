@@ -11,6 +11,7 @@ pub(super) const DEFAULT_LISTEN: &str = "127.0.0.1:8086";
 pub(super) const DEFAULT_HTTP_LISTEN: &str = "127.0.0.1:8080";
 pub(super) const DEFAULT_ADMIN_LISTEN: &str = "127.0.0.1:8081";
 pub(super) const DEFAULT_MAX_STALENESS: &str = "2m";
+pub(super) const DEFAULT_MACHINE_POOL_DELETES: &str = "lower";
 
 /// The flags of `serve`, as typed.
 #[derive(Args, Clone, Debug)]
@@ -79,6 +80,11 @@ pub struct ServeArgs {
     /// its own flag of this name. Repeatable; several in one value are separated by spaces
     #[arg(long, env = "CAPI_AUTOSCALER_ADDITIONAL_SYNC_MACHINE_LABELS", value_name = "REGEX")]
     pub additional_sync_machine_labels: Vec<String>,
+
+    /// What deleting a Node of a MachinePool does whose instances aren't Machines, so that none can be deleted by name:
+    /// lower the size, and the infrastructure provider chooses which instance goes; or refuse
+    #[arg(long, env = "CAPI_AUTOSCALER_MACHINE_POOL_DELETES", value_name = "lower|refuse", default_value = DEFAULT_MACHINE_POOL_DELETES)]
+    pub machine_pool_deletes: String,
 }
 
 /// What is true and false in an environment variable; a typing error is neither.

@@ -8,12 +8,15 @@ use thiserror::Error;
 
 use super::{
     ServeArgs,
-    serve_args::{DEFAULT_ADMIN_LISTEN, DEFAULT_HTTP_LISTEN, DEFAULT_LISTEN, DEFAULT_MAX_STALENESS},
+    serve_args::{
+        DEFAULT_ADMIN_LISTEN, DEFAULT_HTTP_LISTEN, DEFAULT_LISTEN, DEFAULT_MACHINE_POOL_DELETES, DEFAULT_MAX_STALENESS,
+    },
 };
 use crate::{
     capi::{DEFAULT_GROUP, Keys},
     connect::{ClusterRef, Source, WorkloadSource},
     nodegroup::{Architecture, GoDuration, Rules, Scope, ScopeSpec, TemplateRules},
+    scale::{MachinePoolDeletes, ScaleOptions},
 };
 
 /// The value of a kubeconfig flag that means the Pod's service account.
@@ -41,6 +44,8 @@ pub struct ServeConfig {
     pub max_staleness: Duration,
     /// Cluster API's version; `None` is the one that the API server prefers.
     pub capi_version: Option<String>,
+    /// What an operator may choose about writes.
+    pub scale: ScaleOptions,
     /// What is allowed but should be known, to be logged at start.
     pub warnings: Vec<String>,
 }
@@ -133,6 +138,7 @@ impl TryFrom<ServeArgs> for ServeConfig {
             },
             max_staleness: max_staleness(&args.max_staleness)?,
             capi_version: capi_version(args.capi_version.as_deref())?,
+            scale: ScaleOptions { machine_pool_deletes: machine_pool_deletes(&args.machine_pool_deletes)? },
             warnings,
         })
     }
@@ -162,10 +168,25 @@ pub(super) const SYNCED_LABELS: Flag = Flag {
     variable: "CAPI_AUTOSCALER_ADDITIONAL_SYNC_MACHINE_LABELS",
     default: "",
 };
+pub(super) const MACHINE_POOL_DELETES: Flag = Flag {
+    name: "--machine-pool-deletes",
+    variable: "CAPI_AUTOSCALER_MACHINE_POOL_DELETES",
+    default: DEFAULT_MACHINE_POOL_DELETES,
+};
 /// All of them, to be compared with the flags there are.
 #[cfg(test)]
-pub(super) const FLAGS: [Flag; 9] =
-    [LISTEN, HTTP_LISTEN, ADMIN_LISTEN, CLUSTER, DISCOVERY, MAX_STALENESS, CAPI_GROUP, CAPI_VERSION, SYNCED_LABELS];
+pub(super) const FLAGS: [Flag; 10] = [
+    LISTEN,
+    HTTP_LISTEN,
+    ADMIN_LISTEN,
+    CLUSTER,
+    DISCOVERY,
+    MAX_STALENESS,
+    CAPI_GROUP,
+    CAPI_VERSION,
+    SYNCED_LABELS,
+    MACHINE_POOL_DELETES,
+];
 const ALL_CLUSTERS: &str = "--all-clusters";
 
 impl Flag {
@@ -193,6 +214,14 @@ fn address(flag: &Flag, text: &str) -> Result<SocketAddr, UsageError> {
     text.parse().map_err(|_| {
         flag.wrong(text, &"it has to be an IP address and a port, such as 127.0.0.1:8086, 0.0.0.0:8086 or [::]:8086")
     })
+}
+
+fn machine_pool_deletes(text: &str) -> Result<MachinePoolDeletes, UsageError> {
+    match MACHINE_POOL_DELETES.or_default(text) {
+        "lower" => Ok(MachinePoolDeletes::Lower),
+        "refuse" => Ok(MachinePoolDeletes::Refuse),
+        other => Err(MACHINE_POOL_DELETES.wrong(other, &"it has to be lower or refuse")),
+    }
 }
 
 fn admin_listen(args: &ServeArgs, warnings: &mut Vec<String>) -> Result<Option<SocketAddr>, UsageError> {

@@ -11,7 +11,7 @@ use kube::core::ApiResource;
 use crate::{
     capi::ObjectKey,
     index::{Fed, FedKeys, Feed, Index},
-    informer::{Factory, HandlerOptions, Informer, Namespaces, Projection, Query, Registration, Status},
+    informer::{Factory, HandlerOptions, Informer, Lister, Namespaces, Projection, Query, Registration, Status},
 };
 
 /// How a followed kind fares.
@@ -82,6 +82,11 @@ impl<T: Fed> Followed<T> {
 
     pub(super) fn health(&self) -> Health {
         Health { synced: self.registration.has_synced(), status: self.informer.status() }
+    }
+
+    /// What it has heard.
+    pub(super) fn lister(&self) -> Lister<T> {
+        self.informer.lister()
     }
 
     /// Ends it; gives the objects that the index has from it.

@@ -18,12 +18,13 @@ use super::{
     templates::{KindStates, Templates},
 };
 use crate::{
-    capi::{Cluster, CoreResources, Machine, Node, ScalableKind, ScalableResource},
+    capi::{Cluster, CoreResources, Machine, Node, ObjectKey, ScalableKind, ScalableResource},
     connect::WorkloadSource,
     grpc::Freshness,
     index::{Fed, Index, KindState},
-    informer::{Factory, Namespaces, Settings, Status},
+    informer::{AsOf, Factory, Namespaces, Settings, Status},
     nodegroup::Rules,
+    scale::WatchedMachines,
     server::{Check, Checks},
 };
 
@@ -299,6 +300,13 @@ impl Freshness for Workload {
         let missing: Vec<_> =
             self.problems().filter_map(|(name, problem)| Some(format!("{name}: {}", problem?))).collect();
         if missing.is_empty() { Ok(()) } else { Err(missing.join("; ")) }
+    }
+}
+
+impl WatchedMachines for Workload {
+    fn as_of(&self, key: &ObjectKey, version: u64) -> AsOf<Machine> {
+        let machines = self.inner.core.lock().machines.as_ref().map(Followed::lister);
+        machines.map_or(AsOf::Behind, |machines| machines.as_of(key, version))
     }
 }
 

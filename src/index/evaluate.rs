@@ -41,6 +41,10 @@ impl Picture {
         let cluster = self.clusters.get(&cluster_key(object)).map(AsRef::as_ref);
         let sample = group.sample.as_ref().map(|(_, node)| node.as_ref());
         let verdict = nodegroup::evaluate(object, cluster, infrastructure, sample, &self.rules);
+        // It may have been paused until now, and its deletions with it.
+        if object.deleting_log.is_some() {
+            self.unfinished.insert(id.clone());
+        }
         let wants = if names_a_group(&verdict) { template.map(|(kind, _)| kind) } else { None };
         self.set_verdict(id, verdict, waiting);
         self.set_wanted(id, wants);

@@ -18,6 +18,7 @@ mod several;
 mod snapshot;
 #[cfg(test)]
 pub(crate) mod tests;
+mod version;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -25,6 +26,7 @@ use std::{
     time::Instant,
 };
 
+use arcstr::ArcStr;
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
@@ -36,6 +38,7 @@ pub use self::{
     pinned::PinnedGroup,
     resolve::{NodeQuery, Resolved},
     snapshot::{GroupSnapshot, OwnedInstance, Snapshot, SnapshotStanding, WrittenSize},
+    version::{Era, GroupVersion},
 };
 use self::{
     group::{Group, Standing},
@@ -43,8 +46,7 @@ use self::{
     pinned::Membership,
 };
 use crate::{
-    capi::{KindRef, Machine, ObjectKey, ScalableKind},
-    informer::Uid,
+    capi::{KindRef, Machine, ObjectKey, ScalableKind, ScalableResource, Uid},
     nodegroup::{self, Bounds, GroupId, Instance, LeftOut, Rules, instance},
 };
 
@@ -57,6 +59,8 @@ const MOST_PLACEHOLDERS: u32 = 10_000;
 pub struct Index {
     inner: RwLock<Inner>,
     wanted: watch::Sender<BTreeSet<KindRef>>,
+    /// Sent when a group comes to be among those that [`Index::take_unfinished`] gives.
+    unfinished: watch::Sender<()>,
 }
 
 #[derive(Debug)]
@@ -71,12 +75,25 @@ struct Inner {
 pub struct ScaleView {
     /// Bounds as they stand now, not as pinned.
     pub bounds: Bounds,
-    /// The size asked for, own writes included.
-    pub size: i32,
+    /// The version that a write is decided on, own writes included.
+    pub version: GroupVersion,
     /// Machines, those that are being deleted included: a MachineSet counts them as replicas until they are gone.
     pub machines: i32,
     /// Machines that have a Node and aren't being deleted.
     pub machines_with_node: i32,
+}
+
+/// What the deletions of a group have come to, as the watches have shown it.
+#[derive(Clone, Debug)]
+pub struct DeletionView {
+    /// The group's version, own writes included.
+    pub version: GroupVersion,
+    /// The least size, which is 0 for what isn't a group any more.
+    pub min: i32,
+    /// What has the Machines made: the MachineSets of a MachineDeployment, else the group's own object.
+    pub sets: Vec<Arc<ScalableResource>>,
+    /// The Machines.
+    pub machines: Vec<Arc<Machine>>,
 }
 
 /// Why a group can't be written.
@@ -119,6 +136,7 @@ impl Index {
         Self {
             inner: RwLock::new(Inner { picture: Picture::new(rules), pinned: None }),
             wanted: watch::Sender::new(BTreeSet::new()),
+            unfinished: watch::Sender::new(()),
         }
     }
 
@@ -142,7 +160,23 @@ impl Index {
             }
             changed
         });
+        if !picture.unfinished.is_empty() {
+            self.unfinished.send_replace(());
+        }
         picture.take_notices()
+    }
+
+    /// Wakes its holder when there are groups to look at whose deletions are on their way.
+    #[must_use]
+    pub fn unfinished(&self) -> watch::Receiver<()> {
+        self.unfinished.subscribe()
+    }
+
+    /// The groups whose deletions may have come further: those that have a log of deletions, or a Machine that is marked
+    /// for one, and of which something has changed since this was asked last.
+    #[must_use]
+    pub fn take_unfinished(&self) -> BTreeSet<GroupId> {
+        std::mem::take(&mut self.inner.write().picture.unfinished)
     }
 
     /// The infrastructure template kinds that groups name, as they change.
@@ -242,7 +276,7 @@ impl Index {
         match (&group.standing, &group.served) {
             (Standing::Live, Some(served)) => Ok(ScaleView {
                 bounds: served.definition.bounds,
-                size: group.size(Instant::now()),
+                version: group.versions.current(Instant::now()).ok_or(NotScalable::Unknown)?.clone(),
                 machines: picture.machine_count(id, group),
                 machines_with_node: picture.machines_with_node(id, group),
             }),
@@ -266,19 +300,85 @@ impl Index {
         machines
     }
 
-    /// Takes over a size that was written, with the resourceVersion the write returned, until the watch has
-    /// caught up with it.
-    pub fn set_written(&self, id: &GroupId, replicas: i32, resource_version: &str) {
+    /// Takes over a version that was written, until the watch has caught up with it.
+    pub fn set_written(&self, id: &GroupId, version: GroupVersion) {
         if let Some(group) = self.inner.write().picture.groups.get_mut(id) {
-            group.set_written(replicas, resource_version, Instant::now());
+            group.versions.set_written(version, Instant::now());
         }
     }
 
-    /// Whether a Machine with that uid is still there and nobody deletes it.
+    /// Takes in that a version was read.
+    pub fn saw(&self, id: &GroupId, version: &GroupVersion) {
+        if let Some(group) = self.inner.write().picture.groups.get_mut(id) {
+            group.versions.see(version);
+        }
+    }
+
+    /// What is known of a group's present generation. `None`: there is no such object.
     #[must_use]
-    pub fn is_alive(&self, key: &ObjectKey, uid: &Uid) -> bool {
+    pub fn era(&self, id: &GroupId) -> Option<Era> {
+        self.inner.read().picture.groups.get(id)?.versions.era().cloned()
+    }
+
+    /// What the deletions of a group have come to. `None` for an object that isn't there, is paused, or isn't in scope:
+    /// whatever is on its way there has to wait, or is another program's.
+    #[must_use]
+    pub fn deletions(&self, id: &GroupId) -> Option<DeletionView> {
         let inner = self.inner.read();
-        inner.picture.machines.get(key).is_some_and(|machine| machine.meta.uid == *uid && !machine.deleting)
+        let picture = &inner.picture;
+        let group = picture.groups.get(id)?;
+        let object = group.object.as_ref()?;
+        let min = match &group.standing {
+            Standing::Live => group.served.as_ref()?.definition.bounds.min,
+            // What was accepted is carried out, though the group asks for no more.
+            Standing::LeftOut(LeftOut::NotAutoscaled | LeftOut::InvalidBounds | LeftOut::NoScaleFromZero, _)
+            | Standing::Waiting => 0,
+            Standing::LeftOut(LeftOut::OutOfScope | LeftOut::OwnedByMachineDeployment | LeftOut::Paused, _)
+            | Standing::Undecodable(_)
+            | Standing::Gone => return None,
+        };
+        let sets = match id.kind {
+            ScalableKind::MachineDeployment => picture.sets_of(&id.key).cloned().collect(),
+            ScalableKind::MachineSet | ScalableKind::MachinePool => vec![Arc::clone(object)],
+        };
+        Some(DeletionView {
+            version: group.versions.current(Instant::now())?.clone(),
+            min,
+            sets,
+            machines: picture.machines_of(id).cloned().collect(),
+        })
+    }
+
+    /// The Machines of a group, those that are being deleted included.
+    #[must_use]
+    pub fn machines(&self, id: &GroupId) -> Vec<Arc<Machine>> {
+        self.inner.read().picture.machines_of(id).cloned().collect()
+    }
+
+    /// Whether a Machine with that uid is known, be it on its way out.
+    #[must_use]
+    pub fn has_machine(&self, key: &ObjectKey, uid: &Uid) -> bool {
+        self.inner.read().picture.machines.get(key).is_some_and(|machine| machine.meta.uid == *uid)
+    }
+
+    /// The delete-machine annotation of a Machine with that uid.
+    #[must_use]
+    pub fn mark_of(&self, key: &ObjectKey, uid: &Uid) -> Option<ArcStr> {
+        let inner = self.inner.read();
+        inner.picture.machines.get(key).filter(|machine| machine.meta.uid == *uid)?.delete_mark.clone()
+    }
+
+    /// The MachineSets or the MachinePool that own the Machines of a group, by kind and name.
+    #[must_use]
+    pub fn owners(&self, id: &GroupId) -> Vec<(ScalableKind, ArcStr)> {
+        match id.kind {
+            ScalableKind::MachineDeployment => {
+                let inner = self.inner.read();
+                let sets = inner.picture.sets_of(&id.key);
+                sets.map(|set| (ScalableKind::MachineSet, set.meta.key.name.clone())).collect()
+            }
+            ScalableKind::MachineSet | ScalableKind::MachinePool => vec![(id.kind, id.key.name.clone())],
+        }
     }
 
     /// The GPU types that templates promise: the values of their GPU label.

@@ -51,6 +51,8 @@ pub(super) struct Picture {
     pub(super) wanted: BTreeMap<KindRef, usize>,
     /// Groups whose standing or problems changed, to be told once the lock is released.
     pub(super) changed: BTreeSet<GroupId>,
+    /// Groups whose deletions may have come further.
+    pub(super) unfinished: BTreeSet<GroupId>,
     /// Whether a group came, went, or changed its bounds since the last pinning.
     pub(super) membership_changed: bool,
 }
@@ -75,6 +77,7 @@ impl Picture {
             groups_by_kind: Several::default(),
             wanted: BTreeMap::new(),
             changed: BTreeSet::new(),
+            unfinished: BTreeSet::new(),
             membership_changed: true,
         }
     }
@@ -163,6 +166,9 @@ impl Picture {
             group.standing = Standing::Gone;
         }
         self.relate(id, old.as_deref(), Some(object));
+        if object.deleting_log.is_some() || old.as_ref().is_some_and(|old| old.deleting_log.is_some()) {
+            self.unfinished.insert(group_of_object(object));
+        }
         // A MachineSet's Machines were looked at as it took its place; a MachinePool's Nodes may be others now.
         if id.kind == ScalableKind::MachinePool || (old.is_none() && id.kind == ScalableKind::MachineDeployment) {
             self.resample(id);
@@ -267,12 +273,29 @@ impl Picture {
             }
         }
         self.machine_changed(machine);
+        self.look_at_deletions(machine);
     }
 
     fn remove_machine(&mut self, key: &ObjectKey) {
         if let Some(old) = self.machines.remove(key) {
+            self.look_at_deletions(&old);
             self.unrelate_machine(&old, None);
         }
+    }
+
+    /// A Machine has changed: a deletion of its group may have come further by that.
+    fn look_at_deletions(&mut self, machine: &Machine) {
+        let Some(id) = self.group_of(machine) else { return };
+        let object = self.groups.get(&id).and_then(|group| group.object.as_ref());
+        if machine.delete_mark.is_some() || object.is_some_and(|object| object.deleting_log.is_some()) {
+            self.unfinished.insert(id);
+        }
+    }
+
+    /// The MachineSets of a MachineDeployment that are known.
+    pub(super) fn sets_of<'a>(&'a self, deployment: &'a ObjectKey) -> impl Iterator<Item = &'a Arc<ScalableResource>> {
+        let sets = self.sets_by_deployment.get(deployment);
+        sets.filter_map(|set| self.groups.get(&GroupId::new(ScalableKind::MachineSet, set.clone()))?.object.as_ref())
     }
 
     /// Takes the relations of `old` away that `new` doesn't share.
@@ -436,6 +459,14 @@ fn is_sample(group: &Group, key: &ObjectKey) -> bool {
 fn owner_of(machine: &Machine) -> Option<(ScalableKind, ObjectKey)> {
     let (kind, name) = machine.owner.as_ref()?;
     Some((*kind, ObjectKey { namespace: machine.meta.key.namespace.clone(), name: name.clone() }))
+}
+
+/// The group whose deletions an object's log is about.
+fn group_of_object(object: &ScalableResource) -> GroupId {
+    match object.kind {
+        ScalableKind::MachineSet => group_of_set(object),
+        ScalableKind::MachineDeployment | ScalableKind::MachinePool => GroupId::of(object.kind, &object.meta),
+    }
 }
 
 /// The group of a MachineSet: its MachineDeployment, else itself.

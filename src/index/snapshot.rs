@@ -129,7 +129,7 @@ impl Inner {
             object: group.object.clone(),
             pinned: self.pinned.as_ref().is_some_and(|pinned| pinned.get(id).is_some()),
             size: group.size(now),
-            written: group.written(now),
+            written: group.versions.written(now),
             rolling_out: self.picture.is_rolling_out(id),
             machines,
         }

@@ -19,6 +19,18 @@ impl<T> Lister<T> {
         self.store.get(key)
     }
 
+    /// The object under a key as it was at this resource version or later. The version may be that of another kind
+    /// where both are kept in one place, as all custom resources of an API server are: there a resource version counts
+    /// every write.
+    #[must_use]
+    pub fn as_of(&self, key: &ObjectKey, version: u64) -> AsOf<T> {
+        // Asked for first: the store may be further by the time it is read, never less far.
+        if self.store.reached(&key.namespace).is_none_or(|reached| reached < version) {
+            return AsOf::Behind;
+        }
+        self.store.get(key).map_or(AsOf::Absent, AsOf::Held)
+    }
+
     /// All objects, in the order of namespace and name.
     #[must_use]
     pub fn list(&self) -> Vec<Arc<Object<T>>> {
@@ -34,6 +46,17 @@ impl<T> Lister<T> {
     pub fn namespace(&self, namespace: impl Into<ArcStr>) -> NamespaceLister<T> {
         NamespaceLister { lister: self.clone(), namespace: namespace.into() }
     }
+}
+
+/// What an informer can say of an object at a resource version or later.
+#[derive(Debug)]
+pub enum AsOf<T> {
+    /// It was there, and so it was.
+    Held(Arc<Object<T>>),
+    /// It wasn't there.
+    Absent,
+    /// Nothing: the informer hasn't come to that version yet, is listing anew, or has versions that are no numbers.
+    Behind,
 }
 
 impl<T> Clone for Lister<T> {

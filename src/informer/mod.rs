@@ -189,7 +189,7 @@ pub use self::{
     identity::{Metadata, ObjectKey, ResourceVersion, Uid},
     index::UnknownIndex,
     intern::Interner,
-    lister::{Lister, NamespaceLister},
+    lister::{AsOf, Lister, NamespaceLister},
     object::{DecodeError, Object},
     projection::Projection,
     query::{Namespaces, Query},

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     event::Event,
     hook::Hooks,
+    identity::ResourceVersion,
     query::Query,
     slot::Gauge,
     status::{EventCounts, ListCounts, Status, Unsynced},
@@ -58,7 +59,12 @@ struct Record {
 
 #[derive(Debug)]
 struct ScopeRecord {
+    /// For people.
     namespace: String,
+    /// The namespace it covers; `None`: all.
+    covers: Option<String>,
+    /// Up to which version the server has told all there was to tell; `None` while that isn't known.
+    reached: Option<u64>,
     listed: bool,
     broken: Option<Broken>,
 }
@@ -72,7 +78,9 @@ struct Broken {
 impl Progress {
     pub(super) fn new(query: &Query, stopped: CancellationToken) -> Self {
         let scopes = query.scopes().into_iter().map(|scope| ScopeRecord {
+            covers: scope.namespace.clone(),
             namespace: scope.namespace.unwrap_or_else(|| query.namespaces.to_string()),
+            reached: None,
             listed: false,
             broken: None,
         });
@@ -159,9 +167,14 @@ impl Progress {
         }
     }
 
-    /// A list of a scope begins.
-    pub(super) fn list_begins(&self, cause: ListCause) {
-        let lists = &mut self.record.lock().lists;
+    /// A list of a scope begins. Until its end nothing is known of what the scope has reached: the versions of a
+    /// restored backup may be smaller.
+    pub(super) fn list_begins(&self, scope: usize, cause: ListCause) {
+        let mut record = self.record.lock();
+        if let Some(scope) = record.scopes.get_mut(scope) {
+            scope.reached = None;
+        }
+        let lists = &mut record.lists;
         match cause {
             ListCause::First => lists.first += 1,
             ListCause::Gone => lists.gone += 1,
@@ -173,6 +186,20 @@ impl Progress {
     /// A list was told as a stream.
     pub(super) fn list_was_streamed(&self) {
         self.record.lock().lists.streamed += 1;
+    }
+
+    /// All that the server had to tell of a scope up to this version is in the store.
+    pub(super) fn reaches(&self, scope: usize, version: &str) {
+        if let Some(scope) = self.record.lock().scopes.get_mut(scope) {
+            scope.reached = ResourceVersion::from(version).number();
+        }
+    }
+
+    /// Up to which version all is in the store that concerns this namespace.
+    pub(super) fn reached(&self, namespace: &str) -> Option<u64> {
+        let record = self.record.lock();
+        let covers = |scope: &&ScopeRecord| scope.covers.as_deref().is_none_or(|covered| covered == namespace);
+        record.scopes.iter().find(covers)?.reached
     }
 
     /// A list of a scope is complete.

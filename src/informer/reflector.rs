@@ -92,15 +92,15 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     async fn list(&mut self, mut cause: ListCause) -> Listed {
         let mut expired = 0;
         loop {
-            self.progress.list_begins(cause);
+            self.progress.list_begins(self.position, cause);
             if let Some(listed) = self.streamed().await {
-                self.list_came();
+                self.list_came(&listed.version);
                 return listed;
             }
             let limit = (expired < EXPIRED_TOKENS).then_some(self.settings.page_size.max(1));
             match self.pages(limit).await {
                 Ok(version) => {
-                    self.list_came();
+                    self.list_came(&version);
                     return Listed { version, open: None };
                 }
                 Err(failure) if failure.is_gone() => {
@@ -119,7 +119,8 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         }
     }
 
-    fn list_came(&mut self) {
+    fn list_came(&mut self, version: &str) {
+        self.progress.reaches(self.position, version);
         if self.barren == 0 {
             self.backoff.reset();
         }
@@ -287,6 +288,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                 self.works();
             }
             if let Some(reached) = self.take(frame) {
+                self.progress.reaches(self.position, &reached);
                 *version = reached;
             }
         }

@@ -90,6 +90,11 @@ impl<T> Store<T> {
         self.state.read().held(key).map(Arc::clone)
     }
 
+    /// Up to which version all that concerns a namespace is here; `None` where that isn't known.
+    pub(super) fn reached(&self, namespace: &str) -> Option<u64> {
+        self.progress.reached(namespace)
+    }
+
     /// All objects.
     #[must_use]
     pub fn list(&self) -> Vec<Arc<Object<T>>> {

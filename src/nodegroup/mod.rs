@@ -6,6 +6,7 @@
 
 pub mod bounds;
 pub mod capacity;
+pub mod deletion_log;
 pub mod duration;
 pub mod evaluate;
 pub mod exhausted;
@@ -27,6 +28,7 @@ pub(crate) mod testing;
 
 pub use bounds::Bounds;
 pub use capacity::GPU_LABEL;
+pub use deletion_log::{DeletionLog, LogError, Phase, Ticket};
 pub use duration::GoDuration;
 pub use evaluate::{Definition, InfrastructureState, LeftOut, Rules, Verdict, evaluate};
 pub use id::GroupId;

@@ -26,6 +26,10 @@ pub(crate) fn scalable(kind: ScalableKind, name: &str) -> ScalableResource {
         taints: Vec::new(),
         revision: None,
         status_replicas: 3,
+        generation: 1,
+        observed_generation: 1,
+        desired_replicas: None,
+        deleting_log: None,
         provider_ids: Vec::new(),
         node_names: Vec::new(),
     }
@@ -50,7 +54,7 @@ pub(crate) fn machine(name: &str) -> Machine {
         failure: None,
         infrastructure_not_ready: None,
         deleting: false,
-        marked_for_deletion: false,
+        delete_mark: None,
     }
 }
 

@@ -1,28 +1,29 @@
-//! The API calls of commands, and what their failures mean. No decision is made here: a failure is told as what it
-//! says of the object's state.
+//! The API calls of commands, and what their answers and failures mean. No decision is made here: a failure is told as
+//! what it says of the object's state.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwapOption;
+use arcstr::ArcStr;
+use http::{header::RETRY_AFTER, response::Parts};
 use k8s_openapi::api::autoscaling::v1::Scale as ScaleObject;
 use kube::{
-    Client,
-    api::{DynamicObject, Patch, PatchParams},
-    core::ApiResource,
+    Client, Resource as _, ResourceExt as _,
+    api::{DeleteParams, DynamicObject, GetParams, ListParams, ObjectList, Patch, PatchParams, Preconditions},
+    client::Body,
+    core::{ApiResource, ObjectMeta, PartialObjectMeta, Request, Status, request},
 };
-use serde_json::json;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde_json::{Value, json};
 
 use crate::{
-    capi::{CoreResources, Keys, Machine, ScalableKind},
+    capi::{CoreResources, DELETING, Keys, ObjectKey, ScalableKind, Uid},
+    index::GroupVersion,
     nodegroup::GroupId,
 };
 
-/// A size with the version of the object it was read or written in.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Size {
-    pub(super) replicas: i32,
-    pub(super) resource_version: String,
-}
+/// How many Machines one page of a list has.
+const PAGE: u32 = 500;
 
 /// What a failed call says.
 #[derive(Debug)]
@@ -34,9 +35,9 @@ pub(super) enum CallError {
     /// 429: not now. Nothing was done. The server's wish when to try again, where it had one.
     Busy(String, Option<Duration>),
     /// No answer, or one that leaves open whether it was done: a 503 may come from a load balancer that lost the
-    /// API server's answer.
-    Unknown(String),
-    /// 404: no such object.
+    /// API server's answer. The server's wish when to try again, where it had one.
+    Unknown(String, Option<Duration>),
+    /// 404 about the object itself: there is none of that name.
     Missing(String),
     /// 401 or 403 for lack of a right.
     Forbidden(String),
@@ -46,7 +47,42 @@ pub(super) enum CallError {
     NotDiscovered,
 }
 
-/// The API server of the management cluster, for writes.
+/// What a write makes of a group's object. What isn't named stays as it is.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct GroupChange {
+    pub(super) replicas: Option<i32>,
+    /// The log's text, `None` to take the annotation off.
+    pub(super) log: Option<String>,
+}
+
+/// A Machine as an answer shows it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct MachineSeen {
+    pub(super) name: ArcStr,
+    pub(super) uid: Uid,
+    pub(super) deleting: bool,
+    owners: Vec<(String, String)>,
+}
+
+impl MachineSeen {
+    fn of(metadata: &ObjectMeta) -> Self {
+        let owners = metadata.owner_references.iter().flatten();
+        Self {
+            name: metadata.name.as_deref().unwrap_or_default().into(),
+            uid: metadata.uid.as_deref().unwrap_or_default().into(),
+            deleting: metadata.deletion_timestamp.is_some(),
+            owners: owners.map(|owner| (owner.kind.clone(), owner.name.clone())).collect(),
+        }
+    }
+
+    /// Whether one of these owns it.
+    pub(super) fn is_of(&self, owners: &[(ScalableKind, ArcStr)]) -> bool {
+        let is = |kind: &str, name: &str| owners.iter().any(|owner| owner.0.as_str() == kind && owner.1 == name);
+        self.owners.iter().any(|(kind, name)| is(kind, name))
+    }
+}
+
+/// The API server of the management cluster, for writes and for the reads that a write needs.
 #[derive(Clone)]
 pub struct Api {
     client: Client,
@@ -61,95 +97,205 @@ impl Api {
         Self { client, resources, keys }
     }
 
-    fn of(
+    /// Requests of the kind that `pick` finds, in a namespace.
+    fn requests(
         &self,
         namespace: &str,
         pick: impl Fn(&CoreResources) -> Option<&ApiResource>,
-    ) -> Result<kube::Api<DynamicObject>, CallError> {
+    ) -> Result<Request, CallError> {
         let resources = self.resources.load();
         let resource = resources.as_deref().and_then(pick).ok_or(CallError::NotDiscovered)?;
-        Ok(kube::Api::namespaced_with(self.client.clone(), namespace, resource))
+        Ok(Request::new(DynamicObject::url_path(resource, Some(namespace))))
     }
 
-    fn of_group(&self, id: &GroupId) -> Result<kube::Api<DynamicObject>, CallError> {
-        self.of(&id.key.namespace, |resources| match id.kind {
+    fn group_requests(&self, id: &GroupId) -> Result<Request, CallError> {
+        self.requests(&id.key.namespace, |resources| match id.kind {
             ScalableKind::MachineDeployment => Some(&resources.machine_deployment),
             ScalableKind::MachineSet => Some(&resources.machine_set),
             ScalableKind::MachinePool => resources.machine_pool.as_ref(),
         })
     }
 
-    /// Reads the size.
-    pub(super) async fn read_size(&self, id: &GroupId) -> Result<Size, CallError> {
-        let scale = self.of_group(id)?.get_scale(&id.key.name).await.map_err(|error| call_error(&error))?;
-        Ok(size_of(scale))
+    fn machine_requests(&self, namespace: &str) -> Result<Request, CallError> {
+        self.requests(namespace, |resources| Some(&resources.machine))
     }
 
-    /// Writes `to` if the size is `from`. A Scale of 0 replicas leaves the field out of its JSON, so that there
+    /// Sends a request. kube's own calls would lose the header Retry-After.
+    async fn call<T: DeserializeOwned>(
+        &self,
+        request: Result<http::Request<Vec<u8>>, request::Error>,
+    ) -> Result<T, CallError> {
+        let request = request.map_err(|error| CallError::Refused(error.to_string()))?;
+        let unknown = |error: &dyn fmt::Display| CallError::Unknown(error.to_string(), None);
+        let answer = self.client.send(request.map(Body::from)).await.map_err(|error| unknown(&error))?;
+        let (head, body) = answer.into_parts();
+        let body = body.collect_bytes().await.map_err(|error| unknown(&error))?;
+        if head.status.is_success() {
+            return serde_json::from_slice(&body).map_err(|error| unknown(&error));
+        }
+        Err(call_error(&head, &body))
+    }
+
+    /// Reads a group's object.
+    pub(super) async fn read_group(&self, id: &GroupId) -> Result<GroupVersion, CallError> {
+        let request = self.group_requests(id)?.get(&id.key.name, &GetParams::default());
+        Ok(version_of(&self.call(request).await?))
+    }
+
+    /// Changes a group's object if it still is the one seen: neither its spec nor its log has been written since. That
+    /// there is no log is tested by its being null, which API servers hold for true where there is nothing.
+    pub(super) async fn write_group(
+        &self,
+        id: &GroupId,
+        seen: &GroupVersion,
+        change: &GroupChange,
+    ) -> Result<GroupVersion, CallError> {
+        let log = format!("/metadata/annotations/{}", DELETING.replace('/', "~1"));
+        let mut patch = vec![
+            json!({"op": "test", "path": "/metadata/uid", "value": seen.uid.to_string()}),
+            json!({"op": "test", "path": "/metadata/generation", "value": seen.generation}),
+            json!({"op": "test", "path": log, "value": seen.log.as_deref()}),
+        ];
+        if let Some(replicas) = change.replicas {
+            patch.push(json!({"op": "add", "path": "/spec/replicas", "value": replicas}));
+        }
+        match &change.log {
+            Some(text) => patch.push(json!({"op": "add", "path": log, "value": text})),
+            None if seen.log.is_some() => patch.push(json!({"op": "remove", "path": log})),
+            None => {}
+        }
+        let patch = json_patch_of(patch)?;
+        let request = self.group_requests(id)?.patch(&id.key.name, &PatchParams::default(), &patch);
+        Ok(version_of(&self.call(request).await?))
+    }
+
+    /// Writes the size `to` if it is the one seen. A Scale of 0 replicas leaves the field out of its JSON, so that there
     /// is nothing to test but its absence, and nothing to replace.
-    pub(super) async fn write_size(&self, id: &GroupId, from: i32, to: i32) -> Result<Size, CallError> {
+    pub(super) async fn write_size(
+        &self,
+        id: &GroupId,
+        seen: &GroupVersion,
+        to: i32,
+    ) -> Result<GroupVersion, CallError> {
+        let from = seen.replicas;
         let patch = if from == 0 {
-            json!([
-                {"op": "test", "path": "/spec", "value": {}},
-                {"op": "add", "path": "/spec/replicas", "value": to},
-            ])
+            vec![
+                json!({"op": "test", "path": "/spec", "value": {}}),
+                json!({"op": "add", "path": "/spec/replicas", "value": to}),
+            ]
         } else {
-            json!([
-                {"op": "test", "path": "/spec/replicas", "value": from},
-                {"op": "replace", "path": "/spec/replicas", "value": to},
-            ])
+            vec![
+                json!({"op": "test", "path": "/spec/replicas", "value": from}),
+                json!({"op": "replace", "path": "/spec/replicas", "value": to}),
+            ]
         };
-        let patch: json_patch::Patch =
-            serde_json::from_value(patch).map_err(|error| CallError::Refused(error.to_string()))?;
-        let scale = self
-            .of_group(id)?
-            .patch_scale(&id.key.name, &PatchParams::default(), &Patch::Json::<()>(patch))
-            .await
-            .map_err(|error| call_error(&error))?;
-        Ok(size_of(scale))
+        let (patch, params) = (json_patch_of(patch)?, PatchParams::default());
+        let request = self.group_requests(id)?.patch_subresource("scale", &id.key.name, &params, &patch);
+        let scale: ScaleObject = self.call(request).await?;
+        Ok(GroupVersion {
+            resource_version: scale.metadata.resource_version.unwrap_or_default().into(),
+            // A Scale doesn't say it. If it is another, the next write that tests it fails, and the object is read.
+            generation: seen.generation.saturating_add(1),
+            replicas: scale.spec.and_then(|spec| spec.replicas).unwrap_or_default(),
+            ..seen.clone()
+        })
     }
 
-    /// Sets the delete-machine annotation of a Machine to `value`, or takes it off. The uid makes sure that it is
-    /// still the same Machine.
-    pub(super) async fn set_mark(&self, machine: &Machine, value: Option<&str>) -> Result<(), CallError> {
-        let key = &machine.meta.key;
+    /// Reads a Machine; `None` when there is none of that name and uid.
+    pub(super) async fn read_machine(&self, key: &ObjectKey, uid: &Uid) -> Result<Option<MachineSeen>, CallError> {
+        let request = self.machine_requests(&key.namespace)?.get_metadata(&key.name, &GetParams::default());
+        match self.call::<PartialObjectMeta>(request).await {
+            Ok(found) => Ok(Some(MachineSeen::of(&found.metadata)).filter(|seen| seen.uid == *uid)),
+            Err(CallError::Missing(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// All Machines of a namespace that belong to a group: by its labels first, and then by their owners.
+    pub(super) async fn list_machines(
+        &self,
+        id: &GroupId,
+        owners: &[(ScalableKind, ArcStr)],
+    ) -> Result<Vec<MachineSeen>, CallError> {
+        let machines = self.machine_requests(&id.key.namespace)?;
+        let mut params = ListParams::default().limit(PAGE);
+        let mut seen = Vec::new();
+        loop {
+            let page: ObjectList<PartialObjectMeta> = self.call(machines.list_metadata(&params)).await?;
+            seen.extend(page.items.iter().map(|item| MachineSeen::of(&item.metadata)));
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params = params.continue_token(&token),
+                None => break,
+            }
+        }
+        seen.retain(|machine| machine.is_of(owners));
+        Ok(seen)
+    }
+
+    /// Sets the delete-machine annotation of a Machine. The uid makes sure that it is still the same Machine.
+    pub(super) async fn set_mark(&self, key: &ObjectKey, uid: &Uid, value: &str) -> Result<(), CallError> {
         let patch = json!({
-            "metadata": {"uid": machine.meta.uid.to_string(), "annotations": {self.keys.delete_machine.as_str(): value}},
+            "metadata": {"uid": uid.to_string(), "annotations": {self.keys.delete_machine.as_str(): value}},
         });
-        let api = self.of(&key.namespace, |resources| Some(&resources.machine))?;
-        api.patch_metadata(&key.name, &PatchParams::default(), &Patch::Merge(patch))
-            .await
-            .map(drop)
-            .map_err(|error| call_error(&error))
+        let machines = self.machine_requests(&key.namespace)?;
+        let request = machines.patch_metadata(&key.name, &PatchParams::default(), &Patch::Merge(patch));
+        self.call(request).await.map(|_: IgnoredAny| ())
+    }
+
+    /// Takes the delete-machine annotation off a Machine if it has this value.
+    pub(super) async fn take_mark(&self, key: &ObjectKey, value: &str) -> Result<(), CallError> {
+        let path = format!("/metadata/annotations/{}", self.keys.delete_machine.replace('/', "~1"));
+        let patch = vec![json!({"op": "test", "path": path, "value": value}), json!({"op": "remove", "path": path})];
+        let (patch, params) = (json_patch_of(patch)?, PatchParams::default());
+        let request = self.machine_requests(&key.namespace)?.patch_metadata(&key.name, &params, &patch);
+        self.call(request).await.map(|_: IgnoredAny| ())
+    }
+
+    /// Deletes a Machine if it still has this uid.
+    pub(super) async fn delete_machine(&self, key: &ObjectKey, uid: &Uid) -> Result<(), CallError> {
+        let preconditions = Preconditions { uid: Some(uid.to_string()), resource_version: None };
+        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        let request = self.machine_requests(&key.namespace)?.delete(&key.name, &params);
+        self.call(request).await.map(|_: IgnoredAny| ())
     }
 }
 
-fn size_of(scale: ScaleObject) -> Size {
-    Size {
-        replicas: scale.spec.and_then(|spec| spec.replicas).unwrap_or_default(),
-        resource_version: scale.metadata.resource_version.unwrap_or_default(),
+fn json_patch_of(operations: Vec<Value>) -> Result<Patch<()>, CallError> {
+    let patch = serde_json::from_value(Value::Array(operations));
+    patch.map(Patch::Json).map_err(|error| CallError::Refused(error.to_string()))
+}
+
+fn version_of(object: &DynamicObject) -> GroupVersion {
+    let replicas = object.data.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or_default();
+    GroupVersion {
+        uid: object.metadata.uid.as_deref().unwrap_or_default().into(),
+        resource_version: object.metadata.resource_version.as_deref().unwrap_or_default().into(),
+        generation: object.metadata.generation.unwrap_or_default(),
+        replicas: i32::try_from(replicas).unwrap_or(i32::MAX),
+        log: object.annotations().get(DELETING).map(ArcStr::from),
     }
 }
 
-fn call_error(error: &kube::Error) -> CallError {
-    let kube::Error::Api(status) = error else {
-        return CallError::Unknown(error.to_string());
-    };
-    let message = status.message.clone();
-    let after = status
-        .details
-        .as_ref()
-        .map(|details| details.retry_after_seconds)
-        .filter(|seconds| *seconds > 0)
-        .map(|seconds| Duration::from_secs(seconds.into()));
-    match status.code {
+fn call_error(head: &Parts, body: &[u8]) -> CallError {
+    let code = head.status;
+    // A proxy's answer, and that to a path that isn't served, is text.
+    let status: Status = serde_json::from_slice(body)
+        .unwrap_or_else(|_| Status { message: String::from_utf8_lossy(body).trim().to_owned(), ..Status::default() });
+    let message = if status.message.is_empty() { code.to_string() } else { status.message };
+    let header = head.headers.get(RETRY_AFTER).and_then(|seconds| seconds.to_str().ok()?.parse().ok());
+    let details = status.details.as_ref();
+    let seconds = header.or_else(|| details.map(|details| u64::from(details.retry_after_seconds)));
+    let after = seconds.filter(|seconds| *seconds > 0).map(Duration::from_secs);
+    match code.as_u16() {
         422 => CallError::Rejected(message),
         409 => CallError::Conflict(message),
         429 => CallError::Busy(message, after),
-        404 => CallError::Missing(message),
+        // One that is about the path, for a version that isn't served any more, says nothing of the object.
+        404 if details.is_some_and(|details| !details.name.is_empty()) => CallError::Missing(message),
+        404 => CallError::NotDiscovered,
         // A webhook's denial is a 403 as well, which no right mends.
         401 | 403 if !message.contains("admission webhook") => CallError::Forbidden(message),
         400..=499 => CallError::Refused(message),
-        _ => CallError::Unknown(format!("{} {message}", status.code)),
+        _ => CallError::Unknown(format!("{code}: {message}"), after),
     }
 }

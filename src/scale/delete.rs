@@ -1,27 +1,21 @@
-//! Delete: the named Machines are marked so that their MachineSet takes them first, then the size is lowered by as
-//! many. All or nothing: a Node that isn't of the group refuses the request before anything is written, and a size
-//! write that is known not to have been done takes the marks back.
+//! DeleteNodes: what each Node stands for, which requests of a batch are accepted, and the log of what was accepted. Each
+//! request is accepted as a whole or refused before anything is written, and each caller is answered for its own Nodes.
 
-use std::{
-    collections::{BTreeMap, HashMap, HashSet},
-    sync::Arc,
-    time::Duration,
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use super::{
+    Command, ScaleError,
+    api::{CallError, GroupChange},
+    draw_ticket,
+    lane::{Caller, Delete},
+    retry::Attempts,
+    rule::{Acceptance, Life, Named, Refusal, Request, Seen},
 };
-
-use futures::{StreamExt, stream};
-use jiff::Timestamp;
-use tokio::time::Instant;
-
-use super::{Command, ScaleError, api::CallError, size::NotWritten};
 use crate::{
-    capi::{Machine, ObjectKey},
-    index::{Index, NodeQuery, Resolved},
-    informer::Uid,
-    nodegroup::{GroupId, PlaceholderRef, size},
+    capi::{ObjectKey, Uid},
+    index::{GroupVersion, NodeQuery, Resolved, ScaleView},
+    nodegroup::{Bounds, DeletionLog, PlaceholderRef},
 };
-
-/// How many Machines are marked side by side.
-const MARKS_AT_ONCE: usize = 16;
 
 /// A Node as the caller names it.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -34,98 +28,185 @@ pub struct NodeName {
     pub annotations: HashMap<String, String>,
 }
 
-/// How long an instance that is still there counts as on its way out. A MachineSet follows within seconds; if it took
-/// another Machine in its stead, naming the Machine again has to have an effect again.
-const GOING_FOR: Duration = Duration::from_secs(300);
-
-/// What was accepted for deletion, with when, and may still be there: named again, it lowers nothing.
-#[derive(Debug, Default)]
-pub(super) struct Accepted {
-    /// Machines by key and uid.
-    machines: HashMap<(ObjectKey, Uid), Instant>,
+/// A delete whose Nodes have been looked up.
+struct Sorted {
+    delete: Delete,
+    request: Request,
     /// Instances of a MachinePool that are no Machines, by providerID.
-    instances: HashMap<String, Instant>,
-}
-
-impl Accepted {
-    pub(super) fn is_empty(&self) -> bool {
-        self.machines.is_empty() && self.instances.is_empty()
-    }
-
-    /// Forgets what is gone or on its way out, which the index tells by itself, and what should have gone long ago.
-    fn forget_gone(&mut self, index: &Index, id: &GroupId) {
-        self.machines.retain(|(key, uid), since| since.elapsed() < GOING_FOR && index.is_alive(key, uid));
-        let no_annotations = HashMap::new();
-        self.instances.retain(|provider_id, since| {
-            let query = NodeQuery { name: provider_id, provider_id, annotations: &no_annotations };
-            since.elapsed() < GOING_FOR && index.resolve(query).group().as_ref() == Some(id)
-        });
-    }
-}
-
-/// What a request names, sorted by what has to be done.
-#[derive(Debug, Default)]
-struct Named {
-    /// Machines to mark; by name, so that one named twice counts once.
-    machines: BTreeMap<ObjectKey, Arc<Machine>>,
-    /// Replicas without a Machine, which only lower the size.
-    replicas: HashSet<String>,
-    /// Instances of a MachinePool that are no Machines, which only lower the size.
     instances: HashSet<String>,
 }
 
+/// What was decided of a batch, and written to the log.
+struct Decided {
+    /// The version that has in its log what was accepted.
+    version: GroupVersion,
+    bounds: Bounds,
+    accepted: Vec<Sorted>,
+}
+
 impl Command {
-    pub(super) async fn delete(&self, nodes: Vec<NodeName>, accepted: &mut Accepted) -> Result<(), ScaleError> {
-        let view = self.view()?;
-        accepted.forget_gone(self.index(), &self.id);
-        let named = self.sort(&nodes, accepted)?;
-        let count = named.machines.len() + named.replicas.len() + named.instances.len();
-        if count == 0 {
-            return Ok(());
-        }
-        let missing = usize::try_from(view.size.saturating_sub(view.machines)).unwrap_or_default();
-        if named.replicas.len() > missing {
-            return Err(ScaleError::FailedPrecondition(format!(
-                "{}: {} replicas without a Machine were named and only {} are left: the others have a Machine by now; \
-                 nothing was changed, ask for the group's instances again",
-                self.id,
-                named.replicas.len(),
-                missing
-            )));
-        }
-        let bounds = view.bounds;
-        let decide = |current| size::delete(current, count, bounds);
-        // Refused before anything is written, not after the marks.
-        decide(view.size).map_err(|error| self.refused(&error))?;
-        if !named.instances.is_empty() {
-            tracing::warn!(group = %self.id, "the MachinePool has no Machines for these Nodes: its infrastructure provider chooses which instance goes");
-        }
-        let machines: Vec<_> = named.machines.into_values().collect();
-        self.mark(&machines).await?;
-        match self.write(view.size, decide).await {
-            Ok(()) => {
-                let now = Instant::now();
-                let identity = |machine: &Arc<Machine>| (machine.meta.key.clone(), machine.meta.uid.clone());
-                accepted.machines.extend(machines.iter().map(|machine| (identity(machine), now)));
-                accepted.instances.extend(named.instances.into_iter().map(|instance| (instance, now)));
-                Ok(())
+    /// Deletes what a batch names, and answers each of its callers.
+    pub(super) async fn delete(&self, deletes: Vec<Delete>) {
+        let Some(Decided { version, bounds, accepted }) = self.decide(deletes).await else { return };
+        let uids: HashSet<_> =
+            accepted.iter().flat_map(|it| it.request.machines.iter().map(|named| named.uid.clone())).collect();
+        let lowered = self.carry_out(version, &uids, bounds).await;
+        let others: usize = accepted.iter().map(|it| it.request.others).sum();
+        let (version, result) = match lowered {
+            Ok(version) if others == 0 => (Some(version), Ok(())),
+            Ok(version) => {
+                let given_up = self.give_up(version.clone(), others, bounds, only_caller(&accepted)).await;
+                (Some(version), given_up)
             }
-            Err(failure) => Err(self.give_up(&machines, failure).await),
+            Err(error) => (None, Err(error.error())),
+        };
+        if result.is_ok() {
+            let instances = accepted.iter().flat_map(|it| it.instances.iter().cloned());
+            self.inner.pools.accept(&self.id, instances);
+        }
+        for Sorted { delete, request, .. } in accepted {
+            let result = match &version {
+                // What only lowers the size may have failed alone.
+                Some(version) if request.others == 0 => self.end_of(version, &request).await,
+                Some(_) | None => result.clone(),
+            };
+            self.answer(delete.caller, result);
         }
     }
 
-    /// Takes the marks back of a size that wasn't written. Where it may have been, they stay: without them the
-    /// MachineSet would choose other Machines, which nobody has drained.
-    pub(super) async fn give_up(&self, marked: &[Arc<Machine>], failure: NotWritten) -> ScaleError {
-        if !failure.maybe_done {
-            self.unmark(marked).await;
+    /// Decides a batch and writes to the log what was accepted. Callers of what was refused, or needs nothing, are
+    /// answered. Until something is written, each command ends with its caller.
+    async fn decide(&self, mut deletes: Vec<Delete>) -> Option<Decided> {
+        let mut attempts = Attempts::new();
+        let mut read: Option<GroupVersion> = None;
+        let mut refused_at: Option<GroupVersion> = None;
+        loop {
+            let (gone, waiting): (Vec<_>, Vec<_>) = deletes.into_iter().partition(|it| it.caller.is_gone());
+            self.answer_all(gone, &self.abandoned());
+            if waiting.is_empty() {
+                return None;
+            }
+            let view = match self.view() {
+                Ok(view) => view,
+                Err(error) => return self.answer_all(waiting, &error),
+            };
+            let version = read.take().unwrap_or_else(|| view.version.clone());
+            let log = match self.log_of(&version) {
+                Ok(log) => log,
+                Err(error) => return self.answer_all(waiting, &error),
+            };
+            let sorted = self.sort_all(waiting, &view);
+            let error = match self.accept_and_log(&version, &log, view.bounds, sorted).await {
+                Ok(decided) => return decided,
+                Err((error, again)) => {
+                    deletes = again;
+                    error
+                }
+            };
+            if let CallError::Rejected(message) = &error
+                && refused_at.as_ref() == Some(&version)
+            {
+                return self.answer_all(deletes, &self.refuses(version.replicas, message));
+            }
+            refused_at = Some(version);
+            if !attempts.again(&error).await {
+                return self.answer_all(deletes, &self.failed(&error));
+            }
+            match self.view_again(&mut attempts).await {
+                Ok(version) => read = Some(version),
+                Err(error) => return self.answer_all(deletes, &self.failed(&error)),
+            }
         }
-        failure.error
+    }
+
+    /// One round: learns what is known of the named Machines, accepts what can be, and logs it. On a failure the deletes
+    /// that wait for another round are given back.
+    async fn accept_and_log(
+        &self,
+        version: &GroupVersion,
+        log: &DeletionLog,
+        bounds: Bounds,
+        sorted: Vec<Sorted>,
+    ) -> Result<Option<Decided>, (CallError, Vec<Delete>)> {
+        let give_back = |sorted: Vec<Sorted>| sorted.into_iter().map(|it| it.delete).collect();
+        let named = sorted.iter().flat_map(|it| &it.request.machines);
+        let known = match self.learn(version, log, named).await {
+            Ok(known) => known,
+            Err(error) => return Err((error, give_back(sorted))),
+        };
+        let seen = Seen { log, replicas: version.replicas, bounds, lives: &known.lives, alive: &known.alive };
+        let ticket = draw_ticket();
+        let mut acceptance = Acceptance::new(seen, ticket.clone());
+        let mut accepted = Vec::new();
+        for one in sorted {
+            match acceptance.accept(&one.request) {
+                Ok(()) => accepted.push(one),
+                Err(refusal) => self.answer(one.delete.caller, Err(self.refusal(&refusal))),
+            }
+        }
+        let Some(log) = acceptance.log() else {
+            return Ok(Some(Decided { version: version.clone(), bounds, accepted }));
+        };
+        let text = match log.print() {
+            Ok(text) => text,
+            Err(error) => return Err((CallError::Refused(error.to_string()), give_back(accepted))),
+        };
+        let change = GroupChange { replicas: None, log: text };
+        match self.wrote_log(self.api().write_group(&self.id, version, &change).await) {
+            Ok(version) => Ok(Some(Decided { version, bounds, accepted })),
+            // It may be done: the next round finds these in the log then.
+            Err(error) => Err((error, give_back(accepted))),
+        }
+    }
+
+    /// What a request has come to whose Machines were lowered, or were found to need nothing.
+    async fn end_of(&self, version: &GroupVersion, request: &Request) -> Result<(), ScaleError> {
+        let log = self.log_of(version)?;
+        for named in &request.machines {
+            if log.get(&named.uid).is_some() || !self.index().has_machine(&self.machine_key(&named.name), &named.uid) {
+                continue;
+            }
+            // It needed nothing, being deleted or gone; or another copy has taken it back.
+            match self.read_life(named).await {
+                Ok(Life::Gone | Life::Deleting) => {}
+                Ok(Life::Alive) => {
+                    return Err(ScaleError::Aborted(format!(
+                        "{}: the deletion of Machine {} was given up by another copy of this program; try again",
+                        self.id, named.name
+                    )));
+                }
+                Err(error) => return Err(self.failed(&error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks up the Nodes of each delete; those that name a wrong one are answered.
+    fn sort_all(&self, deletes: Vec<Delete>, view: &ScaleView) -> Vec<Sorted> {
+        let mut missing = usize::try_from(view.version.replicas.saturating_sub(view.machines)).unwrap_or_default();
+        let mut all = Vec::new();
+        for delete in deletes {
+            let sorted = self.sort(&delete.nodes).and_then(|named| {
+                let replicas = named.replicas.len();
+                missing = missing.checked_sub(replicas).ok_or_else(|| self.too_many_replicas(replicas, missing))?;
+                self.warn_of_instances(&named)?;
+                Ok(named)
+            });
+            match sorted {
+                Ok(Nodes { machines, replicas, instances }) => {
+                    let machines = machines.into_iter().map(|(key, uid)| Named { name: key.name, uid }).collect();
+                    let request = Request { machines, others: replicas.len() + instances.len() };
+                    all.push(Sorted { delete, request, instances });
+                }
+                Err(error) => self.answer(delete.caller, Err(error)),
+            }
+        }
+        all
     }
 
     /// Finds what each Node stands for.
-    fn sort(&self, nodes: &[NodeName], accepted: &Accepted) -> Result<Named, ScaleError> {
-        let mut named = Named::default();
+    fn sort(&self, nodes: &[NodeName]) -> Result<Nodes, ScaleError> {
+        let mut named = Nodes::default();
         for node in nodes {
             let query = NodeQuery { name: &node.name, provider_id: &node.provider_id, annotations: &node.annotations };
             let text = if node.provider_id.is_empty() { &node.name } else { &node.provider_id };
@@ -141,17 +222,13 @@ impl Command {
                             machine.node_name.as_deref().unwrap_or_default()
                         )));
                     }
-                    let identity = (machine.meta.key.clone(), machine.meta.uid.clone());
-                    // On its way out already: a success that lowers nothing.
-                    if !machine.deleting && !accepted.machines.contains_key(&identity) {
-                        named.machines.insert(identity.0, machine);
-                    }
+                    named.machines.insert(machine.meta.key.clone(), machine.meta.uid.clone());
                 }
                 Resolved::Replica(group) if group == self.id => {
                     named.replicas.insert(text.clone());
                 }
                 Resolved::PoolInstance(group) if group == self.id => {
-                    if !accepted.instances.contains_key(text) {
+                    if !self.inner.pools.is_going(self.index(), &self.id, text) {
                         named.instances.insert(text.clone());
                     }
                 }
@@ -173,62 +250,64 @@ impl Command {
         Ok(named)
     }
 
-    /// Marks Machines side by side. When one can't be marked, the marks that were set are taken back.
-    async fn mark(&self, machines: &[Arc<Machine>]) -> Result<(), ScaleError> {
-        let value = format!("capi-autoscaler-provider {}", Timestamp::now());
-        let results = self.set_marks(machines, Some(&value)).await;
-        let Some(error) = results.iter().find_map(|(_, result)| result.as_ref().err()) else { return Ok(()) };
-        let error = self.failed(error);
-        // Where the answer was lost the mark may stand: it is taken back as well.
-        let maybe_marked: Vec<_> = results
-            .into_iter()
-            .filter(|(_, result)| matches!(result, Ok(()) | Err(CallError::Unknown(_))))
-            .map(|(machine, _)| machine)
-            .collect();
-        self.unmark(&maybe_marked).await;
-        Err(error)
+    fn too_many_replicas(&self, named: usize, left: usize) -> ScaleError {
+        ScaleError::FailedPrecondition(format!(
+            "{}: {named} replicas without a Machine were named and only {left} are left: the others have a Machine by \
+             now; nothing was changed, ask for the group's instances again",
+            self.id
+        ))
     }
 
-    /// Takes marks back, those excepted that were there before this command. A failure is only logged: the mark
-    /// of a Machine that stays is harmless until its MachineSet shrinks, and the next delete of it sets it anyway.
-    pub(super) async fn unmark(&self, machines: &[Arc<Machine>]) {
-        let ours: Vec<_> = machines.iter().filter(|machine| !machine.marked_for_deletion).cloned().collect();
-        for (machine, result) in self.set_marks(&ours, None).await {
-            if let Err(error) = result {
-                let error = self.failed(&error);
-                tracing::warn!(group = %self.id, machine = %machine.meta.key, "can't take the delete-machine annotation back: {error}");
-            }
+    /// Instances of a MachinePool that are no Machines can't be deleted by name.
+    fn warn_of_instances(&self, named: &Nodes) -> Result<(), ScaleError> {
+        if named.instances.is_empty() {
+            return Ok(());
+        }
+        if self.inner.options.machine_pool_deletes == super::MachinePoolDeletes::Refuse {
+            return Err(ScaleError::FailedPrecondition(format!(
+                "{}: the MachinePool has no Machines for these Nodes, so that its infrastructure provider would choose \
+                 which instance goes; nothing was changed: it is refused by --machine-pool-deletes=refuse",
+                self.id
+            )));
+        }
+        tracing::warn!(group = %self.id, "the MachinePool has no Machines for these Nodes: its infrastructure provider chooses which instance goes");
+        Ok(())
+    }
+
+    fn refusal(&self, refusal: &Refusal) -> ScaleError {
+        match refusal {
+            Refusal::InTheWay(name) => ScaleError::Aborted(format!(
+                "{}: Machine {name} may go for a smaller target size just now; try again in some seconds",
+                self.id
+            )),
+            Refusal::BelowMin(error) => self.refused(error),
+            Refusal::Log(error) => ScaleError::Aborted(format!("{}: {error}", self.id)),
         }
     }
 
-    async fn set_marks(
-        &self,
-        machines: &[Arc<Machine>],
-        value: Option<&str>,
-    ) -> Vec<(Arc<Machine>, Result<(), CallError>)> {
-        let write = if value.is_some() { "mark" } else { "unmark" };
-        stream::iter(machines.to_vec())
-            .map(async |machine| {
-                let result = self.api().set_mark(&machine, value).await;
-                self.inner.metrics.count_write(write, if result.is_ok() { "ok" } else { "error" });
-                (machine, result)
-            })
-            .buffer_unordered(MARKS_AT_ONCE)
-            .collect()
-            .await
+    fn answer_all(&self, deletes: Vec<Delete>, error: &ScaleError) -> Option<Decided> {
+        for delete in deletes {
+            self.answer(delete.caller, Err(error.clone()));
+        }
+        None
     }
+}
 
-    /// Marks as many Machines without a Node as a smaller size takes away. Those that are being deleted are taken
-    /// before marked ones, so they don't count.
-    pub(super) async fn mark_without_node(
-        &self,
-        machines_with_node: i32,
-        target: i32,
-    ) -> Result<Vec<Arc<Machine>>, ScaleError> {
-        let mut machines = self.index().machines_without_node(&self.id);
-        let staying = usize::try_from(target.saturating_sub(machines_with_node)).unwrap_or_default();
-        machines.truncate(machines.len().saturating_sub(staying));
-        self.mark(&machines).await?;
-        Ok(machines)
+/// What Nodes stand for.
+#[derive(Debug, Default)]
+struct Nodes {
+    /// Machines; by name, so that one named twice counts once.
+    machines: BTreeMap<ObjectKey, Uid>,
+    /// Replicas without a Machine, which only lower the size.
+    replicas: HashSet<String>,
+    /// Instances of a MachinePool that are no Machines, which only lower the size.
+    instances: HashSet<String>,
+}
+
+/// The caller of a batch of one; several can't end one write together.
+fn only_caller(accepted: &[Sorted]) -> Option<&Caller> {
+    match accepted {
+        [one] if one.request.machines.is_empty() => Some(&one.delete.caller),
+        _ => None,
     }
 }

@@ -2,6 +2,9 @@
 
 use thiserror::Error;
 
+use super::{Command, api::CallError};
+use crate::nodegroup::SizeError;
+
 /// Why a command was refused or failed; each text names the group, the rule and the remedy.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 pub enum ScaleError {
@@ -36,6 +39,56 @@ impl ScaleError {
             Self::Aborted(_) => "aborted",
             Self::PermissionDenied(_) => "permission_denied",
             Self::Unavailable(_) => "unavailable",
+        }
+    }
+}
+
+impl Command {
+    pub(super) fn abandoned(&self) -> ScaleError {
+        ScaleError::Aborted(format!(
+            "{}: the caller's deadline passed before anything was written; nothing was changed",
+            self.id
+        ))
+    }
+
+    /// A rule's refusal as an error of this command.
+    pub(super) fn refused(&self, error: &SizeError) -> ScaleError {
+        let message = format!("{}: {error}", self.id);
+        match error {
+            SizeError::Delta { .. } => ScaleError::InvalidArgument(message),
+            SizeError::AboveMax { .. } | SizeError::BelowMin { .. } => ScaleError::FailedPrecondition(message),
+        }
+    }
+
+    /// The API server goes on rejecting a size, though the group is as it was seen.
+    pub(super) fn refuses(&self, size: i32, message: &str) -> ScaleError {
+        ScaleError::FailedPrecondition(format!("{}: the API server refuses the size {size}: {message}", self.id))
+    }
+
+    /// A failed call as an error of this command.
+    pub(super) fn failed(&self, error: &CallError) -> ScaleError {
+        let id = &self.id;
+        match error {
+            CallError::Rejected(message) | CallError::Conflict(message) => {
+                ScaleError::Aborted(format!("{id}: the object changed meanwhile: {message}; try again"))
+            }
+            CallError::Busy(message, _) => {
+                ScaleError::Unavailable(format!("{id}: the API server is busy: {message}; try again"))
+            }
+            CallError::Unknown(message, _) => ScaleError::Unavailable(format!(
+                "{id}: the API server gave no usable answer: {message}; read the size before asking again"
+            )),
+            CallError::Missing(message) => ScaleError::NotFound(format!("{id}: the object is gone: {message}")),
+            CallError::Forbidden(message) => ScaleError::PermissionDenied(format!(
+                "{id}: {message}; grant this program's user get, list, patch and delete on Machines, get and patch on the \
+                 group's kind, and patch on its /scale"
+            )),
+            CallError::Refused(message) => {
+                ScaleError::FailedPrecondition(format!("{id}: the API server refuses it: {message}"))
+            }
+            CallError::NotDiscovered => ScaleError::Unavailable(format!(
+                "{id}: discovery hasn't found yet how the API server serves this kind; try again"
+            )),
         }
     }
 }

@@ -34,7 +34,7 @@ impl ScaleMetrics {
         registry.register("commands", "Scaling commands, by kind and result", metrics.commands.clone());
         registry.register("writes", "API writes, by kind and result", metrics.writes.clone());
         // From 0 on, so that the first failure is an increase to whoever watches the counter.
-        for write in ["size", "mark", "unmark"] {
+        for write in ["size", "log", "mark", "unmark", "delete"] {
             for result in ["ok", "error"] {
                 let _ = metrics.writes.get_or_create(&WriteLabels { write, result });
             }

@@ -1,96 +1,120 @@
-//! Every write: increase, decrease and delete. A command runs in a task of its own, one at a time per group and
-//! side by side across groups; each size write has a precondition. Before its first size write a command ends with
-//! its caller and takes its marks back; after it, it runs to a known result whoever still waits.
+//! Every write: increase, decrease, delete, and the end of what deletes have begun. A command runs in a task of its own,
+//! one at a time per group and side by side across groups; each write has a precondition. Until its first write a command
+//! ends with its caller; after it, it runs to a known result whoever still waits, and what a copy of the program leaves
+//! behind any copy finishes.
 //!
 //! This room must never answer a read, and never decide what a rule of [`crate::nodegroup`] decides.
 
 mod api;
+mod carry;
 mod delete;
 mod error;
+mod finisher;
+mod known;
+mod lane;
 mod metrics;
+mod outcome;
+mod pools;
+mod retry;
+mod rule;
 mod size;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
-
-use parking_lot::Mutex;
-use tokio::{runtime::Handle, sync::oneshot, time::timeout};
-use tokio_util::task::TaskTracker;
-
-use self::delete::Accepted;
-pub use self::{api::Api, delete::NodeName, error::ScaleError, metrics::ScaleMetrics};
-use crate::{
-    index::{Index, NotScalable, ScaleView},
-    nodegroup::GroupId,
+use std::{
+    collections::HashMap,
+    hash::{BuildHasher as _, RandomState},
+    sync::Arc,
+    time::Duration,
 };
 
-/// The writes of one workload cluster's groups.
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use tokio::{runtime::Handle, sync::oneshot, time::timeout};
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::TaskTracker,
+};
+
+pub use self::{
+    api::Api, delete::NodeName, error::ScaleError, known::WatchedMachines, metrics::ScaleMetrics,
+    pools::MachinePoolDeletes,
+};
+use self::{
+    api::CallError,
+    finisher::WantedSince,
+    lane::{Caller, Delete, Lanes, Order},
+    pools::Pools,
+    retry::Attempts,
+};
+use crate::{
+    index::{GroupVersion, Index, NotScalable, ScaleView},
+    nodegroup::{DeletionLog, GroupId, Ticket},
+};
+
+/// What an operator may choose about writes.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct ScaleOptions {
+    /// What a request to delete instances of a MachinePool does that aren't Machines.
+    pub machine_pool_deletes: MachinePoolDeletes,
+}
+
+/// The writes of one workload cluster's groups. Dropping the last clone ends the finisher; commands under way run to
+/// their end.
 #[derive(Clone)]
 pub struct Scale {
     inner: Arc<Inner>,
+    _finisher: Arc<DropGuard>,
 }
 
 struct Inner {
     index: Arc<Index>,
     api: Api,
+    machines: Arc<dyn WatchedMachines>,
+    options: ScaleOptions,
     metrics: ScaleMetrics,
     runtime: Handle,
     tasks: TaskTracker,
-    groups: Mutex<HashMap<GroupId, Arc<Lane>>>,
+    ended: CancellationToken,
+    lanes: Lanes,
+    pools: Pools,
+    wanted: Mutex<HashMap<GroupId, WantedSince>>,
 }
 
-/// The one command at a time of a group, and what its deletes were promised.
-type Lane = tokio::sync::Mutex<Accepted>;
-
-/// What a caller asks for.
-enum Request {
-    Increase(i32),
-    Decrease(i32),
-    Delete(Vec<NodeName>),
-}
-
-impl Request {
-    /// As a metric label.
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Increase(_) => "increase",
-            Self::Decrease(_) => "decrease",
-            Self::Delete(_) => "delete",
-        }
-    }
-}
-
-/// What a command works with. It lives in the command's own task.
+/// What a command works with: its group, and what it knows of it and does to it.
 struct Command {
     inner: Arc<Inner>,
     id: GroupId,
-    caller: Caller,
-}
-
-/// Whether somebody still waits for a command's result.
-struct Caller(oneshot::Sender<Result<(), ScaleError>>);
-
-impl Caller {
-    fn is_gone(&self) -> bool {
-        self.0.is_closed()
-    }
 }
 
 impl Scale {
-    /// Writes through `api` what is decided on `index`; the commands run on `runtime`.
+    /// Writes through `api` what is decided on `index` and `machines`; commands and the finisher run on `runtime`.
     #[must_use]
-    pub fn new(index: Arc<Index>, api: Api, metrics: ScaleMetrics, runtime: Handle) -> Self {
-        Self {
-            inner: Arc::new(Inner {
-                index,
-                api,
-                metrics,
-                runtime,
-                tasks: TaskTracker::new(),
-                groups: Mutex::new(HashMap::new()),
-            }),
-        }
+    pub fn new(
+        index: Arc<Index>,
+        api: Api,
+        machines: Arc<dyn WatchedMachines>,
+        options: ScaleOptions,
+        metrics: ScaleMetrics,
+        runtime: Handle,
+    ) -> Self {
+        let ended = CancellationToken::new();
+        let inner = Arc::new(Inner {
+            index: Arc::clone(&index),
+            api,
+            machines,
+            options,
+            metrics,
+            runtime,
+            tasks: TaskTracker::new(),
+            ended: ended.clone(),
+            lanes: Lanes::default(),
+            pools: Pools::default(),
+            wanted: Mutex::default(),
+        });
+        let changes = index.unfinished();
+        inner.runtime.spawn(finisher::run(Arc::downgrade(&inner), index, changes, ended.clone()));
+        Self { inner, _finisher: Arc::new(ended.drop_guard()) }
     }
 
     /// Raises the size of a group by `delta`.
@@ -99,93 +123,63 @@ impl Scale {
     /// A delta that isn't positive, a group that isn't known or can't be scaled, a size beyond max, or the API
     /// server's refusal.
     pub async fn increase(&self, id: GroupId, delta: i32) -> Result<(), ScaleError> {
-        self.run(id, Request::Increase(delta)).await
+        self.run(id, "increase", |caller| Order::Increase(delta, caller)).await
     }
 
     /// Lowers the size of a group by `-delta`, but not below its Machines that have a Node: it stops there, and
-    /// that is a success.
+    /// that is a success. So is a group that can't be scaled for now: its size stays.
     ///
     /// # Errors
-    /// A delta that isn't negative, a group that isn't known or can't be scaled, or the API server's refusal.
+    /// A delta that isn't negative, a group that isn't known, or the API server's refusal.
     pub async fn decrease(&self, id: GroupId, delta: i32) -> Result<(), ScaleError> {
-        self.run(id, Request::Decrease(delta)).await
+        self.run(id, "decrease", |caller| Order::Decrease(delta, caller)).await
     }
 
     /// Deletes these Nodes of a group and lowers its size by as many. All or nothing; Nodes that are going
-    /// already are a success and lower nothing.
+    /// already are a success and lower nothing. Once it is decided it is finished, by whichever copy of the program.
     ///
     /// # Errors
-    /// A Node that isn't of this group, a size below min, or the API server's refusal; then the marks it set are taken
-    /// back. Where it isn't known whether the size was written they stay, and the error says so.
+    /// A Node that isn't of this group, a size below min, or the API server's refusal; then what was written for it is
+    /// taken back. Where it is decided and not done yet, the error says so.
     pub async fn delete(&self, id: GroupId, nodes: Vec<NodeName>) -> Result<(), ScaleError> {
-        self.run(id, Request::Delete(nodes)).await
+        self.run(id, "delete", |caller| Order::Delete(Delete { nodes, caller })).await
     }
 
     /// How many groups something is remembered of.
     #[cfg(test)]
     fn remembered(&self) -> usize {
-        self.inner.groups.lock().len()
+        self.inner.lanes.len()
     }
 
-    /// Lets the running commands finish, for at most `limit`.
+    /// Lets the running commands finish, for at most `limit`, and ends the finisher.
     ///
     /// # Errors
     /// How many still ran then.
     pub async fn drain(&self, limit: Duration) -> Result<(), usize> {
         let tasks = &self.inner.tasks;
+        self.inner.ended.cancel();
         tasks.close();
         timeout(limit, tasks.wait()).await.map_err(|_| tasks.len())
     }
 
-    /// Runs a command in a task of its own, in its group's turn.
-    async fn run(&self, id: GroupId, request: Request) -> Result<(), ScaleError> {
-        let inner = Arc::clone(&self.inner);
+    /// Runs a command in its group's turn.
+    async fn run(
+        &self,
+        id: GroupId,
+        command: &'static str,
+        order: impl FnOnce(Caller) -> Order,
+    ) -> Result<(), ScaleError> {
         // A shutdown waits for what runs; it doesn't wait for what comes after.
-        if inner.tasks.is_closed() {
+        if self.inner.tasks.is_closed() {
             return Err(ScaleError::Unavailable(format!("{id}: this server is shutting down; try again")));
         }
         let (sender, receiver) = oneshot::channel();
-        let lane = Arc::clone(inner.groups.lock().entry(id.clone()).or_default());
-        let runtime = inner.runtime.clone();
-        let tasks = inner.tasks.clone();
-        tasks.spawn_on(
-            async move {
-                let mut accepted = lane.lock().await;
-                let command = Command { inner, id, caller: Caller(sender) };
-                let name = request.name();
-                let result = if command.caller.is_gone() {
-                    Err(command.abandoned())
-                } else {
-                    match request {
-                        Request::Increase(delta) => command.increase(delta).await,
-                        Request::Decrease(delta) => command.decrease(delta).await,
-                        Request::Delete(nodes) => command.delete(nodes, &mut accepted).await,
-                    }
-                };
-                drop(accepted);
-                command.inner.forget_if_empty(&command.id, &lane);
-                command.finish(name, result);
-            },
-            &runtime,
-        );
+        self.inner.order(&id, order(Caller::new(command, sender)));
         receiver.await.unwrap_or_else(|_| {
             Err(ScaleError::Unavailable(
                 "the command ended without a result; read the group's size and try again".to_owned(),
             ))
         })
-    }
-}
-
-impl Inner {
-    /// Forgets a lane that nobody else waits in and that promised nothing, so that ids leave nothing behind, those
-    /// of no group above all.
-    fn forget_if_empty(&self, id: &GroupId, lane: &Arc<Lane>) {
-        let mut groups = self.groups.lock();
-        // The map's own and the caller's; nobody gets another while the map is locked.
-        let is_last = Arc::strong_count(lane) == 2;
-        if is_last && lane.try_lock().is_ok_and(|accepted| accepted.is_empty()) {
-            groups.remove(id);
-        }
     }
 }
 
@@ -210,19 +204,28 @@ impl Command {
         })
     }
 
-    fn abandoned(&self) -> ScaleError {
-        ScaleError::Aborted(format!(
-            "{}: the caller's deadline passed before a size was written; nothing was changed",
-            self.id
-        ))
+    /// Reads the group's object after a write of it has failed, for as long as it takes.
+    async fn view_again(&self, attempts: &mut Attempts) -> Result<GroupVersion, CallError> {
+        loop {
+            match self.api().read_group(&self.id).await {
+                Ok(version) => {
+                    self.index().saw(&self.id, &version);
+                    return Ok(version);
+                }
+                Err(error) if attempts.again(&error).await => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 
-    fn finish(self, name: &'static str, result: Result<(), ScaleError>) {
-        self.inner.metrics.count_command(name, result.as_ref().err());
-        if let Err(error) = &result {
-            tracing::warn!(group = %self.id, command = name, code = error.code(), "command refused or failed: {error}");
-        }
-        // Nobody waits any more: the log line above is all there is to tell.
-        let _ = self.caller.0.send(result);
+    /// The log of deletions. One that nobody can read stops all deletions of the group.
+    fn log_of(&self, version: &GroupVersion) -> Result<DeletionLog, ScaleError> {
+        version.log().map_err(|error| ScaleError::FailedPrecondition(format!("{}: {error}", self.id)))
     }
+}
+
+/// A ticket that nobody else draws.
+fn draw_ticket() -> Ticket {
+    // Each state has keys of its own, of which the operating system drew the first.
+    Ticket::new(Timestamp::now(), RandomState::new().hash_one(0_u8))
 }

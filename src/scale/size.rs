@@ -1,189 +1,230 @@
-//! Size writes: decided on the index, written with the size they were decided on as precondition, and decided again
-//! on what the API server says when that has changed.
+//! Sizes alone: increases, replicas that have no Machine, and what a smaller target size gives up. A write is decided on
+//! the index, has the size it was decided on as precondition, and is decided again on what the API server says.
 
-use std::time::{Duration, Instant};
+use std::collections::HashSet;
 
 use super::{
     Command, ScaleError,
-    api::{CallError, Size},
+    api::{CallError, GroupChange},
+    lane::Caller,
+    outcome::SizeWritten,
+    retry::Attempts,
+    rule::{self, Fate, Named, entry},
 };
-use crate::nodegroup::{SizeError, size};
+use crate::{
+    capi::Uid,
+    index::{GroupVersion, NotScalable},
+    nodegroup::{Bounds, DeletionLog, SizeError, size},
+};
 
-/// How often one size write is tried before the caller is told to come again.
-const MOST_ATTEMPTS: u32 = 5;
-/// How long a command waits between two attempts when the server doesn't say.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// A longer wish of the server isn't waited for: the caller comes again anyway.
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-
-/// Why a size write failed.
-pub(super) struct NotWritten {
-    pub(super) error: ScaleError,
-    /// An attempt had no answer: the size may be written all the same.
-    pub(super) maybe_done: bool,
+/// How a smaller target size comes about.
+struct Giving {
+    /// Machines without a Node that are to go.
+    machines: Vec<Named>,
+    /// Further replicas, which have no Machine.
+    others: usize,
+    /// Machines that have a Node and stay.
+    with_node: i32,
 }
 
 impl Command {
-    pub(super) async fn increase(&self, delta: i32) -> Result<(), ScaleError> {
+    pub(super) async fn increase(&self, delta: i32, caller: &Caller) -> Result<(), ScaleError> {
         let view = self.view()?;
         let bounds = view.bounds;
-        let result = self.write(view.size, |current| size::increase(current, delta, bounds)).await;
-        result.map_err(|failure| failure.error)
+        let decide = |version: &GroupVersion| size::increase(version.replicas, delta, bounds);
+        self.resize(view.version, decide, Some(caller)).await
     }
 
-    pub(super) async fn decrease(&self, delta: i32) -> Result<(), ScaleError> {
-        let view = self.view()?;
-        let with_node = view.machines_with_node;
-        let decide = |current| size::decrease(current, delta, with_node);
-        let target = decide(view.size).map_err(|error| self.refused(&error))?;
-        // Machines that have no Node are marked, so that none that has one goes in their stead.
-        let marked = if target < view.size { self.mark_without_node(with_node, target).await? } else { Vec::new() };
-        match self.write(view.size, decide).await {
-            Ok(()) => Ok(()),
-            Err(failure) => Err(self.give_up(&marked, failure).await),
+    /// Lowers the size for replicas without a Machine, or instances that are no Machines.
+    pub(super) async fn give_up(
+        &self,
+        version: GroupVersion,
+        count: usize,
+        bounds: Bounds,
+        caller: Option<&Caller>,
+    ) -> Result<(), ScaleError> {
+        let decide = |version: &GroupVersion| {
+            // What is wanted lowers the size as well; a log that nobody can read was refused before this.
+            let wanted = version.log().map_or(0, |log| log.wanted());
+            let others = size::delete(version.replicas, wanted, Bounds { min: 0, ..bounds })?;
+            size::delete(others, count, bounds)?;
+            size::delete(version.replicas, count, bounds)
+        };
+        self.resize(version, decide, caller).await
+    }
+
+    /// Never an error where only time can help, since it would end the caller's loop for all groups
+    /// (kubernetes/autoscaler#7928): then nothing changes.
+    pub(super) async fn decrease(&self, delta: i32, caller: &Caller) -> Result<(), ScaleError> {
+        // A wrong delta is wrong whatever the group is like.
+        size::decrease(0, delta, 0).map_err(|error| self.refused(&error))?;
+        if let Err(NotScalable::LeftOut(why)) = self.index().scale_view(&self.id) {
+            tracing::info!(group = %self.id, "the size is left as it is: {why}");
+            return Ok(());
+        }
+        let mut attempts = Attempts::new();
+        let mut version = self.view()?.version;
+        loop {
+            let log = match version.log() {
+                Ok(log) => log,
+                Err(error) => {
+                    tracing::warn!(group = %self.id, "the size is left as it is: {error}");
+                    return Ok(());
+                }
+            };
+            let giving = self.choose(&version, &log, delta)?;
+            if giving.machines.is_empty() {
+                return self.give_way(version, giving.others, giving.with_node, Some(caller)).await;
+            }
+            if caller.is_gone() {
+                return Err(self.abandoned());
+            }
+            let error = match self.log_soft(&version, &log, &giving.machines).await {
+                Ok(logged) => return self.lower_soft(logged, giving).await,
+                Err(error) => error,
+            };
+            if !attempts.again(&error).await {
+                return Err(self.failed(&error));
+            }
+            version = self.view_again(&mut attempts).await.map_err(|error| self.failed(&error))?;
         }
     }
 
-    /// Writes what `decide` makes of the current size. The first decision is made on `known`, without a read.
-    pub(super) async fn write(
-        &self,
-        known: i32,
-        decide: impl Fn(i32) -> Result<i32, SizeError> + Send,
-    ) -> Result<(), NotWritten> {
-        let mut maybe_done = false;
-        let result = self.try_to_write(known, decide, &mut maybe_done).await;
-        result.map_err(|error| NotWritten { error, maybe_done })
+    /// Chooses what goes for a smaller target size: never a Machine that has a Node.
+    fn choose(&self, version: &GroupVersion, log: &DeletionLog, delta: i32) -> Result<Giving, ScaleError> {
+        let machines = self.index().machines(&self.id);
+        let is_logged = |uid: &Uid| log.get(uid).is_some();
+        let with_node = self.view()?.machines_with_node;
+        let going =
+            machines.iter().filter(|it| it.node_name.is_some() && !it.deleting && is_logged(&it.meta.uid)).count();
+        let with_node = with_node.saturating_sub(count(going));
+        // What is wanted has been promised already.
+        let size = version.replicas.saturating_sub(count(log.wanted()));
+        let target = size::decrease(size, delta, with_node).map_err(|error| self.refused(&error))?;
+        let fewer = usize::try_from(size.saturating_sub(target)).unwrap_or_default();
+        let mut waiting: Vec<_> =
+            machines.iter().filter(|it| it.node_name.is_none() && !it.deleting && !is_logged(&it.meta.uid)).collect();
+        waiting.sort_by_key(|machine| machine.failure.is_none());
+        let staying = usize::try_from(target.saturating_sub(with_node)).unwrap_or_default();
+        waiting.truncate(waiting.len().saturating_sub(staying).min(fewer));
+        let machines: Vec<_> = waiting
+            .into_iter()
+            .map(|machine| Named { name: machine.meta.key.name.clone(), uid: machine.meta.uid.clone() })
+            .collect();
+        Ok(Giving { others: fewer - machines.len(), machines, with_node })
     }
 
-    /// `maybe_done`: whether an earlier attempt may have been done although its answer was lost.
-    async fn try_to_write(
+    /// Logs Machines without a Node, as far as they are alive.
+    async fn log_soft(
         &self,
-        known: i32,
-        decide: impl Fn(i32) -> Result<i32, SizeError> + Send,
-        maybe_done: &mut bool,
+        version: &GroupVersion,
+        log: &DeletionLog,
+        machines: &[Named],
+    ) -> Result<GroupVersion, CallError> {
+        let known = self.learn(version, log, machines).await?;
+        let ticket = super::draw_ticket();
+        let alive = machines.iter().filter(|named| known.lives.get(&named.uid) == Some(&rule::Life::Alive));
+        let entries: Vec<_> = alive.map(|named| entry(named, &ticket, true)).collect();
+        if entries.is_empty() {
+            return Ok(version.clone());
+        }
+        let text = log.clone().with(entries).print().map_err(|error| CallError::Refused(error.to_string()))?;
+        let change = GroupChange { replicas: None, log: text };
+        self.wrote_log(self.api().write_group(&self.id, version, &change).await)
+    }
+
+    async fn lower_soft(&self, version: GroupVersion, giving: Giving) -> Result<(), ScaleError> {
+        let bounds = Bounds { min: 0, max: i32::MAX };
+        let uids: HashSet<_> = giving.machines.iter().map(|named| named.uid.clone()).collect();
+        let soft = version.log().map_or(0, |log| uids.iter().filter(|uid| log.get(uid).is_some()).count());
+        let version = self.carry_out(version, &uids, bounds).await.map_err(super::carry::NotLowered::error)?;
+        // Those that went by themselves meanwhile are replicas without a Machine.
+        self.give_way(version, giving.others + giving.machines.len() - soft, giving.with_node, None).await
+    }
+
+    /// Lowers the size by as many, but not below the Machines that have a Node and what is promised to go.
+    async fn give_way(
+        &self,
+        version: GroupVersion,
+        count: usize,
+        with_node: i32,
+        caller: Option<&Caller>,
     ) -> Result<(), ScaleError> {
-        let started = Instant::now();
-        let mut from = known;
-        let mut to = decide(from).map_err(|error| self.refused(&error))?;
-        for attempt in 1..=MOST_ATTEMPTS {
+        if count == 0 {
+            return Ok(());
+        }
+        let delta = i32::try_from(count).map_or(i32::MIN, |count| -count);
+        let decide = |version: &GroupVersion| {
+            let wanted = version.log().map_or(0, |log| self::count(log.wanted()));
+            size::decrease(version.replicas, delta, with_node.saturating_add(wanted))
+        };
+        self.resize(version, decide, caller).await
+    }
+
+    /// Writes the size that `decide` makes of the group. The first decision is made on `version`, without a read. Before
+    /// the first write it ends with its caller.
+    async fn resize(
+        &self,
+        mut version: GroupVersion,
+        decide: impl Fn(&GroupVersion) -> Result<i32, SizeError>,
+        caller: Option<&Caller>,
+    ) -> Result<(), ScaleError> {
+        let mut attempts = Attempts::new();
+        let mut maybe_done = false;
+        let mut refused = false;
+        loop {
+            let to = decide(&version).map_err(|error| self.refused(&error))?;
+            let from = version.replicas;
             if to == from {
                 tracing::info!(group = %self.id, size = from, "size is left as it is");
                 return Ok(());
             }
-            if !*maybe_done && self.caller.is_gone() {
+            if !maybe_done && caller.is_some_and(Caller::is_gone) {
                 return Err(self.abandoned());
             }
-            let error = match self.api().write_size(&self.id, from, to).await {
-                Ok(size) => {
-                    self.written(from, &size, attempt, started);
-                    return Ok(());
-                }
-                Err(error) => error,
-            };
-            self.inner.metrics.count_write("size", "error");
-            *maybe_done |= matches!(error, CallError::Unknown(_));
-            self.pause_or_fail(&error, attempt).await?;
-            let size = match self.api().read_size(&self.id).await {
-                Ok(size) => size,
-                Err(error) if attempt == MOST_ATTEMPTS => return Err(self.failed(&error)),
-                Err(_) => continue,
-            };
-            if *maybe_done && size.replicas == to {
-                self.written(from, &size, attempt, started);
+            let written = self.api().write_size(&self.id, &version, to).await;
+            let Err(error) = self.wrote(written, SizeWritten { from, machines: &[], attempts: &attempts }) else {
                 return Ok(());
+            };
+            maybe_done |= matches!(error, CallError::Unknown(..));
+            if !attempts.again(&error).await {
+                return Err(self.failed(&error));
             }
-            if size.replicas == from {
-                // The size was as expected, and yet the write was rejected: by validation or a webhook.
-                if let CallError::Rejected(message) = &error
-                    && attempt > 1
-                {
-                    // An attempt whose answer was lost was rejected like this one.
-                    *maybe_done = false;
-                    return Err(ScaleError::FailedPrecondition(format!(
-                        "{}: the API server refuses the size {to}: {message}",
-                        self.id
-                    )));
-                }
+            if let CallError::Busy(..) = error {
+                // Nothing was done, and nothing has been seen to change.
                 continue;
             }
-            if *maybe_done {
-                return Err(ScaleError::Unavailable(format!(
-                    "{}: the size write {from} to {to} had no answer, and the size is {} now: it isn't known whether it \
-                     was done; read the size before asking again",
-                    self.id, size.replicas
-                )));
+            let now = self.view_again(&mut attempts).await.map_err(|error| self.failed(&error))?;
+            let fate = if maybe_done { rule::fate(&version, &now, to) } else { Fate::NotDone };
+            match fate {
+                Fate::Done => {
+                    let write = SizeWritten { from, machines: &[], attempts: &attempts };
+                    return self.wrote(Ok(now), write).map(drop).map_err(|error| self.failed(&error));
+                }
+                Fate::NotDone => {}
+                Fate::Unknown => return Err(self.unknown(from, to, now.replicas)),
             }
-            from = size.replicas;
-            to = decide(from).map_err(|error| self.refused(&error))?;
+            if let CallError::Rejected(message) = &error
+                && now.replicas == from
+            {
+                // The size was as expected, and yet the write was rejected: by validation or a webhook.
+                if std::mem::replace(&mut refused, true) {
+                    return Err(self.refuses(to, message));
+                }
+            }
+            version = now;
         }
-        Err(ScaleError::Aborted(format!(
-            "{}: the size kept changing under {MOST_ATTEMPTS} attempts to write it; try again",
+    }
+
+    fn unknown(&self, from: i32, to: i32, now: i32) -> ScaleError {
+        ScaleError::Unavailable(format!(
+            "{}: the size write {from} to {to} had no answer, and the size is {now} now: it isn't known whether it was \
+             done; read the size before asking again",
             self.id
-        )))
+        ))
     }
+}
 
-    fn written(&self, from: i32, size: &Size, attempts: u32, started: Instant) {
-        self.index().set_written(&self.id, size.replicas, &size.resource_version);
-        self.inner.metrics.count_write("size", "ok");
-        tracing::info!(
-            group = %self.id,
-            from,
-            to = size.replicas,
-            attempts,
-            milliseconds = started.elapsed().as_millis(),
-            "size written"
-        );
-    }
-
-    /// Waits before the next attempt where one makes sense.
-    async fn pause_or_fail(&self, error: &CallError, attempt: u32) -> Result<(), ScaleError> {
-        let pause = match error {
-            CallError::Rejected(_) => return Ok(()),
-            CallError::Busy(_, after) => after.unwrap_or(FIRST_PAUSE * attempt),
-            CallError::Conflict(_) | CallError::Unknown(_) => FIRST_PAUSE * attempt,
-            CallError::Missing(_) | CallError::Forbidden(_) | CallError::Refused(_) | CallError::NotDiscovered => {
-                return Err(self.failed(error));
-            }
-        };
-        if attempt == MOST_ATTEMPTS || pause > LONGEST_PAUSE {
-            return Err(self.failed(error));
-        }
-        tokio::time::sleep(pause).await;
-        Ok(())
-    }
-
-    /// A rule's refusal as an error of this command.
-    pub(super) fn refused(&self, error: &SizeError) -> ScaleError {
-        let message = format!("{}: {error}", self.id);
-        match error {
-            SizeError::Delta { .. } => ScaleError::InvalidArgument(message),
-            SizeError::AboveMax { .. } | SizeError::BelowMin { .. } => ScaleError::FailedPrecondition(message),
-        }
-    }
-
-    /// A failed call as an error of this command.
-    pub(super) fn failed(&self, error: &CallError) -> ScaleError {
-        let id = &self.id;
-        match error {
-            CallError::Rejected(message) | CallError::Conflict(message) => {
-                ScaleError::Aborted(format!("{id}: the object changed meanwhile: {message}; try again"))
-            }
-            CallError::Busy(message, _) => {
-                ScaleError::Unavailable(format!("{id}: the API server is busy: {message}; try again"))
-            }
-            CallError::Unknown(message) => ScaleError::Unavailable(format!(
-                "{id}: the API server gave no usable answer: {message}; read the size before asking again"
-            )),
-            CallError::Missing(message) => ScaleError::NotFound(format!("{id}: the object is gone: {message}")),
-            CallError::Forbidden(message) => ScaleError::PermissionDenied(format!(
-                "{id}: {message}; grant this program's user patch on Machines, and get and patch on /scale of the group's kind"
-            )),
-            CallError::Refused(message) => {
-                ScaleError::FailedPrecondition(format!("{id}: the API server refuses it: {message}"))
-            }
-            CallError::NotDiscovered => ScaleError::Unavailable(format!(
-                "{id}: discovery hasn't found yet how the API server serves this kind; try again"
-            )),
-        }
-    }
+fn count(count: usize) -> i32 {
+    i32::try_from(count).unwrap_or(i32::MAX)
 }

@@ -63,7 +63,7 @@ async fn a_huge_id_is_not_found_like_any_other(#[case] letter: &str) {
 async fn a_target_size_is_the_replicas_of_the_object() {
     let mut provider = Provider::pinned(4, &["a"]).await;
     assert_eq!(provider.target_size(WORKERS).await.unwrap(), 4);
-    provider.world.resize(0, 101);
+    provider.world.resize(0);
     assert_eq!(provider.target_size(WORKERS).await.unwrap(), 0);
 }
 

@@ -9,7 +9,7 @@ use crate::{
         Cluster, Context, InfrastructureTemplate, KindRef, Machine, Meta, Node, ObjectKey, ScalableKind,
         ScalableResource,
     },
-    index::{Change, Index, NodeQuery},
+    index::{Change, GroupVersion, Index, NodeQuery},
     nodegroup::{Architecture, GroupId, Rules, Scope, TemplateRules},
 };
 
@@ -165,4 +165,10 @@ pub(crate) fn group_with(index: &Index, provider_id: &str, name: &str, annotatio
         annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     let group = index.group_of_node(NodeQuery { name, provider_id, annotations: &annotations })?;
     Some(group.text.to_string())
+}
+
+/// The version of a group's object after a size was written.
+pub(crate) fn written(index: &Index, group: &str, replicas: i32, resource_version: &str) -> GroupVersion {
+    let before = index.scale_view(&id(group)).unwrap().version;
+    GroupVersion { replicas, resource_version: resource_version.into(), ..before }
 }

@@ -59,7 +59,7 @@ fn an_instance_is_shown_with_its_machine() {
 fn a_written_size_is_shown_until_the_watch_has_it() {
     let index = index(workers());
     assert_eq!(group(&index, WORKERS).written, None);
-    index.set_written(&id(WORKERS), 6, "2");
+    index.set_written(&id(WORKERS), written(&index, WORKERS, 6, "2"));
     let group = group(&index, WORKERS);
     assert_eq!((group.size, group.written.map(|written| written.replicas)), (6, Some(6)));
     assert_eq!(group.object.as_ref().and_then(|object| object.replicas), Some(4));

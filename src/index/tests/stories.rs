@@ -352,7 +352,7 @@ fn a_machine_pools_template_takes_the_labels_of_its_first_node() {
 #[test]
 fn an_own_write_is_answered_at_once_and_until_the_watch_has_caught_up() {
     let index = index(workers());
-    index.set_written(&id(WORKERS), 7, "5");
+    index.set_written(&id(WORKERS), written(&index, WORKERS, 7, "5"));
     assert_eq!(index.target_size(&id(WORKERS)), Some(7));
     assert_eq!(instance_ids(&index, WORKERS).len(), 7);
     index.apply_quietly(deployment("workers", 4, ("1", "10"), &json!({})));
@@ -379,7 +379,7 @@ fn deleting_machines_take_the_place_of_a_placeholder_until_they_are_gone() {
     assert_eq!(instances.len(), 4);
     assert_eq!(instances.iter().filter(|instance| instance.state == InstanceState::Deleting).count(), 1);
     let view = index.scale_view(&id(WORKERS)).unwrap();
-    assert_eq!((view.size, view.machines, view.machines_with_node), (4, 3, 1));
+    assert_eq!((view.version.replicas, view.machines, view.machines_with_node), (4, 3, 1));
 }
 
 #[test]

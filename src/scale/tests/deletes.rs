@@ -1,6 +1,4 @@
-//! Deletes: which Machines are marked, by how much the size is lowered, and what a fault leaves behind.
-
-use std::time::Duration;
+//! Deletes: what is logged, marked and lowered, in how many calls, and what a refusal or a fault leaves behind.
 
 use rstest::rstest;
 use serde_json::json;
@@ -8,69 +6,75 @@ use serde_json::json;
 use super::fake::{Fault, LONG, World, group, instance, nodes, status};
 use crate::scale::ScaleError;
 
+const ABCD: [&str; 4] = ["a", "b", "c", "d"];
+
 #[tokio::test]
-async fn a_delete_marks_the_named_machines_and_lowers_the_size_by_as_many() {
-    let world = World::new(4, &["a", "b", "c", "d"]);
+async fn a_delete_logs_marks_and_lowers_without_a_read() {
+    let world = World::new(4, &ABCD);
     world.scale.delete(group(), nodes(&["b", "d"])).await.unwrap();
     assert_eq!(world.api.marked(), ["b", "d"]);
     assert_eq!(world.api.replicas(), 2);
     assert_eq!(world.target_size(), 2);
-    let calls = world.api.calls();
-    assert_eq!(calls.last().map(String::as_str), Some("PATCH scale"), "the marks come first: {calls:?}");
-    assert_eq!(calls.len(), 3);
+    assert_eq!(world.api.log(), ["b lowered", "d lowered"]);
+    let mut calls = world.api.calls();
+    calls[1..3].sort();
+    assert_eq!(calls, ["PATCH group", "PATCH machine b", "PATCH machine d", "PATCH group"]);
     assert!(world.api.mark_of("b").unwrap().starts_with("capi-autoscaler-provider 20"), "whose mark, and when");
 }
 
 #[tokio::test]
+async fn a_machine_that_the_watch_can_not_vouch_for_is_read_first() {
+    let world = World::new(4, &ABCD);
+    // The generation began after all that the watch of Machines has told.
+    world.scale.increase(group(), 1).await.unwrap();
+    world.scale.delete(group(), nodes(&["b"])).await.unwrap();
+    let calls = world.api.calls();
+    assert_eq!(calls, ["PATCH scale", "GET machine b", "PATCH group", "PATCH machine b", "PATCH group"]);
+    assert_eq!(world.api.replicas(), 4);
+}
+
+#[tokio::test]
 async fn a_node_named_twice_counts_once() {
-    let world = World::new(4, &["a", "b", "c", "d"]);
+    let world = World::new(4, &ABCD);
     world.scale.delete(group(), nodes(&["b", "b"])).await.unwrap();
     assert_eq!(world.api.replicas(), 3);
 }
 
 #[tokio::test]
-async fn an_accepted_delete_repeated_lowers_nothing_more() {
-    let world = World::new(4, &["a", "b", "c", "d"]);
+async fn an_accepted_delete_repeated_writes_nothing_more() {
+    let world = World::new(4, &ABCD);
     world.scale.delete(group(), nodes(&["b"])).await.unwrap();
+    let before = world.api.calls().len();
     world.scale.delete(group(), nodes(&["b"])).await.unwrap();
+    assert_eq!(world.api.calls().len(), before);
     assert_eq!(world.api.replicas(), 3);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_machine_that_did_not_go_in_time_is_deleted_when_it_is_named_again() {
-    let world = World::new(4, &["a", "b", "c", "d"]);
+#[tokio::test]
+async fn a_delete_repeated_to_another_copy_lowers_nothing_more() {
+    let world = World::new(4, &ABCD);
+    let other = world.another_copy();
     world.scale.delete(group(), nodes(&["b"])).await.unwrap();
-    tokio::time::advance(Duration::from_secs(301)).await;
-    world.scale.delete(group(), nodes(&["b"])).await.unwrap();
-    assert_eq!(world.api.replicas(), 2);
+    other.scale.delete(group(), nodes(&["b"])).await.unwrap();
+    assert_eq!(world.api.replicas(), 3, "the other copy's picture was from before");
+    other.scale.delete(group(), nodes(&["c"])).await.unwrap();
+    assert_eq!((world.api.replicas(), world.api.log()), (2, vec!["b lowered".to_owned(), "c lowered".to_owned()]));
 }
 
 #[tokio::test]
-async fn an_accepted_instance_of_a_machine_pool_named_again_lowers_nothing_while_it_is_listed() {
-    let world = World::new(1, &[]);
-    let pool = world.pool(3, &["cloud:///a", "cloud:///b", "cloud:///c"]);
-    for names in [["a"], ["a"], ["b"]] {
-        world.scale.delete(pool.clone(), nodes(&names)).await.unwrap();
-    }
-    assert_eq!(world.api.replicas(), 1);
-    world.pool(3, &["cloud:///b", "cloud:///c", "cloud:///d"]);
-    let error = world.scale.delete(pool.clone(), nodes(&["a"])).await.unwrap_err();
-    assert_eq!(error.code(), "not_found", "it is gone: {error}");
-    world.pool(3, &["cloud:///a", "cloud:///c", "cloud:///d"]);
-    world.scale.delete(pool, nodes(&["a"])).await.unwrap();
-    assert_eq!(world.api.replicas(), 2, "it came anew");
-}
-
-#[tokio::test]
-async fn a_machine_that_is_going_already_is_a_success_that_lowers_nothing() {
-    let world = World::new(3, &["a", "b", "c"]);
-    world.machine("b", &json!({"nodeRef": {"name": "b"}}), &json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}));
+async fn a_delete_repeated_when_its_machine_is_gone_and_the_watch_has_not_heard_lowers_nothing() {
+    let world = World::new(4, &ABCD);
+    let other = world.another_copy();
     world.scale.delete(group(), nodes(&["b"])).await.unwrap();
-    assert!(world.api.calls().is_empty());
+    world.api.remove("b");
+    let deleting = json!({"metadata": {"annotations": {"capi-autoscaler-provider.io/deleting": null}}});
+    world.api.change("machinedeployments", "workers", deleting);
+    other.scale.delete(group(), nodes(&["b"])).await.unwrap();
+    assert_eq!(world.api.replicas(), 3);
 }
 
 #[tokio::test]
-async fn deletes_of_one_node_each_at_once_lower_the_size_by_all_of_them() {
+async fn deletes_of_one_node_each_at_once_are_one_batch() {
     let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
     let world = World::new(8, &names);
     let deletes = names[..6].iter().map(|name| world.scale.delete(group(), nodes(&[name])));
@@ -79,6 +83,38 @@ async fn deletes_of_one_node_each_at_once_lower_the_size_by_all_of_them() {
     }
     assert_eq!(world.api.replicas(), 2);
     assert_eq!(world.api.marked(), &names[..6]);
+    let calls = world.api.calls();
+    assert_eq!(calls.iter().filter(|call| *call == "PATCH group").count(), 2, "{calls:?}");
+    assert_eq!(calls.len(), 8, "{calls:?}");
+}
+
+#[tokio::test]
+async fn each_caller_of_a_batch_is_answered_for_its_own_nodes() {
+    let world = World::new(3, &["a", "b", "c"]);
+    let scale = &world.scale;
+    let (unknown, first, two, second) = tokio::join!(
+        scale.delete(group(), nodes(&["z"])),
+        scale.delete(group(), nodes(&["a"])),
+        scale.delete(group(), nodes(&["b", "c"])),
+        scale.delete(group(), nodes(&["b"])),
+    );
+    assert_eq!(unknown.unwrap_err().code(), "not_found");
+    assert_eq!((first, second), (Ok(()), Ok(())));
+    assert_eq!(two.unwrap_err().code(), "failed_precondition", "the minimum is 1, and a was there first");
+    assert_eq!((world.api.replicas(), world.api.marked()), (1, vec!["a".to_owned(), "b".to_owned()]));
+}
+
+#[tokio::test]
+async fn an_increase_between_deletes_keeps_its_place() {
+    let world = World::new(4, &ABCD);
+    let scale = &world.scale;
+    let (a, more, b) = tokio::join!(
+        scale.delete(group(), nodes(&["a"])),
+        scale.increase(group(), 6),
+        scale.delete(group(), nodes(&["b"])),
+    );
+    assert_eq!((a, more, b), (Ok(()), Ok(()), Ok(())), "the maximum is 10");
+    assert_eq!(world.api.replicas(), 8);
 }
 
 #[rstest]
@@ -104,6 +140,18 @@ async fn a_node_of_another_group_refuses_the_request_and_is_named() {
 }
 
 #[tokio::test]
+async fn a_log_that_is_none_of_ours_is_left_alone() {
+    let world = World::new(4, &ABCD);
+    let foreign = json!({"metadata": {"annotations": {"capi-autoscaler-provider.io/deleting": "v9"}}});
+    world.api.change("machinedeployments", "workers", foreign);
+    let error = world.scale.delete(group(), nodes(&["b"])).await.unwrap_err();
+    assert_eq!(error.code(), "failed_precondition", "{error}");
+    assert!(error.to_string().contains("capi-autoscaler-provider.io/deleting"), "{error}");
+    let object = world.api.object("machinedeployments", "workers").unwrap();
+    assert_eq!(object["metadata"]["annotations"]["capi-autoscaler-provider.io/deleting"], "v9");
+}
+
+#[tokio::test]
 async fn a_replica_without_a_machine_only_lowers_the_size() {
     let world = World::new(4, &["a", "b"]);
     world.scale.delete(group(), instance("replica-MachineDeployment-team-a_workers-1")).await.unwrap();
@@ -120,63 +168,166 @@ async fn a_machine_without_a_node_is_deleted_by_its_placeholder() {
     assert_eq!(world.api.replicas(), 2);
 }
 
+/// The size says 4: three stay, and a new one would come in the place of the one that goes.
+#[tokio::test]
+async fn a_machine_that_somebody_else_deletes_lowers_the_size_where_it_would_be_replaced() {
+    let world = World::new(4, &ABCD);
+    world.api.begin_to_delete("b");
+    world.watch();
+    world.scale.delete(group(), nodes(&["b"])).await.unwrap();
+    assert_eq!(world.api.replicas(), 3);
+    assert!(world.api.calls().contains(&"LIST machines".to_owned()));
+}
+
+#[tokio::test]
+async fn a_machine_that_goes_for_a_smaller_size_already_lowers_nothing_more() {
+    let world = World::new(4, &ABCD);
+    world.api.begin_to_delete("b");
+    world.resize(3);
+    world.scale.delete(group(), nodes(&["b"])).await.unwrap();
+    assert_eq!(world.api.replicas(), 3);
+    assert!(world.api.marked().is_empty());
+}
+
+#[tokio::test]
+async fn an_accepted_instance_of_a_machine_pool_named_again_lowers_nothing_while_it_is_listed() {
+    let world = World::new(1, &[]);
+    let pool = world.pool(3, &["cloud:///a", "cloud:///b", "cloud:///c"]);
+    for names in [["a"], ["a"], ["b"]] {
+        world.scale.delete(pool.clone(), nodes(&names)).await.unwrap();
+    }
+    assert_eq!(world.size_of_pool(), 1);
+    world.pool(3, &["cloud:///b", "cloud:///c", "cloud:///d"]);
+    let error = world.scale.delete(pool.clone(), nodes(&["a"])).await.unwrap_err();
+    assert_eq!(error.code(), "not_found", "it is gone: {error}");
+    world.pool(3, &["cloud:///a", "cloud:///c", "cloud:///d"]);
+    world.scale.delete(pool, nodes(&["a"])).await.unwrap();
+    assert_eq!(world.size_of_pool(), 2, "it came anew");
+}
+
+#[tokio::test]
+async fn an_instance_that_no_one_can_delete_by_name_is_refused_where_the_operator_says_so() {
+    let world = World::that_refuses_instances(1);
+    let pool = world.pool(3, &["cloud:///a", "cloud:///b", "cloud:///c"]);
+    let error = world.scale.delete(pool, nodes(&["a"])).await.unwrap_err();
+    assert_eq!(error.code(), "failed_precondition", "{error}");
+    assert!(error.to_string().contains("--machine-pool-deletes"), "{error}");
+    assert_eq!(world.size_of_pool(), 3);
+    assert!(world.api.calls().is_empty());
+}
+
+/// Faults of the second write of the group, which lowers the size.
 #[rstest]
 #[case::refused_by_a_webhook(Fault::Answer(400, status(400, "denied")))]
 #[case::forbidden(Fault::Answer(403, status(403, "forbidden")))]
 #[case::size_changed_so_that_min_is_passed(Fault::SizeIs(2))]
 #[tokio::test]
-async fn a_size_write_that_is_refused_takes_the_marks_back(#[case] fault: Fault) {
-    let world = World::new(4, &["a", "b", "c", "d"]);
-    world.api.fault("PATCH scale", fault);
-    world.scale.delete(group(), nodes(&["b", "d"])).await.unwrap_err();
-    assert!(world.api.marked().is_empty());
-}
-
-#[tokio::test]
-async fn marks_stay_while_it_is_not_known_whether_the_size_was_written() {
-    let world = World::new(4, &["a", "b", "c", "d"]);
-    world.api.fault("PATCH scale", Fault::CutAfter);
-    for _ in 0..5 {
-        world.api.fault("GET scale", Fault::Answer(500, status(500, "etcd")));
-    }
-    let error = world.scale.delete(group(), nodes(&["b"])).await.unwrap_err();
-    assert_eq!(error.code(), "unavailable", "{error}");
-    assert_eq!(world.api.replicas(), 3);
-    assert_eq!(world.api.marked(), ["b"], "else the MachineSet would take another one");
-}
-
-#[tokio::test]
-async fn a_refusal_after_a_lost_answer_takes_the_marks_back() {
-    let world = World::new(4, &["a", "b", "c", "d"]);
-    world.api.fault("PATCH scale", Fault::CutBefore);
-    world.api.fault("PATCH scale", Fault::Answer(422, status(422, "spec.replicas: too few")));
-    let error = world.scale.delete(group(), nodes(&["b"])).await.unwrap_err();
-    assert_eq!(error.code(), "failed_precondition", "{error}");
-    assert!(world.api.marked().is_empty());
+async fn a_size_write_that_is_refused_leaves_neither_log_nor_marks(#[case] fault: Fault) {
+    let world = World::new(4, &ABCD);
+    world.api.fault("PATCH machine b", Fault::Hold);
+    let call = tokio::spawn({
+        let scale = world.scale.clone();
+        async move { scale.delete(group(), nodes(&["b", "d"])).await }
+    });
+    world.api.held().await;
+    world.api.fault("PATCH group", fault);
+    world.api.release();
+    let error = call.await.unwrap().unwrap_err();
+    assert!(["failed_precondition", "permission_denied"].contains(&error.code()), "{error}");
+    assert_eq!((world.api.marked(), world.api.log()), (vec![], vec![]));
 }
 
 #[rstest]
-#[case::forbidden(Fault::Answer(403, status(403, "forbidden")), "permission_denied")]
-#[case::gone(Fault::Answer(404, status(404, "not found")), "not_found")]
-#[case::cut_after_it_was_done(Fault::CutAfter, "unavailable")]
+#[case::cut_before(Fault::CutBefore)]
+#[case::cut_after(Fault::CutAfter)]
+#[case::done_but(Fault::DoneBut(500))]
+#[case::busy(Fault::AnswerAfter(429, 1))]
+#[case::conflict(Fault::Answer(409, status(409, "the object has been modified")))]
+#[case::size_changed(Fault::SizeIs(6))]
 #[tokio::test]
-async fn a_mark_that_fails_takes_the_others_back_and_writes_no_size(#[case] fault: Fault, #[case] code: &str) {
-    let world = World::new(4, &["a", "b", "c", "d"]);
+async fn a_fault_of_either_write_of_the_group_is_got_over(#[case] fault: Fault, #[values(1, 2)] nth: usize) {
+    let world = World::new(4, &ABCD);
+    let end = if matches!(fault, Fault::SizeIs(_)) { 5 } else { 3 };
+    if nth == 1 {
+        world.api.fault("PATCH group", fault);
+        world.scale.delete(group(), nodes(&["b"])).await.unwrap();
+    } else {
+        world.api.fault("PATCH machine b", Fault::Hold);
+        let call = tokio::spawn({
+            let scale = world.scale.clone();
+            async move { scale.delete(group(), nodes(&["b"])).await }
+        });
+        world.api.held().await;
+        world.api.fault("PATCH group", fault);
+        world.api.release();
+        call.await.unwrap().unwrap();
+    }
+    assert_eq!(world.api.replicas(), end);
+    assert_eq!(world.target_size(), end);
+    assert_eq!((world.api.marked(), world.api.log()), (vec!["b".to_owned()], vec!["b lowered".to_owned()]));
+}
+
+#[rstest]
+#[case::cut_before(Fault::CutBefore)]
+#[case::cut_after(Fault::CutAfter)]
+#[case::internal_error(Fault::Answer(500, status(500, "etcd")))]
+#[case::conflict(Fault::Answer(409, status(409, "the object has been modified")))]
+#[tokio::test]
+async fn a_mark_that_fails_once_is_set_again(#[case] fault: Fault) {
+    let world = World::new(4, &ABCD);
     world.api.fault("PATCH machine b", fault);
-    let error = world.scale.delete(group(), nodes(&["a", "b", "c"])).await.unwrap_err();
-    assert_eq!(error.code(), code, "{error}");
-    assert!(world.api.marked().is_empty());
-    assert_eq!(world.api.replicas(), 4);
+    world.scale.delete(group(), nodes(&["a", "b"])).await.unwrap();
+    assert_eq!(world.api.marked(), ["a", "b"]);
+    assert_eq!(world.api.replicas(), 2);
 }
 
 #[tokio::test]
-async fn a_mark_that_somebody_else_set_is_not_taken_back() {
-    let world = World::new(4, &["a", "b", "c", "d"]);
+async fn a_mark_that_is_forbidden_leaves_neither_log_nor_marks() {
+    let world = World::new(4, &ABCD);
+    world.api.fault("PATCH machine b", Fault::Answer(403, status(403, "forbidden")));
+    let error = world.scale.delete(group(), nodes(&["a", "b", "c"])).await.unwrap_err();
+    assert_eq!(error.code(), "permission_denied", "{error}");
+    assert_eq!((world.api.marked(), world.api.log(), world.api.replicas()), (vec![], vec![], 4));
+}
+
+/// It was there when it was logged: whatever it went for, the size is lowered by it.
+#[tokio::test]
+async fn a_machine_that_is_gone_at_its_mark_needs_none_and_lowers_the_size() {
+    let world = World::new(4, &ABCD);
+    world.api.fault("PATCH machine b", Fault::Hold);
+    let call = tokio::spawn({
+        let scale = world.scale.clone();
+        async move { scale.delete(group(), nodes(&["b"])).await }
+    });
+    world.api.held().await;
+    world.api.remove("b");
+    world.api.release();
+    call.await.unwrap().unwrap();
+    assert_eq!(world.api.replicas(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_decided_and_can_not_be_lowered_stays_in_the_log_and_says_so() {
+    let world = World::new(4, &ABCD);
+    world.api.fault("PATCH machine b", Fault::CutBefore);
+    for _ in 0..20 {
+        world.api.fault("PATCH machine b", Fault::CutBefore);
+    }
+    let error = world.scale.delete(group(), nodes(&["b"])).await.unwrap_err();
+    assert_eq!(error.code(), "unavailable", "{error}");
+    assert!(error.to_string().contains("goes on"), "{error}");
+    assert_eq!(world.api.log(), ["b wanted"]);
+}
+
+#[tokio::test]
+async fn a_mark_that_somebody_else_set_is_as_good_and_is_not_taken_back() {
+    let world = World::new(4, &ABCD);
     let marked = json!({"annotations": {"cluster.x-k8s.io/delete-machine": "by hand"}});
     world.machine("b", &json!({"nodeRef": {"name": "b"}}), &marked);
-    world.api.fault("PATCH scale", Fault::Answer(400, status(400, "denied")));
+    world.api.fault("PATCH machine c", Fault::Answer(403, status(403, "denied")));
     world.scale.delete(group(), nodes(&["b", "c"])).await.unwrap_err();
     assert_eq!(world.api.marked(), ["b"]);
+    assert_eq!(world.api.mark_of("b").as_deref(), Some("by hand"));
 }
 
 /// A caller that goes away while a call of its command is held, and the command's end.
@@ -193,18 +344,25 @@ async fn delete_and_go_away(world: &World) {
 }
 
 #[tokio::test]
-async fn a_caller_that_goes_away_before_the_size_write_ends_the_command_and_its_marks() {
-    let world = World::new(4, &["a", "b", "c", "d"]);
-    world.api.fault("PATCH machine b", Fault::Hold);
+async fn a_caller_that_goes_away_before_anything_is_written_ends_the_command() {
+    let world = World::new(4, &ABCD);
+    world.scale.increase(group(), 1).await.unwrap();
+    world.api.fault("GET machine b", Fault::Hold);
+    // The log's write fails, and the second attempt finds nobody who waits.
+    world.api.fault("PATCH group", Fault::Answer(409, status(409, "the object has been modified")));
     delete_and_go_away(&world).await;
-    assert!(world.api.marked().is_empty());
-    assert_eq!(world.api.replicas(), 4);
+    assert_eq!((world.api.marked(), world.api.log(), world.api.replicas()), (vec![], vec![], 5));
 }
 
+#[rstest]
+#[case::while_it_is_logged("PATCH group")]
+#[case::while_it_is_marked("PATCH machine b")]
 #[tokio::test]
-async fn a_caller_that_goes_away_during_the_size_write_leaves_a_command_that_runs_to_its_end() {
-    let world = World::new(4, &["a", "b", "c", "d"]);
-    world.api.fault("PATCH scale", Fault::Hold);
+async fn a_caller_that_goes_away_after_the_first_write_leaves_a_command_that_runs_to_its_end(
+    #[case] call: &'static str,
+) {
+    let world = World::new(4, &ABCD);
+    world.api.fault(call, Fault::Hold);
     delete_and_go_away(&world).await;
     assert_eq!(world.api.marked(), ["b"]);
     assert_eq!(world.api.replicas(), 3);
@@ -213,7 +371,7 @@ async fn a_caller_that_goes_away_during_the_size_write_leaves_a_command_that_run
 
 #[tokio::test]
 async fn a_command_after_the_end_was_asked_for_is_refused() {
-    let world = World::new(4, &["a", "b", "c", "d"]);
+    let world = World::new(4, &ABCD);
     world.scale.drain(LONG).await.unwrap();
     let error = world.scale.delete(group(), nodes(&["b"])).await.unwrap_err();
     assert!(matches!(error, ScaleError::Unavailable(_)), "{error:?}");

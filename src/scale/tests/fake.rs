@@ -1,5 +1,5 @@
-//! A MachineDeployment `team-a/workers` and its Machines behind HTTP: `/scale` with JSON patches and their tests,
-//! Machines with merge patches, and faults on demand.
+//! A MachineDeployment `team-a/workers` and its Machines in the sandbox's API, without controllers; faults on demand
+//! between it and the commands; and a watch that shows what is there when a test says so.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -11,21 +11,32 @@ use arc_swap::ArcSwapOption;
 use http::{Method, Request, Response, StatusCode};
 use kube::{Client, client::Body, core::ApiResource};
 use parking_lot::Mutex;
+use sandbox::{
+    Contract,
+    api::{DeleteOptions, PatchKind, Refusal, Resource, Selection, Subresource},
+    clock::Clock,
+};
 use serde_json::{Value, json};
 use tokio::{runtime::Handle, sync::Notify};
 
 use crate::{
-    capi::{Context, CoreResources, Keys, Machine, Meta, ObjectKey, ScalableKind, ScalableResource},
+    capi::{Context, CoreResources, DELETING, Keys, Machine, Meta, ObjectKey, ScalableKind, ScalableResource},
     index::{Change, Index},
-    nodegroup::{Architecture, GroupId, Rules, Scope, TemplateRules},
-    scale::{Api, NodeName, Scale, ScaleMetrics},
+    informer::{AsOf, Object},
+    nodegroup::{Architecture, DeletionLog, GroupId, Rules, Scope, TemplateRules},
+    scale::{Api, MachinePoolDeletes, NodeName, Scale, ScaleMetrics, ScaleOptions, WatchedMachines},
 };
+
+const NAMESPACE: &str = "team-a";
+const DELETE_MACHINE: &str = "cluster.x-k8s.io/delete-machine";
 
 /// What goes wrong with one request.
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {
     /// This answer instead of doing it.
     Answer(u16, Value),
+    /// The same, with the header Retry-After.
+    AnswerAfter(u16, u64),
     /// The connection is cut before it is done.
     CutBefore,
     /// It is done, and then the connection is cut.
@@ -38,44 +49,74 @@ pub(crate) enum Fault {
     Hold,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct State {
-    replicas: i32,
-    version: u64,
-    /// The delete-machine annotation of each Machine.
-    marks: BTreeMap<String, String>,
     calls: Vec<String>,
     /// Faults of the calls that contain a text, in order.
     faults: VecDeque<(&'static str, Fault)>,
 }
 
 /// The API server.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct FakeApi {
+    pub(crate) objects: sandbox::api::Api,
     state: Arc<Mutex<State>>,
     held: Arc<Notify>,
     released: Arc<Notify>,
 }
 
+fn resource(plural: &str) -> Resource {
+    Resource::new("cluster.x-k8s.io", "v1beta2", plural.to_owned())
+}
+
 impl FakeApi {
+    fn new() -> Self {
+        let objects = sandbox::api::Api::new(Clock::real());
+        sandbox::define_cluster_api(&objects, Contract::V1Beta2).expect("definitions");
+        Self { objects, state: Arc::default(), held: Arc::default(), released: Arc::default() }
+    }
+
     pub(crate) fn fault(&self, call: &'static str, fault: Fault) {
         self.state.lock().faults.push_back((call, fault));
     }
 
+    pub(crate) fn object(&self, plural: &str, name: &str) -> Option<Arc<Value>> {
+        self.objects.get(&resource(plural), NAMESPACE, name).ok()
+    }
+
+    fn all(&self, plural: &str) -> Vec<Arc<Value>> {
+        self.objects.list(&resource(plural), &Selection::default()).expect("a list")
+    }
+
     pub(crate) fn replicas(&self) -> i32 {
-        self.state.lock().replicas
+        let object = self.object("machinedeployments", "workers").expect("the group");
+        i32::try_from(object["spec"]["replicas"].as_i64().unwrap_or_default()).expect("an i32")
+    }
+
+    /// The names in the log of deletions: `b wanted`, `b lowered`, `b soft`.
+    pub(crate) fn log(&self) -> Vec<String> {
+        let object = self.object("machinedeployments", "workers").expect("the group");
+        let log = DeletionLog::parse(object["metadata"]["annotations"][DELETING].as_str()).expect("a log");
+        let entry = |entry: &crate::nodegroup::deletion_log::Entry| {
+            let soft = if entry.soft { " soft" } else { "" };
+            format!("{} {:?}{soft}", entry.name, entry.phase).to_lowercase()
+        };
+        log.entries().iter().map(entry).collect()
     }
 
     /// The Machines that are marked.
     pub(crate) fn marked(&self) -> Vec<String> {
-        self.state.lock().marks.keys().cloned().collect()
+        let machines = self.all("machines");
+        let marked = machines.iter().filter(|machine| machine["metadata"]["annotations"][DELETE_MACHINE].is_string());
+        marked.map(|machine| name_of(machine).to_owned()).collect()
     }
 
     pub(crate) fn mark_of(&self, machine: &str) -> Option<String> {
-        self.state.lock().marks.get(machine).cloned()
+        let machine = self.object("machines", machine)?;
+        machine["metadata"]["annotations"][DELETE_MACHINE].as_str().map(str::to_owned)
     }
 
-    /// Every call so far, as `PATCH scale`, `GET scale`, `PATCH machine a`.
+    /// Every call so far, as `PATCH scale`, `GET group`, `PATCH machine a`, `LIST machines`.
     pub(crate) fn calls(&self) -> Vec<String> {
         self.state.lock().calls.clone()
     }
@@ -90,16 +131,29 @@ impl FakeApi {
         self.released.notify_one();
     }
 
+    /// Somebody else changes an object.
+    pub(crate) fn change(&self, plural: &str, name: &str, patch: Value) {
+        let patched =
+            self.objects.patch(&resource(plural), NAMESPACE, name, PatchKind::Merge, Subresource::Main, patch);
+        patched.expect("patched");
+    }
+
+    /// Somebody else deletes a Machine, and it is gone at once.
+    pub(crate) fn remove(&self, machine: &str) {
+        self.change("machines", machine, json!({"metadata": {"finalizers": null}}));
+        self.objects.delete(&resource("machines"), NAMESPACE, machine, &DeleteOptions::default()).expect("deleted");
+    }
+
+    /// Somebody else deletes a Machine, which takes its time.
+    pub(crate) fn begin_to_delete(&self, machine: &str) {
+        self.objects.delete(&resource("machines"), NAMESPACE, machine, &DeleteOptions::default()).expect("deleted");
+    }
+
     async fn serve(self, request: Request<Body>) -> Result<Response<Body>, tower::BoxError> {
         let (parts, body) = request.into_parts();
         let body = body.collect_bytes().await?;
-        let path = parts.uri.path();
-        let name = path.rsplit('/').next().unwrap_or_default();
-        let call = if name == "scale" {
-            format!("{} scale", parts.method)
-        } else {
-            format!("{} machine {name}", parts.method)
-        };
+        let path = Path::parse(parts.uri.path());
+        let call = path.call(&parts.method);
         let fault = {
             let mut state = self.state.lock();
             state.calls.push(call.clone());
@@ -108,19 +162,22 @@ impl FakeApi {
         };
         match fault {
             Some(Fault::Answer(code, status)) => return Ok(answer(code, &status)),
+            Some(Fault::AnswerAfter(code, seconds)) => {
+                let mut response = answer(code, &json!("too many requests"));
+                response.headers_mut().insert("retry-after", seconds.into());
+                return Ok(response);
+            }
             Some(Fault::CutBefore) => return Err("connection reset".into()),
             Some(Fault::CutAfter) => {
-                self.handle(&parts.method, name, &body);
+                self.handle(&parts.method, &path, &body);
                 return Err("connection reset".into());
             }
             Some(Fault::DoneBut(code)) => {
-                self.handle(&parts.method, name, &body);
+                self.handle(&parts.method, &path, &body);
                 return Ok(answer(code, &status(code, "internal error")));
             }
             Some(Fault::SizeIs(replicas)) => {
-                let mut state = self.state.lock();
-                state.replicas = replicas;
-                state.version += 1;
+                self.change("machinedeployments", "workers", json!({"spec": {"replicas": replicas}}));
             }
             Some(Fault::Hold) => {
                 self.held.notify_one();
@@ -128,43 +185,76 @@ impl FakeApi {
             }
             None => {}
         }
-        Ok(self.handle(&parts.method, name, &body))
+        Ok(self.handle(&parts.method, &path, &body))
     }
 
-    fn handle(&self, method: &Method, name: &str, body: &[u8]) -> Response<Body> {
-        let mut state = self.state.lock();
-        let patch: Value = serde_json::from_slice(body).unwrap_or_default();
-        if name != "scale" {
-            match &patch["metadata"]["annotations"]["cluster.x-k8s.io/delete-machine"] {
-                Value::String(mark) => state.marks.insert(name.to_owned(), mark.clone()),
-                _ => state.marks.remove(name),
-            };
-            return answer(
-                200,
-                &json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": {"name": name}}),
-            );
-        }
-        let spec = if state.replicas == 0 { json!({}) } else { json!({"replicas": state.replicas}) };
-        let mut scale = json!({
-            "apiVersion": "autoscaling/v1", "kind": "Scale",
-            "metadata": {"name": "workers", "resourceVersion": state.version.to_string()},
-            "spec": spec,
-        });
-        if *method == Method::PATCH {
-            let patch: json_patch::Patch = serde_json::from_value(patch).expect("a JSON patch");
-            if json_patch::patch(&mut scale, &patch).is_err() {
-                return answer(422, &status(422, "the server rejected our request due to an error in our request"));
+    fn handle(&self, method: &Method, path: &Path, body: &[u8]) -> Response<Body> {
+        let resource = resource(&path.plural);
+        let body: Value = serde_json::from_slice(body).unwrap_or_default();
+        let result = match (method, path.name.as_str()) {
+            (&Method::GET, "") => {
+                let items: Vec<_> = self.all(&path.plural).iter().map(|item| Value::clone(item)).collect();
+                return answer(200, &json!({"metadata": {}, "items": items}));
             }
-            state.replicas = i32::try_from(scale["spec"]["replicas"].as_i64().unwrap_or_default()).expect("an i32");
-            state.version += 1;
-            scale["metadata"]["resourceVersion"] = json!(state.version.to_string());
+            (&Method::GET, name) => self.objects.get(&resource, NAMESPACE, name),
+            (&Method::DELETE, name) => {
+                let uid = body["preconditions"]["uid"].as_str().map(str::to_owned);
+                let options = DeleteOptions { uid, ..DeleteOptions::default() };
+                self.objects.delete(&resource, NAMESPACE, name, &options).map(|deleted| Arc::clone(deleted.object()))
+            }
+            (_, name) => {
+                let kind = if body.is_array() { PatchKind::Json } else { PatchKind::Merge };
+                let subresource = if path.is_scale { Subresource::Scale } else { Subresource::Main };
+                self.objects.patch(&resource, NAMESPACE, name, kind, subresource, body)
+            }
+        };
+        match result {
+            Ok(value) => answer(200, &value),
+            Err(refusal) => answer(refusal.code, &status_of(&refusal)),
         }
-        answer(200, &scale)
+    }
+}
+
+fn name_of(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().expect("a name")
+}
+
+/// `…/namespaces/team-a/machines/a`, `…/machinedeployments/workers/scale`.
+struct Path {
+    plural: String,
+    name: String,
+    is_scale: bool,
+}
+
+impl Path {
+    fn parse(path: &str) -> Self {
+        let mut parts = path.split('/').skip_while(|part| *part != NAMESPACE).skip(1).map(str::to_owned);
+        let [plural, name, subresource] = std::array::from_fn(|_| parts.next().unwrap_or_default());
+        Self { plural, name, is_scale: subresource == "scale" }
+    }
+
+    fn call(&self, method: &Method) -> String {
+        match (self.plural.as_str(), self.name.as_str(), self.is_scale) {
+            ("machines", "", _) => "LIST machines".to_owned(),
+            ("machines", name, _) => format!("{method} machine {name}"),
+            (_, _, true) => format!("{method} scale"),
+            (_, _, false) => format!("{method} group"),
+        }
     }
 }
 
 pub(crate) fn status(code: u16, message: &str) -> Value {
-    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "reason": "Test", "code": code})
+    json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "reason": "Test", "code": code,
+        "details": {"name": "workers"},
+    })
+}
+
+fn status_of(refusal: &Refusal) -> Value {
+    json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": refusal.message,
+        "reason": refusal.reason, "code": refusal.code, "details": refusal.details,
+    })
 }
 
 fn answer(code: u16, body: &Value) -> Response<Body> {
@@ -173,99 +263,186 @@ fn answer(code: u16, body: &Value) -> Response<Body> {
     response
 }
 
-/// The scale room over a fake API, with an index that knows the same.
-pub(crate) struct World {
-    pub(crate) api: FakeApi,
-    pub(crate) index: Arc<Index>,
-    pub(crate) scale: Scale,
+/// The watch of Machines, as far as the test has let it come.
+#[derive(Default)]
+pub(crate) struct Watched(Mutex<(u64, BTreeMap<ObjectKey, Arc<Machine>>)>);
+
+impl WatchedMachines for Watched {
+    fn as_of(&self, key: &ObjectKey, version: u64) -> AsOf<Machine> {
+        let watched = self.0.lock();
+        let held = |machine: &Arc<Machine>| {
+            AsOf::Held(Arc::new(Object { metadata: machine.meta.clone(), content: Ok(Arc::clone(machine)) }))
+        };
+        if watched.0 < version { AsOf::Behind } else { watched.1.get(key).map_or(AsOf::Absent, held) }
+    }
 }
 
-impl World {
-    /// A MachineDeployment of this size, bounds 1 and 10, with these running Machines.
-    pub(crate) fn new(replicas: i32, machines: &[&str]) -> Self {
+/// One copy of the program, over the API of a world.
+#[derive(Clone)]
+pub(crate) struct Copy {
+    pub(crate) index: Arc<Index>,
+    pub(crate) scale: Scale,
+    watched: Arc<Watched>,
+    api: FakeApi,
+}
+
+impl Copy {
+    fn new(api: &FakeApi, options: ScaleOptions) -> Self {
         let index = Arc::new(Index::new(Rules {
             keys: Keys::default(),
             scope: Scope::All,
             template: TemplateRules { default_arch: Architecture::Amd64, additional_sync_labels: Vec::new() },
         }));
-        let api = FakeApi::default();
-        {
-            let mut state = api.state.lock();
-            state.replicas = replicas;
-            state.version = 100;
-        }
         let calls = api.clone();
         let client = Client::new(tower::service_fn(move |request| calls.clone().serve(request)), "default");
         let resources = Arc::new(ArcSwapOption::from_pointee(resources()));
+        let watched = Arc::new(Watched::default());
         let scale = Scale::new(
             Arc::clone(&index),
             Api::new(client, resources, Keys::default()),
+            Arc::clone(&watched) as Arc<_>,
+            options,
             ScaleMetrics::default(),
             Handle::current(),
         );
-        let world = Self { api, index, scale };
-        world.resize(replicas, 100);
-        world.scalable(
-            ScalableKind::MachineSet,
-            "workers-1",
-            &json!({"metadata": {"ownerReferences": [
-                {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment", "name": "workers", "controller": true},
-            ]}}),
-        );
-        for machine in machines {
-            world.machine(machine, &json!({"nodeRef": {"name": machine}}), &json!({}));
+        let copy = Self { index, scale, watched, api: api.clone() };
+        copy.watch();
+        copy
+    }
+
+    /// The watches show all that there is.
+    pub(crate) fn watch(&self) {
+        let kinds = [
+            (ScalableKind::MachineDeployment, "machinedeployments"),
+            (ScalableKind::MachineSet, "machinesets"),
+            (ScalableKind::MachinePool, "machinepools"),
+        ];
+        for (kind, plural) in kinds {
+            for value in self.api.all(plural) {
+                let object = ScalableResource::decode(kind, meta(&value), &value, &context()).expect("decodes");
+                self.index.apply_quietly(Change::Scalable(Arc::new(object)));
+            }
         }
-        world
+        let mut held = BTreeMap::new();
+        for value in self.api.all("machines") {
+            let machine = Machine::decode(meta(&value), &value, &context()).expect("decodes");
+            let machine = Arc::new(machine);
+            held.insert(machine.meta.key.clone(), Arc::clone(&machine));
+            self.index.apply_quietly(Change::Machine(machine));
+        }
+        let mut watched = self.watched.0.lock();
+        for key in watched.1.keys().filter(|key| !held.contains_key(key)) {
+            self.index.apply_quietly(Change::MachineGone(key.clone()));
+        }
+        *watched = (self.api.objects.revision(), held);
+    }
+}
+
+/// The scale room over a fake API, with an index that knows the same.
+pub(crate) struct World {
+    pub(crate) api: FakeApi,
+    pub(crate) index: Arc<Index>,
+    pub(crate) scale: Scale,
+    pub(crate) copy: Copy,
+}
+
+impl World {
+    /// A MachineDeployment of this size, bounds 1 and 10, with these running Machines.
+    pub(crate) fn new(replicas: i32, machines: &[&str]) -> Self {
+        Self::with_options(replicas, machines, ScaleOptions::default())
     }
 
-    /// The watch shows a size.
-    pub(crate) fn resize(&self, replicas: i32, version: u64) {
-        let annotations = json!({
-            "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": "1",
-            "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "10",
+    /// The same, where deletes of instances that are no Machines are refused.
+    pub(crate) fn that_refuses_instances(replicas: i32) -> Self {
+        Self::with_options(replicas, &[], ScaleOptions { machine_pool_deletes: MachinePoolDeletes::Refuse })
+    }
+
+    fn with_options(replicas: i32, machines: &[&str], options: ScaleOptions) -> Self {
+        let api = FakeApi::new();
+        let group = json!({
+            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment",
+            "metadata": {"name": "workers", "namespace": NAMESPACE, "annotations": {
+                "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": "1",
+                "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "10",
+            }},
+            "spec": {"clusterName": "prod", "replicas": replicas},
         });
-        let value = json!({"metadata": {"annotations": annotations}, "spec": {"replicas": replicas}});
-        let meta = Meta { resource_version: version.to_string().into(), ..meta("workers") };
-        let object = ScalableResource::decode(ScalableKind::MachineDeployment, meta, &value, &context());
-        self.index.apply_quietly(Change::Scalable(Arc::new(object.expect("decodes"))));
+        let set = json!({
+            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineSet",
+            "metadata": {"name": "workers-1", "namespace": NAMESPACE, "ownerReferences": [
+                {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment", "name": "workers", "uid": "x", "controller": true},
+            ]},
+            "spec": {"clusterName": "prod", "replicas": replicas},
+        });
+        api.objects.load_values(vec![group, set]).expect("loaded");
+        for name in machines {
+            load_machine(&api, name, &json!({"nodeRef": {"name": name}}), &json!({}));
+        }
+        let copy = Copy::new(&api, options);
+        Self { api, index: Arc::clone(&copy.index), scale: copy.scale.clone(), copy }
     }
 
-    fn scalable(&self, kind: ScalableKind, name: &str, value: &Value) {
-        let object = ScalableResource::decode(kind, meta(name), value, &context()).expect("decodes");
-        self.index.apply_quietly(Change::Scalable(Arc::new(object)));
+    /// Another copy of the program, whose watches show what there is now.
+    pub(crate) fn another_copy(&self) -> Copy {
+        Copy::new(&self.api, ScaleOptions::default())
+    }
+
+    /// The watches show all that there is.
+    pub(crate) fn watch(&self) {
+        self.copy.watch();
+    }
+
+    /// Somebody else sets the size, and the watch shows it.
+    pub(crate) fn resize(&self, replicas: i32) {
+        self.api.change("machinedeployments", "workers", json!({"spec": {"replicas": replicas}}));
+        self.watch();
     }
 
     /// A MachinePool `team-a/pool` of this size that lists these instances; none of them is a Machine.
     pub(crate) fn pool(&self, replicas: i32, provider_ids: &[&str]) -> GroupId {
-        self.api.state.lock().replicas = replicas;
-        let annotations = json!({"cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "10"});
-        let spec = json!({"replicas": replicas, "providerIDList": provider_ids});
-        self.scalable(
-            ScalableKind::MachinePool,
-            "pool",
-            &json!({"metadata": {"annotations": annotations}, "spec": spec}),
-        );
+        let pool = json!({
+            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachinePool",
+            "metadata": {"name": "pool", "namespace": NAMESPACE, "annotations": {
+                "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "10",
+            }},
+            "spec": {"clusterName": "prod", "replicas": replicas, "providerIDList": provider_ids},
+        });
+        self.api.objects.load_values(vec![pool]).expect("loaded");
+        self.watch();
         GroupId::parse("MachinePool/team-a/pool").expect("an id")
     }
 
+    pub(crate) fn size_of_pool(&self) -> i64 {
+        self.api.object("machinepools", "pool").expect("the pool")["spec"]["replicas"].as_i64().expect("a size")
+    }
+
+    /// A Machine is there, or is so now, and the watch shows it.
     pub(crate) fn machine(&self, name: &str, status: &Value, metadata: &Value) {
-        let mut value = json!({
-            "metadata": {"ownerReferences": [
-                {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineSet", "name": "workers-1", "controller": true},
-            ]},
-            "spec": {"providerID": format!("cloud:///{name}")},
-            "status": status,
-        });
-        if let (Value::Object(into), Value::Object(from)) = (&mut value["metadata"], metadata.clone()) {
-            into.extend(from);
-        }
-        let machine = Machine::decode(meta(name), &value, &context()).expect("decodes");
-        self.index.apply_quietly(Change::Machine(Arc::new(machine)));
+        load_machine(&self.api, name, status, metadata);
+        self.watch();
     }
 
     pub(crate) fn target_size(&self) -> i32 {
         self.index.target_size(&group()).expect("a group")
     }
+}
+
+fn load_machine(api: &FakeApi, name: &str, status: &Value, metadata: &Value) {
+    let mut value = json!({
+        "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine",
+        "metadata": {
+            "name": name, "namespace": NAMESPACE, "uid": format!("uid-{name}"), "finalizers": ["machine.cluster.x-k8s.io"],
+            "ownerReferences": [
+                {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineSet", "name": "workers-1", "uid": "x", "controller": true},
+            ],
+        },
+        "spec": {"clusterName": "prod", "providerID": format!("cloud:///{name}")},
+        "status": status,
+    });
+    if let (Value::Object(into), Value::Object(from)) = (&mut value["metadata"], metadata.clone()) {
+        into.extend(from);
+    }
+    api.objects.load_values(vec![value]).expect("loaded");
 }
 
 pub(crate) fn group() -> GroupId {
@@ -294,8 +471,13 @@ fn context() -> Arc<Context> {
     Context::new("cluster.x-k8s.io")
 }
 
-fn meta(name: &str) -> Meta {
-    Meta { key: ObjectKey::new("team-a", name), uid: format!("uid-{name}").into(), resource_version: "100".into() }
+fn meta(value: &Value) -> Meta {
+    let text = |field: &str| value["metadata"][field].as_str().unwrap_or_default();
+    Meta {
+        key: ObjectKey::new(text("namespace"), text("name")),
+        uid: text("uid").into(),
+        resource_version: text("resourceVersion").into(),
+    }
 }
 
 fn resources() -> CoreResources {

@@ -1,0 +1,307 @@
+//! What is known of the versions of a group's object: which one a write is decided on and tested against, and since when
+//! its size is what it is. Nothing here looks at another object.
+
+use std::{
+    collections::HashSet,
+    time::{Duration, Instant},
+};
+
+use arcstr::ArcStr;
+
+use super::WrittenSize;
+use crate::{
+    capi::{ScalableResource, Uid},
+    informer::ResourceVersion,
+    nodegroup::{DeletionLog, LogError},
+};
+
+/// How long an own write is believed that the watch hasn't shown, where resourceVersions say for certain which of two
+/// is later. A watch may be broken for longer than a Refresh puts up with, and a size from before the write would have
+/// it written twice; only after a restored backup do the versions never catch up.
+pub(super) const WRITTEN_FOR: Duration = Duration::from_secs(15 * 60);
+/// The same, where only equality of the size tells that the watch has shown it.
+pub(super) const UNORDERED_FOR: Duration = Duration::from_secs(30);
+
+/// One version of a group's object, as far as writes are decided on it and tested against it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct GroupVersion {
+    /// Which object: one that was made anew under the same name is another.
+    pub uid: Uid,
+    /// Of all versions the one.
+    pub resource_version: ResourceVersion,
+    /// Which version of the spec, and so of the size.
+    pub generation: i64,
+    /// The size asked for.
+    pub replicas: i32,
+    /// The log of deletions, as it stands in its annotation.
+    pub log: Option<ArcStr>,
+}
+
+impl GroupVersion {
+    /// The version that an object is.
+    #[must_use]
+    pub fn of(object: &ScalableResource) -> Self {
+        Self {
+            uid: object.meta.uid.clone(),
+            resource_version: object.meta.resource_version.clone(),
+            generation: object.generation,
+            replicas: object.replicas.unwrap_or_default(),
+            log: object.deleting_log.clone(),
+        }
+    }
+
+    /// The log of deletions as a value.
+    ///
+    /// # Errors
+    /// When the annotation holds something else.
+    pub fn log(&self) -> Result<DeletionLog, LogError> {
+        DeletionLog::parse(self.log.as_deref())
+    }
+}
+
+/// Since when a group's size and spec are what they are, as far as this process saw.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Era {
+    uid: Uid,
+    /// The generation that it is about.
+    pub generation: i64,
+    /// The resourceVersion of the first version that was seen of it; `None` where versions are no numbers.
+    pub since: Option<u64>,
+    /// The Machines that were in the log in any version of it that was seen. One that isn't any more has left it.
+    pub logged: HashSet<Uid>,
+}
+
+impl Era {
+    fn new(version: &GroupVersion) -> Self {
+        Self {
+            uid: version.uid.clone(),
+            generation: version.generation,
+            since: version.resource_version.number(),
+            logged: HashSet::new(),
+        }
+    }
+
+    /// Takes a version in; an older one, which comes late, changes nothing.
+    fn see(&mut self, version: &GroupVersion) {
+        if self.uid != version.uid || self.generation < version.generation {
+            *self = Self::new(version);
+        }
+        if self.generation == version.generation
+            && let Ok(log) = version.log()
+        {
+            self.logged.extend(log.entries().iter().map(|entry| entry.uid.clone()));
+        }
+    }
+}
+
+/// A version that was written by this process and that the watch may not have shown yet.
+#[derive(Clone, Debug)]
+struct Written {
+    version: GroupVersion,
+    at: Instant,
+}
+
+impl Written {
+    fn believed_for(&self) -> Duration {
+        if self.version.resource_version.number().is_some() { WRITTEN_FOR } else { UNORDERED_FOR }
+    }
+
+    /// Whether a version that the watch has shown is this one or a later one.
+    fn is_seen(&self, shown: &GroupVersion) -> bool {
+        match (shown.resource_version.number(), self.version.resource_version.number()) {
+            (Some(shown), Some(written)) => shown >= written,
+            _ => shown.replicas == self.version.replicas,
+        }
+    }
+}
+
+/// The versions of one group's object.
+#[derive(Debug, Default)]
+pub(super) struct Versions {
+    /// What the watch has shown last, of an object that may be gone.
+    shown: Option<GroupVersion>,
+    written: Option<Written>,
+    era: Option<Era>,
+}
+
+impl Versions {
+    /// Takes in what the watch shows.
+    pub(super) fn show(&mut self, version: GroupVersion) {
+        self.see(&version);
+        if self.written.as_ref().is_some_and(|written| written.is_seen(&version)) {
+            self.written = None;
+        }
+        self.shown = Some(version);
+    }
+
+    /// Takes in what was written, unless the watch has shown a later version already.
+    pub(super) fn set_written(&mut self, version: GroupVersion, now: Instant) {
+        self.see(&version);
+        let written = Written { version, at: now };
+        let is_later = |before: &GroupVersion| !written.is_seen(before);
+        if self.shown.as_ref().is_none_or(is_later) {
+            self.written = Some(written);
+        }
+    }
+
+    /// Takes in a version that was read or written.
+    pub(super) fn see(&mut self, version: &GroupVersion) {
+        match &mut self.era {
+            Some(era) => era.see(version),
+            None => self.era.insert(Era::new(version)).see(version),
+        }
+    }
+
+    /// The version that a write is decided on: what was written last, else what the watch says.
+    pub(super) fn current(&self, now: Instant) -> Option<&GroupVersion> {
+        self.still_written(now).map(|written| &written.version).or(self.shown.as_ref())
+    }
+
+    /// The size asked for, as the current version says, and 0 where nothing is known.
+    pub(super) fn size(&self, now: Instant) -> i32 {
+        self.current(now).map_or(0, |version| version.replicas)
+    }
+
+    /// What was written last and the watch hasn't shown yet.
+    pub(super) fn written(&self, now: Instant) -> Option<WrittenSize> {
+        let written = self.still_written(now)?;
+        let age = now.saturating_duration_since(written.at);
+        Some(WrittenSize { replicas: written.version.replicas, age })
+    }
+
+    fn still_written(&self, now: Instant) -> Option<&Written> {
+        self.written.as_ref().filter(|written| now.saturating_duration_since(written.at) < written.believed_for())
+    }
+
+    /// What is known of a generation.
+    pub(super) fn era(&self) -> Option<&Era> {
+        self.era.as_ref()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::nodegroup::{Phase, deletion_log::Entry};
+
+    fn version(replicas: i32, resource_version: &str) -> GroupVersion {
+        GroupVersion {
+            uid: "uid".into(),
+            resource_version: resource_version.into(),
+            generation: 1,
+            replicas,
+            log: None,
+        }
+    }
+
+    fn group(replicas: i32, resource_version: &str) -> Versions {
+        let mut versions = Versions::default();
+        versions.show(version(replicas, resource_version));
+        versions
+    }
+
+    fn logging(machine: &str, resource_version: &str, generation: i64) -> GroupVersion {
+        let entry =
+            Entry { name: machine.into(), uid: machine.into(), ticket: "t".into(), phase: Phase::Wanted, soft: false };
+        let log = DeletionLog::default().with([entry]).print().unwrap();
+        GroupVersion { generation, log: log.map(ArcStr::from), ..version(3, resource_version) }
+    }
+
+    #[test]
+    fn a_generation_is_known_since_the_first_of_its_versions_that_was_seen() {
+        let mut versions = group(3, "10");
+        versions.see(&version(3, "12"));
+        assert_eq!(versions.era().unwrap().since, Some(10), "a status or the log was written");
+        versions.see(&GroupVersion { generation: 2, ..version(2, "20") });
+        versions.see(&version(3, "13"));
+        let era = versions.era().unwrap();
+        assert_eq!((era.generation, era.since), (2, Some(20)), "an older version came late");
+        versions.see(&GroupVersion { uid: "another".into(), ..version(1, "30") });
+        let era = versions.era().unwrap();
+        assert_eq!((era.generation, era.since), (1, Some(30)), "it was made anew");
+    }
+
+    #[test]
+    fn who_was_in_the_log_is_remembered_for_as_long_as_the_generation_lasts() {
+        let mut versions = group(3, "10");
+        versions.see(&logging("a", "11", 1));
+        versions.see(&logging("b", "12", 1));
+        versions.see(&version(3, "13"));
+        assert_eq!(versions.era().unwrap().logged, HashSet::from(["a".into(), "b".into()]));
+        versions.see(&logging("b", "14", 2));
+        assert_eq!(versions.era().unwrap().logged, HashSet::from(["b".into()]));
+    }
+
+    #[test]
+    fn a_written_size_is_answered_at_once() {
+        let now = Instant::now();
+        let mut group = group(2, "10");
+        group.set_written(version(5, "11"), now);
+        assert_eq!(group.size(now), 5);
+    }
+
+    #[test]
+    fn an_older_event_does_not_undo_a_written_size() {
+        let now = Instant::now();
+        let mut group = group(2, "8");
+        group.set_written(version(5, "11"), now);
+        group.show(version(2, "9"));
+        assert_eq!(group.size(now), 5);
+    }
+
+    #[test]
+    fn the_watch_takes_over_when_it_has_caught_up() {
+        let now = Instant::now();
+        let mut group = group(2, "9");
+        group.set_written(version(5, "100"), now);
+        group.show(version(5, "100"));
+        group.show(version(4, "101"));
+        assert_eq!(group.size(now), 4);
+    }
+
+    #[test]
+    fn a_write_that_the_watch_has_passed_already_is_not_remembered() {
+        let now = Instant::now();
+        let mut group = group(3, "12");
+        group.set_written(version(5, "11"), now);
+        assert_eq!(group.size(now), 3);
+    }
+
+    #[test]
+    fn versions_that_are_no_numbers_fall_back_to_equality_of_size() {
+        let now = Instant::now();
+        let mut group = group(2, "a");
+        group.set_written(version(5, "b"), now);
+        group.show(version(2, "c"));
+        assert_eq!(group.size(now), 5);
+        group.show(version(5, "d"));
+        group.show(version(6, "e"));
+        assert_eq!(group.size(now), 6);
+    }
+
+    #[rstest]
+    #[case::versions_in_order("10", "11", WRITTEN_FOR)]
+    #[case::versions_without_order("a", "b", UNORDERED_FOR)]
+    fn a_write_that_the_watch_never_shows_is_believed_for_a_limited_time(
+        #[case] held: &str,
+        #[case] written: &str,
+        #[case] limit: Duration,
+    ) {
+        let now = Instant::now();
+        let mut group = group(2, held);
+        group.set_written(version(5, written), now);
+        assert_eq!(group.size(now + limit / 2), 5);
+        assert_eq!(group.size(now + limit), 2);
+    }
+
+    #[test]
+    fn a_write_is_believed_for_longer_than_a_watch_may_be_broken() {
+        let now = Instant::now();
+        let mut group = group(2, "10");
+        group.set_written(version(5, "11"), now);
+        assert_eq!(group.size(now + Duration::from_secs(120)), 5);
+    }
+}

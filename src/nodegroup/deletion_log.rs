@@ -1,0 +1,355 @@
+//! The log of the deletions that are on their way, as a value: an annotation of the group that every copy of this program
+//! reads and writes (see docs/delete-rule.md). A text that isn't such a log is an error and never taken for an empty one.
+
+use std::{collections::BTreeMap, fmt};
+
+use arcstr::ArcStr;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::capi::{DELETING, Uid};
+
+/// The most Machines that a log names. All annotations of an object together may take 256 KiB.
+const MOST_ENTRIES: usize = 1_000;
+/// The longest text of a log: names may be long, and other annotations need room too.
+const LONGEST_TEXT: usize = 160 * 1024;
+
+/// What the delete-machine annotation says besides the ticket, so that a mark of ours is known.
+const MARKED_BY: &str = "capi-autoscaler-provider ";
+
+/// Which acceptance an entry is of: unique, and the same for all entries of one write.
+#[derive(Clone, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(from = "String", into = "String")]
+pub struct Ticket(ArcStr);
+
+impl Ticket {
+    /// The ticket of this time, which is for people, and of 64 bits of chance, by which nobody else has it.
+    #[must_use]
+    pub fn new(time: Timestamp, chance: u64) -> Self {
+        Self(arcstr::format!("{time:.0}-{chance:016x}"))
+    }
+
+    /// The value of the delete-machine annotation that is set under this ticket.
+    #[must_use]
+    pub fn mark(&self) -> String {
+        format!("{MARKED_BY}{self}")
+    }
+
+    /// The ticket under which a delete-machine annotation was set; `None` for one that isn't ours.
+    #[must_use]
+    pub fn of_mark(mark: &str) -> Option<Self> {
+        mark.strip_prefix(MARKED_BY).map(|ticket| Self(ticket.into()))
+    }
+}
+
+impl fmt::Display for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<String> for Ticket {
+    fn from(text: String) -> Self {
+        Self(text.into())
+    }
+}
+
+impl From<Ticket> for String {
+    fn from(ticket: Ticket) -> Self {
+        ticket.0.to_string()
+    }
+}
+
+impl From<&str> for Ticket {
+    fn from(text: &str) -> Self {
+        Self(text.into())
+    }
+}
+
+/// How far a deletion has come.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// It is decided, and the size doesn't say so yet.
+    Wanted,
+    /// The size is lowered by it.
+    Lowered,
+}
+
+/// A Machine in the log.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Entry {
+    /// Its name, in the group's namespace.
+    pub name: ArcStr,
+    /// Its uid.
+    pub uid: Uid,
+    /// Which acceptance this is.
+    pub ticket: Ticket,
+    /// How far it has come.
+    pub phase: Phase,
+    /// Whether it only steers which Machine goes for a smaller target size, and the Machine need not go.
+    pub soft: bool,
+}
+
+/// The log of a group. No Machine is in it twice.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct DeletionLog {
+    entries: Vec<Entry>,
+}
+
+/// Why a text is no log, or a log can't be written.
+#[derive(Clone, Debug, Eq, Error, PartialEq)]
+pub enum LogError {
+    /// The annotation holds something else.
+    #[error(
+        "the annotation {DELETING} isn't a log of this program's version: {why}; it is left as it is: use the version that wrote it, or remove the annotation when no deletion is on its way"
+    )]
+    Foreign {
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Too many deletions are on their way.
+    #[error(
+        "{count} deletions would be on their way at once, and the annotation {DELETING} has room for {MOST_ENTRIES} of usual names; try again when some have gone"
+    )]
+    Full {
+        /// How many it would be.
+        count: usize,
+    },
+}
+
+/// Entries of one acceptance, as they are written.
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    ticket: Ticket,
+    phase: Phase,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    soft: bool,
+    machines: BTreeMap<String, String>,
+}
+
+impl DeletionLog {
+    /// Reads the annotation; none is an empty log.
+    ///
+    /// # Errors
+    /// When the text isn't a log.
+    pub fn parse(text: Option<&str>) -> Result<Self, LogError> {
+        let Some(text) = text else { return Ok(Self::default()) };
+        let foreign = |why: String| LogError::Foreign { why };
+        let written: Vec<Written> = serde_json::from_str(text).map_err(|error| foreign(error.to_string()))?;
+        let mut log = Self::default();
+        for acceptance in written {
+            for (name, uid) in acceptance.machines {
+                let uid = Uid::from(uid);
+                if log.get(&uid).is_some() {
+                    return Err(foreign(format!("the Machine {name} with uid {uid} is named twice")));
+                }
+                log.entries.push(Entry {
+                    name: name.into(),
+                    uid,
+                    ticket: acceptance.ticket.clone(),
+                    phase: acceptance.phase,
+                    soft: acceptance.soft,
+                });
+            }
+        }
+        Ok(log)
+    }
+
+    /// The annotation's value; `None` when nothing is on its way.
+    ///
+    /// # Errors
+    /// When it is too large for an annotation.
+    pub fn print(&self) -> Result<Option<String>, LogError> {
+        if self.entries.is_empty() {
+            return Ok(None);
+        }
+        let full = || LogError::Full { count: self.entries.len() };
+        let mut acceptances: BTreeMap<_, Vec<BTreeMap<_, _>>> = BTreeMap::new();
+        for entry in &self.entries {
+            let alike = acceptances.entry((&entry.ticket, entry.phase, entry.soft)).or_default();
+            let name = entry.name.to_string();
+            // Two Machines of one name, one after the other, stand apart.
+            match alike.iter_mut().find(|machines| !machines.contains_key(&name)) {
+                Some(machines) => {
+                    machines.insert(name, entry.uid.to_string());
+                }
+                None => alike.push(BTreeMap::from([(name, entry.uid.to_string())])),
+            }
+        }
+        let written: Vec<_> = acceptances
+            .into_iter()
+            .flat_map(|((ticket, phase, soft), alike)| {
+                alike.into_iter().map(move |machines| Written { ticket: ticket.clone(), phase, soft, machines })
+            })
+            .collect();
+        let text = serde_json::to_string(&written).map_err(|_| full())?;
+        if self.entries.len() > MOST_ENTRIES || text.len() > LONGEST_TEXT {
+            return Err(full());
+        }
+        Ok(Some(text))
+    }
+
+    /// All entries.
+    #[must_use]
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Whether nothing is on its way.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The entry of the Machine with this uid.
+    #[must_use]
+    pub fn get(&self, uid: &Uid) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.uid == *uid)
+    }
+
+    /// How many deletions the size doesn't say yet.
+    #[must_use]
+    pub fn wanted(&self) -> usize {
+        self.entries.iter().filter(|entry| entry.phase == Phase::Wanted).count()
+    }
+
+    /// Whether a ticket has entries.
+    #[must_use]
+    pub fn has(&self, ticket: &Ticket) -> bool {
+        self.entries.iter().any(|entry| entry.ticket == *ticket)
+    }
+
+    /// The log with these entries too, none of which it may have yet.
+    #[must_use]
+    pub fn with(mut self, entries: impl IntoIterator<Item = Entry>) -> Self {
+        self.entries.extend(entries);
+        self
+    }
+
+    /// The log in which these are lowered.
+    #[must_use]
+    pub fn lowered(mut self, is_such: impl Fn(&Entry) -> bool) -> Self {
+        for entry in self.entries.iter_mut().filter(|entry| is_such(entry)) {
+            entry.phase = Phase::Lowered;
+        }
+        self
+    }
+
+    /// The log without these.
+    #[must_use]
+    pub fn without(mut self, is_such: impl Fn(&Entry) -> bool) -> Self {
+        self.entries.retain(|entry| !is_such(entry));
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+
+    fn entry(name: &str, ticket: &str, phase: Phase, soft: bool) -> Entry {
+        let uid = Uid::from(format!("uid-of-{name}"));
+        Entry { name: name.into(), uid, ticket: ticket.into(), phase, soft }
+    }
+
+    fn log(entries: impl IntoIterator<Item = Entry>) -> DeletionLog {
+        DeletionLog::default().with(entries)
+    }
+
+    #[test]
+    fn a_log_is_compact_and_says_what_it_says_once() {
+        let log = log([
+            entry("b", "t1", Phase::Lowered, false),
+            entry("a", "t1", Phase::Lowered, false),
+            entry("c", "t2", Phase::Wanted, true),
+        ]);
+        assert_eq!(
+            log.print().unwrap().unwrap(),
+            r#"[{"ticket":"t1","phase":"lowered","machines":{"a":"uid-of-a","b":"uid-of-b"}},{"ticket":"t2","phase":"wanted","soft":true,"machines":{"c":"uid-of-c"}}]"#
+        );
+    }
+
+    #[test]
+    fn an_empty_log_is_no_annotation() {
+        assert_eq!(log([]).print(), Ok(None));
+        assert_eq!(DeletionLog::parse(None), Ok(log([])));
+        assert_eq!(DeletionLog::parse(Some("[]")), Ok(log([])));
+    }
+
+    #[rstest]
+    #[case::empty("")]
+    #[case::no_json("a")]
+    #[case::no_list("{}")]
+    #[case::no_ticket(r#"[{"phase":"wanted","machines":{}}]"#)]
+    #[case::an_unknown_phase(r#"[{"ticket":"t","phase":"marked","machines":{}}]"#)]
+    #[case::a_field_of_a_later_version(r#"[{"ticket":"t","phase":"wanted","set":"s","machines":{}}]"#)]
+    #[case::a_machine_twice(r#"[{"ticket":"t","phase":"wanted","machines":{"a":"1"}},{"ticket":"u","phase":"wanted","machines":{"b":"1"}}]"#)]
+    fn a_text_that_is_no_log_is_an_error_that_names_the_annotation(#[case] text: &str) {
+        let error = DeletionLog::parse(Some(text)).unwrap_err();
+        assert!(error.to_string().contains("capi-autoscaler-provider.io/deleting"), "{error}");
+    }
+
+    #[test]
+    fn two_machines_of_one_name_stand_apart() {
+        let mut second = entry("a", "t", Phase::Wanted, false);
+        second.uid = "another".into();
+        let log = log([entry("a", "t", Phase::Wanted, false), second]);
+        let text = log.print().unwrap().unwrap();
+        assert_eq!(DeletionLog::parse(Some(&text)), Ok(log));
+    }
+
+    #[rstest]
+    #[case::as_many_as_there_is_room_for(1_000, 40, true)]
+    #[case::one_more(1_001, 40, false)]
+    #[case::names_as_long_as_they_may_be(1_000, 253, false)]
+    fn a_log_that_an_annotation_has_no_room_for_is_refused(
+        #[case] count: usize,
+        #[case] length: usize,
+        #[case] fits: bool,
+    ) {
+        let name = |n: usize| format!("{n:0>length$}");
+        let log = log((0..count).map(|n| Entry {
+            uid: format!("9b4bf4b1-715d-4c5b-a5ff-{n:012x}").into(),
+            ..entry(&name(n), "t", Phase::Wanted, false)
+        }));
+        let printed = log.print();
+        assert_eq!(printed.is_ok(), fits, "{:?}", printed.err());
+    }
+
+    #[test]
+    fn a_mark_leads_back_to_its_ticket_and_no_other_mark_does() {
+        let ticket = Ticket::new(Timestamp::UNIX_EPOCH, 7);
+        assert_eq!(ticket.to_string(), "1970-01-01T00:00:00Z-0000000000000007");
+        assert_eq!(Ticket::of_mark(&ticket.mark()), Some(ticket));
+        assert_eq!(Ticket::of_mark(""), None);
+        assert_eq!(Ticket::of_mark("by hand"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_printed_is_read_again(machines in prop::collection::btree_map(
+            "[a-z]{1,3}", ("t[0-3]", any::<bool>(), any::<bool>()), 0..20,
+        )) {
+            let entries = machines.iter().map(|(name, (ticket, is_lowered, soft))| {
+                entry(name, ticket, if *is_lowered { Phase::Lowered } else { Phase::Wanted }, *soft)
+            });
+            let log = log(entries);
+            let text = log.print().unwrap();
+            let again = DeletionLog::parse(text.as_deref()).unwrap();
+            prop_assert_eq!(again.print().unwrap(), text, "and the text is stable");
+            prop_assert_eq!(again.entries().len(), log.entries().len());
+            prop_assert!(log.entries().iter().all(|entry| again.get(&entry.uid) == Some(entry)));
+        }
+
+        #[test]
+        fn no_text_panics(text in any::<String>()) {
+            let _ = DeletionLog::parse(Some(&text));
+        }
+    }
+}

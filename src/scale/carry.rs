@@ -1,0 +1,232 @@
+//! From `wanted` to `lowered`: marks the Machines and lowers the size, for the command that logged them and for any copy
+//! of the program that carries on what another one began; or takes them back when that is refused for good. It must
+//! never lower the size for an entry that it hasn't marked under the entry's own ticket.
+
+use std::collections::{HashMap, HashSet};
+
+use arcstr::ArcStr;
+use futures::{StreamExt as _, stream};
+
+use super::{
+    Command, ScaleError,
+    api::{CallError, GroupChange},
+    known::SIDE_BY_SIDE,
+    outcome::SizeWritten,
+    retry::Attempts,
+    rule::{self, Life, Lowering, Named},
+};
+use crate::{
+    capi::Uid,
+    index::GroupVersion,
+    nodegroup::{Bounds, DeletionLog, Phase, Ticket, deletion_log::Entry},
+};
+
+/// Why entries were not lowered.
+#[derive(Debug)]
+pub(super) enum NotLowered {
+    /// They have been taken back, or are about to be by a finisher.
+    Refused(ScaleError),
+    /// They stay in the log, and a finisher goes on with them.
+    Pending(ScaleError),
+}
+
+impl NotLowered {
+    pub(super) fn error(self) -> ScaleError {
+        match self {
+            Self::Refused(error) | Self::Pending(error) => error,
+        }
+    }
+}
+
+impl Command {
+    /// Marks and lowers those of `uids` that are wanted, beginning at a version that has them in its log. The version that
+    /// it came to is returned.
+    pub(super) async fn carry_out(
+        &self,
+        mut version: GroupVersion,
+        uids: &HashSet<Uid>,
+        bounds: Bounds,
+    ) -> Result<GroupVersion, NotLowered> {
+        let mut attempts = Attempts::new();
+        let mut marked = HashMap::new();
+        let mut refused_at = None;
+        loop {
+            let log = self.log_of(&version).map_err(NotLowered::Refused)?;
+            let wanted: Vec<_> = wanted(&log, uids).cloned().collect();
+            if wanted.is_empty() {
+                return Ok(version);
+            }
+            if let Err(error) = self.mark(&wanted, &mut marked).await {
+                self.after_failure(&mut attempts, &error, &version, &wanted).await?;
+                continue;
+            }
+            let lowering = match rule::lower(&log, version.replicas, bounds, &marked) {
+                Ok(Some(lowering)) => lowering,
+                Ok(None) => return Ok(version),
+                Err(error) => {
+                    self.take_back(&version, &wanted).await;
+                    return Err(NotLowered::Refused(self.refused(&error)));
+                }
+            };
+            let error = match self.lower(&version, &lowering, &attempts).await {
+                Ok(written) => return Ok(written),
+                Err(error) => error,
+            };
+            if let CallError::Rejected(message) = &error
+                && refused_at.as_ref() == Some(&version)
+            {
+                self.take_back(&version, &wanted).await;
+                return Err(NotLowered::Refused(self.refuses(lowering.to, message)));
+            }
+            refused_at = Some(version.clone());
+            self.after_failure(&mut attempts, &error, &version, &wanted).await?;
+            version =
+                self.view_again(&mut attempts).await.map_err(|error| NotLowered::Pending(self.pending(&error)))?;
+        }
+    }
+
+    /// Waits for the next attempt, or ends this one: for good, or so that a finisher goes on.
+    async fn after_failure(
+        &self,
+        attempts: &mut Attempts,
+        error: &CallError,
+        version: &GroupVersion,
+        wanted: &[Entry],
+    ) -> Result<(), NotLowered> {
+        if attempts.again(error).await {
+            return Ok(());
+        }
+        match error {
+            CallError::Forbidden(_) | CallError::Refused(_) | CallError::Missing(_) => {
+                self.take_back(version, wanted).await;
+                Err(NotLowered::Refused(self.failed(error)))
+            }
+            CallError::Rejected(_)
+            | CallError::Conflict(_)
+            | CallError::Busy(..)
+            | CallError::Unknown(..)
+            | CallError::NotDiscovered => Err(NotLowered::Pending(self.pending(error))),
+        }
+    }
+
+    async fn lower(
+        &self,
+        version: &GroupVersion,
+        lowering: &Lowering,
+        attempts: &Attempts,
+    ) -> Result<GroupVersion, CallError> {
+        let log = lowering.log.print().map_err(|error| CallError::Refused(error.to_string()))?;
+        let change = GroupChange { replicas: Some(lowering.to), log };
+        let written = self.api().write_group(&self.id, version, &change).await;
+        let from = version.replicas;
+        self.wrote(written, SizeWritten { from, machines: &lowering.names, attempts })
+    }
+
+    /// Marks those that aren't under their ticket yet, side by side. One that is gone needs none, nor does one that
+    /// somebody else has marked.
+    async fn mark(&self, wanted: &[Entry], marked: &mut HashMap<Uid, Ticket>) -> Result<(), CallError> {
+        let unmarked = wanted.iter().filter(|entry| marked.get(&entry.uid) != Some(&entry.ticket));
+        let unmarked: Vec<_> = unmarked.cloned().collect();
+        let marks = stream::iter(unmarked).map(async |entry| {
+            let result = self.mark_one(&entry).await;
+            (entry, result)
+        });
+        let results: Vec<_> = marks.buffer_unordered(SIDE_BY_SIDE).collect().await;
+        let mut failure = None;
+        for (entry, result) in results {
+            match result {
+                Ok(()) => {
+                    marked.insert(entry.uid, entry.ticket);
+                }
+                Err(error) => failure = Some(error),
+            }
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    async fn mark_one(&self, entry: &Entry) -> Result<(), CallError> {
+        let key = self.machine_key(&entry.name);
+        let is_marked_by_another =
+            self.index().mark_of(&key, &entry.uid).is_some_and(|mark| Ticket::of_mark(&mark).is_none());
+        if is_marked_by_another {
+            return Ok(());
+        }
+        let result = self.api().set_mark(&key, &entry.uid, &entry.ticket.mark()).await;
+        self.inner.metrics.count_write("mark", if result.is_ok() { "ok" } else { "error" });
+        match result {
+            // Another Machine has its name by now, or another write came between.
+            Err(error @ (CallError::Rejected(_) | CallError::Conflict(_))) => {
+                match self.read_life(&named(entry)).await? {
+                    Life::Gone => Ok(()),
+                    Life::Alive | Life::Deleting => Err(error),
+                }
+            }
+            Err(CallError::Missing(_)) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Takes entries out of the log, and then their marks off; in this order, so that a copy that marks or lowers
+    /// meanwhile finds the entry gone. What fails here is left to the finisher.
+    pub(super) async fn take_back(&self, version: &GroupVersion, entries: &[Entry]) {
+        let mut attempts = Attempts::new();
+        let mut version = version.clone();
+        loop {
+            let Ok(log) = version.log() else { return };
+            let is_such = |entry: &Entry| {
+                entry.phase == Phase::Wanted
+                    && entries.iter().any(|other| other.uid == entry.uid && other.ticket == entry.ticket)
+            };
+            if !log.entries().iter().any(is_such) {
+                break;
+            }
+            let Ok(text) = log.without(is_such).print() else { return };
+            let written = self.api().write_group(&self.id, &version, &GroupChange { replicas: None, log: text }).await;
+            let error = match self.wrote_log(written) {
+                Ok(_) => break,
+                Err(error) => error,
+            };
+            let again = attempts.again(&error).await;
+            match self.view_again(&mut attempts).await {
+                Ok(seen) if again => version = seen,
+                Ok(_) | Err(_) => {
+                    tracing::warn!(group = %self.id, "can't take deletions out of the log that are refused; this is tried again: {}", self.failed(&error));
+                    return;
+                }
+            }
+        }
+        for entry in entries {
+            self.unmark(&entry.name, &entry.ticket.mark().into()).await;
+        }
+    }
+
+    /// Takes a mark of ours off. A failure is only logged: the finisher finds the mark again.
+    pub(super) async fn unmark(&self, name: &ArcStr, mark: &ArcStr) -> bool {
+        let result = self.api().take_mark(&self.machine_key(name), mark).await;
+        // It is gone, or has another mark or none: that is as good.
+        let is_off = matches!(result, Ok(()) | Err(CallError::Missing(_) | CallError::Rejected(_)));
+        self.inner.metrics.count_write("unmark", if is_off { "ok" } else { "error" });
+        if let Err(error) = result
+            && !is_off
+        {
+            tracing::warn!(group = %self.id, machine = %name, "can't take the delete-machine annotation back; this is tried again: {}", self.failed(&error));
+        }
+        is_off
+    }
+
+    fn pending(&self, error: &CallError) -> ScaleError {
+        ScaleError::Unavailable(format!(
+            "{}; the deletion is decided and goes on: ask again to learn its end",
+            self.failed(error)
+        ))
+    }
+}
+
+/// The Machine that an entry is about.
+pub(super) fn named(entry: &Entry) -> Named {
+    Named { name: entry.name.clone(), uid: entry.uid.clone() }
+}
+
+fn wanted<'a>(log: &'a DeletionLog, uids: &'a HashSet<Uid>) -> impl Iterator<Item = &'a Entry> {
+    log.entries().iter().filter(|entry| entry.phase == Phase::Wanted && uids.contains(&entry.uid))
+}

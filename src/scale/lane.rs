@@ -1,0 +1,192 @@
+//! The order of commands: one at a time per group and side by side across groups, in the order of their arrival. Deletes
+//! that stand together are one batch. It must never hold a lock across an await.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use super::{Command, Inner, ScaleError, delete::NodeName, finisher::Pass};
+use crate::nodegroup::GroupId;
+
+/// How long a delete waits for others that come with it: Cluster Autoscaler sends one Node each, side by side.
+const GATHER: Duration = Duration::from_millis(5);
+/// The most that a row of deletes is waited for.
+const MOST_GATHERS: u32 = 5;
+
+/// Who waits for a command's result.
+pub(super) struct Caller {
+    command: &'static str,
+    answer: oneshot::Sender<Result<(), ScaleError>>,
+}
+
+impl Caller {
+    pub(super) fn new(command: &'static str, answer: oneshot::Sender<Result<(), ScaleError>>) -> Self {
+        Self { command, answer }
+    }
+
+    /// The command, as a metric label.
+    pub(super) fn command(&self) -> &'static str {
+        self.command
+    }
+
+    /// Whether nobody waits any more.
+    pub(super) fn is_gone(&self) -> bool {
+        self.answer.is_closed()
+    }
+
+    pub(super) fn answer(self, result: Result<(), ScaleError>) {
+        // Nobody waits any more: what was logged is all there is to tell.
+        let _ = self.answer.send(result);
+    }
+}
+
+/// A delete that waits for its turn.
+pub(super) struct Delete {
+    pub(super) nodes: Vec<NodeName>,
+    pub(super) caller: Caller,
+}
+
+/// What waits for its turn.
+pub(super) enum Order {
+    Increase(i32, Caller),
+    Decrease(i32, Caller),
+    Delete(Delete),
+}
+
+/// What a group has to do next.
+enum Turn {
+    Order(Order),
+    Finish(oneshot::Sender<Pass>),
+}
+
+/// What waits for one group's turn. It is there for as long as its task runs.
+#[derive(Default)]
+struct Lane {
+    orders: VecDeque<Order>,
+    /// Those who wait for the finisher's look at the group.
+    finish: Vec<oneshot::Sender<Pass>>,
+    /// Whether the finisher is next, when commands wait too.
+    finish_is_next: bool,
+}
+
+/// What waits for each group's turn.
+#[derive(Default)]
+pub(super) struct Lanes(Mutex<HashMap<GroupId, Lane>>);
+
+impl Lanes {
+    /// How many groups have something to do.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.0.lock().len()
+    }
+
+    /// What comes next; without any the lane ends.
+    fn next(&self, id: &GroupId) -> Option<Turn> {
+        let mut lanes = self.0.lock();
+        let lane = lanes.get_mut(id)?;
+        lane.finish_is_next = !lane.finish_is_next;
+        let order = if lane.finish_is_next && !lane.finish.is_empty() { None } else { lane.orders.pop_front() };
+        let turn = order.map(Turn::Order).or_else(|| lane.finish.pop().map(Turn::Finish));
+        if turn.is_none() {
+            lanes.remove(id);
+        }
+        turn
+    }
+
+    /// The deletes that stand first, for as long as they do.
+    fn more_deletes(&self, id: &GroupId, into: &mut Vec<Delete>) {
+        let mut lanes = self.0.lock();
+        let Some(lane) = lanes.get_mut(id) else { return };
+        while let Some(Order::Delete(_)) = lane.orders.front() {
+            if let Some(Order::Delete(delete)) = lane.orders.pop_front() {
+                into.push(delete);
+            }
+        }
+    }
+}
+
+/// Ends a lane whose task ended in the middle: those who wait in it are told, by that nobody answers them.
+struct Guard {
+    inner: Arc<Inner>,
+    id: GroupId,
+    has_ended: bool,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.inner.lanes.0.lock().remove(&self.id);
+        }
+    }
+}
+
+impl Inner {
+    /// Lets a command wait for its group's turn.
+    pub(super) fn order(self: &Arc<Self>, id: &GroupId, order: Order) {
+        self.enter(id, |lane| lane.orders.push_back(order));
+    }
+
+    /// Lets the finisher look at a group.
+    pub(super) fn order_finish(self: &Arc<Self>, id: &GroupId, done: oneshot::Sender<Pass>) {
+        self.enter(id, |lane| lane.finish.push(done));
+    }
+
+    fn enter(self: &Arc<Self>, id: &GroupId, put: impl FnOnce(&mut Lane)) {
+        let mut lanes = self.lanes.0.lock();
+        if let Some(lane) = lanes.get_mut(id) {
+            return put(lane);
+        }
+        put(lanes.entry(id.clone()).or_default());
+        drop(lanes);
+        let guard = Guard { inner: Arc::clone(self), id: id.clone(), has_ended: false };
+        self.tasks.spawn_on(run(guard), &self.runtime);
+    }
+}
+
+/// Takes one turn after the other, until none is left.
+async fn run(mut guard: Guard) {
+    let command = Command { inner: Arc::clone(&guard.inner), id: guard.id.clone() };
+    while let Some(turn) = command.inner.lanes.next(&command.id) {
+        match turn {
+            Turn::Order(Order::Increase(delta, caller)) => {
+                let result =
+                    if caller.is_gone() { Err(command.abandoned()) } else { command.increase(delta, &caller).await };
+                command.answer(caller, result);
+            }
+            Turn::Order(Order::Decrease(delta, caller)) => {
+                let result =
+                    if caller.is_gone() { Err(command.abandoned()) } else { command.decrease(delta, &caller).await };
+                command.answer(caller, result);
+            }
+            Turn::Order(Order::Delete(first)) => {
+                let deletes = gather(&command, first).await;
+                command.delete(deletes).await;
+            }
+            Turn::Finish(done) => {
+                let pass = command.finish().await;
+                // The finisher has ended, and so has the program.
+                let _ = done.send(pass);
+            }
+        }
+    }
+    guard.has_ended = true;
+}
+
+/// The deletes that come with the first one.
+async fn gather(command: &Command, first: Delete) -> Vec<Delete> {
+    let mut deletes = vec![first];
+    for _ in 0..MOST_GATHERS {
+        tokio::time::sleep(GATHER).await;
+        let before = deletes.len();
+        command.inner.lanes.more_deletes(&command.id, &mut deletes);
+        if deletes.len() == before {
+            break;
+        }
+    }
+    deletes
+}

@@ -1,0 +1,96 @@
+//! How often a call is tried again, and after which pauses. Nothing here makes a call.
+
+use std::time::{Duration, Instant};
+
+use super::api::CallError;
+
+/// How often one thing is tried before the caller is told to come again.
+const MOST: u32 = 6;
+/// The pause before the second attempt when the server doesn't say; each further one is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// A longer wish of the server isn't waited for: the caller comes again anyway.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// The attempts at one write of a command.
+pub(super) struct Attempts {
+    made: u32,
+    started: Instant,
+}
+
+impl Attempts {
+    pub(super) fn new() -> Self {
+        Self { made: 1, started: Instant::now() }
+    }
+
+    /// How many there were, the one under way included.
+    pub(super) fn made(&self) -> u32 {
+        self.made
+    }
+
+    /// Since the first one.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Waits for the next attempt after a failure. Not, when it makes no sense or there were enough.
+    pub(super) async fn again(&mut self, error: &CallError) -> bool {
+        let Some(pause) = pause_after(error, self.made) else { return false };
+        if self.made == MOST || pause > LONGEST_PAUSE {
+            return false;
+        }
+        self.made += 1;
+        tokio::time::sleep(pause).await;
+        true
+    }
+}
+
+/// How long to wait after the n-th attempt has failed like this; `None` when it would fail again.
+fn pause_after(error: &CallError, attempt: u32) -> Option<Duration> {
+    let usual = FIRST_PAUSE * 2_u32.saturating_pow(attempt - 1);
+    match error {
+        // It has to be looked at anew, which needs no pause at first; who loses again and again gives way.
+        CallError::Rejected(_) | CallError::Conflict(_) if attempt == 1 => Some(Duration::ZERO),
+        CallError::Rejected(_) | CallError::Conflict(_) => Some(usual / 2),
+        CallError::Busy(_, after) | CallError::Unknown(_, after) => Some(after.unwrap_or(usual)),
+        CallError::NotDiscovered => Some(usual),
+        CallError::Missing(_) | CallError::Forbidden(_) | CallError::Refused(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn text() -> String {
+        String::new()
+    }
+
+    #[rstest]
+    #[case::lost(CallError::Unknown(text(), None), 1, Some(100))]
+    #[case::lost_again(CallError::Unknown(text(), None), 4, Some(800))]
+    #[case::busy(CallError::Busy(text(), None), 2, Some(200))]
+    #[case::the_server_has_a_wish(CallError::Busy(text(), Some(Duration::from_secs(1))), 1, Some(1_000))]
+    #[case::stale(CallError::Rejected(text()), 1, Some(0))]
+    #[case::stale_again(CallError::Conflict(text()), 2, Some(100))]
+    #[case::gone(CallError::Missing(text()), 1, None)]
+    #[case::forbidden(CallError::Forbidden(text()), 1, None)]
+    #[case::refused(CallError::Refused(text()), 1, None)]
+    fn the_pause_before_the_next_attempt(#[case] error: CallError, #[case] attempt: u32, #[case] millis: Option<u64>) {
+        assert_eq!(pause_after(&error, attempt), millis.map(Duration::from_millis));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_end_comes_to_every_row_of_attempts() {
+        let mut attempts = Attempts::new();
+        while attempts.again(&CallError::Unknown(text(), None)).await {}
+        assert_eq!(attempts.made(), MOST);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wish_beyond_what_a_caller_waits_for_ends_the_attempts() {
+        let busy = CallError::Busy(text(), Some(Duration::from_secs(600)));
+        assert!(!Attempts::new().again(&busy).await);
+    }
+}
