@@ -91,7 +91,13 @@ pub fn rules() -> Vec<Value> {
                 "resources": ["machinedeployments/scale", "machinesets/scale", "machinepools/scale"],
                 "verbs": ["get", "patch"],
             },
-            { "apiGroups": [CAPI_GROUP], "resources": ["machines"], "verbs": ["patch"] },
+            {
+                "apiGroups": [CAPI_GROUP],
+                "resources": ["machinedeployments", "machinesets", "machinepools"],
+                "verbs": ["get", "patch"],
+            },
+            { "apiGroups": [CAPI_GROUP], "resources": ["machines"], "verbs": ["get", "patch", "delete"] },
+            { "apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"] },
         ],
     });
     vec![role, binding(GROUP, "Group", GROUP)]

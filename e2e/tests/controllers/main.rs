@@ -31,6 +31,7 @@ fn main() -> ExitCode {
         deletes::parallel_deletes_take_exactly_the_named_machines,
         deletes::one_delete_of_several_nodes_takes_exactly_those,
         deletes::a_bare_machine_set_loses_exactly_the_named_machines,
+        deletes::a_named_machine_goes_while_another_is_held_in_deletion,
         failures::a_machine_that_never_joins_is_creating_until_it_is_deleted,
         failures::a_failed_machine_is_told_and_can_be_deleted,
         failures::exhausted_capacity_is_told_by_its_class_until_there_is_some,
