@@ -10,8 +10,10 @@ use std::{
 };
 
 use capi_autoscaler_provider::{
-    capi::{CAPACITY_PREFIX, Context, InfrastructureTemplate, Keys, Meta, ObjectKey, PAUSED, REVISION},
-    capi::{ScalableKind, ScalableResource},
+    capi::{
+        CAPACITY_PREFIX, Context, DEFER_UPGRADE, HOLD_UPGRADE_SEQUENCE, InfrastructureTemplate, Keys, Meta, ObjectKey,
+        PAUSED, REPLACED, REVISION, SCALE_DOWN_WHILE_ROLLING_OUT, ScalableKind, ScalableResource,
+    },
     cli::{Cli, Command, ServeConfig, Server},
     nodegroup::{
         Bounds, Definition, InfrastructureState, Problem, Rules, Scope, ScopeSpec, TemplateRules, Verdict, capacity,
@@ -19,6 +21,7 @@ use capi_autoscaler_provider::{
     },
     notify::{SinkKind, UrlSource, parse_rules},
     proto::{self, cloud_provider_client::CloudProviderClient},
+    scale::EventReason,
     server::Shutdown,
 };
 use clap::Parser as _;
@@ -100,7 +103,7 @@ async fn exported() -> BTreeSet<String> {
     let suffixed = families.map(|(name, kind)| match kind {
         "counter" => format!("{name}_total"),
         "info" => format!("{name}_info"),
-        "gauge" => name.to_owned(),
+        "gauge" | "histogram" => name.to_owned(),
         other => panic!("{name}: say here how the samples of a {other} are named"),
     });
     suffixed.collect()
@@ -127,6 +130,19 @@ async fn every_metric_is_documented_and_every_documented_metric_is_exported() {
     let mentioned = all.split(word).filter(|name| name.starts_with("capi_autoscaler_provider_"));
     for name in mentioned {
         assert!(exported.contains(name), "{name} is mentioned and not exported");
+    }
+}
+
+// Events
+
+#[test]
+fn every_reason_of_events_is_documented_with_its_type() {
+    let document = read("docs/events.md");
+    let reasons = EventReason::ALL.map(|reason| reason.as_str().to_owned());
+    assert_eq!(first_cells(&document), reasons.into());
+    for reason in EventReason::ALL {
+        let row = format!("| `{}` | {} | ", reason.as_str(), reason.event_type());
+        assert!(document.contains(&row), "{row} isn't there");
     }
 }
 
@@ -159,9 +175,11 @@ fn annotations_that_are_read() -> BTreeSet<String> {
     let (_, of_capacity) = capacity::of_annotations(&one(format!("{CAPACITY_PREFIX}unknown")));
     let options = known(&of_options).into_iter().map(|name| format!("{options_prefix}{name}"));
     let capacity = known(&of_capacity).into_iter().map(|name| format!("{CAPACITY_PREFIX}{name}"));
-    let fixed = [min_size, max_size, delete_machine, machine, cluster_namespace, owner_kind, owner_name]
-        .into_iter()
-        .chain([PAUSED.to_owned(), REVISION.to_owned()]);
+    let fixed =
+        [min_size, max_size, delete_machine, machine, cluster_namespace, owner_kind, owner_name].into_iter().chain(
+            [PAUSED, REVISION, REPLACED, SCALE_DOWN_WHILE_ROLLING_OUT, DEFER_UPGRADE, HOLD_UPGRADE_SEQUENCE]
+                .map(str::to_owned),
+        );
     fixed.chain(options).chain(capacity).collect()
 }
 

@@ -181,10 +181,36 @@ impl World {
         self.client().node_group_target_size(request).await.unwrap().into_inner().target_size
     }
 
+    async fn options(&self) -> Option<proto::NodeGroupAutoscalingOptions> {
+        let request = proto::NodeGroupAutoscalingOptionsRequest { id: GROUP.to_owned(), defaults: None };
+        self.client().node_group_get_options(request).await.unwrap().into_inner().node_group_autoscaling_options
+    }
+
+    /// Somebody changes the MachineDeployment.
+    fn change_workers(&self, patch: Value) {
+        let resource = Resource::new("cluster.x-k8s.io", self.version, "machinedeployments");
+        let api = self.sandbox.management().api();
+        api.patch(&resource, "team-a", "workers", PatchKind::Merge, Subresource::Main, patch).unwrap();
+    }
+
     async fn delete(&self, nodes: Vec<ExternalGrpcNode>) -> Result<(), tonic::Status> {
         let request = proto::NodeGroupDeleteNodesRequest { id: GROUP.to_owned(), nodes };
         self.client().node_group_delete_nodes(request).await.map(|_| ())
     }
+}
+
+/// What Events on node groups say: reason and note.
+fn events(world: &World) -> Vec<(String, String)> {
+    let events = Resource::new("events.k8s.io", "v1", "events");
+    let events = world.sandbox.management().api().list(&events, &Selection::default()).unwrap();
+    let text = |event: &Value, field: &str| event[field].as_str().unwrap().to_owned();
+    let said = events.iter().filter(|event| event["regarding"]["name"] == "workers");
+    said.map(|event| (text(event, "reason"), text(event, "note"))).collect()
+}
+
+/// Waits for an Event of this reason; gives its note.
+async fn until_event(world: &World, reason: &str) -> String {
+    until(reason, async || events(world).into_iter().find(|event| event.0 == reason).map(|event| event.1)).await
 }
 
 fn name(object: &Value) -> String {
@@ -346,5 +372,70 @@ async fn no_read_asks_an_api() {
     for api in apis {
         assert_eq!(api.requests().all(), []);
     }
+    world.stop().await;
+}
+
+#[rstest]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_delete_in_the_middle_of_a_rollout_is_refused_and_works_after_it(
+    #[values(Contract::V1Beta1, Contract::V1Beta2)] contract: Contract,
+) {
+    let world = World::start(contract, vec![cluster(), workers(2, "")]).await;
+    world.pass(60).await;
+    world.until_instances(2, InstanceState::InstanceRunning).await;
+    assert_eq!(world.options().await, None);
+
+    world.change_workers(json!({ "spec": { "template": { "spec": { "version": "v1.36.0" } } } }));
+    world.pass(0).await;
+    let options = until("options that hold the Nodes", async || world.options().await).await;
+    assert!(options.scale_down_utilization_threshold < 0.0);
+    world.sandbox.management().requests().clear();
+    let error = world.delete(vec![world.nodes().remove(0)]).await.unwrap_err();
+    assert_eq!(error.code(), Code::FailedPrecondition);
+    assert!(error.message().contains("is rolling out"), "{error}");
+    assert!(until_event(&world, "ScaleDownRefused").await.contains("is rolling out"));
+    let is_write = |request: &Request| {
+        matches!(request.verb, "patch" | "update" | "delete") && !request.path.contains("events.k8s.io")
+    };
+    assert_eq!(world.sandbox.management().requests().count(is_write), 0);
+    world.increase(1).await.unwrap();
+
+    world.pass(600).await;
+    until("no rollout", async || world.options().await.is_none().then_some(())).await;
+    world.until_instances(3, InstanceState::InstanceRunning).await;
+    let node = world.nodes().remove(1);
+    world.delete(vec![node.clone()]).await.unwrap();
+    world.pass(60).await;
+    assert_eq!(world.machines().len(), 2);
+    assert!(!world.machines().contains(&node.name));
+    assert_eq!(until_event(&world, "ScaledDown").await, format!("3→2: Machine {}", node.name));
+    assert_eq!(until_event(&world, "ScaledUp").await, "2→3");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn at_the_least_size_a_machine_that_failed_is_replaced_and_the_next_one_waits() {
+    let world = World::start(Contract::V1Beta2, vec![cluster(), workers(1, "fail")]).await;
+    let min = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
+    world.change_workers(json!({ "metadata": { "annotations": { min: "1" } } }));
+    world.pass(60).await;
+    let failed = async || {
+        let instances = world.instances().await;
+        let failed = instances.into_iter().find(|one| one.id.starts_with("failed-machine-"))?;
+        Some(ExternalGrpcNode { name: failed.id.clone(), provider_id: failed.id, ..ExternalGrpcNode::default() })
+    };
+    let first = until("a failed Machine", failed).await;
+    let before = world.machines();
+    until("the bounds", async || world.delete(vec![first.clone()]).await.ok()).await;
+    assert_eq!(world.target_size().await, 1);
+    assert!(until_event(&world, "ReplacedFailedMachine").await.contains(&before[0]));
+
+    world.pass(60).await;
+    assert_ne!(world.machines(), before);
+    assert_eq!(world.machines().len(), 1);
+    let second = until("another one", async || failed().await.filter(|node| *node != first)).await;
+    let error = world.delete(vec![second]).await.unwrap_err();
+    assert_eq!(error.code(), Code::FailedPrecondition);
+    assert!(error.message().contains("the next can be at"), "{error}");
     world.stop().await;
 }

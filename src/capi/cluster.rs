@@ -1,9 +1,13 @@
-//! Cluster: whether it is paused.
+//! Cluster: whether it is paused, and which Kubernetes version its topology asks for.
 
+use std::borrow::Cow;
+
+use arcstr::ArcStr;
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Meta, wire};
+use super::{DEFER_UPGRADE, HOLD_UPGRADE_SEQUENCE, Meta, wire};
 
 /// A Cluster as read here.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -13,12 +17,58 @@ pub struct Cluster {
     /// `spec.paused`: everything of this Cluster is paused. The annotation `cluster.x-k8s.io/paused` on the Cluster
     /// pauses only the Cluster itself.
     pub paused: bool,
+    /// `spec.topology` of a Cluster that a ClusterClass makes.
+    pub topology: Option<Box<Topology>>,
+}
+
+/// What a Cluster's topology asks for.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Topology {
+    /// Kubernetes' version for the control plane and all workers.
+    pub version: ArcStr,
+    /// The MachineDeployments whose upgrade somebody holds back by annotation, by their names in the topology.
+    pub held_back: Vec<ArcStr>,
+    /// Since when the condition TopologyReconciled is False.
+    pub unreconciled_since: Option<Timestamp>,
 }
 
 #[derive(Deserialize)]
-struct Spec {
+struct Spec<'a> {
     #[serde(default)]
     paused: Option<bool>,
+    #[serde(borrow)]
+    topology: Option<TopologySpec<'a>>,
+}
+
+#[derive(Deserialize)]
+struct TopologySpec<'a> {
+    #[serde(borrow)]
+    version: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    workers: Option<Workers<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Workers<'a> {
+    #[serde(borrow)]
+    machine_deployments: Option<Vec<Worker<'a>>>,
+}
+
+#[derive(Deserialize)]
+struct Worker<'a> {
+    #[serde(borrow, default)]
+    name: Cow<'a, str>,
+    #[serde(borrow)]
+    metadata: Option<wire::Metadata<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Status<'a> {
+    #[serde(borrow)]
+    conditions: Option<Vec<wire::Condition<'a>>>,
+    #[serde(borrow)]
+    v1beta2: Option<wire::V1Beta2<'a>>,
 }
 
 impl Cluster {
@@ -27,8 +77,39 @@ impl Cluster {
     /// # Errors
     /// The text of the decoding error, when a field that is read has another type.
     pub fn decode(meta: Meta, value: &Value) -> Result<Self, String> {
-        let object: wire::Object<'_, Spec, serde::de::IgnoredAny> =
+        let object: wire::Object<'_, Spec<'_>, Status<'_>> =
             Deserialize::deserialize(value).map_err(|error| error.to_string())?;
-        Ok(Self { meta, paused: object.spec.and_then(|spec| spec.paused).unwrap_or_default() })
+        let (spec, status) = (object.spec, object.status);
+        let paused = spec.as_ref().and_then(|spec| spec.paused).unwrap_or_default();
+        let topology = spec.and_then(|spec| spec.topology).and_then(|topology| {
+            let version = topology.version.as_deref().filter(|version| !version.is_empty())?;
+            Some(Box::new(Topology {
+                version: version.into(),
+                held_back: topology.workers.map(held_back).unwrap_or_default(),
+                unreconciled_since: status.as_ref().and_then(unreconciled_since),
+            }))
+        });
+        Ok(Self { meta, paused, topology })
     }
+}
+
+/// As Cluster API has it: `defer-upgrade` holds back one MachineDeployment, `hold-upgrade-sequence` one and all that
+/// follow it in the list.
+fn held_back(workers: Workers<'_>) -> Vec<ArcStr> {
+    let mut held = false;
+    let mut names = Vec::new();
+    for worker in workers.machine_deployments.into_iter().flatten() {
+        let is_set = |key| worker.metadata.as_ref().is_some_and(|metadata| metadata.annotation(key).is_some());
+        held |= is_set(HOLD_UPGRADE_SEQUENCE);
+        if held || is_set(DEFER_UPGRADE) {
+            names.push(worker.name.as_ref().into());
+        }
+    }
+    names
+}
+
+fn unreconciled_since(status: &Status<'_>) -> Option<Timestamp> {
+    wire::condition(status.v1beta2.as_ref(), status.conditions.as_ref(), "TopologyReconciled")
+        .filter(|condition| condition.status == "False")
+        .and_then(wire::Condition::since)
 }

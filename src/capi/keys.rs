@@ -12,6 +12,21 @@ pub const PAUSED: &str = "cluster.x-k8s.io/paused";
 /// Annotation of a MachineSet: the revision of its MachineDeployment. It doesn't follow `CAPI_GROUP`.
 pub const REVISION: &str = "machinedeployment.clusters.x-k8s.io/revision";
 
+/// Annotation of a group: whether Machines of it are deleted while it is rolling out. It doesn't follow `CAPI_GROUP`.
+pub const SCALE_DOWN_WHILE_ROLLING_OUT: &str = "capi-autoscaler-provider.io/scale-down-while-rolling-out";
+
+/// Annotation of a group: the last replacement of a Machine that never became a Node. It doesn't follow `CAPI_GROUP`.
+pub const REPLACED: &str = "capi-autoscaler-provider.io/replaced";
+
+/// Label of a MachineDeployment: its name in its Cluster's topology. It doesn't follow `CAPI_GROUP`.
+pub const TOPOLOGY_NAME: &str = "topology.cluster.x-k8s.io/deployment-name";
+
+/// Annotation of a MachineDeployment in a Cluster's topology: its upgrade waits until the annotation is taken off.
+pub const DEFER_UPGRADE: &str = "topology.cluster.x-k8s.io/defer-upgrade";
+
+/// The same, for this and all later MachineDeployments of the topology.
+pub const HOLD_UPGRADE_SEQUENCE: &str = "topology.cluster.x-k8s.io/hold-upgrade-sequence";
+
 /// Annotation of a MachineSet: the size of its MachineDeployment, written with the MachineSet's own size. It doesn't
 /// follow `CAPI_GROUP`.
 pub const DESIRED_REPLICAS: &str = "machinedeployment.clusters.x-k8s.io/desired-replicas";
@@ -72,6 +87,8 @@ impl Keys {
         key == self.min_size
             || key == self.max_size
             || key == PAUSED
+            || key == SCALE_DOWN_WHILE_ROLLING_OUT
+            || key == REPLACED
             || key.starts_with(&self.options_prefix)
             || key.starts_with(CAPACITY_PREFIX)
     }

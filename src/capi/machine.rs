@@ -2,8 +2,9 @@
 //! them, so rare parts are boxed and repeated text is shared.
 
 use arcstr::ArcStr;
-use std::borrow::Cow;
+use std::{borrow::Cow, num::NonZeroU32};
 
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -23,6 +24,8 @@ pub struct Machine {
     pub node_name: Option<ArcStr>,
     /// `status.phase`.
     pub phase: MachinePhase,
+    /// `metadata.creationTimestamp`.
+    pub created: Created,
     /// Why it failed for good, from either place of the two contract versions.
     pub failure: Option<Box<Failure>>,
     /// The condition InfrastructureReady when its status is False; that alone is normal while provisioning.
@@ -31,6 +34,24 @@ pub struct Machine {
     pub deleting: bool,
     /// The value of the annotation delete-machine, set by whomever.
     pub delete_mark: Option<ArcStr>,
+}
+
+/// When an object was made, to the second, in the room that a Machine has to spare.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Created(Option<NonZeroU32>);
+
+impl Created {
+    /// That it was made then; a time before 1970 or after 2106 counts as unknown.
+    #[must_use]
+    pub fn at(time: Option<Timestamp>) -> Self {
+        Self(time.and_then(|time| NonZeroU32::new(time.as_second().try_into().ok()?)))
+    }
+
+    /// When; `None` where it isn't known.
+    #[must_use]
+    pub fn time(self) -> Option<Timestamp> {
+        Timestamp::from_second(self.0?.get().into()).ok()
+    }
 }
 
 /// Cluster API's phases of a Machine.
@@ -109,19 +130,13 @@ struct Status<'a> {
     conditions: Option<Vec<wire::Condition<'a>>>,
     /// What v1beta1 has of v1beta2, since Cluster API 1.9.
     #[serde(borrow)]
-    v1beta2: Option<V1Beta2<'a>>,
+    v1beta2: Option<wire::V1Beta2<'a>>,
     #[serde(borrow)]
     failure_reason: Option<Cow<'a, str>>,
     #[serde(borrow)]
     failure_message: Option<Cow<'a, str>>,
     #[serde(borrow)]
     deprecated: Option<Deprecated<'a>>,
-}
-
-#[derive(Deserialize)]
-struct V1Beta2<'a> {
-    #[serde(borrow)]
-    conditions: Option<Vec<wire::Condition<'a>>>,
 }
 
 #[derive(Deserialize)]
@@ -177,6 +192,7 @@ impl Machine {
                 .filter(|node| !node.name.is_empty())
                 .map(|node| interner.intern(&node.name)),
             phase: status.as_ref().map_or(MachinePhase::Unknown, |status| MachinePhase::parse(&status.phase)),
+            created: Created::at(object.metadata.created()),
             failure,
             infrastructure_not_ready,
             deleting: object.metadata.deletion_timestamp.is_some(),
@@ -186,14 +202,8 @@ impl Machine {
     }
 }
 
-/// The condition InfrastructureReady. A v1beta1 object has it twice, with different words: that of v1beta2 goes first, so
-/// that both contract versions read alike.
 fn infrastructure_ready<'a>(status: &'a Status<'_>) -> Option<&'a wire::Condition<'a>> {
-    let newer = status.v1beta2.as_ref().and_then(|v1beta2| v1beta2.conditions.as_ref());
-    [newer, status.conditions.as_ref()]
-        .into_iter()
-        .flatten()
-        .find_map(|conditions| conditions.iter().find(|condition| condition.kind == "InfrastructureReady"))
+    wire::condition(status.v1beta2.as_ref(), status.conditions.as_ref(), "InfrastructureReady")
 }
 
 /// The failure from `status`, else from `status.deprecated.v1beta1`.

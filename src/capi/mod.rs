@@ -16,9 +16,12 @@ mod template;
 mod tests;
 mod wire;
 
-pub use cluster::Cluster;
-pub use keys::{CAPACITY_PREFIX, DEFAULT_GROUP, DELETING, DESIRED_REPLICAS, Keys, PAUSED, REVISION};
-pub use machine::{Condition, Failure, Machine, MachinePhase};
+pub use cluster::{Cluster, Topology};
+pub use keys::{
+    CAPACITY_PREFIX, DEFAULT_GROUP, DEFER_UPGRADE, DELETING, DESIRED_REPLICAS, HOLD_UPGRADE_SEQUENCE, Keys, PAUSED,
+    REPLACED, REVISION, SCALE_DOWN_WHILE_ROLLING_OUT, TOPOLOGY_NAME,
+};
+pub use machine::{Condition, Created, Failure, Machine, MachinePhase};
 pub use node::{Node, TemplateLabels};
 pub use owner::Owner;
 pub use scalable::{InfrastructureRef, MachineTaint, Propagation, ScalableKind, ScalableResource};

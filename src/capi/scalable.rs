@@ -4,6 +4,7 @@
 use arcstr::ArcStr;
 use std::{borrow::Cow, collections::BTreeMap, fmt};
 
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -74,6 +75,12 @@ pub struct ScalableResource {
     pub revision: Option<i64>,
     /// `status.replicas`, 0 when absent.
     pub status_replicas: i32,
+    /// `spec.template.spec.version`: Kubernetes' version.
+    pub version: Option<ArcStr>,
+    /// `metadata.creationTimestamp`.
+    pub created: Option<Timestamp>,
+    /// Since when the condition RollingOut is True, which Cluster API sets on MachineDeployments since 1.9.
+    pub rolling_out_since: Option<Timestamp>,
     /// `metadata.generation`, 0 when absent: which version of its spec this is.
     pub generation: i64,
     /// `status.observedGeneration`, 0 when absent: which version its controller has acted on.
@@ -154,6 +161,8 @@ struct TemplateSpec<'a> {
     infrastructure_ref: Option<wire::Reference<'a>>,
     #[serde(borrow)]
     taints: Option<Vec<Taint<'a>>>,
+    #[serde(borrow)]
+    version: Option<Cow<'a, str>>,
 }
 
 #[derive(Deserialize)]
@@ -175,6 +184,10 @@ struct Status<'a> {
     observed_generation: Option<i64>,
     #[serde(borrow)]
     node_refs: Option<Vec<wire::NodeRef<'a>>>,
+    #[serde(borrow)]
+    conditions: Option<Vec<wire::Condition<'a>>>,
+    #[serde(borrow)]
+    v1beta2: Option<wire::V1Beta2<'a>>,
 }
 
 impl ScalableResource {
@@ -239,6 +252,17 @@ impl ScalableResource {
                 .collect(),
             revision: metadata.annotation(REVISION).and_then(|text| text.parse().ok()),
             status_replicas: object.status.as_ref().and_then(|status| status.replicas).unwrap_or_default(),
+            version: template_spec
+                .and_then(|spec| spec.version.as_deref())
+                .filter(|version| !version.is_empty())
+                .map(intern),
+            created: metadata.created(),
+            rolling_out_since: object
+                .status
+                .as_ref()
+                .and_then(|status| wire::condition(status.v1beta2.as_ref(), status.conditions.as_ref(), "RollingOut"))
+                .filter(|condition| condition.status == "True")
+                .and_then(wire::Condition::since),
             generation: metadata.generation.unwrap_or_default(),
             observed_generation: object
                 .status

@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 
 use super::*;
 
+mod rollouts;
+
 /// The identity as the informers hand it over.
 fn meta_of(object: &Value) -> Meta {
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();

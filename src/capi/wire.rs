@@ -3,6 +3,7 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -34,6 +35,8 @@ pub(super) struct Metadata<'a> {
     owner_references: Option<Vec<OwnerReference<'a>>>,
     #[serde(borrow)]
     pub(super) deletion_timestamp: Option<Text<'a>>,
+    #[serde(borrow)]
+    creation_timestamp: Option<Text<'a>>,
     pub(super) generation: Option<i64>,
 }
 
@@ -62,6 +65,11 @@ impl Metadata<'_> {
             .collect();
         owners.sort_by_key(|owner| !owner.controller);
         owners.first().map(|owner| Owner { kind: &owner.kind, name: &owner.name })
+    }
+
+    /// When the object was made, where that can be read.
+    pub(super) fn created(&self) -> Option<Timestamp> {
+        self.creation_timestamp.as_ref()?.parse().ok()
     }
 
     /// A label's value.
@@ -103,6 +111,7 @@ pub(super) struct NodeRef<'a> {
 
 /// A condition: metav1.Condition in v1beta2, Cluster API's own in v1beta1.
 #[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct Condition<'a> {
     #[serde(borrow, rename = "type")]
     pub(super) kind: Text<'a>,
@@ -112,6 +121,33 @@ pub(super) struct Condition<'a> {
     pub(super) reason: Text<'a>,
     #[serde(borrow, default)]
     pub(super) message: Text<'a>,
+    #[serde(borrow)]
+    last_transition_time: Option<Text<'a>>,
+}
+
+impl Condition<'_> {
+    /// When it came to have its status, where that can be read.
+    pub(super) fn since(&self) -> Option<Timestamp> {
+        self.last_transition_time.as_ref()?.parse().ok()
+    }
+}
+
+/// What a v1beta1 object has of v1beta2, since Cluster API 1.9.
+#[derive(Debug, Deserialize)]
+pub(super) struct V1Beta2<'a> {
+    #[serde(borrow)]
+    conditions: Option<Vec<Condition<'a>>>,
+}
+
+/// The condition of a type. A v1beta1 object may have it twice, with different words: that of v1beta2 goes first, so that
+/// both contract versions read alike.
+pub(super) fn condition<'a>(
+    newer: Option<&'a V1Beta2<'a>>,
+    own: Option<&'a Vec<Condition<'a>>>,
+    kind: &str,
+) -> Option<&'a Condition<'a>> {
+    let newer = newer.and_then(|v1beta2| v1beta2.conditions.as_ref());
+    [newer, own].into_iter().flatten().find_map(|conditions| conditions.iter().find(|condition| condition.kind == kind))
 }
 
 /// A value of `status.capacity`: text or a number. Whatever else stands there is kept as its JSON, so that

@@ -22,7 +22,7 @@ use crate::{
     cluster::{ClusterMetrics, Management, ManagementOptions, Workload, WorkloadOptions},
     grpc::{RpcMetrics, Service},
     informer::Settings,
-    scale::{Api, Scale, ScaleMetrics, ScaleOptions},
+    scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions},
     server::{
         Check, Checks, GrpcThread, Outcome, SharedRegistry, Shutdown, admin_router, bind, cloud_provider, http_router,
         new_registry, serve_http, serve_on_own_thread, standard_services,
@@ -102,7 +102,7 @@ impl Server {
             informers: Settings::default(),
         };
         let workload = Workload::start(management.clone(), workload, &runtime);
-        let (service, scale) = service(&management, &workload, config.scale, &registry, &runtime);
+        let (service, scale) = service(&management, &workload, (config.scale, config.events), &registry, &runtime);
 
         let stopping = shutdown.stopping();
         let checks = checks(workload.clone(), stopping.clone());
@@ -204,16 +204,24 @@ impl Server {
 fn service(
     management: &Management,
     workload: &Workload,
-    options: ScaleOptions,
+    (options, events): (ScaleOptions, bool),
     registry: &SharedRegistry,
     runtime: &Handle,
 ) -> (Service, Scale) {
     let mut registry = registry.write();
     registry.register_collector(Box::new(ClusterMetrics::new(workload.clone())));
-    let api = Api::new(management.clients().writes.clone(), management.resources(), management.context().keys.clone());
-    let machines = Arc::new(workload.clone());
+    let client = management.clients().writes.clone();
     let metrics = ScaleMetrics::register(&mut registry);
-    let scale = Scale::new(Arc::clone(workload.index()), api, machines, options, metrics, runtime.clone());
+    let events = if events {
+        // In a Pod it is the Pod's name.
+        let instance = std::env::var("HOSTNAME").unwrap_or_default();
+        EventRecorder::start(client.clone(), management.resources(), &instance, metrics.clone(), runtime)
+    } else {
+        EventRecorder::off()
+    };
+    let api = Api::new(client, management.resources(), management.context().keys.clone());
+    let machines = Arc::new(workload.clone());
+    let scale = Scale::new(Arc::clone(workload.index()), api, machines, options, metrics, events, runtime.clone());
     let metrics = RpcMetrics::register(&mut registry);
     let service = Service::new(Arc::clone(workload.index()), scale.clone(), Arc::new(workload.clone()), metrics);
     (service, scale)

@@ -63,6 +63,15 @@ pub struct ServeArgs {
     #[arg(long, env = "CAPI_AUTOSCALER_MAX_STALENESS", value_name = "DURATION", default_value = DEFAULT_MAX_STALENESS)]
     pub max_staleness: String,
 
+    /// Post no Kubernetes Events on node groups
+    #[arg(long, env = "CAPI_AUTOSCALER_NO_EVENTS", value_parser = parse_bool)]
+    pub no_events: bool,
+
+    /// At a group's least size, refuse to delete Machines that never became a Node, instead of replacing one of them from
+    /// time to time
+    #[arg(long, env = "CAPI_AUTOSCALER_NO_REPLACEMENT", value_parser = parse_bool)]
+    pub no_replacement: bool,
+
     /// API group of Cluster API, which most of its annotations and labels follow
     #[arg(long, env = "CAPI_GROUP", value_name = "GROUP", default_value = DEFAULT_GROUP)]
     pub capi_group: String,

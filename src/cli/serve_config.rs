@@ -16,7 +16,7 @@ use crate::{
     capi::{DEFAULT_GROUP, Keys},
     connect::{ClusterRef, Source, WorkloadSource},
     nodegroup::{Architecture, GoDuration, Rules, Scope, ScopeSpec, TemplateRules},
-    scale::{MachinePoolDeletes, ScaleOptions},
+    scale::{AtMinSize, MachinePoolDeletes, ScaleOptions},
 };
 
 /// The value of a kubeconfig flag that means the Pod's service account.
@@ -42,6 +42,8 @@ pub struct ServeConfig {
     pub rules: Rules,
     /// How long a watch may be broken until Refresh fails; more than 0.
     pub max_staleness: Duration,
+    /// Whether Kubernetes Events are posted.
+    pub events: bool,
     /// Cluster API's version; `None` is the one that the API server prefers.
     pub capi_version: Option<String>,
     /// What an operator may choose about writes.
@@ -137,8 +139,12 @@ impl TryFrom<ServeArgs> for ServeConfig {
                 },
             },
             max_staleness: max_staleness(&args.max_staleness)?,
+            events: !args.no_events,
             capi_version: capi_version(args.capi_version.as_deref())?,
-            scale: ScaleOptions { machine_pool_deletes: machine_pool_deletes(&args.machine_pool_deletes)? },
+            scale: ScaleOptions {
+                machine_pool_deletes: machine_pool_deletes(&args.machine_pool_deletes)?,
+                at_min_size: if args.no_replacement { AtMinSize::Refuse } else { AtMinSize::Replace },
+            },
             warnings,
         })
     }

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, time::Instant};
 
+use jiff::Timestamp;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
@@ -62,6 +63,19 @@ struct HandlerLabels {
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 struct StateLabels {
     state: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct RolloutLabels {
+    group: String,
+    cause: &'static str,
+    deletes: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct BoundLabels {
+    group: String,
+    bound: &'static str,
 }
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
@@ -178,6 +192,23 @@ impl ClusterMetrics {
             (labels, 1)
         });
         gauge(encoder, "node_group_problem", "1 for each node group and what is wrong with it", problems)?;
+        let now = Timestamp::now();
+        let rollouts = stats.rollouts.into_iter().map(|rollout| {
+            let age = u64::try_from(now.duration_since(rollout.since).as_secs()).unwrap_or_default();
+            let deletes = if rollout.ignored { "go_on" } else { "refused" };
+            (RolloutLabels { group: rollout.group, cause: rollout.cause, deletes }, count(age))
+        });
+        gauge(encoder, "node_group_rollout_seconds", "Seconds since a node group began to roll out", rollouts)?;
+        let outside = stats
+            .outside_bounds
+            .into_iter()
+            .map(|outside| (BoundLabels { group: outside.group, bound: outside.bound }, count(outside.by)));
+        gauge(
+            encoder,
+            "node_group_size_outside_bounds",
+            "Replicas by which a node group's size is below its minimum or above its maximum",
+            outside,
+        )?;
         single(encoder, "machines", "Machines in the picture", stats.machines)?;
         single(encoder, "nodes", "Nodes in the picture", stats.nodes)
     }

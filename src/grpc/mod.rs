@@ -118,7 +118,7 @@ impl Service {
     ) -> Result<proto::NodeGroupAutoscalingOptionsResponse, Status> {
         let id = &request.id;
         let served = parse(id).and_then(|id| self.index.served(&id)).ok_or_else(|| unknown(id))?;
-        let (defaults, overrides) = (request.defaults.as_ref(), &served.definition.options);
+        let (defaults, overrides) = (request.defaults.as_ref(), &served.options);
         Ok(proto::NodeGroupAutoscalingOptionsResponse {
             // Options replace all of the caller's defaults, and zero what this protocol can't carry: none are
             // set where nothing is overridden.

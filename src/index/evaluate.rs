@@ -74,7 +74,7 @@ impl Picture {
                     self.changed.insert(id.clone());
                 }
                 let template = definition.template.as_ref().map(|template| template.encode(&template_name(id)));
-                group.served = Some(Arc::new(Served { definition: *definition, template }));
+                group.served = Some(Arc::new(Served::new(*definition, template, group.rollout.as_ref())));
                 group.standing = Standing::Live;
             }
             Verdict::LeftOut(reason, problems) => {

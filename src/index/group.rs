@@ -3,12 +3,13 @@
 
 use std::{sync::Arc, time::Instant};
 
+use jiff::Timestamp;
 use prost::bytes::Bytes;
 
 use super::version::{GroupVersion, Versions};
 use crate::{
     capi::{KindRef, Node, ObjectKey, ScalableResource},
-    nodegroup::{Definition, LeftOut, Problem},
+    nodegroup::{Definition, LeftOut, Overrides, Problem, RolloutCause, rollout},
 };
 
 /// Whether an object is a group now.
@@ -27,13 +28,36 @@ pub(super) enum Standing {
     Undecodable(Problem),
 }
 
-/// What a group answers: the rules' definition and the encoded template.
+/// What a group answers: the rules' definition, and what is worked out of it.
 #[derive(Debug)]
 pub struct Served {
     /// What the rules made of the objects.
     pub definition: Definition,
+    /// The options that Cluster Autoscaler gets: the definition's own, or while the group is rolling out those that
+    /// keep its Nodes from being chosen.
+    pub options: Overrides,
     /// The template as an encoded core/v1 Node, shared by all answers. `None`: no template is known.
     pub template: Option<Bytes>,
+}
+
+impl Served {
+    /// What a group of this definition answers.
+    pub(super) fn new(definition: Definition, template: Option<Bytes>, rollout: Option<&Ongoing>) -> Self {
+        let options = match rollout {
+            Some(_) if !definition.ignores_rollouts => rollout::hold(&definition.options),
+            Some(_) | None => definition.options.clone(),
+        };
+        Self { definition, options, template }
+    }
+}
+
+/// That a group is rolling out, or about to.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Ongoing {
+    /// What shows it.
+    pub cause: RolloutCause,
+    /// Since when: as the objects say, else since this process first saw it.
+    pub since: Timestamp,
 }
 
 /// A MachineDeployment, MachineSet or MachinePool: group or not.
@@ -50,6 +74,8 @@ pub(super) struct Group {
     /// The first Machine of the group, by name, that has a Node, with this Node; of a MachinePool the first
     /// Node, under its own key.
     pub(super) sample: Option<(ObjectKey, Arc<Node>)>,
+    /// That it is rolling out, whether it ignores that or not.
+    pub(super) rollout: Option<Ongoing>,
     /// The object's versions, or those it had last.
     pub(super) versions: Versions,
 }
@@ -64,6 +90,12 @@ impl Group {
     /// The size asked for: what was written last, else what the object says, else what it said last.
     pub(super) fn size(&self, now: Instant) -> i32 {
         self.versions.size(now)
+    }
+
+    /// The rollout that keeps its Machines from being deleted; `None` where it opts out of that.
+    pub(super) fn holding_rollout(&self) -> Option<&Ongoing> {
+        let ignored = self.served.as_ref().is_some_and(|served| served.definition.ignores_rollouts);
+        self.rollout.as_ref().filter(|_| !ignored)
     }
 
     /// Whether there is an object, be it one that doesn't decode.

@@ -14,6 +14,7 @@ mod holder;
 mod picture;
 mod pinned;
 mod resolve;
+mod rollouts;
 mod several;
 mod snapshot;
 #[cfg(test)]
@@ -27,6 +28,7 @@ use std::{
 };
 
 use arcstr::ArcStr;
+use jiff::Timestamp;
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
@@ -34,7 +36,7 @@ pub use self::{
     change::{Change, KindState},
     evaluate::{GroupState, Notice},
     feed::{Fed, FedKeys, Feed},
-    group::Served,
+    group::{Ongoing, Served},
     pinned::PinnedGroup,
     resolve::{NodeQuery, Resolved},
     snapshot::{GroupSnapshot, OwnedInstance, Snapshot, SnapshotStanding, WrittenSize},
@@ -46,7 +48,7 @@ use self::{
     pinned::Membership,
 };
 use crate::{
-    capi::{KindRef, Machine, ObjectKey, ScalableKind, ScalableResource, Uid},
+    capi::{KindRef, Machine, ObjectKey, REPLACED, ScalableKind, ScalableResource, Uid},
     nodegroup::{self, Bounds, GroupId, Instance, LeftOut, Rules, instance},
 };
 
@@ -81,6 +83,10 @@ pub struct ScaleView {
     pub machines: i32,
     /// Machines that have a Node and aren't being deleted.
     pub machines_with_node: i32,
+    /// The annotation that tells of the last replacement of a Machine.
+    pub replaced: Option<ArcStr>,
+    /// The rollout that forbids deletes; `None` while there is none, and where the group opts out of that.
+    pub rollout: Option<Ongoing>,
 }
 
 /// What the deletions of a group have come to, as the watches have shown it.
@@ -116,6 +122,30 @@ pub struct GroupProblem {
     pub problem: &'static str,
 }
 
+/// A group that is rolling out, or about to.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct GroupRollout {
+    /// Its id.
+    pub group: String,
+    /// What shows it, in one word.
+    pub cause: &'static str,
+    /// Since when.
+    pub since: Timestamp,
+    /// Whether its Machines are deleted all the same.
+    pub ignored: bool,
+}
+
+/// A group whose size is beyond one of its bounds.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct OutsideBounds {
+    /// Its id.
+    pub group: String,
+    /// Which: `min` or `max`.
+    pub bound: &'static str,
+    /// By how many replicas.
+    pub by: u64,
+}
+
 /// Numbers of the picture, for metrics.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Stats {
@@ -123,6 +153,10 @@ pub struct Stats {
     pub groups: BTreeMap<&'static str, u64>,
     /// What is wrong with which group.
     pub problems: Vec<GroupProblem>,
+    /// Which groups are rolling out.
+    pub rollouts: Vec<GroupRollout>,
+    /// Which groups' sizes are beyond their bounds.
+    pub outside_bounds: Vec<OutsideBounds>,
     /// Machines.
     pub machines: u64,
     /// Nodes.
@@ -279,6 +313,8 @@ impl Index {
                 version: group.versions.current(Instant::now()).ok_or(NotScalable::Unknown)?.clone(),
                 machines: picture.machine_count(id, group),
                 machines_with_node: picture.machines_with_node(id, group),
+                replaced: group.object.as_ref().and_then(|object| object.annotations.get(REPLACED).cloned()),
+                rollout: group.holding_rollout().cloned(),
             }),
             (Standing::LeftOut(reason, _), Some(_)) => Err(NotScalable::LeftOut(reason.to_string())),
             (Standing::Waiting, Some(_)) => {
@@ -298,6 +334,12 @@ impl Index {
         let mut machines: Vec<_> = waiting.cloned().collect();
         machines.sort_by_key(|machine| machine.failure.is_none());
         machines
+    }
+
+    /// The uid of a group's object; `None` when it is gone.
+    #[must_use]
+    pub fn uid(&self, id: &GroupId) -> Option<Uid> {
+        Some(self.inner.read().picture.groups.get(id)?.object.as_ref()?.meta.uid.clone())
     }
 
     /// Takes over a version that was written, until the watch has caught up with it.
@@ -399,7 +441,17 @@ impl Index {
         let picture = &inner.picture;
         let mut sums =
             Stats { machines: picture.machines.len() as u64, nodes: picture.nodes.len() as u64, ..Stats::default() };
+        let now = Instant::now();
         for (id, group) in &picture.groups {
+            sums.outside_bounds.extend(outside_bounds(id, group, now));
+            if let (Standing::Live, Some(rollout)) = (&group.standing, &group.rollout) {
+                sums.rollouts.push(GroupRollout {
+                    group: id.to_string(),
+                    cause: rollout.cause.as_str(),
+                    since: rollout.since,
+                    ignored: group.holding_rollout().is_none(),
+                });
+            }
             let (state, problems) = match &group.standing {
                 Standing::Live => ("served", group.served.as_ref().map_or(&[][..], |it| &it.definition.problems)),
                 Standing::LeftOut(reason, problems) => (reason.as_str(), problems.as_slice()),
@@ -419,6 +471,18 @@ impl Index {
         }
         sums
     }
+}
+
+/// How far the size of a group is beyond its bounds.
+fn outside_bounds(id: &GroupId, group: &Group, now: Instant) -> Option<OutsideBounds> {
+    let bounds = group.served.as_ref().filter(|_| group.is_live())?.definition.bounds;
+    let size = group.size(now);
+    let (bound, limit) = match (size < bounds.min, size > bounds.max) {
+        (true, _) => ("min", bounds.min),
+        (false, true) => ("max", bounds.max),
+        (false, false) => return None,
+    };
+    Some(OutsideBounds { group: id.to_string(), bound, by: size.abs_diff(limit).into() })
 }
 
 /// How many placeholders stand for the replicas of a size that `known` instances leave.

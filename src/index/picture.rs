@@ -85,15 +85,19 @@ impl Picture {
     pub(super) fn apply(&mut self, change: Change) {
         match change {
             Change::Cluster(cluster) => {
-                let (key, paused) = (cluster.meta.key.clone(), cluster.paused);
-                let old = self.clusters.insert(key.clone(), cluster);
+                let key = cluster.meta.key.clone();
+                let old = self.clusters.insert(key.clone(), Arc::clone(&cluster));
                 // Nothing else of it is read, and its status changes often.
-                if old.is_none_or(|old| old.paused != paused) {
+                if old.as_ref().is_none_or(|old| old.topology != cluster.topology) {
+                    self.look_at_rollouts(self.groups_by_cluster.to_vec(&key));
+                }
+                if old.is_none_or(|old| old.paused != cluster.paused) {
                     self.evaluate_all(self.groups_by_cluster.to_vec(&key));
                 }
             }
             Change::ClusterGone(key) => {
                 self.clusters.remove(&key);
+                self.look_at_rollouts(self.groups_by_cluster.to_vec(&key));
                 self.evaluate_all(self.groups_by_cluster.to_vec(&key));
             }
             Change::Scalable(object) => self.set_scalable(&GroupId::of(object.kind, &object.meta), &object),
@@ -167,12 +171,13 @@ impl Picture {
         }
         self.relate(id, old.as_deref(), Some(object));
         if object.deleting_log.is_some() || old.as_ref().is_some_and(|old| old.deleting_log.is_some()) {
-            self.unfinished.insert(group_of_object(object));
+            self.unfinished.insert(group_of(object));
         }
         // A MachineSet's Machines were looked at as it took its place; a MachinePool's Nodes may be others now.
         if id.kind == ScalableKind::MachinePool || (old.is_none() && id.kind == ScalableKind::MachineDeployment) {
             self.resample(id);
         }
+        self.look_at_rollouts([old.as_deref(), Some(object)].into_iter().flatten().map(group_of).collect());
         self.evaluate(id);
     }
 
@@ -203,6 +208,7 @@ impl Picture {
         if !keep {
             self.groups.remove(id);
         }
+        self.look_at_rollouts(old.as_deref().map(group_of).into_iter().collect());
     }
 
     /// Moves the relations of a MachineDeployment, MachineSet or MachinePool from its old to its new version.
@@ -236,7 +242,7 @@ impl Picture {
         if id.kind != ScalableKind::MachineSet {
             return;
         }
-        let (from, to) = (old.map(group_of_set), new.map(group_of_set));
+        let (from, to) = (old.map(group_of), new.map(group_of));
         if from == to {
             return;
         }
@@ -391,7 +397,7 @@ impl Picture {
             ScalableKind::MachinePool => Some(GroupId::new(kind, key)),
             ScalableKind::MachineSet => {
                 let set = self.groups.get(&GroupId::new(kind, key))?.object.as_deref()?;
-                Some(group_of_set(set))
+                Some(group_of(set))
             }
             ScalableKind::MachineDeployment => None,
         }
@@ -461,21 +467,13 @@ fn owner_of(machine: &Machine) -> Option<(ScalableKind, ObjectKey)> {
     Some((*kind, ObjectKey { namespace: machine.meta.key.namespace.clone(), name: name.clone() }))
 }
 
-/// The group whose deletions an object's log is about.
-fn group_of_object(object: &ScalableResource) -> GroupId {
-    match object.kind {
-        ScalableKind::MachineSet => group_of_set(object),
-        ScalableKind::MachineDeployment | ScalableKind::MachinePool => GroupId::of(object.kind, &object.meta),
-    }
-}
-
-/// The group of a MachineSet: its MachineDeployment, else itself.
-fn group_of_set(set: &ScalableResource) -> GroupId {
-    match &set.deployment {
-        None => GroupId::of(set.kind, &set.meta),
+/// The group of an object: the MachineDeployment of a MachineSet that has one, else the object itself.
+fn group_of(object: &ScalableResource) -> GroupId {
+    match &object.deployment {
+        None => GroupId::of(object.kind, &object.meta),
         Some(deployment) => GroupId::new(
             ScalableKind::MachineDeployment,
-            ObjectKey { namespace: set.meta.key.namespace.clone(), name: deployment.clone() },
+            ObjectKey { namespace: object.meta.key.namespace.clone(), name: deployment.clone() },
         ),
     }
 }

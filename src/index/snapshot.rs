@@ -8,12 +8,12 @@ use std::{
 };
 
 use crate::{
-    capi::{Machine, Node, ObjectKey, ScalableKind, ScalableResource},
-    nodegroup::{GroupId, Instance, LeftOut, Problem, instance, is_rolling_out},
+    capi::{Machine, Node, ScalableKind, ScalableResource},
+    nodegroup::{GroupId, Instance, LeftOut, Problem, instance},
 };
 
 use super::{
-    Index, Inner, Served,
+    Index, Inner, Ongoing, Served,
     group::{Group, Standing},
     missing_replicas,
     picture::Picture,
@@ -46,8 +46,8 @@ pub struct GroupSnapshot {
     pub size: i32,
     /// A size that this process wrote and the watch hasn't shown yet.
     pub written: Option<WrittenSize>,
-    /// Whether old MachineSets of it still have replicas.
-    pub rolling_out: bool,
+    /// That it is rolling out, or about to.
+    pub rollout: Option<Ongoing>,
     /// Its Machines, each with its Node where it has no providerID of its own.
     machines: Vec<(Arc<Machine>, Option<Arc<Node>>)>,
 }
@@ -130,7 +130,7 @@ impl Inner {
             pinned: self.pinned.as_ref().is_some_and(|pinned| pinned.get(id).is_some()),
             size: group.size(now),
             written: group.versions.written(now),
-            rolling_out: self.picture.is_rolling_out(id),
+            rollout: group.rollout.clone(),
             machines,
         }
     }
@@ -147,16 +147,6 @@ impl Picture {
                 (Arc::clone(machine), node.cloned())
             })
             .collect()
-    }
-
-    /// Whether a MachineDeployment is rolling out; the other kinds don't.
-    fn is_rolling_out(&self, id: &GroupId) -> bool {
-        let set =
-            |key: &ObjectKey| self.groups.get(&GroupId::new(ScalableKind::MachineSet, key.clone()))?.object.as_deref();
-        match id.kind {
-            ScalableKind::MachineDeployment => is_rolling_out(self.sets_by_deployment.get(&id.key).filter_map(set)),
-            ScalableKind::MachineSet | ScalableKind::MachinePool => false,
-        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::{
     Bounds, GroupId, NodeTemplate, Overrides, Problem, ProblemKind, Scope, TemplateRules, bounds, options,
-    problem::keep_first, template,
+    problem::keep_first, rollout, template,
 };
 use crate::capi::{Cluster, InfrastructureTemplate, Keys, Node, PAUSED, ScalableResource};
 
@@ -53,6 +53,8 @@ pub struct Definition {
     pub template: Option<NodeTemplate>,
     /// The autoscaling options it overrides.
     pub options: Overrides,
+    /// Whether its Machines are deleted while it is rolling out too.
+    pub ignores_rollouts: bool,
     /// What is wrong with it and left aside.
     pub problems: Vec<Problem>,
 }
@@ -164,12 +166,16 @@ pub fn evaluate(
     problems.extend(of_template);
     let (options, of_options) = options::overrides(&rules.keys, &object.annotations);
     problems.extend(of_options);
+    let ignores_rollouts = rollout::is_ignored(object).unwrap_or_else(|problem| {
+        problems.push(problem);
+        false
+    });
     keep_first(&mut problems);
     if template.is_none() && object.replicas.unwrap_or_default() <= 0 {
         return Verdict::LeftOut(LeftOut::NoScaleFromZero, problems);
     }
     let id = GroupId::of(object.kind, &object.meta);
-    Verdict::Group(Box::new(Definition { id, bounds, template, options, problems }))
+    Verdict::Group(Box::new(Definition { id, bounds, template, options, ignores_rollouts, problems }))
 }
 
 fn unreadable(object: &ScalableResource, why: &str) -> Problem {

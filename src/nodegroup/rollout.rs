@@ -1,7 +1,95 @@
-//! Whether a MachineDeployment is rolling out: scaling down then may remove another Machine than the annotated one
-//! (kubernetes/autoscaler#8494, #8531).
+//! Whether a MachineDeployment is rolling out, or about to. While it is, a smaller size is spread over its MachineSets and
+//! may remove another Machine than the annotated one (kubernetes/autoscaler#8494, #8531): nothing is deleted then, and
+//! its options keep Cluster Autoscaler from choosing its Nodes.
 
-use crate::capi::ScalableResource;
+use std::fmt;
+
+use arcstr::ArcStr;
+use jiff::Timestamp;
+
+use super::{GoDuration, Overrides, Problem, ProblemKind};
+use crate::capi::{Cluster, SCALE_DOWN_WHILE_ROLLING_OUT, ScalableResource, TOPOLOGY_NAME};
+
+/// Longer than any rollout: 10 years. Cluster Autoscaler adds it to a time and compares; that is far from where Go's
+/// durations (292 years) and its times with a monotonic clock (the year 2157) end, in every version.
+const BEYOND_ANY_ROLLOUT: GoDuration = GoDuration::from_nanos(10 * 365 * 24 * 3_600 * 1_000_000_000);
+
+/// No utilization is below it.
+const NEVER: f64 = -1.0;
+
+/// That a MachineDeployment is rolling out, or about to.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Rollout {
+    /// What shows it.
+    pub cause: RolloutCause,
+    /// Since when, where the objects say it.
+    pub since: Option<Timestamp>,
+}
+
+/// What shows a rollout.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum RolloutCause {
+    /// MachineSets that aren't of the highest revision have replicas.
+    MachineSets,
+    /// Its Cluster's topology asks for another version of Kubernetes, and nobody holds the upgrade back.
+    Topology {
+        /// The version it has.
+        from: ArcStr,
+        /// The version it will have.
+        to: ArcStr,
+    },
+}
+
+impl RolloutCause {
+    /// As a metric label.
+    #[must_use]
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::MachineSets => "machine_sets",
+            Self::Topology { .. } => "topology",
+        }
+    }
+}
+
+/// For people, without the group's name.
+impl fmt::Display for RolloutCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::MachineSets => f.write_str("rolling out: its older MachineSets still have replicas"),
+            Self::Topology { from, to } => {
+                write!(f, "about to roll out: the topology of its Cluster asks for {to}, and it is at {from}")
+            }
+        }
+    }
+}
+
+/// Whether a MachineDeployment is rolling out, by its MachineSets and its Cluster.
+///
+/// Since when: by its condition RollingOut, else by the age of its newest MachineSet; of a topology by the Cluster's
+/// condition TopologyReconciled.
+///
+/// Of a topology only the version counts. Every other change of it is written to the MachineDeployment at once, and so
+/// shows in the MachineSets; an upgrade alone waits for the control plane and for other MachineDeployments. The condition
+/// TopologyReconciled doesn't say which MachineDeployment waits, but in prose; RollingOut is also True while a paused
+/// MachineDeployment has Machines of an older template, where nothing happens.
+pub fn rollout<'a>(
+    deployment: &ScalableResource,
+    machine_sets: impl IntoIterator<Item = &'a ScalableResource> + Clone,
+    cluster: Option<&Cluster>,
+) -> Option<Rollout> {
+    if is_rolling_out(machine_sets.clone()) {
+        let newest = || machine_sets.into_iter().max_by_key(|set| (set.revision, set.created))?.created;
+        return Some(Rollout { cause: RolloutCause::MachineSets, since: deployment.rolling_out_since.or_else(newest) });
+    }
+    let topology = cluster?.topology.as_deref()?;
+    let name = deployment.labels.get(TOPOLOGY_NAME)?;
+    let from = deployment.version.as_ref()?;
+    let waits = *from != topology.version && !topology.held_back.contains(name);
+    waits.then(|| Rollout {
+        cause: RolloutCause::Topology { from: from.clone(), to: topology.version.clone() },
+        since: topology.unreconciled_since,
+    })
+}
 
 /// Whether a MachineSet that isn't of the highest revision has replicas, asked for or counted. To be called with the
 /// MachineSets of one MachineDeployment. One without a revision is older than all that have one; several of the highest
@@ -27,42 +115,32 @@ pub fn is_rolling_out<'a>(machine_sets: impl IntoIterator<Item = &'a ScalableRes
     false
 }
 
-#[cfg(test)]
-mod tests {
-    use rstest::rstest;
-
-    use super::*;
-    use crate::nodegroup::testing::machine_set;
-
-    /// Revision, spec.replicas, status.replicas.
-    type Set = (Option<i64>, Option<i32>, i32);
-
-    #[rstest]
-    #[case::no_machine_set(&[], false)]
-    #[case::one(&[(Some(1), Some(3), 3)], false)]
-    #[case::an_old_one_is_empty(&[(Some(1), Some(0), 0), (Some(2), Some(3), 3)], false)]
-    #[case::an_old_one_has_spec_replicas(&[(Some(1), Some(1), 0), (Some(2), Some(3), 3)], true)]
-    #[case::an_old_one_has_status_replicas(&[(Some(1), Some(0), 1), (Some(2), Some(3), 3)], true)]
-    #[case::the_new_one_is_empty_yet(&[(Some(1), Some(3), 3), (Some(2), Some(0), 0)], true)]
-    #[case::revisions_are_numbers(&[(Some(10), Some(3), 3), (Some(9), Some(0), 0)], false)]
-    #[case::the_order_does_not_matter(&[(Some(2), Some(3), 3), (Some(1), Some(1), 1)], true)]
-    #[case::the_middle_one_counts(&[(Some(2), Some(1), 1), (Some(1), Some(0), 0), (Some(3), Some(3), 3)], true)]
-    #[case::without_a_revision_it_is_the_oldest(&[(None, Some(1), 1), (Some(1), Some(3), 3)], true)]
-    #[case::no_revision_at_all(&[(None, Some(1), 1)], false)]
-    #[case::the_highest_revision_twice(&[(Some(2), Some(1), 1), (Some(2), Some(1), 1)], false)]
-    #[case::absent_replicas_are_none(&[(Some(1), None, 0), (Some(2), Some(3), 3)], false)]
-    fn a_machine_set_below_the_highest_revision_with_replicas(#[case] sets: &[Set], #[case] expected: bool) {
-        let sets: Vec<_> = sets
-            .iter()
-            .map(|(revision, replicas, status_replicas)| {
-                let mut set = machine_set("workers-1");
-                set.revision = *revision;
-                set.replicas = *replicas;
-                set.status_replicas = *status_replicas;
-                set
-            })
-            .collect();
-        assert_eq!(is_rolling_out(&sets), expected);
-        assert_eq!(is_rolling_out(sets.iter().rev()), expected);
+/// The options of a group whose Nodes mustn't be chosen: its own, but no Node is unneeded enough, nor for long enough.
+/// Either would do; 0 for "never" isn't safe in every version of Cluster Autoscaler.
+#[must_use]
+pub fn hold(options: &Overrides) -> Overrides {
+    Overrides {
+        scale_down_utilization_threshold: Some(NEVER),
+        scale_down_gpu_utilization_threshold: Some(NEVER),
+        scale_down_unneeded_time: Some(BEYOND_ANY_ROLLOUT),
+        scale_down_unready_time: Some(BEYOND_ANY_ROLLOUT),
+        ..options.clone()
     }
 }
+
+/// Whether a group's annotation says that its Machines are deleted while it is rolling out too.
+pub(super) fn is_ignored(object: &ScalableResource) -> Result<bool, Problem> {
+    match object.annotations.get(SCALE_DOWN_WHILE_ROLLING_OUT).map(ArcStr::as_str) {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(value) => Err(Problem::annotation(
+            ProblemKind::Options,
+            SCALE_DOWN_WHILE_ROLLING_OUT,
+            value,
+            "it must be true or false; it is ignored",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,8 @@ use arcstr::ArcStr;
 use std::collections::BTreeMap;
 
 use crate::capi::{
-    Cluster, InfrastructureTemplate, Machine, MachinePhase, Meta, Node, ObjectKey, ScalableKind, ScalableResource,
+    Cluster, Created, InfrastructureTemplate, Machine, MachinePhase, Meta, Node, ObjectKey, ScalableKind,
+    ScalableResource,
 };
 
 pub(crate) fn meta(namespace: &str, name: &str) -> Meta {
@@ -26,6 +27,9 @@ pub(crate) fn scalable(kind: ScalableKind, name: &str) -> ScalableResource {
         taints: Vec::new(),
         revision: None,
         status_replicas: 3,
+        version: Some("v1.35.0".into()),
+        created: None,
+        rolling_out_since: None,
         generation: 1,
         observed_generation: 1,
         desired_replicas: None,
@@ -51,6 +55,7 @@ pub(crate) fn machine(name: &str) -> Machine {
         provider_id: None,
         node_name: None,
         phase: MachinePhase::Provisioning,
+        created: Created::default(),
         failure: None,
         infrastructure_not_ready: None,
         deleting: false,
@@ -60,7 +65,7 @@ pub(crate) fn machine(name: &str) -> Machine {
 
 /// A Cluster that isn't paused.
 pub(crate) fn cluster() -> Cluster {
-    Cluster { meta: meta("team-a", "prod"), paused: false }
+    Cluster { meta: meta("team-a", "prod"), paused: false, topology: None }
 }
 
 /// An infrastructure template with this `status.capacity`.

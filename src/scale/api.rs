@@ -17,8 +17,9 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, json};
 
 use crate::{
-    capi::{CoreResources, DELETING, Keys, ObjectKey, ScalableKind, Uid},
+    capi::{CoreResources, DELETING, Keys, ObjectKey, REPLACED, ScalableKind, Uid},
     index::GroupVersion,
+    informer::ResourceVersion,
     nodegroup::GroupId,
 };
 
@@ -45,6 +46,27 @@ pub(super) enum CallError {
     Refused(String),
     /// Discovery hasn't said yet how the kind is served.
     NotDiscovered,
+}
+
+impl CallError {
+    /// As metric labels.
+    pub(super) const LABELS: [&str; 8] =
+        ["rejected", "conflict", "busy", "unknown", "missing", "forbidden", "refused", "not_discovered"];
+
+    /// As a metric label.
+    pub(super) fn label(&self) -> &'static str {
+        let [rejected, conflict, busy, unknown, missing, forbidden, refused, not_discovered] = Self::LABELS;
+        match self {
+            Self::Rejected(_) => rejected,
+            Self::Conflict(_) => conflict,
+            Self::Busy(..) => busy,
+            Self::Unknown(..) => unknown,
+            Self::Missing(_) => missing,
+            Self::Forbidden(_) => forbidden,
+            Self::Refused(_) => refused,
+            Self::NotDiscovered => not_discovered,
+        }
+    }
 }
 
 /// What a write makes of a group's object. What isn't named stays as it is.
@@ -169,6 +191,25 @@ impl Api {
         Ok(version_of(&self.call(request).await?))
     }
 
+    /// Writes that a Machine of a group is replaced, if the group still tells of the one before. That it tells of none is
+    /// tested by its being null, as that there is no log.
+    pub(super) async fn write_replaced(
+        &self,
+        id: &GroupId,
+        uid: &Uid,
+        known: Option<&str>,
+        text: &str,
+    ) -> Result<(), CallError> {
+        let path = format!("/metadata/annotations/{}", REPLACED.replace('/', "~1"));
+        let patch = json_patch_of(vec![
+            json!({"op": "test", "path": "/metadata/uid", "value": uid.to_string()}),
+            json!({"op": "test", "path": path, "value": known}),
+            json!({"op": "add", "path": path, "value": text}),
+        ])?;
+        let request = self.group_requests(id)?.patch_metadata(&id.key.name, &PatchParams::default(), &patch);
+        self.call(request).await.map(|_: IgnoredAny| ())
+    }
+
     /// Writes the size `to` if it is the one seen. A Scale of 0 replicas leaves the field out of its JSON, so that there
     /// is nothing to test but its absence, and nothing to replace.
     pub(super) async fn write_size(
@@ -251,9 +292,15 @@ impl Api {
         self.call(request).await.map(|_: IgnoredAny| ())
     }
 
-    /// Deletes a Machine if it still has this uid.
-    pub(super) async fn delete_machine(&self, key: &ObjectKey, uid: &Uid) -> Result<(), CallError> {
-        let preconditions = Preconditions { uid: Some(uid.to_string()), resource_version: None };
+    /// Deletes a Machine if it still has this uid, and is of this version where one is given.
+    pub(super) async fn delete_machine(
+        &self,
+        key: &ObjectKey,
+        uid: &Uid,
+        version: Option<&ResourceVersion>,
+    ) -> Result<(), CallError> {
+        let resource_version = version.map(ToString::to_string);
+        let preconditions = Preconditions { uid: Some(uid.to_string()), resource_version };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
         let request = self.machine_requests(&key.namespace)?.delete(&key.name, &params);
         self.call(request).await.map(|_: IgnoredAny| ())

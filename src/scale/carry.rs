@@ -11,6 +11,7 @@ use super::{
     Command, ScaleError,
     api::{CallError, GroupChange},
     known::SIDE_BY_SIDE,
+    metrics::Write,
     outcome::SizeWritten,
     retry::Attempts,
     rule::{self, Life, Lowering, Named},
@@ -47,7 +48,7 @@ impl Command {
         uids: &HashSet<Uid>,
         bounds: Bounds,
     ) -> Result<GroupVersion, NotLowered> {
-        let mut attempts = Attempts::new();
+        let mut attempts = self.attempts();
         let mut marked = HashMap::new();
         let mut refused_at = None;
         loop {
@@ -117,9 +118,9 @@ impl Command {
     ) -> Result<GroupVersion, CallError> {
         let log = lowering.log.print().map_err(|error| CallError::Refused(error.to_string()))?;
         let change = GroupChange { replicas: Some(lowering.to), log };
-        let written = self.api().write_group(&self.id, version, &change).await;
-        let from = version.replicas;
-        self.wrote(written, SizeWritten { from, machines: &lowering.names, attempts })
+        let written = self.write(Write::Size, self.api().write_group(&self.id, version, &change)).await?;
+        self.wrote(&written, SizeWritten { from: version.replicas, machines: &lowering.names, attempts });
+        Ok(written)
     }
 
     /// Marks those that aren't under their ticket yet, side by side. One that is gone needs none, nor does one that
@@ -151,9 +152,8 @@ impl Command {
         if is_marked_by_another {
             return Ok(());
         }
-        let result = self.api().set_mark(&key, &entry.uid, &entry.ticket.mark()).await;
-        self.inner.metrics.count_write("mark", if result.is_ok() { "ok" } else { "error" });
-        match result {
+        let mark = entry.ticket.mark();
+        match self.write(Write::Mark, self.api().set_mark(&key, &entry.uid, &mark)).await {
             // Another Machine has its name by now, or another write came between.
             Err(error @ (CallError::Rejected(_) | CallError::Conflict(_))) => {
                 match self.read_life(&named(entry)).await? {
@@ -169,7 +169,7 @@ impl Command {
     /// Takes entries out of the log, and then their marks off; in this order, so that a copy that marks or lowers
     /// meanwhile finds the entry gone. What fails here is left to the finisher.
     pub(super) async fn take_back(&self, version: &GroupVersion, entries: &[Entry]) {
-        let mut attempts = Attempts::new();
+        let mut attempts = self.attempts();
         let mut version = version.clone();
         loop {
             let Ok(log) = version.log() else { return };
@@ -181,7 +181,8 @@ impl Command {
                 break;
             }
             let Ok(text) = log.without(is_such).print() else { return };
-            let written = self.api().write_group(&self.id, &version, &GroupChange { replicas: None, log: text }).await;
+            let change = GroupChange { replicas: None, log: text };
+            let written = self.write(Write::Log, self.api().write_group(&self.id, &version, &change)).await;
             let error = match self.wrote_log(written) {
                 Ok(_) => break,
                 Err(error) => error,
@@ -202,10 +203,10 @@ impl Command {
 
     /// Takes a mark of ours off. A failure is only logged: the finisher finds the mark again.
     pub(super) async fn unmark(&self, name: &ArcStr, mark: &ArcStr) -> bool {
-        let result = self.api().take_mark(&self.machine_key(name), mark).await;
+        let key = self.machine_key(name);
+        let result = self.write(Write::Unmark, self.api().take_mark(&key, mark)).await;
         // It is gone, or has another mark or none: that is as good.
         let is_off = matches!(result, Ok(()) | Err(CallError::Missing(_) | CallError::Rejected(_)));
-        self.inner.metrics.count_write("unmark", if is_off { "ok" } else { "error" });
         if let Err(error) = result
             && !is_off
         {

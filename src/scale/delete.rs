@@ -7,8 +7,9 @@ use super::{
     Command, ScaleError,
     api::{CallError, GroupChange},
     draw_ticket,
+    events::Happening,
     lane::{Caller, Delete},
-    retry::Attempts,
+    metrics::Write,
     rule::{Acceptance, Life, Named, Refusal, Request, Seen},
 };
 use crate::{
@@ -62,7 +63,11 @@ impl Command {
         };
         if result.is_ok() {
             let instances = accepted.iter().flat_map(|it| it.instances.iter().cloned());
+            let count = accepted.iter().map(|it| it.instances.len()).sum();
             self.inner.pools.accept(&self.id, instances);
+            if count > 0 {
+                self.tell(Happening::chosen_by_provider(count));
+            }
         }
         for Sorted { delete, request, .. } in accepted {
             let result = match &version {
@@ -77,7 +82,7 @@ impl Command {
     /// Decides a batch and writes to the log what was accepted. Callers of what was refused, or needs nothing, are
     /// answered. Until something is written, each command ends with its caller.
     async fn decide(&self, mut deletes: Vec<Delete>) -> Option<Decided> {
-        let mut attempts = Attempts::new();
+        let mut attempts = self.attempts();
         let mut read: Option<GroupVersion> = None;
         let mut refused_at: Option<GroupVersion> = None;
         loop {
@@ -96,7 +101,7 @@ impl Command {
                 Err(error) => return self.answer_all(waiting, &error),
             };
             let sorted = self.sort_all(waiting, &view);
-            let error = match self.accept_and_log(&version, &log, view.bounds, sorted).await {
+            let error = match self.accept_and_log(&version, &log, &view, sorted).await {
                 Ok(decided) => return decided,
                 Err((error, again)) => {
                     deletes = again;
@@ -125,7 +130,7 @@ impl Command {
         &self,
         version: &GroupVersion,
         log: &DeletionLog,
-        bounds: Bounds,
+        view: &ScaleView,
         sorted: Vec<Sorted>,
     ) -> Result<Option<Decided>, (CallError, Vec<Delete>)> {
         let give_back = |sorted: Vec<Sorted>| sorted.into_iter().map(|it| it.delete).collect();
@@ -134,13 +139,24 @@ impl Command {
             Ok(known) => known,
             Err(error) => return Err((error, give_back(sorted))),
         };
+        let bounds = view.bounds;
         let seen = Seen { log, replicas: version.replicas, bounds, lives: &known.lives, alive: &known.alive };
         let ticket = draw_ticket();
         let mut acceptance = Acceptance::new(seen, ticket.clone());
         let mut accepted = Vec::new();
-        for one in sorted {
+        for mut one in sorted {
+            if let Some(rollout) = &view.rollout
+                && let Err(error) = self.refuse_while_rolling_out(rollout, &mut one.request, log, &known.lives)
+            {
+                self.answer(one.delete.caller, Err(error));
+                continue;
+            }
             match acceptance.accept(&one.request) {
                 Ok(()) => accepted.push(one),
+                Err(Refusal::BelowMin(below)) => {
+                    let result = self.replace_one(&one.request, log, view, self.refused(&below)).await;
+                    self.answer(one.delete.caller, result);
+                }
                 Err(refusal) => self.answer(one.delete.caller, Err(self.refusal(&refusal))),
             }
         }
@@ -152,7 +168,7 @@ impl Command {
             Err(error) => return Err((CallError::Refused(error.to_string()), give_back(accepted))),
         };
         let change = GroupChange { replicas: None, log: text };
-        match self.wrote_log(self.api().write_group(&self.id, version, &change).await) {
+        match self.wrote_log(self.write(Write::Log, self.api().write_group(&self.id, version, &change)).await) {
             Ok(version) => Ok(Some(Decided { version, bounds, accepted })),
             // It may be done: the next round finds these in the log then.
             Err(error) => Err((error, give_back(accepted))),

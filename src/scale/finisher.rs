@@ -19,7 +19,7 @@ use super::{
     Command, Inner,
     api::{CallError, GroupChange},
     carry::{NotLowered, named},
-    retry::Attempts,
+    metrics::Write,
     rule::{self, Finish, Life},
 };
 use crate::{
@@ -234,8 +234,8 @@ impl Command {
 
     /// Deletes a Machine whose deletion was spent on another one.
     async fn delete_by_name(&self, entry: &Entry) -> Result<(), CallError> {
-        let result = self.api().delete_machine(&self.machine_key(&entry.name), &entry.uid).await;
-        self.inner.metrics.count_write("delete", if result.is_ok() { "ok" } else { "error" });
+        let key = self.machine_key(&entry.name);
+        let result = self.write(Write::Delete, self.api().delete_machine(&key, &entry.uid, None)).await;
         match result {
             Ok(()) => {
                 tracing::info!(group = %self.id, machine = %entry.name, "Machine deleted by name: the smaller size has taken another one");
@@ -252,7 +252,7 @@ impl Command {
         if over.is_empty() {
             return Ok(());
         }
-        let mut attempts = Attempts::new();
+        let mut attempts = self.attempts();
         let mut version = self.index().deletions(&self.id).map_or_else(|| view.version.clone(), |view| view.version);
         loop {
             let Ok(log) = version.log() else { return Ok(()) };

@@ -1,12 +1,50 @@
-//! Counts of commands and of the API calls they made. The labels are closed sets.
+//! Counts of commands, of the API calls they made, and of Events. The labels are closed sets.
+
+use std::time::Duration;
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
-    metrics::{counter::Counter, family::Family},
+    metrics::{counter::Counter, family::Family, histogram::Histogram},
     registry::Registry,
 };
 
-use super::ScaleError;
+use super::{ScaleError, api::CallError, events::EventResult};
+
+/// The upper bounds of the latencies that are told apart, in seconds: from a quiet API server's to a caller's patience and
+/// beyond.
+const LATENCIES: [f64; 12] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+
+/// What a call writes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Write {
+    /// The size of a group, with its log or without.
+    Size,
+    /// The log of deletions alone.
+    Log,
+    /// The annotation delete-machine, set.
+    Mark,
+    /// The same, taken off.
+    Unmark,
+    /// A Machine, deleted by name.
+    Delete,
+    /// The annotation that a Machine is replaced.
+    Replaced,
+}
+
+impl Write {
+    const ALL: [Self; 6] = [Self::Size, Self::Log, Self::Mark, Self::Unmark, Self::Delete, Self::Replaced];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Size => "size",
+            Self::Log => "log",
+            Self::Mark => "mark",
+            Self::Unmark => "unmark",
+            Self::Delete => "delete",
+            Self::Replaced => "replaced",
+        }
+    }
+}
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 struct CommandLabels {
@@ -20,11 +58,36 @@ struct WriteLabels {
     result: &'static str,
 }
 
-/// Counts commands and API writes.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct LatencyLabels {
+    write: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct EventLabels {
+    result: &'static str,
+}
+
+/// Counts commands, API writes and Events.
+#[derive(Clone, Debug)]
 pub struct ScaleMetrics {
     commands: Family<CommandLabels, Counter>,
     writes: Family<WriteLabels, Counter>,
+    latencies: Family<LatencyLabels, Histogram, fn() -> Histogram>,
+    retries: Counter,
+    events: Family<EventLabels, Counter>,
+}
+
+impl Default for ScaleMetrics {
+    fn default() -> Self {
+        Self {
+            commands: Family::default(),
+            writes: Family::default(),
+            latencies: Family::new_with_constructor(|| Histogram::new(LATENCIES)),
+            retries: Counter::default(),
+            events: Family::default(),
+        }
+    }
 }
 
 impl ScaleMetrics {
@@ -33,14 +96,21 @@ impl ScaleMetrics {
         let metrics = Self::default();
         registry.register("commands", "Scaling commands, by kind and result", metrics.commands.clone());
         registry.register("writes", "API writes, by kind and result", metrics.writes.clone());
+        registry.register("write_seconds", "How long API writes take, by kind", metrics.latencies.clone());
+        registry.register("write_retries", "Repetitions of reads and writes by a command", metrics.retries.clone());
+        registry.register("events", "Kubernetes Events on node groups, by what became of them", metrics.events.clone());
         // From 0 on, so that the first failure is an increase to whoever watches the counter.
-        for write in ["size", "log", "mark", "unmark", "delete"] {
-            for result in ["ok", "error"] {
+        for write in Write::ALL.map(Write::as_str) {
+            let _ = metrics.latencies.get_or_create(&LatencyLabels { write });
+            for result in ["ok"].into_iter().chain(CallError::LABELS) {
                 let _ = metrics.writes.get_or_create(&WriteLabels { write, result });
             }
         }
         for command in ["increase", "decrease", "delete"] {
             let _ = metrics.commands.get_or_create(&CommandLabels { command, result: "ok" });
+        }
+        for result in EventResult::ALL.map(EventResult::as_str) {
+            let _ = metrics.events.get_or_create(&EventLabels { result });
         }
         metrics
     }
@@ -50,7 +120,18 @@ impl ScaleMetrics {
         self.commands.get_or_create(&CommandLabels { command, result }).inc();
     }
 
-    pub(super) fn count_write(&self, write: &'static str, result: &'static str) {
+    pub(super) fn count_write(&self, write: Write, error: Option<&CallError>, took: Duration) {
+        let (write, result) = (write.as_str(), error.map_or("ok", CallError::label));
         self.writes.get_or_create(&WriteLabels { write, result }).inc();
+        self.latencies.get_or_create(&LatencyLabels { write }).observe(took.as_secs_f64());
+    }
+
+    /// Counts repetitions.
+    pub(super) fn retries(&self) -> Counter {
+        self.retries.clone()
+    }
+
+    pub(super) fn count_events(&self, result: EventResult, count: u64) {
+        self.events.get_or_create(&EventLabels { result: result.as_str() }).inc_by(count);
     }
 }

@@ -9,13 +9,16 @@ mod api;
 mod carry;
 mod delete;
 mod error;
+mod events;
 mod finisher;
 mod known;
 mod lane;
 mod metrics;
 mod outcome;
 mod pools;
+mod replace;
 mod retry;
+mod rollout;
 mod rule;
 mod size;
 #[cfg(test)]
@@ -37,8 +40,14 @@ use tokio_util::{
 };
 
 pub use self::{
-    api::Api, delete::NodeName, error::ScaleError, known::WatchedMachines, metrics::ScaleMetrics,
+    api::Api,
+    delete::NodeName,
+    error::ScaleError,
+    events::{EventReason, EventRecorder},
+    known::WatchedMachines,
+    metrics::ScaleMetrics,
     pools::MachinePoolDeletes,
+    replace::AtMinSize,
 };
 use self::{
     api::CallError,
@@ -57,7 +66,12 @@ use crate::{
 pub struct ScaleOptions {
     /// What a request to delete instances of a MachinePool does that aren't Machines.
     pub machine_pool_deletes: MachinePoolDeletes,
+    /// What a request does that names Machines without a Node at the least size.
+    pub at_min_size: AtMinSize,
 }
+
+/// How long Events may still be posted at the end.
+const EVENTS_AT_THE_END: Duration = Duration::from_secs(1);
 
 /// The writes of one workload cluster's groups. Dropping the last clone ends the finisher; commands under way run to
 /// their end.
@@ -73,6 +87,7 @@ struct Inner {
     machines: Arc<dyn WatchedMachines>,
     options: ScaleOptions,
     metrics: ScaleMetrics,
+    events: EventRecorder,
     runtime: Handle,
     tasks: TaskTracker,
     ended: CancellationToken,
@@ -88,7 +103,8 @@ struct Command {
 }
 
 impl Scale {
-    /// Writes through `api` what is decided on `index` and `machines`; commands and the finisher run on `runtime`.
+    /// Writes through `api` what is decided on `index` and `machines`, and tells of it by `events`; commands and the
+    /// finisher run on `runtime`.
     #[must_use]
     pub fn new(
         index: Arc<Index>,
@@ -96,6 +112,7 @@ impl Scale {
         machines: Arc<dyn WatchedMachines>,
         options: ScaleOptions,
         metrics: ScaleMetrics,
+        events: EventRecorder,
         runtime: Handle,
     ) -> Self {
         let ended = CancellationToken::new();
@@ -105,6 +122,7 @@ impl Scale {
             machines,
             options,
             metrics,
+            events,
             runtime,
             tasks: TaskTracker::new(),
             ended: ended.clone(),
@@ -151,7 +169,8 @@ impl Scale {
         self.inner.lanes.len()
     }
 
-    /// Lets the running commands finish, for at most `limit`, and ends the finisher.
+    /// Lets the running commands finish, for at most `limit`, and ends the finisher; then lets Events be posted, for a
+    /// second at most.
     ///
     /// # Errors
     /// How many still ran then.
@@ -159,7 +178,9 @@ impl Scale {
         let tasks = &self.inner.tasks;
         self.inner.ended.cancel();
         tasks.close();
-        timeout(limit, tasks.wait()).await.map_err(|_| tasks.len())
+        let ended = timeout(limit, tasks.wait()).await.map_err(|_| tasks.len());
+        self.inner.events.finish(EVENTS_AT_THE_END).await;
+        ended
     }
 
     /// Runs a command in its group's turn.

@@ -1,8 +1,11 @@
-//! What comes of writes and commands, told in one place: to the log, the metrics and the index. Nothing is decided here.
+//! What comes of writes and commands, told in one place: to the log, the metrics, the index, and by Events. Nothing is
+//! decided here.
+
+use std::time::Instant;
 
 use arcstr::ArcStr;
 
-use super::{Command, ScaleError, api::CallError, retry::Attempts};
+use super::{Command, ScaleError, api::CallError, events::Happening, lane::Caller, metrics::Write, retry::Attempts};
 use crate::index::GroupVersion;
 
 /// A size that was to be written.
@@ -14,14 +17,25 @@ pub(super) struct SizeWritten<'a> {
 }
 
 impl Command {
-    /// A size was written, or not.
-    pub(super) fn wrote(
+    /// Makes a call that writes, and counts how it ended and how long it took.
+    pub(super) async fn write<T>(
         &self,
-        result: Result<GroupVersion, CallError>,
-        write: SizeWritten<'_>,
-    ) -> Result<GroupVersion, CallError> {
-        self.inner.metrics.count_write("size", if result.is_ok() { "ok" } else { "error" });
-        let version = result?;
+        write: Write,
+        call: impl Future<Output = Result<T, CallError>> + Send,
+    ) -> Result<T, CallError> {
+        let started = Instant::now();
+        let result = call.await;
+        self.inner.metrics.count_write(write, result.as_ref().err(), started.elapsed());
+        result
+    }
+
+    /// Attempts whose repetitions are counted.
+    pub(super) fn attempts(&self) -> Attempts {
+        Attempts::counted(self.inner.metrics.retries())
+    }
+
+    /// A size was written.
+    pub(super) fn wrote(&self, version: &GroupVersion, write: SizeWritten<'_>) {
         self.index().set_written(&self.id, version.clone());
         tracing::info!(
             group = %self.id,
@@ -32,24 +46,33 @@ impl Command {
             milliseconds = write.attempts.elapsed().as_millis(),
             "size written"
         );
-        Ok(version)
+        self.tell(Happening::scaled(write.from, version.replicas, write.machines));
     }
 
     /// The log of deletions was written, or not.
     pub(super) fn wrote_log(&self, result: Result<GroupVersion, CallError>) -> Result<GroupVersion, CallError> {
-        self.inner.metrics.count_write("log", if result.is_ok() { "ok" } else { "error" });
         if let Ok(version) = &result {
             self.index().set_written(&self.id, version.clone());
         }
         result
     }
 
+    /// Tells by an Event on the group what happened to it.
+    pub(super) fn tell(&self, happening: Happening) {
+        if let Some(uid) = self.index().uid(&self.id) {
+            self.inner.events.record(&self.id, &uid, happening);
+        }
+    }
+
     /// A command has ended like this; its caller is told.
-    pub(super) fn answer(&self, caller: super::lane::Caller, result: Result<(), ScaleError>) {
+    pub(super) fn answer(&self, caller: Caller, result: Result<(), ScaleError>) {
         let command = caller.command();
         self.inner.metrics.count_command(command, result.as_ref().err());
         if let Err(error) = &result {
             tracing::warn!(group = %self.id, command, code = error.code(), "command refused or failed: {error}");
+            if let Some(happening) = Happening::of_error(command == "increase", error) {
+                self.tell(happening);
+            }
         }
         caller.answer(result);
     }

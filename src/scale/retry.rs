@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use prometheus_client::metrics::counter::Counter;
+
 use super::api::CallError;
 
 /// How often one thing is tried before the caller is told to come again.
@@ -15,11 +17,14 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 pub(super) struct Attempts {
     made: u32,
     started: Instant,
+    /// Counts all but the first ones.
+    repeated: Counter,
 }
 
 impl Attempts {
-    pub(super) fn new() -> Self {
-        Self { made: 1, started: Instant::now() }
+    /// Attempts of which all but the first one are counted.
+    pub(super) fn counted(repeated: Counter) -> Self {
+        Self { made: 1, started: Instant::now(), repeated }
     }
 
     /// How many there were, the one under way included.
@@ -39,6 +44,7 @@ impl Attempts {
             return false;
         }
         self.made += 1;
+        self.repeated.inc();
         tokio::time::sleep(pause).await;
         true
     }
@@ -83,7 +89,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_end_comes_to_every_row_of_attempts() {
-        let mut attempts = Attempts::new();
+        let mut attempts = Attempts::counted(Counter::default());
         while attempts.again(&CallError::Unknown(text(), None)).await {}
         assert_eq!(attempts.made(), MOST);
     }
@@ -91,6 +97,6 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_wish_beyond_what_a_caller_waits_for_ends_the_attempts() {
         let busy = CallError::Busy(text(), Some(Duration::from_secs(600)));
-        assert!(!Attempts::new().again(&busy).await);
+        assert!(!Attempts::counted(Counter::default()).again(&busy).await);
     }
 }

@@ -7,8 +7,8 @@ use super::{
     Command, ScaleError,
     api::{CallError, GroupChange},
     lane::Caller,
+    metrics::Write,
     outcome::SizeWritten,
-    retry::Attempts,
     rule::{self, Fate, Named, entry},
 };
 use crate::{
@@ -62,8 +62,12 @@ impl Command {
             tracing::info!(group = %self.id, "the size is left as it is: {why}");
             return Ok(());
         }
-        let mut attempts = Attempts::new();
-        let mut version = self.view()?.version;
+        let view = self.view()?;
+        if self.is_left_while_rolling_out(&view) {
+            return Ok(());
+        }
+        let mut attempts = self.attempts();
+        let mut version = view.version;
         loop {
             let log = match version.log() {
                 Ok(log) => log,
@@ -130,7 +134,7 @@ impl Command {
         }
         let text = log.clone().with(entries).print().map_err(|error| CallError::Refused(error.to_string()))?;
         let change = GroupChange { replicas: None, log: text };
-        self.wrote_log(self.api().write_group(&self.id, version, &change).await)
+        self.wrote_log(self.write(Write::Log, self.api().write_group(&self.id, version, &change)).await)
     }
 
     async fn lower_soft(&self, version: GroupVersion, giving: Giving) -> Result<(), ScaleError> {
@@ -169,7 +173,7 @@ impl Command {
         decide: impl Fn(&GroupVersion) -> Result<i32, SizeError>,
         caller: Option<&Caller>,
     ) -> Result<(), ScaleError> {
-        let mut attempts = Attempts::new();
+        let mut attempts = self.attempts();
         let mut maybe_done = false;
         let mut refused = false;
         loop {
@@ -182,9 +186,12 @@ impl Command {
             if !maybe_done && caller.is_some_and(Caller::is_gone) {
                 return Err(self.abandoned());
             }
-            let written = self.api().write_size(&self.id, &version, to).await;
-            let Err(error) = self.wrote(written, SizeWritten { from, machines: &[], attempts: &attempts }) else {
-                return Ok(());
+            let error = match self.write(Write::Size, self.api().write_size(&self.id, &version, to)).await {
+                Ok(written) => {
+                    self.wrote(&written, SizeWritten { from, machines: &[], attempts: &attempts });
+                    return Ok(());
+                }
+                Err(error) => error,
             };
             maybe_done |= matches!(error, CallError::Unknown(..));
             if !attempts.again(&error).await {
@@ -199,7 +206,8 @@ impl Command {
             match fate {
                 Fate::Done => {
                     let write = SizeWritten { from, machines: &[], attempts: &attempts };
-                    return self.wrote(Ok(now), write).map(drop).map_err(|error| self.failed(&error));
+                    self.wrote(&now, write);
+                    return Ok(());
                 }
                 Fate::NotDone => {}
                 Fate::Unknown => return Err(self.unknown(from, to, now.replicas)),

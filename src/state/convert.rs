@@ -4,12 +4,12 @@ use std::{collections::BTreeMap, time::Instant};
 
 use super::{
     ClusterState, Counts, Group, InformerState, InstanceActivity, InstanceFailure, InstanceOf, LeftOutObject,
-    ProblemState, SourcedTaint, SourcedText, SyncCheck, SyncState, Template, Written,
+    ProblemState, Rollout, SourcedTaint, SourcedText, SyncCheck, SyncState, Template, Written,
 };
 use crate::{
-    index::{GroupSnapshot, OwnedInstance, Served, SnapshotStanding},
+    index::{GroupSnapshot, Ongoing, OwnedInstance, Served, SnapshotStanding},
     informer::Status,
-    nodegroup::{ErrorClass, InstanceState, NodeTemplate, Overrides, Problem, Sourced, capacity},
+    nodegroup::{ErrorClass, InstanceState, NodeTemplate, Overrides, Problem, RolloutCause, Sourced, capacity},
     server::{Check, CheckState},
 };
 
@@ -46,10 +46,11 @@ pub(super) fn group(snapshot: &GroupSnapshot, served: &Served, with_instances: b
         spec_replicas: object.and_then(|object| object.replicas),
         written: snapshot.written.map(|it| Written { replicas: it.replicas, ago: it.age.as_secs() }),
         pinned: snapshot.pinned,
-        rolling_out: snapshot.rolling_out,
+        rolling_out: snapshot.rollout.as_ref().is_some_and(|it| it.cause == RolloutCause::MachineSets),
+        rollout: snapshot.rollout.as_ref().map(|it| rollout(it, definition.ignores_rollouts)),
         counts,
         template: definition.template.as_ref().map(template),
-        options: options(&definition.options),
+        options: options(&served.options),
         problems: problems(&definition.problems),
         instances,
     }
@@ -155,6 +156,15 @@ fn options(options: &Overrides) -> BTreeMap<String, String> {
     .into_iter()
     .flatten()
     .collect()
+}
+
+fn rollout(ongoing: &Ongoing, ignored: bool) -> Rollout {
+    Rollout {
+        cause: ongoing.cause.as_str().to_owned(),
+        message: ongoing.cause.to_string(),
+        since: ongoing.since.to_string(),
+        ignored,
+    }
 }
 
 fn problems(problems: &[Problem]) -> Vec<ProblemState> {

@@ -148,6 +148,9 @@ pub struct Group {
     pub pinned: bool,
     /// Whether older MachineSets of it still have replicas.
     pub rolling_out: bool,
+    /// That it is rolling out, or about to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<Rollout>,
     /// Its instances, counted.
     pub counts: Counts,
     /// The Node that would join; absent while too little is known.
@@ -162,6 +165,20 @@ pub struct Group {
     /// Its instances; absent unless asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instances: Option<Vec<InstanceOf>>,
+}
+
+/// That a group is rolling out, or about to.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Rollout {
+    /// What shows it: `machine_sets` or `topology`.
+    pub cause: String,
+    /// The same, for people.
+    pub message: String,
+    /// Since when, RFC 3339.
+    pub since: String,
+    /// Whether its annotation lets Machines be deleted all the same.
+    pub ignored: bool,
 }
 
 /// A size that was written and that the watch hasn't shown yet.

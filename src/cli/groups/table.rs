@@ -111,6 +111,15 @@ fn taints(template: &Template) -> String {
     or_none(taints.collect::<Vec<_>>().join(", "))
 }
 
+/// Whether a group is rolling out; servers before there was `rollout` say less.
+fn rollout(group: &Group) -> &'static str {
+    match (&group.rollout, group.rolling_out) {
+        (Some(rollout), false) if rollout.cause == "topology" => "upgrade pending",
+        (_, true) => "rolling out",
+        (_, false) => "",
+    }
+}
+
 /// What a person should know of a group besides its numbers.
 fn notes(group: &Group, any_pinned: bool) -> String {
     let problems = match group.problems.len() {
@@ -119,7 +128,7 @@ fn notes(group: &Group, any_pinned: bool) -> String {
         many => format!("{many} problems"),
     };
     let notes = [
-        if group.rolling_out { "rolling out" } else { "" },
+        rollout(group),
         if group.written.is_some() { "size written, not seen by the watch yet" } else { "" },
         // Before the first Refresh nobody asks, so there is nobody whom it could be new to.
         if any_pinned && !group.pinned { "new since the last Refresh" } else { "" },

@@ -5,7 +5,10 @@ use rstest::rstest;
 use tonic::Code;
 
 use super::{Provider, WORKERS, annotated};
-use crate::proto::{MetaDuration, NodeGroupAutoscalingOptions as Options};
+use crate::{
+    index::tests::objects,
+    proto::{MetaDuration, NodeGroupAutoscalingOptions as Options},
+};
 
 const MORE: &str = "MachineDeployment/team-a/more";
 const MINUTE: i64 = 60_000_000_000;
@@ -193,4 +196,50 @@ async fn an_override_shows_at_once_and_goes_with_its_annotation() {
     provider.apply([annotated("more", &[])]);
     assert_eq!(provider.options(MORE, Some(new(1, 2, 3))).await.unwrap(), None);
     assert_eq!(provider.options("x", None).await.unwrap_err().code(), Code::NotFound);
+}
+
+/// What holds its Nodes: ten years, and a utilization that none is below.
+fn held(provision: i64) -> Options {
+    let ten_years = 87_600 * 60 * MINUTE;
+    Options {
+        scale_down_utilization_threshold: -1.0,
+        scale_down_gpu_utilization_threshold: -1.0,
+        ..both(ten_years, ten_years, provision)
+    }
+}
+
+#[rstest]
+#[case::only_old_fields(old(1, 2, 15 * MINUTE))]
+#[case::old_and_new_fields(both(1, 2, 15 * MINUTE))]
+#[case::only_new_fields(new(1, 2, 15 * MINUTE))]
+#[tokio::test]
+async fn while_a_group_is_rolling_out_its_nodes_are_never_unneeded_and_other_defaults_are_echoed(
+    #[case] defaults: Options,
+) {
+    let sets =
+        |old| [objects::set_of_revision("more", "more-1", 1, old), objects::set_of_revision("more", "more-2", 2, 1)];
+    let mut provider = Provider::with([annotated("more", &[])].into_iter().chain(sets(1))).await;
+    assert_eq!(provider.options(MORE, Some(defaults)).await.unwrap(), Some(held(15 * MINUTE)));
+    assert_eq!(provider.options(WORKERS, Some(defaults)).await.unwrap(), None, "others get none");
+
+    provider.apply(sets(0));
+    assert_eq!(provider.options(MORE, Some(defaults)).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_rollout_goes_before_an_override_and_leaves_those_of_other_options() {
+    let annotations = [
+        ("cluster.x-k8s.io/autoscaling-options-scaledownunneededtime", "1m"),
+        ("cluster.x-k8s.io/autoscaling-options-maxnodeprovisiontime", "3m"),
+    ];
+    let changes = [
+        annotated("more", &annotations),
+        objects::set_of_revision("more", "more-1", 1, 1),
+        objects::set_of_revision("more", "more-2", 2, 1),
+    ];
+    let mut provider = Provider::with(changes).await;
+    assert_eq!(provider.options(MORE, Some(new(1, 2, 9))).await.unwrap(), Some(held(3 * MINUTE)));
+    let more = annotations.into_iter().chain([("capi-autoscaler-provider.io/scale-down-while-rolling-out", "true")]);
+    provider.apply([annotated("more", &more.collect::<Vec<_>>())]);
+    assert_eq!(provider.options(MORE, Some(new(1, 2, 9))).await.unwrap(), Some(both(MINUTE, 2, 3 * MINUTE)));
 }

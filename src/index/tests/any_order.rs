@@ -73,7 +73,14 @@ fn bounds(variant: &mut u16) -> (&'static str, &'static str) {
 fn set(entity: Entity, mut variant: u16) -> Change {
     let v = &mut variant;
     match entity {
-        Entity::Cluster(n) => cluster(["stage", "other"][usize::from(n)], v.is_multiple_of(2)),
+        Entity::Cluster(n) => {
+            let name = ["stage", "other"][usize::from(n)];
+            match choose(v, &["paused", "", "v1.36.0", "held back"]) {
+                "v1.36.0" => cluster_of_version(name, "v1.36.0", &[]),
+                "held back" => cluster_of_version(name, "v1.36.0", &["md-0"]),
+                paused => cluster(name, paused == "paused"),
+            }
+        }
         Entity::Deployment(n) => {
             let bounds = bounds(v);
             let replicas = i32::from(*v % 3);
@@ -84,13 +91,18 @@ fn set(entity: Entity, mut variant: u16) -> Change {
             )
             .clone();
             merge(&mut more, &json!({"spec": {"clusterName": choose(v, &["stage", "other"])}}));
+            if choose(v, &["", "topology"]) == "topology" {
+                let labels = json!({"topology.cluster.x-k8s.io/deployment-name": "md-0"});
+                merge(&mut more, &json!({"metadata": {"labels": labels}}));
+                merge(&mut more, &json!({"spec": {"template": {"spec": {"version": "v1.35.0"}}}}));
+            }
             deployment(&format!("md{n}"), replicas, bounds, &more)
         }
         Entity::Set(n) => {
             let name = format!("ms{n}");
             match choose(v, &["md0", "md1", ""]) {
                 "" => scalable(ScalableKind::MachineSet, &name, i32::from(*v % 3), bounds(v), &json!({})),
-                owner => set_of(owner, &name),
+                owner => set_of_revision(owner, &name, *v % 2 + 1, *v / 2 % 2),
             }
         }
         Entity::Pool => {
@@ -210,6 +222,8 @@ fn answers(index: &Index) -> Vec<String> {
         }
     }
     let mut stats = index.stats();
+    stats.rollouts.sort_by(|a, b| a.group.cmp(&b.group));
+    stats.outside_bounds.sort_by(|a, b| a.group.cmp(&b.group));
     stats.problems.sort_by(|a, b| (&a.group, a.problem).cmp(&(&b.group, b.problem)));
     answers.push(format!("{stats:?}"));
     answers.push(format!("{:?}", index.wanted_kinds().borrow()));

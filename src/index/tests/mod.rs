@@ -5,5 +5,6 @@ mod any_order;
 mod feeds;
 mod nodes;
 pub(crate) mod objects;
+mod rollouts;
 mod snapshots;
 mod stories;

@@ -69,8 +69,28 @@ pub(crate) fn scalable(
 
 /// A MachineSet that a MachineDeployment owns.
 pub(crate) fn set_of(deployment: &str, name: &str) -> Change {
+    set_of_with(deployment, name, &json!({}))
+}
+
+/// The same, with `more` merged into it.
+pub(crate) fn set_of_with(deployment: &str, name: &str, more: &Value) -> Change {
     let owners = json!([{"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment", "name": deployment, "controller": true}]);
-    scalable(ScalableKind::MachineSet, name, 1, ("0", "9"), &json!({"metadata": {"ownerReferences": owners}}))
+    let mut value = json!({"metadata": {"ownerReferences": owners}});
+    merge(&mut value, more);
+    scalable(ScalableKind::MachineSet, name, 1, ("0", "9"), &value)
+}
+
+/// The same, of a revision, made on the day of the month that is its revision.
+pub(crate) fn set_of_revision(deployment: &str, name: &str, revision: u16, replicas: u16) -> Change {
+    let more = json!({
+        "metadata": {
+            "annotations": {"machinedeployment.clusters.x-k8s.io/revision": revision.to_string()},
+            "creationTimestamp": format!("2026-01-{revision:02}T00:00:00Z"),
+        },
+        "spec": {"replicas": replicas},
+        "status": {"replicas": replicas},
+    });
+    set_of_with(deployment, name, &more)
 }
 
 /// A Machine of an owner such as `MachineSet/workers-1`.
@@ -103,6 +123,19 @@ pub(crate) fn node(name: &str, more: &Value) -> Change {
 
 pub(crate) fn cluster(name: &str, paused: bool) -> Change {
     let value = json!({"spec": {"paused": paused}});
+    Change::Cluster(Arc::new(Cluster::decode(meta(NAMESPACE, name), &value).unwrap()))
+}
+
+/// A Cluster whose topology asks for this version, is at work since the third of January, and holds these back.
+pub(crate) fn cluster_of_version(name: &str, version: &str, held_back: &[&str]) -> Change {
+    let workers = |name: &&str| json!({"name": name, "metadata": {"annotations": {"topology.cluster.x-k8s.io/defer-upgrade": ""}}});
+    let workers: Vec<_> = held_back.iter().map(workers).collect();
+    let value = json!({
+        "spec": {"topology": {"version": version, "workers": {"machineDeployments": workers}}},
+        "status": {"conditions": [
+            {"type": "TopologyReconciled", "status": "False", "lastTransitionTime": "2026-01-03T00:00:00Z"},
+        ]},
+    });
     Change::Cluster(Arc::new(Cluster::decode(meta(NAMESPACE, name), &value).unwrap()))
 }
 

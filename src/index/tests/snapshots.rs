@@ -68,7 +68,7 @@ fn a_written_size_is_shown_until_the_watch_has_it() {
 #[test]
 fn a_rollout_is_shown_by_its_machine_deployment() {
     let index = index(workers());
-    assert!(!group(&index, WORKERS).rolling_out);
+    assert!(group(&index, WORKERS).rollout.is_none());
     index.apply_quietly(set_of("workers", "workers-2"));
     let older = json!({
         "metadata": {
@@ -79,7 +79,7 @@ fn a_rollout_is_shown_by_its_machine_deployment() {
         },
     });
     index.apply_quietly(scalable(ScalableKind::MachineSet, "workers-1", 1, ("0", "9"), &older));
-    assert!(group(&index, WORKERS).rolling_out);
+    assert!(group(&index, WORKERS).rollout.is_some());
 }
 
 #[test]

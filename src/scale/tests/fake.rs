@@ -24,7 +24,7 @@ use crate::{
     index::{Change, Index},
     informer::{AsOf, Object},
     nodegroup::{Architecture, DeletionLog, GroupId, Rules, Scope, TemplateRules},
-    scale::{Api, MachinePoolDeletes, NodeName, Scale, ScaleMetrics, ScaleOptions, WatchedMachines},
+    scale::{Api, EventRecorder, MachinePoolDeletes, NodeName, Scale, ScaleMetrics, ScaleOptions, WatchedMachines},
 };
 
 const NAMESPACE: &str = "team-a";
@@ -198,8 +198,9 @@ impl FakeApi {
             }
             (&Method::GET, name) => self.objects.get(&resource, NAMESPACE, name),
             (&Method::DELETE, name) => {
-                let uid = body["preconditions"]["uid"].as_str().map(str::to_owned);
-                let options = DeleteOptions { uid, ..DeleteOptions::default() };
+                let text = |field: &str| body["preconditions"][field].as_str().map(str::to_owned);
+                let (uid, resource_version) = (text("uid"), text("resourceVersion"));
+                let options = DeleteOptions { uid, resource_version, ..DeleteOptions::default() };
                 self.objects.delete(&resource, NAMESPACE, name, &options).map(|deleted| Arc::clone(deleted.object()))
             }
             (_, name) => {
@@ -303,6 +304,7 @@ impl Copy {
             Arc::clone(&watched) as Arc<_>,
             options,
             ScaleMetrics::default(),
+            EventRecorder::off(),
             Handle::current(),
         );
         let copy = Self { index, scale, watched, api: api.clone() };
@@ -354,10 +356,14 @@ impl World {
 
     /// The same, where deletes of instances that are no Machines are refused.
     pub(crate) fn that_refuses_instances(replicas: i32) -> Self {
-        Self::with_options(replicas, &[], ScaleOptions { machine_pool_deletes: MachinePoolDeletes::Refuse })
+        Self::with_options(
+            replicas,
+            &[],
+            ScaleOptions { machine_pool_deletes: MachinePoolDeletes::Refuse, ..ScaleOptions::default() },
+        )
     }
 
-    fn with_options(replicas: i32, machines: &[&str], options: ScaleOptions) -> Self {
+    pub(crate) fn with_options(replicas: i32, machines: &[&str], options: ScaleOptions) -> Self {
         let api = FakeApi::new();
         let group = json!({
             "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment",
@@ -480,7 +486,7 @@ fn meta(value: &Value) -> Meta {
     }
 }
 
-fn resources() -> CoreResources {
+pub(crate) fn resources() -> CoreResources {
     let resource = |kind: &str, plural: &str| ApiResource {
         group: "cluster.x-k8s.io".to_owned(),
         version: "v1beta2".to_owned(),

@@ -2,4 +2,6 @@
 
 mod deletes;
 pub(crate) mod fake;
+mod replacements;
+mod rollouts;
 mod sizes;

@@ -1,0 +1,80 @@
+//! What is read of rollouts: a Cluster's topology, and the condition of a MachineDeployment.
+
+use super::*;
+
+/// A Cluster whose topology has the MachineDeployments a, b and c, with these of their annotations.
+fn topology(annotated: &[(&str, &str)], conditions: &Value) -> Cluster {
+    let worker = |name: &str| {
+        let own = annotated.iter().filter(|(of, _)| *of == name);
+        let annotations: Value = own.map(|(_, key)| (format!("topology.cluster.x-k8s.io/{key}"), json!(""))).collect();
+        json!({"name": name, "class": "default", "metadata": {"annotations": annotations}})
+    };
+    let object = json!({
+        "spec": {"topology": {
+            "version": "v1.36.0",
+            "workers": {"machineDeployments": [worker("a"), worker("b"), worker("c"), {"name": "d"}]},
+        }},
+        "status": {"conditions": conditions},
+    });
+    Cluster::decode(meta_of(&object), &object).unwrap()
+}
+
+#[rstest]
+#[case::nobody(&[], &[])]
+#[case::one(&[("b", "defer-upgrade")], &["b"])]
+#[case::one_and_all_that_follow(&[("b", "hold-upgrade-sequence")], &["b", "c", "d"])]
+#[case::both(&[("a", "defer-upgrade"), ("c", "hold-upgrade-sequence")], &["a", "c", "d"])]
+#[case::something_else(&[("a", "upgrade-concurrency")], &[])]
+fn an_upgrade_is_held_back_for(#[case] annotated: &[(&str, &str)], #[case] expected: &[&str]) {
+    let topology = topology(annotated, &json!([])).topology.unwrap();
+    assert_eq!(topology.held_back, expected);
+    assert_eq!((&*topology.version, topology.unreconciled_since), ("v1.36.0", None));
+}
+
+#[rstest]
+#[case::at_work("False", Some("2026-01-01T00:00:00Z"))]
+#[case::done("True", None)]
+fn a_topology_is_at_work_since(#[case] status: &str, #[case] expected: Option<&str>) {
+    let condition =
+        json!({"type": "TopologyReconciled", "status": status, "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let since = topology(&[], &json!([condition])).topology.unwrap().unreconciled_since;
+    assert_eq!(since.map(|since| since.to_string()).as_deref(), expected);
+}
+
+#[test]
+fn a_cluster_without_a_topology_has_none() {
+    for spec in [json!({}), json!({"topology": null}), json!({"topology": {"classRef": {"name": "x"}}})] {
+        let object = json!({"spec": spec});
+        assert_eq!(Cluster::decode(meta_of(&object), &object).unwrap().topology, None);
+    }
+}
+
+fn rolling_out(status: &str) -> Value {
+    json!({"type": "RollingOut", "status": status, "lastTransitionTime": "2026-01-01T00:00:00Z"})
+}
+
+#[rstest]
+#[case::v1beta2(json!({"conditions": [rolling_out("True")]}), true)]
+#[case::v1beta1(json!({"v1beta2": {"conditions": [rolling_out("True")]}}), true)]
+#[case::not_now(json!({"conditions": [rolling_out("False")]}), false)]
+#[case::no_time(json!({"conditions": [{"type": "RollingOut", "status": "True"}]}), false)]
+#[case::no_condition(json!({}), false)]
+fn a_machine_deployment_is_rolling_out_since(#[case] status: Value, #[case] expected: bool) {
+    let since = deployment(&json!({"status": status})).rolling_out_since;
+    assert_eq!(since.map(|since| since.to_string()), expected.then(|| "2026-01-01T00:00:00Z".to_owned()));
+}
+
+#[rstest]
+#[case("v1beta1")]
+#[case("v1beta2")]
+fn a_real_rollout_says_since_when(#[case] version: &str) {
+    let objects = management("rollout", version);
+    let Read::Scalable(workers) = &objects["MachineDeployment/stage-md-0-mnr6p"] else { panic!("it isn't there") };
+    assert_eq!(workers.rolling_out_since, Some("2026-11-21T02:06:42Z".parse().unwrap()));
+    assert_eq!(workers.version.as_deref(), Some("v1.35.0"));
+    let Read::Scalable(newest) = &objects["MachineSet/stage-md-0-mnr6p-jscrt"] else { panic!("it isn't there") };
+    assert_eq!(newest.created, Some("2026-11-21T02:06:41Z".parse().unwrap()));
+    let Read::Cluster(cluster) = &objects["Cluster/stage"] else { panic!("it isn't there") };
+    let topology = cluster.topology.as_deref().unwrap();
+    assert_eq!((&*topology.version, topology.unreconciled_since), ("v1.35.0", None));
+}

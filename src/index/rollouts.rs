@@ -1,0 +1,56 @@
+//! Which groups are rolling out, worked out when a MachineSet, a MachineDeployment or a Cluster's topology changes, so
+//! that no answer has to look at them.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::{
+    group::{Ongoing, Served},
+    picture::{Picture, cluster_key},
+};
+use crate::{
+    capi::{ObjectKey, ScalableKind},
+    nodegroup::{GroupId, Rollout, rollout},
+};
+
+impl Picture {
+    /// Looks at groups anew of which a MachineSet, the object or the Cluster has changed.
+    pub(super) fn look_at_rollouts(&mut self, groups: Vec<GroupId>) {
+        for id in groups {
+            self.look_at_rollout(&id);
+        }
+    }
+
+    fn look_at_rollout(&mut self, id: &GroupId) {
+        let found = self.rollout_of(id);
+        let Some(group) = self.groups.get_mut(id) else { return };
+        let known = group.rollout.as_ref().map(|ongoing| ongoing.since);
+        let ongoing = found.map(|rollout| Ongoing {
+            cause: rollout.cause,
+            since: rollout.since.or(known).unwrap_or_else(Timestamp::now),
+        });
+        if group.rollout == ongoing {
+            return;
+        }
+        group.rollout = ongoing;
+        // A group that isn't live any more goes on answering what it answered last.
+        if let Some(served) = group.served.as_deref().filter(|_| group.is_live()) {
+            let (definition, template) = (served.definition.clone(), served.template.clone());
+            group.served = Some(Arc::new(Served::new(definition, template, group.rollout.as_ref())));
+        }
+    }
+
+    /// The rollout of a MachineDeployment; the other kinds don't roll out.
+    fn rollout_of(&self, id: &GroupId) -> Option<Rollout> {
+        if id.kind != ScalableKind::MachineDeployment {
+            return None;
+        }
+        let deployment = self.groups.get(id)?.object.as_deref()?;
+        let set =
+            |key: &ObjectKey| self.groups.get(&GroupId::new(ScalableKind::MachineSet, key.clone()))?.object.as_deref();
+        let sets: Vec<_> = self.sets_by_deployment.get(&id.key).filter_map(set).collect();
+        let cluster = self.clusters.get(&cluster_key(deployment)).map(AsRef::as_ref);
+        rollout::rollout(deployment, sets, cluster)
+    }
+}

@@ -1,0 +1,147 @@
+//! The API calls for Events, and their form: `events.k8s.io/v1` beside the group's object.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::{
+        core::v1::ObjectReference,
+        events::v1::{Event, EventSeries},
+    },
+    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
+};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams, PostParams},
+};
+use serde_json::json;
+
+use super::Occurrence;
+use crate::capi::{CoreResources, ScalableKind};
+
+/// Who reports, in every Event.
+const CONTROLLER: &str = "capi-autoscaler-provider";
+/// The longest note that an API server takes is 1 KiB.
+const LONGEST_NOTE: usize = 1000;
+/// As long as the other texts may be.
+const LONGEST_TEXT: usize = 128;
+/// An Event's name is its object's and a number of up to 17 characters; 253 is the longest name there is.
+const LONGEST_NAME: usize = 230;
+const ELLIPSIS: &str = "…";
+
+/// An Event that the API server has.
+#[derive(Clone, Debug)]
+pub(super) struct Posted {
+    pub(super) namespace: String,
+    pub(super) name: String,
+}
+
+/// Why one couldn't be posted.
+#[derive(Debug)]
+pub(super) enum NotPosted {
+    /// The right is missing.
+    Forbidden(String),
+    /// The Event of a series is gone: they live for an hour.
+    Gone,
+    /// Anything else.
+    Failed(String),
+}
+
+/// Posts Events.
+pub(super) struct Poster {
+    client: Client,
+    resources: Arc<ArcSwapOption<CoreResources>>,
+    instance: String,
+    /// Makes names unique within one clock tick.
+    posted: u64,
+}
+
+impl Poster {
+    pub(super) fn new(client: Client, resources: Arc<ArcSwapOption<CoreResources>>, instance: &str) -> Self {
+        let instance = if instance.is_empty() { CONTROLLER } else { instance };
+        Self { client, resources, instance: clipped(instance, LONGEST_TEXT), posted: 0 }
+    }
+
+    fn api(&self, namespace: &str) -> Api<Event> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    /// Posts a new Event.
+    pub(super) async fn create(&mut self, occurrence: &Occurrence) -> Result<Posted, NotPosted> {
+        self.posted += 1;
+        let event = self.event(occurrence);
+        let namespace = occurrence.group.key.namespace.to_string();
+        self.api(&namespace).create(&PostParams::default(), &event).await.map_err(|error| not_posted(&error))?;
+        Ok(Posted { namespace, name: event.metadata.name.unwrap_or_default() })
+    }
+
+    /// Says that there have been `count` of an Event by now.
+    pub(super) async fn count(&self, event: &Posted, count: i32, last: Timestamp) -> Result<(), NotPosted> {
+        let series = EventSeries { count, last_observed_time: MicroTime(last) };
+        let patch = Patch::Merge(json!({"series": series}));
+        let patched = self.api(&event.namespace).patch(&event.name, &PatchParams::default(), &patch).await;
+        patched.map(drop).map_err(|error| not_posted(&error))
+    }
+
+    fn event(&self, occurrence: &Occurrence) -> Event {
+        let Occurrence { group, uid, happening, at } = occurrence;
+        let name = clipped(&group.key.name, LONGEST_NAME);
+        // A clipped name ends in what no name may hold.
+        let name = name.trim_end_matches(ELLIPSIS).trim_end_matches(['-', '.']);
+        let tick = u64::try_from(at.as_nanosecond()).unwrap_or_default().wrapping_add(self.posted);
+        Event {
+            metadata: ObjectMeta {
+                name: Some(format!("{name}.{tick:x}")),
+                namespace: Some(group.key.namespace.to_string()),
+                ..ObjectMeta::default()
+            },
+            event_time: Some(MicroTime(*at)),
+            type_: Some(happening.reason.event_type().to_owned()),
+            reason: Some(happening.reason.as_str().to_owned()),
+            action: Some(happening.reason.action().to_owned()),
+            note: Some(clipped(&happening.note, LONGEST_NOTE)),
+            regarding: Some(ObjectReference {
+                api_version: self.api_version(group.kind),
+                kind: Some(group.kind.to_string()),
+                namespace: Some(group.key.namespace.to_string()),
+                name: Some(group.key.name.to_string()),
+                uid: Some(uid.to_string()),
+                ..ObjectReference::default()
+            }),
+            reporting_controller: Some(CONTROLLER.to_owned()),
+            reporting_instance: Some(self.instance.clone()),
+            ..Event::default()
+        }
+    }
+
+    fn api_version(&self, kind: ScalableKind) -> Option<String> {
+        let resources = self.resources.load();
+        let resources = resources.as_deref()?;
+        let resource = match kind {
+            ScalableKind::MachineDeployment => Some(&resources.machine_deployment),
+            ScalableKind::MachineSet => Some(&resources.machine_set),
+            ScalableKind::MachinePool => resources.machine_pool.as_ref(),
+        };
+        Some(resource?.api_version.clone())
+    }
+}
+
+fn not_posted(error: &kube::Error) -> NotPosted {
+    match error {
+        kube::Error::Api(status) if matches!(status.code, 401 | 403) => NotPosted::Forbidden(status.message.clone()),
+        kube::Error::Api(status) if status.code == 404 => NotPosted::Gone,
+        _ => NotPosted::Failed(error.to_string()),
+    }
+}
+
+/// A text of others: on one line, and no longer than `longest` bytes.
+pub(super) fn clipped(text: &str, longest: usize) -> String {
+    let mut text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if text.len() > longest {
+        let end = (0..=longest - ELLIPSIS.len()).rev().find(|end| text.is_char_boundary(*end));
+        text.truncate(end.unwrap_or_default());
+        text.push_str(ELLIPSIS);
+    }
+    text
+}

@@ -1,0 +1,138 @@
+//! What Events say: the reasons, a closed set, and the notes that go with them.
+
+use arcstr::ArcStr;
+
+use crate::scale::ScaleError;
+
+/// How many Machines a note names.
+const MOST_NAMES: usize = 10;
+
+/// Why there is an Event.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum EventReason {
+    /// A larger size was written.
+    ScaledUp,
+    /// A smaller size was written.
+    ScaledDown,
+    /// A larger size was refused by a rule.
+    ScaleUpRefused,
+    /// A smaller size, or the deletion of a Machine, was refused by a rule.
+    ScaleDownRefused,
+    /// A larger size couldn't be written.
+    ScaleUpFailed,
+    /// A smaller size couldn't be written, or a Machine not be deleted.
+    ScaleDownFailed,
+    /// A Machine that never became a Node was deleted at the least size, so that another is made.
+    ReplacedFailedMachine,
+    /// A MachinePool without Machines was made smaller: its infrastructure provider chooses which instance goes.
+    InstanceChosenByProvider,
+}
+
+impl EventReason {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::ScaledUp,
+        Self::ScaledDown,
+        Self::ScaleUpRefused,
+        Self::ScaleDownRefused,
+        Self::ScaleUpFailed,
+        Self::ScaleDownFailed,
+        Self::ReplacedFailedMachine,
+        Self::InstanceChosenByProvider,
+    ];
+
+    /// As it stands in the Event.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ScaledUp => "ScaledUp",
+            Self::ScaledDown => "ScaledDown",
+            Self::ScaleUpRefused => "ScaleUpRefused",
+            Self::ScaleDownRefused => "ScaleDownRefused",
+            Self::ScaleUpFailed => "ScaleUpFailed",
+            Self::ScaleDownFailed => "ScaleDownFailed",
+            Self::ReplacedFailedMachine => "ReplacedFailedMachine",
+            Self::InstanceChosenByProvider => "InstanceChosenByProvider",
+        }
+    }
+
+    /// What was being done.
+    #[must_use]
+    pub fn action(self) -> &'static str {
+        match self {
+            Self::ScaledUp | Self::ScaleUpRefused | Self::ScaleUpFailed => "ScaleUp",
+            Self::ScaledDown | Self::ScaleDownRefused | Self::ScaleDownFailed | Self::InstanceChosenByProvider => {
+                "ScaleDown"
+            }
+            Self::ReplacedFailedMachine => "ReplaceMachine",
+        }
+    }
+
+    /// Its type: `Normal` or `Warning`.
+    #[must_use]
+    pub fn event_type(self) -> &'static str {
+        match self {
+            Self::ScaledUp | Self::ScaledDown | Self::ReplacedFailedMachine => "Normal",
+            Self::ScaleUpRefused
+            | Self::ScaleDownRefused
+            | Self::ScaleUpFailed
+            | Self::ScaleDownFailed
+            | Self::InstanceChosenByProvider => "Warning",
+        }
+    }
+}
+
+/// Something that an Event tells.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub(in crate::scale) struct Happening {
+    pub(super) reason: EventReason,
+    pub(super) note: String,
+}
+
+impl Happening {
+    /// A size was written; `machines` are those it takes away, where they are known.
+    pub(in crate::scale) fn scaled(from: i32, to: i32, machines: &[ArcStr]) -> Self {
+        let reason = if to > from { EventReason::ScaledUp } else { EventReason::ScaledDown };
+        let mut note = format!("{from}→{to}");
+        if !machines.is_empty() {
+            note.push_str(if machines.len() == 1 { ": Machine " } else { ": Machines " });
+            note.push_str(&machines[..machines.len().min(MOST_NAMES)].join(", "));
+            if machines.len() > MOST_NAMES {
+                note.push_str(&format!(" and {} more", machines.len() - MOST_NAMES));
+            }
+        }
+        Self { reason, note }
+    }
+
+    /// A command was refused or failed. `None` where only the caller is to know: its request made no sense, or it gave way
+    /// to something else.
+    pub(in crate::scale) fn of_error(scales_up: bool, error: &ScaleError) -> Option<Self> {
+        let reason = match (error, scales_up) {
+            (ScaleError::FailedPrecondition(_), true) => EventReason::ScaleUpRefused,
+            (ScaleError::FailedPrecondition(_), false) => EventReason::ScaleDownRefused,
+            (ScaleError::PermissionDenied(_) | ScaleError::Unavailable(_), true) => EventReason::ScaleUpFailed,
+            (ScaleError::PermissionDenied(_) | ScaleError::Unavailable(_), false) => EventReason::ScaleDownFailed,
+            (ScaleError::InvalidArgument(_) | ScaleError::NotFound(_) | ScaleError::Aborted(_), _) => return None,
+        };
+        Some(Self { reason, note: error.to_string() })
+    }
+
+    /// A Machine was deleted so that another is made.
+    pub(in crate::scale) fn replaced(machine: &str, why: &str) -> Self {
+        Self {
+            reason: EventReason::ReplacedFailedMachine,
+            note: format!("Machine {machine} never became a Node and is replaced: {why}"),
+        }
+    }
+
+    /// A MachinePool was made smaller by so many instances that are no Machines.
+    pub(in crate::scale) fn chosen_by_provider(instances: usize) -> Self {
+        Self {
+            reason: EventReason::InstanceChosenByProvider,
+            note: format!(
+                "the MachinePool is smaller by {instances} and has no Machines, so its infrastructure provider chooses \
+                 which instance goes, be it another than the drained one; --machine-pool-deletes=refuse forbids that"
+            ),
+        }
+    }
+}

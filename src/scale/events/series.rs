@@ -1,0 +1,184 @@
+//! Events that are said again: one that is like an earlier one, note included, counts as one more of it and isn't posted
+//! anew; how many there have been is told from time to time.
+
+use std::{collections::HashMap, time::Duration};
+
+use tokio::time::Instant;
+
+use super::{
+    EventResult, Happening, Occurrence,
+    limit::Limit,
+    post::{NotPosted, Posted, Poster},
+};
+use crate::{informer::Uid, scale::ScaleMetrics};
+
+/// How often the count of a series is told.
+const TOLD_EVERY: Duration = Duration::from_secs(30);
+/// A series that has been quiet for so long is over; what comes then is an Event of its own.
+const QUIET_FOR: Duration = Duration::from_secs(6 * 60);
+/// So many series are known at most.
+const MOST_SERIES: usize = 1000;
+/// How long nothing is posted after the API server has said that it isn't allowed.
+const FORBIDDEN_FOR: Duration = Duration::from_secs(60);
+
+/// Equal Events.
+struct Series {
+    posted: Posted,
+    last: Occurrence,
+    count: i32,
+    /// When the API server was last told of it.
+    told: Instant,
+    seen: Instant,
+    /// How many it hasn't been told of.
+    untold: i32,
+}
+
+/// Decides what is posted.
+pub(super) struct Publisher {
+    poster: Poster,
+    metrics: ScaleMetrics,
+    limit: Limit,
+    series: HashMap<(Uid, Happening), Series>,
+    /// Until when nothing is posted, for want of the right.
+    forbidden_until: Option<Instant>,
+    /// Whether the log says that the right is missing.
+    told_forbidden: bool,
+}
+
+impl Publisher {
+    pub(super) fn new(poster: Poster, metrics: ScaleMetrics) -> Self {
+        Self {
+            poster,
+            metrics,
+            limit: Limit::new(Instant::now()),
+            series: HashMap::new(),
+            forbidden_until: None,
+            told_forbidden: false,
+        }
+    }
+
+    /// When a count has to be told next.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.series.values().filter(|series| series.untold > 0).map(|series| series.told + TOLD_EVERY).min()
+    }
+
+    /// Posts an Event, or counts it to its series.
+    pub(super) async fn take(&mut self, occurrence: Occurrence) {
+        let now = Instant::now();
+        self.forget(now);
+        let key = (occurrence.uid.clone(), occurrence.happening.clone());
+        if let Some(series) = self.series.get_mut(&key) {
+            series.count = series.count.saturating_add(1);
+            series.untold = series.untold.saturating_add(1);
+            series.last = occurrence;
+            series.seen = now;
+            self.post_due().await;
+        } else {
+            self.post_new(occurrence, now).await;
+        }
+    }
+
+    /// Tells the counts that are due.
+    pub(super) async fn post_due(&mut self) {
+        let now = Instant::now();
+        self.post_counts(|series| series.told + TOLD_EVERY <= now, now).await;
+    }
+
+    /// Tells all counts that haven't been told.
+    pub(super) async fn post_rest(&mut self) {
+        self.post_counts(|_| true, Instant::now()).await;
+    }
+
+    async fn post_counts(&mut self, is_due: impl Fn(&Series) -> bool, now: Instant) {
+        let due = self.series.iter().filter(|(_, series)| series.untold > 0 && is_due(series));
+        let due: Vec<_> = due.map(|(key, _)| key.clone()).collect();
+        for key in due {
+            let allowed = !self.is_forbidden(now);
+            let Some(series) = self.series.get_mut(&key) else { continue };
+            series.told = now;
+            if !allowed || !self.limit.take(&series.last.group, now) {
+                // Told with the next ones.
+                continue;
+            }
+            let untold = std::mem::take(&mut series.untold);
+            let result = self.poster.count(&series.posted, series.count, series.last.at).await;
+            if let Err(NotPosted::Gone) = result {
+                let last = series.last.clone();
+                self.series.remove(&key);
+                self.post_new(last, now).await;
+                self.count_results(EventResult::Sent, untold - 1);
+                continue;
+            }
+            let result = self.judge(result);
+            self.count_results(result, untold);
+        }
+    }
+
+    async fn post_new(&mut self, occurrence: Occurrence, now: Instant) {
+        if self.is_forbidden(now) {
+            return self.count_results(EventResult::Failed, 1);
+        }
+        if !self.limit.take(&occurrence.group, now) {
+            return self.count_results(EventResult::Limited, 1);
+        }
+        match self.poster.create(&occurrence).await {
+            Ok(posted) => {
+                let key = (occurrence.uid.clone(), occurrence.happening.clone());
+                let series = Series { posted, last: occurrence, count: 1, told: now, seen: now, untold: 0 };
+                self.series.insert(key, series);
+                let result = self.judge(Ok(()));
+                self.count_results(result, 1);
+            }
+            Err(error) => {
+                let result = self.judge(Err(error));
+                self.count_results(result, 1);
+            }
+        }
+    }
+
+    /// What the API server's answer means; a missing right is logged once, until there is one again.
+    fn judge(&mut self, result: Result<(), NotPosted>) -> EventResult {
+        match result {
+            Ok(()) => {
+                self.told_forbidden = false;
+                EventResult::Sent
+            }
+            Err(NotPosted::Forbidden(why)) => {
+                self.forbidden_until = Some(Instant::now() + FORBIDDEN_FOR);
+                if !std::mem::replace(&mut self.told_forbidden, true) {
+                    tracing::warn!(
+                        "no Events are posted: {why}; grant this program's user create and patch on events in \
+                         events.k8s.io, or turn them off with --no-events"
+                    );
+                }
+                EventResult::Failed
+            }
+            Err(NotPosted::Gone) => {
+                tracing::debug!("an Event wasn't posted: its namespace is gone");
+                EventResult::Failed
+            }
+            Err(NotPosted::Failed(why)) => {
+                tracing::debug!("an Event wasn't posted: {why}");
+                EventResult::Failed
+            }
+        }
+    }
+
+    fn is_forbidden(&self, now: Instant) -> bool {
+        self.forbidden_until.is_some_and(|until| now < until)
+    }
+
+    fn count_results(&self, result: EventResult, count: i32) {
+        self.metrics.count_events(result, u64::try_from(count).unwrap_or_default());
+    }
+
+    /// Forgets series that are over, and all that have been told when there are too many.
+    fn forget(&mut self, now: Instant) {
+        let crowded = self.series.len() >= MOST_SERIES;
+        self.series.retain(|_, series| series.untold > 0 || (!crowded && series.seen + QUIET_FOR > now));
+        if self.series.len() >= MOST_SERIES {
+            let lost = self.series.drain().map(|(_, series)| series.untold).sum();
+            self.count_results(EventResult::Dropped, lost);
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! At the least size a Machine that never became a Node is replaced: it is deleted by name and the size stays, so that its
+//! MachineSet makes another (kubernetes/autoscaler#10059). Which one, and when, is a rule of
+//! [`crate::nodegroup::replacement`]; this writes it. Nothing that has a Node goes here.
+//!
+//! When the last replacement was stands in an annotation of the group, written before the deletion by a patch that tests
+//! what was there: so of two copies of the program only one goes on, a restart forgets nothing, and a copy that dies in
+//! between has spent the interval on a Machine that is deleted the next time it is named. Creation times of Machines
+//! alone would tell when the last one was, but not how many there have been.
+
+use jiff::Timestamp;
+
+use super::{Command, ScaleError, api::CallError, events::Happening, metrics::Write, rule::Request};
+use crate::{
+    capi::{Machine, Meta},
+    index::ScaleView,
+    nodegroup::{
+        DeletionLog, instance,
+        replacement::{self, Replaced, Replacement},
+    },
+};
+
+/// What a request does that names Machines without a Node at the least size.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum AtMinSize {
+    /// One of them is replaced from time to time.
+    #[default]
+    Replace,
+    /// It is refused.
+    Refuse,
+}
+
+impl Command {
+    /// Answers a request that `refusal` says is below the least size: one of its Machines is replaced where that is
+    /// possible and time.
+    pub(super) async fn replace_one(
+        &self,
+        request: &Request,
+        log: &DeletionLog,
+        view: &ScaleView,
+        refusal: ScaleError,
+    ) -> Result<(), ScaleError> {
+        if self.inner.options.at_min_size == AtMinSize::Refuse || request.others > 0 {
+            return Err(refusal);
+        }
+        let machines = self.index().machines(&self.id);
+        // Those that are on their way out already need nothing.
+        let named = |machine: &Machine| {
+            let uid = &machine.meta.uid;
+            !machine.deleting && log.get(uid).is_none() && request.machines.iter().any(|named| named.uid == *uid)
+        };
+        let named: Vec<_> = machines.iter().map(AsRef::as_ref).filter(|machine| named(machine)).collect();
+        if !named.iter().all(|machine| replacement::is_replaceable(machine)) {
+            return Err(refusal);
+        }
+        let known: Option<Replaced> = view.replaced.as_deref().and_then(|text| text.parse().ok());
+        let Some(machine) = replacement::first(named.iter().copied(), known.as_ref()) else { return Err(refusal) };
+        let with_node = machines.iter().filter(|machine| machine.node_name.is_some());
+        let joined = with_node.filter_map(|machine| machine.created.time()).max();
+        let next = match replacement::decide(known.as_ref(), &machine.meta.uid, joined, Timestamp::now()) {
+            Replacement::Begin(replaced) => {
+                self.write_replaced(view, &replaced).await?;
+                replaced.next()
+            }
+            Replacement::Continue(known) => known.next(),
+            Replacement::Wait(until) => {
+                return Err(ScaleError::FailedPrecondition(format!(
+                    "{refusal}; a Machine that never became a Node was replaced not long ago, and the next can be at \
+                     {until:.0}"
+                )));
+            }
+        };
+        self.delete_replaced(machine).await?;
+        match named.len() - 1 {
+            0 => Ok(()),
+            others => Err(ScaleError::FailedPrecondition(format!(
+                "{refusal}; Machine {} is replaced, and {others} more have to wait: the next can be replaced at {next:.0}",
+                machine.meta.key.name
+            ))),
+        }
+    }
+
+    /// Writes that a Machine is about to be replaced, if nobody has written of another one since.
+    async fn write_replaced(&self, view: &ScaleView, replaced: &Replaced) -> Result<(), ScaleError> {
+        let (uid, known, text) = (&view.version.uid, view.replaced.as_deref(), replaced.to_string());
+        let mut attempts = self.attempts();
+        loop {
+            let write = self.api().write_replaced(&self.id, uid, known, &text);
+            match self.write(Write::Replaced, write).await {
+                Ok(()) => return Ok(()),
+                // Another copy was faster, or the watch is behind: the caller comes again.
+                Err(error @ (CallError::Rejected(_) | CallError::Conflict(_))) => return Err(self.failed(&error)),
+                Err(error) if attempts.again(&error).await => {}
+                Err(error) => return Err(self.failed(&error)),
+            }
+        }
+    }
+
+    /// Deletes a Machine if nothing of it has changed since it was seen: had it joined, that would have.
+    async fn delete_replaced(&self, machine: &Machine) -> Result<(), ScaleError> {
+        let Meta { key, uid, resource_version } = &machine.meta;
+        let mut attempts = self.attempts();
+        loop {
+            let delete = self.api().delete_machine(key, uid, Some(resource_version));
+            match self.write(Write::Delete, delete).await {
+                Ok(()) => break,
+                // Somebody else has deleted it.
+                Err(CallError::Missing(_)) => return Ok(()),
+                Err(error @ (CallError::Rejected(_) | CallError::Conflict(_))) => return Err(self.failed(&error)),
+                Err(error) if attempts.again(&error).await => {}
+                Err(error) => return Err(self.failed(&error)),
+            }
+        }
+        let why = instance::of_machine(machine, None).error;
+        let why = why.map_or_else(|| "it was given up".to_owned(), |error| error.message);
+        tracing::info!(group = %self.id, machine = %key.name, "Machine is replaced at the least size: {why}");
+        self.tell(Happening::replaced(&key.name, &why));
+        Ok(())
+    }
+}

@@ -1,0 +1,73 @@
+//! Commands while the group is rolling out: nothing is taken from it.
+
+use super::fake::{World, group, instance, nodes};
+use crate::{index::tests::objects, scale::ScaleError};
+
+/// A group of this size with 3 Machines, one of them of its newest MachineSet.
+fn rolling_out(size: i32) -> World {
+    let world = World::new(size, &["a", "b", "c"]);
+    world.index.apply_quietly(objects::set_of_revision("workers", "workers-1", 1, 2));
+    world.index.apply_quietly(objects::set_of_revision("workers", "workers-2", 2, 1));
+    world
+}
+
+fn rolled_out(world: &World) {
+    world.index.apply_quietly(objects::set_of_revision("workers", "workers-1", 1, 0));
+}
+
+#[tokio::test]
+async fn a_delete_is_refused_before_anything_is_written_and_works_after_the_rollout() {
+    let world = rolling_out(3);
+    let error = world.scale.delete(group(), nodes(&["a"])).await.unwrap_err();
+    assert!(matches!(error, ScaleError::FailedPrecondition(_)), "{error:?}");
+    for part in [
+        "MachineDeployment/team-a/workers is rolling out",
+        "since 2026-01-02T00:00:00Z",
+        "nothing was changed",
+        "capi-autoscaler-provider.io/scale-down-while-rolling-out",
+    ] {
+        assert!(error.to_string().contains(part), "{part:?} isn't in {error}");
+    }
+    assert!(world.api.calls().is_empty());
+
+    rolled_out(&world);
+    world.scale.delete(group(), nodes(&["a"])).await.unwrap();
+    assert_eq!((world.api.replicas(), world.api.marked()), (2, vec!["a".to_owned()]));
+}
+
+#[tokio::test]
+async fn a_placeholder_is_not_given_up_either() {
+    let world = rolling_out(4);
+    let placeholder = instance("replica-MachineDeployment-team-a_workers-0");
+    let error = world.scale.delete(group(), placeholder).await.unwrap_err();
+    assert!(error.to_string().contains("rolling out"), "{error}");
+    assert_eq!((error.code(), world.api.replicas()), ("failed_precondition", 4));
+}
+
+#[tokio::test]
+async fn a_machine_that_is_going_already_is_a_success_all_the_same() {
+    let world = rolling_out(3);
+    let going = serde_json::json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
+    world.machine("a", &serde_json::json!({"nodeRef": {"name": "a"}}), &going);
+    world.scale.delete(group(), nodes(&["a"])).await.unwrap();
+    let writes: Vec<_> = world.api.calls().into_iter().filter(|call| call.starts_with("PATCH")).collect();
+    assert_eq!(writes, [""; 0], "the rollout makes it good, and lowers nothing");
+}
+
+/// An error would end Cluster Autoscaler's loop (kubernetes/autoscaler#7928).
+#[tokio::test]
+async fn a_decrease_changes_nothing_and_succeeds() {
+    let world = rolling_out(3);
+    world.scale.decrease(group(), -1).await.unwrap();
+    assert!(world.api.calls().is_empty());
+    assert_eq!(world.target_size(), 3);
+    let error = world.scale.decrease(group(), 1).await.unwrap_err();
+    assert_eq!(error.code(), "invalid_argument", "what is wrong stays wrong");
+}
+
+#[tokio::test]
+async fn an_increase_works() {
+    let world = rolling_out(3);
+    world.scale.increase(group(), 2).await.unwrap();
+    assert_eq!(world.api.replicas(), 5);
+}
