@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::stage::Stage;
 use crate::{
-    proto::{ExternalGrpcNode, NodeGroup, instance_status::InstanceState},
+    proto::{ExternalGrpcNode, NodeGroup},
     provider::Provider,
 };
 
@@ -56,7 +56,7 @@ impl<'a> Autoscaler<'a> {
         if pending.is_empty() {
             return self.scale_down(&groups, &nodes, &pods).await;
         }
-        self.scale_up(&groups, &nodes, &pending).await
+        self.scale_up(&groups, &nodes, &pods, &pending).await
     }
 
     /// The Nodes that belong to a group, by its id.
@@ -75,11 +75,13 @@ impl<'a> Autoscaler<'a> {
         self.stage.workload.list("Pod", "").await?.into_iter().map(typed).collect()
     }
 
-    /// Increases groups by what the pending pods need beyond the Nodes that are still coming.
+    /// Increases groups by what the pending pods need beyond the room of Nodes that are there, which the scheduler has yet to find, and
+    /// of those that are still coming.
     async fn scale_up(
         &self,
         groups: &[NodeGroup],
         nodes: &BTreeMap<String, Vec<CoreNode>>,
+        pods: &[Pod],
         pending: &[&Pod],
     ) -> Result<Done> {
         let mut done = Done::default();
@@ -88,10 +90,11 @@ impl<'a> Autoscaler<'a> {
             let template = self.provider.template(&group.id).await?;
             let template = Node::decode(&*template.node_bytes).context("a template that is no Node")?;
             let fitting: Vec<&Pod> = pending.iter().copied().filter(|pod| fits(pod, &template)).collect();
-            let ready = nodes.get(&group.id).map_or(0, |nodes| nodes.iter().filter(|node| is_ready(node)).count());
-            let coming = usize::try_from(size)?.saturating_sub(ready);
+            let there = nodes.get(&group.id).map(Vec::as_slice).unwrap_or_default();
+            let mut rooms: Vec<Cpu> = there.iter().map(|node| has(&template) - used(node, pods)).collect();
+            rooms.resize(usize::try_from(size)?, has(&template));
             let room = usize::try_from(group.max_size - size)?;
-            let missing = i32::try_from(nodes_for(&fitting, &template).saturating_sub(coming).min(room))?;
+            let missing = i32::try_from(new_nodes(&fitting, rooms, has(&template)).min(room))?;
             if missing > 0 {
                 self.provider.increase(&group.id, missing).await?;
                 let after = self.provider.target_size(&group.id).await?;
@@ -112,31 +115,19 @@ impl<'a> Autoscaler<'a> {
         let mut done = Done::default();
         for group in groups {
             let mut spare = self.provider.target_size(&group.id).await? - group.min_size;
-            let leaving = self.leaving(&group.id).await?;
             for node in nodes.get(&group.id).into_iter().flatten() {
                 let name = node.metadata.name.clone().unwrap_or_default();
-                let busy =
-                    pods.iter().any(|pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref()) == Some(&name));
-                if busy || spare <= 0 || !is_ready(node) || leaving.contains(&name) || is_leaving(node) {
+                let busy = pods.iter().any(|pod| is_on(pod, node));
+                if busy || spare <= 0 || !is_ready(node) || is_leaving(node) {
                     continue;
                 }
                 self.taint(&name).await?;
-                self.provider.delete(&group.id, &[asked(node)]).await?;
+                self.provider.delete_at_last(&group.id, &[asked(node)]).await?;
                 spare -= 1;
                 done.deleted.push(name);
             }
         }
         Ok(done)
-    }
-
-    /// Names of instances of a group that are on their way out.
-    async fn leaving(&self, group: &str) -> Result<Vec<String>> {
-        let instances = self.provider.instances(group).await?;
-        let deleting = instances.into_iter().filter(|instance| {
-            let state = instance.status.as_ref().map(crate::proto::InstanceStatus::instance_state);
-            state == Some(InstanceState::InstanceDeleting)
-        });
-        Ok(deleting.map(|instance| instance.id).collect())
     }
 
     async fn taint(&self, node: &str) -> Result<()> {
@@ -196,17 +187,27 @@ fn fits(pod: &Pod, template: &Node) -> bool {
     chosen && tolerated && asks_for(pod) <= has(template)
 }
 
-/// How many new Nodes the pods need, one after another.
-fn nodes_for(pods: &[&Pod], template: &Node) -> usize {
-    let mut left: Vec<Cpu> = Vec::new();
+/// How many Nodes of this size the pods need besides the rooms that there are.
+fn new_nodes(pods: &[&Pod], mut rooms: Vec<Cpu>, size: Cpu) -> usize {
+    let there = rooms.len();
     for pod in pods {
         let cpu = asks_for(pod);
-        match left.iter_mut().find(|left| **left >= cpu) {
-            Some(left) => *left -= cpu,
-            None => left.push(has(template) - cpu),
+        match rooms.iter_mut().find(|room| **room >= cpu) {
+            Some(room) => *room -= cpu,
+            None => rooms.push(size - cpu),
         }
     }
-    left.len()
+    rooms.len() - there
+}
+
+/// What the pods on a Node ask for.
+fn used(node: &CoreNode, pods: &[Pod]) -> Cpu {
+    pods.iter().filter(|pod| is_on(pod, node)).map(asks_for).sum()
+}
+
+fn is_on(pod: &Pod, node: &CoreNode) -> bool {
+    let on = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
+    on.is_some() && on == node.metadata.name.as_ref()
 }
 
 fn asks_for(pod: &Pod) -> Cpu {

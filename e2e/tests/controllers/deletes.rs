@@ -40,9 +40,9 @@ async fn takes_exactly(stage: &Stage, group: &Group, size: usize, named: &[usize
         nodes.push(stage.node_of(&machines[index]).await?);
     }
     if parallel {
-        try_join_all(nodes.iter().map(|node| provider.delete(&group.id, std::slice::from_ref(node)))).await?;
+        try_join_all(nodes.iter().map(|node| provider.delete_at_last(&group.id, std::slice::from_ref(node)))).await?;
     } else {
-        provider.delete(&group.id, &nodes).await?;
+        provider.delete_at_last(&group.id, &nodes).await?;
     }
     let mut expected = names(&machines);
     for &index in named {
@@ -71,7 +71,7 @@ pub(crate) async fn a_named_machine_goes_while_another_is_held_in_deletion(stage
             machines.iter().any(|machine| machine.name == held.name && machine.deleting)
         })
         .await?;
-    provider.delete(&group.id, &[node]).await?;
+    provider.delete_at_last(&group.id, &[node]).await?;
     target_size_is(&provider, &group.id, 2).await?;
     stage
         .machines_that(&group, "the named Machine gone", |left| {

@@ -57,6 +57,27 @@ pub(crate) async fn exhausted_capacity_is_told_by_its_class_until_there_is_some(
     instances_are(&provider, &group.id, [(id, (InstanceRunning, None))]).await
 }
 
+/// At the minimum nothing may be taken away, but a Machine that never became a Node is replaced.
+pub(crate) async fn a_machine_that_never_joins_is_replaced_at_the_minimum(stage: &Stage) -> Result<()> {
+    let group = Workers::new("workers").that("never-join").bounds(1, 3).replicas(1).create(stage).await?;
+    let provider = stage.serve().await?;
+    provider.shows(&[&group.id]).await?;
+    let first = stage
+        .machines_that(&group, "a provisioned Machine", |machines| {
+            machines.len() == 1 && machines[0].phase == "Provisioned"
+        })
+        .await?;
+    let pending = placeholder("pending", stage, &first[0]);
+    instances_are(&provider, &group.id, [(pending.clone(), (InstanceCreating, None))]).await?;
+    provider.delete_at_last(&group.id, &[made_up_node(&pending)]).await?;
+    stage
+        .machines_that(&group, "another Machine", |machines| {
+            machines.len() == 1 && !machines[0].deleting && machines[0].name != first[0].name
+        })
+        .await?;
+    target_size_is(&provider, &group.id, 1).await
+}
+
 /// Deletes the first Machine by its placeholder.
 async fn takes_back(
     stage: &Stage,
@@ -68,7 +89,7 @@ async fn takes_back(
     let made_up = made_up_node(&placeholder(prefix, stage, &machines[0]));
     let found = provider.group_of(&made_up).await?.map(|group| group.id);
     assert_eq!(found.as_deref(), Some(group.id.as_str()), "group of {made_up:?}");
-    provider.delete(&group.id, &[made_up]).await?;
+    provider.delete_at_last(&group.id, &[made_up]).await?;
     let left = stage.machines_that(group, "one Machine less", |left| left.len() + 1 == machines.len()).await?;
     assert_eq!(names(&left), names(&machines[1..]));
     target_size_is(provider, &group.id, i32::try_from(left.len())?).await

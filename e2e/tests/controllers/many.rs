@@ -6,7 +6,7 @@ use e2e::{
         groups::{Group, Workers},
         stage::{LOOK, PATIENCE, Stage},
     },
-    wait::{eventually, every},
+    wait::every,
 };
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 
@@ -36,10 +36,8 @@ pub(crate) async fn two_hundred_groups_grow_and_shrink_at_once(stage: &Stage) ->
         nodes.push((group, stage.node_of(&stage.running(group, 1).await?[0]).await?));
     }
     // A call that runs out of time is repeated by the caller's next loop, and must not take another Machine then.
-    let delete = async |(group, node): &(&Group, _)| {
-        let what = format!("delete in {}", group.id);
-        eventually(&what, PATIENCE, async || Ok(provider.delete(&group.id, std::slice::from_ref(node)).await?)).await
-    };
+    let delete =
+        async |(group, node): &(&Group, _)| provider.delete_at_last(&group.id, std::slice::from_ref(node)).await;
     stream::iter(&nodes).map(delete).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
     every(4 * LOOK, "no Machine", 4 * PATIENCE, async || {
         let machines = stage.objects.list("Machine", "").await?;

@@ -105,7 +105,7 @@ async fn from_zero_to_zero(stage: &Stage, group: &Group, size: usize) -> Result<
         let node = stage.node_of(machine).await?;
         let found = provider.group_of(&node).await?.map(|group| group.id);
         assert_eq!(found.as_deref(), Some(group.id.as_str()), "group of {node:?}");
-        provider.delete(&group.id, &[node]).await?;
+        provider.delete_at_last(&group.id, &[node]).await?;
     }
     stage.running(group, 0).await?;
     instances_are(&provider, &group.id, []).await?;

@@ -32,7 +32,7 @@ pub(crate) async fn a_group_of_a_topology_is_scaled_where_the_topology_sets_no_r
     provider.increase(&free.id, 2).await?;
     let machines = stage.running(&free, 2).await?;
     let node = stage.node_of(&machines[0]).await?;
-    provider.delete(&free.id, &[node]).await?;
+    provider.delete_at_last(&free.id, &[node]).await?;
     let left = stage.running(&free, 1).await?;
     assert_eq!(left[0].name, machines[1].name, "the Machine that is left");
 
