@@ -13,6 +13,7 @@ mod rollouts;
 mod sizes;
 mod templates;
 mod topologies;
+mod versions;
 
 use std::{path::Path, process::ExitCode};
 
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         rollouts::a_delete_in_the_middle_of_a_rollout_is_refused_and_takes_nothing,
         templates::the_node_that_comes_has_the_labels_and_taints_that_were_promised,
         templates::a_kind_of_machine_installed_while_serving_makes_a_group,
+        versions::both_versions_of_the_contract_lead_to_the_same_answers,
         many::two_hundred_groups_grow_and_shrink_at_once,
     ];
     let real = plays![Real:
