@@ -16,7 +16,7 @@ use crate::{
     cluster_api::environment::Environment,
     infrastructure::kinds,
     objects::{Contract, INFRASTRUCTURE_GROUP, Objects},
-    process::text,
+    process::{tail, text},
     program::Programs,
     provider::Provider,
     users::{User, base64},
@@ -232,12 +232,12 @@ impl Stage {
             Controllers::Real(environment) => environment.logs().map(|(name, _)| name).to_vec(),
             Controllers::Simulated(_) => Vec::new(),
         };
-        let mut words = self.programs.last_words();
-        for name in others {
-            let tail = crate::process::tail(&directory.join(format!("{name}.log")));
-            words += &format!("\n--- {name} wrote about it, at the end:\n{tail}");
-        }
-        words + &format!("\n--- all of it: {}", directory.display())
+        let others = others.into_iter().map(|name| {
+            let tail = tail(&directory.join(format!("{name}.log")));
+            format!("\n--- {name} wrote about it, at the end:\n{tail}")
+        });
+        let all = format!("\n--- all of it: {}", directory.display());
+        std::iter::once(self.programs.last_words()).chain(others).chain([all]).collect()
     }
 }
 
