@@ -53,14 +53,38 @@ struct Settings {
     etcd: String,
     port: u16,
     directory: TempDir,
+    new_nodes: NewNodes,
+}
+
+/// What the API server makes of a new Node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NewNodes {
+    /// Nothing.
+    AsWritten,
+    /// One with the taint of Nodes that aren't ready, which somebody has to take off.
+    Tainted,
 }
 
 impl ControlPlane {
-    /// Starts both servers and waits until Cluster API's kinds are served.
+    /// Starts both servers and waits until Cluster API's kinds are served. Nodes are held as they are written.
     pub async fn start(components: Arc<Components>, contract: Contract, installed: Installed) -> Result<Self> {
+        Self::start_with(components, contract, installed, NewNodes::AsWritten).await
+    }
+
+    /// Starts both servers of a workload cluster: Cluster API isn't installed, and new Nodes are tainted as anywhere.
+    pub async fn start_workload(components: Arc<Components>) -> Result<Self> {
+        Self::start_with(components, Contract::V1Beta2, Installed::Nothing, NewNodes::Tainted).await
+    }
+
+    async fn start_with(
+        components: Arc<Components>,
+        contract: Contract,
+        installed: Installed,
+        new_nodes: NewNodes,
+    ) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("capi-e2e-").tempdir()?;
         let (etcd, address) = start_etcd(&components.etcd, directory.path())?;
-        let settings = Settings { components, etcd: address, port: free_port()?, directory };
+        let settings = Settings { components, etcd: address, port: free_port()?, directory, new_nodes };
         settings.write_files()?;
         let mut api_server = settings.start_api_server()?;
         let authority = settings.authority(&mut api_server).await?;
@@ -79,8 +103,8 @@ impl ControlPlane {
         for rule in users::rules() {
             objects.create(rule).await?;
         }
-        let bases = &plane.settings.components.crds;
-        crds::install(&objects, bases, contract, installed).await?;
+        let bases = plane.settings.components.crds();
+        crds::install(&objects, &bases, contract, installed).await?;
         Ok(plane)
     }
 
@@ -132,6 +156,12 @@ impl ControlPlane {
         let mut config = config(&User::administrator(), &proxy.server(), &self.authority).await?;
         config.default_retry = false;
         Ok(Client::try_from(config)?)
+    }
+
+    /// The API server's port on 127.0.0.1.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.settings.port
     }
 
     /// Where its etcd answers, as a URL.
@@ -235,8 +265,12 @@ impl Settings {
         flag("service-cluster-ip-range", &"10.96.0.0/16");
         flag("audit-policy-file", &self.path("audit-policy.yaml"));
         flag("audit-log-path", &self.audit_log());
-        // No controller runs here: none makes service accounts, and none takes the taint off that a new Node gets.
-        flag("disable-admission-plugins", &"ServiceAccount,TaintNodesByCondition");
+        // No controller makes service accounts.
+        let disabled = match self.new_nodes {
+            NewNodes::AsWritten => "ServiceAccount,TaintNodesByCondition",
+            NewNodes::Tainted => "ServiceAccount",
+        };
+        flag("disable-admission-plugins", &disabled);
         command.args(["--endpoint-reconciler-type=none", "--profiling=false"]);
         Process::start("kube-apiserver", command, &self.path("kube-apiserver.log"))
     }

@@ -54,7 +54,8 @@ pub async fn install_template(objects: &Objects, kind: &str) -> Result<()> {
     established(objects, &crd.metadata.name.context("a CRD without name")?).await
 }
 
-async fn established(objects: &Objects, name: &str) -> Result<()> {
+/// Waits until the kind of a CRD is served.
+pub(crate) async fn established(objects: &Objects, name: &str) -> Result<()> {
     let what = format!("CRD {name} established");
     eventually(&what, SOON, async || {
         let crd = objects.get("CustomResourceDefinition", name).await?;

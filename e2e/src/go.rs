@@ -1,5 +1,5 @@
-//! Builds kube-apiserver, etcd and kubectl from the Go module beside this crate, once per set of versions, and finds Cluster API's
-//! CRDs.
+//! Builds etcd, parts of Kubernetes and Cluster API's core from the Go module beside this crate, once per set of versions, and finds
+//! Cluster API's manifests.
 //!
 //! The binaries are kept outside the clone, under a key made of everything that they are built from. Whoever comes while they are
 //! being built waits for them.
@@ -15,7 +15,7 @@ use std::{
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
-const MISSING: &str = "e2e needs Go 1.26 or later on PATH to build kube-apiserver, etcd and kubectl: \
+const MISSING: &str = "e2e needs Go 1.26 or later on PATH to build kube-apiserver, etcd and others: \
     install it from go.dev, or run `cargo test` for the tests that need Rust and a C compiler only";
 
 const KUBERNETES: &str = "k8s.io/kubernetes";
@@ -30,9 +30,30 @@ pub struct Components {
     pub kube_apiserver: PathBuf,
     /// The command-line client of the API server's version.
     pub kubectl: PathBuf,
-    /// The directory of Cluster API's CRDs.
-    pub crds: PathBuf,
+    /// The scheduler of the API server's version.
+    pub kube_scheduler: PathBuf,
+    /// Cluster API's core: its controllers and webhooks.
+    pub cluster_api: PathBuf,
+    /// The directory of the core's manifests.
+    pub manifests: PathBuf,
 }
+
+impl Components {
+    /// The directory of Cluster API's CRDs.
+    #[must_use]
+    pub fn crds(&self) -> PathBuf {
+        self.manifests.join("crd/bases")
+    }
+}
+
+/// What is built, as packages.
+const PACKAGES: [&str; 5] = [
+    "./cmd/etcd",
+    "k8s.io/kubernetes/cmd/kube-apiserver",
+    "k8s.io/kubernetes/cmd/kube-scheduler",
+    "k8s.io/kubernetes/cmd/kubectl",
+    "sigs.k8s.io/cluster-api/core",
+];
 
 /// Builds what is not built yet.
 pub fn components() -> Result<Components> {
@@ -48,13 +69,15 @@ pub fn components() -> Result<Components> {
         etcd: binaries.join("etcd"),
         kube_apiserver: binaries.join("kube-apiserver"),
         kubectl: binaries.join("kubectl"),
-        crds: module_directory(module, CLUSTER_API)?.join("core/config/crd/bases"),
+        kube_scheduler: binaries.join("kube-scheduler"),
+        cluster_api: binaries.join("core"),
+        manifests: module_directory(module, CLUSTER_API)?.join("core/config"),
     })
 }
 
 /// Builds into a directory beside `binaries` and renames it, so that what is there is complete.
 fn build(module: &Path, binaries: &Path) -> Result<()> {
-    eprintln!("e2e: building kube-apiserver, etcd and kubectl; the first time takes some minutes");
+    eprintln!("e2e: building kube-apiserver, etcd, Cluster API and others; the first time takes some minutes");
     let version = module_version(module, KUBERNETES)?;
     let mut numbers = version.trim_start_matches('v').split('.');
     let (Some(major), Some(minor)) = (numbers.next(), numbers.next()) else {
@@ -71,10 +94,10 @@ fn build(module: &Path, binaries: &Path) -> Result<()> {
         .arg(flags)
         .arg("-o")
         .arg(format!("{}/", unfinished.display()))
-        .args(["./cmd/etcd", "k8s.io/kubernetes/cmd/kube-apiserver", "k8s.io/kubernetes/cmd/kubectl"])
+        .args(PACKAGES)
         .stdin(Stdio::null())
         .status()?;
-    ensure!(status.success(), "building kube-apiserver, etcd and kubectl: go build: {status}");
+    ensure!(status.success(), "building kube-apiserver, etcd, Cluster API and others: go build: {status}");
     fs::rename(&unfinished, binaries)?;
     Ok(())
 }

@@ -5,11 +5,14 @@
 //! own code for anything but the wire types: a mistake there would then be in the question and in the answer. Only `informer` runs a room
 //! of the program in this process, to look at what it promises on a real API server.
 
+pub mod cluster_api;
 pub mod conformance;
 pub mod control_plane;
+pub mod controllers;
 pub mod crds;
 pub mod fixtures;
 pub mod go;
+pub mod infrastructure;
 pub mod informer;
 pub mod kubectl;
 pub mod objects;

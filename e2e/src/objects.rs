@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::autoscaling::v1::Scale;
 use kube::{
     Api, Client,
-    api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
+    api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 
@@ -60,18 +60,30 @@ impl Place {
     #[must_use]
     pub fn of(kind: &str, contract: Contract) -> Self {
         let (group, version) = match kind {
-            "Namespace" | "Node" | "Secret" => ("", "v1"),
+            "Namespace" | "Node" | "Pod" | "Secret" => ("", "v1"),
             "ClusterRole" | "ClusterRoleBinding" | "Role" | "RoleBinding" => ("rbac.authorization.k8s.io", "v1"),
             "CustomResourceDefinition" => ("apiextensions.k8s.io", "v1"),
-            kind if CAPI_KINDS.contains(&kind) => (CAPI_GROUP, contract.as_str()),
+            "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration" => ("admissionregistration.k8s.io", "v1"),
+            kind if CAPI_KINDS.contains(&kind) || kind == "ClusterClass" => (CAPI_GROUP, contract.as_str()),
+            // Kinds that the end-to-end tests serve themselves; their version has nothing to do with the contract's.
+            kind if kind.starts_with("Loopback") => (INFRASTRUCTURE_GROUP, "v1alpha1"),
             _ => (INFRASTRUCTURE_GROUP, "v1beta2"),
         };
         let plural = match kind {
             // No rule of English or of code generators leads from this kind to its resource.
             "OxMachineTemplate" => "oxenmachinetemplates".to_owned(),
+            "ClusterClass" => "clusterclasses".to_owned(),
             _ => format!("{}s", kind.to_lowercase()),
         };
-        let cluster_wide = ["Namespace", "Node", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"];
+        let cluster_wide = [
+            "Namespace",
+            "Node",
+            "ClusterRole",
+            "ClusterRoleBinding",
+            "CustomResourceDefinition",
+            "MutatingWebhookConfiguration",
+            "ValidatingWebhookConfiguration",
+        ];
         let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
         Self {
             resource: ApiResource {
@@ -142,6 +154,12 @@ impl Objects {
         read.with_context(|| format!("reading {kind} {name}"))
     }
 
+    /// Lists the objects of a kind that a label selector chooses.
+    pub async fn list(&self, kind: &str, selector: &str) -> Result<Vec<DynamicObject>> {
+        let listed = self.api(kind).list(&ListParams::default().labels(selector)).await;
+        Ok(listed.with_context(|| format!("listing {kind}"))?.items)
+    }
+
     /// Changes an object by a merge patch.
     pub async fn patch(&self, kind: &str, name: &str, patch: Value) -> Result<()> {
         self.api(kind)
@@ -200,7 +218,7 @@ impl Objects {
     pub async fn assert_marked(&self, machines: &[&str]) -> Result<()> {
         let mut expected: Vec<&str> = machines.to_vec();
         expected.sort_unstable();
-        let listed = self.api("Machine").list(&kube::api::ListParams::default()).await?;
+        let listed = self.api("Machine").list(&ListParams::default()).await?;
         let mut marked: Vec<&str> = Vec::new();
         for machine in &listed.items {
             let annotations = machine.metadata.annotations.as_ref();

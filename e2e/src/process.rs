@@ -51,6 +51,12 @@ impl Process {
         Ok(Self { name: name.to_owned(), child, guard, log: log.to_owned() })
     }
 
+    /// Where it writes.
+    #[must_use]
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
     /// What it wrote so far.
     #[must_use]
     pub fn output(&self) -> String {

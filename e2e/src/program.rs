@@ -1,14 +1,21 @@
-//! Builds the program under test, as a user would: with cargo.
+//! Builds the program under test, as a user would: with cargo. Runs it for a scenario.
 
 use std::{
     env,
-    ffi::OsString,
-    path::PathBuf,
+    ffi::{OsStr, OsString},
+    path::{Path, PathBuf},
     process::{Command, Stdio},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
+
+use crate::{
+    ports::free_port,
+    process::{Process, tail},
+    provider::Provider,
+};
 
 const NAME: &str = "capi-autoscaler-provider";
 
@@ -33,4 +40,76 @@ pub fn build() -> Result<PathBuf> {
         .filter(|message| message["target"]["name"] == NAME)
         .find_map(|message| message["executable"].as_str().map(PathBuf::from))
         .with_context(|| format!("cargo named no executable of {NAME}"))
+}
+
+/// The programs that a scenario runs, and what they write.
+pub struct Programs {
+    program: PathBuf,
+    directory: PathBuf,
+    logs: Arc<Mutex<Vec<PathBuf>>>,
+}
+
+impl Programs {
+    /// Programs from this binary, which keep their files in a directory.
+    #[must_use]
+    pub fn new(program: PathBuf, directory: PathBuf) -> Self {
+        Self { program, directory, logs: Arc::default() }
+    }
+
+    /// The binary.
+    #[must_use]
+    pub fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// Where they keep their files.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Starts one with addresses, a management kubeconfig and these flags and environment variables only.
+    pub fn launch(&self, management: &Path, flags: &[&str], environment: &[(&str, &str)]) -> Result<Provider> {
+        let (grpc, http) = (free_port()?, free_port()?);
+        let mut command = Command::new(&self.program);
+        command
+            .arg("serve")
+            .arg(format!("--listen=127.0.0.1:{grpc}"))
+            .arg(format!("--http-listen=127.0.0.1:{http}"))
+            .arg("--admin-listen=127.0.0.1:0")
+            .arg(format!("--management-kubeconfig={}", management.display()))
+            .args(flags)
+            // Nothing of the machine that runs the tests may matter, least of all a kubeconfig.
+            .env_clear()
+            .env("HOME", &self.directory)
+            .envs(environment.iter().map(|(name, value)| (OsStr::new(name), OsStr::new(value))));
+        let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
+        let log = self.directory.join(format!("program-{}.log", logs.len()));
+        logs.push(log.clone());
+        let process = Process::start("the program", command, &log)?;
+        Provider::new(process, grpc, http)
+    }
+
+    /// From now on, what these write is shown with what those do.
+    pub(crate) fn share_logs(&mut self, with: &Self) {
+        self.logs = Arc::clone(&with.logs);
+    }
+
+    /// The files that they have written.
+    #[must_use]
+    pub fn logs(&self) -> Vec<PathBuf> {
+        self.logs.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The end of what they wrote, for a report of a failure.
+    #[must_use]
+    pub fn last_words(&self) -> String {
+        let ends = self
+            .logs()
+            .iter()
+            .enumerate()
+            .map(|(number, log)| format!("\n--- program {number} wrote, at the end:\n{}", tail(log)))
+            .collect::<Vec<_>>();
+        ends.join("\n")
+    }
 }

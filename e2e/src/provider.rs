@@ -18,7 +18,7 @@ use crate::{
         NodeGroupTemplateNodeInfoRequest, NodeGroupTemplateNodeInfoResponse, NodeGroupsRequest, RefreshRequest,
         cloud_provider_client::CloudProviderClient,
     },
-    wait::{SOON, eventually},
+    wait::{Hopeless, SOON, eventually},
 };
 
 /// Cluster Autoscaler's own deadline. A call that takes longer fails the scenario, so none can hang.
@@ -151,6 +151,17 @@ impl Provider {
         let request = NodeGroupDeleteNodesRequest { nodes: nodes.to_vec(), id: id.to_owned() };
         self.client().node_group_delete_nodes(ask(request)).await?;
         Ok(())
+    }
+
+    /// `NodeGroupDeleteNodes` as it is asked for over several loops: a call that ran out of time, or says come again, is repeated.
+    pub async fn delete_at_last(&self, id: &str, nodes: &[ExternalGrpcNode]) -> Result<()> {
+        eventually(&format!("delete in {id}"), 2 * SOON, async || {
+            self.delete(id, nodes).await.map_err(|status| match status.code() {
+                Code::Cancelled | Code::DeadlineExceeded | Code::Aborted | Code::Unavailable => status.into(),
+                _ => Hopeless(status.to_string()).into(),
+            })
+        })
+        .await
     }
 
     /// `NodeGroupTemplateNodeInfo`

@@ -142,7 +142,7 @@ impl Suite {
 }
 
 /// What a panic said.
-fn said(panic: &(dyn std::any::Any + Send)) -> anyhow::Error {
+pub(crate) fn said(panic: &(dyn std::any::Any + Send)) -> anyhow::Error {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
     anyhow!("panicked: {}", text.unwrap_or("without a message"))
 }

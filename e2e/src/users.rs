@@ -72,7 +72,7 @@ fn line(user: &User, group: &str) -> String {
 #[must_use]
 pub fn rules() -> Vec<Value> {
     // ForbiddenMachineTemplate is missing here on purpose.
-    let templates = ["DevMachineTemplate", "OxMachineTemplate", LATE_TEMPLATE_KIND]
+    let templates = ["DevMachineTemplate", "OxMachineTemplate", "LoopbackMachineTemplate", LATE_TEMPLATE_KIND]
         .map(|kind| Place::of(kind, Contract::V1Beta2).resource.plural);
     let read = ["list", "watch"];
     let role = json!({
@@ -96,7 +96,13 @@ pub fn rules() -> Vec<Value> {
                 "resources": ["machinedeployments", "machinesets", "machinepools"],
                 "verbs": ["get", "patch"],
             },
+            {
+                "apiGroups": [CAPI_GROUP],
+                "resources": ["machinedeployments", "machinesets", "machinepools"],
+                "verbs": ["get", "patch"],
+            },
             { "apiGroups": [CAPI_GROUP], "resources": ["machines"], "verbs": ["get", "patch", "delete"] },
+            { "apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"] },
         ],
     });
     vec![role, binding(GROUP, "Group", GROUP)]

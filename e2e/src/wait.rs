@@ -29,7 +29,17 @@ impl Error for Hopeless {}
 /// Calls `attempt` until it succeeds or is [`Hopeless`], and fails with its last error when that takes longer than `within`.
 ///
 /// An attempt that hangs is cut off at the deadline as well.
-pub async fn eventually<T>(what: &str, within: Duration, mut attempt: impl AsyncFnMut() -> Result<T>) -> Result<T> {
+pub async fn eventually<T>(what: &str, within: Duration, attempt: impl AsyncFnMut() -> Result<T>) -> Result<T> {
+    every(INTERVAL, what, within, attempt).await
+}
+
+/// As `eventually`, with another time between two looks: for looks that cost something.
+pub async fn every<T>(
+    interval: Duration,
+    what: &str,
+    within: Duration,
+    mut attempt: impl AsyncFnMut() -> Result<T>,
+) -> Result<T> {
     let end = Instant::now() + within;
     let mut last = anyhow!("the first attempt did not end");
     loop {
@@ -40,9 +50,9 @@ pub async fn eventually<T>(what: &str, within: Duration, mut attempt: impl Async
             Ok(Err(error)) => last = error,
             Err(_) => {}
         }
-        if Instant::now() + INTERVAL >= end {
+        if Instant::now() + interval >= end {
             return Err(last.context(format!("{what}: not within {} s", within.as_secs())));
         }
-        tokio::time::sleep(INTERVAL).await;
+        tokio::time::sleep(interval).await;
     }
 }

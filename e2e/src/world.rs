@@ -1,11 +1,9 @@
 //! What one scenario has to itself: a namespace, a cluster's name, a user, and the programs that it runs.
 
 use std::{
-    ffi::OsStr,
     fs,
     path::{Path, PathBuf},
-    process::Command,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
 };
 
 use anyhow::Result;
@@ -15,8 +13,7 @@ use tokio::sync::OnceCell;
 use crate::{
     control_plane::ControlPlane,
     objects::Objects,
-    ports::free_port,
-    process::{Process, tail},
+    program::Programs,
     provider::Provider,
     proxy::Proxy,
     users::{User, base64},
@@ -34,9 +31,7 @@ pub struct World {
     pub user: User,
     /// Its objects.
     pub objects: Objects,
-    program: PathBuf,
-    directory: PathBuf,
-    logs: Arc<Mutex<Vec<PathBuf>>>,
+    programs: Programs,
     cluster_object: OnceCell<()>,
 }
 
@@ -53,9 +48,7 @@ impl World {
             cluster: format!("stage{number}"),
             user: User::provider(number),
             objects,
-            program,
-            directory,
-            logs: Arc::default(),
+            programs: Programs::new(program, directory),
             cluster_object: OnceCell::new(),
             plane,
         };
@@ -93,7 +86,7 @@ impl World {
 
     /// As `serve`, with a way to the management cluster on which watches can be held up.
     pub async fn serve_through(&self, proxy: &Proxy) -> Result<Provider> {
-        let through = self.directory.join("kubeconfig-through");
+        let through = self.programs.directory().join("kubeconfig-through");
         fs::write(&through, self.plane.kubeconfig_through(proxy, &self.user).to_string())?;
         let workload = format!("--workload-kubeconfig={}", self.kubeconfig()?.display());
         let mut provider = self.launch(&through, &[&self.scope(), &workload], &[])?;
@@ -107,29 +100,12 @@ impl World {
     }
 
     fn launch(&self, management: &Path, flags: &[&str], environment: &[(&str, &str)]) -> Result<Provider> {
-        let (grpc, http) = (free_port()?, free_port()?);
-        let mut command = Command::new(&self.program);
-        command
-            .arg("serve")
-            .arg(format!("--listen=127.0.0.1:{grpc}"))
-            .arg(format!("--http-listen=127.0.0.1:{http}"))
-            .arg("--admin-listen=127.0.0.1:0")
-            .arg(format!("--management-kubeconfig={}", management.display()))
-            .args(flags)
-            // Nothing of the machine that runs the tests may matter, least of all a kubeconfig.
-            .env_clear()
-            .env("HOME", &self.directory)
-            .envs(environment.iter().map(|(name, value)| (OsStr::new(name), OsStr::new(value))));
-        let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
-        let log = self.directory.join(format!("program-{}.log", logs.len()));
-        logs.push(log.clone());
-        let process = Process::start("the program", command, &log)?;
-        Provider::new(process, grpc, http)
+        self.programs.launch(management, flags, environment)
     }
 
     /// A file with the kubeconfig of the scenario's user.
     pub fn kubeconfig(&self) -> Result<PathBuf> {
-        let path = self.directory.join("kubeconfig");
+        let path = self.programs.directory().join("kubeconfig");
         fs::write(&path, self.plane.kubeconfig(&self.user).to_string())?;
         Ok(path)
     }
@@ -192,17 +168,14 @@ impl World {
 
     /// A namespace, a cluster's name and a user more on the same API server. What its programs write is shown with this scenario's.
     pub async fn neighbour(&self) -> Result<Self> {
-        let mut neighbour = Self::new(Arc::clone(&self.plane), self.program.clone()).await?;
-        neighbour.logs = Arc::clone(&self.logs);
+        let mut neighbour = Self::new(Arc::clone(&self.plane), self.programs.program().to_owned()).await?;
+        neighbour.programs.share_logs(&self.programs);
         Ok(neighbour)
     }
 
     /// The end of what the scenario's programs wrote, for a report of its failure.
     #[must_use]
     pub fn last_words(&self) -> String {
-        let logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
-        let ends = logs.iter().enumerate();
-        let ends = ends.map(|(number, log)| format!("\n--- program {number} wrote, at the end:\n{}", tail(log)));
-        ends.collect::<Vec<_>>().join("\n")
+        self.programs.last_words()
     }
 }

@@ -221,16 +221,15 @@ fn leave(
     context: &Context<'_>,
 ) {
     let now = context.now;
+    if is_held(machine) {
+        say_deleting(machine, "WaitingForPreDrainHook", context);
+        return;
+    }
     let since = *steps.deleting.get_or_insert(now);
     // Without a Node there is nothing to drain.
     let drained = if inputs.node.is_some() { after(since, times.drain) } else { since };
     let gone = after(drained, times.terminate);
-    machine.set("/status/phase", json!("Deleting"));
-    let contract = context.settings.contract;
-    let reason = if now < drained { "DrainingNode" } else { "WaitingForInfrastructureDeletion" };
-    conditions::set(machine, contract, &Says::new("Deleting", true, reason), now);
-    conditions::set(machine, contract, &Says::new("Ready", false, "NotReady").because("it is being deleted"), now);
-    conditions::set_old(machine, contract, &Says::new("Ready", false, "Deleting"), now);
+    say_deleting(machine, if now < drained { "DrainingNode" } else { "WaitingForInfrastructureDeletion" }, context);
     if now < gone {
         plan.look_again(if now < drained { drained } else { gone });
         if let Some(node) = inputs.node {
@@ -244,6 +243,19 @@ fn leave(
         plan.delete(Side::Workload, node);
     }
     machine.remove_finalizer(keys::MACHINE_FINALIZER);
+}
+
+/// Whether somebody holds it before it is drained.
+fn is_held(machine: &Value) -> bool {
+    machine.map("/metadata/annotations").keys().any(|key| key.starts_with(keys::PRE_DRAIN_HOOK))
+}
+
+fn say_deleting(machine: &mut Value, reason: &'static str, context: &Context<'_>) {
+    let (contract, now) = (context.settings.contract, context.now);
+    machine.set("/status/phase", json!("Deleting"));
+    conditions::set(machine, contract, &Says::new("Deleting", true, reason), now);
+    conditions::set(machine, contract, &Says::new("Ready", false, "NotReady").because("it is being deleted"), now);
+    conditions::set_old(machine, contract, &Says::new("Ready", false, "Deleting"), now);
 }
 
 fn status(machine: &mut Value, infrastructure: Infrastructure, node: Option<&Value>, context: &Context<'_>) {

@@ -44,6 +44,22 @@ async fn a_finalizer_of_someone_else_holds_a_machine() {
 }
 
 #[tokio::test]
+async fn a_pre_drain_hook_holds_a_machine_before_it_is_drained() {
+    let world = World::with_workers(TIMES, 1).await;
+    let machine = world.names("machines").remove(0);
+    let hook = format!("{}/mine", keys::PRE_DRAIN_HOOK);
+    world.patch("machines", &machine, json!({ "metadata": { "annotations": { (hook.as_str()): "me" } } }));
+    world.scale(0).await;
+    world.pass(100).await;
+    let reason = condition(&world.get("machines", &machine), Contract::V1Beta2, "Deleting")["reason"].clone();
+    assert_eq!(reason, "WaitingForPreDrainHook");
+    assert_eq!(world.nodes()[0]["spec"]["unschedulable"], Value::Null);
+    world.patch("machines", &machine, json!({ "metadata": { "annotations": { (hook.as_str()): null } } }));
+    world.pass(10).await;
+    assert!(world.names("machines").is_empty());
+}
+
+#[tokio::test]
 async fn a_machine_deployment_takes_its_machine_sets_machines_and_nodes_along() {
     let world = World::with_workers(TIMES, 2).await;
     world.delete("machinedeployments", "workers");

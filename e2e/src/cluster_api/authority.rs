@@ -1,0 +1,36 @@
+//! A certificate authority of a test's own, for the webhooks of processes that listen on 127.0.0.1.
+
+use std::{fs, path::Path};
+
+use anyhow::Result;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+
+/// A certificate authority, known to whom it is handed.
+pub struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
+}
+
+impl Authority {
+    /// Makes one.
+    pub fn new() -> Result<Self> {
+        let mut parameters = CertificateParams::new(Vec::new())?;
+        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        Ok(Self { issuer: CertifiedIssuer::self_signed(parameters, KeyPair::generate()?)? })
+    }
+
+    /// Its certificate as PEM.
+    #[must_use]
+    pub fn certificate(&self) -> String {
+        self.issuer.as_ref().pem()
+    }
+
+    /// Writes a certificate for 127.0.0.1 and its key to `tls.crt` and `tls.key` in a directory.
+    pub fn write_server_certificate(&self, directory: &Path) -> Result<()> {
+        let key = KeyPair::generate()?;
+        let certificate = CertificateParams::new(vec!["127.0.0.1".to_owned()])?.signed_by(&key, &self.issuer)?;
+        fs::create_dir_all(directory)?;
+        fs::write(directory.join("tls.crt"), certificate.pem())?;
+        fs::write(directory.join("tls.key"), key.serialize_pem())?;
+        Ok(())
+    }
+}

@@ -1,0 +1,90 @@
+//! A management cluster with Cluster API's core, and a workload cluster with a scheduler and Nodes that come and go.
+
+use std::{fs, path::Path, process::Command, sync::Arc};
+
+use anyhow::Result;
+use tokio::sync::Mutex;
+
+use crate::{
+    cluster_api::core::Core,
+    control_plane::ControlPlane,
+    crds::Installed,
+    go::Components,
+    infrastructure::{self, Infrastructure, Times, kinds},
+    objects::{Contract, Objects},
+    ports::free_port,
+    process::Process,
+    users::User,
+};
+
+/// Everything that runs around the program. Dropping it ends it all.
+pub struct Environment {
+    // In the order in which they are ended: nobody is left to complain about who is gone.
+    infrastructure: Mutex<Infrastructure>,
+    core: Core,
+    scheduler: Process,
+    /// The management cluster.
+    pub management: Arc<ControlPlane>,
+    /// The workload cluster, which all Clusters share.
+    pub workload: ControlPlane,
+}
+
+impl Environment {
+    /// Starts all of it, and waits until it is ready.
+    pub async fn start(components: Arc<Components>) -> Result<Self> {
+        let (management, workload) = tokio::try_join!(
+            ControlPlane::start(Arc::clone(&components), Contract::V1Beta2, Installed::Nothing),
+            ControlPlane::start_workload(Arc::clone(&components)),
+        )?;
+        let core = Core::start(&management, &components).await?;
+        kinds::install(&management.objects("default"), &kinds::KINDS).await?;
+        let scheduler = start_scheduler(&components.kube_scheduler, &workload)?;
+        let administrator = User::administrator();
+        let infrastructure = Infrastructure::start(infrastructure::Settings {
+            management: management.client(&administrator).await?,
+            workload: workload.client(&administrator).await?,
+            kubeconfig: workload.kubeconfig(&administrator),
+            port: workload.port(),
+            times: Times::default(),
+        });
+        Ok(Self {
+            infrastructure: Mutex::new(infrastructure),
+            core,
+            scheduler,
+            management: Arc::new(management),
+            workload,
+        })
+    }
+
+    /// Nodes, and the pods of one namespace.
+    #[must_use]
+    pub fn workload_objects(&self, namespace: &str) -> Objects {
+        self.workload.objects(namespace)
+    }
+
+    /// Installs one more kind of machine with its templates, and serves it.
+    pub async fn install_machines(&self, kind: &str) -> Result<()> {
+        let template = format!("{kind}Template");
+        kinds::install(&self.management.objects("default"), &[kind, &template]).await?;
+        self.infrastructure.lock().await.serve_machines(kind);
+        Ok(())
+    }
+
+    /// The files that its processes write, by what they are called.
+    #[must_use]
+    pub fn logs(&self) -> [(&'static str, &Path); 2] {
+        [("cluster-api", self.core.log()), ("kube-scheduler", self.scheduler.log())]
+    }
+}
+
+fn start_scheduler(binary: &Path, workload: &ControlPlane) -> Result<Process> {
+    let kubeconfig = workload.directory().join("kube-scheduler.kubeconfig");
+    fs::write(&kubeconfig, workload.kubeconfig(&User::administrator()).to_string())?;
+    let mut command = Command::new(binary);
+    command
+        .env_clear()
+        .arg(format!("--kubeconfig={}", kubeconfig.display()))
+        .args(["--bind-address=127.0.0.1", "--leader-elect=false"])
+        .arg(format!("--secure-port={}", free_port()?));
+    Process::start("kube-scheduler", command, &workload.directory().join("kube-scheduler.log"))
+}

@@ -1,0 +1,70 @@
+//! Puts the manifests of Cluster API's core on an API server as its release does, but with webhooks that are reached by URL: its
+//! manager is a process on 127.0.0.1, and no Service leads there.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::{crds::established, objects::Objects, users::base64};
+
+/// Where the webhooks of a manager are.
+pub struct Webhooks {
+    /// Its port on 127.0.0.1.
+    pub port: u16,
+    /// The PEM certificate of the authority that has signed the manager's.
+    pub authority: String,
+}
+
+impl Webhooks {
+    fn client_config(&self, path: &str) -> Value {
+        json!({
+            "url": format!("https://127.0.0.1:{}{path}", self.port),
+            "caBundle": base64(self.authority.as_bytes()),
+        })
+    }
+}
+
+/// Installs the CRDs of the core from the directory of its manifests, all versions of them, and waits until they are served.
+///
+/// Objects can be converted only once the manager runs.
+pub async fn crds(objects: &Objects, manifests: &Path, webhooks: &Webhooks) -> Result<()> {
+    let mut names = Vec::new();
+    for file in fs::read_dir(manifests.join("crd/bases"))? {
+        for mut crd in documents(&file?.path())? {
+            crd["spec"]["conversion"] = json!({
+                "strategy": "Webhook",
+                "webhook": { "conversionReviewVersions": ["v1"], "clientConfig": webhooks.client_config("/convert") },
+            });
+            names.push(objects.create(crd).await?.metadata.name.context("a CRD without name")?);
+        }
+    }
+    ensure!(!names.is_empty(), "no CRDs in {}", manifests.display());
+    for name in names {
+        established(objects, &name).await?;
+    }
+    Ok(())
+}
+
+/// Installs the core's defaulting and validating webhooks. From then on its kinds can be written only while the manager runs.
+pub async fn admission(objects: &Objects, manifests: &Path, webhooks: &Webhooks) -> Result<()> {
+    for mut configuration in documents(&manifests.join("webhook/manifests.yaml"))? {
+        let listed = configuration["webhooks"].as_array_mut().context("a webhook configuration without webhooks")?;
+        for webhook in listed {
+            let path = webhook["clientConfig"]["service"]["path"].as_str().context("a webhook without path")?;
+            webhook["clientConfig"] = webhooks.client_config(path);
+        }
+        objects.create(configuration).await?;
+    }
+    Ok(())
+}
+
+/// The objects of a YAML file.
+fn documents(path: &Path) -> Result<Vec<Value>> {
+    use serde::Deserialize;
+    let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    let documents = serde_yaml::Deserializer::from_str(&text).map(Value::deserialize);
+    let documents: Vec<_> =
+        documents.collect::<Result<_, _>>().with_context(|| format!("parsing {}", path.display()))?;
+    Ok(documents.into_iter().filter(|document| !document.is_null()).collect())
+}

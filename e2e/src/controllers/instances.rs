@@ -1,0 +1,47 @@
+//! The instances of a group as the program answers them.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+
+use super::stage::PATIENCE;
+use crate::{proto::instance_status::InstanceState, provider::Provider, wait::eventually};
+
+/// State and, where something is wrong with it, class of error.
+pub type Seen = (InstanceState, Option<i32>);
+
+/// The instances of a group by id.
+pub async fn instances(provider: &Provider, id: &str) -> Result<BTreeMap<String, Seen>> {
+    let mut seen = BTreeMap::new();
+    for instance in provider.instances(id).await? {
+        let status = instance.status.with_context(|| format!("instance {} without status", instance.id))?;
+        let class = status.error_info.as_ref().map(|error| error.instance_error_class);
+        seen.insert(instance.id, (status.instance_state(), class));
+    }
+    Ok(seen)
+}
+
+/// Waits until a group has exactly these instances.
+pub async fn instances_are(
+    provider: &Provider,
+    id: &str,
+    expected: impl IntoIterator<Item = (String, Seen)>,
+) -> Result<()> {
+    let expected: BTreeMap<_, _> = expected.into_iter().collect();
+    eventually(&format!("instances of {id}"), PATIENCE, async || {
+        let seen = instances(provider, id).await?;
+        ensure!(seen == expected, "they are {seen:#?}, expected {expected:#?}");
+        Ok(())
+    })
+    .await
+}
+
+/// Waits until a group answers this size.
+pub async fn target_size_is(provider: &Provider, id: &str, expected: i32) -> Result<()> {
+    eventually(&format!("target size of {id}"), PATIENCE, async || {
+        let size = provider.target_size(id).await?;
+        ensure!(size == expected, "it is {size}, expected {expected}");
+        Ok(())
+    })
+    .await
+}

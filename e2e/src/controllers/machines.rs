@@ -1,0 +1,106 @@
+//! The Machines and Nodes of a group as a scenario looks at them.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, ensure};
+use kube::api::DynamicObject;
+
+use super::{
+    groups::Group,
+    stage::{Controllers, LOOK, PATIENCE, Stage},
+};
+use crate::{proto::ExternalGrpcNode, wait::every};
+
+/// A Machine as it was at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Machine {
+    /// Its name.
+    pub name: String,
+    /// Its phase.
+    pub phase: String,
+    /// The name of its Node.
+    pub node: Option<String>,
+    /// Its id at the infrastructure.
+    pub provider_id: Option<String>,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+    /// The MachineSet or the like that controls it.
+    pub owner: String,
+}
+
+impl Machine {
+    fn of(object: &DynamicObject) -> Self {
+        let text = |value: &serde_json::Value| value.as_str().map(str::to_owned);
+        let owners = object.metadata.owner_references.iter().flatten();
+        Self {
+            name: object.metadata.name.clone().unwrap_or_default(),
+            phase: text(&object.data["status"]["phase"]).unwrap_or_default(),
+            node: text(&object.data["status"]["nodeRef"]["name"]),
+            provider_id: text(&object.data["spec"]["providerID"]).filter(|id| !id.is_empty()),
+            deleting: object.metadata.deletion_timestamp.is_some(),
+            owner: owners.map(|owner| owner.name.clone()).next().unwrap_or_default(),
+        }
+    }
+
+    /// Whether it has a Node and is not on its way out.
+    #[must_use]
+    pub fn runs(&self) -> bool {
+        self.phase == "Running" && self.node.is_some() && !self.deleting
+    }
+}
+
+/// Their names.
+#[must_use]
+pub fn names(machines: &[Machine]) -> BTreeSet<String> {
+    machines.iter().map(|machine| machine.name.clone()).collect()
+}
+
+impl Stage {
+    /// Whether the sandbox's controllers work here.
+    #[must_use]
+    pub fn is_simulated(&self) -> bool {
+        matches!(self.controllers, Controllers::Simulated(_))
+    }
+
+    /// The Machines of a group, by name.
+    pub async fn machines(&self, group: &Group) -> Result<Vec<Machine>> {
+        let objects = self.objects.list("Machine", &format!("pool={}", group.name)).await?;
+        let mut machines: Vec<_> = objects.iter().map(Machine::of).collect();
+        machines.sort();
+        Ok(machines)
+    }
+
+    /// Waits until the Machines of a group are as they should be.
+    pub async fn machines_that(
+        &self,
+        group: &Group,
+        what: &str,
+        are: impl Fn(&[Machine]) -> bool,
+    ) -> Result<Vec<Machine>> {
+        let what = format!("{what} of {}", group.id);
+        every(LOOK, &what, PATIENCE, async || {
+            let machines = self.machines(group).await?;
+            ensure!(are(&machines), "its Machines are {machines:#?}");
+            Ok(machines)
+        })
+        .await
+    }
+
+    /// Waits until a group has so many Machines, all of them running.
+    pub async fn running(&self, group: &Group, count: usize) -> Result<Vec<Machine>> {
+        let what = format!("{count} running Machines");
+        self.machines_that(group, &what, |machines| machines.len() == count && machines.iter().all(Machine::runs)).await
+    }
+
+    /// A Machine's Node, as Cluster Autoscaler sends it.
+    pub async fn node_of(&self, machine: &Machine) -> Result<ExternalGrpcNode> {
+        let name = machine.node.as_deref().with_context(|| format!("{machine:?} has no Node"))?;
+        let node = self.workload.get("Node", name).await?;
+        Ok(ExternalGrpcNode {
+            provider_id: node.data["spec"]["providerID"].as_str().unwrap_or_default().to_owned(),
+            name: name.to_owned(),
+            labels: node.metadata.labels.unwrap_or_default().into_iter().collect(),
+            annotations: node.metadata.annotations.unwrap_or_default().into_iter().collect(),
+        })
+    }
+}

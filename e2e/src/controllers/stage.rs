@@ -1,0 +1,270 @@
+//! What one scenario has to itself: a Cluster in a namespace of its own, whichever controllers work there.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+use kube::{Client, Config, config::KubeConfigOptions};
+use sandbox::{Sandbox, SandboxOptions};
+use serde_json::{Value, json};
+
+use crate::{
+    cluster_api::environment::Environment,
+    infrastructure::kinds,
+    objects::{Contract, INFRASTRUCTURE_GROUP, Objects},
+    process::{tail, text},
+    program::Programs,
+    provider::Provider,
+    users::{User, base64},
+    wait::every,
+};
+
+/// How long controllers may take for what they do at once on a machine that is not busy.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Time between two looks at many objects: the looks must not be what keeps the machine busy.
+pub const LOOK: Duration = Duration::from_millis(250);
+
+/// Whose controllers work.
+pub enum Controllers {
+    /// Cluster API's.
+    Real(Arc<Environment>),
+    /// The sandbox's.
+    Simulated(Box<Sandbox>),
+}
+
+/// The surroundings of one scenario.
+pub struct Stage {
+    /// Whose controllers work.
+    pub controllers: Controllers,
+    /// The Cluster's namespace.
+    pub namespace: String,
+    /// The Cluster's name.
+    pub cluster: String,
+    /// Objects of its namespace in the management cluster.
+    pub objects: Objects,
+    /// Nodes, and the pods of the namespace of the same name in the workload cluster.
+    pub workload: Objects,
+    user: User,
+    programs: Programs,
+}
+
+impl Stage {
+    /// On real components that others use too.
+    pub async fn real(environment: Arc<Environment>, program: PathBuf, logs: PathBuf) -> Result<Self> {
+        let number = environment.management.next_scenario();
+        let namespace = format!("team-{number}");
+        let stage = Self {
+            cluster: format!("stage{number}"),
+            objects: environment.management.objects(&namespace),
+            workload: environment.workload_objects(&namespace),
+            user: User::provider(number),
+            programs: Programs::new(program, logs),
+            namespace,
+            controllers: Controllers::Real(environment),
+        };
+        let namespace = json!({ "kind": "Namespace", "metadata": { "name": stage.namespace } });
+        stage.workload.create(namespace).await?;
+        stage.begin().await
+    }
+
+    /// On a sandbox of its own.
+    pub async fn simulated(program: PathBuf, logs: PathBuf) -> Result<Self> {
+        let sandbox = Sandbox::start(SandboxOptions { settings: quick(), ..SandboxOptions::default() }).await?;
+        let namespace = "team-a".to_owned();
+        let objects = Objects::new(client(&sandbox.management_kubeconfig()).await?, Contract::V1Beta2, &namespace);
+        kinds::install(&objects, &kinds::KINDS).await?;
+        let stage = Self {
+            cluster: "stage".to_owned(),
+            workload: Objects::new(client(&sandbox.workload_kubeconfig()).await?, Contract::V1Beta2, &namespace),
+            objects,
+            user: User::administrator(),
+            programs: Programs::new(program, logs),
+            namespace,
+            controllers: Controllers::Simulated(Box::new(sandbox)),
+        };
+        stage.begin().await
+    }
+
+    async fn begin(self) -> Result<Self> {
+        let namespace = json!({ "kind": "Namespace", "metadata": { "name": self.namespace } });
+        self.objects.create(namespace).await?;
+        self.create_cluster().await?;
+        Ok(self)
+    }
+
+    /// A Cluster with a control plane that is managed elsewhere, and the right of the program to read its kubeconfig.
+    async fn create_cluster(&self) -> Result<()> {
+        let reference = |kind: &str| json!({ "apiGroup": INFRASTRUCTURE_GROUP, "kind": kind, "name": self.cluster });
+        let metadata = json!({ "name": self.cluster });
+        let objects = [
+            json!({ "kind": "LoopbackCluster", "metadata": metadata, "spec": {} }),
+            json!({ "kind": "LoopbackControlPlane", "metadata": metadata, "spec": { "version": "v1.36.3" } }),
+            json!({
+                "kind": "Cluster",
+                "metadata": metadata,
+                "spec": {
+                    "infrastructureRef": reference("LoopbackCluster"),
+                    "controlPlaneRef": reference("LoopbackControlPlane"),
+                },
+            }),
+        ];
+        for object in objects {
+            self.objects.create(object).await?;
+        }
+        if let Controllers::Simulated(sandbox) = &self.controllers {
+            self.create_secret(&fs::read_to_string(sandbox.workload_kubeconfig())?).await?;
+        }
+        self.cluster_is_up(&self.cluster).await
+    }
+
+    /// Waits until a Cluster of the scenario's namespace can be reached, and lets the program read how.
+    pub async fn cluster_is_up(&self, name: &str) -> Result<()> {
+        let secret = format!("{name}-kubeconfig");
+        if !self.is_simulated() {
+            self.let_read_secret(&secret).await?;
+        }
+        every(LOOK, "the Cluster's control plane", PATIENCE, async || {
+            self.objects.get("Secret", &secret).await?;
+            let cluster = self.objects.get("Cluster", name).await?;
+            let phase = &cluster.data["status"]["phase"];
+            ensure!(phase == "Provisioned", "the Cluster's status is {}", cluster.data["status"]);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn create_secret(&self, kubeconfig: &str) -> Result<()> {
+        let secret = json!({
+            "kind": "Secret",
+            "metadata": { "name": format!("{}-kubeconfig", self.cluster) },
+            "data": { "value": base64(kubeconfig.as_bytes()) },
+        });
+        self.objects.create(secret).await?;
+        Ok(())
+    }
+
+    async fn let_read_secret(&self, name: &str) -> Result<()> {
+        let metadata = json!({ "name": name });
+        let group = "rbac.authorization.k8s.io";
+        let role = json!({
+            "kind": "Role",
+            "metadata": metadata,
+            "rules": [{ "apiGroups": [""], "resources": ["secrets"], "resourceNames": [name], "verbs": ["get"] }],
+        });
+        let binding = json!({
+            "kind": "RoleBinding",
+            "metadata": metadata,
+            "roleRef": { "apiGroup": group, "kind": "Role", "name": name },
+            "subjects": [{ "apiGroup": group, "kind": "User", "name": self.user.name }],
+        });
+        self.objects.create(role).await?;
+        self.objects.create(binding).await?;
+        Ok(())
+    }
+
+    /// The id of a node group here.
+    #[must_use]
+    pub fn id(&self, kind: &str, name: &str) -> String {
+        format!("{kind}/{}/{name}", self.namespace)
+    }
+
+    /// Starts the program for the scenario's Cluster, with no more than the documented rights, and waits until it is ready.
+    pub async fn serve(&self) -> Result<Provider> {
+        self.launch(&self.cluster, &[]).await
+    }
+
+    /// As `serve`, with environment variables.
+    pub async fn serve_with(&self, environment: &[(&str, &str)]) -> Result<Provider> {
+        self.launch(&self.cluster, environment).await
+    }
+
+    /// As `serve`, for another Cluster of the scenario's namespace.
+    pub async fn serve_cluster(&self, cluster: &str) -> Result<Provider> {
+        self.launch(cluster, &[]).await
+    }
+
+    async fn launch(&self, cluster: &str, environment: &[(&str, &str)]) -> Result<Provider> {
+        let management = match &self.controllers {
+            Controllers::Real(real) => {
+                let path = self.programs.directory().join("management.kubeconfig");
+                fs::write(&path, real.management.kubeconfig(&self.user).to_string())?;
+                path
+            }
+            Controllers::Simulated(sandbox) => sandbox.management_kubeconfig(),
+        };
+        let cluster = format!("--cluster={}/{cluster}", self.namespace);
+        let mut provider = self.programs.launch(&management, &[&cluster], environment)?;
+        provider.ready().await?;
+        Ok(provider)
+    }
+
+    /// Installs one more kind of machine with its templates.
+    pub async fn install_machines(&self, kind: &str) -> Result<()> {
+        match &self.controllers {
+            Controllers::Real(environment) => environment.install_machines(kind).await,
+            Controllers::Simulated(_) => kinds::install(&self.objects, &[kind, &format!("{kind}Template")]).await,
+        }
+    }
+
+    /// Keeps the lines of shared components that are about this scenario beside what its programs wrote.
+    pub fn keep_logs(&self) -> Result<()> {
+        let Controllers::Real(environment) = &self.controllers else { return Ok(()) };
+        let about = [format!("{}/", self.namespace), format!("\"{}\"", self.namespace)];
+        for (name, log) in environment.logs() {
+            let text = text(log);
+            let lines = text.lines().filter(|line| about.iter().any(|about| line.contains(about.as_str())));
+            let lines: Vec<&str> = lines.collect();
+            fs::write(self.programs.directory().join(format!("{name}.log")), lines.join("\n"))?;
+        }
+        Ok(())
+    }
+
+    /// The end of what was written by the scenario's programs, and by others about it.
+    #[must_use]
+    pub fn last_words(&self) -> String {
+        let directory = self.programs.directory();
+        let others = match &self.controllers {
+            Controllers::Real(environment) => environment.logs().map(|(name, _)| name).to_vec(),
+            Controllers::Simulated(_) => Vec::new(),
+        };
+        let others = others.into_iter().map(|name| {
+            let tail = tail(&directory.join(format!("{name}.log")));
+            format!("\n--- {name} wrote about it, at the end:\n{tail}")
+        });
+        let all = format!("\n--- all of it: {}", directory.display());
+        std::iter::once(self.programs.last_words()).chain(others).chain([all]).collect()
+    }
+}
+
+/// As quick as the infrastructure of the real controllers.
+fn quick() -> sandbox::Settings {
+    let times = crate::infrastructure::Times::default();
+    sandbox::Settings {
+        times: sandbox::Times {
+            provision: times.provision,
+            join: times.join,
+            ready: times.ready,
+            terminate: times.terminate,
+            slow_factor: 10,
+            ..sandbox::Times::ZERO
+        },
+        ..sandbox::Settings::default()
+    }
+}
+
+async fn client(kubeconfig: &Path) -> Result<Client> {
+    let kubeconfig = kube::config::Kubeconfig::read_from(kubeconfig)?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    Client::try_from(config).context("a client of the sandbox")
+}
+
+/// A reference to an infrastructure object.
+#[must_use]
+pub fn infrastructure_reference(kind: &str, name: &str) -> Value {
+    json!({ "apiGroup": INFRASTRUCTURE_GROUP, "kind": kind, "name": name })
+}

@@ -1,0 +1,19 @@
+//! Bootstrap data, for groups that may not name a Secret of their own: those of a ClusterClass. Nobody reads it.
+
+use std::sync::Arc;
+
+use kube::api::DynamicObject;
+use serde_json::json;
+
+use super::{Outcome, World, condition};
+
+/// The data is there at once; it is nothing.
+pub(super) async fn config(world: Arc<World>, config: Arc<DynamicObject>) -> Outcome {
+    let status = json!({
+        "initialization": { "dataSecretCreated": true },
+        "dataSecretName": "none",
+        "conditions": condition(&config, true, "Created", ""),
+    });
+    world.write(&config, json!({}), status).await?;
+    Ok(None)
+}

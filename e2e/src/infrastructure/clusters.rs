@@ -1,0 +1,53 @@
+//! Clusters: their infrastructure, and a control plane that somebody else runs, with the kubeconfig that leads there.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use kube::api::{DynamicObject, Patch, PatchParams};
+use serde_json::json;
+
+use super::{Outcome, World, condition, owner};
+use crate::users::base64;
+
+/// A Cluster's infrastructure is there at once.
+pub(super) async fn cluster(world: Arc<World>, cluster: Arc<DynamicObject>) -> Outcome {
+    let spec = json!({ "controlPlaneEndpoint": { "host": "127.0.0.1", "port": world.settings.port } });
+    let status = json!({
+        "initialization": { "provisioned": true },
+        "conditions": condition(&cluster, true, "Provisioned", ""),
+    });
+    world.write(&cluster, spec, status).await?;
+    Ok(None)
+}
+
+/// A control plane is there at once, in whatever version it is asked for.
+pub(super) async fn control_plane(world: Arc<World>, plane: Arc<DynamicObject>) -> Outcome {
+    let Some(cluster) = owner(&plane, "Cluster") else { return Ok(None) };
+    write_kubeconfig(&world, &plane, cluster).await?;
+    let status = json!({
+        "initialization": { "controlPlaneInitialized": true },
+        "externalManagedControlPlane": true,
+        "version": plane.data["spec"]["version"],
+        "conditions": condition(&plane, true, "Available", ""),
+    });
+    world.write(&plane, json!({}), status).await?;
+    Ok(None)
+}
+
+/// Writes the Secret once: what a scenario makes of it later is left alone.
+async fn write_kubeconfig(world: &World, plane: &DynamicObject, cluster: &str) -> Result<()> {
+    let (api, name) = (world.api("Secret", plane), format!("{cluster}-kubeconfig"));
+    if api.get_opt(&name).await?.is_some() {
+        return Ok(());
+    }
+    let secret = json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": { "name": name, "labels": { "cluster.x-k8s.io/cluster-name": cluster } },
+        "type": "cluster.x-k8s.io/secret",
+        "data": { "value": base64(world.settings.kubeconfig.to_string().as_bytes()) },
+    });
+    let field_manager = PatchParams::apply("loopback");
+    api.patch(&name, &field_manager, &Patch::Apply(secret)).await?;
+    Ok(())
+}

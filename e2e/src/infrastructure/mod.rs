@@ -1,0 +1,199 @@
+//! An infrastructure provider that follows Cluster API's contract (v1beta2) without any infrastructure: its machines are Nodes on a
+//! real API server, and pods bound to them run at once.
+//!
+//! It also is what a real cluster has besides: an externally managed control plane, the kubelets, and the part of
+//! kube-controller-manager that takes the taint off a Node that has become ready. A label says how machines turn out, the same as in
+//! the sandbox, so that a scenario can run on both. It must never do what Cluster API's own controllers do.
+
+mod bootstrap;
+mod clusters;
+pub mod kinds;
+mod kubelet;
+mod machines;
+mod nodes;
+mod pools;
+mod steps;
+mod templates;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use anyhow::{Context as _, Result};
+use futures::StreamExt as _;
+use kube::{
+    Api, Client, Resource as _,
+    api::{DynamicObject, Patch, PatchParams},
+    runtime::{
+        controller::{Action, Controller},
+        watcher,
+    },
+};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::objects::{Contract, Place};
+
+/// Time until an object is looked at again when something it needs is not there yet.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// How long things take.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// From a machine's creation until it is provisioned, or has failed.
+    pub provision: Duration,
+    /// From then until its Node joins.
+    pub join: Duration,
+    /// From then until the Node is ready.
+    pub ready: Duration,
+    /// From a machine's deletion until it is gone.
+    pub terminate: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        let short = Duration::from_millis(200);
+        Self { provision: short, join: short, ready: short, terminate: short }
+    }
+}
+
+/// What a provider needs to know.
+#[derive(Clone)]
+pub struct Settings {
+    /// A client of the management cluster.
+    pub management: Client,
+    /// A client of the workload cluster, which all Clusters share.
+    pub workload: Client,
+    /// A kubeconfig of the workload cluster's administrator, which goes into the Secret of each Cluster.
+    pub kubeconfig: Value,
+    /// Port of the workload cluster's API server on 127.0.0.1.
+    pub port: u16,
+    /// How long things take.
+    pub times: Times,
+}
+
+/// A running provider. Dropping it ends it.
+pub struct Infrastructure {
+    world: Arc<World>,
+    tasks: JoinSet<()>,
+}
+
+/// What its controllers share.
+struct World {
+    settings: Settings,
+    steps: steps::Steps,
+}
+
+/// Why an object was not brought on; it is tried again.
+#[derive(Debug)]
+struct Failure(anyhow::Error);
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#}", self.0)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// What a controller does with an object: whether to look at it again, and when.
+type Outcome = Result<Option<Duration>>;
+
+impl Infrastructure {
+    /// Starts the provider. Its kinds must be installed: see [`kinds::install`].
+    #[must_use]
+    pub fn start(settings: Settings) -> Self {
+        let world = Arc::new(World { settings, steps: steps::Steps::default() });
+        let mut provider = Self { world, tasks: JoinSet::new() };
+        provider.control("LoopbackCluster", clusters::cluster);
+        provider.control("LoopbackConfig", bootstrap::config);
+        provider.control("LoopbackControlPlane", clusters::control_plane);
+        provider.control("LoopbackMachinePool", pools::pool);
+        provider.serve_machines("LoopbackMachine");
+        let world = Arc::clone(&provider.world);
+        provider.tasks.spawn(kubelet::run(world));
+        provider
+    }
+
+    /// Serves one more kind of machine, with its templates.
+    pub fn serve_machines(&mut self, kind: &str) {
+        self.control(kind, machines::machine);
+        self.control(&format!("{kind}Template"), templates::template);
+    }
+
+    fn control<F>(&mut self, kind: &str, reconcile: fn(Arc<World>, Arc<DynamicObject>) -> F)
+    where
+        F: Future<Output = Outcome> + Send + 'static,
+    {
+        let place = Place::of(kind, Contract::V1Beta2);
+        let objects = Api::<DynamicObject>::all_with(self.world.settings.management.clone(), &place.resource);
+        let controller = Controller::new_with(objects, watcher::Config::default(), place.resource);
+        let reconcile = move |object: Arc<DynamicObject>, world: Arc<World>| {
+            let outcome = reconcile(world, object);
+            async move {
+                match outcome.await {
+                    Ok(again) => Ok(again.map_or_else(Action::await_change, Action::requeue)),
+                    Err(error) => Err(Failure(error)),
+                }
+            }
+        };
+        let retry = |_: Arc<DynamicObject>, _: &Failure, _: Arc<World>| Action::requeue(AGAIN);
+        let run = controller.run(reconcile, retry, Arc::clone(&self.world));
+        self.tasks.spawn(run.for_each(|_| std::future::ready(())));
+    }
+}
+
+impl World {
+    /// Objects of a kind, in the namespace of `beside`.
+    fn api(&self, kind: &str, beside: &DynamicObject) -> Api<DynamicObject> {
+        let place = Place::of(kind, Contract::V1Beta2);
+        let namespace = beside.metadata.namespace.as_deref().unwrap_or_default();
+        Api::namespaced_with(self.settings.management.clone(), namespace, &place.resource)
+    }
+
+    /// Writes fields of an object and of its status, where they are not so yet.
+    async fn write(&self, object: &DynamicObject, spec: Value, status: Value) -> Result<()> {
+        let kind = &object.types.as_ref().context("an object without kind")?.kind;
+        let (api, name) = (self.api(kind, object), name_of(object));
+        let params = PatchParams::default();
+        for (part, fields) in [("spec", spec), ("status", status)] {
+            if contains(&object.data[part], &fields) {
+                continue;
+            }
+            let patch = Patch::Merge(json!({ part: fields }));
+            let written = match part {
+                "status" => api.patch_status(name, &params, &patch).await,
+                _ => api.patch(name, &params, &patch).await,
+            };
+            written.with_context(|| format!("writing {part} of {kind} {name}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether an object holds these fields already. A list is compared as a whole.
+fn contains(object: &Value, fields: &Value) -> bool {
+    match fields {
+        Value::Object(fields) => fields.iter().all(|(key, value)| contains(&object[key.as_str()], value)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => object == fields,
+    }
+}
+
+fn name_of(object: &DynamicObject) -> &str {
+    object.meta().name.as_deref().unwrap_or_default()
+}
+
+/// The name of the owner of this kind, once there is one.
+fn owner<'a>(object: &'a DynamicObject, kind: &str) -> Option<&'a str> {
+    let owners = object.metadata.owner_references.as_ref()?;
+    owners.iter().find(|owner| owner.kind == kind).map(|owner| owner.name.as_str())
+}
+
+/// A condition as the contract wants it. The time is the object's own, so that an unchanged condition is not written again.
+fn condition(object: &DynamicObject, ready: bool, reason: &str, message: &str) -> Value {
+    json!([{
+        "type": "Ready",
+        "status": if ready { "True" } else { "False" },
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": object.metadata.creation_timestamp,
+    }])
+}

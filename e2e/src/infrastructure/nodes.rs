@@ -1,0 +1,112 @@
+//! Nodes of the workload cluster, as kubelets register them and as kube-controller-manager finishes them.
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::Node;
+use kube::{
+    Api, Client,
+    api::{DeleteParams, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+
+/// A Node to be registered.
+pub(super) struct NewNode {
+    pub(super) name: String,
+    pub(super) provider_id: String,
+    /// What it has; something usual where that is null.
+    pub(super) capacity: Value,
+    /// Labels that its kubelet is told.
+    pub(super) labels: Value,
+}
+
+/// Registers a Node that is not ready, unless it is there. The API server taints it.
+pub(super) async fn register(client: &Client, new: &NewNode) -> Result<()> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    if nodes.get_opt(&new.name).await?.is_some() {
+        return Ok(());
+    }
+    let mut labels = json!({
+        "kubernetes.io/hostname": new.name,
+        "kubernetes.io/arch": "amd64",
+        "kubernetes.io/os": "linux",
+    });
+    for (key, value) in new.labels.as_object().into_iter().flatten() {
+        labels[key] = value.clone();
+    }
+    let node = json!({
+        "metadata": { "name": new.name, "labels": labels },
+        "spec": { "providerID": new.provider_id },
+    });
+    let what = || format!("registering Node {}", new.name);
+    let node = serde_json::from_value(node).with_context(what)?;
+    nodes.create(&PostParams::default(), &node).await.with_context(what)?;
+    let mut capacity = json!({ "cpu": "4", "memory": "16Gi", "pods": "110" });
+    for (resource, quantity) in new.capacity.as_object().into_iter().flatten() {
+        capacity[resource] = quantity.clone();
+    }
+    let status = json!({
+        "capacity": capacity,
+        "allocatable": capacity,
+        "nodeInfo": {
+            "architecture": "amd64",
+            "operatingSystem": "linux",
+            "kubeletVersion": "v1.36.3",
+            "kubeProxyVersion": "",
+            "containerRuntimeVersion": "",
+            "kernelVersion": "",
+            "osImage": "",
+            "bootID": "",
+            "machineID": "",
+            "systemUUID": "",
+        },
+        "conditions": conditions(false),
+    });
+    write_status(&nodes, &new.name, status).await
+}
+
+/// Says that a Node is ready, and takes off the taint that it got since it was not. A Node that is gone stays so.
+pub(super) async fn become_ready(client: &Client, name: &str) -> Result<()> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let Some(node) = nodes.get_opt(name).await? else { return Ok(()) };
+    let known = node.status.and_then(|status| status.conditions).unwrap_or_default();
+    if !known.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True") {
+        write_status(&nodes, name, json!({ "conditions": conditions(true) })).await?;
+    }
+    let mut taints = node.spec.and_then(|spec| spec.taints).unwrap_or_default();
+    if taints.iter().any(|taint| taint.key == NOT_READY) {
+        taints.retain(|taint| taint.key != NOT_READY);
+        // Cluster API writes taints too.
+        let version = node.metadata.resource_version;
+        let patch = json!({ "metadata": { "resourceVersion": version }, "spec": { "taints": taints } });
+        let patched = nodes.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        patched.with_context(|| format!("taking the taint off Node {name}"))?;
+    }
+    Ok(())
+}
+
+/// Removes a Node, if it is there.
+pub(super) async fn remove(client: &Client, name: &str) -> Result<()> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    if nodes.get_opt(name).await?.is_some() {
+        nodes.delete(name, &DeleteParams::default()).await?;
+    }
+    Ok(())
+}
+
+async fn write_status(nodes: &Api<Node>, name: &str, status: Value) -> Result<()> {
+    let patch = Patch::Merge(json!({ "status": status }));
+    let patched = nodes.patch_status(name, &PatchParams::default(), &patch).await;
+    patched.with_context(|| format!("writing the status of Node {name}"))?;
+    Ok(())
+}
+
+fn conditions(ready: bool) -> Value {
+    let condition = |kind: &str, status: bool, reason: &str| json!({ "type": kind, "status": if status { "True" } else { "False" }, "reason": reason });
+    json!([
+        condition("Ready", ready, if ready { "KubeletReady" } else { "KubeletNotReady" }),
+        condition("MemoryPressure", false, "KubeletHasSufficientMemory"),
+        condition("DiskPressure", false, "KubeletHasNoDiskPressure"),
+        condition("PIDPressure", false, "KubeletHasSufficientPID"),
+    ])
+}

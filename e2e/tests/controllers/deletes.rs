@@ -1,0 +1,88 @@
+//! Scaling down takes the Machines that were named, and no others.
+
+use anyhow::{Result, ensure};
+use e2e::{
+    controllers::{
+        groups::{Group, Workers},
+        instances::target_size_is,
+        machines::names,
+        stage::Stage,
+    },
+    pool::Scalable,
+};
+use futures::future::try_join_all;
+use serde_json::json;
+
+/// One call for each Node, all at once, as for empty Nodes.
+pub(crate) async fn parallel_deletes_take_exactly_the_named_machines(stage: &Stage) -> Result<()> {
+    let group = Workers::new("workers").replicas(6).create(stage).await?;
+    takes_exactly(stage, &group, 6, &[1, 3, 4], true).await
+}
+
+/// Several Nodes in one call.
+pub(crate) async fn one_delete_of_several_nodes_takes_exactly_those(stage: &Stage) -> Result<()> {
+    let group = Workers::new("workers").replicas(5).create(stage).await?;
+    takes_exactly(stage, &group, 5, &[0, 4], false).await
+}
+
+/// The same for a MachineSet alone.
+pub(crate) async fn a_bare_machine_set_loses_exactly_the_named_machines(stage: &Stage) -> Result<()> {
+    let group = Workers::new("bare").of(Scalable::MachineSet).replicas(4).create(stage).await?;
+    takes_exactly(stage, &group, 4, &[1, 2], true).await
+}
+
+async fn takes_exactly(stage: &Stage, group: &Group, size: usize, named: &[usize], parallel: bool) -> Result<()> {
+    let provider = stage.serve().await?;
+    provider.shows(&[&group.id]).await?;
+    let machines = stage.running(group, size).await?;
+    let mut nodes = Vec::new();
+    for &index in named {
+        nodes.push(stage.node_of(&machines[index]).await?);
+    }
+    if parallel {
+        try_join_all(nodes.iter().map(|node| provider.delete_at_last(&group.id, std::slice::from_ref(node)))).await?;
+    } else {
+        provider.delete_at_last(&group.id, &nodes).await?;
+    }
+    let mut expected = names(&machines);
+    for &index in named {
+        expected.remove(&machines[index].name);
+    }
+    let left = stage.running(group, size - named.len()).await?;
+    assert_eq!(names(&left), expected, "Machines that are left");
+    target_size_is(&provider, &group.id, i32::try_from(expected.len())?).await
+}
+
+/// A MachineSet counts Machines that are being deleted as replicas and takes those first, so a smaller size alone would be spent on the
+/// one that is held: the named one goes all the same, and the held one is replaced.
+pub(crate) async fn a_named_machine_goes_while_another_is_held_in_deletion(stage: &Stage) -> Result<()> {
+    let group = Workers::new("workers").replicas(3).create(stage).await?;
+    let provider = stage.serve().await?;
+    provider.shows(&[&group.id]).await?;
+    let machines = stage.running(&group, 3).await?;
+    let (held, named) = (&machines[0], &machines[1]);
+    let node = stage.node_of(named).await?;
+
+    let hook = "pre-drain.delete.hook.machine.cluster.x-k8s.io/e2e";
+    stage.objects.annotate("Machine", &held.name, json!({ hook: "held" })).await?;
+    stage.objects.delete("Machine", &held.name).await?;
+    stage
+        .machines_that(&group, "a Machine held in deletion", |machines| {
+            machines.iter().any(|machine| machine.name == held.name && machine.deleting)
+        })
+        .await?;
+    provider.delete_at_last(&group.id, &[node]).await?;
+    target_size_is(&provider, &group.id, 2).await?;
+    stage
+        .machines_that(&group, "the named Machine gone", |left| {
+            let left = names(left);
+            left.len() == 2 && left.contains(&held.name) && left.contains(&machines[2].name)
+        })
+        .await?;
+
+    // Only once it is gone does the MachineSet lack a replica.
+    stage.objects.annotate("Machine", &held.name, json!({ hook: null })).await?;
+    let left = stage.running(&group, 2).await?;
+    ensure!(names(&left).contains(&machines[2].name), "the third Machine went too: {left:?}");
+    target_size_is(&provider, &group.id, 2).await
+}

@@ -1,0 +1,100 @@
+//! Machines that don't become Nodes.
+
+use anyhow::{Result, ensure};
+use e2e::{
+    controllers::{
+        groups::{Group, Workers},
+        instances::{instances_are, target_size_is},
+        machines::{Machine, names},
+        stage::Stage,
+    },
+    proto::instance_status::InstanceState::{InstanceCreating, InstanceRunning},
+    provider::{Provider, made_up_node},
+};
+use serde_json::json;
+
+/// What a scale-up never brought is taken back by its made-up Node, and nothing else goes.
+pub(crate) async fn a_machine_that_never_joins_is_creating_until_it_is_deleted(stage: &Stage) -> Result<()> {
+    let group = Workers::new("workers").that("never-join").replicas(2).create(stage).await?;
+    let provider = stage.serve().await?;
+    provider.shows(&[&group.id]).await?;
+    let machines = stage
+        .machines_that(&group, "two provisioned Machines", |machines| {
+            machines.len() == 2 && machines.iter().all(|machine| machine.phase == "Provisioned")
+        })
+        .await?;
+    let pending = machines.iter().map(|machine| (placeholder("pending", stage, machine), (InstanceCreating, None)));
+    instances_are(&provider, &group.id, pending).await?;
+    takes_back(stage, &provider, &group, "pending", &machines).await
+}
+
+/// Its failure is told, without a class that would back the group off as exhausted.
+pub(crate) async fn a_failed_machine_is_told_and_can_be_deleted(stage: &Stage) -> Result<()> {
+    let group = Workers::new("workers").that("fail").replicas(2).create(stage).await?;
+    let provider = stage.serve().await?;
+    provider.shows(&[&group.id]).await?;
+    let machines = stage.machines_that(&group, "two Machines", |machines| machines.len() == 2).await?;
+    let failed = machines.iter().map(|machine| (placeholder("failed", stage, machine), (InstanceCreating, Some(99))));
+    instances_are(&provider, &group.id, failed).await?;
+    takes_back(stage, &provider, &group, "failed", &machines).await
+}
+
+/// The class makes Cluster Autoscaler back the group off; when there is capacity again the Machine goes on.
+pub(crate) async fn exhausted_capacity_is_told_by_its_class_until_there_is_some(stage: &Stage) -> Result<()> {
+    let group = Workers::new("workers").that("no-capacity").replicas(1).create(stage).await?;
+    let provider = stage.serve().await?;
+    provider.shows(&[&group.id]).await?;
+    let machines = stage.machines_that(&group, "a Machine", |machines| machines.len() == 1).await?;
+    let exhausted = [(placeholder("pending", stage, &machines[0]), (InstanceCreating, Some(1)))];
+    instances_are(&provider, &group.id, exhausted).await?;
+
+    // Cluster API passes a changed label on to Machines in place, and to their infrastructure.
+    let label = json!({ "spec": { "template": { "metadata": { "labels": { sandbox::BEHAVIOUR_LABEL: "joins" } } } } });
+    stage.objects.patch("MachineDeployment", &group.name, label).await?;
+    let running = stage.running(&group, 1).await?;
+    ensure!(names(&running) == names(&machines), "another Machine came: {running:?}");
+    let id = running[0].provider_id.clone().unwrap_or_default();
+    instances_are(&provider, &group.id, [(id, (InstanceRunning, None))]).await
+}
+
+/// At the minimum nothing may be taken away, but a Machine that never became a Node is replaced.
+pub(crate) async fn a_machine_that_never_joins_is_replaced_at_the_minimum(stage: &Stage) -> Result<()> {
+    let group = Workers::new("workers").that("never-join").bounds(1, 3).replicas(1).create(stage).await?;
+    let provider = stage.serve().await?;
+    provider.shows(&[&group.id]).await?;
+    let first = stage
+        .machines_that(&group, "a provisioned Machine", |machines| {
+            machines.len() == 1 && machines[0].phase == "Provisioned"
+        })
+        .await?;
+    let pending = placeholder("pending", stage, &first[0]);
+    instances_are(&provider, &group.id, [(pending.clone(), (InstanceCreating, None))]).await?;
+    provider.delete_at_last(&group.id, &[made_up_node(&pending)]).await?;
+    stage
+        .machines_that(&group, "another Machine", |machines| {
+            machines.len() == 1 && !machines[0].deleting && machines[0].name != first[0].name
+        })
+        .await?;
+    target_size_is(&provider, &group.id, 1).await
+}
+
+/// Deletes the first Machine by its placeholder.
+async fn takes_back(
+    stage: &Stage,
+    provider: &Provider,
+    group: &Group,
+    prefix: &str,
+    machines: &[Machine],
+) -> Result<()> {
+    let made_up = made_up_node(&placeholder(prefix, stage, &machines[0]));
+    let found = provider.group_of(&made_up).await?.map(|group| group.id);
+    assert_eq!(found.as_deref(), Some(group.id.as_str()), "group of {made_up:?}");
+    provider.delete_at_last(&group.id, &[made_up]).await?;
+    let left = stage.machines_that(group, "one Machine less", |left| left.len() + 1 == machines.len()).await?;
+    assert_eq!(names(&left), names(&machines[1..]));
+    target_size_is(provider, &group.id, i32::try_from(left.len())?).await
+}
+
+fn placeholder(prefix: &str, stage: &Stage, machine: &Machine) -> String {
+    format!("{prefix}-machine-{}_{}", stage.namespace, machine.name)
+}

@@ -1,0 +1,59 @@
+//! The program with controllers at work: Cluster API's own on real API servers, and the sandbox's.
+//!
+//! Every scenario has a namespace, a Cluster and a user to itself. Those listed as `RealAlone` have all the components to themselves as
+//! well, since they disturb others.
+
+mod deletes;
+mod failures;
+mod many;
+mod outages;
+mod pauses;
+mod pods;
+mod rollouts;
+mod sizes;
+mod templates;
+mod topologies;
+mod versions;
+
+use std::{path::Path, process::ExitCode};
+
+use e2e::{
+    controllers::suite::{self, Scenario},
+    plays,
+};
+
+fn main() -> ExitCode {
+    let everywhere = plays![Everywhere:
+        sizes::a_deployment_grows_from_zero_by_annotations_and_shrinks_to_zero,
+        sizes::a_deployment_grows_from_zero_by_status_capacity,
+        sizes::a_bare_machine_set_grows_from_zero_and_shrinks_to_zero,
+        sizes::a_group_made_without_replicas_begins_at_its_minimum,
+        sizes::a_machine_pool_grows_and_shrinks_by_number,
+        deletes::parallel_deletes_take_exactly_the_named_machines,
+        deletes::one_delete_of_several_nodes_takes_exactly_those,
+        deletes::a_bare_machine_set_loses_exactly_the_named_machines,
+        deletes::a_named_machine_goes_while_another_is_held_in_deletion,
+        failures::a_machine_that_never_joins_is_creating_until_it_is_deleted,
+        failures::a_failed_machine_is_told_and_can_be_deleted,
+        failures::a_machine_that_never_joins_is_replaced_at_the_minimum,
+        failures::exhausted_capacity_is_told_by_its_class_until_there_is_some,
+        pauses::a_paused_deployment_is_no_group_until_it_goes_on,
+        pauses::a_paused_cluster_has_no_groups_until_it_goes_on,
+        pauses::a_deployment_whose_rollouts_are_paused_still_grows,
+        rollouts::a_rollout_shows_the_machines_of_both_machine_sets,
+        rollouts::a_delete_in_the_middle_of_a_rollout_is_refused_and_takes_nothing,
+        templates::the_node_that_comes_has_the_labels_and_taints_that_were_promised,
+        templates::a_kind_of_machine_installed_while_serving_makes_a_group,
+        versions::both_versions_of_the_contract_lead_to_the_same_answers,
+        many::two_hundred_groups_grow_and_shrink_at_once,
+    ];
+    let real = plays![Real:
+        pods::pods_bring_nodes_of_the_group_that_fits_and_idle_nodes_go,
+        topologies::a_group_of_a_topology_is_scaled_where_the_topology_sets_no_replicas,
+    ];
+    let real_alone = plays![RealAlone:
+        outages::api_servers_that_restart_are_followed,
+    ];
+    let scenarios: Vec<Scenario> = real_alone.into_iter().chain(real).chain(everywhere).collect();
+    suite::run(&scenarios, &Path::new(env!("CARGO_TARGET_TMPDIR")).join("controllers"))
+}

@@ -1,0 +1,57 @@
+//! Many groups at once.
+
+use anyhow::{Result, ensure};
+use e2e::{
+    controllers::{
+        groups::{Group, Workers},
+        stage::{LOOK, PATIENCE, Stage},
+    },
+    wait::every,
+};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+
+const GROUPS: usize = 200;
+/// As many as Cluster Autoscaler deletes at once.
+const AT_ONCE: usize = 10;
+
+/// How many of them grow with real controllers, whose work for 200 Machines at once takes minutes on two processors.
+const GROWING_FOR_REAL: usize = 40;
+
+/// All are listed, and those that grow by a Node lose it again.
+pub(crate) async fn two_hundred_groups_grow_and_shrink_at_once(stage: &Stage) -> Result<()> {
+    let create = |number: usize| Workers::new(&format!("workers-{number:03}")).sized().create(stage);
+    let groups: Vec<Group> = stream::iter(0..GROUPS).map(create).buffered(AT_ONCE).try_collect().await?;
+    let provider = stage.serve().await?;
+    provider.shows(&groups.iter().map(|group| group.id.as_str()).collect::<Vec<_>>()).await?;
+
+    let growing = if stage.is_simulated() { GROUPS } else { GROWING_FOR_REAL };
+    let groups = &groups[..growing];
+    let increase = async |group: &Group| provider.increase(&group.id, 1).await;
+    stream::iter(groups).map(increase).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
+    every(4 * LOOK, "a running Machine for each group", 4 * PATIENCE, async || {
+        let machines = stage.objects.list("Machine", "").await?;
+        let running = machines.iter().filter(|machine| machine.data["status"]["phase"] == "Running").count();
+        ensure!(machines.len() == growing && running == growing, "{running} of {} run", machines.len());
+        Ok(())
+    })
+    .await?;
+
+    let mut nodes = Vec::new();
+    for group in groups {
+        nodes.push((group, stage.node_of(&stage.running(group, 1).await?[0]).await?));
+    }
+    // A call that runs out of time is repeated by the caller's next loop, and must not take another Machine then.
+    let delete =
+        async |(group, node): &(&Group, _)| provider.delete_at_last(&group.id, std::slice::from_ref(node)).await;
+    stream::iter(&nodes).map(delete).buffer_unordered(AT_ONCE).try_collect::<Vec<()>>().await?;
+    every(4 * LOOK, "no Machine", 4 * PATIENCE, async || {
+        let machines = stage.objects.list("Machine", "").await?;
+        ensure!(machines.is_empty(), "{} are left", machines.len());
+        Ok(())
+    })
+    .await?;
+    for group in groups {
+        ensure!(provider.target_size(&group.id).await? == 0, "the size of {}", group.id);
+    }
+    Ok(())
+}

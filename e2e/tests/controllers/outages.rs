@@ -1,0 +1,48 @@
+//! API servers that go away and come back while controllers work.
+
+use anyhow::{Result, bail};
+use e2e::{
+    controllers::{
+        groups::Workers,
+        instances::instances_are,
+        stage::{Controllers, PATIENCE, Stage},
+    },
+    provider::assert_refused,
+    wait::eventually,
+};
+use tonic::Code;
+
+use crate::sizes::running;
+
+/// Reads go on meanwhile and writes are refused; afterwards the group grows and its Nodes are known.
+pub(crate) async fn api_servers_that_restart_are_followed(stage: &Stage) -> Result<()> {
+    let Controllers::Real(environment) = &stage.controllers else { bail!("this needs real API servers") };
+    let group = Workers::new("workers").replicas(1).create(stage).await?;
+    let provider = stage.serve().await?;
+    provider.shows(&[&group.id]).await?;
+    stage.running(&group, 1).await?;
+
+    environment.management.stop_api_server();
+    assert_eq!(provider.target_size(&group.id).await?, 1);
+    assert_refused(provider.increase(&group.id, 1).await, Code::Unavailable, &[])?;
+    environment.management.start_api_server().await?;
+    eventually("an increase after the restart", PATIENCE, async || Ok(provider.increase(&group.id, 1).await?)).await?;
+    let machines = stage.running(&group, 2).await?;
+    instances_are(&provider, &group.id, running(&machines)).await?;
+
+    environment.workload.stop_api_server();
+    provider.increase(&group.id, 1).await?;
+    environment.workload.start_api_server().await?;
+    let machines = stage.running(&group, 3).await?;
+    instances_are(&provider, &group.id, running(&machines)).await?;
+    for machine in &machines {
+        let node = stage.node_of(machine).await?;
+        eventually("the group of a Node", PATIENCE, async || {
+            let found = provider.group_of(&node).await?.map(|group| group.id);
+            anyhow::ensure!(found.as_deref() == Some(group.id.as_str()), "{node:?} is of {found:?}");
+            Ok(())
+        })
+        .await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,125 @@
+//! Groups that grow from nothing and shrink to nothing.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+use e2e::{
+    controllers::{
+        groups::{Group, Workers},
+        instances::{instances_are, target_size_is},
+        machines::Machine,
+        stage::{PATIENCE, Stage},
+    },
+    pool::Scalable,
+    proto::instance_status::InstanceState::InstanceRunning,
+    provider::Provider,
+    wait::eventually,
+};
+use k8s_pb::api::core::v1::Node;
+use prost::Message;
+use serde_json::json;
+
+/// Annotations say what a Node will have; the Node that comes belongs to the group.
+pub(crate) async fn a_deployment_grows_from_zero_by_annotations_and_shrinks_to_zero(stage: &Stage) -> Result<()> {
+    let group = Workers::new("workers").sized().create(stage).await?;
+    from_zero_to_zero(stage, &group, 2).await
+}
+
+/// The infrastructure provider says it: then the Node that comes is the one that was promised.
+pub(crate) async fn a_deployment_grows_from_zero_by_status_capacity(stage: &Stage) -> Result<()> {
+    let capacity = json!({ "cpu": "8", "memory": "32Gi", "pods": "58" });
+    let group = Workers::new("workers").publishing(capacity).create(stage).await?;
+    let provider = stage.serve().await?;
+    provider.shows(&[&group.id]).await?;
+    let promised = template(&provider, &group).await?;
+
+    provider.increase(&group.id, 1).await?;
+    let machines = stage.running(&group, 1).await?;
+    let name = machines[0].node.as_deref().context("no Node")?;
+    let node = stage.workload.get("Node", name).await?;
+    for resource in ["cpu", "memory", "pods"] {
+        let there = node.data["status"]["capacity"][resource].as_str();
+        assert_eq!(promised.get(resource).map(String::as_str), there, "{resource} of the Node that came");
+    }
+    Ok(())
+}
+
+/// A MachineSet that no MachineDeployment owns is a group as well.
+pub(crate) async fn a_bare_machine_set_grows_from_zero_and_shrinks_to_zero(stage: &Stage) -> Result<()> {
+    let group = Workers::new("bare").of(Scalable::MachineSet).sized().create(stage).await?;
+    from_zero_to_zero(stage, &group, 2).await
+}
+
+/// Without replicas Cluster API takes the minimum of the group's annotations.
+pub(crate) async fn a_group_made_without_replicas_begins_at_its_minimum(stage: &Stage) -> Result<()> {
+    let group = Workers::new("workers").sized().without_replicas().bounds(2, 5).create(stage).await?;
+    let provider = stage.serve().await?;
+    provider.shows(&[&group.id]).await?;
+    stage.running(&group, 2).await?;
+    assert_eq!(provider.target_size(&group.id).await?, 2);
+    Ok(())
+}
+
+/// The Nodes of a MachinePool have no Machines; its provider makes and removes them by number.
+pub(crate) async fn a_machine_pool_grows_and_shrinks_by_number(stage: &Stage) -> Result<()> {
+    let group = Workers::new("spot").of(Scalable::MachinePool).sized().create(stage).await?;
+    let provider = stage.serve().await?;
+    provider.shows(&[&group.id]).await?;
+    provider.increase(&group.id, 2).await?;
+    let ids = provider_ids(stage, &group, 2).await?;
+    instances_are(&provider, &group.id, ids.iter().map(|id| (id.clone(), (InstanceRunning, None)))).await?;
+    for id in &ids {
+        let node = eventually("the pool's Node", PATIENCE, async || {
+            let nodes = stage.workload.list("Node", "").await?;
+            nodes.into_iter().find(|node| node.data["spec"]["providerID"] == *id).context("it is not there")
+        })
+        .await?;
+        let node = e2e::proto::ExternalGrpcNode {
+            provider_id: id.clone(),
+            name: node.metadata.name.unwrap_or_default(),
+            ..e2e::proto::ExternalGrpcNode::default()
+        };
+        let found = provider.group_of(&node).await?.map(|group| group.id);
+        assert_eq!(found.as_deref(), Some(group.id.as_str()), "group of {node:?}");
+    }
+    Ok(())
+}
+
+async fn provider_ids(stage: &Stage, group: &Group, count: usize) -> Result<Vec<String>> {
+    eventually("ids of the pool", PATIENCE, async || {
+        let pool = stage.objects.get("MachinePool", &group.name).await?;
+        let ids = pool.data["spec"]["providerIDList"].as_array().cloned().unwrap_or_default();
+        ensure!(ids.len() == count, "they are {ids:?}");
+        Ok(ids.iter().filter_map(|id| id.as_str().map(str::to_owned)).collect())
+    })
+    .await
+}
+
+async fn from_zero_to_zero(stage: &Stage, group: &Group, size: usize) -> Result<()> {
+    let provider = stage.serve().await?;
+    provider.shows(&[&group.id]).await?;
+    provider.increase(&group.id, i32::try_from(size)?).await?;
+    let machines = stage.running(group, size).await?;
+    instances_are(&provider, &group.id, running(&machines)).await?;
+    for machine in &machines {
+        let node = stage.node_of(machine).await?;
+        let found = provider.group_of(&node).await?.map(|group| group.id);
+        assert_eq!(found.as_deref(), Some(group.id.as_str()), "group of {node:?}");
+        provider.delete_at_last(&group.id, &[node]).await?;
+    }
+    stage.running(group, 0).await?;
+    instances_are(&provider, &group.id, []).await?;
+    target_size_is(&provider, &group.id, 0).await
+}
+
+/// What is to be answered of Machines that run.
+pub(crate) fn running(machines: &[Machine]) -> Vec<(String, e2e::controllers::instances::Seen)> {
+    machines.iter().map(|machine| (machine.provider_id.clone().unwrap_or_default(), (InstanceRunning, None))).collect()
+}
+
+/// The capacity of the Node that the program promises.
+pub(crate) async fn template(provider: &Provider, group: &Group) -> Result<BTreeMap<String, String>> {
+    let bytes = provider.template(&group.id).await?.node_bytes;
+    let capacity = Node::decode(&*bytes)?.status.context("a template without status")?.capacity;
+    Ok(capacity.into_iter().map(|(resource, quantity)| (resource, quantity.string.unwrap_or_default())).collect())
+}

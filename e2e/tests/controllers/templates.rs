@@ -1,0 +1,96 @@
+//! What is promised of a Node is what comes.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+use e2e::{
+    controllers::{
+        groups::{Group, Workers},
+        stage::Stage,
+    },
+    crds::LATE_TEMPLATE_KIND,
+    provider::Provider,
+    wait::eventually,
+};
+use k8s_pb::api::core::v1::Node;
+use prost::Message as _;
+use serde_json::json;
+
+use crate::sizes::template;
+
+/// Labels of some domains go from a MachineDeployment's template to its Nodes, and taints of its Machines.
+pub(crate) async fn the_node_that_comes_has_the_labels_and_taints_that_were_promised(stage: &Stage) -> Result<()> {
+    let labels = [
+        ("node-role.kubernetes.io/worker", ""),
+        ("example.node-restriction.kubernetes.io/zone", "a"),
+        ("node.cluster.x-k8s.io/pool", "workers"),
+        ("my.node.cluster.x-k8s.io/pool", "mine"),
+        ("example.com/plain", "stays-on-the-machine"),
+    ];
+    let mut workers = Workers::new("workers").sized().taint("dedicated", "web", "NoSchedule");
+    for (key, value) in labels {
+        workers = workers.label(key, value);
+    }
+    let group = workers.create(stage).await?;
+    let provider = stage.serve().await?;
+    provider.shows(&[&group.id]).await?;
+    let promised = promised(&provider, &group).await?;
+
+    provider.increase(&group.id, 1).await?;
+    let machine = stage.running(&group, 1).await?.remove(0);
+    let name = machine.node.context("no Node")?;
+    eventually("labels and taints of the Node", e2e::controllers::stage::PATIENCE, async || {
+        let node = stage.workload.get("Node", &name).await?;
+        let there = node.metadata.labels.clone().unwrap_or_default();
+        for (key, _) in labels {
+            ensure!(promised.labels.get(key) == there.get(key), "{key}: promised {promised:?}, there {there:?}");
+        }
+        let taints: Vec<_> = node.data["spec"]["taints"].as_array().into_iter().flatten().cloned().collect();
+        let expected = [json!({ "key": "dedicated", "value": "web", "effect": "NoSchedule" })];
+        ensure!(taints == expected, "taints there: {taints:?}");
+        Ok(())
+    })
+    .await?;
+    assert_eq!(promised.taints, [("dedicated".to_owned(), "web".to_owned(), "NoSchedule".to_owned())]);
+    assert!(!promised.labels.contains_key("example.com/plain"), "{promised:?}");
+    Ok(())
+}
+
+/// An infrastructure provider may be installed while the program serves: its groups come, and grow.
+pub(crate) async fn a_kind_of_machine_installed_while_serving_makes_a_group(stage: &Stage) -> Result<()> {
+    let good = Workers::new("good").sized().create(stage).await?;
+    let capacity = json!({ "cpu": "8", "memory": "32Gi", "pods": "58" });
+    let late = Workers::new("late").template_kind(LATE_TEMPLATE_KIND).publishing(capacity);
+    let provider = stage.serve().await?;
+    provider.shows(&[&good.id]).await?;
+
+    stage.install_machines("LateMachine").await?;
+    late.create_template(stage).await?;
+    let group = late.create_group(stage).await?;
+    provider.shows(&[&good.id, &group.id]).await?;
+    assert_eq!(template(&provider, &group).await?.get("cpu").map(String::as_str), Some("8"));
+    provider.increase(&group.id, 1).await?;
+    stage.running(&group, 1).await?;
+    Ok(())
+}
+
+/// The parts of a promised Node that scenarios compare.
+#[derive(Debug)]
+struct Promised {
+    labels: BTreeMap<String, String>,
+    taints: Vec<(String, String, String)>,
+}
+
+async fn promised(provider: &Provider, group: &Group) -> Result<Promised> {
+    let bytes = provider.template(&group.id).await?.node_bytes;
+    let node = Node::decode(&*bytes)?;
+    let taints = node.spec.context("a template without spec")?.taints.into_iter();
+    Ok(Promised {
+        labels: node.metadata.context("a template without metadata")?.labels,
+        taints: taints
+            .map(|taint| {
+                (taint.key.unwrap_or_default(), taint.value.unwrap_or_default(), taint.effect.unwrap_or_default())
+            })
+            .collect(),
+    })
+}

@@ -1,0 +1,116 @@
+//! MachineDeployments that a Cluster's topology makes from a ClusterClass.
+
+use anyhow::{Context, Result, ensure};
+use e2e::{
+    controllers::{
+        groups::Group,
+        stage::{LOOK, PATIENCE, Stage},
+    },
+    objects::{Contract, Place},
+    wait::every,
+};
+use serde_json::json;
+
+const MIN: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
+const MAX: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
+/// The name of a MachineDeployment in its topology.
+const IN_TOPOLOGY: &str = "topology.cluster.x-k8s.io/deployment-name";
+
+/// One whose topology says no replicas is scaled like any other; where it says some, they are put back, and nobody fights.
+pub(crate) async fn a_group_of_a_topology_is_scaled_where_the_topology_sets_no_replicas(stage: &Stage) -> Result<()> {
+    let cluster = format!("{}-topology", stage.cluster);
+    create_class(stage).await?;
+    create_cluster(stage, &cluster).await?;
+    let free = group(stage, "free").await?;
+    let fixed = group(stage, "fixed").await?;
+    // Cluster API refuses a topology with both, so the annotations are put past it.
+    let name = fixed.id.rsplit('/').next().unwrap_or_default();
+    stage.objects.annotate(fixed.kind, name, json!({ MIN: "0", MAX: "5" })).await?;
+    let provider = stage.serve_cluster(&cluster).await?;
+    provider.shows(&[&free.id, &fixed.id]).await?;
+
+    provider.increase(&free.id, 2).await?;
+    let machines = stage.running(&free, 2).await?;
+    let node = stage.node_of(&machines[0]).await?;
+    provider.delete_at_last(&free.id, &[node]).await?;
+    let left = stage.running(&free, 1).await?;
+    assert_eq!(left[0].name, machines[1].name, "the Machine that is left");
+
+    stage.running(&fixed, 1).await?;
+    provider.increase(&fixed.id, 1).await?;
+    every(LOOK, "the size put back by the topology", PATIENCE, async || {
+        let size = provider.target_size(&fixed.id).await?;
+        ensure!(size == 1, "it is {size}");
+        Ok(())
+    })
+    .await?;
+    stage.running(&fixed, 1).await?;
+    Ok(())
+}
+
+/// A class with one kind of worker, which says its capacity itself.
+async fn create_class(stage: &Stage) -> Result<()> {
+    let reference = |kind: &str| {
+        let version = Place::of(kind, Contract::V1Beta2).resource.api_version;
+        json!({ "templateRef": { "apiVersion": version, "kind": kind, "name": "class" } })
+    };
+    let spec = |machine: bool| {
+        let capacity = json!({ "cpu": "4", "memory": "16Gi", "pods": "110" });
+        if machine {
+            json!({ "publishesCapacity": true, "template": { "spec": { "capacity": capacity } } })
+        } else {
+            json!({ "template": { "spec": {} } })
+        }
+    };
+    for kind in ["LoopbackClusterTemplate", "LoopbackControlPlaneTemplate", "LoopbackConfigTemplate"] {
+        stage.objects.create(json!({ "kind": kind, "metadata": { "name": "class" }, "spec": spec(false) })).await?;
+    }
+    let machines = "LoopbackMachineTemplate";
+    stage.objects.create(json!({ "kind": machines, "metadata": { "name": "class" }, "spec": spec(true) })).await?;
+    let class = json!({
+        "kind": "ClusterClass",
+        "metadata": { "name": "class" },
+        "spec": {
+            "infrastructure": reference("LoopbackClusterTemplate"),
+            "controlPlane": reference("LoopbackControlPlaneTemplate"),
+            "workers": { "machineDeployments": [{
+                "class": "worker",
+                "bootstrap": reference("LoopbackConfigTemplate"),
+                "infrastructure": reference(machines),
+            }] },
+        },
+    });
+    stage.objects.create(class).await?;
+    Ok(())
+}
+
+async fn create_cluster(stage: &Stage, name: &str) -> Result<()> {
+    let deployment =
+        |name: &str| json!({ "class": "worker", "name": name, "metadata": { "labels": { "pool": name } } });
+    let (mut free, mut fixed) = (deployment("free"), deployment("fixed"));
+    free["metadata"]["annotations"] = json!({ MIN: "0", MAX: "5" });
+    fixed["replicas"] = json!(1);
+    let cluster = json!({
+        "kind": "Cluster",
+        "metadata": { "name": name },
+        "spec": { "topology": {
+            "classRef": { "name": "class" },
+            "version": "v1.36.3",
+            "workers": { "machineDeployments": [free, fixed] },
+        } },
+    });
+    stage.objects.create(cluster).await?;
+    stage.cluster_is_up(name).await
+}
+
+/// The MachineDeployment that the topology has made under this name.
+async fn group(stage: &Stage, name: &str) -> Result<Group> {
+    let selector = format!("{IN_TOPOLOGY}={name}");
+    every(LOOK, "a MachineDeployment of the topology", PATIENCE, async || {
+        let found = stage.objects.list("MachineDeployment", &selector).await?.into_iter().next();
+        let object = found.with_context(|| format!("none for {name}"))?;
+        let object = object.metadata.name.context("no name")?;
+        Ok(Group { id: stage.id("MachineDeployment", &object), kind: "MachineDeployment", name: name.to_owned() })
+    })
+    .await
+}

@@ -1,0 +1,60 @@
+//! Both versions of Cluster API's contract, which it converts into each other.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, ensure};
+use e2e::{
+    controllers::{
+        groups::Workers,
+        instances::{Seen, instances},
+        machines::Machine,
+        stage::{LOOK, PATIENCE, Stage},
+    },
+    pool::Scalable,
+    provider::Provider,
+    wait::every,
+};
+
+/// Whichever version it reads, the program answers the same about Machines in every state.
+pub(crate) async fn both_versions_of_the_contract_lead_to_the_same_answers(stage: &Stage) -> Result<()> {
+    let old = stage.serve_with(&[("CAPI_VERSION", "v1beta1")]).await?;
+    let new = stage.serve_with(&[("CAPI_VERSION", "v1beta2")]).await?;
+    let mut groups = Vec::new();
+    for behaviour in ["joins", "never-join", "fail", "no-capacity"] {
+        groups.push(Workers::new(behaviour).sized().that(behaviour).replicas(1).create(stage).await?);
+    }
+    groups.push(Workers::new("bare").of(Scalable::MachineSet).replicas(1).create(stage).await?);
+    let ids: Vec<&str> = groups.iter().map(|group| group.id.as_str()).collect();
+    old.shows(&ids).await?;
+    new.shows(&ids).await?;
+    stage.running(&groups[0], 1).await?;
+    stage.running(&groups[4], 1).await?;
+    let provisioned = |machines: &[Machine]| machines.iter().any(|machine| machine.phase == "Provisioned");
+    stage.machines_that(&groups[1], "a provisioned Machine", provisioned).await?;
+
+    let classes = every(LOOK, "the same answers", PATIENCE, async || {
+        let (answers, expected) = (answers(&old, &ids).await?, answers(&new, &ids).await?);
+        ensure!(answers == expected, "v1beta1: {answers:#?}\nv1beta2: {expected:#?}");
+        let classes: Vec<_> = ids.iter().flat_map(|id| expected[*id].values().map(|(_, class)| *class)).collect();
+        ensure!(classes.contains(&Some(1)) && classes.contains(&Some(99)), "classes are {classes:?}");
+        Ok(classes)
+    })
+    .await?;
+    assert_eq!(classes, [None, None, Some(99), Some(1), None]);
+    for id in ids {
+        let (old, new) = (old.template(id).await, new.template(id).await);
+        let bytes = |answer: Result<e2e::proto::NodeGroupTemplateNodeInfoResponse, tonic::Status>| {
+            answer.map(|answer| answer.node_bytes).map_err(|status| status.code())
+        };
+        assert_eq!(bytes(old), bytes(new), "templates of {id}");
+    }
+    Ok(())
+}
+
+async fn answers(provider: &Provider, ids: &[&str]) -> Result<BTreeMap<String, BTreeMap<String, Seen>>> {
+    let mut answers = BTreeMap::new();
+    for id in ids {
+        answers.insert((*id).to_owned(), instances(provider, id).await?);
+    }
+    Ok(answers)
+}
