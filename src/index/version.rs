@@ -228,8 +228,13 @@ mod tests {
     }
 
     fn logging(machine: &str, resource_version: &str, generation: i64) -> GroupVersion {
-        let entry =
-            Entry { name: machine.into(), uid: machine.into(), ticket: "t".into(), phase: Phase::Wanted, soft: false };
+        let entry = Entry {
+            name: machine.into(),
+            uid: machine.into(),
+            ticket: "t".into(),
+            phase: Phase::Wanted,
+            soft: machine.starts_with("soft"),
+        };
         let log = DeletionLog::default().with([entry]).print().unwrap();
         GroupVersion { generation, log: log.map(ArcStr::from), ..version(3, resource_version) }
     }

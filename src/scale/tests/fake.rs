@@ -166,7 +166,9 @@ impl FakeApi {
     /// Somebody else deletes a Machine, and it is gone at once.
     pub(crate) fn remove(&self, machine: &str) {
         self.change("machines", machine, json!({"metadata": {"finalizers": null}}));
-        self.objects.delete(&resource("machines"), NAMESPACE, machine, &DeleteOptions::default()).expect("deleted");
+        // One that was being deleted is gone by that.
+        let _ = self.objects.delete(&resource("machines"), NAMESPACE, machine, &DeleteOptions::default());
+        assert!(self.object("machines", machine).is_none(), "{machine} is still there");
     }
 
     /// Somebody else deletes a Machine, which takes its time.
