@@ -96,13 +96,8 @@ pub fn rules() -> Vec<Value> {
                 "resources": ["machinedeployments", "machinesets", "machinepools"],
                 "verbs": ["get", "patch"],
             },
-            {
-                "apiGroups": [CAPI_GROUP],
-                "resources": ["machinedeployments", "machinesets", "machinepools"],
-                "verbs": ["get", "patch"],
-            },
             { "apiGroups": [CAPI_GROUP], "resources": ["machines"], "verbs": ["get", "patch", "delete"] },
-            { "apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"] },
+            { "apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"] },
         ],
     });
     vec![role, binding(GROUP, "Group", GROUP)]

@@ -134,37 +134,7 @@ fn set(entity: Entity, mut variant: u16) -> Change {
             merge(&mut more, &json!({"status": {"nodeRef": {"name": choose(v, &["", "n0", "n1", "n2"])}}}));
             machine(owner, &format!("m{n}"), &more)
         }
-        Entity::Node(n) => {
-            let zone = choose(v, &["zone-a", "zone-b"]);
-            let mut more = json!({"metadata": {"labels": {"topology.kubernetes.io/zone": zone}}});
-            merge(
-                &mut more,
-                &json!({"spec": {"providerID": choose(v, &[format!("cloud:///zone/n{n}").as_str(), format!("other:///n{n}").as_str(), ""])}}),
-            );
-            let shown = choose(
-                v,
-                &[
-                    &json!({}),
-                    &json!({"cpu": "2", "memory": "4Gi"}),
-                    &json!({"cpu": "2", "memory": "3Gi", "a.example/nic": "1"}),
-                ],
-            )
-            .clone();
-            merge(
-                &mut more,
-                &json!({"status": {
-                    "capacity": shown, "allocatable": shown,
-                    "conditions": [{"type": "Ready", "status": choose(v, &["True", "False"]),
-                        "lastTransitionTime": "2026-01-01T00:00:00Z", "lastHeartbeatTime": "2026-01-01T01:00:00Z"}],
-                }}),
-            );
-            if let owner @ ("m0" | "m1") = choose(v, &["", "m0", "m1"]) {
-                let annotations =
-                    json!({"cluster.x-k8s.io/machine": owner, "cluster.x-k8s.io/cluster-namespace": NAMESPACE});
-                merge(&mut more, &json!({"metadata": {"annotations": annotations}}));
-            }
-            node(&format!("n{n}"), &more)
-        }
+        Entity::Node(n) => node_of(n, v),
         Entity::Template(n) => {
             let name = format!("t{n}");
             match choose(v, &[&json!({"cpu": 2, "memory": "4Gi"}), &json!({"cpu": "1"}), &Value::Null]) {
@@ -177,6 +147,37 @@ fn set(entity: Entity, mut variant: u16) -> Change {
             Change::Kind(kind(), states[usize::from(*v % 3)].clone())
         }
     }
+}
+
+fn node_of(n: u8, v: &mut u16) -> Change {
+    let zone = choose(v, &["zone-a", "zone-b"]);
+    let mut more = json!({"metadata": {"labels": {"topology.kubernetes.io/zone": zone}}});
+    merge(
+        &mut more,
+        &json!({"spec": {"providerID": choose(v, &[format!("cloud:///zone/n{n}").as_str(), format!("other:///n{n}").as_str(), ""])}}),
+    );
+    let shown = choose(
+        v,
+        &[
+            &json!({}),
+            &json!({"cpu": "2", "memory": "4Gi"}),
+            &json!({"cpu": "2", "memory": "3Gi", "a.example/nic": "1"}),
+        ],
+    )
+    .clone();
+    merge(
+        &mut more,
+        &json!({"status": {
+            "capacity": shown, "allocatable": shown,
+            "conditions": [{"type": "Ready", "status": choose(v, &["True", "False"]),
+                "lastTransitionTime": "2026-01-01T00:00:00Z", "lastHeartbeatTime": "2026-01-01T01:00:00Z"}],
+        }}),
+    );
+    if let owner @ ("m0" | "m1") = choose(v, &["", "m0", "m1"]) {
+        let annotations = json!({"cluster.x-k8s.io/machine": owner, "cluster.x-k8s.io/cluster-namespace": NAMESPACE});
+        merge(&mut more, &json!({"metadata": {"annotations": annotations}}));
+    }
+    node(&format!("n{n}"), &more)
 }
 
 /// A MachineDeployment, MachineSet or MachinePool sometimes doesn't decode.
