@@ -33,7 +33,9 @@ fn manifests(files: &[(&str, &str)]) -> Manifests {
     let mut manifests = read_path(directory.path()).unwrap();
     let prefix = format!("{}/", directory.path().display());
     for said in [&mut manifests.skipped, &mut manifests.warnings, &mut manifests.broken] {
-        said.iter_mut().for_each(|text| *text = text.replace(&prefix, ""));
+        for text in said {
+            *text = text.replace(&prefix, "");
+        }
     }
     manifests
 }
