@@ -116,15 +116,19 @@ async fn of_clusters_the_same_is_told_as_of_their_manifests() {
         });
         let live = live.await.unwrap();
         let expected = explain(&[&of_files[..], more].concat());
-        assert_eq!(without_reading(&printed(&live)), without_reading(&printed(&expected)), "{}", said(&live));
+        assert_eq!(comparable(&printed(&live)), comparable(&printed(&expected)), "{}", said(&live));
         assert_eq!(live.status.code(), Some(0), "{}", said(&live));
     }
     sandbox.stop().await;
 }
 
-/// What manifests alone have to say is left out: which documents are no objects.
-fn without_reading(printed: &str) -> String {
+/// Without what differs by right: manifests alone have documents that are no objects, and the cluster's controllers make
+/// MachineSets.
+fn comparable(printed: &str) -> String {
     let Ok(mut report) = serde_json::from_str::<Value>(printed) else { return printed.to_owned() };
     report.as_object_mut().unwrap().remove("skipped");
+    let left_out = report["leftOut"].as_array_mut().unwrap();
+    left_out.retain(|object| object["reason"] != "owned_by_machine_deployment");
+    assert!(!left_out.is_empty());
     report.to_string()
 }
