@@ -204,6 +204,7 @@ fn print_next(sandbox: &Sandbox, server: &Server, out: &mut dyn Write) -> std::i
     if let Some(admin) = server.admin_address() {
         writeln!(out, "  cargo run --release -- groups --all --watch --server http://{admin}")?;
     }
+    writeln!(out, "  cargo run --release -- explain {}", flags(sandbox).join(" "))?;
     let watch = "cargo run --release -- watch --all-namespaces --management-kubeconfig";
     writeln!(out, "  {watch} {}    # while you scale with the next ones", management.display())?;
     writeln!(out, "  curl 'http://{}/readyz?verbose'", server.http_address())?;

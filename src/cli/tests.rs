@@ -290,7 +290,9 @@ fn documented(arg: &Arg) -> String {
     let possible: Vec<_> = arg.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
     let possible =
         if possible.is_empty() || value.is_none() { String::new() } else { format!(": {}", possible.join(", ")) };
-    format!("| `{flag}` | {variable} | {default} | {}{possible} |\n", arg.get_help().unwrap())
+    // A bar ends a cell, within code as well.
+    let [flag, help] = [flag, arg.get_help().unwrap().to_string()].map(|text| text.replace('|', "\\|"));
+    format!("| `{flag}` | {variable} | {default} | {help}{possible} |\n")
 }
 
 /// `docs/flags.md` is written anew by `UPDATE_DOCS=1 cargo test`.

@@ -85,13 +85,13 @@ pub enum RulesError {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[serde(deny_unknown_fields, rename_all = "camelCase", expecting = "rules, a list")]
 struct FileForm {
     rules: Vec<RuleForm>,
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[serde(deny_unknown_fields, rename_all = "camelCase", expecting = "a rule with name, to and what it matches")]
 struct RuleForm {
     name: String,
     #[serde(default)]
@@ -110,7 +110,7 @@ struct RuleForm {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[serde(deny_unknown_fields, rename_all = "camelCase", expecting = "form and urlFile or urlVariable")]
 struct DestinationForm {
     form: SinkKind,
     url_file: Option<PathBuf>,

@@ -66,23 +66,31 @@ async fn take(
 }
 
 async fn shake_hands(stream: TcpStream, certificates: &Certificates) -> Option<TlsStream<TcpStream>> {
-    let peer = stream.peer_addr().ok();
+    let peer = stream.peer_addr().map_or_else(|_| "unknown".to_owned(), |peer| peer.to_string());
     let acceptor = TlsAcceptor::from(certificates.current());
     let (refused, why) = match timeout(HANDSHAKE, acceptor.accept(stream)).await {
         Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol().is_some() => return Some(stream),
         Ok(Ok(_)) => (Refused::Protocol, "the client didn't ask for HTTP/2 (ALPN h2)".to_owned()),
-        Ok(Err(error)) => (reason(&error), error.to_string()),
+        Ok(Err(error)) => (reason(&error), why(&error)),
         Err(_) => (Refused::TimeOut, format!("the handshake took longer than {} s", HANDSHAKE.as_secs())),
     };
     certificates.metrics.count_refused(refused);
     match refused {
         // Scanners and probes of TCP do that all day.
-        Refused::Protocol | Refused::TimeOut => debug!(?peer, "no TLS connection: {why}"),
+        Refused::Protocol | Refused::TimeOut => debug!(peer, "no TLS connection: {why}"),
         Refused::NoCertificate | Refused::Certificate | Refused::Name => {
-            warn!(?peer, reason = refused.as_str(), "a client was refused: {why}");
+            warn!(peer, reason = refused.as_str(), "a client was refused: {why}");
         }
     }
     None
+}
+
+/// What the log says of it: rustls shows an error of a verifier as its Rust value.
+fn why(error: &io::Error) -> String {
+    match error.get_ref().and_then(|error| error.downcast_ref::<Error>()) {
+        Some(Error::InvalidCertificate(CertificateError::Other(other))) => other.0.to_string(),
+        Some(_) | None => error.to_string(),
+    }
 }
 
 fn reason(error: &io::Error) -> Refused {

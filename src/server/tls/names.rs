@@ -15,6 +15,8 @@ use x509_parser::{
     prelude::{FromDer, X509Certificate},
 };
 
+use crate::text::visible;
+
 /// A subject alternative name: a DNS name, or a URI such as a SPIFFE id.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum AllowedName {
@@ -71,6 +73,15 @@ pub(super) struct NotAllowed {
     names: String,
 }
 
+/// A name as it would be allowed, harmless for a log; one of another kind with its kind.
+fn shown(name: &GeneralName<'_>) -> String {
+    let text = match name {
+        GeneralName::DNSName(name) | GeneralName::URI(name) => (*name).to_owned(),
+        other => other.to_string(),
+    };
+    visible(&text).into_owned()
+}
+
 /// Verifies as `inner` does, and then the names.
 #[derive(Debug)]
 pub(super) struct NamedClients {
@@ -87,7 +98,7 @@ impl NamedClients {
         if names.iter().any(|name| self.names.iter().any(|allowed| allowed.is(name))) {
             return Ok(());
         }
-        let names = names.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let names = names.iter().map(shown).collect::<Vec<_>>().join(", ");
         Err(Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(NotAllowed { names })))))
     }
 }
