@@ -297,9 +297,12 @@ fn the_readme_names_flags_that_there_are() {
 
 // Examples
 
-const EXAMPLES: [&str; 12] = [
+const EXAMPLES: [&str; 14] = [
     "examples/cluster-autoscaler/cloud-config.yaml",
     "examples/cluster-autoscaler/values.yaml",
+    // In tests/explain.rs, with what is printed of them.
+    "examples/explain/dump.yaml",
+    "examples/explain/job.yaml",
     "examples/node-groups/by-annotations.yaml",
     "examples/node-groups/cluster.yaml",
     "examples/node-groups/from-zero-by-annotations.yaml",

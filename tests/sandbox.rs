@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use rstest::rstest;
 use sandbox::{
     BEHAVIOUR_LABEL, Contract, Sandbox, SandboxOptions, Settings, Times,
-    api::{PatchKind, Resource, Selection, Subresource},
+    api::{DeleteOptions, PatchKind, Resource, Selection, Subresource},
     clock::Clock,
     faults::{Fault, WatchFault},
     requests::Request,
@@ -410,6 +410,35 @@ async fn a_delete_in_the_middle_of_a_rollout_is_refused_and_works_after_it(
     assert!(!world.machines().contains(&node.name));
     assert_eq!(until_event(&world, "ScaledDown").await, format!("3→2: Machine {}", node.name));
     assert_eq!(until_event(&world, "ScaledUp").await, "2→3");
+    world.stop().await;
+}
+
+/// A MachineSet counts Machines that are being deleted as replicas, and takes them first for a smaller size.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_named_machine_goes_while_another_is_held_in_deletion_and_an_event_says_how() {
+    let world = World::start(Contract::V1Beta2, vec![cluster(), workers(3, "")]).await;
+    world.pass(60).await;
+    world.until_instances(3, InstanceState::InstanceRunning).await;
+    let (machines, nodes) = (world.machines(), world.nodes());
+    let (api, resource) =
+        (world.sandbox.management().api(), Resource::new("cluster.x-k8s.io", world.version, "machines"));
+    let hook = json!({ "metadata": { "annotations": { "pre-drain.delete.hook.machine.cluster.x-k8s.io/test": "" } } });
+    api.patch(&resource, "team-a", &machines[0], PatchKind::Merge, Subresource::Main, hook).unwrap();
+    api.delete(&resource, "team-a", &machines[0], &DeleteOptions::default()).unwrap();
+
+    world.delete(vec![nodes[2].clone()]).await.unwrap();
+    assert_eq!(world.target_size().await, 2);
+    let note = until("the Event", async || {
+        world.pass(1).await;
+        events(&world).into_iter().find(|event| event.0 == "DeletedByName").map(|event| event.1)
+    });
+    assert!(note.await.contains(&machines[2]));
+    until("the named one is gone", async || {
+        world.pass(1).await;
+        (!world.machines().contains(&machines[2])).then_some(())
+    })
+    .await;
+    assert!(world.machines().contains(&machines[0]) && world.machines().contains(&machines[1]));
     world.stop().await;
 }
 

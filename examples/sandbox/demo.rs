@@ -132,6 +132,8 @@ async fn show(
     let mut client = CloudProviderClient::connect(format!("http://{}", server.grpc_address())).await?;
     until("the program is in sync", async || Ok(client.clone().refresh(RefreshRequest {}).await.ok())).await?;
     in_sync_with_templates(sandbox, server).await;
+    // Cluster Autoscaler is told of groups that the templates have made by its next Refresh.
+    client.refresh(RefreshRequest {}).await?;
     let took = began.elapsed();
     print_apis(sandbox, out)?;
     writeln!(out, "  gRPC                http://{}", server.grpc_address())?;

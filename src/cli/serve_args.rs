@@ -53,8 +53,8 @@ pub struct ServeArgs {
     pub no_replacement: bool,
 
     /// What deleting a Node of a MachinePool does whose instances aren't Machines, so that none can be deleted by name:
-    /// lower the size, and the infrastructure provider chooses which instance goes; or refuse
-    #[arg(long, env = "CAPI_AUTOSCALER_MACHINE_POOL_DELETES", value_name = "lower|refuse", default_value = DEFAULT_MACHINE_POOL_DELETES)]
+    /// "lower" the size, and the infrastructure provider chooses which instance goes; or "refuse"
+    #[arg(long, env = "CAPI_AUTOSCALER_MACHINE_POOL_DELETES", value_name = "WHAT", default_value = DEFAULT_MACHINE_POOL_DELETES)]
     pub machine_pool_deletes: String,
 
     /// Which clusters, which node groups, and what the operator says about all of them.

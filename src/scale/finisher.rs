@@ -19,6 +19,7 @@ use super::{
     Command, Inner,
     api::{CallError, GroupChange},
     carry::{NotLowered, named},
+    events::Happening,
     metrics::Write,
     rule::{self, Finish, Followed, Life},
 };
@@ -238,6 +239,7 @@ impl Command {
         match result {
             Ok(()) => {
                 tracing::info!(group = %self.id, machine = %entry.name, "Machine deleted by name: the smaller size has taken another one");
+                self.tell(Happening::deleted_by_name(&entry.name));
                 Ok(())
             }
             // It is gone, or another one has its name.

@@ -242,6 +242,17 @@ impl World {
         self.client(copy).node_group_target_size(request).await.unwrap().into_inner().target_size.into()
     }
 
+    /// Waits until a copy shows `size` instances, each of them a Machine and not just a replica that has none yet.
+    pub(crate) async fn until_machines_known(&self, copy: usize, size: i64) {
+        let request = proto::NodeGroupNodesRequest { id: GROUP.to_owned() };
+        let knows_all = async || {
+            let instances = self.client(copy).node_group_nodes(request.clone()).await.unwrap().into_inner().instances;
+            let machines = instances.iter().filter(|instance| !instance.id.starts_with("replica-")).count();
+            (i64::try_from(machines) == Ok(size)).then_some(())
+        };
+        until("all Machines are known", knows_all, || self.describe()).await;
+    }
+
     /// Somebody else sets the size.
     pub(crate) fn set_size(&self, size: i64) {
         let patch = json!({ "spec": { "replicas": size } });

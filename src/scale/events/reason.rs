@@ -26,13 +26,15 @@ pub enum EventReason {
     ScaleDownFailed,
     /// A Machine that never became a Node was deleted at the least size, so that another is made.
     ReplacedFailedMachine,
+    /// A Machine was deleted by its name, since the smaller size it was named for has taken another one.
+    DeletedByName,
     /// A MachinePool without Machines was made smaller: its infrastructure provider chooses which instance goes.
     InstanceChosenByProvider,
 }
 
 impl EventReason {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::ScaledUp,
         Self::ScaledDown,
         Self::ScaleUpRefused,
@@ -40,6 +42,7 @@ impl EventReason {
         Self::ScaleUpFailed,
         Self::ScaleDownFailed,
         Self::ReplacedFailedMachine,
+        Self::DeletedByName,
         Self::InstanceChosenByProvider,
     ];
 
@@ -54,6 +57,7 @@ impl EventReason {
             Self::ScaleUpFailed => "ScaleUpFailed",
             Self::ScaleDownFailed => "ScaleDownFailed",
             Self::ReplacedFailedMachine => "ReplacedFailedMachine",
+            Self::DeletedByName => "DeletedByName",
             Self::InstanceChosenByProvider => "InstanceChosenByProvider",
         }
     }
@@ -63,9 +67,11 @@ impl EventReason {
     pub fn action(self) -> &'static str {
         match self {
             Self::ScaledUp | Self::ScaleUpRefused | Self::ScaleUpFailed => "ScaleUp",
-            Self::ScaledDown | Self::ScaleDownRefused | Self::ScaleDownFailed | Self::InstanceChosenByProvider => {
-                "ScaleDown"
-            }
+            Self::ScaledDown
+            | Self::ScaleDownRefused
+            | Self::ScaleDownFailed
+            | Self::DeletedByName
+            | Self::InstanceChosenByProvider => "ScaleDown",
             Self::ReplacedFailedMachine => "ReplaceMachine",
         }
     }
@@ -74,7 +80,7 @@ impl EventReason {
     #[must_use]
     pub fn event_type(self) -> &'static str {
         match self {
-            Self::ScaledUp | Self::ScaledDown | Self::ReplacedFailedMachine => "Normal",
+            Self::ScaledUp | Self::ScaledDown | Self::ReplacedFailedMachine | Self::DeletedByName => "Normal",
             Self::ScaleUpRefused
             | Self::ScaleDownRefused
             | Self::ScaleUpFailed
@@ -124,6 +130,16 @@ impl Happening {
         Self {
             reason: EventReason::ReplacedFailedMachine,
             note: format!("Machine {machine} never became a Node and is replaced: {why}"),
+        }
+    }
+
+    /// A Machine was deleted whose smaller size was spent on another one.
+    pub(in crate::scale) fn deleted_by_name(machine: &str) -> Self {
+        Self {
+            reason: EventReason::DeletedByName,
+            note: format!(
+                "Machine {machine} was named, and the smaller size has taken another one, which was going already or                  marked by somebody else: it is deleted by name, and the other one's place is filled anew"
+            ),
         }
     }
 
