@@ -232,8 +232,13 @@ impl Command {
         self.forget(view, over).await
     }
 
-    /// Deletes a Machine whose deletion was spent on another one.
+    /// Deletes a Machine whose deletion was spent on another one. The watch of Machines may lag behind that of MachineSets,
+    /// so that one which went as it should still looks alive: whether it is, is asked of the API server.
     async fn delete_by_name(&self, entry: &Entry) -> Result<(), CallError> {
+        match self.read_life(&named(entry)).await? {
+            Life::Alive => {}
+            Life::Deleting | Life::Gone => return Ok(()),
+        }
         let key = self.machine_key(&entry.name);
         let result = self.write(Write::Delete, self.api().delete_machine(&key, &entry.uid, None)).await;
         match result {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::fake::{World, group, nodes};
+use super::fake::{Fault, World, group, nodes};
 
 const ABCD: [&str; 4] = ["a", "b", "c", "d"];
 
@@ -48,6 +48,24 @@ async fn a_machine_that_a_smaller_size_has_left_is_deleted_by_name_and_leaves_th
     world.api.remove("b");
     until(&world, "b has left the log", |world| world.api.log().is_empty()).await;
     assert_eq!(world.api.replicas(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_goes_for_the_smaller_size_is_not_deleted_by_name_though_its_watch_lags_behind() {
+    let world = World::new(4, &ABCD);
+    world.scale.delete(group(), nodes(&["b"])).await.unwrap();
+    world.api.fault("GET group", Fault::Hold);
+    world.api.follow();
+    world.watch();
+    world.api.held().await;
+    // The MachineSet has followed and b looks alive.
+    world.api.begin_to_delete("b");
+    world.api.release();
+    wait(&world).await;
+    assert_eq!(world.api.log(), ["b lowered"]);
+    world.api.remove("b");
+    until(&world, "b has left the log", |world| world.api.log().is_empty()).await;
+    assert!(!world.api.calls().contains(&"DELETE machine b".to_owned()), "{:?}", world.api.calls());
 }
 
 #[tokio::test(start_paused = true)]
