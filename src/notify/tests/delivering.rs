@@ -108,7 +108,7 @@ async fn a_redirect_is_not_followed() {
 #[tokio::test]
 async fn what_fails_for_too_long_is_given_up() {
     let receiver = Receiver::start(vec![Answer::Status(500); 1000]).await;
-    let pace = Pace { give_up: Duration::from_millis(50), ..quick() };
+    let pace = Pace { give_up: Duration::from_secs(1), ..quick() };
     let notifier = receiver.notifier(SinkKind::Webhook, Limits::default(), pace);
     notifier.offer(&modified("a"));
     let [summary] = &notifier.drain(PATIENCE).await[..] else { panic!("one rule") };
