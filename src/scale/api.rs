@@ -344,6 +344,10 @@ fn call_error(head: &Parts, body: &[u8]) -> CallError {
         404 if details.is_some_and(|details| !details.name.is_empty()) => CallError::Missing(message),
         404 => CallError::NotDiscovered,
         // A webhook's denial is a 403 as well, which no right mends.
+        // Proxies answer so when the one behind them, or the one before, was too slow: it may be done.
+        408 | 499 => CallError::Unknown(format!("{code}: {message}"), after),
+        // The next page of a list that has grown too old: from the beginning again.
+        410 => CallError::Conflict(message),
         401 | 403 if !message.contains("admission webhook") => CallError::Forbidden(message),
         400..=499 => CallError::Refused(message),
         _ => CallError::Unknown(format!("{code}: {message}"), after),
