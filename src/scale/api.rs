@@ -252,7 +252,7 @@ impl Api {
         }
     }
 
-    /// All Machines of a namespace that belong to a group: by its labels first, and then by their owners.
+    /// All Machines of a namespace that belong to a group, by their owners.
     pub(super) async fn list_machines(
         &self,
         id: &GroupId,
@@ -263,13 +263,13 @@ impl Api {
         let mut seen = Vec::new();
         loop {
             let page: ObjectList<PartialObjectMeta> = self.call(machines.list_metadata(&params)).await?;
-            seen.extend(page.items.iter().map(|item| MachineSeen::of(&item.metadata)));
+            let machines = page.items.iter().map(|item| MachineSeen::of(&item.metadata));
+            seen.extend(machines.filter(|machine| machine.is_of(owners)));
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params = params.continue_token(&token),
                 None => break,
             }
         }
-        seen.retain(|machine| machine.is_of(owners));
         Ok(seen)
     }
 

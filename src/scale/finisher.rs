@@ -156,7 +156,10 @@ impl Finisher {
 impl Command {
     /// Looks at the group's deletions once, and does what can be done.
     pub(super) async fn finish(&self) -> Pass {
-        let Some(view) = self.index().deletions(&self.id) else { return Pass::Done };
+        let Some(view) = self.index().deletions(&self.id) else {
+            self.inner.wanted.lock().remove(&self.id);
+            return Pass::Done;
+        };
         let log = match view.version.log() {
             Ok(log) => log,
             Err(error) => {
