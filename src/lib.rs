@@ -10,6 +10,7 @@ pub mod changes;
 pub mod cli;
 pub mod cluster;
 pub mod connect;
+mod expansion;
 pub mod grpc;
 pub mod index;
 pub mod informer;

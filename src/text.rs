@@ -25,6 +25,12 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
+/// The same of a text of several lines, which stay lines.
+#[must_use]
+pub fn visible_lines(text: &str) -> String {
+    text.split('\n').map(visible).collect::<Vec<_>>().join("\n")
+}
+
 /// JSON that says the same without the characters that JSON leaves as they are and a terminal obeys.
 #[must_use]
 pub fn visible_json(json: String) -> String {
@@ -81,6 +87,11 @@ mod tests {
     #[case::separators("a\u{2028}b\u{2029}", "a\\u{2028}b\\u{2029}")]
     fn nothing_steers_a_terminal(#[case] text: &str, #[case] expected: &str) {
         assert_eq!(visible(text), expected);
+    }
+
+    #[test]
+    fn lines_stay_lines() {
+        assert_eq!(visible_lines("a\u{1b}[2J\n  b\r\n"), "a\\u{1b}[2J\n  b\\r\n");
     }
 
     #[test]

@@ -21,6 +21,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use thiserror::Error;
 
+use crate::text::visible_lines;
+
 use explain::ExplainConfig;
 pub use explain::{ExplainArgs, ExplainError};
 use groups::{GroupsArgs, GroupsConfig, GroupsError};
@@ -112,10 +114,9 @@ impl CliError {
     /// Says what is wrong: in the log, or on standard error where there is no log yet.
     pub fn report(&self) {
         match self {
-            Self::Usage(error) => eprintln!("error: {error}"),
-            Self::Groups(error) => eprintln!("error: {error}"),
-            Self::Explain(error) => eprintln!("error: {error}"),
-            Self::Watch(error) => eprintln!("error: {error:#}"),
+            Self::Usage(_) | Self::Groups(_) | Self::Explain(_) | Self::Watch(_) => {
+                eprintln!("error: {}", visible_lines(&self.to_string()));
+            }
             Self::Failed(_) => tracing::error!("{self}"),
         }
     }

@@ -4,9 +4,15 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, config::Kubeconfig};
 
 use super::{ClusterRef, ConnectError, error::kubeconfig_reason, inline};
+use crate::expansion;
 
 /// The key of the Secret that holds the kubeconfig (contract, section 5).
 const KEY: &str = "value";
+/// What aliases may add to a kubeconfig, in values and bytes of texts. None needs any; but whoever may write the Secret
+/// must not be able to fill this program's memory with some lines.
+const MOST_ADDED: usize = 100_000;
+/// More brackets than a kubeconfig has, be it YAML or JSON: the time that YAML takes grows with the square of open ones.
+const MOST_BRACKETS: usize = 1_000;
 
 /// Reads a Cluster's kubeconfig from its Secret, by one request through the management cluster's client.
 ///
@@ -38,6 +44,13 @@ fn request_error(cluster: &ClusterRef, error: kube::Error) -> ConnectError {
 fn parse(cluster: &ClusterRef, value: &[u8]) -> Result<Kubeconfig, ConnectError> {
     let invalid = |reason: String| ConnectError::SecretInvalid { cluster: cluster.clone(), reason };
     let text = str::from_utf8(value).map_err(|error| invalid(format!("not UTF-8 text: {error}")))?;
+    if text.bytes().filter(|byte| matches!(byte, b'[' | b'{')).count() > MOST_BRACKETS {
+        return Err(invalid(format!(
+            "not a kubeconfig: it has more than {MOST_BRACKETS} lists and objects in brackets"
+        )));
+    }
+    expansion::check(text, MOST_ADDED)
+        .map_err(|_| invalid("not a kubeconfig in YAML, or one whose aliases stand for too much".to_owned()))?;
     let kubeconfig = Kubeconfig::from_yaml(text).map_err(|error| invalid(kubeconfig_reason(&error)))?;
     inline::check(&kubeconfig).map_err(|refused| ConnectError::SecretRefused {
         cluster: cluster.clone(),

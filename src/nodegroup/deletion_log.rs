@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use super::problem::Clipped;
 use crate::capi::{DELETING, Uid};
 
 /// The most Machines that a log names. All annotations of an object together may take 256 KiB.
@@ -143,6 +144,13 @@ impl DeletionLog {
         for acceptance in written {
             for (name, uid) in acceptance.machines {
                 let uid = Uid::from(uid);
+                if !is_object_name(&name) || uid.is_empty() {
+                    return Err(foreign(format!(
+                        "{:?} with uid {:?} is no Machine",
+                        Clipped(&name),
+                        Clipped(&uid.to_string())
+                    )));
+                }
                 if log.get(&uid).is_some() {
                     return Err(foreign(format!("the Machine {name} with uid {uid} is named twice")));
                 }
@@ -246,6 +254,14 @@ impl DeletionLog {
     }
 }
 
+/// Whether an API server takes it for a name. It stands in the paths of requests: anything else could lead them to
+/// another object.
+fn is_object_name(name: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+    let is_end = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    name.len() <= 253 && name.chars().all(is_plain) && name.starts_with(is_end) && name.ends_with(is_end)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -289,6 +305,11 @@ mod tests {
     #[case::no_ticket(r#"[{"phase":"wanted","machines":{}}]"#)]
     #[case::an_unknown_phase(r#"[{"ticket":"t","phase":"marked","machines":{}}]"#)]
     #[case::a_field_of_a_later_version(r#"[{"ticket":"t","phase":"wanted","set":"s","machines":{}}]"#)]
+    #[case::another_path(r#"[{"ticket":"t","phase":"wanted","machines":{"../../team-b/machines/a":"1"}}]"#)]
+    #[case::a_query(r#"[{"ticket":"t","phase":"wanted","machines":{"a?dryRun=All":"1"}}]"#)]
+    #[case::no_name(r#"[{"ticket":"t","phase":"wanted","machines":{"":"1"}}]"#)]
+    #[case::a_name_of_dots(r#"[{"ticket":"t","phase":"wanted","machines":{"..":"1"}}]"#)]
+    #[case::no_uid(r#"[{"ticket":"t","phase":"wanted","machines":{"a":""}}]"#)]
     #[case::a_machine_twice(r#"[{"ticket":"t","phase":"wanted","machines":{"a":"1"}},{"ticket":"u","phase":"wanted","machines":{"b":"1"}}]"#)]
     fn a_text_that_is_no_log_is_an_error_that_names_the_annotation(#[case] text: &str) {
         let error = DeletionLog::parse(Some(text)).unwrap_err();

@@ -8,6 +8,8 @@ use crate::capi::MachineTaint;
 
 /// Suffix of the capacity annotation that holds taints.
 pub const TAINTS: &str = "taints";
+/// As many of an annotation are read. Each is compared with all before it, and an annotation has room for 20,000.
+const MOST_TAINTS: usize = 500;
 
 /// A taint as a Node has it.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -103,7 +105,13 @@ pub fn parse(annotation: &str, text: &str) -> (Vec<Taint>, Vec<Problem>) {
     let mut problems = Vec::new();
     for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
         match entry.parse() {
-            Ok(taint) => put(&mut taints, taint),
+            Ok(taint) if taints.len() < MOST_TAINTS => put(&mut taints, taint),
+            Ok(_) => {
+                let rule =
+                    format!("only the first {MOST_TAINTS} taints are read; this one and all after it are left out");
+                problems.push(Problem::annotation_entry(ProblemKind::Taints, annotation, entry, &rule));
+                break;
+            }
             Err(rule) => {
                 let rule = format!("{rule}; this taint is left out");
                 problems.push(Problem::annotation_entry(ProblemKind::Taints, annotation, entry, &rule));
@@ -178,6 +186,14 @@ mod tests {
         for part in ["example.com/taints", &format!("{entry:?}"), rule, "left out"] {
             assert!(problem.message.contains(part), "{part:?} isn't in {problem}");
         }
+    }
+
+    #[test]
+    fn of_more_taints_than_any_node_has_the_first_are_read() {
+        let text: String = (0..20_000).map(|n| format!("t{n}:NoExecute,")).collect();
+        let (taints, problems) = parse("key", &text);
+        assert_eq!((taints.len(), problems.len()), (MOST_TAINTS, 1));
+        assert!(problems[0].message.contains("t500:NoExecute"), "{problems:?}");
     }
 
     proptest! {

@@ -252,7 +252,7 @@ impl Api {
         }
     }
 
-    /// All Machines of a namespace that belong to a group: by its labels first, and then by their owners.
+    /// All Machines of a namespace that belong to a group, by their owners.
     pub(super) async fn list_machines(
         &self,
         id: &GroupId,
@@ -263,13 +263,13 @@ impl Api {
         let mut seen = Vec::new();
         loop {
             let page: ObjectList<PartialObjectMeta> = self.call(machines.list_metadata(&params)).await?;
-            seen.extend(page.items.iter().map(|item| MachineSeen::of(&item.metadata)));
+            let machines = page.items.iter().map(|item| MachineSeen::of(&item.metadata));
+            seen.extend(machines.filter(|machine| machine.is_of(owners)));
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params = params.continue_token(&token),
                 None => break,
             }
         }
-        seen.retain(|machine| machine.is_of(owners));
         Ok(seen)
     }
 
@@ -344,6 +344,10 @@ fn call_error(head: &Parts, body: &[u8]) -> CallError {
         404 if details.is_some_and(|details| !details.name.is_empty()) => CallError::Missing(message),
         404 => CallError::NotDiscovered,
         // A webhook's denial is a 403 as well, which no right mends.
+        // Proxies answer so when the one behind them, or the one before, was too slow: it may be done.
+        408 | 499 => CallError::Unknown(format!("{code}: {message}"), after),
+        // The next page of a list that has grown too old: from the beginning again.
+        410 => CallError::Conflict(message),
         401 | 403 if !message.contains("admission webhook") => CallError::Forbidden(message),
         400..=499 => CallError::Refused(message),
         _ => CallError::Unknown(format!("{code}: {message}"), after),

@@ -2,7 +2,10 @@
 //! of the program that carries on what another one began; or takes them back when that is refused for good. It must
 //! never lower the size for an entry that it hasn't marked under the entry's own ticket.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    ops::ControlFlow,
+};
 
 use arcstr::ArcStr;
 use futures::{StreamExt as _, stream};
@@ -29,6 +32,14 @@ pub(super) enum NotLowered {
     Refused(ScaleError),
     /// They stay in the log, and a finisher goes on with them.
     Pending(ScaleError),
+}
+
+/// What has become of entries that were to be taken back.
+enum TakenBack {
+    /// None is in the log any more.
+    All,
+    /// Another copy has lowered some or all of them, as of this version.
+    LoweredMeanwhile(GroupVersion),
 }
 
 impl NotLowered {
@@ -58,13 +69,15 @@ impl Command {
                 return Ok(version);
             }
             if let Err(error) = self.mark(&wanted, &mut marked).await {
-                self.after_failure(&mut attempts, &error, &version, &wanted).await?;
+                if let ControlFlow::Break(end) = self.after_failure(&mut attempts, &error, &version, &wanted).await {
+                    return end;
+                }
                 continue;
             }
             let lowering = match rule::lower(&log, version.replicas, bounds, &marked) {
                 Ok(Some(lowering)) => lowering,
                 Ok(None) => return Ok(version),
-                Err(error) => return Err(self.give_back(&version, &wanted, self.refused(&error)).await),
+                Err(error) => return self.give_back(&version, &wanted, self.refused(&error)).await,
             };
             let error = match self.lower(&version, &lowering, &attempts).await {
                 Ok(written) => return Ok(written),
@@ -73,10 +86,12 @@ impl Command {
             if let CallError::Rejected(message) = &error
                 && refused_at.as_ref() == Some(&version)
             {
-                return Err(self.give_back(&version, &wanted, self.refuses(lowering.to, message)).await);
+                return self.give_back(&version, &wanted, self.refuses(lowering.to, message)).await;
             }
             refused_at = Some(version.clone());
-            self.after_failure(&mut attempts, &error, &version, &wanted).await?;
+            if let ControlFlow::Break(end) = self.after_failure(&mut attempts, &error, &version, &wanted).await {
+                return end;
+            }
             version =
                 self.view_again(&mut attempts).await.map_err(|error| NotLowered::Pending(self.pending(&error)))?;
         }
@@ -89,20 +104,20 @@ impl Command {
         error: &CallError,
         version: &GroupVersion,
         wanted: &[Entry],
-    ) -> Result<(), NotLowered> {
+    ) -> ControlFlow<Result<GroupVersion, NotLowered>> {
         if attempts.again(error).await {
-            return Ok(());
+            return ControlFlow::Continue(());
         }
-        match error {
+        ControlFlow::Break(match error {
             CallError::Forbidden(_) | CallError::Refused(_) | CallError::Missing(_) => {
-                Err(self.give_back(version, wanted, self.failed(error)).await)
+                self.give_back(version, wanted, self.failed(error)).await
             }
             CallError::Rejected(_)
             | CallError::Conflict(_)
             | CallError::Busy(..)
             | CallError::Unknown(..)
             | CallError::NotDiscovered => Err(NotLowered::Pending(self.pending(error))),
-        }
+        })
     }
 
     async fn lower(
@@ -162,40 +177,52 @@ impl Command {
     }
 
     /// Ends entries that are refused for good. Where even that can't be written, nothing is refused: they are noted, and
-    /// will be carried out when the API server lets it.
-    async fn give_back(&self, version: &GroupVersion, entries: &[Entry], why: ScaleError) -> NotLowered {
+    /// will be carried out when the API server lets it. Nor is it where another copy was let and has lowered them: then
+    /// the version that it came to is returned.
+    async fn give_back(
+        &self,
+        version: &GroupVersion,
+        entries: &[Entry],
+        why: ScaleError,
+    ) -> Result<GroupVersion, NotLowered> {
         match self.take_back(version, entries).await {
-            Ok(()) => NotLowered::Refused(why),
-            Err(error) => NotLowered::Pending(ScaleError::Unavailable(format!(
+            Ok(TakenBack::All) => Err(NotLowered::Refused(why)),
+            Ok(TakenBack::LoweredMeanwhile(version)) => Ok(version),
+            Err(error) => Err(NotLowered::Pending(ScaleError::Unavailable(format!(
                 "{why}; nor can the decision be taken back ({}): the deletion stays noted in the annotation {DELETING} and \
                  is carried out when the API server lets it; ask again to learn its end",
                 self.failed(&error)
-            ))),
+            )))),
         }
     }
 
     /// Takes entries out of the log, and then their marks off; in this order, so that a copy that marks or lowers
-    /// meanwhile finds the entry gone. Marks that stay are left to the finisher.
-    async fn take_back(&self, version: &GroupVersion, entries: &[Entry]) -> Result<(), CallError> {
+    /// meanwhile finds the entry gone. One that another copy has lowered meanwhile stays, and so does its mark: without
+    /// it the smaller size would take any Machine. Marks that stay for nothing are left to the finisher.
+    async fn take_back(&self, version: &GroupVersion, entries: &[Entry]) -> Result<TakenBack, CallError> {
         let mut attempts = self.attempts();
         let mut version = version.clone();
-        let is_such = |entry: &Entry| {
-            entry.phase == Phase::Wanted
-                && entries.iter().any(|other| other.uid == entry.uid && other.ticket == entry.ticket)
-        };
-        while let Some(log) = version.log().ok().filter(|log| log.entries().iter().any(is_such)) {
+        let is_one = |entry: &Entry| entries.iter().any(|one| one.uid == entry.uid && one.ticket == entry.ticket);
+        let is_such = |entry: &Entry| entry.phase == Phase::Wanted && is_one(entry);
+        let log = loop {
+            let log = version.log().map_err(|error| CallError::Refused(error.to_string()))?;
+            if !log.entries().iter().any(is_such) {
+                break log;
+            }
             let text = log.without(is_such).print().map_err(|error| CallError::Refused(error.to_string()))?;
             let change = GroupChange { replicas: None, log: text };
             match self.wrote_log(self.write(Write::Log, self.api().write_group(&self.id, &version, &change)).await) {
-                Ok(_) => break,
+                Ok(written) => version = written,
                 Err(error) if attempts.again(&error).await => version = self.view_again(&mut attempts).await?,
                 Err(error) => return Err(error),
             }
-        }
-        for entry in entries {
+        };
+        let (lowered, taken): (Vec<_>, Vec<_>) =
+            entries.iter().partition(|one| log.get(&one.uid).is_some_and(|entry| entry.ticket == one.ticket));
+        for entry in taken {
             self.unmark(&entry.name, &entry.ticket.mark().into()).await;
         }
-        Ok(())
+        Ok(if lowered.is_empty() { TakenBack::All } else { TakenBack::LoweredMeanwhile(version) })
     }
 
     /// Takes a mark of ours off. A failure is only logged: the finisher finds the mark again.

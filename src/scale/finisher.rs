@@ -89,7 +89,7 @@ pub(super) async fn run(
                 if woken.is_err() {
                     return;
                 }
-                finisher.due.extend(index.take_unfinished());
+                finisher.take_changed(index.take_unfinished());
             }
             Some(done) = finisher.passes.join_next() => {
                 if let Ok((id, pass)) = done {
@@ -128,10 +128,20 @@ impl Finisher {
                 let pause = self.pauses.entry(id.clone()).or_insert(FIRST_PAUSE);
                 let now = *pause;
                 *pause = (*pause * 2).min(LONGEST_PAUSE);
+                // What has changed meanwhile, by its own marks for example, waits for the pause as well.
+                self.due.remove(id);
                 now
             }
         };
         self.later.insert(id.clone(), Instant::now() + pause);
+    }
+
+    /// Groups of which something has changed. After a look that failed a change doesn't shorten the pause: a group of
+    /// many Machines changes all the time, and what the API server refuses would be asked of it each time.
+    fn take_changed(&mut self, changed: impl IntoIterator<Item = GroupId>) {
+        let pauses = |id: &GroupId| self.pauses.contains_key(id) && self.later.contains_key(id);
+        let due: Vec<_> = changed.into_iter().filter(|id| !pauses(id)).collect();
+        self.due.extend(due);
     }
 
     fn take_later(&mut self) {
@@ -147,7 +157,10 @@ impl Finisher {
 impl Command {
     /// Looks at the group's deletions once, and does what can be done.
     pub(super) async fn finish(&self) -> Pass {
-        let Some(view) = self.index().deletions(&self.id) else { return Pass::Done };
+        let Some(view) = self.index().deletions(&self.id) else {
+            self.inner.wanted.lock().remove(&self.id);
+            return Pass::Done;
+        };
         let log = match view.version.log() {
             Ok(log) => log,
             Err(error) => {

@@ -34,6 +34,11 @@ impl Going {
     pub(super) fn accept(&self, id: &GroupId, nodes: impl IntoIterator<Item = String>) {
         let now = Instant::now();
         let mut going = self.0.lock();
+        // Nobody may ever ask for them again.
+        going.retain(|_, nodes| {
+            nodes.retain(|_, since| now.duration_since(*since) < GOING_FOR);
+            !nodes.is_empty()
+        });
         for node in nodes {
             going.entry(id.clone()).or_default().insert(node, now);
         }
@@ -61,5 +66,24 @@ impl Going {
         if let Some(nodes) = self.0.lock().get_mut(id) {
             nodes.retain(|instance, _| is_listed(instance));
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_nobody_asks_for_again_is_forgotten_with_the_next_deletion() {
+        let group = |name: &str| GroupId::parse(&format!("MachineDeployment/team-a/{name}")).unwrap();
+        let going = Going::default();
+        for minute in 0..100 {
+            going.accept(&group(&format!("g{minute}")), ["a".to_owned(), format!("b{minute}")]);
+            tokio::time::advance(Duration::from_secs(60)).await;
+        }
+        let remembered: usize = going.0.lock().values().map(HashMap::len).sum();
+        assert_eq!(remembered, 10, "of the last 5 minutes");
+        assert!(going.has(&group("g99"), "a"));
     }
 }

@@ -91,7 +91,10 @@ impl<'a> Acceptance<'a> {
         }
         let others = self.others + request.others;
         let size = i64::from(self.seen.replicas) - as_i64(self.log.wanted() + leaving.len() + others);
-        leaving.extend(deleting.into_iter().take(self.replaced(size, &leaving)));
+        if !deleting.is_empty() {
+            let replaced = self.replaced(size, &leaving);
+            leaving.extend(deleting.into_iter().take(replaced));
+        }
         if leaving.len() + request.others > 0 {
             let count = self.log.wanted() + leaving.len() + others;
             size::delete(self.seen.replicas, count, self.seen.bounds).map_err(Refusal::BelowMin)?;
@@ -106,8 +109,9 @@ impl<'a> Acceptance<'a> {
     /// How many of those that are being deleted would be replaced by new Machines: as long as the size that is decided
     /// so far counts more than are there to stay.
     fn replaced(&self, size: i64, leaving: &[&Named]) -> usize {
-        let stays = |uid: &Uid| self.log.get(uid).is_none() && !leaving.iter().any(|named| named.uid == *uid);
-        let staying = self.seen.alive.iter().filter(|uid| stays(uid)).count();
+        let logged = self.log.entries().iter().map(|entry| &entry.uid);
+        let leaving: HashSet<_> = logged.chain(leaving.iter().map(|named| &named.uid)).collect();
+        let staying = self.seen.alive.iter().filter(|uid| !leaving.contains(uid)).count();
         usize::try_from(size - as_i64(staying)).unwrap_or_default()
     }
 

@@ -17,6 +17,11 @@ fn secret(key: &str, value: &[u8]) -> Value {
     })
 }
 
+/// 800 KB that stand for 26,000,000,000 values.
+fn bomb() -> String {
+    format!("apiVersion: v1\nkind: Config\na: &a [{}]\nb: [{}]\n", "1,".repeat(200_000), "*a,".repeat(130_000))
+}
+
 async fn read(code: u16, body: Value) -> Result<Kubeconfig, ConnectError> {
     let (client, mut handle) = mocked();
     let cluster = prod();
@@ -53,6 +58,8 @@ async fn a_secret_with_inline_credentials_is_read() {
 )]
 #[case::without_the_key(200, secret("kubeconfig", b"x"), "has no key \"value\"")]
 #[case::without_data(200, json!({"metadata": {"name": "prod-kubeconfig"}}), "has no key \"value\"")]
+#[case::brackets(200, secret("value", "[".repeat(1_000_000).as_bytes()), "more than 1000 lists and objects in brackets")]
+#[case::a_bomb(200, secret("value", bomb().as_bytes()), "aliases stand for too much")]
 #[case::not_text(200, secret("value", b"\xff\xfe\x00"), "not UTF-8")]
 #[tokio::test]
 async fn what_is_wrong_names_the_secret_and_the_remedy(#[case] code: u16, #[case] body: Value, #[case] part: &str) {

@@ -241,10 +241,45 @@ async fn a_size_write_that_is_refused_leaves_neither_log_nor_marks(#[case] fault
     assert_eq!((world.api.marked(), world.api.log()), (vec![], vec![]));
 }
 
+/// Another copy had the right that this one lacks, and its smaller size takes what is marked.
+#[tokio::test]
+async fn what_another_copy_has_lowered_is_not_taken_back_and_keeps_its_mark() {
+    let world = World::new(4, &ABCD);
+    world.api.fault("PATCH machine b", Fault::Hold);
+    let call = tokio::spawn({
+        let scale = world.scale.clone();
+        async move { scale.delete(group(), nodes(&["b"])).await }
+    });
+    world.api.held().await;
+    world.api.fault("PATCH group", Fault::Answer(403, status(403, "forbidden")));
+    world.api.fault("PATCH group", Fault::Hold);
+    world.api.release();
+    world.api.held().await;
+    let group = world.api.object("machinedeployments", "workers").unwrap();
+    let log = group["metadata"]["annotations"]["capi-autoscaler-provider.io/deleting"].as_str().unwrap();
+    world.api.set_log(&log.replace("wanted", "lowered"));
+    world.api.change("machinedeployments", "workers", json!({"spec": {"replicas": 3}}));
+    world.api.release();
+    assert_eq!(call.await.unwrap(), Ok(()), "it was done");
+    assert_eq!((world.api.replicas(), world.api.log()), (3, vec!["b lowered".to_owned()]));
+    assert_eq!(world.api.marked(), ["b"], "or any Machine would go for the smaller size");
+}
+
+#[tokio::test]
+async fn a_list_that_grew_too_old_between_two_pages_is_begun_anew() {
+    let world = World::new(4, &ABCD);
+    world.api.begin_to_delete("b");
+    world.watch();
+    world.api.fault("LIST machines", Fault::Answer(410, status(410, "the provided continue parameter is too old")));
+    world.scale.delete(group(), nodes(&["b"])).await.unwrap();
+    assert_eq!(world.api.replicas(), 3);
+}
+
 #[rstest]
 #[case::cut_before(Fault::CutBefore)]
 #[case::cut_after(Fault::CutAfter)]
 #[case::done_but(Fault::DoneBut(500))]
+#[case::done_but_a_proxy_lost_patience(Fault::DoneBut(408))]
 #[case::busy(Fault::AnswerAfter(429, 1))]
 #[case::conflict(Fault::Answer(409, status(409, "the object has been modified")))]
 #[case::size_changed(Fault::SizeIs(6))]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::fake::{Fault, World, group, nodes};
+use super::fake::{Fault, World, group, nodes, status};
 
 const ABCD: [&str; 4] = ["a", "b", "c", "d"];
 
@@ -74,6 +74,19 @@ async fn what_another_copy_has_decided_and_left_is_carried_on() {
     world.api.set_log(r#"[{"ticket":"t","phase":"wanted","machines":{"b":"uid-b","d":"uid-d"}}]"#);
     until(&world, "both are lowered", |world| world.api.log() == ["b lowered", "d lowered"]).await;
     assert_eq!((world.api.replicas(), world.api.marked()), (2, vec!["b".to_owned(), "d".to_owned()]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_refused_again_and_again_is_tried_less_and_less_however_often_something_changes() {
+    let world = World::new(4, &ABCD);
+    for _ in 0..1_000 {
+        world.api.fault("PATCH group", Fault::Answer(403, status(403, "forbidden")));
+    }
+    world.api.set_log(r#"[{"ticket":"t","phase":"wanted","machines":{"b":"uid-b"}}]"#);
+    // 100 changes, in 10 seconds.
+    wait(&world).await;
+    let tries = world.api.calls().iter().filter(|call| *call == "PATCH machine b").count();
+    assert!((2..=4).contains(&tries), "{tries} tries after 2, 3, 5 and 9 seconds: {:?}", world.api.calls());
 }
 
 #[tokio::test(start_paused = true)]

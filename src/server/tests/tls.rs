@@ -24,7 +24,7 @@ use rustls::{
 use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
+    net::{TcpSocket, TcpStream},
     task::yield_now,
     time::{sleep, timeout},
 };
@@ -346,6 +346,23 @@ async fn a_client_that_says_nothing_holds_up_no_other() {
     let running = Running::start(&servers.issue(&[HOST], |_| {}), None).await;
     let silent = TcpStream::connect(running.grpc.address()).await.unwrap();
     running.ask(&Client::new(&servers, None)).await.unwrap();
+    drop(silent);
+    running.end().await;
+}
+
+#[tokio::test]
+async fn an_address_of_many_silent_connections_holds_up_no_other() {
+    let servers = Authority::new("servers");
+    let running = Running::start(&servers.issue(&[HOST], |_| {}), None).await;
+    let mut silent = Vec::new();
+    for _ in 0..100 {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(([127, 0, 0, 2], 0).into()).unwrap();
+        silent.push(socket.connect(running.grpc.address()).await.unwrap());
+    }
+    running.until_metric("tls_refused_connections_total{reason=\"too_many\"}", "84").await;
+    running.ask(&Client::new(&servers, None)).await.unwrap();
+    assert_eq!(running.metric("tls_refused_connections_total{reason=\"timeout\"}"), "0", "none had to end for that");
     drop(silent);
     running.end().await;
 }

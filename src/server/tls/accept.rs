@@ -1,9 +1,10 @@
 //! Connections whose TLS handshake is done. Handshakes run side by side, so that a slow client holds up no other, and
 //! are bounded in number and time.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{collections::HashMap, io, net::IpAddr, sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt};
+use parking_lot::Mutex;
 use rustls::{AlertDescription, CertificateError, Error};
 use tokio::{
     net::TcpStream,
@@ -19,6 +20,8 @@ use super::{Certificates, metrics::Refused, names::NotAllowed};
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// A Cluster Autoscaler has one connection; whoever opens more handshakes than this at once waits.
 const HANDSHAKES_AT_ONCE: usize = 64;
+/// More from one address are refused at once, so that a client that opens them and says nothing holds up itself alone.
+const OF_ONE_ADDRESS: usize = 16;
 
 /// The connections of `incoming` once their handshakes are done. It needs a running Tokio runtime. It ends, and
 /// with it all that is under way, when the stream is dropped.
@@ -37,6 +40,7 @@ async fn take(
     done: mpsc::Sender<io::Result<TlsStream<TcpStream>>>,
 ) {
     let slots = Arc::new(Semaphore::new(HANDSHAKES_AT_ONCE));
+    let peers = Peers::default();
     loop {
         // The semaphore is never closed.
         let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
@@ -50,18 +54,59 @@ async fn take(
             Some(Err(_)) => continue,
             None => return,
         };
+        let Some(place) = peers.enter(&stream) else {
+            certificates.metrics.count_refused(Refused::TooMany);
+            debug!(peer = ?stream.peer_addr().ok(), "no TLS connection: too many handshakes of this address at once");
+            continue;
+        };
         let (certificates, done) = (certificates.clone(), done.clone());
         tokio::spawn(async move {
             let shaken = tokio::select! {
                 () = done.closed() => return,
                 shaken = shake_hands(stream, &certificates) => shaken,
             };
-            drop(slot);
+            drop((slot, place));
             if let Some(stream) = shaken {
                 // The server has ended if nobody takes it.
                 let _ = done.send(Ok(stream)).await;
             }
         });
+    }
+}
+
+/// How many handshakes are under way, by address.
+#[derive(Clone, Default)]
+struct Peers(Arc<Mutex<HashMap<IpAddr, usize>>>);
+
+/// One handshake of an address. Dropping it makes room for another.
+struct Place {
+    peers: Peers,
+    address: IpAddr,
+}
+
+impl Peers {
+    /// `None`: the address has as many as it may have, or the connection is gone already.
+    fn enter(&self, stream: &TcpStream) -> Option<Place> {
+        let address = stream.peer_addr().ok()?.ip();
+        let mut peers = self.0.lock();
+        let count = peers.entry(address).or_default();
+        if *count == OF_ONE_ADDRESS {
+            return None;
+        }
+        *count += 1;
+        Some(Place { peers: self.clone(), address })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut peers = self.peers.0.lock();
+        if let Some(count) = peers.get_mut(&self.address) {
+            *count -= 1;
+            if *count == 0 {
+                peers.remove(&self.address);
+            }
+        }
     }
 }
 
@@ -77,7 +122,7 @@ async fn shake_hands(stream: TcpStream, certificates: &Certificates) -> Option<T
     certificates.metrics.count_refused(refused);
     match refused {
         // Scanners and probes of TCP do that all day.
-        Refused::Protocol | Refused::TimeOut => debug!(peer, "no TLS connection: {why}"),
+        Refused::Protocol | Refused::TimeOut | Refused::TooMany => debug!(peer, "no TLS connection: {why}"),
         Refused::NoCertificate | Refused::Certificate | Refused::Name => {
             warn!(peer, reason = refused.as_str(), "a client was refused: {why}");
         }

@@ -46,10 +46,13 @@ pub(super) enum Refused {
     TimeOut,
     /// It spoke no TLS that is served here, or went away.
     Protocol,
+    /// Too many handshakes of its address were under way.
+    TooMany,
 }
 
 impl Refused {
-    const ALL: [Self; 5] = [Self::NoCertificate, Self::Certificate, Self::Name, Self::TimeOut, Self::Protocol];
+    const ALL: [Self; 6] =
+        [Self::NoCertificate, Self::Certificate, Self::Name, Self::TimeOut, Self::Protocol, Self::TooMany];
 
     pub(super) fn as_str(self) -> &'static str {
         match self {
@@ -58,6 +61,7 @@ impl Refused {
             Self::Name => "name",
             Self::TimeOut => "timeout",
             Self::Protocol => "protocol",
+            Self::TooMany => "too_many",
         }
     }
 }

@@ -4,6 +4,16 @@
 use serde::Deserialize as _;
 use serde_json::Value;
 
+use crate::expansion;
+
+/// Of so many broken documents of a text is said what is wrong with them. Each is read once more for that, with all that
+/// stands before it.
+const REASONS: usize = 100;
+/// What aliases may add to a document, in values and bytes of texts.
+const MOST_ADDED: usize = 4_000_000;
+/// So many brackets are open at once in no manifest.
+const MOST_OPEN: usize = 1_000;
+
 /// A document: the line where it begins, from 1, and its value, or why it has none.
 pub(in crate::cli::explain) struct Document {
     pub(in crate::cli::explain) line: usize,
@@ -28,17 +38,22 @@ pub(in crate::cli::explain) fn documents(text: &str) -> Vec<Document> {
             return values.into_iter().map(|value| Document { line: 1, value: Ok(value) }).collect();
         }
     }
+    let mut reasons = REASONS;
     parts(text)
         .into_iter()
         .filter_map(|(line, part)| match yaml(&part) {
             Ok(Value::Null) => None,
-            value => Some(Document { line, value: value.map_err(|_| broken(&part, line)) }),
+            value => Some(Document { line, value: value.map_err(|_| broken(&part, line, &mut reasons)) }),
         })
         .collect()
 }
 
-fn broken(part: &str, line: usize) -> Broken {
+fn broken(part: &str, line: usize, reasons: &mut usize) -> Broken {
     let is_template = part.contains("{{") && part.contains("}}");
+    let Some(left) = reasons.checked_sub(1) else {
+        return Broken { why: "it isn't YAML, as many before it".to_owned(), is_template };
+    };
+    *reasons = left;
     // Read once more as if it stood where it stands, so that the error names the line of the whole text.
     let padded = format!("{}{part}", "\n".repeat(line - 1));
     let why = yaml(&padded).err().unwrap_or_default();
@@ -48,6 +63,10 @@ fn broken(part: &str, line: usize) -> Broken {
 
 fn yaml(part: &str) -> Result<Value, String> {
     let error = |error: serde_yaml::Error| error.to_string();
+    if is_too_deep(part) {
+        return Err(format!("more than {MOST_OPEN} brackets are open at once"));
+    }
+    expansion::check(part, MOST_ADDED).map_err(error)?;
     let mut value = serde_yaml::Value::deserialize(serde_yaml::Deserializer::from_str(part)).map_err(error)?;
     value.apply_merge().map_err(error)?;
     // JSON has no keys but texts.
@@ -58,16 +77,20 @@ fn yaml(part: &str) -> Result<Value, String> {
 /// the middle of a text (YAML 1.2, 9.1.2), so that they can be told apart without reading them.
 fn parts(text: &str) -> Vec<(usize, String)> {
     let mut parts = vec![(1, String::new())];
+    let mut is_empty = true;
     for (number, line) in (1..).zip(text.lines()) {
         let marker = |marker| line.strip_prefix(marker).filter(|rest| rest.is_empty() || rest.starts_with([' ', '\t']));
         if let Some(rest) = marker("---") {
             // What follows on the line belongs to the document.
             parts.push((number, format!("   {rest}\n")));
+            is_empty = is_blank(rest);
         } else if marker("...").is_some() {
             parts.push((number + 1, String::new()));
+            is_empty = true;
         } else if let Some((_, part)) = parts.last_mut() {
             // A directive stands before its document's dashes, where nothing but comments is.
-            let is_directive = line.starts_with('%') && part.lines().all(is_blank);
+            let is_directive = is_empty && line.starts_with('%');
+            is_empty = is_empty && (is_directive || is_blank(line));
             part.push_str(if is_directive { "" } else { line });
             part.push('\n');
         }
@@ -76,6 +99,20 @@ fn parts(text: &str) -> Vec<(usize, String)> {
     let blanks = |part: &str| part.lines().take_while(|line| is_blank(line)).count();
     parts.retain(|(_, part)| blanks(part) < part.lines().count());
     parts.into_iter().map(|(line, part)| (line + blanks(&part), skip(&part, blanks(&part)))).collect()
+}
+
+/// The time that YAML takes grows with the square of open brackets, and its parser looks for their end before it says no.
+/// Brackets in texts count as well, but few texts leave so many open.
+fn is_too_deep(part: &str) -> bool {
+    let mut open = 0_usize;
+    part.bytes().any(|byte| {
+        match byte {
+            b'[' | b'{' => open += 1,
+            b']' | b'}' => open = open.saturating_sub(1),
+            _ => {}
+        }
+        open > MOST_OPEN
+    })
 }
 
 fn skip(part: &str, lines: usize) -> String {
@@ -138,6 +175,26 @@ mod tests {
         let all = documents(text);
         let why = all[0].value.as_ref().unwrap_err();
         assert!(why.is_template && why.why.contains("helm template"), "{why:?}");
+    }
+
+    /// Each would take hours, or all of the memory.
+    #[rstest]
+    #[case::what_an_alias_repeats(format!("a: &a [{}]\nb: [{}]\n", "1,".repeat(100_000), "*a,".repeat(100_000)))]
+    #[case::a_text_that_an_alias_repeats(format!("a: &a {}\nb: [{}]\n", "x".repeat(1_000_000), "*a,".repeat(1_000_000)))]
+    #[case::aliases_of_aliases((1..30).fold("a0: &a0 1\n".to_owned(), |text, n| format!("{text}a{n}: &a{n} [*a{m}, *a{m}]\n", m = n - 1)))]
+    #[case::broken_documents("---\n[\n".repeat(30_000))]
+    #[case::directives("%\n".repeat(200_000) + "[")]
+    #[case::depth("[".repeat(1_000_000))]
+    fn a_text_that_grows_is_refused_in_time(#[case] text: String) {
+        let all = documents(&text);
+        assert!(!all.is_empty() && all.iter().all(|document| document.value.is_err()));
+    }
+
+    #[test]
+    fn aliases_of_usual_size_are_read() {
+        let items = "  - *a\n".repeat(1_000);
+        let all = read(&format!("a: &a {{b: 1, c: [d, e]}}\nall:\n{items}"));
+        assert_eq!(all[0].1["all"][999], json!({"b": 1, "c": ["d", "e"]}));
     }
 
     proptest! {

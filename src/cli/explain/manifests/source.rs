@@ -1,7 +1,9 @@
 //! The texts that manifests are in: files, those of a directory and of all below it, standard input.
 
 use std::{
-    fmt, fs,
+    collections::HashSet,
+    fmt,
+    fs::{self, File},
     io::{self, Read as _},
     path::{Path, PathBuf},
 };
@@ -12,6 +14,9 @@ use super::ManifestError;
 
 /// The endings of files that are looked at in a directory.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
+
+/// The longest file that is read: more than any dump, and an end to files that have none.
+const LONGEST: u64 = 2 << 30;
 
 /// Where manifests come from.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -59,8 +64,14 @@ impl ManifestSource {
         if !fs::metadata(path).map_err(|why| unreadable(self, why))?.is_dir() {
             return take(text(path, true)?);
         }
+        // Links may lead to a directory again and again, in more ways than can be walked.
+        let mut walked = HashSet::new();
+        let mut is_new = |entry: &DirEntry| {
+            !entry.file_type().is_dir() || fs::canonicalize(entry.path()).map_or(true, |path| walked.insert(path))
+        };
         let is_shown = |entry: &DirEntry| entry.depth() == 0 || !is_hidden(entry);
-        for entry in WalkDir::new(path).follow_links(true).sort_by_file_name().into_iter().filter_entry(is_shown) {
+        let is_walked = |entry: &DirEntry| is_shown(entry) && is_new(entry);
+        for entry in WalkDir::new(path).follow_links(true).sort_by_file_name().into_iter().filter_entry(is_walked) {
             let entry = match entry {
                 Ok(entry) => entry,
                 // A link that leads back to where the walk came from: everything there is read already.
@@ -80,7 +91,15 @@ impl ManifestSource {
 
 fn text(path: &Path, is_named: bool) -> Result<Text, ManifestError> {
     let name = path.display().to_string();
-    let bytes = fs::read(path).map_err(|why| ManifestError::Unreadable { path: name.clone(), why })?;
+    let unreadable = |why| ManifestError::Unreadable { path: name.clone(), why };
+    let mut bytes = Vec::new();
+    File::open(path).and_then(|file| file.take(LONGEST + 1).read_to_end(&mut bytes)).map_err(unreadable)?;
+    if bytes.len() as u64 > LONGEST {
+        return Err(unreadable(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("it is longer than {LONGEST} bytes"),
+        )));
+    }
     Ok(Text { name, bytes, is_named })
 }
 

@@ -67,6 +67,24 @@ fn a_directory_is_read_with_all_below_it_but_what_is_hidden() {
     assert_eq!(manifests.skipped, [""; 0]);
 }
 
+/// 30 directories of two links each to the next one: 2 to the 30th ways to the last.
+#[cfg(unix)]
+#[test]
+fn a_directory_that_many_links_lead_to_is_read_once() {
+    let last = format!("{:02}/a.yaml", 30);
+    let directory = directory(&[(&last, &object("MachineDeployment", "a"))]);
+    for n in 0..30 {
+        let from = directory.path().join(format!("{n:02}"));
+        fs::create_dir_all(&from).unwrap();
+        for link in ["one", "other"] {
+            std::os::unix::fs::symlink(directory.path().join(format!("{:02}", n + 1)), from.join(link)).unwrap();
+        }
+    }
+    let manifests = read_path(directory.path()).unwrap();
+    assert_eq!(ids(&manifests), ["MachineDeployment team-a/a"]);
+    assert_eq!(manifests.warnings, [""; 0]);
+}
+
 #[cfg(unix)]
 #[test]
 fn a_link_that_leads_back_is_no_loop() {
