@@ -83,6 +83,7 @@ fn main() -> ExitCode {
         deletes::a_node_of_another_group_spoils_the_whole_request,
         deletes::a_placeholder_lowers_the_size_and_marks_nothing,
         deletes::a_machine_without_a_node_is_deleted_by_its_placeholder,
+        deletes::a_machine_of_a_pool_is_marked_and_the_pool_made_smaller,
         behind::an_own_write_is_answered_before_the_watch_tells_it,
         behind::a_size_set_by_someone_else_is_not_written_over,
         behind::deletes_are_judged_by_what_was_written,
