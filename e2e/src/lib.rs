@@ -5,6 +5,7 @@
 //! own code for anything but the wire types: a mistake there would then be in the question and in the answer. Only `informer` runs a room
 //! of the program in this process, to look at what it promises on a real API server.
 
+pub mod audit;
 pub mod cluster_api;
 pub mod conformance;
 pub mod control_plane;
@@ -25,6 +26,7 @@ pub mod proxy;
 pub mod suite;
 pub mod users;
 pub mod wait;
+pub mod webhook;
 pub mod world;
 
 pub use capi_autoscaler_provider::proto;

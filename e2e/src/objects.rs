@@ -60,10 +60,14 @@ impl Place {
     #[must_use]
     pub fn of(kind: &str, contract: Contract) -> Self {
         let (group, version) = match kind {
-            "Namespace" | "Node" | "Pod" | "Secret" => ("", "v1"),
+            "Namespace" | "Node" | "Pod" | "Secret" | "ServiceAccount" => ("", "v1"),
+            "Event" => ("events.k8s.io", "v1"),
             "ClusterRole" | "ClusterRoleBinding" | "Role" | "RoleBinding" => ("rbac.authorization.k8s.io", "v1"),
             "CustomResourceDefinition" => ("apiextensions.k8s.io", "v1"),
-            "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration" => ("admissionregistration.k8s.io", "v1"),
+            "MutatingWebhookConfiguration"
+            | "ValidatingWebhookConfiguration"
+            | "ValidatingAdmissionPolicy"
+            | "ValidatingAdmissionPolicyBinding" => ("admissionregistration.k8s.io", "v1"),
             kind if CAPI_KINDS.contains(&kind) || kind == "ClusterClass" => (CAPI_GROUP, contract.as_str()),
             // Kinds that the end-to-end tests serve themselves; their version has nothing to do with the contract's.
             kind if kind.starts_with("Loopback") => (INFRASTRUCTURE_GROUP, "v1alpha1"),
@@ -73,6 +77,7 @@ impl Place {
             // No rule of English or of code generators leads from this kind to its resource.
             "OxMachineTemplate" => "oxenmachinetemplates".to_owned(),
             "ClusterClass" => "clusterclasses".to_owned(),
+            "ValidatingAdmissionPolicy" => "validatingadmissionpolicies".to_owned(),
             _ => format!("{}s", kind.to_lowercase()),
         };
         let cluster_wide = [
@@ -83,6 +88,8 @@ impl Place {
             "CustomResourceDefinition",
             "MutatingWebhookConfiguration",
             "ValidatingWebhookConfiguration",
+            "ValidatingAdmissionPolicy",
+            "ValidatingAdmissionPolicyBinding",
         ];
         let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
         Self {

@@ -21,7 +21,7 @@ pub enum Scalable {
     MachineDeployment,
     /// A `MachineSet` that no `MachineDeployment` owns.
     MachineSet,
-    /// A `MachinePool` without Machines.
+    /// A `MachinePool`, which has Machines only where its infrastructure provider has them made.
     MachinePool,
 }
 
@@ -45,6 +45,7 @@ pub struct Pool {
     replicas: usize,
     machines: usize,
     running: usize,
+    has_machines: bool,
     annotations: Map<String, Value>,
     node_labels: Map<String, Value>,
     template: (String, String),
@@ -75,6 +76,7 @@ impl Pool {
             replicas: 0,
             machines: 0,
             running: 0,
+            has_machines: false,
             annotations: Map::new(),
             node_labels: Map::new(),
             template: ("DevMachineTemplate".to_owned(), "none".to_owned()),
@@ -135,6 +137,13 @@ impl Pool {
         self.pending(count)
     }
 
+    /// Gives a `MachinePool` Machines.
+    #[must_use]
+    pub fn with_machines(mut self) -> Self {
+        self.has_machines = true;
+        self
+    }
+
     /// So many replicas more that have a Machine without a Node.
     #[must_use]
     pub fn pending(mut self, count: usize) -> Self {
@@ -169,7 +178,17 @@ impl Pool {
                 let owner = self.create_scalable(world, "MachineSet", None).await?;
                 self.create_machines(world, &owner, &mut group).await?;
             }
-            Scalable::MachinePool => self.create_machine_pool(world, &mut group).await?,
+            Scalable::MachinePool if self.has_machines => {
+                let owner = self.create_machine_pool(world).await?;
+                self.create_machines(world, &owner, &mut group).await?;
+            }
+            Scalable::MachinePool => {
+                for number in 0..self.running {
+                    let owner = json!({ "kind": "MachinePool", "name": self.name });
+                    group.nodes.push(create_node(world, &format!("{}-{number}", self.name), &owner).await?);
+                }
+                self.create_machine_pool(world).await?;
+            }
         }
         Ok(group)
     }
@@ -225,7 +244,7 @@ impl Pool {
                 "status": { "phase": "Provisioning" },
             });
             if number < self.running {
-                let node = create_node(world, &name, "MachineSet", owner).await?;
+                let node = create_node(world, &name, owner).await?;
                 machine["spec"]["providerID"] = json!(node.provider_id);
                 machine["status"] = json!({ "phase": "Running", "nodeRef": reference("Node", &node.name) });
                 group.nodes.push(node);
@@ -236,17 +255,11 @@ impl Pool {
         Ok(())
     }
 
-    async fn create_machine_pool(&self, world: &World, group: &mut Group) -> Result<()> {
-        let owner = json!({ "name": self.name });
-        let mut ids = Vec::new();
-        for number in 0..self.running {
-            let name = format!("{}-{number}", self.name);
-            let node = create_node(world, &name, "MachinePool", &owner).await?;
-            ids.push(node.provider_id.clone());
-            group.nodes.push(node);
-        }
+    /// Creates the `MachinePool`, and returns an owner reference to it.
+    async fn create_machine_pool(&self, world: &World) -> Result<Value> {
         let mut spec = self.spec(world);
-        spec["providerIDList"] = json!(ids);
+        let ids = (0..self.running).map(|number| provider_id(&node_name(world, &format!("{}-{number}", self.name))));
+        spec["providerIDList"] = json!(ids.collect::<Vec<_>>());
         let object = json!({
             "kind": "MachinePool",
             "metadata": {
@@ -257,8 +270,8 @@ impl Pool {
             "spec": spec,
             "status": { "replicas": self.machines },
         });
-        world.objects.create(object).await?;
-        Ok(())
+        let created = world.objects.create(object).await?;
+        Ok(owner_reference(world, "MachinePool", &self.name, created.metadata.uid.as_deref()))
     }
 
     fn spec(&self, world: &World) -> Value {
@@ -308,18 +321,26 @@ fn owner_reference(world: &World, kind: &str, name: &str, uid: Option<&str>) -> 
     })
 }
 
+/// Nodes live in no namespace.
+fn node_name(world: &World, machine: &str) -> String {
+    format!("{}-{machine}", world.cluster)
+}
+
+fn provider_id(node: &str) -> String {
+    format!("e2e:///{node}")
+}
+
 /// Creates a ready Node that Cluster API has annotated, and returns what Cluster Autoscaler would send of it.
-async fn create_node(world: &World, machine: &str, owner_kind: &str, owner: &Value) -> Result<ExternalGrpcNode> {
-    // Nodes live in no namespace.
-    let name = format!("{}-{machine}", world.cluster);
-    let provider_id = format!("e2e:///{name}");
+async fn create_node(world: &World, machine: &str, owner: &Value) -> Result<ExternalGrpcNode> {
+    let name = node_name(world, machine);
+    let provider_id = provider_id(&name);
     let mut annotations = json!({
         format!("{CAPI_GROUP}/cluster-name"): world.cluster,
         format!("{CAPI_GROUP}/cluster-namespace"): world.namespace,
-        format!("{CAPI_GROUP}/owner-kind"): owner_kind,
+        format!("{CAPI_GROUP}/owner-kind"): owner["kind"],
         format!("{CAPI_GROUP}/owner-name"): owner["name"],
     });
-    if owner_kind == "MachineSet" {
+    if owner["kind"] == "MachineSet" {
         annotations[format!("{CAPI_GROUP}/machine")] = json!(machine);
     }
     let node = json!({

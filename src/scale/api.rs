@@ -42,7 +42,7 @@ pub(super) enum CallError {
     Missing(String),
     /// 401 or 403 for lack of a right.
     Forbidden(String),
-    /// Refused for good, by a webhook for example.
+    /// Refused for good, by a webhook or an admission policy for example.
     Refused(String),
     /// Discovery hasn't said yet how the kind is served.
     NotDiscovered,
@@ -343,13 +343,17 @@ fn call_error(head: &Parts, body: &[u8]) -> CallError {
         // One that is about the path, for a version that isn't served any more, says nothing of the object.
         404 if details.is_some_and(|details| !details.name.is_empty()) => CallError::Missing(message),
         404 => CallError::NotDiscovered,
-        // A webhook's denial is a 403 as well, which no right mends.
         // Proxies answer so when the one behind them, or the one before, was too slow: it may be done.
         408 | 499 => CallError::Unknown(format!("{code}: {message}"), after),
         // The next page of a list that has grown too old: from the beginning again.
         410 => CallError::Conflict(message),
-        401 | 403 if !message.contains("admission webhook") => CallError::Forbidden(message),
+        401 | 403 if !is_by_admission(&message) => CallError::Forbidden(message),
         400..=499 => CallError::Refused(message),
         _ => CallError::Unknown(format!("{code}: {message}"), after),
     }
+}
+
+/// Whether a webhook or a policy has denied it, which answers 403 as well, and no right mends.
+fn is_by_admission(message: &str) -> bool {
+    message.contains("admission webhook") || message.contains("AdmissionPolicy '")
 }

@@ -152,6 +152,24 @@ pub(crate) async fn a_machine_without_a_node_is_deleted_by_its_placeholder(world
     world.objects.assert_marked(&["workers-2"]).await
 }
 
+/// A provider that has Machines made for its pool lets go the marked one, as Cluster API's proposal for such pools says.
+pub(crate) async fn a_machine_of_a_pool_is_marked_and_the_pool_made_smaller(world: &World) -> Result<()> {
+    let group = Pool::new("spot").of(Scalable::MachinePool).with_machines().running(3).create(world).await?;
+    let provider = world.serve().await?;
+    provider.shows(&[&group.id]).await?;
+    let found = provider.group_of(&group.nodes[1]).await?.map(|group| group.id);
+    assert_eq!(found.as_deref(), Some(group.id.as_str()));
+    provider.delete_at_last(&group.id, &group.nodes[1..2]).await?;
+    assert_eq!(provider.target_size(&group.id).await?, 2);
+    assert_scale(world, &group, 2).await?;
+    world.objects.assert_marked(&["spot-1"]).await?;
+
+    // It is on its way: named again, nothing more goes.
+    provider.delete_at_last(&group.id, &group.nodes[1..2]).await?;
+    assert_scale(world, &group, 2).await?;
+    world.objects.assert_marked(&["spot-1"]).await
+}
+
 async fn assert_untouched(world: &World, group: &Group, size: i32) -> Result<()> {
     assert_scale(world, group, size).await?;
     world.objects.assert_marked(&[]).await

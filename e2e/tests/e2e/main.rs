@@ -4,6 +4,7 @@
 //! of their own as well, since they stop it.
 
 mod behind;
+mod copies;
 mod deletes;
 mod faults;
 mod groups;
@@ -12,6 +13,9 @@ mod membership;
 mod nodes;
 mod options;
 mod program;
+mod refusals;
+mod replacements;
+mod rotation;
 mod scope;
 mod sizes;
 mod template_faults;
@@ -79,9 +83,23 @@ fn main() -> ExitCode {
         deletes::a_node_of_another_group_spoils_the_whole_request,
         deletes::a_placeholder_lowers_the_size_and_marks_nothing,
         deletes::a_machine_without_a_node_is_deleted_by_its_placeholder,
+        deletes::a_machine_of_a_pool_is_marked_and_the_pool_made_smaller,
         behind::an_own_write_is_answered_before_the_watch_tells_it,
         behind::a_size_set_by_someone_else_is_not_written_over,
         behind::deletes_are_judged_by_what_was_written,
+        copies::a_copy_that_is_behind_adds_to_what_the_other_has_logged,
+        copies::nodes_named_to_both_copies_at_once_are_counted_once,
+        copies::increases_by_both_copies_at_once_add_up,
+        replacements::one_machine_is_replaced_at_the_minimum_and_told,
+        replacements::sizes_written_and_refused_are_told_by_events,
+        replacements::a_machine_that_is_another_by_now_is_not_replaced,
+        refusals::a_size_that_a_webhook_refuses_leaves_nothing_behind,
+        refusals::a_size_that_a_policy_finds_invalid_leaves_nothing_behind,
+        refusals::a_size_that_a_policy_forbids_leaves_nothing_behind,
+        refusals::a_webhook_that_does_not_answer_is_waited_for,
+        rotation::a_revoked_token_is_followed_by_the_next_one_in_the_secret,
+        rotation::a_secret_that_may_not_be_used_leaves_the_one_in_force,
+        rotation::sizes_are_written_while_the_kubeconfig_file_is_exchanged,
         program::health_and_reflection_answer,
         program::pages_answer,
         program::the_version_of_the_contract_can_be_fixed,

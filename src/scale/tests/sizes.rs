@@ -102,6 +102,14 @@ async fn ids_of_no_group_leave_nothing_behind() {
     2,
     "failed_precondition"
 )]
+#[case::refused_by_a_policy(
+    Fault::Answer(
+        403,
+        status(403, "forbidden: ValidatingAdmissionPolicy 'quota' with binding 'quota' denied request: no")
+    ),
+    2,
+    "failed_precondition"
+)]
 #[tokio::test]
 async fn a_size_write_ends_in_a_known_state(#[case] fault: Fault, #[case] replicas: i32, #[case] result: &str) {
     let world = World::new(2, &[]);

@@ -1,0 +1,168 @@
+//! An API server that refuses a size for good, by admission. What is written before the size is taken back then.
+
+use anyhow::{Result, ensure};
+use e2e::{
+    objects::CAPI_GROUP,
+    pool::{Group, Pool},
+    provider::{Provider, assert_refused},
+    wait::{SOON, eventually},
+    webhook::Webhook,
+    world::World,
+};
+use serde_json::{Value, json};
+use tonic::Code;
+
+use crate::sizes::assert_scale;
+
+const WORDS: &str = "the quota of this team is spent";
+const LOG: &str = "capi-autoscaler-provider.io/deleting";
+/// In the language of admission: a size is about to change.
+const CHANGES_SIZE: &str = "object.spec.replicas != oldObject.spec.replicas";
+
+/// 403, by a webhook that is asked about changes of size only, so that the log of a deletion is written first.
+pub(crate) async fn a_size_that_a_webhook_refuses_leaves_nothing_behind(world: &World) -> Result<()> {
+    let webhook = Webhook::start(WORDS).await?;
+    let configuration = webhook_configuration(world, &webhook.client_config());
+    leaves_nothing_behind(world, &[configuration], WORDS).await
+}
+
+/// 422, which a failed test of a patch answers as well.
+pub(crate) async fn a_size_that_a_policy_finds_invalid_leaves_nothing_behind(world: &World) -> Result<()> {
+    leaves_nothing_behind(world, &policy(world, "Invalid"), WORDS).await
+}
+
+/// 403, which a missing right answers as well.
+pub(crate) async fn a_size_that_a_policy_forbids_leaves_nothing_behind(world: &World) -> Result<()> {
+    leaves_nothing_behind(world, &policy(world, "Forbidden"), WORDS).await
+}
+
+/// 500: the API server can't ask. It may pass, so that the caller is told to come again.
+pub(crate) async fn a_webhook_that_does_not_answer_is_waited_for(world: &World) -> Result<()> {
+    let group = Pool::new("workers").running(3).create(world).await?;
+    let provider = world.serve().await?;
+    provider.shows(&[&group.id]).await?;
+    let nowhere = json!({ "url": format!("https://127.0.0.1:{}/", e2e::ports::free_port()?) });
+    let objects = [webhook_configuration(world, &nowhere)];
+    let guard = Guard::put_up(world, &objects).await?;
+    let refused = provider.increase(&group.id, 1).await;
+    assert_refused(refused, Code::Unavailable, &["failed calling webhook"])?;
+    assert_scale(world, &group, 3).await?;
+    guard.take_down(world).await?;
+    provider.increase(&group.id, 1).await?;
+    assert_scale(world, &group, 4).await
+}
+
+async fn leaves_nothing_behind(world: &World, objects: &[Value], words: &str) -> Result<()> {
+    let group = Pool::new("workers").running(3).create(world).await?;
+    let provider = world.serve().await?;
+    provider.shows(&[&group.id]).await?;
+    let guard = Guard::put_up(world, objects).await?;
+
+    assert_refused(provider.increase(&group.id, 1).await, Code::FailedPrecondition, &[words])?;
+    assert_refused(provider.delete(&group.id, &group.nodes[..2]).await, Code::FailedPrecondition, &[words])?;
+    is_untouched(world, &provider, &group).await?;
+
+    guard.take_down(world).await?;
+    is_untouched(world, &provider, &group).await?;
+    provider.delete(&group.id, &group.nodes[2..]).await?;
+    assert_scale(world, &group, 2).await?;
+    world.objects.assert_marked(&["workers-2"]).await
+}
+
+async fn is_untouched(world: &World, provider: &Provider, group: &Group) -> Result<()> {
+    assert_eq!(provider.target_size(&group.id).await?, 3);
+    assert_scale(world, group, 3).await?;
+    world.objects.assert_marked(&[]).await?;
+    let annotations = world.objects.get(group.kind, &group.name).await?.metadata.annotations.unwrap_or_default();
+    ensure!(!annotations.contains_key(LOG), "the log of deletions is left: {annotations:?}");
+    Ok(())
+}
+
+/// Objects of admission that are in force.
+struct Guard<'a> {
+    objects: &'a [Value],
+    probe: Group,
+}
+
+impl<'a> Guard<'a> {
+    /// Creates them, and waits until the API server goes by them.
+    async fn put_up(world: &World, objects: &'a [Value]) -> Result<Self> {
+        let probe = Pool::new("probe").bounds(0, 0).missing(1).create(world).await?;
+        for object in objects {
+            world.objects.create(object.clone()).await?;
+        }
+        let guard = Self { objects, probe };
+        let mut size = 1;
+        eventually("a refusal", SOON, async || {
+            size += 1;
+            ensure!(guard.resize(world, size).await.is_err(), "the API server refuses nothing");
+            Ok(())
+        })
+        .await?;
+        Ok(guard)
+    }
+
+    /// Deletes them, and waits until the API server has forgotten them.
+    async fn take_down(self, world: &World) -> Result<()> {
+        for object in self.objects {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            world.objects.delete(&text(&object["kind"]), &text(&object["metadata"]["name"])).await?;
+        }
+        eventually("the end of refusals", SOON, async || self.resize(world, 1000).await).await
+    }
+
+    async fn resize(&self, world: &World, size: i32) -> Result<()> {
+        world.objects.patch(self.probe.kind, &self.probe.name, json!({ "spec": { "replicas": size } })).await
+    }
+}
+
+/// Changes of size of MachineDeployments, in either way.
+fn rules() -> Value {
+    json!([{
+        "apiGroups": [CAPI_GROUP],
+        "apiVersions": ["*"],
+        "operations": ["UPDATE"],
+        "resources": ["machinedeployments", "machinedeployments/scale"],
+    }])
+}
+
+/// The scenario's namespace alone.
+fn here(world: &World) -> Value {
+    json!({ "matchLabels": { "kubernetes.io/metadata.name": world.namespace } })
+}
+
+fn webhook_configuration(world: &World, client: &Value) -> Value {
+    json!({
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": { "name": world.namespace },
+        "webhooks": [{
+            "name": "sizes.e2e.test",
+            "clientConfig": client,
+            "rules": rules(),
+            "namespaceSelector": here(world),
+            "matchConditions": [{ "name": "size", "expression": CHANGES_SIZE }],
+            "failurePolicy": "Fail",
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+        }],
+    })
+}
+
+fn policy(world: &World, reason: &str) -> [Value; 2] {
+    let metadata = json!({ "name": world.namespace });
+    [
+        json!({
+            "kind": "ValidatingAdmissionPolicy",
+            "metadata": metadata,
+            "spec": {
+                "matchConstraints": { "resourceRules": rules(), "namespaceSelector": here(world) },
+                "validations": [{ "expression": format!("!({CHANGES_SIZE})"), "message": WORDS, "reason": reason }],
+            },
+        }),
+        json!({
+            "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": metadata,
+            "spec": { "policyName": world.namespace, "validationActions": ["Deny"] },
+        }),
+    ]
+}
