@@ -338,15 +338,14 @@ fn call_error(head: &Parts, body: &[u8]) -> CallError {
     let after = seconds.filter(|seconds| *seconds > 0).map(Duration::from_secs);
     match code.as_u16() {
         422 => CallError::Rejected(message),
-        409 => CallError::Conflict(message),
+        // 410: the next page of a list that has grown too old, to be begun anew.
+        409 | 410 => CallError::Conflict(message),
         429 => CallError::Busy(message, after),
         // One that is about the path, for a version that isn't served any more, says nothing of the object.
         404 if details.is_some_and(|details| !details.name.is_empty()) => CallError::Missing(message),
         404 => CallError::NotDiscovered,
         // Proxies answer so when the one behind them, or the one before, was too slow: it may be done.
         408 | 499 => CallError::Unknown(format!("{code}: {message}"), after),
-        // The next page of a list that has grown too old: from the beginning again.
-        410 => CallError::Conflict(message),
         401 | 403 if !is_by_admission(&message) => CallError::Forbidden(message),
         400..=499 => CallError::Refused(message),
         _ => CallError::Unknown(format!("{code}: {message}"), after),
