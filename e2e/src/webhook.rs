@@ -90,9 +90,9 @@ async fn read_body(client: &mut (impl AsyncRead + Unpin)) -> Result<Value> {
         ensure!(client.read_buf(&mut request).await? > 0, "the request ends before its body does");
         let text = String::from_utf8_lossy(&request);
         let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
-        let lengths =
-            head.lines().filter_map(|line| line.to_lowercase().strip_prefix("content-length:").map(str::to_owned));
-        let length: usize = lengths.last().context("a request without a length")?.trim().parse()?;
+        let length =
+            head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length:").map(str::to_owned));
+        let length: usize = length.context("a request without a length")?.trim().parse()?;
         if body.len() >= length {
             return Ok(serde_json::from_str(body)?);
         }

@@ -103,6 +103,7 @@ fn main() -> ExitCode {
         program::health_and_reflection_answer,
         program::pages_answer,
         program::the_version_of_the_contract_can_be_fixed,
+        program::the_example_grants_what_it_is_run_with,
         program::missing_rights_are_named_until_they_are_given,
         program::sigterm_ends_it_in_time_with_success,
         program::sigterm_during_a_write_ends_it_after_the_write,

@@ -1,10 +1,11 @@
 //! The program as a process: what it serves beside the provider's calls, and how it ends.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use capi_autoscaler_provider::proto::NodeGroupIncreaseSizeRequest;
 use e2e::{
+    objects::INFRASTRUCTURE_GROUP,
     pool::Pool,
     provider::{Provider, ask, assert_refused, made_up_node},
     users::{self, User},
@@ -12,6 +13,8 @@ use e2e::{
     world::World,
 };
 use http::Request;
+use serde::Deserialize;
+use serde_json::Value;
 use tonic::Code;
 use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
 use tonic_reflection::pb::v1::{
@@ -223,4 +226,44 @@ async fn requests_until(world: &World, path: &str) -> Result<usize> {
         anyhow::bail!("no line yet with {path}")
     })
     .await
+}
+
+/// What these scenarios let the program do is what the example grants, with the templates that a test server has, and the Secret of one
+/// scenario alone.
+pub(crate) async fn the_example_grants_what_it_is_run_with(_: &World) -> Result<()> {
+    let mut example = BTreeSet::new();
+    for document in serde_yaml::Deserializer::from_str(include_str!("../../../examples/rbac.yaml")) {
+        example.extend(rights(&Value::deserialize(document)?));
+    }
+    let here: BTreeSet<Right> = e2e::users::rules().iter().flat_map(rights).collect();
+    let is_of_all = |right: &Right| right.1 != "secrets" && right.0 != INFRASTRUCTURE_GROUP;
+    let verbs_of_templates = |all: &BTreeSet<Right>| -> BTreeSet<String> {
+        all.iter().filter(|right| right.0 == INFRASTRUCTURE_GROUP).map(|right| right.2.clone()).collect()
+    };
+    assert_eq!(verbs_of_templates(&here), verbs_of_templates(&example));
+    let (here, example): (Vec<_>, Vec<_>) =
+        (here.iter().filter(|it| is_of_all(it)).collect(), example.iter().filter(|it| is_of_all(it)).collect());
+    ensure!(!example.is_empty(), "the example grants nothing");
+    assert_eq!(here, example);
+    Ok(())
+}
+
+/// API group, resource and verb.
+type Right = (String, String, String);
+
+fn rights(role: &Value) -> BTreeSet<Right> {
+    let texts = |value: &Value| -> Vec<String> {
+        value.as_array().into_iter().flatten().filter_map(|text| text.as_str().map(str::to_owned)).collect()
+    };
+    let mut rights = BTreeSet::new();
+    for rule in role["rules"].as_array().into_iter().flatten() {
+        for group in texts(&rule["apiGroups"]) {
+            for resource in texts(&rule["resources"]) {
+                for verb in texts(&rule["verbs"]) {
+                    rights.insert((group.clone(), resource.clone(), verb));
+                }
+            }
+        }
+    }
+    rights
 }
