@@ -5,7 +5,6 @@
 
 mod deletes;
 mod failures;
-mod many;
 mod outages;
 mod pauses;
 mod pods;
@@ -45,7 +44,6 @@ fn main() -> ExitCode {
         templates::the_node_that_comes_has_the_labels_and_taints_that_were_promised,
         templates::a_kind_of_machine_installed_while_serving_makes_a_group,
         versions::both_versions_of_the_contract_lead_to_the_same_answers,
-        many::two_hundred_groups_grow_and_shrink_at_once,
     ];
     let real = plays![Real:
         pods::pods_bring_nodes_of_the_group_that_fits_and_idle_nodes_go,
