@@ -4,6 +4,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use capi_autoscaler_provider::proto::ExternalGrpcNode;
 use futures::{StreamExt as _, stream};
 use sandbox::{
     Times,
@@ -86,6 +87,8 @@ const FORGET: Call = Call { number: 2, ..LOG };
 const MARK: Call = Call { verb: "patch", path: "/machines/", number: 0 };
 const READ_OF_WHAT_IS_GONE: Call = Call { verb: "get", path: "/machines/", number: 0 };
 const DIRECT_DELETE: Call = Call { verb: "delete", path: "/machines/", number: 0 };
+/// The annotation that says which Machine is about to be replaced.
+const REPLACED: Call = LOG;
 const SCALE: Call = Call { verb: "patch", path: "/machinedeployments/workers/scale", number: 0 };
 
 /// How often it goes wrong.
@@ -163,13 +166,18 @@ enum Said {
     ComeAgain,
 }
 
-fn said(row: Row, answer: &Result<(), Status>) -> Said {
-    let said = match answer.as_ref().map_err(Status::code) {
+fn meaning(row: Row, answer: &Result<(), Status>) -> Said {
+    match answer.as_ref().map_err(Status::code) {
         Ok(()) => Said::Done,
         Err(Code::FailedPrecondition | Code::PermissionDenied | Code::InvalidArgument) => Said::Refused,
         Err(Code::Unavailable | Code::Aborted | Code::DeadlineExceeded | Code::Cancelled) => Said::ComeAgain,
         Err(code) => panic!("{row:?}: {code:?} says nothing of a repeat: {answer:?}"),
-    };
+    }
+}
+
+/// The same, where some rows can have only one answer.
+fn said(row: Row, answer: &Result<(), Status>) -> Said {
+    let said = meaning(row, answer);
     if row.must_succeed() {
         assert_eq!(said, Said::Done, "{row:?}: it must succeed: {answer:?}");
     }
@@ -289,6 +297,56 @@ async fn delete_directly_under(row: Row) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_named_machine_goes_although_another_one_is_going_and_its_direct_delete_goes_wrong() {
     run(once(DIRECT_DELETE), delete_directly_under).await;
+}
+
+/// At the least size a Machine that never became a Node is replaced, once or not at all, and the size stays.
+async fn replace_under(row: Row) {
+    let start = Start { machines: 1, min: 1, behaviour: "never-join", ..Start::default() };
+    let mut world = World::start(start).await;
+    world.until_machines_known(0, 1).await;
+    let before = world.now();
+    let named = before.machines.first().unwrap().clone();
+    let instance = format!("pending-machine-team-a_{named}");
+    let node = ExternalGrpcNode { name: instance.clone(), provider_id: instance, ..ExternalGrpcNode::default() };
+    let fault = world.sandbox.management().faults().add(row.fault());
+
+    let answer = world.delete(0, vec![node.clone()], row.deadline()).await;
+
+    assert!(fault.hits() > 0, "{row:?}: the fault met no call: {answer:?}\n{}", world.describe());
+    if row.often == Often::UntilAnswered {
+        fault.remove();
+    }
+    // What has changed between is left to the next loop, so not all that may pass has passed by now.
+    let said = meaning(row, &answer);
+    if said == Said::ComeAgain {
+        world.restart().await;
+    }
+    let now = world.rest().await;
+    assert_eq!(now.size, before.size, "{row:?}\n{}", world.describe());
+    let has_gone = !now.machines.contains(&named);
+    match said {
+        Said::Done => assert!(has_gone, "{row:?}: it was answered OK\n{}", world.describe()),
+        Said::Refused => assert!(!has_gone, "{row:?}: it was refused\n{}", world.describe()),
+        Said::ComeAgain => {}
+    }
+    if !has_gone {
+        world.until_machines_known(0, 1).await;
+        let repeated = world.delete(0, vec![node], PATIENT).await;
+        assert!(repeated.is_ok(), "{row:?}: the repeat: {repeated:?}\n{}", world.describe());
+        let now = world.rest().await;
+        assert!(now.size == before.size && !now.machines.contains(&named), "{row:?}: {now:?}\n{}", world.describe());
+    }
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replacement_whose_annotation_goes_wrong_happens_once_or_not_at_all() {
+    run(rows(REPLACED), replace_under).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replacement_whose_deletion_goes_wrong_happens_once_or_not_at_all() {
+    run(rows(DIRECT_DELETE), replace_under).await;
 }
 
 async fn increase_under(row: Row) {

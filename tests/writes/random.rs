@@ -145,7 +145,7 @@ async fn run(seed: u64) {
         terminate: millis(&mut random, 200),
         ..Times::ZERO
     };
-    let mut world = World::start(Start { copies: 2, machines: MACHINES, times, min: 0 }).await;
+    let mut world = World::start(Start { copies: 2, machines: MACHINES, times, ..Start::default() }).await;
     for copy in 0..2 {
         world.until_known(copy).await;
     }

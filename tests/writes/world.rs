@@ -15,7 +15,7 @@ use capi_autoscaler_provider::{
 };
 use clap::Parser as _;
 use sandbox::{
-    Sandbox, SandboxOptions, Settings, Times,
+    BEHAVIOUR_LABEL, Sandbox, SandboxOptions, Settings, Times,
     api::{DeleteOptions, PatchKind, Resource, Selection, Subresource},
 };
 use serde_json::{Value, json};
@@ -40,11 +40,13 @@ pub(crate) struct Start {
     pub(crate) min: usize,
     /// How long things take in Cluster API.
     pub(crate) times: Times,
+    /// What becomes of Machines: as the sandbox's label says it, or all goes well.
+    pub(crate) behaviour: &'static str,
 }
 
 impl Default for Start {
     fn default() -> Self {
-        Self { copies: 1, machines: 6, min: 0, times: Times::ZERO }
+        Self { copies: 1, machines: 6, min: 0, times: Times::ZERO, behaviour: "" }
     }
 }
 
@@ -115,7 +117,10 @@ fn workers(start: Start) -> Value {
         "spec": {
             "clusterName": "prod",
             "replicas": start.machines,
-            "template": { "spec": { "clusterName": "prod", "version": "v1.35.0" } },
+            "template": {
+                "metadata": { "labels": { BEHAVIOUR_LABEL: start.behaviour } },
+                "spec": { "clusterName": "prod", "version": "v1.35.0" },
+            },
         },
     })
 }
