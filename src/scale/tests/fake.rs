@@ -163,6 +163,15 @@ impl FakeApi {
         patched.expect("patched");
     }
 
+    /// The MachinePool's controller has seen its newest spec.
+    pub(crate) fn follow_pool(&self) {
+        let pool = self.object("machinepools", "pool").expect("the pool");
+        let status = json!({"status": {"observedGeneration": pool["metadata"]["generation"]}});
+        let pools = resource("machinepools");
+        let patched = self.objects.patch(&pools, NAMESPACE, "pool", PatchKind::Merge, Subresource::Status, status);
+        patched.expect("patched");
+    }
+
     /// Somebody else deletes a Machine, and it is gone at once.
     pub(crate) fn remove(&self, machine: &str) {
         self.change("machines", machine, json!({"metadata": {"finalizers": null}}));

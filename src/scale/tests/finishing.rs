@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::fake::{Fault, World, group, nodes, status};
+use crate::capi::DELETING;
 
 const ABCD: [&str; 4] = ["a", "b", "c", "d"];
 
@@ -145,4 +146,35 @@ async fn a_finisher_ends_with_its_copy() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert_eq!(index.strong_count(), 0, "somebody still holds it");
+}
+
+/// Machines of a MachinePool: its infrastructure provider makes it smaller, and takes whichever it likes.
+#[tokio::test(start_paused = true)]
+async fn a_named_machine_of_a_pool_goes_and_no_other_though_its_provider_takes_none() {
+    let world = World::new(1, &["a"]);
+    let pool = world.pool(3, &["cloud:///pa", "cloud:///pb", "cloud:///pc"]);
+    let owner = json!({"ownerReferences": [
+        {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachinePool", "name": "pool", "uid": "y", "controller": true},
+    ]});
+    for name in ["pa", "pb", "pc"] {
+        world.machine(name, &json!({"phase": "Running", "nodeRef": {"name": name}}), &owner);
+    }
+    let log = |world: &World| {
+        let pool = world.api.object("machinepools", "pool").expect("the pool");
+        pool["metadata"]["annotations"][DELETING].as_str().map(str::to_owned)
+    };
+
+    world.scale.delete(pool.clone(), nodes(&["pb"])).await.unwrap();
+    assert_eq!((world.size_of_pool(), world.api.marked()), (2, vec!["pb".to_owned()]));
+    world.scale.delete(pool, nodes(&["pb"])).await.unwrap();
+    assert_eq!(world.size_of_pool(), 2, "named again, it lowers nothing");
+    wait(&world).await;
+    assert!(!is_deleting(&world, "pb"), "the smaller size hasn't been seen yet");
+
+    world.api.follow_pool();
+    until(&world, "pb is deleted", |world| is_deleting(world, "pb")).await;
+    world.api.remove("pb");
+    until(&world, "pb has left the log", |world| log(world).is_none_or(|log| !log.contains("uid-pb"))).await;
+    assert_eq!(world.size_of_pool(), 2);
+    assert!(!is_deleting(&world, "pa") && !is_deleting(&world, "pc"));
 }
