@@ -75,7 +75,7 @@ impl Write for EndsAt {
 }
 
 #[rstest::rstest]
-#[case::with_the_program(&[], "To try next", &["groups --all", "watch --all-namespaces"])]
+#[case::with_the_program(&[], "To try next", &["groups --all", "explain --management-kubeconfig", "watch --all-namespaces"])]
 #[case::without_it(&["--api-only"], "To start the program", &["serve --management-kubeconfig"])]
 #[tokio::test(flavor = "multi_thread")]
 async fn the_commands_to_try_next_are_commands_of_the_program(
