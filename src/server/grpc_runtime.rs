@@ -20,12 +20,14 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use tonic::{
+    body::Body,
     service::Routes,
     transport::{Server, server::TcpIncoming},
 };
+use tower::util::MapResponseLayer;
 use tracing::warn;
 
-use super::{Certificates, tls};
+use super::{Certificates, pieces::InPieces, tls};
 
 /// After the first sign that a client may be gone: how often it is asked, and how long it may be silent.
 const KEEPALIVE: Duration = Duration::from_secs(30);
@@ -108,7 +110,8 @@ fn run(
     let server = Server::builder()
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-        .max_concurrent_streams(MAX_STREAMS);
+        .max_concurrent_streams(MAX_STREAMS)
+        .layer(MapResponseLayer::new(|answer: http::Response<Body>| answer.map(in_pieces)));
     let (routes, stopping) = (routes.prepare(), shutdown.clone().cancelled_owned());
     let result = match certificates {
         None => {
@@ -122,6 +125,10 @@ fn run(
     };
     drop(runtime);
     result.map_err(GrpcThreadError::Serve)
+}
+
+fn in_pieces(body: Body) -> Body {
+    Body::new(InPieces::new(body))
 }
 
 async fn limited<E>(

@@ -8,6 +8,7 @@ mod grpc_runtime;
 mod grpc_services;
 mod http;
 mod metrics;
+mod pieces;
 mod shutdown;
 mod tls;
 
