@@ -162,19 +162,18 @@ pub(super) fn lower(
 /// What has become of a size write from `seen` to `to` whose answer was lost, by what the object is now.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Fate {
-    Done,
     NotDone,
-    /// The spec was written more than once since.
+    /// It may be among the writes since. One alone to the same size may be ours, or that of another copy of this program
+    /// that was asked for as many.
     Unknown,
 }
 
-/// The spec's generation tells how many writes there were since: none, or one, of which the size tells whose it was.
+/// The spec's generation tells how many writes there were since: none, or one, which isn't ours when the size is another.
 pub(super) fn fate(seen: &GroupVersion, now: &GroupVersion, to: i32) -> Fate {
     if now.uid != seen.uid || now.generation == seen.generation {
         return Fate::NotDone;
     }
     match (now.generation - seen.generation, now.replicas == to) {
-        (1, true) => Fate::Done,
         (1, false) => Fate::NotDone,
         _ => Fate::Unknown,
     }
@@ -371,7 +370,7 @@ mod tests {
     #[rstest]
     #[case::nothing_was_written(5, 1, Fate::NotDone)]
     #[case::once_and_it_is_that_size(5, 2, Fate::NotDone)]
-    #[case::once_and_to_that_size(8, 2, Fate::Done)]
+    #[case::once_and_to_that_size(8, 2, Fate::Unknown)]
     #[case::twice(8, 3, Fate::Unknown)]
     fn a_write_whose_answer_was_lost(#[case] replicas: i32, #[case] generation: i64, #[case] expected: Fate) {
         let seen =

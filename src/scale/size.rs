@@ -231,11 +231,6 @@ impl Command {
             let now = self.view_again(&mut attempts).await.map_err(|error| self.failed(&error))?;
             let fate = if maybe_done { rule::fate(&version, &now, to) } else { Fate::NotDone };
             match fate {
-                Fate::Done => {
-                    let write = SizeWritten { from, machines: &[], attempts: &attempts };
-                    self.wrote(&now, write);
-                    return Ok(());
-                }
                 Fate::NotDone => {}
                 Fate::Unknown => return Err(self.unknown(from, to, now.replicas)),
             }
