@@ -67,7 +67,7 @@ pub(crate) async fn a_revoked_token_is_followed_by_the_next_one_in_the_secret(wo
         took = rotation => took?,
         failed = ask_for_ever(&provider, &group, &calls) => return failed,
     };
-    ensure!(calls.get() > 100, "only {} calls were made meanwhile", calls.get());
+    ensure!(calls.get() > 0, "no call was made meanwhile");
     ensure!(took < Duration::from_secs(45), "it took {} s", took.as_secs());
     Ok(())
 }
