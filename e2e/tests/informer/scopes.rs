@@ -63,8 +63,11 @@ pub(crate) async fn a_field_selector_narrows_to_one_object(scene: &Scene) -> Res
 pub(crate) async fn a_kind_that_is_removed_is_told_and_found_when_it_is_installed_again(scene: &Scene) -> Result<()> {
     scene.create("old").await?;
     let (informer, story) = scene.follow(scene.all()).await?;
+    // Told by the watch: one that begins only when the kind has gone tells nothing.
+    scene.resize("old", 2).await?;
+    story.is(&["old was there", "synced", "old has size 2"]).await?;
     scene.uninstall().await?;
-    story.is(&["old was there", "synced", "old went"]).await?;
+    story.is(&["old was there", "synced", "old has size 2", "old went"]).await?;
     eventually("a reason", SOON, async || {
         let reason = informer.status().reason.unwrap_or_default();
         ensure!(reason.starts_with("not found"), "the reason is {reason:?}");
@@ -73,7 +76,7 @@ pub(crate) async fn a_kind_that_is_removed_is_told_and_found_when_it_is_installe
     .await?;
     scene.install().await?;
     scene.create("new").await?;
-    story.is(&["old was there", "synced", "old went", "new came"]).await?;
+    story.is(&["old was there", "synced", "old has size 2", "old went", "new came"]).await?;
     eventually("a cure", SOON, async || {
         ensure!(informer.status().broken_since.is_none(), "it is broken: {:?}", informer.status().reason);
         Ok(())
