@@ -10,7 +10,8 @@ use crate::{
 use super::{
     KindState,
     group::{Served, Standing},
-    picture::{Picture, TemplateKey, cluster_key, template_key},
+    picture::{Picture, TemplateKey},
+    relation::{cluster_key, template_key},
 };
 
 impl Picture {

@@ -14,7 +14,10 @@ use crate::{
     nodegroup::{GroupId, Lesson, RealNodes},
 };
 
-use super::picture::{Picture, group_of, owner_of};
+use super::{
+    picture::Picture,
+    relation::{group_of, owner_of},
+};
 
 /// What Nodes have in common that are made alike.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]

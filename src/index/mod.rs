@@ -15,6 +15,7 @@ mod lessons;
 mod picture;
 mod pinned;
 mod prices;
+mod relation;
 mod resolve;
 mod rollouts;
 mod several;

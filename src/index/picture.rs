@@ -22,6 +22,7 @@ use super::{
     holder::{Holder, OnNode},
     lessons::Lessons,
     prices::CheapestUnits,
+    relation::{cluster_key, group_of, owner_of, template_key},
     several::Several,
 };
 
@@ -480,33 +481,4 @@ fn place_among(siblings: &[Arc<Machine>], machine: &Machine) -> Result<usize, us
 
 fn is_sample(group: &Group, key: &ObjectKey) -> bool {
     group.sample.as_ref().is_some_and(|(sample, _)| sample == key)
-}
-
-/// The MachineSet or MachinePool that owns a Machine.
-pub(super) fn owner_of(machine: &Machine) -> Option<(ScalableKind, ObjectKey)> {
-    let (kind, name) = machine.owner.as_ref()?;
-    Some((*kind, ObjectKey { namespace: machine.meta.key.namespace.clone(), name: name.clone() }))
-}
-
-/// The group of an object: the MachineDeployment of a MachineSet that has one, else the object itself.
-pub(super) fn group_of(object: &ScalableResource) -> GroupId {
-    match &object.deployment {
-        None => GroupId::of(object.kind, &object.meta),
-        Some(deployment) => GroupId::new(
-            ScalableKind::MachineDeployment,
-            ObjectKey { namespace: object.meta.key.namespace.clone(), name: deployment.clone() },
-        ),
-    }
-}
-
-/// The Cluster of an object, in the object's namespace.
-pub(super) fn cluster_key(object: &ScalableResource) -> ObjectKey {
-    ObjectKey { namespace: object.meta.key.namespace.clone(), name: object.cluster_name.clone() }
-}
-
-/// The infrastructure template of an object, in the object's namespace.
-pub(super) fn template_key(object: &ScalableResource) -> Option<TemplateKey> {
-    let reference = object.infrastructure.as_ref()?;
-    let key = ObjectKey { namespace: object.meta.key.namespace.clone(), name: reference.name.clone() };
-    Some((KindRef::from(reference), key))
 }

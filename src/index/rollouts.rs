@@ -7,7 +7,8 @@ use jiff::Timestamp;
 
 use super::{
     group::{Ongoing, Served},
-    picture::{Picture, cluster_key},
+    picture::Picture,
+    relation::cluster_key,
 };
 use crate::{
     capi::{ObjectKey, ScalableKind},

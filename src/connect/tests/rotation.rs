@@ -141,10 +141,20 @@ async fn a_kubeconfig_file_that_names_another_server_and_token_is_followed() {
     .await;
 }
 
-#[tokio::test]
-async fn a_token_that_is_refused_has_the_secret_read_at_once() {
+/// A workload cluster that is reached by the Secret in its management cluster.
+struct Through {
+    management: Cluster,
+    workload: Cluster,
+    workload_address: SocketAddr,
+    of_management: Clients,
+    source: WorkloadSource,
+    access: Access,
+}
+
+async fn through_secret() -> Through {
     let (management, workload) = (Cluster::default(), Cluster::with_token("old"));
-    let ((management_address, _one), (workload_address, _other)) = (management.serve().await, workload.serve().await);
+    // They are served until the test's runtime ends.
+    let ((management_address, _), (workload_address, _)) = (management.serve().await, workload.serve().await);
     management.set_secret(&config_of(workload_address, "old"));
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("config");
@@ -152,6 +162,12 @@ async fn a_token_that_is_refused_has_the_secret_read_at_once() {
     let of_management = Source::File(path).connect().await.unwrap();
     let source = WorkloadSource::Secret(ClusterRef::new("team-a", "prod").unwrap());
     let access = source.access_in_time(&of_management, |error| panic!("{error}")).await;
+    Through { management, workload, workload_address, of_management, source, access }
+}
+
+#[tokio::test]
+async fn a_token_that_is_refused_has_the_secret_read_at_once() {
+    let Through { management, workload, workload_address, of_management, source, access } = through_secret().await;
     let clients = access.clients().clone();
     while_followed(&access, &source, &of_management, WHEN_REFUSED, async {
         assert!(works(&clients).await);
@@ -164,15 +180,7 @@ async fn a_token_that_is_refused_has_the_secret_read_at_once() {
 
 #[tokio::test]
 async fn a_secret_that_may_not_be_used_leaves_the_one_in_force() {
-    let (management, workload) = (Cluster::default(), Cluster::with_token("old"));
-    let ((management_address, _one), (workload_address, _other)) = (management.serve().await, workload.serve().await);
-    management.set_secret(&config_of(workload_address, "old"));
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("config");
-    fs::write(&path, config_of(management_address, "any")).unwrap();
-    let of_management = Source::File(path).connect().await.unwrap();
-    let source = WorkloadSource::Secret(ClusterRef::new("team-a", "prod").unwrap());
-    let access = source.access_in_time(&of_management, |error| panic!("{error}")).await;
+    let Through { management, workload, workload_address, of_management, source, access } = through_secret().await;
     let clients = access.clients().clone();
     while_followed(&access, &source, &of_management, OFTEN, async {
         let runs = kubeconfig(

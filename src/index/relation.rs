@@ -1,0 +1,37 @@
+//! What an object names by its own fields: its owner, its group, its Cluster, its infrastructure template. Nothing here
+//! looks another object up.
+
+use super::picture::TemplateKey;
+use crate::{
+    capi::{KindRef, Machine, ObjectKey, ScalableKind, ScalableResource},
+    nodegroup::GroupId,
+};
+
+/// The MachineSet or MachinePool that owns a Machine.
+pub(super) fn owner_of(machine: &Machine) -> Option<(ScalableKind, ObjectKey)> {
+    let (kind, name) = machine.owner.as_ref()?;
+    Some((*kind, ObjectKey { namespace: machine.meta.key.namespace.clone(), name: name.clone() }))
+}
+
+/// The group of an object: the MachineDeployment of a MachineSet that has one, else the object itself.
+pub(super) fn group_of(object: &ScalableResource) -> GroupId {
+    match &object.deployment {
+        None => GroupId::of(object.kind, &object.meta),
+        Some(deployment) => GroupId::new(
+            ScalableKind::MachineDeployment,
+            ObjectKey { namespace: object.meta.key.namespace.clone(), name: deployment.clone() },
+        ),
+    }
+}
+
+/// The Cluster of an object, in the object's namespace.
+pub(super) fn cluster_key(object: &ScalableResource) -> ObjectKey {
+    ObjectKey { namespace: object.meta.key.namespace.clone(), name: object.cluster_name.clone() }
+}
+
+/// The infrastructure template of an object, in the object's namespace.
+pub(super) fn template_key(object: &ScalableResource) -> Option<TemplateKey> {
+    let reference = object.infrastructure.as_ref()?;
+    let key = ObjectKey { namespace: object.meta.key.namespace.clone(), name: reference.name.clone() };
+    Some((KindRef::from(reference), key))
+}
