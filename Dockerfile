@@ -10,10 +10,12 @@ ARG BUILDARCH
 ARG TARGETARCH
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
 
-ENV CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER=x86_64-linux-gnu-gcc \
+# aws-lc, the cryptography of rustls, is C and assembler: that of Cargo.lock, not one of the system's.
+ENV AWS_LC_SYS_USE_SYSTEM=0 \
+    CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER=x86_64-linux-gnu-gcc \
     CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
 
-# aws-lc, the cryptography of rustls, is C and assembler. The list of crates that cargo-auditable puts into the binary is
+# The list of crates that cargo-auditable puts into the binary is
 # what scanners and the SBOM read.
 # hadolint ignore=DL3008
 RUN <<EOF
