@@ -15,10 +15,9 @@ ENV AWS_LC_SYS_USE_SYSTEM=0 \
     CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER=x86_64-linux-gnu-gcc \
     CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
 
-# The list of crates that cargo-auditable puts into the binary is
-# what scanners and the SBOM read.
+# cargo-auditable puts the list of crates into the binary, which scanners and the SBOM read.
 # hadolint ignore=DL3008
-RUN <<EOF
+RUN <<'EOF'
 case "$TARGETARCH" in
     amd64) target=x86_64-unknown-linux-gnu; compiler=gcc-x86-64-linux-gnu ;;
     arm64) target=aarch64-unknown-linux-gnu; compiler=gcc-aarch64-linux-gnu ;;
@@ -37,7 +36,7 @@ EOF
 WORKDIR /source
 COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
-    --mount=type=cache,target=/source/target,id=target-$TARGETARCH <<EOF
+    --mount=type=cache,target=/source/target,id=target-$TARGETARCH <<'EOF'
 target=$(cat /target-triple)
 cargo auditable build --release --locked --package capi-autoscaler-provider --bin capi-autoscaler-provider --target "$target"
 install -D "target/$target/release/capi-autoscaler-provider" /out/capi-autoscaler-provider
