@@ -153,7 +153,10 @@ impl fmt::Display for Breaks {
             }
             Self::Events => "no Events tell what was done",
             Self::EventSeries => "Events that repeat aren't counted",
-            Self::Templates => "node groups whose capacity only the template says can't scale from zero",
+            Self::Templates => {
+                "where the API server doesn't stream lists, node groups whose capacity only the template says can't \
+                 scale from zero"
+            }
             Self::TemplateChanges => "changes of templates aren't seen until the next start",
         })
     }

@@ -30,6 +30,7 @@ pub(super) struct Found {
     missing: Vec<(String, String)>,
     is_whole: bool,
     has_nodes: bool,
+    has_workload: bool,
 }
 
 impl Found {
@@ -70,6 +71,7 @@ impl Found {
             templates: templates.collect(),
             is_whole: missing.iter().all(|(name, _)| name == NODES),
             has_nodes: !missing.iter().any(|(name, _)| name == NODES),
+            has_workload,
             missing,
         }
     }
@@ -89,6 +91,10 @@ impl Found {
 
     pub(super) fn judge(&self, findings: &mut Findings, scope: &Scope) {
         for (name, why) in &self.missing {
+            if name == NODES && !self.has_workload {
+                findings.skip(CheckId::Picture, "the Nodes: the workload cluster isn't reached");
+                continue;
+            }
             let remedy = "see the checks of rights and clusters; --timeout allows more time";
             findings.error(CheckId::Picture, name, why, remedy);
         }
