@@ -154,8 +154,8 @@ fn arguments(text: &str) -> &str {
     panic!("a parenthesis isn't closed: {text}");
 }
 
-/// Of each message at warn and error its place, and the longest part that is always the same. A message that is nothing but a
-/// value has none.
+/// Of each message at warn and error its place, and the first part of some length that is always the same. A message that is
+/// nothing but a value has none.
 fn messages() -> Vec<(String, String)> {
     let call = Regex::new(r"\b(?:warn|error)!\(").unwrap();
     let literal = Regex::new(r#""((?:[^"\\]|\\[\s\S])*)""#).unwrap();
@@ -169,8 +169,8 @@ fn messages() -> Vec<(String, String)> {
             let message = texts.max_by_key(String::len).unwrap_or_else(|| panic!("{place}: a line without a message"));
             let message = broken_line.replace_all(&message, "");
             let is_margin = |c: char| c.is_whitespace() || c == ':' || c == ';';
-            let longest = value.split(&message).map(|part| part.trim_matches(is_margin)).max_by_key(|part| part.len());
-            if let Some(part) = longest.filter(|part| part.len() > 5) {
+            let mut parts = value.split(&message).map(|part| part.trim_matches(is_margin));
+            if let Some(part) = parts.find(|part| part.len() > 5) {
                 messages.push((place.clone(), part.to_owned()));
             }
         }
