@@ -23,6 +23,7 @@ pub mod pool;
 pub mod ports;
 pub mod process;
 pub mod program;
+pub mod promtool;
 pub mod provider;
 pub mod proxy;
 pub mod suite;

@@ -8,6 +8,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use arcstr::ArcStr;
+
 use crate::{
     capi::{Machine, Node, ObjectKey, ScalableKind, ScalableResource},
     nodegroup::{GroupId, Instance, LeftOut, Problem, instance, topology},
@@ -52,6 +54,8 @@ pub struct GroupSnapshot {
     pub rollout: Option<Ongoing>,
     /// Whether its Cluster's topology sets its size, and so puts every change of it back.
     pub topology_sets_size: bool,
+    /// Its log of deletions as the annotation has it, own writes included.
+    pub deletion_log: Option<ArcStr>,
     /// Its Machines, each with its Node where it has no providerID of its own.
     machines: Vec<(Arc<Machine>, Option<Arc<Node>>)>,
 }
@@ -145,6 +149,7 @@ impl Inner {
                 let cluster = self.picture.clusters.get(&cluster_key(object));
                 cluster.is_some_and(|cluster| topology::sets_size(object, cluster))
             }),
+            deletion_log: group.versions.current(now).and_then(|version| version.log.clone()),
             machines,
         }
     }
