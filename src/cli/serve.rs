@@ -19,15 +19,16 @@ use super::{
     serve_config::{ADMIN_LISTEN, HTTP_LISTEN, LISTEN},
 };
 use crate::{
-    cluster::{ClusterMetrics, Management, ManagementOptions, Workload, WorkloadOptions},
+    cluster::{GroupMetrics, InformerMetrics, Management, ManagementOptions, Workload, WorkloadOptions},
     grpc::{RpcMetrics, Service},
     index::Change,
     informer::Settings,
     prices::{self, PriceFile, PriceMetrics},
     scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions},
     server::{
-        Certificates, Check, Checks, GrpcThread, Outcome, SharedRegistry, Shutdown, TlsFiles, TlsMetrics, admin_router,
-        bind, cloud_provider, http_router, new_registry, serve_http, serve_on_own_thread, standard_services,
+        Certificates, Check, Checks, GrpcThread, Outcome, ReadinessMetrics, SharedRegistry, Shutdown, TlsFiles,
+        TlsMetrics, admin_router, bind, cloud_provider, http_router, new_registry, serve_http, serve_on_own_thread,
+        standard_services,
     },
     state::StateSource,
 };
@@ -114,6 +115,9 @@ impl Server {
             informers: Settings::default(),
         };
         let workload = Workload::start(management.clone(), workload, &runtime);
+        registry.write().register_collector(Box::new(InformerMetrics::new(workload.clone())));
+        let metrics = GroupMetrics::new(Arc::clone(workload.index()), config.group_series);
+        registry.write().register_collector(Box::new(metrics));
         let (service, scale) = service(&management, &workload, (config.scale, config.events), &registry, &runtime);
 
         let stopping = shutdown.stopping();
@@ -124,6 +128,7 @@ impl Server {
         routes.add_service(cloud_provider(service));
         let health = standard_services(&mut routes, config.reflection).await.context("gRPC reflection")?;
         let health = tokio::spawn(health.follow(Arc::clone(&checks), stopping.clone()));
+        registry.write().register_collector(Box::new(ReadinessMetrics::new(Arc::clone(&checks))));
         let pages_ended = CancellationToken::new();
         let mut pages = vec![tokio::spawn(serve_http(http, http_router(checks, registry), pages_ended.clone()))];
         info!(address = %http_address, "serving HTTP");
@@ -239,7 +244,6 @@ fn service(
     runtime: &Handle,
 ) -> (Service, Scale) {
     let mut registry = registry.write();
-    registry.register_collector(Box::new(ClusterMetrics::new(workload.clone())));
     let client = management.clients().writes.clone();
     let metrics = ScaleMetrics::register(&mut registry);
     let events = if events {

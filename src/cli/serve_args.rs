@@ -43,6 +43,11 @@ pub struct ServeArgs {
     #[arg(long, env = "CAPI_AUTOSCALER_MAX_STALENESS", value_name = "DURATION", default_value = DEFAULT_MAX_STALENESS)]
     pub max_staleness: String,
 
+    /// Leave out of /metrics what has a series per node group, so that their number doesn't grow with the fleet; sums over
+    /// all node groups stay
+    #[arg(long, env = "CAPI_AUTOSCALER_NO_GROUP_METRICS", value_parser = parse_bool)]
+    pub no_group_metrics: bool,
+
     /// Post no Kubernetes Events on node groups
     #[arg(long, env = "CAPI_AUTOSCALER_NO_EVENTS", value_parser = parse_bool)]
     pub no_events: bool,

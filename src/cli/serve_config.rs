@@ -14,6 +14,7 @@ use super::{
     tls_args,
 };
 use crate::{
+    cluster::GroupSeries,
     connect::{Source, WorkloadSource},
     nodegroup::{GoDuration, Rules},
     scale::{AtMinSize, MachinePoolDeletes, ScaleOptions},
@@ -44,6 +45,8 @@ pub struct ServeConfig {
     pub rules: Rules,
     /// How long a watch may be broken until Refresh fails; more than 0.
     pub max_staleness: Duration,
+    /// Whether node groups have metrics of their own.
+    pub group_series: GroupSeries,
     /// Whether Kubernetes Events are posted.
     pub events: bool,
     /// Cluster API's version; `None` is the one that the API server prefers.
@@ -135,6 +138,7 @@ impl TryFrom<ServeArgs> for ServeConfig {
             workload: picture.workload,
             rules: picture.rules,
             max_staleness: max_staleness(&args.max_staleness)?,
+            group_series: if args.no_group_metrics { GroupSeries::SumsOnly } else { GroupSeries::Each },
             events: !args.no_events,
             capi_version: picture.capi_version,
             prices: picture.prices,
