@@ -82,6 +82,10 @@ impl Command {
             CallError::Unknown(message, _) => ScaleError::Unavailable(format!(
                 "{id}: the API server gave no usable answer: {message}; read the size before asking again"
             )),
+            CallError::Unauthorized(message) => ScaleError::Unavailable(format!(
+                "{id}: the API server doesn't accept this program's credentials (401): {message}; nothing was changed. \
+                 Renew them where this program reads them, and try again"
+            )),
             CallError::Missing(message) => ScaleError::NotFound(format!("{id}: the object is gone: {message}")),
             CallError::Forbidden(message) => ScaleError::PermissionDenied(format!(
                 "{id}: {message}; grant this program's user get, list, patch and delete on Machines, get and patch on the \

@@ -8,15 +8,18 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::Instant};
 
 use super::{Command, Inner, ScaleError, delete::NodeName, finisher::Pass};
 use crate::nodegroup::GroupId;
 
-/// How long a delete waits for others that come with it: Cluster Autoscaler sends one Node each, side by side.
-const GATHER: Duration = Duration::from_millis(5);
+/// How long no further delete must have come before those that have come begin: Cluster Autoscaler sends one Node each,
+/// side by side.
+const QUIET: Duration = Duration::from_millis(1);
+/// A pause of that length that took longer says nothing: on a machine that is so busy others are late as well.
+const LATE: Duration = Duration::from_millis(3);
 /// The most that a row of deletes is waited for.
-const MOST_GATHERS: u32 = 5;
+const MOST_GATHERED: Duration = Duration::from_millis(25);
 
 /// Who waits for a command's result.
 pub(super) struct Caller {
@@ -180,13 +183,15 @@ async fn run(mut guard: Guard) {
 /// The deletes that come with the first one.
 async fn gather(command: &Command, first: Delete) -> Vec<Delete> {
     let mut deletes = vec![first];
-    for _ in 0..MOST_GATHERS {
-        tokio::time::sleep(GATHER).await;
+    let began = Instant::now();
+    loop {
+        let paused = Instant::now();
+        tokio::time::sleep(QUIET).await;
+        let was_quiet = paused.elapsed() < LATE;
         let before = deletes.len();
         command.inner.lanes.more_deletes(&command.id, &mut deletes);
-        if deletes.len() == before {
-            break;
+        if (was_quiet && deletes.len() == before) || began.elapsed() > MOST_GATHERED {
+            return deletes;
         }
     }
-    deletes
 }

@@ -23,6 +23,7 @@ mod rule;
 mod size;
 #[cfg(test)]
 pub(crate) mod tests;
+mod writer;
 
 use std::{
     collections::HashMap,
@@ -50,7 +51,7 @@ pub use self::{
     replace::AtMinSize,
 };
 use self::{
-    api::CallError,
+    api::{CallError, GroupSeen},
     finisher::WantedSince,
     going::Going,
     lane::{Caller, Delete, Lanes, Order},
@@ -227,11 +228,16 @@ impl Command {
 
     /// Reads the group's object after a write of it has failed, for as long as it takes.
     async fn view_again(&self, attempts: &mut Attempts) -> Result<GroupVersion, CallError> {
+        self.see_again(attempts).await.map(|seen| seen.version)
+    }
+
+    /// The same, with who manages its fields.
+    async fn see_again(&self, attempts: &mut Attempts) -> Result<GroupSeen, CallError> {
         loop {
             match self.api().read_group(&self.id).await {
-                Ok(version) => {
-                    self.index().set_written(&self.id, version.clone());
-                    return Ok(version);
+                Ok(seen) => {
+                    self.index().set_written(&self.id, seen.version.clone());
+                    return Ok(seen);
                 }
                 Err(error) if attempts.again(&error).await => {}
                 Err(error) => return Err(error),
