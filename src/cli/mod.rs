@@ -5,6 +5,7 @@
 mod explain;
 pub mod groups;
 mod log;
+mod log_level;
 mod picture_args;
 mod picture_config;
 mod serve;
@@ -26,7 +27,8 @@ use crate::text::visible_lines;
 use explain::ExplainConfig;
 pub use explain::{ExplainArgs, ExplainError};
 use groups::{GroupsArgs, GroupsConfig, GroupsError};
-pub use log::{LogArgs, LogFormat};
+use log_level::{LogLevelArgs, LogLevelConfig};
+pub use log::{LogArgs, LogControl, LogFormat, Screen};
 pub use picture_args::PictureArgs;
 pub use serve::Server;
 pub use serve_args::ServeArgs;
@@ -53,6 +55,8 @@ pub enum Command {
     Serve(Box<ServeArgs>),
     /// Print the node groups of a running server as a table
     Groups(Box<GroupsArgs>),
+    /// Show or change what a running server logs
+    LogLevel(LogLevelArgs),
     /// Explain node groups: what Cluster Autoscaler is told of them, where each value comes from, and what is wrong
     ///
     /// It asks the clusters that serve would, or reads manifests (--manifests) without any cluster.
@@ -72,7 +76,7 @@ pub enum CliError {
     /// It was called wrongly.
     #[error(transparent)]
     Usage(#[from] UsageError),
-    /// The server couldn't be asked for its node groups, or they couldn't be printed.
+    /// The server couldn't be asked, or what it told couldn't be printed.
     #[error(transparent)]
     Groups(#[from] GroupsError),
     /// Nothing could be explained, or what was explained is invalid.
@@ -94,11 +98,12 @@ impl Cli {
     pub fn run(self) -> Result<(), CliError> {
         match self.command {
             Command::Serve(args) => {
-                let config = ServeConfig::try_from(*args)?;
-                self.log.init()?;
+                let mut config = ServeConfig::try_from(*args)?;
+                config.log = Some(self.log.init()?);
                 serve::run(config)?;
             }
             Command::Groups(args) => GroupsConfig::try_from(*args)?.run()?,
+            Command::LogLevel(args) => LogLevelConfig::try_from(args)?.run()?,
             Command::Explain(args) => ExplainConfig::try_from(*args)?.run()?,
             Command::Watch(args) => {
                 let config = WatchConfig::try_from(*args)?;

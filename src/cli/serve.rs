@@ -27,7 +27,7 @@ use crate::{
     scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions},
     server::{
         Certificates, Check, Checks, GrpcThread, Outcome, SharedRegistry, Shutdown, TlsFiles, TlsMetrics, admin_router,
-        bind, cloud_provider, http_router, new_registry, serve_http, serve_on_own_thread, standard_services,
+        bind, cloud_provider, http_router, log_level_router, new_registry, serve_http, serve_on_own_thread, standard_services,
     },
     state::StateSource,
 };
@@ -129,7 +129,10 @@ impl Server {
         info!(address = %http_address, "serving HTTP");
         let picture = Arc::new(StateSource::new(workload.clone(), started_at));
         if let (Some(listener), Some(address)) = (admin, admin_address) {
-            let debug = admin_router(Arc::clone(&picture) as _, address.ip());
+            let mut debug = admin_router(Arc::clone(&picture) as _, address.ip());
+            if let Some(log) = &config.log {
+                debug = debug.merge(log_level_router(Arc::new(log.clone()), address.ip()));
+            }
             pages.push(tokio::spawn(serve_http(listener, debug, pages_ended.clone())));
             info!(%address, "serving the debug state");
         }

@@ -6,7 +6,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use thiserror::Error;
 
 use super::{
-    ServeArgs,
+    LogControl, ServeArgs,
     picture_config::{Flag, PictureConfig},
     serve_args::{
         DEFAULT_ADMIN_LISTEN, DEFAULT_HTTP_LISTEN, DEFAULT_LISTEN, DEFAULT_MACHINE_POOL_DELETES, DEFAULT_MAX_STALENESS,
@@ -52,6 +52,8 @@ pub struct ServeConfig {
     pub prices: Option<PathBuf>,
     /// What an operator may choose about writes.
     pub scale: ScaleOptions,
+    /// What changes the log while the program runs; without it the log is somebody else's.
+    pub log: Option<LogControl>,
     /// What is allowed but should be known, to be logged at start.
     pub warnings: Vec<String>,
 }
@@ -142,6 +144,7 @@ impl TryFrom<ServeArgs> for ServeConfig {
                 machine_pool_deletes: machine_pool_deletes(&args.machine_pool_deletes)?,
                 at_min_size: if args.no_replacement { AtMinSize::Refuse } else { AtMinSize::Replace },
             },
+            log: None,
             warnings,
         })
     }

@@ -228,6 +228,10 @@ fn label_expressions_hold_commas_and_are_separated_by_space() {
 #[case("info,kube_client=debug", true)]
 #[case("", true)]
 #[case("loud=very", false)]
+#[case("inof", false)]
+#[case("info,kube_client", false)]
+#[case("off", true)]
+#[case("warn,[span{a=b,c}]=debug", true)]
 fn the_log_level_is_a_filter(#[case] level: &str, #[case] good: bool) {
     let cli = Cli::try_parse_from(["x", "serve", "--log-level", level, "--all-clusters"]).unwrap();
     assert_eq!(cli.log.filter().is_ok(), good);
