@@ -54,6 +54,7 @@ use self::{
     finisher::WantedSince,
     going::Going,
     lane::{Caller, Delete, Lanes, Order},
+    outcome::Resized,
     retry::Attempts,
 };
 use crate::{
@@ -100,6 +101,8 @@ struct Inner {
 struct Command {
     inner: Arc<Inner>,
     id: GroupId,
+    /// The size that was written in this turn.
+    resized: Mutex<Option<Resized>>,
 }
 
 impl Scale {
@@ -160,7 +163,8 @@ impl Scale {
     /// A Node that isn't of this group, a size below min, or the API server's refusal; then what was written for it is
     /// taken back. Where it is decided and not done yet, the error says so.
     pub async fn delete(&self, id: GroupId, nodes: Vec<NodeName>) -> Result<(), ScaleError> {
-        self.run(id, "delete", |caller| Order::Delete(Delete { nodes, caller })).await
+        let named = nodes.len();
+        self.run(id, "delete", |caller| Order::Delete(Delete { nodes, caller: caller.naming(named) })).await
     }
 
     /// How many groups something is remembered of.

@@ -189,9 +189,10 @@ impl Client {
         body: String,
     ) -> Result<Vec<u8>, ClientError> {
         let server = || self.server.clone();
-        let (status, body) = tokio::time::timeout(self.timeout, self.exchange(method, &format!("{path}?{query}"), body))
-            .await
-            .map_err(|_| ClientError::Timeout { server: server(), limit: self.timeout })??;
+        let (status, body) =
+            tokio::time::timeout(self.timeout, self.exchange(method, &format!("{path}?{query}"), body))
+                .await
+                .map_err(|_| ClientError::Timeout { server: server(), limit: self.timeout })??;
         if status == StatusCode::NOT_FOUND {
             return Err(ClientError::NotFound(server(), path));
         }

@@ -129,7 +129,9 @@ impl LogLevels for LogControl {
 fn limited(text: &str) -> Result<Duration, String> {
     let limit = duration(text).map_err(|why| format!("for={text:?}: {why}"))?;
     if limit > Duration::from_secs(24 * 60 * 60) {
-        return Err(format!("for={text:?}: it has to be at most 24h; without it the change lasts until the next start"));
+        return Err(format!(
+            "for={text:?}: it has to be at most 24h; without it the change lasts until the next start"
+        ));
     }
     Ok(limit)
 }

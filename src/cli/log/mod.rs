@@ -5,6 +5,8 @@ mod control;
 mod filter;
 mod screen;
 #[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
 mod tests;
 
 use std::io::{self, IsTerminal};

@@ -3,36 +3,14 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::{io::Write, sync::Arc, time::Duration};
+use std::time::Duration;
 
-use parking_lot::Mutex;
 use rstest::rstest;
 use tracing::subscriber::with_default;
 use tracing_subscriber::{Layer as _, Registry, filter::FilterExt as _, fmt, layer::SubscriberExt as _, reload};
 
-use super::{LogControl, LogFormat, Screen, filter::may_be_shown, parse};
+use super::{LogControl, LogFormat, Screen, filter::may_be_shown, parse, testing::Said};
 use crate::server::{LogLevelChange, LogLevels as _};
-
-#[derive(Clone, Default)]
-struct Said(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Said {
-    fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().extend(text);
-        Ok(text.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Said {
-    /// What was said since the last time.
-    fn take(&self) -> String {
-        String::from_utf8(std::mem::take(&mut *self.0.lock())).unwrap()
-    }
-}
 
 /// A log of its own with this filter, what it says, and what changes it.
 fn log(filter: &str) -> (impl tracing::Subscriber + Send + Sync, Said, LogControl) {
