@@ -13,6 +13,7 @@ pub mod controllers;
 pub mod crds;
 pub mod fixtures;
 pub mod go;
+pub mod helm;
 pub mod informer;
 pub mod infrastructure;
 pub mod kubectl;

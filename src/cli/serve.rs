@@ -19,15 +19,16 @@ use super::{
     serve_config::{ADMIN_LISTEN, HTTP_LISTEN, LISTEN},
 };
 use crate::{
-    cluster::{ClusterMetrics, Management, ManagementOptions, Workload, WorkloadOptions},
+    cluster::{GroupMetrics, InformerMetrics, Management, ManagementOptions, Workload, WorkloadOptions},
     grpc::{Freshness as _, RpcMetrics, Service},
     index::Change,
     informer::Settings,
     prices::{self, PriceFile, PriceMetrics},
     scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions},
     server::{
-        Certificates, Check, Checks, GrpcThread, Outcome, SharedRegistry, Shutdown, TlsFiles, TlsMetrics, admin_router,
-        bind, cloud_provider, http_router, log_level_router, new_registry, serve_http, serve_on_own_thread,
+        Certificates, Check, Checks, GrpcThread, Outcome, ReadinessMetrics, SharedRegistry, Shutdown, TlsFiles,
+        TlsMetrics, admin_router, bind, cloud_provider, http_router, log_level_router, new_registry, serve_http,
+        serve_on_own_thread,
         standard_services,
     },
     state::StateSource,
@@ -121,6 +122,9 @@ impl Server {
         };
         let workload = Workload::start(management.clone(), workload, &runtime);
         tokio::spawn(tell_progress(workload.clone(), config.log.clone(), shutdown.stopping()));
+        registry.write().register_collector(Box::new(InformerMetrics::new(workload.clone())));
+        let metrics = GroupMetrics::new(Arc::clone(workload.index()), config.group_series);
+        registry.write().register_collector(Box::new(metrics));
         let (traces, sender) = start_traces(config.otlp.as_ref(), &registry, &runtime)?;
         let (service, scale) =
             service(&management, &workload, (config.scale, config.events, traces), &registry, &runtime);
@@ -133,6 +137,7 @@ impl Server {
         routes.add_service(cloud_provider(service));
         let health = standard_services(&mut routes, config.reflection).await.context("gRPC reflection")?;
         let health = tokio::spawn(health.follow(Arc::clone(&checks), stopping.clone()));
+        registry.write().register_collector(Box::new(ReadinessMetrics::new(Arc::clone(&checks))));
         let pages_ended = CancellationToken::new();
         let mut pages = vec![tokio::spawn(serve_http(http, http_router(checks, registry), pages_ended.clone()))];
         info!(address = %http_address, "serving HTTP");
@@ -280,7 +285,6 @@ fn service(
     runtime: &Handle,
 ) -> (Service, Scale) {
     let mut registry = registry.write();
-    registry.register_collector(Box::new(ClusterMetrics::new(workload.clone())));
     let client = management.clients().writes.clone();
     let metrics = ScaleMetrics::register(&mut registry);
     let events = if events {

@@ -53,6 +53,11 @@ pub struct ServeArgs {
     #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_name = "URL")]
     pub otlp_endpoint: Option<String>,
 
+    /// Leave out of /metrics what has a series per node group, so that their number doesn't grow with the fleet; sums over
+    /// all node groups stay
+    #[arg(long, env = "CAPI_AUTOSCALER_NO_GROUP_METRICS", value_parser = parse_bool)]
+    pub no_group_metrics: bool,
+
     /// Post no Kubernetes Events on node groups
     #[arg(long, env = "CAPI_AUTOSCALER_NO_EVENTS", value_parser = parse_bool)]
     pub no_events: bool,

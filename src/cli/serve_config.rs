@@ -15,6 +15,7 @@ use super::{
     tls_args,
 };
 use crate::{
+    cluster::GroupSeries,
     connect::{Source, WorkloadSource},
     nodegroup::{GoDuration, Rules},
     scale::{AtMinSize, MachinePoolDeletes, ScaleOptions},
@@ -50,6 +51,8 @@ pub struct ServeConfig {
     pub slow_rpc: Duration,
     /// Where to send traces; `None` is nowhere.
     pub otlp: Option<OtlpEndpoint>,
+    /// Whether node groups have metrics of their own.
+    pub group_series: GroupSeries,
     /// Whether Kubernetes Events are posted.
     pub events: bool,
     /// Cluster API's version; `None` is the one that the API server prefers.
@@ -145,6 +148,7 @@ impl TryFrom<ServeArgs> for ServeConfig {
             max_staleness: duration_of(&MAX_STALENESS, &args.max_staleness)?,
             slow_rpc: duration_of(&SLOW_RPC, &args.slow_rpc)?,
             otlp: otlp(args.otlp_endpoint.as_deref())?,
+            group_series: if args.no_group_metrics { GroupSeries::SumsOnly } else { GroupSeries::Each },
             events: !args.no_events,
             capi_version: picture.capi_version,
             prices: picture.prices,

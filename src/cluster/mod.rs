@@ -15,6 +15,6 @@ mod workload;
 
 pub use self::{
     management::{Management, ManagementOptions},
-    metrics::ClusterMetrics,
+    metrics::{GroupMetrics, GroupSeries, InformerMetrics},
     workload::{Workload, WorkloadOptions},
 };

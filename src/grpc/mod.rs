@@ -14,10 +14,13 @@ mod tests;
 use std::{collections::HashMap, sync::Arc};
 
 use prost_types::Any;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 pub use self::metrics::RpcMetrics;
-use self::pricing::Moment;
+use self::{
+    metrics::{Call, Rpc},
+    pricing::Moment,
+};
 use crate::{
     index::{Index, NodeQuery, PinnedGroup},
     nodegroup::{GPU_LABEL, GroupId, Instance, InstanceState},
@@ -53,9 +56,8 @@ impl Service {
         Self { index, scale, freshness, metrics }
     }
 
-    fn answer<T>(&self, rpc: &'static str, result: Result<T, Status>) -> Result<Response<T>, Status> {
-        self.metrics.count(rpc, result.as_ref().err().map_or(tonic::Code::Ok, Status::code));
-        result.map(Response::new).map_err(cut)
+    fn call(&self, rpc: Rpc) -> Call<'_> {
+        self.metrics.begin(rpc)
     }
 
     fn fresh(&self) -> Result<(), Status> {
@@ -180,101 +182,110 @@ impl CloudProvider for Service {
         &self,
         _: Request<proto::NodeGroupsRequest>,
     ) -> Result<Response<proto::NodeGroupsResponse>, Status> {
-        self.answer("NodeGroups", self.groups_now())
+        answer(self.call(Rpc::NodeGroups), self.groups_now())
     }
 
     async fn node_group_for_node(
         &self,
         request: Request<proto::NodeGroupForNodeRequest>,
     ) -> Result<Response<proto::NodeGroupForNodeResponse>, Status> {
-        self.answer("NodeGroupForNode", Ok(self.group_for_node_now(request.get_ref().node.as_ref())))
+        answer(self.call(Rpc::NodeGroupForNode), Ok(self.group_for_node_now(request.get_ref().node.as_ref())))
     }
 
     async fn pricing_node_price(
         &self,
         request: Request<proto::PricingNodePriceRequest>,
     ) -> Result<Response<proto::PricingNodePriceResponse>, Status> {
-        self.answer("PricingNodePrice", self.node_price_now(request.get_ref()))
+        answer(self.call(Rpc::PricingNodePrice), self.node_price_now(request.get_ref()))
     }
 
     async fn pricing_pod_price(
         &self,
         request: Request<proto::PricingPodPriceRequest>,
     ) -> Result<Response<proto::PricingPodPriceResponse>, Status> {
-        self.answer("PricingPodPrice", self.pod_price_now(request.get_ref()))
+        answer(self.call(Rpc::PricingPodPrice), self.pod_price_now(request.get_ref()))
     }
 
     async fn gpu_label(&self, _: Request<proto::GpuLabelRequest>) -> Result<Response<proto::GpuLabelResponse>, Status> {
-        self.answer("GPULabel", Ok(proto::GpuLabelResponse { label: GPU_LABEL.to_owned() }))
+        answer(self.call(Rpc::GpuLabel), Ok(proto::GpuLabelResponse { label: GPU_LABEL.to_owned() }))
     }
 
     async fn get_available_gpu_types(
         &self,
         _: Request<proto::GetAvailableGpuTypesRequest>,
     ) -> Result<Response<proto::GetAvailableGpuTypesResponse>, Status> {
-        self.answer("GetAvailableGPUTypes", Ok(self.gpu_types_now()))
+        answer(self.call(Rpc::GetAvailableGpuTypes), Ok(self.gpu_types_now()))
     }
 
     async fn cleanup(&self, _: Request<proto::CleanupRequest>) -> Result<Response<proto::CleanupResponse>, Status> {
         // It comes when any Cluster Autoscaler exits, a standby one too: it ends nothing.
-        self.answer("Cleanup", Ok(proto::CleanupResponse {}))
+        answer(self.call(Rpc::Cleanup), Ok(proto::CleanupResponse {}))
     }
 
     async fn refresh(&self, _: Request<proto::RefreshRequest>) -> Result<Response<proto::RefreshResponse>, Status> {
-        self.answer("Refresh", self.refresh_now())
+        answer(self.call(Rpc::Refresh), self.refresh_now())
     }
 
     async fn node_group_target_size(
         &self,
         request: Request<proto::NodeGroupTargetSizeRequest>,
     ) -> Result<Response<proto::NodeGroupTargetSizeResponse>, Status> {
-        self.answer("NodeGroupTargetSize", self.target_size_now(&request.get_ref().id))
+        answer(self.call(Rpc::NodeGroupTargetSize), self.target_size_now(&request.get_ref().id))
     }
 
     async fn node_group_increase_size(
         &self,
         request: Request<proto::NodeGroupIncreaseSizeRequest>,
     ) -> Result<Response<proto::NodeGroupIncreaseSizeResponse>, Status> {
+        let call = self.call(Rpc::NodeGroupIncreaseSize);
         let result = self.increase(request.into_inner()).await;
-        self.answer("NodeGroupIncreaseSize", result.map(|()| proto::NodeGroupIncreaseSizeResponse {}))
+        answer(call, result.map(|()| proto::NodeGroupIncreaseSizeResponse {}))
     }
 
     async fn node_group_delete_nodes(
         &self,
         request: Request<proto::NodeGroupDeleteNodesRequest>,
     ) -> Result<Response<proto::NodeGroupDeleteNodesResponse>, Status> {
+        let call = self.call(Rpc::NodeGroupDeleteNodes);
         let result = self.delete(request.into_inner()).await;
-        self.answer("NodeGroupDeleteNodes", result.map(|()| proto::NodeGroupDeleteNodesResponse {}))
+        answer(call, result.map(|()| proto::NodeGroupDeleteNodesResponse {}))
     }
 
     async fn node_group_decrease_target_size(
         &self,
         request: Request<proto::NodeGroupDecreaseTargetSizeRequest>,
     ) -> Result<Response<proto::NodeGroupDecreaseTargetSizeResponse>, Status> {
+        let call = self.call(Rpc::NodeGroupDecreaseTargetSize);
         let result = self.decrease(request.into_inner()).await;
-        self.answer("NodeGroupDecreaseTargetSize", result.map(|()| proto::NodeGroupDecreaseTargetSizeResponse {}))
+        answer(call, result.map(|()| proto::NodeGroupDecreaseTargetSizeResponse {}))
     }
 
     async fn node_group_nodes(
         &self,
         request: Request<proto::NodeGroupNodesRequest>,
     ) -> Result<Response<proto::NodeGroupNodesResponse>, Status> {
-        self.answer("NodeGroupNodes", self.instances_now(&request.get_ref().id))
+        answer(self.call(Rpc::NodeGroupNodes), self.instances_now(&request.get_ref().id))
     }
 
     async fn node_group_template_node_info(
         &self,
         request: Request<proto::NodeGroupTemplateNodeInfoRequest>,
     ) -> Result<Response<proto::NodeGroupTemplateNodeInfoResponse>, Status> {
-        self.answer("NodeGroupTemplateNodeInfo", self.template_now(&request.get_ref().id))
+        answer(self.call(Rpc::NodeGroupTemplateNodeInfo), self.template_now(&request.get_ref().id))
     }
 
     async fn node_group_get_options(
         &self,
         request: Request<proto::NodeGroupAutoscalingOptionsRequest>,
     ) -> Result<Response<proto::NodeGroupAutoscalingOptionsResponse>, Status> {
-        self.answer("NodeGroupGetOptions", self.options_now(request.get_ref()))
+        answer(self.call(Rpc::NodeGroupGetOptions), self.options_now(request.get_ref()))
     }
+}
+
+/// The answer to a call, which began before the answer was looked for.
+fn answer<T>(call: Call<'_>, result: Result<T, Status>) -> Result<Response<T>, Status> {
+    call.answered(result.as_ref().err().map_or(Code::Ok, Status::code));
+    result.map(Response::new).map_err(cut)
 }
 
 fn parse(id: &str) -> Option<GroupId> {

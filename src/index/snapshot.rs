@@ -7,6 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use arcstr::ArcStr;
+
 use crate::{
     capi::{Machine, Node, ScalableKind, ScalableResource},
     nodegroup::{GroupId, Instance, LeftOut, Problem, instance},
@@ -48,6 +50,8 @@ pub struct GroupSnapshot {
     pub written: Option<WrittenSize>,
     /// That it is rolling out, or about to.
     pub rollout: Option<Ongoing>,
+    /// Its log of deletions as the annotation has it, own writes included.
+    pub deletion_log: Option<ArcStr>,
     /// Its Machines, each with its Node where it has no providerID of its own.
     machines: Vec<(Arc<Machine>, Option<Arc<Node>>)>,
 }
@@ -131,6 +135,7 @@ impl Inner {
             size: group.size(now),
             written: group.versions.written(now),
             rollout: group.rollout.clone(),
+            deletion_log: group.versions.current(now).and_then(|version| version.log.clone()),
             machines,
         }
     }

@@ -31,6 +31,13 @@ impl Ticket {
         Self(arcstr::format!("{time:.0}-{chance:016x}"))
     }
 
+    /// When it was made; `None` for one of another form.
+    #[must_use]
+    pub fn time(&self) -> Option<Timestamp> {
+        let (time, _) = self.0.rsplit_once('-')?;
+        time.parse().ok()
+    }
+
     /// The value of the delete-machine annotation that is set under this ticket.
     #[must_use]
     pub fn mark(&self) -> String {
@@ -350,6 +357,15 @@ mod tests {
         assert_eq!(Ticket::of_mark(&ticket.mark()), Some(ticket));
         assert_eq!(Ticket::of_mark(""), None);
         assert_eq!(Ticket::of_mark("by hand"), None);
+    }
+
+    #[rstest]
+    #[case::one_of_ours("2026-01-31T12:00:05Z-00000000000000ff", Some("2026-01-31T12:00:05Z"))]
+    #[case::no_time("soon-00000000000000ff", None)]
+    #[case::no_chance("now", None)]
+    #[case::empty("", None)]
+    fn a_ticket_says_when_it_was_made(#[case] ticket: &str, #[case] time: Option<&str>) {
+        assert_eq!(Ticket::from(ticket).time(), time.map(|time| time.parse().unwrap()));
     }
 
     proptest! {

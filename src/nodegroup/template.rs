@@ -79,6 +79,23 @@ impl NodeTemplate {
         Some(self.without_overhead(resource, self.capacity.get(resource)?.value))
     }
 
+    /// Where cpu and memory come from; the stronger source where they come from two.
+    #[must_use]
+    pub fn source(&self) -> Option<&Source> {
+        let sources = [CPU, MEMORY].into_iter().filter_map(|resource| Some(&self.capacity.get(resource)?.source));
+        sources.max_by_key(|source| match source {
+            Source::Annotation(_) => 2,
+            Source::Learned(_) => 1,
+            Source::Default
+            | Source::Flag(_)
+            | Source::StatusCapacity(_)
+            | Source::NodeInfo(..)
+            | Source::TemplateMetadata
+            | Source::TemplateSpec(_)
+            | Source::RealNode(_) => 0,
+        })
+    }
+
     fn without_overhead(&self, resource: &str, capacity: Quantity) -> Quantity {
         match self.overhead.get(resource) {
             Some(overhead) if overhead.value >= capacity => Quantity::ZERO,

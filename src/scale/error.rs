@@ -29,6 +29,10 @@ pub enum ScaleError {
 }
 
 impl ScaleError {
+    /// All classes, as metric labels.
+    pub(super) const CODES: [&str; 6] =
+        ["invalid_argument", "not_found", "failed_precondition", "aborted", "permission_denied", "unavailable"];
+
     /// The class, as a metric label.
     #[must_use]
     pub fn code(&self) -> &'static str {

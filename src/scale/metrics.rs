@@ -107,7 +107,9 @@ impl ScaleMetrics {
             }
         }
         for command in ["increase", "decrease", "delete"] {
-            let _ = metrics.commands.get_or_create(&CommandLabels { command, result: "ok" });
+            for result in ["ok"].into_iter().chain(ScaleError::CODES) {
+                let _ = metrics.commands.get_or_create(&CommandLabels { command, result });
+            }
         }
         for result in EventResult::ALL.map(EventResult::as_str) {
             let _ = metrics.events.get_or_create(&EventLabels { result });

@@ -2,7 +2,7 @@
 //! show names and reasons and never what an object or a request holds; and they change nothing.
 
 use std::{
-    fmt::Write as _,
+    fmt::{Display, Write as _},
     io,
     net::{SocketAddr, TcpListener},
     pin::pin,
@@ -14,8 +14,8 @@ use axum::{
     Extension, Router,
     extract::{RawQuery, State},
     http::{
-        StatusCode,
-        header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS},
+        HeaderMap, StatusCode,
+        header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS},
     },
     response::{IntoResponse, Response},
     routing::get,
@@ -32,7 +32,7 @@ use tracing::warn;
 
 use super::{
     Check, CheckState, Checks, SharedRegistry,
-    metrics::{self, encode},
+    metrics::{TextForm, encode},
 };
 
 /// Probes and a few scrapers need no more; others wait.
@@ -159,10 +159,17 @@ async fn readyz(State(pages): State<Pages>, RawQuery(query): RawQuery) -> Respon
     page(StatusCode::SERVICE_UNAVAILABLE, TEXT, list(&shown, "readyz check failed"))
 }
 
-async fn scrape(State(pages): State<Pages>) -> Response {
-    match encode(&pages.registry) {
-        Ok(text) => page(StatusCode::OK, metrics::CONTENT_TYPE, text),
-        Err(error) => page(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("can't write the metrics: {error}\n")),
+async fn scrape(State(pages): State<Pages>, headers: HeaderMap) -> Response {
+    let form = TextForm::accepted(headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()));
+    // Those of a large fleet take some milliseconds, which watches and writes on this runtime shall not wait for.
+    let made = tokio::task::spawn_blocking(move || encode(&pages.registry, form));
+    let failed = |error: &dyn Display| {
+        page(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("can't write the metrics: {error}\n"))
+    };
+    match made.await {
+        Ok(Ok(text)) => page(StatusCode::OK, form.content_type(), text),
+        Ok(Err(error)) => failed(&error),
+        Err(error) => failed(&error),
     }
 }
 

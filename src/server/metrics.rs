@@ -1,28 +1,140 @@
-//! The registry that every room adds its metrics to, and its text form.
+//! The registry that every room adds its metrics to, and its text forms. A scraper gets the one that it asks for.
 
 use std::{fmt, sync::Arc};
 
+use jiff::Timestamp;
 use parking_lot::RwLock;
-use prometheus_client::{metrics::info::Info, registry::Registry};
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric},
+    metrics::{
+        gauge::{ConstGauge, Gauge},
+        info::Info,
+    },
+    registry::Registry,
+};
 
-/// The media type of the text form: OpenMetrics.
-pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+use super::{CheckState, Checks};
 
 /// The metrics of this process. Rooms add theirs with `write()`, at any time; it is read on each scrape.
 pub type SharedRegistry = Arc<RwLock<Registry>>;
 
-/// A registry whose names all start with `capi_autoscaler_provider_`; it holds which version runs.
+/// A registry whose names all start with `capi_autoscaler_provider_`; it holds which version runs, and since when.
 #[must_use]
 pub fn new_registry() -> SharedRegistry {
     let mut registry = Registry::with_prefix("capi_autoscaler_provider");
     let build = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
     registry.register("build", "The version that runs", build);
+    let started = Gauge::<i64>::default();
+    started.set(Timestamp::now().as_second());
+    registry.register("start_timestamp_seconds", "When this process started, in Unix time", started);
     Arc::new(RwLock::new(registry))
 }
 
-/// The text form of all metrics.
-pub(super) fn encode(registry: &SharedRegistry) -> Result<String, fmt::Error> {
+/// A text form of metrics.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum TextForm {
+    /// Prometheus' own, which every scraper reads.
+    Prometheus,
+    /// OpenMetrics, for those that ask for it.
+    OpenMetrics,
+}
+
+impl TextForm {
+    /// The form for a request with this `Accept` header.
+    pub(super) fn accepted(accept: Option<&str>) -> Self {
+        let types = accept.unwrap_or_default().split(',').filter_map(|range| range.split(';').next());
+        if types.map(str::trim).any(|it| it.eq_ignore_ascii_case("application/openmetrics-text")) {
+            Self::OpenMetrics
+        } else {
+            Self::Prometheus
+        }
+    }
+
+    /// Its media type.
+    pub(super) fn content_type(self) -> &'static str {
+        match self {
+            Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+}
+
+/// All metrics as text.
+pub(super) fn encode(registry: &SharedRegistry, form: TextForm) -> Result<String, fmt::Error> {
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry.read())?;
-    Ok(text)
+    Ok(match form {
+        TextForm::OpenMetrics => text,
+        TextForm::Prometheus => to_prometheus(&text),
+    })
+}
+
+/// Samples are the same in both forms. What differs is what a family is called: in OpenMetrics without the suffix of its
+/// samples; and that a type `info`, units and an end are known there only.
+fn to_prometheus(open_metrics: &str) -> String {
+    let mut text = String::with_capacity(open_metrics.len());
+    let mut help = None;
+    for line in open_metrics.lines() {
+        let words = line.strip_prefix("# ").and_then(|rest| rest.split_once(' '));
+        match words {
+            // It comes before the type, which says what the family is called.
+            Some(("HELP", rest)) => help = rest.split_once(' '),
+            Some(("TYPE", rest)) => {
+                let (name, kind) = rest.rsplit_once(' ').unwrap_or((rest, "unknown"));
+                let (suffix, kind) = match kind {
+                    "counter" => ("_total", kind),
+                    "info" => ("_info", "gauge"),
+                    "unknown" => ("", "untyped"),
+                    _ => ("", kind),
+                };
+                if let Some((_, help)) = help.take() {
+                    text.extend(["# HELP ", name, suffix, " ", help, "\n"]);
+                }
+                text.extend(["# TYPE ", name, suffix, " ", kind, "\n"]);
+            }
+            Some(("UNIT", _)) => {}
+            Some(_) | None if line == "# EOF" => {}
+            Some(_) | None => text.extend([line, "\n"]),
+        }
+    }
+    text
+}
+
+/// What `/readyz` says, as metrics.
+pub struct ReadinessMetrics(Arc<dyn Checks>);
+
+impl ReadinessMetrics {
+    /// The metrics of these checks.
+    #[must_use]
+    pub fn new(checks: Arc<dyn Checks>) -> Self {
+        Self(checks)
+    }
+}
+
+impl fmt::Debug for ReadinessMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ReadinessMetrics")
+    }
+}
+
+impl Collector for ReadinessMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let checks = self.0.checks();
+        let ready = ConstGauge::new(i64::from(checks.iter().all(super::Check::is_ready)));
+        let help = "1 while all that is waited for is in sync, so that Refresh succeeds, else 0";
+        ready.encode(encoder.encode_descriptor("ready", help, None, ready.metric_type())?)?;
+        let one = ConstGauge::new(1_i64);
+        let help = "1 for each check of /readyz that isn't done; nothing waits for those of infrastructure templates";
+        let mut family = encoder.encode_descriptor("failing_check", help, None, one.metric_type())?;
+        for check in &checks {
+            let waited_for = match check.state {
+                CheckState::Ready => continue,
+                CheckState::Pending(_) => "true",
+                CheckState::Informational(_) => "false",
+            };
+            one.encode(family.encode_family(&[("check", check.name.as_str()), ("waited_for", waited_for)])?)?;
+        }
+        Ok(())
+    }
 }

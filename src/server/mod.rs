@@ -23,6 +23,6 @@ pub use grpc_runtime::{GrpcThread, GrpcThreadError, serve_on_own_thread};
 pub use grpc_services::{Health, MAX_REQUEST_BYTES, cloud_provider, standard_services};
 pub use http::{http_router, serve_http};
 pub use log_level::{LOG_LEVEL_PATH, LogLevel, LogLevelChange, LogLevels, log_level_router};
-pub use metrics::{SharedRegistry, new_registry};
+pub use metrics::{ReadinessMetrics, SharedRegistry, new_registry};
 pub use shutdown::{GRACE, Outcome, Shutdown};
 pub use tls::{AllowedName, Certificates, ClientFiles, NameError, TlsError, TlsFiles, TlsMetrics};

@@ -1,10 +1,12 @@
 //! The metrics of a cluster that is followed.
 
+use std::sync::Arc;
+
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use serde_json::json;
 
 use super::{World, fake::*, scalable};
-use crate::cluster::ClusterMetrics;
+use crate::cluster::{GroupMetrics, GroupSeries, InformerMetrics};
 
 #[tokio::test(start_paused = true)]
 async fn metrics_tell_what_is_held_what_is_broken_and_which_group_has_a_problem() {
@@ -15,7 +17,9 @@ async fn metrics_tell_what_is_held_what_is_broken_and_which_group_has_a_problem(
     let world = World::new(&api);
     world.until("all but the Nodes", |world| world.problem() == "workload/nodes: forbidden: forbidden").await;
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(ClusterMetrics::new(world.workload.clone())));
+    registry.register_collector(Box::new(InformerMetrics::new(world.workload.clone())));
+    let index = Arc::clone(world.workload.index());
+    registry.register_collector(Box::new(GroupMetrics::new(index, GroupSeries::Each)));
     let mut text = String::new();
     encode(&mut text, &registry).unwrap();
     let deployments =

@@ -1,12 +1,15 @@
 //! IncreaseSize, DecreaseTargetSize and DeleteNodes: the code of each refusal, and what is read right after.
 
+use std::time::Duration;
+
 use rstest::rstest;
 use serde_json::json;
 use tonic::Code;
 
-use super::{Provider, UNKNOWN, WORKERS, annotated, assert_fails, node, unregistered};
+use super::{LIMIT, Provider, UNKNOWN, WORKERS, annotated, assert_fails, node, unregistered};
 use crate::{
     index::{Change, tests::objects},
+    proto,
     scale::tests::fake::{Fault, status},
 };
 
@@ -132,6 +135,23 @@ async fn an_answer_of_the_api_server_has_its_code_and_its_words(#[case] answer: 
     let result = provider.increase(WORKERS, 1).await;
     assert_fails(result, code, &[WORKERS, "the API server's own words"]);
     assert_eq!(provider.target_size(WORKERS).await.unwrap(), 2);
+}
+
+#[tokio::test]
+async fn a_call_that_its_caller_gives_up_is_counted_as_cancelled() {
+    let mut provider = Provider::pinned(2, &["a"]).await;
+    provider.world.api.fault("PATCH scale", Fault::Hold);
+    let mut request = tonic::Request::new(proto::NodeGroupIncreaseSizeRequest { delta: 1, id: WORKERS.to_owned() });
+    request.set_timeout(Duration::from_millis(50));
+    provider.client.node_group_increase_size(request).await.unwrap_err();
+    let line = "grpc_answers_total{rpc=\"NodeGroupIncreaseSize\",code=\"CANCELLED\"} 1\n";
+    let seen = async {
+        while !provider.metrics().contains(line) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(LIMIT, seen).await.unwrap();
+    provider.world.api.release();
 }
 
 #[tokio::test]

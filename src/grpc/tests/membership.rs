@@ -1,5 +1,6 @@
 //! Refresh, NodeGroups and NodeGroupForNode: which groups there are, and whose a Node is.
 
+use jiff::Timestamp;
 use rstest::rstest;
 use serde_json::json;
 use tonic::Code;
@@ -228,5 +229,25 @@ async fn answers_are_counted_by_rpc_and_code() {
         let line = format!("grpc_answers_total{{rpc=\"{rpc}\",code=\"{code}\"}} {count}\n");
         assert!(metrics.contains(&line), "{line} isn't in {metrics}");
     }
-    assert_eq!(metrics.matches("grpc_answers_total{").count(), 5, "{metrics}");
+    let of_refresh = metrics.matches("grpc_answers_total{rpc=\"Refresh\"").count();
+    assert_eq!(of_refresh, 2, "codes that there were, and OK: {metrics}");
+    assert!(metrics.contains("grpc_answers_total{rpc=\"Cleanup\",code=\"OK\"} 0\n"), "from 0 on: {metrics}");
+    for (rpc, count) in [("Refresh", 3), ("NodeGroupTargetSize", 1), ("NodeGroupGetOptions", 0)] {
+        let line = format!("grpc_answer_seconds_count{{rpc=\"{rpc}\"}} {count}\n");
+        assert!(metrics.contains(&line), "{line} isn't in {metrics}");
+    }
+}
+
+#[tokio::test]
+async fn the_time_of_the_last_call_is_known_of_rpcs_that_were_called() {
+    let mut provider = Provider::new(2, &[]).await;
+    assert!(!provider.metrics().contains("grpc_last_call_timestamp_seconds{"));
+    let before = Timestamp::now().as_second();
+    provider.stale(NOT_SYNCED);
+    provider.refresh().await.unwrap_err();
+    let metrics = provider.metrics();
+    let (_, rest) = metrics.split_once("grpc_last_call_timestamp_seconds{rpc=\"Refresh\"} ").unwrap();
+    let at: i64 = rest.lines().next().unwrap().parse().unwrap();
+    assert!((before..=Timestamp::now().as_second()).contains(&at), "{at}");
+    assert_eq!(metrics.matches("grpc_last_call_timestamp_seconds{").count(), 1, "{metrics}");
 }

@@ -1,7 +1,10 @@
 use std::sync::Arc;
 
 use axum::{Router, body::Body, http::Request};
-use prometheus_client::metrics::counter::Counter;
+use prometheus_client::{
+    metrics::{counter::Counter, gauge::Gauge, histogram::Histogram},
+    registry::Unit,
+};
 use rstest::rstest;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -11,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use super::{LIMIT, listener};
-use crate::server::{Check, SharedRegistry, http_router, new_registry, serve_http};
+use crate::server::{Check, ReadinessMetrics, SharedRegistry, http_router, new_registry, serve_http};
 
 fn router(checks: Vec<Check>, registry: &SharedRegistry) -> Router {
     http_router(Arc::new(move || checks.clone()), Arc::clone(registry))
@@ -71,18 +74,103 @@ async fn probes_tell_how_things_stand(
 }
 
 #[tokio::test]
-async fn metrics_are_openmetrics_text_and_may_be_added_late() {
+async fn metrics_may_be_added_late() {
     let registry = new_registry();
     let router = router(vec![], &registry);
     let counter = Counter::<u64>::default();
     registry.write().register("refreshes", "Refresh calls", counter.clone());
     counter.inc();
-    let (code, content_type, body) = ask(router, "GET", "/metrics").await;
-    assert_eq!((code, content_type.as_str()), (200, "application/openmetrics-text; version=1.0.0; charset=utf-8"));
-    let version = env!("CARGO_PKG_VERSION");
-    assert!(body.contains(&format!("capi_autoscaler_provider_build_info{{version=\"{version}\"}} 1\n")), "{body}");
+    let (code, _, body) = ask(router, "GET", "/metrics").await;
+    assert_eq!(code, 200);
     assert!(body.contains("capi_autoscaler_provider_refreshes_total 1\n"), "{body}");
-    assert!(body.ends_with("# EOF\n"), "{body}");
+}
+
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+#[rstest]
+#[case::nobody_says_anything(None, PROMETHEUS)]
+#[case::a_browser(Some("text/html,application/xml;q=0.9,*/*;q=0.8"), PROMETHEUS)]
+#[case::an_old_scraper(Some("text/plain;version=0.0.4;q=0.5,*/*;q=0.1"), PROMETHEUS)]
+#[case::prometheus(
+    Some("application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.4,*/*;q=0.1"),
+    OPEN_METRICS
+)]
+#[tokio::test]
+async fn a_scraper_gets_the_text_form_that_it_asks_for(#[case] accept: Option<&str>, #[case] content_type: &str) {
+    let mut request = Request::builder().uri("/metrics");
+    if let Some(accept) = accept {
+        request = request.header("accept", accept);
+    }
+    let response = router(vec![], &new_registry()).oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+    assert_eq!(response.headers()["content-type"], content_type);
+}
+
+#[tokio::test]
+async fn both_text_forms_have_the_same_samples_and_name_families_their_own_way() {
+    let registry = new_registry();
+    registry.write().register("refreshes", "Refresh calls", Counter::<u64>::default());
+    registry.write().register("depth", "How deep", Gauge::<i64>::default());
+    let took = Histogram::new([0.5]);
+    took.observe(0.25);
+    registry.write().register_with_unit("took", "How long", Unit::Seconds, took);
+    let text = |accept: &'static str| {
+        let request = Request::builder().uri("/metrics").header("accept", accept).body(Body::empty()).unwrap();
+        let answer = router(vec![], &registry).oneshot(request);
+        async {
+            let body = axum::body::to_bytes(answer.await.unwrap().into_body(), usize::MAX).await.unwrap();
+            String::from_utf8(body.to_vec()).unwrap()
+        }
+    };
+    let (open, plain) = (text("application/openmetrics-text").await, text("text/plain").await);
+    let samples =
+        |text: &str| text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(samples(&open), samples(&plain));
+    assert_eq!(samples(&open).len(), 8, "{open}");
+    assert!(open.ends_with("# EOF\n") && open.contains("# UNIT "), "{open}");
+    let comments: Vec<_> = plain.lines().filter(|line| line.starts_with('#')).collect();
+    let version = env!("CARGO_PKG_VERSION");
+    assert!(plain.contains(&format!("capi_autoscaler_provider_build_info{{version=\"{version}\"}} 1\n")), "{plain}");
+    assert_eq!(
+        comments,
+        [
+            "# HELP capi_autoscaler_provider_build_info The version that runs.",
+            "# TYPE capi_autoscaler_provider_build_info gauge",
+            "# HELP capi_autoscaler_provider_start_timestamp_seconds When this process started, in Unix time.",
+            "# TYPE capi_autoscaler_provider_start_timestamp_seconds gauge",
+            "# HELP capi_autoscaler_provider_refreshes_total Refresh calls.",
+            "# TYPE capi_autoscaler_provider_refreshes_total counter",
+            "# HELP capi_autoscaler_provider_depth How deep.",
+            "# TYPE capi_autoscaler_provider_depth gauge",
+            "# HELP capi_autoscaler_provider_took_seconds How long.",
+            "# TYPE capi_autoscaler_provider_took_seconds histogram",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn readiness_is_a_metric_and_what_fails_is_named() {
+    let mut checks = half_way();
+    checks.push(Check::informational("templates/A.b", "forbidden"));
+    let scrape = async |checks: Vec<Check>| {
+        let registry = new_registry();
+        let of_metrics = checks.clone();
+        registry.write().register_collector(Box::new(ReadinessMetrics::new(Arc::new(move || of_metrics.clone()))));
+        let (_, _, body) = ask(router(checks, &registry), "GET", "/metrics").await;
+        body
+    };
+    let ready = scrape(in_sync()).await;
+    assert!(ready.contains("capi_autoscaler_provider_ready 1\n"), "{ready}");
+    assert!(!ready.contains("failing_check{"), "{ready}");
+    let body = scrape(checks).await;
+    for line in [
+        "ready 0",
+        "failing_check{check=\"workload/nodes\",waited_for=\"true\"} 1",
+        "failing_check{check=\"templates/A.b\",waited_for=\"false\"} 1",
+    ] {
+        assert!(body.contains(&format!("capi_autoscaler_provider_{line}\n")), "{line} isn't in {body}");
+    }
+    assert_eq!(body.matches("failing_check{").count(), 2, "{body}");
 }
 
 #[rstest]

@@ -1,33 +1,14 @@
-//! Metrics of the informers and of the picture, gathered when they are asked for.
+//! Metrics of the informers: what they hold, whether they work, and what they have been told.
 
 use std::{collections::BTreeMap, fmt, time::Instant};
 
-use jiff::Timestamp;
 use prometheus_client::{
     collector::Collector,
-    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
-    metrics::{counter::ConstCounter, gauge::ConstGauge},
+    encoding::{DescriptorEncoder, EncodeLabelSet},
 };
 
-use super::Workload;
-use crate::informer::Status;
-
-/// Gathers the metrics of one workload cluster and the informers that feed it.
-pub struct ClusterMetrics(Workload);
-
-impl ClusterMetrics {
-    /// The metrics of a workload cluster.
-    #[must_use]
-    pub fn new(workload: Workload) -> Self {
-        Self(workload)
-    }
-}
-
-impl fmt::Debug for ClusterMetrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ClusterMetrics")
-    }
-}
+use super::families::{count, counter, gauge};
+use crate::{cluster::Workload, informer::Status};
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 struct InformerLabels {
@@ -58,31 +39,6 @@ struct HandlerLabels {
     resource: String,
     namespaces: String,
     handler: String,
-}
-
-#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
-struct StateLabels {
-    state: &'static str,
-}
-
-#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
-struct RolloutLabels {
-    group: String,
-    cause: &'static str,
-    deletes: &'static str,
-}
-
-#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
-struct BoundLabels {
-    group: String,
-    bound: &'static str,
-}
-
-#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
-struct ProblemLabels {
-    group: String,
-    state: &'static str,
-    problem: &'static str,
 }
 
 type Value = (&'static str, &'static str, fn(&Status) -> i64);
@@ -125,12 +81,30 @@ const COUNTERS: [Count; 4] = [
     ("informer_handler_panics", "Calls of handlers that panicked, by resource", |status| status.handler_panics),
 ];
 
-impl Collector for ClusterMetrics {
+/// Gathers the metrics of the informers that feed one workload cluster's picture.
+pub struct InformerMetrics(Workload);
+
+impl InformerMetrics {
+    /// The metrics of the informers of this workload cluster and of its management cluster.
+    #[must_use]
+    pub fn new(workload: Workload) -> Self {
+        Self(workload)
+    }
+}
+
+impl fmt::Debug for InformerMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("InformerMetrics")
+    }
+}
+
+impl Collector for InformerMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let informers = self.0.informers();
+        let informers = &self.0.informers();
+        let encoder = &mut encoder;
         for (name, help, value) in GAUGES {
             let rows = informers.iter().map(|(cluster, status)| (informer_labels(cluster, status), value(status)));
-            gauge(&mut encoder, name, help, rows)?;
+            gauge(encoder, name, help, rows)?;
         }
         let now = Instant::now();
         for (name, help, when) in AGES {
@@ -138,19 +112,14 @@ impl Collector for ClusterMetrics {
                 let age = now.saturating_duration_since(when(status)?).as_secs();
                 Some((informer_labels(cluster, status), count(age)))
             });
-            gauge(&mut encoder, name, help, rows)?;
+            gauge(encoder, name, help, rows)?;
         }
         for (name, help, value) in COUNTERS {
             let rows = informers.iter().map(|(cluster, status)| (informer_labels(cluster, status), value(status)));
-            counter(&mut encoder, name, help, rows)?;
+            counter(encoder, name, help, rows)?;
         }
         let queues = informers.iter().flat_map(|(cluster, status)| queues(cluster, status));
-        gauge(
-            &mut encoder,
-            "informer_handler_queue",
-            "Objects that wait for a handler, by resource and handler",
-            queues,
-        )?;
+        gauge(encoder, "informer_handler_queue", "Objects that wait for a handler, by resource and handler", queues)?;
         let events = informers.iter().flat_map(|(cluster, status)| {
             let counts = status.events;
             [
@@ -161,7 +130,7 @@ impl Collector for ClusterMetrics {
             ]
             .map(|(kind, value)| (event_labels(cluster, status, kind), value))
         });
-        counter(&mut encoder, "informer_events", "Events, by resource and kind", events)?;
+        counter(encoder, "informer_events", "Events, by resource and kind", events)?;
         let lists = informers.iter().flat_map(|(cluster, status)| {
             let counts = status.lists;
             [
@@ -172,46 +141,7 @@ impl Collector for ClusterMetrics {
             ]
             .map(|(cause, value)| (list_labels(cluster, status, cause), value))
         });
-        counter(&mut encoder, "informer_lists", "Lists begun, by resource and cause", lists)?;
-        self.encode_picture(&mut encoder)
-    }
-}
-
-impl ClusterMetrics {
-    fn encode_picture(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let stats = self.0.index().stats();
-        let groups = stats.groups.iter().map(|(state, value)| (StateLabels { state }, count(*value)));
-        gauge(
-            encoder,
-            "node_group_objects",
-            "MachineDeployments, MachineSets and MachinePools: served as node groups, or why not",
-            groups,
-        )?;
-        let problems = stats.problems.into_iter().map(|problem| {
-            let labels = ProblemLabels { group: problem.group, state: problem.state, problem: problem.problem };
-            (labels, 1)
-        });
-        gauge(encoder, "node_group_problem", "1 for each node group and what is wrong with it", problems)?;
-        let now = Timestamp::now();
-        let rollouts = stats.rollouts.into_iter().map(|rollout| {
-            let age = u64::try_from(now.duration_since(rollout.since).as_secs()).unwrap_or_default();
-            let deletes = if rollout.ignored { "go_on" } else { "refused" };
-            (RolloutLabels { group: rollout.group, cause: rollout.cause, deletes }, count(age))
-        });
-        gauge(encoder, "node_group_rollout_seconds", "Seconds since a node group began to roll out", rollouts)?;
-        let outside = stats
-            .outside_bounds
-            .into_iter()
-            .map(|outside| (BoundLabels { group: outside.group, bound: outside.bound }, count(outside.by)));
-        gauge(
-            encoder,
-            "node_group_size_outside_bounds",
-            "Replicas by which a node group's size is below its minimum or above its maximum",
-            outside,
-        )?;
-        single(encoder, "machines", "Machines in the picture", stats.machines)?;
-        single(encoder, "nodes", "Nodes in the picture", stats.nodes)?;
-        single(encoder, "node_groups_priced", "Node groups that have a price", stats.priced)
+        counter(encoder, "informer_lists", "Lists begun, by resource and cause", lists)
     }
 }
 
@@ -238,42 +168,4 @@ fn event_labels(cluster: &'static str, status: &Status, kind: &'static str) -> E
 
 fn list_labels(cluster: &'static str, status: &Status, cause: &'static str) -> ListLabels {
     ListLabels { cluster, resource: status.resource.clone(), namespaces: status.namespaces.clone(), cause }
-}
-
-fn count(value: u64) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
-}
-
-fn gauge<L: EncodeLabelSet>(
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    rows: impl IntoIterator<Item = (L, i64)>,
-) -> Result<(), fmt::Error> {
-    let kind = ConstGauge::new(0_i64);
-    let mut family = encoder.encode_descriptor(name, help, None, kind.metric_type())?;
-    for (labels, value) in rows {
-        ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
-    }
-    Ok(())
-}
-
-fn counter<L: EncodeLabelSet>(
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    rows: impl IntoIterator<Item = (L, u64)>,
-) -> Result<(), fmt::Error> {
-    let kind = ConstCounter::new(0_u64);
-    let mut family = encoder.encode_descriptor(name, help, None, kind.metric_type())?;
-    for (labels, value) in rows {
-        ConstCounter::new(value).encode(family.encode_family(&labels)?)?;
-    }
-    Ok(())
-}
-
-/// A gauge of one series without labels.
-fn single(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> Result<(), fmt::Error> {
-    let gauge = ConstGauge::new(count(value));
-    gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
 }

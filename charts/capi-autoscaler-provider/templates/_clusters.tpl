@@ -1,0 +1,139 @@
+{{/* Which node groups, and how the clusters are reached. */}}
+
+{{/* "true" where the management cluster is the one that this is installed in. */}}
+{{- define "capi-autoscaler-provider.managementInCluster" -}}
+{{- if hasSuffix "-incluster" .Values.clusterAPIMode -}}true{{- end -}}
+{{- end -}}
+
+{{/* "true" where the workload cluster is the one that this is installed in. */}}
+{{- define "capi-autoscaler-provider.workloadInCluster" -}}
+{{- if hasPrefix "incluster-" .Values.clusterAPIMode -}}true{{- end -}}
+{{- end -}}
+
+{{/* The path of the workload cluster's kubeconfig; empty where it is read from the Secret in the management cluster. */}}
+{{- define "capi-autoscaler-provider.workloadPath" -}}
+{{- if not (include "capi-autoscaler-provider.workloadInCluster" .) -}}
+{{- if .Values.clusterAPIWorkloadKubeconfigPath -}}
+{{- .Values.clusterAPIWorkloadKubeconfigPath -}}
+{{- else if .Values.clusterAPIKubeconfigSecret -}}
+/etc/kubernetes/workload/value
+{{- else if eq .Values.clusterAPIMode "single-kubeconfig" -}}
+{{- fail "clusterAPIMode single-kubeconfig needs a kubeconfig: name its Secret in clusterAPIKubeconfigSecret, or the path at which you mount it in clusterAPIWorkloadKubeconfigPath" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The path of the management cluster's kubeconfig; empty where it is in the cluster. */}}
+{{- define "capi-autoscaler-provider.managementPath" -}}
+{{- if eq .Values.clusterAPIMode "single-kubeconfig" -}}
+{{- include "capi-autoscaler-provider.workloadPath" . -}}
+{{- else if hasSuffix "-kubeconfig" .Values.clusterAPIMode -}}
+{{- if .Values.clusterAPICloudConfigPath -}}
+{{- .Values.clusterAPICloudConfigPath -}}
+{{- else if .Values.clusterAPIManagementKubeconfigSecret -}}
+/etc/kubernetes/management/value
+{{- else -}}
+{{- fail (printf "clusterAPIMode %s needs a kubeconfig of the management cluster: name its Secret in clusterAPIManagementKubeconfigSecret, or the path at which you mount it in clusterAPICloudConfigPath" .Values.clusterAPIMode) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Kubeconfigs that are mounted from Secrets, as a JSON object of volume to {secret, directory}. */}}
+{{- define "capi-autoscaler-provider.kubeconfigVolumes" -}}
+{{- $volumes := dict -}}
+{{- $workload := include "capi-autoscaler-provider.workloadPath" . -}}
+{{- if and $workload .Values.clusterAPIKubeconfigSecret -}}
+{{- $_ := set $volumes "workload-kubeconfig" (dict "secret" .Values.clusterAPIKubeconfigSecret "path" $workload "value" "clusterAPIWorkloadKubeconfigPath") -}}
+{{- end -}}
+{{- $management := include "capi-autoscaler-provider.managementPath" . -}}
+{{- if and $management .Values.clusterAPIManagementKubeconfigSecret (ne .Values.clusterAPIMode "single-kubeconfig") -}}
+{{- $_ := set $volumes "management-kubeconfig" (dict "secret" .Values.clusterAPIManagementKubeconfigSecret "path" $management "value" "clusterAPICloudConfigPath") -}}
+{{- end -}}
+{{- range $volume := $volumes -}}
+{{- if not (hasSuffix "/value" .path) -}}
+{{- fail (printf "%s %s: a Secret is mounted as a directory with the file \"value\" in it, so the path has to end in /value" .value .path) -}}
+{{- end -}}
+{{- $_ := set . "directory" (trimSuffix "/value" .path) -}}
+{{- end -}}
+{{- toJson $volumes -}}
+{{- end -}}
+
+{{/* The namespace of clusterName, labels and namespace; empty is all. */}}
+{{- define "capi-autoscaler-provider.namespace" -}}
+{{- if .Values.autoDiscovery.namespace -}}
+{{- .Values.autoDiscovery.namespace -}}
+{{- else if not .Values.rbac.clusterScoped -}}
+{{- .Release.Namespace -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Judges autoDiscovery, and says which way of choosing it takes: fields, specs or all. */}}
+{{- define "capi-autoscaler-provider.choice" -}}
+{{- with .Values.autoDiscovery -}}
+{{- $chosen := list -}}
+{{- if or .clusterName .labels .namespace -}}{{- $chosen = append $chosen "fields" -}}{{- end -}}
+{{- if .specs -}}{{- $chosen = append $chosen "specs" -}}{{- end -}}
+{{- if .allClusters -}}{{- $chosen = append $chosen "all" -}}{{- end -}}
+{{- if not $chosen -}}
+{{- fail "no node groups are chosen, and without a choice those of all Clusters would be scaled: set autoDiscovery.clusterName, with autoDiscovery.namespace if the Cluster isn't in the release's namespace (or autoDiscovery.labels, autoDiscovery.specs or autoDiscovery.allClusters)" -}}
+{{- end -}}
+{{- if gt (len $chosen) 1 -}}
+{{- fail "autoDiscovery: set clusterName, labels and namespace, or specs, or allClusters, and leave out the others: each chooses the node groups" -}}
+{{- end -}}
+{{- if and .allClusters (not $.Values.rbac.clusterScoped) -}}
+{{- fail "autoDiscovery.allClusters reads all namespaces: set rbac.clusterScoped" -}}
+{{- end -}}
+{{- first $chosen -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The flags that choose the node groups, as a JSON list. */}}
+{{- define "capi-autoscaler-provider.scope" -}}
+{{- $choice := include "capi-autoscaler-provider.choice" . -}}
+{{- $namespace := include "capi-autoscaler-provider.namespace" . -}}
+{{- $flags := list -}}
+{{- with .Values.autoDiscovery -}}
+{{- if eq $choice "all" -}}
+{{- $flags = list "--all-clusters" -}}
+{{- else if eq $choice "specs" -}}
+{{- range .specs -}}{{- $flags = append $flags (printf "--node-group-auto-discovery=%s" .) -}}{{- end -}}
+{{- else if and .clusterName $namespace (not .labels) -}}
+{{- $flags = list (printf "--cluster=%s/%s" $namespace .clusterName) -}}
+{{- else -}}
+{{- $items := list -}}
+{{- with $namespace -}}{{- $items = append $items (printf "namespace=%s" .) -}}{{- end -}}
+{{- with .clusterName -}}{{- $items = append $items (printf "clusterName=%s" .) -}}{{- end -}}
+{{- range .labels -}}{{- range $key, $value := . -}}{{- $items = append $items (printf "%s=%s" $key $value) -}}{{- end -}}{{- end -}}
+{{- $flags = list (printf "--node-group-auto-discovery=clusterapi:%s" (join "," $items)) -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $flags -}}
+{{- end -}}
+
+{{/* The namespaces that need a Role, as a JSON list. */}}
+{{- define "capi-autoscaler-provider.namespaces" -}}
+{{- $namespaces := list -}}
+{{- if eq (include "capi-autoscaler-provider.choice" .) "specs" -}}
+{{- range .Values.autoDiscovery.specs -}}
+{{- $named := regexFind "[:,]namespace=[^,]+" . -}}
+{{- if not $named -}}
+{{- fail (printf "autoDiscovery.specs: %s names no namespace, so all are read: add namespace=…, or set rbac.clusterScoped" .) -}}
+{{- end -}}
+{{- $namespaces = append $namespaces (regexReplaceAll "^.namespace=" $named "") -}}
+{{- end -}}
+{{- else -}}
+{{- $namespaces = list (include "capi-autoscaler-provider.namespace" .) -}}
+{{- end -}}
+{{- toJson (uniq $namespaces) -}}
+{{- end -}}
+
+{{/* "true" where the program reads the workload cluster's kubeconfig from the Secret that Cluster API keeps. */}}
+{{- define "capi-autoscaler-provider.readsSecret" -}}
+{{- if not (or (include "capi-autoscaler-provider.workloadInCluster" .) (include "capi-autoscaler-provider.workloadPath" .)) -}}
+{{- $one := and .Values.autoDiscovery.clusterName (include "capi-autoscaler-provider.namespace" .) (not .Values.autoDiscovery.labels) -}}
+{{- if not $one -}}
+{{- fail (printf "clusterAPIMode %s: without clusterAPIKubeconfigSecret (or clusterAPIWorkloadKubeconfigPath) the workload cluster's kubeconfig is read from the Secret of one Cluster: set autoDiscovery.clusterName and autoDiscovery.namespace, and no labels" .Values.clusterAPIMode) -}}
+{{- end -}}
+true
+{{- end -}}
+{{- end -}}

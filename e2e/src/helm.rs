@@ -1,0 +1,152 @@
+//! helm as a user runs it: with a home directory of its own and nothing else of the machine. It renders the project's chart, and
+//! installs it where it is given a kubeconfig.
+
+use std::{
+    fs,
+    path::PathBuf,
+    process::{Command, Output},
+};
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize as _;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::go;
+
+/// The directory of the chart.
+pub const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/capi-autoscaler-provider");
+/// The directory of complete values for each topology.
+pub const TOPOLOGIES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/topologies");
+/// The release that is rendered: its objects have the chart's own name.
+pub const RELEASE: &str = "capi-autoscaler-provider";
+
+/// helm, with files of its own.
+#[derive(Debug)]
+pub struct Helm {
+    binary: PathBuf,
+    home: TempDir,
+    kubeconfig: Option<PathBuf>,
+}
+
+impl Helm {
+    /// helm without a cluster.
+    pub fn offline() -> Result<Self> {
+        let home = tempfile::Builder::new().prefix("capi-e2e-helm-").tempdir()?;
+        Ok(Self { binary: go::helm()?, home, kubeconfig: None })
+    }
+
+    /// helm on the cluster of this kubeconfig.
+    pub fn on(kubeconfig: &Value) -> Result<Self> {
+        let mut helm = Self::offline()?;
+        let path = helm.home.path().join("kubeconfig");
+        fs::write(&path, kubeconfig.to_string())?;
+        helm.kubeconfig = Some(path);
+        Ok(helm)
+    }
+
+    /// What it prints, when it succeeds.
+    pub fn run(&self, arguments: &[&str]) -> Result<String> {
+        let (output, out, err) = self.output(arguments)?;
+        ensure!(output.status.success(), "helm {}: {}\n{out}{err}", arguments.join(" "), output.status);
+        Ok(out)
+    }
+
+    /// What it says when it fails.
+    pub fn fail(&self, arguments: &[&str]) -> Result<String> {
+        let (output, out, err) = self.output(arguments)?;
+        ensure!(!output.status.success(), "helm {} succeeded: {out}", arguments.join(" "));
+        Ok(err)
+    }
+
+    /// The objects that the chart makes with these values.
+    pub fn render(&self, release: &Values) -> Result<Vec<Value>> {
+        let text = self.run(&release.arguments("template", &self.write(release)?))?;
+        objects(&text)
+    }
+
+    /// Why the chart can't be rendered with these values.
+    pub fn refuse(&self, release: &Values) -> Result<String> {
+        self.fail(&release.arguments("template", &self.write(release)?))
+    }
+
+    /// What helm's own linter says.
+    pub fn lint(&self, release: &Values) -> Result<String> {
+        let values = self.write(release)?;
+        self.run(&["lint", CHART, "--strict", "--namespace", &release.namespace, "--values", &values])
+    }
+
+    /// What the user is told after an installation.
+    pub fn notes(&self, release: &Values) -> Result<String> {
+        let values = self.write(release)?;
+        let mut arguments = release.arguments("install", &values);
+        arguments.push("--dry-run=client");
+        let text = self.run(&arguments)?;
+        let (_, notes) = text.split_once("\nNOTES:\n").context("an installation without notes")?;
+        Ok(notes.to_owned())
+    }
+
+    /// Installs the chart, or upgrades it: `verb` is helm's own.
+    pub fn apply(&self, verb: &str, release: &Values) -> Result<String> {
+        let values = self.write(release)?;
+        self.run(&release.arguments(verb, &values))
+    }
+
+    fn write(&self, release: &Values) -> Result<String> {
+        let path = self.home.path().join("values.json");
+        fs::write(&path, release.values.to_string())?;
+        Ok(path.display().to_string())
+    }
+
+    fn output(&self, arguments: &[&str]) -> Result<(Output, String, String)> {
+        let mut command = Command::new(&self.binary);
+        command.args(arguments).current_dir(self.home.path()).env_clear().env("HOME", self.home.path());
+        if let Some(kubeconfig) = &self.kubeconfig {
+            command.env("KUBECONFIG", kubeconfig);
+        }
+        let output = command.output().with_context(|| format!("running helm {}", arguments.join(" ")))?;
+        let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        Ok((output, out, err))
+    }
+}
+
+/// A release of the chart: where, and with which values.
+#[derive(Clone, Debug)]
+pub struct Values {
+    namespace: String,
+    values: Value,
+}
+
+impl Values {
+    /// These values in this namespace.
+    #[must_use]
+    pub fn new(namespace: &str, values: Value) -> Self {
+        Self { namespace: namespace.to_owned(), values }
+    }
+
+    /// Those of an example, with the namespace that its README installs it in.
+    pub fn of_topology(name: &str, namespace: &str) -> Result<Self> {
+        let path = format!("{TOPOLOGIES}/{name}/provider-values.yaml");
+        let text = fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
+        Ok(Self::new(namespace, serde_yaml::from_str(&text)?))
+    }
+
+    /// The same, with a value at a path such as `rbac.clusterScoped` set.
+    #[must_use]
+    pub fn set(mut self, path: &str, value: Value) -> Self {
+        let place = path.split('.').fold(&mut self.values, |place, key| &mut place[key]);
+        *place = value;
+        self
+    }
+
+    fn arguments<'a>(&'a self, verb: &'a str, values: &'a str) -> Vec<&'a str> {
+        vec![verb, RELEASE, CHART, "--namespace", &self.namespace, "--values", values]
+    }
+}
+
+/// The objects in a stream of YAML documents, without empty ones.
+pub fn objects(text: &str) -> Result<Vec<Value>> {
+    let documents = serde_yaml::Deserializer::from_str(text).map(Value::deserialize);
+    let objects = documents.collect::<Result<Vec<_>, _>>()?;
+    Ok(objects.into_iter().filter(|object| !object.is_null()).collect())
+}

@@ -1,0 +1,370 @@
+//! What single values change, and what is refused.
+
+use std::{collections::BTreeSet, fs};
+
+use e2e::helm::Values;
+use serde_json::{Value, json};
+
+use crate::{helm, topologies::EXAMPLES};
+
+/// One Cluster in the release's namespace, by the Pod's token.
+fn base() -> Values {
+    Values::new("team-a", json!({ "autoDiscovery": { "clusterName": "prod" } }))
+}
+
+/// The same from the management cluster, with the workload cluster's kubeconfig in Cluster API's Secret.
+fn by_secret() -> Values {
+    base().set("clusterAPIMode", json!("kubeconfig-incluster"))
+}
+
+fn render(values: &Values) -> Vec<Value> {
+    helm().render(values).unwrap()
+}
+
+fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    objects.iter().filter(|object| object["kind"] == kind).collect()
+}
+
+/// `namespace/name` of the objects of a kind.
+fn names(objects: &[Value], kind: &str) -> Vec<String> {
+    let mut names: Vec<String> = of_kind(objects, kind)
+        .iter()
+        .map(|object| {
+            let [namespace, name] = ["namespace", "name"].map(|key| object["metadata"][key].as_str().unwrap_or("-"));
+            format!("{namespace}/{name}")
+        })
+        .collect();
+    names.sort();
+    names
+}
+
+fn pod(objects: &[Value]) -> Value {
+    let [deployment] = of_kind(objects, "Deployment")[..] else { panic!("not one Deployment") };
+    deployment["spec"]["template"]["spec"].clone()
+}
+
+fn arguments(objects: &[Value]) -> Vec<String> {
+    serde_json::from_value(pod(objects)["containers"][0]["args"].clone()).unwrap()
+}
+
+fn cloud_config(objects: &[Value]) -> Value {
+    let [map] = of_kind(objects, "ConfigMap")[..] else { panic!("not one ConfigMap") };
+    serde_yaml::from_str(map["data"]["cloud-config.yaml"].as_str().unwrap()).unwrap()
+}
+
+/// Rules of Roles and ClusterRoles, as `group/resource verb`.
+fn rights(objects: &[Value]) -> BTreeSet<String> {
+    let roles = of_kind(objects, "Role").into_iter().chain(of_kind(objects, "ClusterRole"));
+    let texts = |value: &Value| serde_json::from_value::<Vec<String>>(value.clone()).unwrap();
+    let mut rights = BTreeSet::new();
+    for rule in roles.flat_map(|role| role["rules"].as_array().unwrap()) {
+        for group in texts(&rule["apiGroups"]) {
+            for resource in texts(&rule["resources"]) {
+                rights.extend(texts(&rule["verbs"]).iter().map(|verb| format!("{group}/{resource} {verb}")));
+            }
+        }
+    }
+    rights
+}
+
+#[test]
+fn without_cluster_scope_each_namespace_of_the_specs_gets_a_role_and_only_nodes_a_cluster_role() {
+    let specs = ["clusterapi:namespace=team-a,clusterName=prod", "clusterapi:color=green,namespace=team-b"];
+    let objects = render(&Values::new("autoscaling", json!({ "autoDiscovery": { "specs": specs } })));
+    let name = "capi-autoscaler-provider-autoscaling";
+    assert_eq!(names(&objects, "Role"), [format!("team-a/{name}"), format!("team-b/{name}")]);
+    assert_eq!(names(&objects, "RoleBinding"), names(&objects, "Role"));
+    assert_eq!(names(&objects, "ClusterRole"), [format!("-/{name}-nodes")]);
+    let flags = specs.map(|spec| format!("--node-group-auto-discovery={spec}"));
+    assert!(arguments(&objects).ends_with(&flags));
+}
+
+#[test]
+fn with_cluster_scope_the_same_rights_come_by_a_cluster_role_and_no_role() {
+    let namespaced = render(&base());
+    let objects = render(&base().set("rbac.clusterScoped", json!(true)));
+    assert_eq!(names(&objects, "Role"), [""; 0]);
+    let name = "-/capi-autoscaler-provider-team-a";
+    assert_eq!(names(&objects, "ClusterRole"), [name.to_owned(), format!("{name}-nodes")]);
+    assert_eq!(names(&objects, "ClusterRoleBinding"), names(&objects, "ClusterRole"));
+    assert_eq!(rights(&objects), rights(&namespaced));
+    // Without a namespace all are watched.
+    assert_eq!(arguments(&objects).last().unwrap(), "--node-group-auto-discovery=clusterapi:clusterName=prod");
+}
+
+#[test]
+fn all_clusters_need_the_cluster_scope() {
+    let values = Values::new("team-a", json!({ "autoDiscovery": { "allClusters": true } }));
+    let said = helm().refuse(&values).unwrap();
+    assert!(said.contains("set rbac.clusterScoped"), "{said}");
+    let objects = render(&values.set("rbac.clusterScoped", json!(true)));
+    assert_eq!(arguments(&objects).last().unwrap(), "--all-clusters");
+}
+
+#[test]
+fn of_secrets_only_the_one_named_after_the_cluster_may_be_read_and_only_where_the_program_reads_it() {
+    let objects = render(&by_secret());
+    let roles = of_kind(&objects, "Role");
+    let rules = roles.iter().flat_map(|role| role["rules"].as_array().unwrap());
+    let of_secrets: Vec<&Value> =
+        rules.filter(|rule| rule["resources"].as_array().unwrap().contains(&json!("secrets"))).collect();
+    let expected =
+        json!({ "apiGroups": [""], "resources": ["secrets"], "resourceNames": ["prod-kubeconfig"], "verbs": ["get"] });
+    assert_eq!(of_secrets, [&expected]);
+    assert!(arguments(&objects).contains(&"--cluster=team-a/prod".to_owned()));
+    assert!(!arguments(&objects).iter().any(|argument| argument.starts_with("--workload-kubeconfig")));
+
+    let mounted = render(&by_secret().set("clusterAPIKubeconfigSecret", json!("mine")));
+    assert!(!rights(&mounted).iter().any(|right| right.contains("secrets")));
+    assert!(arguments(&mounted).contains(&"--workload-kubeconfig=/etc/kubernetes/workload/value".to_owned()));
+    let volumes = pod(&mounted)["volumes"].clone();
+    assert_eq!(volumes[1]["secret"]["secretName"], "mine");
+}
+
+#[test]
+fn nodes_are_granted_where_they_are_and_nowhere_else() {
+    let nodes = |mode: &str| {
+        let values = base()
+            .set("clusterAPIMode", json!(mode))
+            .set("clusterAPIKubeconfigSecret", json!("workload"))
+            .set("clusterAPIManagementKubeconfigSecret", json!("management"));
+        rights(&render(&values)).into_iter().filter(|right| right.starts_with("/nodes")).collect::<Vec<_>>()
+    };
+    for mode in ["incluster-incluster", "incluster-kubeconfig"] {
+        assert_eq!(nodes(mode), ["/nodes list", "/nodes watch"], "{mode}");
+    }
+    for mode in ["kubeconfig-incluster", "kubeconfig-kubeconfig", "single-kubeconfig"] {
+        assert_eq!(nodes(mode), [""; 0], "{mode}");
+    }
+}
+
+#[test]
+fn where_both_clusters_are_reached_by_kubeconfigs_nothing_is_granted_and_no_token_mounted() {
+    let values = Values::of_topology("two-kubeconfigs", "autoscaling").unwrap();
+    let objects = render(&values);
+    assert_eq!(rights(&objects), BTreeSet::new());
+    assert_eq!(pod(&objects)["automountServiceAccountToken"], false);
+    let single = render(&values.set("clusterAPIMode", json!("single-kubeconfig")));
+    let path = "/etc/kubernetes/workload/value";
+    for cluster in ["management", "workload"] {
+        assert!(arguments(&single).contains(&format!("--{cluster}-kubeconfig={path}")));
+    }
+}
+
+#[test]
+fn rights_are_those_of_the_documented_role() {
+    let text = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/rbac.yaml")).unwrap();
+    let documented = rights(&e2e::helm::objects(&text).unwrap());
+    let values = by_secret()
+        .set("rbac.infrastructureGroups", json!([{ "group": "infrastructure.cluster.x-k8s.io", "resources": ["*"] }]));
+    let mut granted = rights(&render(&values));
+    // The workload cluster is another one here.
+    granted.extend(["/nodes list", "/nodes watch"].map(str::to_owned));
+    assert_eq!(granted, documented);
+}
+
+#[test]
+fn flags_that_make_a_right_useless_or_another_one_change_the_role() {
+    let objects = render(&base().set("extraArgs.no-events", Value::Null));
+    assert!(arguments(&objects).contains(&"--no-events".to_owned()));
+    assert!(!rights(&objects).iter().any(|right| right.contains("events")));
+
+    let objects = render(&base().set("extraArgs.capi-group", json!("cluster.example.com")));
+    assert!(rights(&objects).contains("cluster.example.com/machines list"));
+    assert!(!rights(&objects).iter().any(|right| right.starts_with("cluster.x-k8s.io")));
+}
+
+#[test]
+fn cert_manager_makes_both_certificates_by_an_authority_of_the_release_or_by_the_issuer_that_is_named() {
+    let values = base().set("tls.certificates", json!("cert-manager"));
+    let objects = render(&values);
+    assert_eq!(names(&objects, "Secret"), [""; 0]);
+    let name = "team-a/capi-autoscaler-provider";
+    assert_eq!(names(&objects, "Issuer"), [name.to_owned(), format!("{name}-selfsigned")]);
+    let certificates = ["ca", "client", "server"].map(|of| format!("{name}-{of}"));
+    assert_eq!(names(&objects, "Certificate"), certificates);
+
+    let issuer = json!({ "group": "cert-manager.io", "kind": "ClusterIssuer", "name": "internal" });
+    let elsewhere = values
+        .set("clusterAutoscaler.namespace", json!("autoscaling"))
+        .set("tls.clientNames", json!(["cluster-autoscaler", "spiffe://cluster/autoscaler"]));
+    let said = helm().refuse(&elsewhere).unwrap();
+    assert!(said.contains("name a ClusterIssuer"), "{said}");
+    let objects = render(&elsewhere.set("tls.certManager.issuerRef", issuer.clone()));
+    assert_eq!(names(&objects, "Issuer"), [""; 0]);
+    assert_eq!(
+        names(&objects, "Certificate"),
+        ["autoscaling/capi-autoscaler-provider-client", &format!("{name}-server")]
+    );
+    for certificate in of_kind(&objects, "Certificate") {
+        assert_eq!(certificate["spec"]["issuerRef"], issuer);
+    }
+    let client = of_kind(&objects, "Certificate").into_iter().find(|it| it["metadata"]["namespace"] == "autoscaling");
+    assert_eq!(client.unwrap()["spec"]["dnsNames"], json!(["cluster-autoscaler"]));
+    assert_eq!(client.unwrap()["spec"]["uris"], json!(["spiffe://cluster/autoscaler"]));
+}
+
+#[test]
+fn existing_secrets_are_mounted_and_none_is_made() {
+    let values = base()
+        .set("tls.certificates", json!("existing"))
+        .set("tls.serverSecret", json!("our-server"))
+        .set("tls.clientSecret", json!("our-client"));
+    let objects = render(&values);
+    assert_eq!(names(&objects, "Secret"), [""; 0]);
+    assert_eq!(pod(&objects)["volumes"][0]["secret"]["secretName"], "our-server");
+    let notes = helm().notes(&values).unwrap();
+    assert!(notes.contains("name: our-client\n"), "{notes}");
+}
+
+#[test]
+fn without_tls_the_program_is_told_so_and_the_cloud_config_names_no_certificate() {
+    let values = base().set("tls.enabled", json!(false));
+    let objects = render(&values);
+    assert!(arguments(&objects).contains(&"--listen-allow-insecure".to_owned()));
+    assert!(!arguments(&objects).iter().any(|argument| argument.starts_with("--tls")));
+    assert_eq!(names(&objects, "Secret"), [""; 0]);
+    assert_eq!(cloud_config(&objects), json!({ "address": "capi-autoscaler-provider.team-a.svc:8086" }));
+    assert!(helm().notes(&values).unwrap().contains("WARNING: gRPC is served without TLS"));
+}
+
+#[test]
+fn a_cluster_autoscaler_in_another_cluster_gets_an_address_that_the_certificate_holds() {
+    let objects = render(&base().set("clusterAutoscaler.address", json!("provider.example.com:443")));
+    assert_eq!(cloud_config(&objects)["address"], "provider.example.com:443");
+    let server =
+        of_kind(&objects, "Secret").into_iter().find(|it| it["metadata"]["name"] == "capi-autoscaler-provider-server");
+    let names = &server.unwrap()["metadata"]["annotations"]["capi-autoscaler-provider.io/names"];
+    let service = "capi-autoscaler-provider.team-a.svc";
+    assert_eq!(*names, format!("{service},{service}.cluster.local,provider.example.com"));
+}
+
+#[test]
+fn the_network_policy_lets_cluster_autoscaler_in_and_can_be_left_out() {
+    let objects = render(&base().set("clusterAutoscaler.namespace", json!("autoscaling")));
+    let [policy] = of_kind(&objects, "NetworkPolicy")[..] else { panic!("not one NetworkPolicy") };
+    let grpc = &policy["spec"]["ingress"][0];
+    assert_eq!(grpc["ports"], json!([{ "port": "grpc", "protocol": "TCP" }]));
+    let peer = json!({
+        "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": "autoscaling" } },
+        "podSelector": { "matchLabels": { "app.kubernetes.io/name": "externalgrpc-cluster-autoscaler" } },
+    });
+    assert_eq!(grpc["from"], json!([peer]));
+    let without = render(&base().set("networkPolicy.enabled", json!(false)));
+    assert_eq!(names(&without, "NetworkPolicy"), [""; 0]);
+}
+
+#[test]
+fn two_replicas_have_a_disruption_budget_and_one_has_none() {
+    let two = render(&base());
+    assert_eq!(of_kind(&two, "Deployment")[0]["spec"]["replicas"], 2);
+    assert_eq!(names(&two, "PodDisruptionBudget"), ["team-a/capi-autoscaler-provider"]);
+    let one = render(&base().set("replicaCount", json!(1)));
+    assert_eq!(names(&one, "PodDisruptionBudget"), [""; 0]);
+}
+
+#[test]
+fn pods_are_restricted() {
+    let spec = pod(&render(&base()));
+    assert_eq!(spec["securityContext"]["runAsNonRoot"], true);
+    assert_eq!(spec["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
+    let container = &spec["containers"][0]["securityContext"];
+    assert_eq!(container["allowPrivilegeEscalation"], false);
+    assert_eq!(container["readOnlyRootFilesystem"], true);
+    assert_eq!(container["capabilities"]["drop"], json!(["ALL"]));
+    assert!(spec["containers"][0]["resources"]["limits"]["memory"].is_string());
+}
+
+#[test]
+fn further_flags_follow_those_of_the_chart_in_the_forms_of_the_official_chart() {
+    let values = base()
+        .set("extraArgs", json!({ "log-format": "json", "additional-sync-machine-labels_1": "a", "additional-sync-machine-labels_2": "b", "no-replacement": null }))
+        .set("customArgs", json!(["--max-staleness=1m"]));
+    let expected = [
+        "--additional-sync-machine-labels=a",
+        "--additional-sync-machine-labels=b",
+        "--log-format=json",
+        "--no-replacement",
+        "--max-staleness=1m",
+    ];
+    assert!(arguments(&render(&values)).ends_with(&expected.map(str::to_owned)));
+}
+
+/// The flags of `serve`, by the page that is made from its help texts.
+fn flags_of_serve() -> BTreeSet<String> {
+    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/flags.md")).unwrap();
+    let serve = page.split("## `serve`").nth(1).unwrap().split("\n## ").next().unwrap().to_owned();
+    let cells = serve.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    cells.map(|(flag, _)| flag.split(' ').next().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn every_flag_that_the_deployment_passes_is_one_of_serve() {
+    let known = flags_of_serve();
+    let mut rendered: Vec<Vec<Value>> =
+        EXAMPLES.iter().map(|(name, namespace)| render(&Values::of_topology(name, namespace).unwrap())).collect();
+    rendered.push(render(&base().set("tls.enabled", json!(false))));
+    rendered.push(render(&base().set("autoDiscovery", json!({ "labels": [{ "color": "green" }] }))));
+    let all = json!({ "autoDiscovery": { "allClusters": true }, "rbac": { "clusterScoped": true } });
+    rendered.push(render(&Values::new("team-a", all)));
+    for objects in rendered {
+        let arguments = arguments(&objects);
+        assert_eq!(arguments[0], "serve");
+        for argument in &arguments[1..] {
+            let flag = argument.split('=').next().unwrap();
+            assert!(known.contains(flag), "{argument} is no flag of serve");
+        }
+    }
+}
+
+#[test]
+fn every_object_has_the_common_labels_and_a_name_that_fits_whatever_the_release_is_called() {
+    let long = "a".repeat(60);
+    let values = by_secret().set("fullnameOverride", json!(long));
+    for object in render(&values) {
+        let metadata = &object["metadata"];
+        let (kind, name) = (&object["kind"], metadata["name"].as_str().unwrap());
+        for label in ["name", "instance", "managed-by", "version"] {
+            assert!(metadata["labels"][format!("app.kubernetes.io/{label}")].is_string(), "{kind} {name}: {label}");
+        }
+        // A name of rights may be longer than one of a Service.
+        let longest = if object["apiVersion"].as_str().unwrap().starts_with("rbac") { 253 } else { 63 };
+        assert!(name.len() <= longest, "{kind} {name}");
+    }
+}
+
+#[test]
+fn what_cannot_work_is_refused_with_what_to_do() {
+    let rows = [
+        (Values::new("team-a", json!({})), "set autoDiscovery.clusterName"),
+        (base().set("autoDiscovery.specs", json!(["clusterapi:namespace=a"])), "leave out the others"),
+        (
+            Values::new("team-a", json!({ "autoDiscovery": { "specs": ["clusterapi:clusterName=a"] } })),
+            "add namespace=",
+        ),
+        (by_secret().set("autoDiscovery.labels", json!([{ "color": "green" }])), "and no labels"),
+        (
+            by_secret().set("rbac.clusterScoped", json!(true)),
+            "set autoDiscovery.clusterName and autoDiscovery.namespace",
+        ),
+        (
+            base().set("clusterAPIMode", json!("incluster-kubeconfig")),
+            "name its Secret in clusterAPIManagementKubeconfigSecret",
+        ),
+        (base().set("clusterAPIMode", json!("single-kubeconfig")), "name its Secret in clusterAPIKubeconfigSecret"),
+        (
+            by_secret()
+                .set("clusterAPIKubeconfigSecret", json!("a"))
+                .set("clusterAPIWorkloadKubeconfigPath", json!("/etc/config")),
+            "the path has to end in /value",
+        ),
+        (base().set("tls.certificates", json!("existing")), "tls.serverSecret"),
+        (base().set("tls.clientNames", json!(["spiffe://cluster/autoscaler"])), "set tls.certificates to cert-manager"),
+        (base().set("podDisruptionBudget.minAvailable", json!(1)), "the other to null"),
+    ];
+    let helm = helm();
+    for (values, remedy) in rows {
+        let said = helm.refuse(&values).unwrap();
+        assert!(said.contains(remedy), "{remedy:?} isn't said in: {said}");
+    }
+}

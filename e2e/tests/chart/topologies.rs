@@ -1,0 +1,106 @@
+//! Each topology: the chart is rendered with the values of its example.
+
+use e2e::helm::{Helm, TOPOLOGIES, Values, objects};
+use serde_json::{Value, json};
+
+use crate::helm;
+
+/// The examples, and the namespace that each is installed in.
+pub(crate) const EXAMPLES: [(&str, &str); 4] = [
+    ("self-managed", "kube-system"),
+    ("management-cluster", "team-a"),
+    ("workload-cluster", "kube-system"),
+    ("two-kubeconfigs", "autoscaling"),
+];
+
+/// What is rendered, with what is drawn by chance left out.
+fn snapshot(helm: &Helm, values: &Values) -> String {
+    let mut objects = helm.render(values).unwrap();
+    for object in &mut objects {
+        if object["kind"] == "Secret" {
+            for value in object["data"].as_object_mut().unwrap().values_mut() {
+                *value = json!("[made by chance]");
+            }
+        }
+        // The same for all; a test of its own looks at them.
+        object["metadata"].as_object_mut().unwrap().remove("labels");
+    }
+    let documents = objects.iter().map(|object| serde_yaml::to_string(object).unwrap());
+    documents.collect::<Vec<_>>().join("---\n")
+}
+
+#[test]
+fn each_topology_renders_as_it_is_recorded() {
+    let helm = helm();
+    for (name, namespace) in EXAMPLES {
+        let values = Values::of_topology(name, namespace).unwrap();
+        insta::assert_snapshot!(name, snapshot(&helm, &values));
+    }
+}
+
+#[test]
+fn helm_lint_finds_nothing_in_any_topology() {
+    let helm = helm();
+    for (name, namespace) in EXAMPLES {
+        let values = Values::of_topology(name, namespace).unwrap();
+        let said = helm.lint(&values).unwrap();
+        assert!(said.contains("1 chart(s) linted, 0 chart(s) failed"), "{name}: {said}");
+    }
+}
+
+#[test]
+fn every_folder_of_topologies_is_one_that_is_tested() {
+    let folders = std::fs::read_dir(TOPOLOGIES).unwrap().map(|entry| entry.unwrap());
+    let mut folders: Vec<String> =
+        folders.filter(|entry| entry.path().is_dir()).map(|entry| entry.file_name().into_string().unwrap()).collect();
+    let mut tested = EXAMPLES.map(|(name, _)| name.to_owned());
+    folders.sort();
+    tested.sort();
+    assert_eq!(folders, tested);
+}
+
+#[test]
+fn the_notes_print_the_values_of_the_official_chart_that_the_example_has() {
+    let helm = helm();
+    for (name, namespace) in EXAMPLES {
+        let notes = helm.notes(&Values::of_topology(name, namespace).unwrap()).unwrap();
+        let printed = notes.split("--- values of cluster-autoscaler\n").nth(1).unwrap().split("\n---").next().unwrap();
+        let path = format!("{TOPOLOGIES}/{name}/cluster-autoscaler-values.yaml");
+        let example = std::fs::read_to_string(path).unwrap();
+        assert_eq!(objects(printed).unwrap(), objects(&example).unwrap(), "{name}");
+    }
+}
+
+#[test]
+fn the_cloud_config_of_the_example_is_where_cluster_autoscaler_is_told_and_names_files_that_are_mounted() {
+    let helm = helm();
+    for (name, namespace) in EXAMPLES {
+        let rendered = helm.render(&Values::of_topology(name, namespace).unwrap()).unwrap();
+        let find = |kind: &str, name: &Value| {
+            let found = rendered.iter().find(|object| object["kind"] == kind && object["metadata"]["name"] == *name);
+            found.unwrap_or_else(|| panic!("no {kind} {name}")).clone()
+        };
+        let path = format!("{TOPOLOGIES}/{name}/cluster-autoscaler-values.yaml");
+        let values = objects(&std::fs::read_to_string(path).unwrap()).unwrap().remove(0);
+
+        let volume = &values["extraVolumes"][0];
+        let config = find("ConfigMap", &volume["configMap"]["name"]);
+        let mount = &values["extraVolumeMounts"][0];
+        assert_eq!(mount["name"], volume["name"], "{name}");
+        let told = values["extraArgs"]["cloud-config"].as_str().unwrap();
+        let file = told.strip_prefix(mount["mountPath"].as_str().unwrap()).unwrap().trim_start_matches('/');
+        let cloud_config: Value = serde_yaml::from_str(config["data"][file].as_str().unwrap()).unwrap();
+
+        let secret = values["extraVolumeSecrets"].as_object().unwrap().values().next().unwrap();
+        let mounted = find("Secret", &secret["name"]);
+        for (key, item) in [("cert", "tls.crt"), ("key", "tls.key"), ("cacert", "ca.crt")] {
+            let expected = format!("{}/{item}", secret["mountPath"].as_str().unwrap());
+            assert_eq!(cloud_config[key], json!(expected), "{name}");
+            assert!(mounted["data"][item].is_string(), "{name}: {item}");
+        }
+        let (host, port) = cloud_config["address"].as_str().unwrap().rsplit_once(':').unwrap();
+        let service = find("Service", &json!(host.split('.').next().unwrap()));
+        assert_eq!(host, format!("{}.{namespace}.svc", service["metadata"]["name"].as_str().unwrap()));
+        assert_eq!(json!(port.parse::<u16>().unwrap()), service["spec"]["ports"][0]["port"], "{name}");
+    }
+}

@@ -1,0 +1,51 @@
+//! Families of metrics as rows of labels and values, written as they are asked for. It knows no metric.
+
+use std::fmt;
+
+use prometheus_client::{
+    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
+    metrics::{counter::ConstCounter, gauge::ConstGauge},
+};
+
+pub(super) fn count(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+pub(super) fn gauge<L: EncodeLabelSet>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    rows: impl IntoIterator<Item = (L, i64)>,
+) -> Result<(), fmt::Error> {
+    let kind = ConstGauge::new(0_i64);
+    let mut family = encoder.encode_descriptor(name, help, None, kind.metric_type())?;
+    for (labels, value) in rows {
+        ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
+pub(super) fn counter<L: EncodeLabelSet>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    rows: impl IntoIterator<Item = (L, u64)>,
+) -> Result<(), fmt::Error> {
+    let kind = ConstCounter::new(0_u64);
+    let mut family = encoder.encode_descriptor(name, help, None, kind.metric_type())?;
+    for (labels, value) in rows {
+        ConstCounter::new(value).encode(family.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
+/// A gauge of one series without labels.
+pub(super) fn single(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    value: i64,
+) -> Result<(), fmt::Error> {
+    let gauge = ConstGauge::new(value);
+    gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
+}

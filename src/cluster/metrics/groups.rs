@@ -1,0 +1,274 @@
+//! Metrics of the node groups: sums over all of them, which are always there, and series of each one.
+
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use jiff::Timestamp;
+use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
+
+use super::families::{count, gauge, single};
+use crate::{
+    index::{GroupSnapshot, Index, Served, SnapshotStanding, Stats},
+    nodegroup::{DeletionLog, InstanceState, LeftOut, NodeTemplate, Source},
+};
+
+/// Where the capacity of a template may come from.
+const SOURCES: [&str; 4] = ["annotation", "learned", "status.capacity", "none"];
+
+/// A node group in numbers.
+struct GroupNumbers {
+    id: String,
+    size: i64,
+    min: i64,
+    max: i64,
+    running: i64,
+    creating: i64,
+    deleting: i64,
+    failed: i64,
+    source: &'static str,
+}
+
+/// The deletions of a group that are on their way.
+struct Deletions {
+    id: String,
+    /// How many; `None` when the log can't be read.
+    count: Option<i64>,
+    /// When the oldest was accepted, where its ticket says so.
+    oldest: Option<Timestamp>,
+}
+
+/// Whether node groups have series of their own.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum GroupSeries {
+    /// Each group has its own, and all groups together have sums.
+    Each,
+    /// There are sums only, so that the number of series doesn't grow with the fleet.
+    SumsOnly,
+}
+
+/// Gathers the metrics of the node groups of one workload cluster.
+#[derive(Debug)]
+pub struct GroupMetrics {
+    index: Arc<Index>,
+    series: GroupSeries,
+}
+
+impl GroupMetrics {
+    /// The metrics of this picture.
+    #[must_use]
+    pub fn new(index: Arc<Index>, series: GroupSeries) -> Self {
+        Self { index, series }
+    }
+}
+
+impl Collector for GroupMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let encoder = &mut encoder;
+        let stats = self.index.stats();
+        let now = Timestamp::now();
+        let snapshot = self.index.snapshot(None);
+        let mut groups: Vec<_> = snapshot.groups.iter().filter_map(numbers).collect();
+        groups.sort_unstable_by(|a, b| a.id.cmp(&b.id));
+        let deletions: Vec<_> = snapshot.groups.iter().filter_map(deletions).collect();
+        encode_sums(&stats, encoder)?;
+        encode_fleet(&groups, encoder)?;
+        encode_deletions(&deletions, now, encoder)?;
+        // Families without series are written too: what they are called doesn't depend on what there is.
+        let (groups, deletions, stats) = match self.series {
+            GroupSeries::Each => (groups, deletions, stats),
+            GroupSeries::SumsOnly => Default::default(),
+        };
+        encode_each(&groups, encoder)?;
+        encode_each_deletions(&deletions, now, encoder)?;
+        encode_exceptions(&stats, now, encoder)
+    }
+}
+
+/// What a live group has; `None` for an object that is none.
+fn numbers(group: &GroupSnapshot) -> Option<GroupNumbers> {
+    let served: &Served = match &group.standing {
+        SnapshotStanding::Live(served) => served,
+        SnapshotStanding::LeftOut(..)
+        | SnapshotStanding::Waiting
+        | SnapshotStanding::Undecodable(_)
+        | SnapshotStanding::Gone => return None,
+    };
+    let bounds = served.definition.bounds;
+    let mut numbers = GroupNumbers {
+        id: group.id.to_string(),
+        size: group.size.into(),
+        min: bounds.min.into(),
+        max: bounds.max.into(),
+        running: 0,
+        creating: 0,
+        deleting: 0,
+        failed: 0,
+        source: served.definition.template.as_ref().and_then(NodeTemplate::source).map_or("none", Source::as_str),
+    };
+    for owned in group.instances() {
+        match owned.instance.state {
+            InstanceState::Running => numbers.running += 1,
+            InstanceState::Creating => numbers.creating += 1,
+            InstanceState::Deleting => numbers.deleting += 1,
+        }
+        numbers.failed += i64::from(owned.instance.error.is_some());
+    }
+    Some(numbers)
+}
+
+/// The deletions that are on their way; `None` where there are none, or none of this program's. Cluster API copies a
+/// MachineDeployment's log to its MachineSets.
+fn deletions(group: &GroupSnapshot) -> Option<Deletions> {
+    let log = group.deletion_log.as_deref()?;
+    match &group.standing {
+        SnapshotStanding::LeftOut(LeftOut::OutOfScope | LeftOut::OwnedByMachineDeployment, _)
+        | SnapshotStanding::Gone => return None,
+        SnapshotStanding::Live(_)
+        | SnapshotStanding::LeftOut(
+            LeftOut::NotAutoscaled | LeftOut::InvalidBounds | LeftOut::Paused | LeftOut::NoScaleFromZero,
+            _,
+        )
+        | SnapshotStanding::Waiting
+        | SnapshotStanding::Undecodable(_) => {}
+    }
+    let id = group.id.to_string();
+    Some(match DeletionLog::parse(Some(log)) {
+        Ok(log) => Deletions {
+            id,
+            count: Some(count(log.entries().len() as u64)),
+            oldest: log.entries().iter().filter_map(|entry| entry.ticket.time()).min(),
+        },
+        Err(_) => Deletions { id, count: None, oldest: None },
+    })
+}
+
+fn age(now: Timestamp, since: Timestamp) -> i64 {
+    now.duration_since(since).as_secs().max(0)
+}
+
+fn deletes(ignored: bool) -> &'static str {
+    if ignored { "go_on" } else { "refused" }
+}
+
+/// How many there are of each label.
+fn tally<L: Ord>(labels: impl Iterator<Item = L>) -> BTreeMap<L, i64> {
+    let mut tally = BTreeMap::new();
+    for label in labels {
+        *tally.entry(label).or_default() += 1;
+    }
+    tally
+}
+
+fn encode_sums(stats: &Stats, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+    let groups = stats.groups.iter().map(|(state, value)| ([("state", *state)], count(*value)));
+    gauge(
+        encoder,
+        "node_group_objects",
+        "MachineDeployments, MachineSets and MachinePools: served as node groups, or why not",
+        groups,
+    )?;
+    let problems = tally(stats.problems.iter().map(|it| [("state", it.state), ("problem", it.problem)]));
+    gauge(encoder, "node_groups_with_problem", "Node groups that have a kind of problem", problems)?;
+    let rollouts = tally(stats.rollouts.iter().map(|it| [("cause", it.cause), ("deletes", deletes(it.ignored))]));
+    gauge(encoder, "node_groups_rolling_out", "Node groups that are rolling out, or about to", rollouts)?;
+    let outside = tally(stats.outside_bounds.iter().map(|it| [("bound", it.bound)]));
+    gauge(
+        encoder,
+        "node_groups_outside_bounds",
+        "Node groups whose size is below their minimum or above their maximum",
+        outside,
+    )?;
+    single(encoder, "machines", "Machines in the picture", count(stats.machines))?;
+    single(encoder, "nodes", "Nodes in the picture", count(stats.nodes))?;
+    single(encoder, "node_groups_priced", "Node groups that have a price", count(stats.priced))
+}
+
+fn encode_fleet(groups: &[GroupNumbers], encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+    let sum = |value: fn(&GroupNumbers) -> i64| groups.iter().map(value).sum::<i64>();
+    single(encoder, "node_groups_size", "Replicas asked for, of all node groups", sum(|it| it.size))?;
+    single(encoder, "node_groups_min_size", "Least sizes of all node groups together", sum(|it| it.min))?;
+    single(encoder, "node_groups_max_size", "Largest sizes of all node groups together", sum(|it| it.max))?;
+    let states =
+        [("running", sum(|it| it.running)), ("creating", sum(|it| it.creating)), ("deleting", sum(|it| it.deleting))];
+    let states = states.map(|(state, value)| ([("state", state)], value));
+    gauge(encoder, "instances", "Instances of all node groups, by state", states)?;
+    single(encoder, "failed_instances", "Instances of all node groups that have an error", sum(|it| it.failed))?;
+    let by_source =
+        SOURCES.map(|source| ([("source", source)], groups.iter().filter(|it| it.source == source).count() as u64));
+    gauge(
+        encoder,
+        "node_groups_by_template_source",
+        "Node groups by where cpu and memory of their template come from",
+        by_source.map(|(labels, value)| (labels, count(value))),
+    )
+}
+
+fn encode_deletions(
+    deletions: &[Deletions],
+    now: Timestamp,
+    encoder: &mut DescriptorEncoder<'_>,
+) -> Result<(), fmt::Error> {
+    let all = deletions.iter().filter_map(|it| it.count).sum();
+    single(encoder, "deletions", "Deletions on their way: entries of all logs of deletions", all)?;
+    let oldest = deletions.iter().filter_map(|it| it.oldest).min();
+    single(
+        encoder,
+        "oldest_deletion_seconds",
+        "Seconds since the oldest deletion that is on its way was accepted, 0 without any",
+        oldest.map_or(0, |oldest| age(now, oldest)),
+    )?;
+    let unreadable = deletions.iter().filter(|it| it.count.is_none()).count() as u64;
+    single(encoder, "unreadable_deletion_logs", "Node groups whose log of deletions can't be read", count(unreadable))
+}
+
+fn encode_each(groups: &[GroupNumbers], encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+    let rows = |value: fn(&GroupNumbers) -> i64| groups.iter().map(move |it| ([("group", it.id.as_str())], value(it)));
+    gauge(encoder, "node_group_size", "Replicas asked for, own writes included", rows(|it| it.size))?;
+    gauge(encoder, "node_group_min_size", "Least size", rows(|it| it.min))?;
+    gauge(encoder, "node_group_max_size", "Largest size", rows(|it| it.max))?;
+    let states = groups.iter().flat_map(|it| {
+        [("running", it.running), ("creating", it.creating), ("deleting", it.deleting)]
+            .map(|(state, value)| ([("group", it.id.as_str()), ("state", state)], value))
+    });
+    gauge(encoder, "node_group_instances", "Instances, by state", states)?;
+    let failed = rows(|it| it.failed).filter(|(_, failed)| *failed > 0);
+    gauge(encoder, "node_group_failed_instances", "Instances that have an error, where there are any", failed)?;
+    let sources = groups.iter().map(|it| ([("group", it.id.as_str()), ("source", it.source)], 1));
+    gauge(encoder, "node_group_template_source", "1: where cpu and memory of the template come from", sources)
+}
+
+fn encode_each_deletions(
+    deletions: &[Deletions],
+    now: Timestamp,
+    encoder: &mut DescriptorEncoder<'_>,
+) -> Result<(), fmt::Error> {
+    let counts = deletions.iter().filter_map(|it| Some(([("group", it.id.as_str())], it.count?)));
+    gauge(encoder, "node_group_deletions", "Entries of the log of deletions, where there is one", counts)?;
+    let oldest = deletions.iter().filter_map(|it| Some(([("group", it.id.as_str())], age(now, it.oldest?))));
+    gauge(
+        encoder,
+        "node_group_oldest_deletion_seconds",
+        "Seconds since the oldest deletion that is on its way was accepted",
+        oldest,
+    )
+}
+
+fn encode_exceptions(stats: &Stats, now: Timestamp, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+    let problems = stats
+        .problems
+        .iter()
+        .map(|it| ([("group", it.group.as_str()), ("state", it.state), ("problem", it.problem)], 1));
+    gauge(encoder, "node_group_problem", "1 for each node group and what is wrong with it", problems)?;
+    let rollouts = stats.rollouts.iter().map(|it| {
+        let labels = [("group", it.group.as_str()), ("cause", it.cause), ("deletes", deletes(it.ignored))];
+        (labels, age(now, it.since))
+    });
+    gauge(encoder, "node_group_rollout_seconds", "Seconds since a node group began to roll out", rollouts)?;
+    let outside =
+        stats.outside_bounds.iter().map(|it| ([("group", it.group.as_str()), ("bound", it.bound)], count(it.by)));
+    gauge(
+        encoder,
+        "node_group_size_outside_bounds",
+        "Replicas by which a node group's size is below its minimum or above its maximum",
+        outside,
+    )
+}
