@@ -28,8 +28,7 @@ use crate::{
     server::{
         Certificates, Check, Checks, GrpcThread, Outcome, ReadinessMetrics, SharedRegistry, Shutdown, TlsFiles,
         TlsMetrics, admin_router, bind, cloud_provider, http_router, log_level_router, new_registry, serve_http,
-        serve_on_own_thread,
-        standard_services,
+        serve_on_own_thread, standard_services,
     },
     state::StateSource,
     traces::{self, OtlpEndpoint, TraceMetrics, Traces},
@@ -126,8 +125,13 @@ impl Server {
         let metrics = GroupMetrics::new(Arc::clone(workload.index()), config.group_series);
         registry.write().register_collector(Box::new(metrics));
         let (traces, sender) = start_traces(config.otlp.as_ref(), &registry, &runtime)?;
-        let (service, scale) =
-            service(&management, &workload, (config.scale, config.events, traces), &registry, &runtime);
+        let (service, scale) = service(
+            &management,
+            &workload,
+            (config.scale, config.events, config.slow_rpc, traces),
+            &registry,
+            &runtime,
+        );
 
         let stopping = shutdown.stopping();
         let metrics = PriceMetrics::register(&mut registry.write());
@@ -280,7 +284,7 @@ fn start_traces(
 fn service(
     management: &Management,
     workload: &Workload,
-    (options, events, traces): (ScaleOptions, bool, Traces),
+    (options, events, slow_rpc, traces): (ScaleOptions, bool, Duration, Traces),
     registry: &SharedRegistry,
     runtime: &Handle,
 ) -> (Service, Scale) {
@@ -294,12 +298,12 @@ fn service(
     } else {
         EventRecorder::off()
     };
-    let api = Api::new(client, management.resources(), management.context().keys.clone()).traced(traces);
+    let api = Api::new(client, management.resources(), management.context().keys.clone()).traced(traces.clone());
     let machines = Arc::new(workload.clone());
     let scale = Scale::new(Arc::clone(workload.index()), api, machines, options, metrics, events, runtime.clone());
     let metrics = RpcMetrics::register(&mut registry);
     let service = Service::new(Arc::clone(workload.index()), scale.clone(), Arc::new(workload.clone()), metrics);
-    (service, scale)
+    (service.telling(slow_rpc, traces), scale)
 }
 
 /// Tells the index of a workload cluster what a price file says, until the end is asked for.
