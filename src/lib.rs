@@ -22,6 +22,7 @@ pub mod scale;
 pub mod server;
 pub mod state;
 pub mod text;
+pub mod traces;
 
 /// Types, client and server of `proto/externalgrpc.proto`, generated.
 #[allow(missing_docs, unreachable_pub, rustdoc::invalid_html_tags, clippy::pedantic)]

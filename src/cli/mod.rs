@@ -7,8 +7,10 @@ mod explain;
 pub mod groups;
 mod live;
 mod log;
+mod log_level;
 mod picture_args;
 mod picture_config;
+mod progress;
 mod serve;
 mod serve_args;
 mod serve_config;
@@ -30,7 +32,10 @@ pub use check::{CheckArgs, CheckError, CheckId, CheckOutput, Finding, Report, Ri
 use explain::ExplainConfig;
 pub use explain::{ExplainArgs, ExplainError};
 use groups::{GroupsArgs, GroupsConfig, GroupsError};
-pub use log::{LogArgs, LogFormat};
+#[cfg(test)]
+pub(crate) use log::testing;
+pub use log::{LogArgs, LogControl, LogFormat, Screen};
+use log_level::{LogLevelArgs, LogLevelConfig};
 pub use picture_args::PictureArgs;
 pub use serve::Server;
 pub use serve_args::ServeArgs;
@@ -57,6 +62,8 @@ pub enum Command {
     Serve(Box<ServeArgs>),
     /// Print the node groups of a running server as a table
     Groups(Box<GroupsArgs>),
+    /// Show or change what a running server logs
+    LogLevel(LogLevelArgs),
     /// Explain node groups: what Cluster Autoscaler is told of them, where each value comes from, and what is wrong
     ///
     /// It asks the clusters that serve would, or reads manifests (--manifests) without any cluster.
@@ -83,7 +90,7 @@ pub enum CliError {
     /// It was called wrongly.
     #[error(transparent)]
     Usage(#[from] UsageError),
-    /// The server couldn't be asked for its node groups, or they couldn't be printed.
+    /// The server couldn't be asked, or what it told couldn't be printed.
     #[error(transparent)]
     Groups(#[from] GroupsError),
     /// Nothing could be explained, or what was explained is invalid.
@@ -108,11 +115,12 @@ impl Cli {
     pub fn run(self) -> Result<(), CliError> {
         match self.command {
             Command::Serve(args) => {
-                let config = ServeConfig::try_from(*args)?;
-                self.log.init()?;
+                let mut config = ServeConfig::try_from(*args)?;
+                config.log = Some(self.log.init()?);
                 serve::run(config)?;
             }
             Command::Groups(args) => GroupsConfig::try_from(*args)?.run()?,
+            Command::LogLevel(args) => LogLevelConfig::try_from(args)?.run()?,
             Command::Explain(args) => ExplainConfig::try_from(*args)?.run()?,
             Command::Check(args) => CheckConfig::try_from(*args)?.run()?,
             Command::Watch(args) => {

@@ -6,10 +6,11 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use thiserror::Error;
 
 use super::{
-    ServeArgs,
+    LogControl, ServeArgs,
     picture_config::{Flag, PictureConfig},
     serve_args::{
         DEFAULT_ADMIN_LISTEN, DEFAULT_HTTP_LISTEN, DEFAULT_LISTEN, DEFAULT_MACHINE_POOL_DELETES, DEFAULT_MAX_STALENESS,
+        DEFAULT_SLOW_RPC,
     },
     tls_args,
 };
@@ -19,6 +20,7 @@ use crate::{
     nodegroup::{GoDuration, Rules},
     scale::{AtMinSize, MachinePoolDeletes, ScaleOptions},
     server::TlsFiles,
+    traces::OtlpEndpoint,
 };
 
 /// The value of `--admin-listen` that turns it off.
@@ -45,6 +47,10 @@ pub struct ServeConfig {
     pub rules: Rules,
     /// How long a watch may be broken until Refresh fails; more than 0.
     pub max_staleness: Duration,
+    /// Reads that take longer are logged.
+    pub slow_rpc: Duration,
+    /// Where to send traces; `None` is nowhere.
+    pub otlp: Option<OtlpEndpoint>,
     /// Whether node groups have metrics of their own.
     pub group_series: GroupSeries,
     /// Whether Kubernetes Events are posted.
@@ -55,6 +61,8 @@ pub struct ServeConfig {
     pub prices: Option<PathBuf>,
     /// What an operator may choose about writes.
     pub scale: ScaleOptions,
+    /// What changes the log while the program runs; without it the log is somebody else's.
+    pub log: Option<LogControl>,
     /// What is allowed but should be known, to be logged at start.
     pub warnings: Vec<String>,
 }
@@ -137,7 +145,9 @@ impl TryFrom<ServeArgs> for ServeConfig {
             management: picture.management,
             workload: picture.workload,
             rules: picture.rules,
-            max_staleness: max_staleness(&args.max_staleness)?,
+            max_staleness: duration_of(&MAX_STALENESS, &args.max_staleness)?,
+            slow_rpc: duration_of(&SLOW_RPC, &args.slow_rpc)?,
+            otlp: otlp(args.otlp_endpoint.as_deref())?,
             group_series: if args.no_group_metrics { GroupSeries::SumsOnly } else { GroupSeries::Each },
             events: !args.no_events,
             capi_version: picture.capi_version,
@@ -146,6 +156,7 @@ impl TryFrom<ServeArgs> for ServeConfig {
                 machine_pool_deletes: machine_pool_deletes(&args.machine_pool_deletes)?,
                 at_min_size: if args.no_replacement { AtMinSize::Refuse } else { AtMinSize::Replace },
             },
+            log: None,
             warnings,
         })
     }
@@ -158,6 +169,10 @@ pub(super) const ADMIN_LISTEN: Flag =
     Flag { name: "--admin-listen", variable: "CAPI_AUTOSCALER_ADMIN_LISTEN", default: DEFAULT_ADMIN_LISTEN };
 pub(super) const MAX_STALENESS: Flag =
     Flag { name: "--max-staleness", variable: "CAPI_AUTOSCALER_MAX_STALENESS", default: DEFAULT_MAX_STALENESS };
+pub(super) const SLOW_RPC: Flag =
+    Flag { name: "--slow-rpc", variable: "CAPI_AUTOSCALER_SLOW_RPC", default: DEFAULT_SLOW_RPC };
+pub(super) const OTLP_ENDPOINT: Flag =
+    Flag { name: "--otlp-endpoint", variable: "OTEL_EXPORTER_OTLP_ENDPOINT", default: "" };
 pub(super) const MACHINE_POOL_DELETES: Flag = Flag {
     name: "--machine-pool-deletes",
     variable: "CAPI_AUTOSCALER_MACHINE_POOL_DELETES",
@@ -165,7 +180,8 @@ pub(super) const MACHINE_POOL_DELETES: Flag = Flag {
 };
 /// Those of `serve` alone, to be compared with the flags there are.
 #[cfg(test)]
-pub(super) const FLAGS: [Flag; 5] = [LISTEN, HTTP_LISTEN, ADMIN_LISTEN, MAX_STALENESS, MACHINE_POOL_DELETES];
+pub(super) const FLAGS: [Flag; 7] =
+    [LISTEN, HTTP_LISTEN, ADMIN_LISTEN, MAX_STALENESS, MACHINE_POOL_DELETES, SLOW_RPC, OTLP_ENDPOINT];
 
 fn address(flag: &Flag, text: &str) -> Result<SocketAddr, UsageError> {
     let text = flag.or_default(text);
@@ -204,11 +220,17 @@ fn admin_listen(args: &ServeArgs, warnings: &mut Vec<String>) -> Result<Option<S
     Ok(Some(listen))
 }
 
-fn max_staleness(text: &str) -> Result<Duration, UsageError> {
-    let text = MAX_STALENESS.or_default(text);
-    let span: GoDuration = text.parse().map_err(|error| MAX_STALENESS.wrong(text, &error))?;
+fn duration_of(flag: &Flag, text: &str) -> Result<Duration, UsageError> {
+    let text = flag.or_default(text);
+    let span: GoDuration = text.parse().map_err(|error| flag.wrong(text, &error))?;
     match u64::try_from(span.as_nanos()) {
         Ok(nanos) if nanos > 0 => Ok(Duration::from_nanos(nanos)),
-        _ => Err(MAX_STALENESS.wrong(text, &"it has to be longer than 0")),
+        _ => Err(flag.wrong(text, &"it has to be longer than 0")),
     }
+}
+
+/// What is wrong is said without the value, which may hold a password.
+fn otlp(text: Option<&str>) -> Result<Option<OtlpEndpoint>, UsageError> {
+    let Some(text) = text.map(str::trim).filter(|text| !text.is_empty()) else { return Ok(None) };
+    text.parse().map(Some).map_err(|reason| OTLP_ENDPOINT.wrong("(not shown)", &reason))
 }

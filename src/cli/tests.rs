@@ -224,10 +224,24 @@ fn label_expressions_hold_commas_and_are_separated_by_space() {
     assert_eq!(expressions, ["^a{1,2}$", "b", "c"]);
 }
 
+#[test]
+fn an_endpoint_for_traces_is_no_place_for_a_password() {
+    assert_eq!(config(&["--all-clusters"]).unwrap().otlp, None);
+    assert_eq!(config(&["--all-clusters", "--otlp-endpoint", " "]).unwrap().otlp, None);
+    let config = config(&["--all-clusters", "--otlp-endpoint", "http://otel:4317"]).unwrap();
+    assert_eq!(config.otlp.unwrap().to_string(), "http://otel:4317");
+    let message = wrong(&["--all-clusters", "--otlp-endpoint", "http://me:secret@otel:4317"]);
+    assert!(message.contains("OTEL_EXPORTER_OTLP_HEADERS") && !message.contains("secret"), "{message}");
+}
+
 #[rstest]
 #[case("info,kube_client=debug", true)]
 #[case("", true)]
 #[case("loud=very", false)]
+#[case("inof", false)]
+#[case("info,kube_client", false)]
+#[case("off", true)]
+#[case("warn,[request{id=1}]=debug", true)]
 fn the_log_level_is_a_filter(#[case] level: &str, #[case] good: bool) {
     let cli = Cli::try_parse_from(["x", "serve", "--log-level", level, "--all-clusters"]).unwrap();
     assert_eq!(cli.log.filter().is_ok(), good);
@@ -258,6 +272,8 @@ fn every_flag_has_a_variable_of_its_name() {
         let expected = match flag.as_str() {
             // Cluster Autoscaler's own names.
             "capi-group" | "capi-version" => name,
+            // OpenTelemetry's own name.
+            "otlp-endpoint" => "OTEL_EXPORTER_OTLP_ENDPOINT".to_owned(),
             "scale-zero-default-arch" => format!("CAPI_{name}"),
             _ => format!("CAPI_AUTOSCALER_{name}"),
         };

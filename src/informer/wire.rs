@@ -58,6 +58,8 @@ pub(super) struct Page<T> {
     pub(super) resource_version: String,
     /// The token for the next page; `None` on the last one.
     pub(super) next: Option<String>,
+    /// How many objects are on later pages, where the server says so.
+    pub(super) remaining: Option<u64>,
 }
 
 impl<T> Page<T> {
@@ -88,6 +90,7 @@ impl<T> Page<T> {
 struct ListMetadata {
     resource_version: Option<String>,
     r#continue: Option<String>,
+    remaining_item_count: Option<i64>,
 }
 
 struct PageSeed<'a, T>(&'a Decoder<T>);
@@ -125,6 +128,7 @@ impl<'de, T> Visitor<'de> for PageSeed<'_, T> {
             nameless,
             resource_version: metadata.resource_version.unwrap_or_default(),
             next: metadata.r#continue.filter(|token| !token.is_empty()),
+            remaining: metadata.remaining_item_count.and_then(|count| u64::try_from(count).ok()),
         })
     }
 }

@@ -13,6 +13,7 @@ use kube::{
     client::Body,
     core::{ApiResource, ObjectMeta, PartialObjectMeta, Request, Status, request},
 };
+use opentelemetry::{KeyValue, trace::SpanKind};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, json};
 
@@ -22,6 +23,7 @@ use crate::{
     index::GroupVersion,
     informer::ResourceVersion,
     nodegroup::GroupId,
+    traces::{Span, Traces},
 };
 
 /// How many Machines one page of a list has.
@@ -132,13 +134,24 @@ pub struct Api {
     client: Client,
     resources: Arc<ArcSwapOption<CoreResources>>,
     keys: Keys,
+    traces: Traces,
 }
 
 impl Api {
     /// Writes through `client`, which must not retry by itself, to the resources that discovery has found.
     #[must_use]
     pub fn new(client: Client, resources: Arc<ArcSwapOption<CoreResources>>, keys: Keys) -> Self {
-        Self { client, resources, keys }
+        Self { client, resources, keys, traces: Traces::default() }
+    }
+
+    /// The same, and each call is a span.
+    #[must_use]
+    pub fn traced(self, traces: Traces) -> Self {
+        Self { traces, ..self }
+    }
+
+    pub(super) fn traces(&self) -> &Traces {
+        &self.traces
     }
 
     /// Requests of the kind that `pick` finds, in a namespace.
@@ -170,6 +183,34 @@ impl Api {
         request: Result<http::Request<Vec<u8>>, request::Error>,
     ) -> Result<T, CallError> {
         let request = request.map_err(|error| CallError::Refused(error.to_string()))?;
+        let span = self.span_of(&request);
+        let result = self.exchange(request).await;
+        match &result {
+            Ok(_) => span.end("ok", None),
+            Err(error) => span.end(error.label(), Some(error.label().to_owned())),
+        }
+        result
+    }
+
+    /// What an API call is in a trace: its method and path name the object.
+    fn span_of(&self, request: &http::Request<Vec<u8>>) -> Span {
+        if !self.traces.are_on() {
+            return Span::default();
+        }
+        let (method, path) = (request.method().as_str(), request.uri().path());
+        // …/namespaces/NAMESPACE/PLURAL/NAME/SUBRESOURCE
+        let mut parts = path.split('/').skip_while(|&part| part != "namespaces").skip(2);
+        let (plural, subresource) = (parts.next().unwrap_or_default(), parts.nth(1));
+        let name = match subresource {
+            Some(subresource) => format!("{method} {plural}/{subresource}"),
+            None => format!("{method} {plural}"),
+        };
+        let attributes =
+            vec![KeyValue::new("http.request.method", method.to_owned()), KeyValue::new("url.path", path.to_owned())];
+        self.traces.part(name, SpanKind::Client, attributes)
+    }
+
+    async fn exchange<T: DeserializeOwned>(&self, request: http::Request<Vec<u8>>) -> Result<T, CallError> {
         let unknown = |error: &dyn fmt::Display| CallError::Unknown(error.to_string(), None);
         let answer = self.client.send(request.map(Body::from)).await.map_err(|error| unknown(&error))?;
         let (head, body) = answer.into_parts();

@@ -47,6 +47,21 @@ impl ScaleError {
     }
 }
 
+impl ScaleError {
+    /// The gRPC code that it is answered with, by its name in the protocol.
+    #[must_use]
+    pub fn grpc_code(&self) -> &'static str {
+        match self {
+            Self::InvalidArgument(_) => "INVALID_ARGUMENT",
+            Self::NotFound(_) => "NOT_FOUND",
+            Self::FailedPrecondition(_) => "FAILED_PRECONDITION",
+            Self::Aborted(_) => "ABORTED",
+            Self::PermissionDenied(_) => "PERMISSION_DENIED",
+            Self::Unavailable(_) => "UNAVAILABLE",
+        }
+    }
+}
+
 impl Command {
     pub(super) fn abandoned(&self) -> ScaleError {
         ScaleError::Aborted(format!(

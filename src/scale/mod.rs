@@ -55,6 +55,7 @@ use self::{
     finisher::WantedSince,
     going::Going,
     lane::{Caller, Delete, Lanes, Order},
+    outcome::Resized,
     retry::Attempts,
 };
 use crate::{
@@ -101,6 +102,8 @@ struct Inner {
 struct Command {
     inner: Arc<Inner>,
     id: GroupId,
+    /// The size that was written in this turn.
+    resized: Mutex<Option<Resized>>,
 }
 
 impl Scale {
@@ -161,7 +164,8 @@ impl Scale {
     /// A Node that isn't of this group, a size below min, or the API server's refusal; then what was written for it is
     /// taken back. Where it is decided and not done yet, the error says so.
     pub async fn delete(&self, id: GroupId, nodes: Vec<NodeName>) -> Result<(), ScaleError> {
-        self.run(id, "delete", |caller| Order::Delete(Delete { nodes, caller })).await
+        let named = nodes.len();
+        self.run(id, "delete", |caller| Order::Delete(Delete { nodes, caller: caller.naming(named) })).await
     }
 
     /// How many groups something is remembered of.

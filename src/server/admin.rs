@@ -20,7 +20,7 @@ use super::http::{TEXT, page};
 /// The path of the picture.
 pub const STATE_PATH: &str = "/debug/state";
 
-const JSON: &str = "application/json";
+pub(super) const JSON: &str = "application/json";
 
 /// What can be asked for on the admin listener.
 pub trait DebugPages: Send + Sync {
@@ -77,7 +77,7 @@ async fn state(State(admin): State<Admin>, RawQuery(query): RawQuery) -> Respons
 
 /// A web page may let its own name lead to a loopback address and then read whatever listens there as its own (DNS
 /// rebinding). Its requests still carry that name, so no name is answered but those of loopback.
-async fn check_host(State(address): State<IpAddr>, request: Request, next: Next) -> Response {
+pub(super) async fn check_host(State(address): State<IpAddr>, request: Request, next: Next) -> Response {
     match wrong_host(&request, address) {
         None => next.run(request).await,
         Some(host) => page(

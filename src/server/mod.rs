@@ -7,6 +7,7 @@ mod check;
 mod grpc_runtime;
 mod grpc_services;
 mod http;
+mod log_level;
 mod metrics;
 mod pieces;
 mod shutdown;
@@ -21,6 +22,7 @@ pub use check::{Check, CheckState, Checks};
 pub use grpc_runtime::{GrpcThread, GrpcThreadError, serve_on_own_thread};
 pub use grpc_services::{Health, MAX_REQUEST_BYTES, cloud_provider, standard_services};
 pub use http::{http_router, serve_http};
+pub use log_level::{LOG_LEVEL_PATH, LogLevel, LogLevelChange, LogLevels, log_level_router};
 pub use metrics::{ReadinessMetrics, SharedRegistry, new_registry};
 pub use shutdown::{GRACE, Outcome, Shutdown};
 pub use tls::{
