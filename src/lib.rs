@@ -11,6 +11,7 @@ pub mod cli;
 pub mod cluster;
 pub mod connect;
 mod expansion;
+mod explain;
 pub mod grpc;
 pub mod index;
 pub mod informer;

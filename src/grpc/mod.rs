@@ -4,6 +4,7 @@
 //! Read RPCs answer inline from memory: no await, no API call. A Node or group that isn't known is never an
 //! error where one error would stop the caller's whole loop.
 
+mod calls;
 mod metrics;
 mod options;
 mod pricing;
@@ -16,8 +17,11 @@ use std::{collections::HashMap, sync::Arc};
 use prost_types::Any;
 use tonic::{Request, Response, Status};
 
-pub use self::metrics::RpcMetrics;
 use self::pricing::Moment;
+pub use self::{
+    calls::{Calls, Refreshed},
+    metrics::RpcMetrics,
+};
 use crate::{
     index::{Index, NodeQuery, PinnedGroup},
     nodegroup::{GPU_LABEL, GroupId, Instance, InstanceState},
@@ -44,13 +48,20 @@ pub struct Service {
     scale: Scale,
     freshness: Arc<dyn Freshness>,
     metrics: RpcMetrics,
+    calls: Calls,
 }
 
 impl Service {
     /// A service that reads from `index` and writes through `scale`.
     #[must_use]
     pub fn new(index: Arc<Index>, scale: Scale, freshness: Arc<dyn Freshness>, metrics: RpcMetrics) -> Self {
-        Self { index, scale, freshness, metrics }
+        Self { index, scale, freshness, metrics, calls: Calls::default() }
+    }
+
+    /// When Cluster Autoscaler last called.
+    #[must_use]
+    pub fn calls(&self) -> &Calls {
+        &self.calls
     }
 
     fn answer<T>(&self, rpc: &'static str, result: Result<T, Status>) -> Result<Response<T>, Status> {
@@ -221,7 +232,9 @@ impl CloudProvider for Service {
     }
 
     async fn refresh(&self, _: Request<proto::RefreshRequest>) -> Result<Response<proto::RefreshResponse>, Status> {
-        self.answer("Refresh", self.refresh_now())
+        let result = self.refresh_now();
+        self.calls.refreshed(result.as_ref().err().map(|status| status.message().to_owned()));
+        self.answer("Refresh", result)
     }
 
     async fn node_group_target_size(

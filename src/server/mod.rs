@@ -23,4 +23,4 @@ pub use grpc_services::{Health, MAX_REQUEST_BYTES, cloud_provider, standard_serv
 pub use http::{http_router, serve_http};
 pub use metrics::{SharedRegistry, new_registry};
 pub use shutdown::{GRACE, Outcome, Shutdown};
-pub use tls::{AllowedName, Certificates, ClientFiles, NameError, TlsError, TlsFiles, TlsMetrics};
+pub use tls::{AllowedName, Certificates, ClientFiles, NameError, TlsError, TlsFiles, TlsMetrics, TlsStanding};

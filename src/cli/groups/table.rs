@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-use super::amount::{bytes, cores};
 use crate::{
+    explain::amount::{bytes, cores},
     state::{Group, InstanceActivity, LeftOutObject, ProblemState, State, Template},
     text::visible,
 };

@@ -8,7 +8,7 @@ use tokio::{task::spawn_blocking, time::MissedTickBehavior};
 use tracing::{info, warn};
 
 use super::{
-    Certificates, TlsError, TlsFiles,
+    Certificates, TlsError, TlsFiles, TlsStanding,
     load::{self, Contents, Loaded},
 };
 
@@ -52,12 +52,14 @@ impl Follower {
             Err(error) => self.keep(&error),
         }
         self.certificates.metrics.set_failing(self.told.is_some());
+        self.certificates.standing.write().failing.clone_from(&self.told);
     }
 
     fn take(&mut self, contents: Contents, loaded: Loaded) {
         self.used = contents;
         self.told = None;
         self.certificates.metrics.loaded(&loaded);
+        *self.certificates.standing.write() = TlsStanding::of(&loaded);
         self.certificates.metrics.count_reload(true);
         info!(valid_until = %loaded.server_until, "TLS files have changed and are in force for new connections");
         self.certificates.config.store(loaded.config);

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 pub(super) use self::accept::accept;
 pub use self::{
-    certificates::Certificates,
+    certificates::{Certificates, TlsStanding},
     error::TlsError,
     metrics::TlsMetrics,
     names::{AllowedName, NameError},

@@ -6,7 +6,7 @@ use k8s_pb::api::core::v1 as wire;
 use prost::Message as _;
 
 use super::{
-    pod::Pod,
+    Pod,
     report::{
         DriverReport, FitReport, GroupReport, LeftOutReport, Resource, Stated as StatedReport, TemplateReport, Value,
     },
@@ -24,13 +24,13 @@ use crate::{
 };
 
 /// What an object is told as.
-pub(super) enum Told {
+pub(crate) enum Told {
     Group(Box<GroupReport>),
     LeftOut(LeftOutReport),
 }
 
 /// An object of the index. `notes` are what the reader of its objects knows beyond it.
-pub(super) fn told(snapshot: &GroupSnapshot, notes: &[String], keys: &Keys, pods: &[Pod]) -> Option<Told> {
+pub(crate) fn told(snapshot: &GroupSnapshot, notes: &[String], keys: &Keys, pods: &[Pod]) -> Option<Told> {
     let object = snapshot.object.as_deref();
     let cluster = object.map(|object| object.cluster_name.to_string()).unwrap_or_default();
     let id = snapshot.id.to_string();
