@@ -17,6 +17,7 @@ pub mod index;
 pub mod informer;
 pub mod nodegroup;
 pub mod notify;
+pub mod page;
 pub mod prices;
 pub mod scale;
 pub mod server;

@@ -50,7 +50,7 @@ pub(crate) fn told(snapshot: &GroupSnapshot, notes: &[String], keys: &Keys, pods
             Some(Told::Group(Box::new(group(snapshot, served, (cluster, notes), keys, pods))))
         }
         SnapshotStanding::LeftOut(reason, problems) => {
-            Some(left_out(reason.as_str(), reason.to_string(), is_error(*reason), problems))
+            Some(left_out(reason.as_str(), reason.to_string(), reason.is_error(), problems))
         }
         SnapshotStanding::Waiting => {
             Some(left_out("waiting_for_template", LeftOut::NoScaleFromZero.to_string(), true, &[]))
@@ -59,14 +59,6 @@ pub(crate) fn told(snapshot: &GroupSnapshot, notes: &[String], keys: &Keys, pods
             Some(left_out("undecodable", "its object can't be read".to_owned(), true, std::slice::from_ref(problem)))
         }
         SnapshotStanding::Gone => None,
-    }
-}
-
-/// Whether someone has to mend something, or the object is left out on purpose.
-fn is_error(reason: LeftOut) -> bool {
-    match reason {
-        LeftOut::InvalidBounds | LeftOut::NoScaleFromZero => true,
-        LeftOut::OutOfScope | LeftOut::OwnedByMachineDeployment | LeftOut::NotAutoscaled | LeftOut::Paused => false,
     }
 }
 

@@ -124,6 +124,11 @@ impl StateSource {
         (self.whole(&snapshot, groups, left_out), told)
     }
 
+    /// The picture now without any object.
+    pub(crate) fn read_bare(&self) -> State {
+        self.whole(&Snapshot::default(), Vec::new(), Vec::new())
+    }
+
     /// The picture now, as JSON.
     ///
     /// # Errors

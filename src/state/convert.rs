@@ -66,18 +66,21 @@ pub(super) fn group(snapshot: &GroupSnapshot, served: &Served, history: &History
 
 /// An object that is no group; `None` for one that is.
 pub(super) fn left_out(snapshot: &GroupSnapshot, history: &History) -> Option<LeftOutObject> {
-    let (reason, message, of_object) = match &snapshot.standing {
+    let (reason, message, is_error, of_object) = match &snapshot.standing {
         SnapshotStanding::Live(_) => return None,
-        SnapshotStanding::LeftOut(reason, problems) => (reason.as_str(), reason.to_string(), problems.as_slice()),
+        SnapshotStanding::LeftOut(reason, problems) => {
+            (reason.as_str(), reason.to_string(), reason.is_error(), problems.as_slice())
+        }
         SnapshotStanding::Waiting => (
             "waiting_for_template",
             "it has no replicas, and its infrastructure template hasn't been read yet: the checks say why".to_owned(),
+            false,
             &[][..],
         ),
         SnapshotStanding::Undecodable(problem) => {
-            ("undecodable", "its object can't be read".to_owned(), std::slice::from_ref(problem))
+            ("undecodable", "its object can't be read".to_owned(), true, std::slice::from_ref(problem))
         }
-        SnapshotStanding::Gone => ("gone", "its object was deleted".to_owned(), &[][..]),
+        SnapshotStanding::Gone => ("gone", "its object was deleted".to_owned(), false, &[][..]),
     };
     let object = snapshot.object.as_deref();
     Some(LeftOutObject {
@@ -88,6 +91,7 @@ pub(super) fn left_out(snapshot: &GroupSnapshot, history: &History) -> Option<Le
         cluster: object.map(|object| object.cluster_name.to_string()).unwrap_or_default(),
         reason: reason.to_owned(),
         message,
+        invalid: is_error || !of_object.is_empty(),
         pinned: snapshot.pinned,
         problems: problems(of_object),
         history: entries(history, &snapshot.id),

@@ -393,6 +393,9 @@ pub struct LeftOutObject {
     pub reason: String,
     /// Why, for people.
     pub message: String,
+    /// Whether someone has to mend something, or it is left out on purpose.
+    #[serde(default)]
+    pub invalid: bool,
     /// Whether it was a group at the last `Refresh`: it answers its last values until the next one.
     pub pinned: bool,
     /// What is wrong with it.
