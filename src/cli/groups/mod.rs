@@ -6,6 +6,7 @@ pub(super) mod output;
 mod table;
 #[cfg(test)]
 mod tests;
+mod trouble;
 mod watch;
 
 use std::{io, time::Duration};
