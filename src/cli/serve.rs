@@ -23,14 +23,15 @@ use crate::{
     grpc::{Freshness as _, RpcMetrics, Service},
     index::Change,
     informer::Settings,
+    page::StatusPage,
     prices::{self, PriceFile, PriceMetrics},
     scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions},
     server::{
-        Certificates, Check, Checks, GrpcThread, Outcome, ReadinessMetrics, SharedRegistry, Shutdown, TlsFiles,
-        TlsMetrics, admin_router, bind, cloud_provider, http_router, log_level_router, new_registry, serve_http,
-        serve_on_own_thread, standard_services,
+        AnsweredHosts, Certificates, Check, Checks, GrpcThread, Outcome, ReadinessMetrics, SharedRegistry, Shutdown,
+        TlsFiles, TlsMetrics, admin_router, bind, cloud_provider, http_router, log_level_router, new_registry,
+        serve_http, serve_on_own_thread, standard_services,
     },
-    state::StateSource,
+    state::{Accounts, StateSource},
     traces::{self, OtlpEndpoint, TraceMetrics, Traces},
 };
 
@@ -138,6 +139,7 @@ impl Server {
         let prices = price_file.map(|file| follow_prices(file, metrics, &workload, stopping.clone()));
         let checks = checks(workload.clone(), stopping.clone());
         let mut routes = Routes::builder();
+        let calls = service.calls().clone();
         routes.add_service(cloud_provider(service));
         let health = standard_services(&mut routes, config.reflection).await.context("gRPC reflection")?;
         let health = tokio::spawn(health.follow(Arc::clone(&checks), stopping.clone()));
@@ -145,14 +147,17 @@ impl Server {
         let pages_ended = CancellationToken::new();
         let mut pages = vec![tokio::spawn(serve_http(http, http_router(checks, registry), pages_ended.clone()))];
         info!(address = %http_address, "serving HTTP");
-        let picture = Arc::new(StateSource::new(workload.clone(), started_at));
+        let accounts = Accounts { history: scale.history().clone(), calls, certificates: certificates.clone() };
+        let picture = Arc::new(StateSource::new(workload.clone(), started_at).with_accounts(accounts));
         if let (Some(listener), Some(address)) = (admin, admin_address) {
-            let mut debug = admin_router(Arc::clone(&picture) as _, address.ip());
+            let hosts = AnsweredHosts { listened_on: address.ip(), names: config.admin_allowed_hosts };
+            let people = Arc::new(StatusPage::new(Arc::clone(&picture)));
+            let mut debug = admin_router(Arc::clone(&picture) as _, people, hosts.clone());
             if let Some(log) = &config.log {
-                debug = debug.merge(log_level_router(Arc::new(log.clone()), address.ip()));
+                debug = debug.merge(log_level_router(Arc::new(log.clone()), hosts));
             }
             pages.push(tokio::spawn(serve_http(listener, debug, pages_ended.clone())));
-            info!(%address, "serving the debug state");
+            info!(%address, "serving the status page and the debug state");
         }
         let with_tls = certificates.is_some();
         let grpc = serve_on_own_thread(grpc, certificates, routes.routes(), stopping, DRAIN)?;

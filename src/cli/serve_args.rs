@@ -30,8 +30,8 @@ pub struct ServeArgs {
     #[arg(long, env = "CAPI_AUTOSCALER_HTTP_LISTEN", value_name = "IP:PORT", default_value = DEFAULT_HTTP_LISTEN)]
     pub http_listen: String,
 
-    /// Address to serve /debug/state on, over HTTP, for the subcommand groups; none turns it off. An address that isn't
-    /// loopback needs --admin-allow-remote
+    /// Address to serve the status page on, and /debug/state for the subcommand groups, over HTTP; none turns them off. An
+    /// address that isn't loopback needs --admin-allow-remote
     #[arg(long, env = "CAPI_AUTOSCALER_ADMIN_LISTEN", value_name = "IP:PORT", default_value = DEFAULT_ADMIN_LISTEN)]
     pub admin_listen: String,
 
@@ -39,6 +39,12 @@ pub struct ServeArgs {
     /// clusters, Machines and Nodes, and messages of API servers, but no secrets
     #[arg(long, env = "CAPI_AUTOSCALER_ADMIN_ALLOW_REMOTE", value_parser = parse_bool)]
     pub admin_allow_remote: bool,
+
+    /// Answer requests on --admin-listen that name this host too: a DNS name or an IP address, such as that of a proxy in
+    /// front of it. Others than loopback's and the address itself are refused. Repeatable; several in one value are
+    /// separated by spaces
+    #[arg(long, env = "CAPI_AUTOSCALER_ADMIN_ALLOWED_HOSTS", value_name = "HOST")]
+    pub admin_allowed_hosts: Vec<String>,
 
     /// How long a watch may be broken until Refresh fails and scaling stops: a Go duration such as 90s or 2m
     #[arg(long, env = "CAPI_AUTOSCALER_MAX_STALENESS", value_name = "DURATION", default_value = DEFAULT_MAX_STALENESS)]

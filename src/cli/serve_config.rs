@@ -19,7 +19,7 @@ use crate::{
     connect::{Source, WorkloadSource},
     nodegroup::{GoDuration, Rules},
     scale::{AtMinSize, MachinePoolDeletes, ScaleOptions},
-    server::TlsFiles,
+    server::{HostName, TlsFiles},
     traces::OtlpEndpoint,
 };
 
@@ -37,8 +37,10 @@ pub struct ServeConfig {
     pub reflection: bool,
     /// Where to serve probes and metrics.
     pub http_listen: SocketAddr,
-    /// Where to serve the debug state; `None` is nowhere.
+    /// Where to serve the status page and the debug state; `None` is nowhere.
     pub admin_listen: Option<SocketAddr>,
+    /// Names by which the admin listener is asked, besides loopback's and its own address.
+    pub admin_allowed_hosts: Vec<HostName>,
     /// How to reach the management cluster.
     pub management: Source,
     /// How to reach the workload cluster.
@@ -142,6 +144,7 @@ impl TryFrom<ServeArgs> for ServeConfig {
             reflection: args.tls.grpc_reflection.is_on(listen),
             http_listen: address(&HTTP_LISTEN, &args.http_listen)?,
             admin_listen: admin_listen(&args, &mut warnings)?,
+            admin_allowed_hosts: hosts(&args.admin_allowed_hosts)?,
             management: picture.management,
             workload: picture.workload,
             rules: picture.rules,
@@ -167,6 +170,8 @@ pub(super) const HTTP_LISTEN: Flag =
     Flag { name: "--http-listen", variable: "CAPI_AUTOSCALER_HTTP_LISTEN", default: DEFAULT_HTTP_LISTEN };
 pub(super) const ADMIN_LISTEN: Flag =
     Flag { name: "--admin-listen", variable: "CAPI_AUTOSCALER_ADMIN_LISTEN", default: DEFAULT_ADMIN_LISTEN };
+pub(super) const ADMIN_ALLOWED_HOSTS: Flag =
+    Flag { name: "--admin-allowed-hosts", variable: "CAPI_AUTOSCALER_ADMIN_ALLOWED_HOSTS", default: "" };
 pub(super) const MAX_STALENESS: Flag =
     Flag { name: "--max-staleness", variable: "CAPI_AUTOSCALER_MAX_STALENESS", default: DEFAULT_MAX_STALENESS };
 pub(super) const SLOW_RPC: Flag =
@@ -180,8 +185,16 @@ pub(super) const MACHINE_POOL_DELETES: Flag = Flag {
 };
 /// Those of `serve` alone, to be compared with the flags there are.
 #[cfg(test)]
-pub(super) const FLAGS: [Flag; 7] =
-    [LISTEN, HTTP_LISTEN, ADMIN_LISTEN, MAX_STALENESS, MACHINE_POOL_DELETES, SLOW_RPC, OTLP_ENDPOINT];
+pub(super) const FLAGS: [Flag; 8] = [
+    LISTEN,
+    HTTP_LISTEN,
+    ADMIN_LISTEN,
+    ADMIN_ALLOWED_HOSTS,
+    MAX_STALENESS,
+    MACHINE_POOL_DELETES,
+    SLOW_RPC,
+    OTLP_ENDPOINT,
+];
 
 fn address(flag: &Flag, text: &str) -> Result<SocketAddr, UsageError> {
     let text = flag.or_default(text);
@@ -206,18 +219,23 @@ fn admin_listen(args: &ServeArgs, warnings: &mut Vec<String>) -> Result<Option<S
     match (tls_args::is_loopback(listen), args.admin_allow_remote) {
         (true, _) => {}
         (false, true) => warnings.push(format!(
-            "the debug state is served on {listen} without TLS and authentication: whoever reaches it sees the names of \
+            "the status page and the debug state are served on {listen} without TLS and authentication: whoever reaches it sees the names of \
              clusters, Machines and Nodes"
         )),
         (false, false) => {
             return Err(ADMIN_LISTEN.wrong(
                 &args.admin_listen,
                 &"it isn't a loopback address; give one (kubectl port-forward reaches it), or --admin-allow-remote to \
-                  serve the debug state without authentication all the same",
+                  serve the status page and the debug state without authentication all the same",
             ));
         }
     }
     Ok(Some(listen))
+}
+
+fn hosts(values: &[String]) -> Result<Vec<HostName>, UsageError> {
+    let names = values.iter().flat_map(|value| value.split_whitespace());
+    names.map(|text| text.parse().map_err(|error| ADMIN_ALLOWED_HOSTS.wrong(text, &error))).collect()
 }
 
 fn duration_of(flag: &Flag, text: &str) -> Result<Duration, UsageError> {

@@ -5,6 +5,7 @@
 //! error where one error would stop the caller's whole loop.
 
 mod asked;
+mod calls;
 mod metrics;
 mod notable;
 mod options;
@@ -23,12 +24,15 @@ use opentelemetry::context::FutureExt as _;
 use prost_types::Any;
 use tonic::{Code, Request, Response, Status};
 
-pub use self::metrics::RpcMetrics;
 use self::{
     asked::Asked,
     metrics::{Rpc, code_name},
     notable::{Answered, Notable},
     pricing::Moment,
+};
+pub use self::{
+    calls::{Calls, Refreshed},
+    metrics::RpcMetrics,
 };
 use crate::{
     index::{Index, NodeQuery, PinnedGroup},
@@ -61,13 +65,21 @@ pub struct Service {
     freshness: Arc<dyn Freshness>,
     metrics: RpcMetrics,
     notable: Arc<Notable>,
+    calls: Calls,
 }
 
 impl Service {
     /// A service that reads from `index` and writes through `scale`.
     #[must_use]
     pub fn new(index: Arc<Index>, scale: Scale, freshness: Arc<dyn Freshness>, metrics: RpcMetrics) -> Self {
-        Self { index, scale, freshness, metrics, notable: Arc::new(Notable::new(SLOW, Traces::default())) }
+        let notable = Arc::new(Notable::new(SLOW, Traces::default()));
+        Self { index, scale, freshness, metrics, notable, calls: Calls::default() }
+    }
+
+    /// When Cluster Autoscaler last called.
+    #[must_use]
+    pub fn calls(&self) -> &Calls {
+        &self.calls
     }
 
     /// The same, which logs reads that take longer than `slow`, and begins traces of writes.
@@ -306,7 +318,11 @@ impl CloudProvider for Service {
     ) -> Result<Response<proto::RefreshResponse>, Status> {
         // It begins each loop of the caller.
         self.notable.sum_up(Instant::now());
-        self.read(Rpc::Refresh, &request, |_| self.refresh_now())
+        self.read(Rpc::Refresh, &request, |_| {
+            let result = self.refresh_now();
+            self.calls.refreshed(result.as_ref().err().map(|status| status.message().to_owned()));
+            result
+        })
     }
 
     async fn node_group_target_size(

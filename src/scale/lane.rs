@@ -4,7 +4,7 @@
 use std::{
     collections::{HashMap, VecDeque},
     sync::Arc,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use opentelemetry::{Context, context::FutureExt as _};

@@ -12,6 +12,7 @@ mod error;
 mod events;
 mod finisher;
 mod going;
+mod history;
 mod known;
 mod lane;
 mod metrics;
@@ -46,6 +47,7 @@ pub use self::{
     error::ScaleError,
     events::{EventReason, EventRecorder},
     going::MachinePoolDeletes,
+    history::{Entry as HistoryEntry, History, Outcome as HistoryOutcome},
     known::WatchedMachines,
     metrics::ScaleMetrics,
     replace::AtMinSize,
@@ -90,6 +92,7 @@ struct Inner {
     options: ScaleOptions,
     metrics: ScaleMetrics,
     events: EventRecorder,
+    history: History,
     runtime: Handle,
     tasks: TaskTracker,
     ended: CancellationToken,
@@ -127,6 +130,7 @@ impl Scale {
             options,
             metrics,
             events,
+            history: History::default(),
             runtime,
             tasks: TaskTracker::new(),
             ended: ended.clone(),
@@ -166,6 +170,12 @@ impl Scale {
     pub async fn delete(&self, id: GroupId, nodes: Vec<NodeName>) -> Result<(), ScaleError> {
         let named = nodes.len();
         self.run(id, "delete", |caller| Order::Delete(Delete { nodes, caller: caller.naming(named) })).await
+    }
+
+    /// What was written for the groups and what was refused, the last of it.
+    #[must_use]
+    pub fn history(&self) -> &History {
+        &self.inner.history
     }
 
     /// How many groups something is remembered of.

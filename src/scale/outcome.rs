@@ -71,6 +71,11 @@ impl Command {
 
     /// Tells by an Event on the group what happened to it.
     pub(super) fn tell(&self, happening: Happening) {
+        self.tell_with_code(happening, None);
+    }
+
+    fn tell_with_code(&self, happening: Happening, code: Option<&'static str>) {
+        self.inner.history.told(&self.id, &happening, code);
         if let Some(uid) = self.index().uid(&self.id) {
             self.inner.events.record(&self.id, &uid, happening);
         }
@@ -82,8 +87,9 @@ impl Command {
         self.inner.metrics.count_command(command, result.as_ref().err());
         self.say(&caller, &result);
         if let Err(error) = &result {
-            if let Some(happening) = Happening::of_error(command == "increase", error) {
-                self.tell(happening);
+            match Happening::of_error(command == "increase", error) {
+                Some(happening) => self.tell_with_code(happening, Some(error.code())),
+                None => self.inner.history.answered(&self.id, command, error),
             }
         }
         caller.answer(result);

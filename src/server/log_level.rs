@@ -2,10 +2,7 @@
 //! there that changes something, so only this machine's own processes may ask for a change, whatever address is listened
 //! on.
 
-use std::{
-    net::{IpAddr, SocketAddr},
-    sync::Arc,
-};
+use std::{net::SocketAddr, sync::Arc};
 
 use axum::{
     Extension, Router,
@@ -19,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     admin::{JSON, check_host},
+    hosts::AnsweredHosts,
     http::{Peer, TEXT, page},
 };
 
@@ -68,13 +66,13 @@ pub trait LogLevels: Send + Sync {
 
 type Levels = Arc<dyn LogLevels>;
 
-/// The page of the listener on `address`: GET shows, PUT changes, DELETE goes back to the start.
-pub fn log_level_router(levels: Levels, address: IpAddr) -> Router {
+/// The page, for requests that name one of `hosts`: GET shows, PUT changes, DELETE goes back to the start.
+pub fn log_level_router(levels: Levels, hosts: AnsweredHosts) -> Router {
     Router::new()
         .route(LOG_LEVEL_PATH, get(show).put(change).delete(go_back))
         .with_state(levels)
         .layer(DefaultBodyLimit::max(LONGEST_FILTER))
-        .layer(middleware::from_fn_with_state(address, check_host))
+        .layer(middleware::from_fn_with_state(Arc::new(hosts), check_host))
 }
 
 async fn show(State(levels): State<Levels>) -> Response {

@@ -1,12 +1,12 @@
 //! `groups`: asks a running server for its picture and prints the node groups for people, or for their scripts. It reads
 //! what the server's admin listener shows and nothing else: no cluster, no kubeconfig.
 
-pub(super) mod amount;
 mod client;
 pub(super) mod output;
 mod table;
 #[cfg(test)]
 mod tests;
+mod trouble;
 mod watch;
 
 use std::{io, time::Duration};

@@ -1,6 +1,6 @@
 //! Who may change what is logged, and what the page answers; over a real socket.
 
-use std::{net::IpAddr, sync::Arc};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rstest::rstest;
@@ -11,7 +11,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{LIMIT, listener};
-use crate::server::{LogLevel, LogLevelChange, LogLevels, log_level_router, serve_http};
+use crate::server::{AnsweredHosts, LogLevel, LogLevelChange, LogLevels, log_level_router, serve_http};
 
 /// Remembers what it was asked for, and refuses `bad`.
 #[derive(Default)]
@@ -75,7 +75,7 @@ async fn ask(lines: &[String], body: &str) -> String {
     let listener = listener();
     let mut stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let ends = CancellationToken::new();
-    let router = log_level_router(Arc::new(Remembers::default()), IpAddr::from([127, 0, 0, 1]));
+    let router = log_level_router(Arc::new(Remembers::default()), AnsweredHosts::on([127, 0, 0, 1].into()));
     let serving = tokio::spawn(serve_http(listener, router, ends.clone()));
     let head = lines.join("\r\n");
     let request = format!("{head}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}", body.len());
