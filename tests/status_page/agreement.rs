@@ -175,15 +175,14 @@ async fn every_view_tells_of_a_fault_in_the_same_words() {
     until("the rollout", async || world.page_of("turning").await.contains("rolling out").then_some(())).await;
     let nodes = world.nodes("turning").into_iter().take(1).collect();
     let id = "MachineDeployment/team-a/turning".to_owned();
-    let refused = world.client().await.node_group_delete_nodes(proto::NodeGroupDeleteNodesRequest { id, nodes });
-    refused.await.unwrap_err();
+    let mut client = world.client().await;
+    client.node_group_delete_nodes(proto::NodeGroupDeleteNodesRequest { id, nodes }).await.unwrap_err();
     Told::of("a rollout").everywhere(&world, &log).await;
 
     let frozen = Fault::refuse(403, "Forbidden", "sizes are frozen this week").on_verb("patch");
     management.faults().add(frozen.on_path("/unwritten/scale").unwrap());
     let id = "MachineDeployment/team-a/unwritten".to_owned();
-    let refused = world.client().await.node_group_increase_size(proto::NodeGroupIncreaseSizeRequest { id, delta: 1 });
-    refused.await.unwrap_err();
+    client.node_group_increase_size(proto::NodeGroupIncreaseSizeRequest { id, delta: 1 }).await.unwrap_err();
     Told::of("a write that the API server refuses").everywhere(&world, &log).await;
 
     let gone = Fault::refuse(503, "ServiceUnavailable", "etcd has gone fishing");
