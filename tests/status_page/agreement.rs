@@ -157,13 +157,15 @@ async fn every_view_tells_of_a_fault_in_the_same_words() {
         deployment("turning", 2, json!({})),
         deployment("unwritten", 1, json!({})),
     ];
-    let world = World::start(manifests, &["--max-staleness=50ms"]).await;
+    let forbidden = Fault::refuse(403, "Forbidden", "templates are none of your business");
+    let forbidden = forbidden.on_path("vspheremachinetemplates").unwrap();
+    let world = World::start_with(manifests, &["--max-staleness=50ms"], |sandbox| {
+        sandbox.management().faults().add(forbidden);
+    })
+    .await;
     let management = world.sandbox.management();
-    // The kind exists only by its definition here, so that a request for it is what is refused.
     world.refresh().await;
     Told::of("a bad annotation").everywhere(&world, &log).await;
-    let forbidden = Fault::refuse(403, "Forbidden", "templates are none of your business");
-    management.faults().add(forbidden.on_path("vspheremachinetemplates").unwrap());
     Told::of("403 on an infrastructure template").everywhere(&world, &log).await;
 
     world.change(

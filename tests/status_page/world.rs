@@ -57,9 +57,15 @@ pub(crate) async fn until<T>(what: &str, look: impl AsyncFn() -> Option<T>) -> T
 impl World {
     /// The program on these objects, in sync.
     pub(crate) async fn start(manifests: Vec<Value>, flags: &[&str]) -> Self {
+        Self::start_with(manifests, flags, |_| {}).await
+    }
+
+    /// The same, with faults of the clusters that are there before the program.
+    pub(crate) async fn start_with(manifests: Vec<Value>, flags: &[&str], prepare: impl FnOnce(&Sandbox)) -> Self {
         let clock = Clock::driven(Timestamp::now().checked_sub(BEFORE).unwrap());
         let options = SandboxOptions { clock: clock.clone(), manifests, ..SandboxOptions::default() };
         let sandbox = Sandbox::start(options).await.unwrap();
+        prepare(&sandbox);
         let kubeconfig = format!("--management-kubeconfig={}", sandbox.management_kubeconfig().display());
         let own = [
             "x",
