@@ -51,8 +51,8 @@ fn of_group(group: &Group, told: Option<&Told>, state: &State, view: &View) -> M
     html! {
         (size(group, now))
         (problems(&group.problems))
-        @if let Some(report) = report { (explained(report)) }
         (history(&group.history, now))
+        @if let Some(report) = report { (explained(report)) }
         (instances(group, now, view))
     }
 }

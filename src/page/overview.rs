@@ -28,14 +28,16 @@ pub(super) fn overview(state: &State, view: &View) -> Markup {
     let page = Page { title: &title, path: "/", view, state };
     page.around(&html! {
         h1 { "Node groups" }
-        (standing(state, &listing))
-        (clusters(state))
-        (groups(&listing, view))
+        (standing(state))
+        // What is broken stands first; what isn't may stand below a long table.
+        @let is_fine = state.clusters.iter().all(|it| !it.informers.is_empty() && it.informers.iter().all(is_fine));
+        @if is_fine { (groups(state, &listing, view)) (clusters(state)) }
+        @else { (clusters(state)) (groups(state, &listing, view)) }
     })
 }
 
 /// The answers to the first questions of who is paged.
-fn standing(state: &State, listing: &Listing<'_>) -> Markup {
+fn standing(state: &State) -> Markup {
     let waiting: Vec<_> = state.checks.iter().filter(|check| check.state != SyncState::Ready).collect();
     html! {
         section class="standing" aria-label="At a glance" {
@@ -47,17 +49,6 @@ fn standing(state: &State, listing: &Listing<'_>) -> Markup {
             }
             @if let Some(tls) = &state.tls {
                 div class="card" { h2 { "Certificate" } (certificate(tls, Now::at(&state.taken_at))) }
-            }
-            div class="card" {
-                h2 { "Groups" }
-                p { (state.groups.len()) " served, " (state.machines) " Machines, " (state.nodes) " Nodes" }
-                ul class="counts" {
-                    @for (condition, count) in listing.counts.iter().filter(|(_, count)| *count > 0) {
-                        li {
-                            a href={ "/" (View::default().showing(Shown::Only(*condition)).query()) } { (badge(*condition)) } " " (count)
-                        }
-                    }
-                }
             }
         }
     }
@@ -128,7 +119,7 @@ fn clusters(state: &State) -> Markup {
                         } @else if waiting > 0 {
                             (labelled(Weight::Bad, &format!("{waiting} of {} not in sync", cluster.informers.len())))
                         } @else {
-                            (labelled(Weight::Good, &format!("{} kinds in sync", cluster.informers.len())))
+                            (labelled(Weight::Good, &in_sync(cluster.informers.len())))
                         }
                     }
                     @if cluster.informers.is_empty() {
@@ -140,6 +131,10 @@ fn clusters(state: &State) -> Markup {
             }
         }
     }
+}
+
+fn in_sync(kinds: usize) -> String {
+    if kinds == 1 { "1 kind in sync".to_owned() } else { format!("{kinds} kinds in sync") }
 }
 
 fn is_fine(informer: &InformerState) -> bool {
@@ -186,10 +181,19 @@ fn informer_state(informer: &InformerState) -> Markup {
     }
 }
 
-fn groups(listing: &Listing<'_>, view: &View) -> Markup {
+fn groups(state: &State, listing: &Listing<'_>, view: &View) -> Markup {
     html! {
         section aria-label="Node groups" {
             h2 { "Groups" }
+            p { (state.groups.len()) " served, " (state.machines) " Machines, " (state.nodes) " Nodes" }
+            ul class="counts" aria-label="Groups by state" {
+                @for (condition, count) in listing.counts.iter().filter(|(_, count)| *count > 0) {
+                    li {
+                        a href={ "/" (View { refresh: view.refresh, ..View::default() }.showing(Shown::Only(*condition)).query()) } { (badge(*condition)) }
+                        " " (count)
+                    }
+                }
+            }
             (form(view))
             @if listing.rows.is_empty() {
                 p { "Nothing to show." @if *view != View::default() { " " a href="/" { "Show all node groups" } } }

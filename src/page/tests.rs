@@ -160,7 +160,7 @@ fn a_calm_fleet_is_said_to_be_calm() {
     for text in [
         "<title>Node groups</title>",
         "Refresh 4 s ago",
-        "1 kinds in sync",
+        "1 kind in sync",
         "href=\"/groups/MachineDeployment/team-a/workers\"",
         "MachineDeployment/<wbr>team-a/<wbr>workers",
         "aria-label=\"size 3, 3 running, between 1 and 5\"",

@@ -157,13 +157,15 @@ async fn every_view_tells_of_a_fault_in_the_same_words() {
         deployment("turning", 2, json!({})),
         deployment("unwritten", 1, json!({})),
     ];
-    let world = World::start(manifests, &["--max-staleness=50ms"]).await;
+    let forbidden = Fault::refuse(403, "Forbidden", "templates are none of your business");
+    let forbidden = forbidden.on_path("vspheremachinetemplates").unwrap();
+    let world = World::start_with(manifests, &["--max-staleness=50ms"], |sandbox| {
+        sandbox.management().faults().add(forbidden);
+    })
+    .await;
     let management = world.sandbox.management();
-    // The kind exists only by its definition here, so that a request for it is what is refused.
     world.refresh().await;
     Told::of("a bad annotation").everywhere(&world, &log).await;
-    let forbidden = Fault::refuse(403, "Forbidden", "templates are none of your business");
-    management.faults().add(forbidden.on_path("vspheremachinetemplates").unwrap());
     Told::of("403 on an infrastructure template").everywhere(&world, &log).await;
 
     world.change(
@@ -175,15 +177,14 @@ async fn every_view_tells_of_a_fault_in_the_same_words() {
     until("the rollout", async || world.page_of("turning").await.contains("rolling out").then_some(())).await;
     let nodes = world.nodes("turning").into_iter().take(1).collect();
     let id = "MachineDeployment/team-a/turning".to_owned();
-    let refused = world.client().await.node_group_delete_nodes(proto::NodeGroupDeleteNodesRequest { id, nodes });
-    refused.await.unwrap_err();
+    let mut client = world.client().await;
+    client.node_group_delete_nodes(proto::NodeGroupDeleteNodesRequest { id, nodes }).await.unwrap_err();
     Told::of("a rollout").everywhere(&world, &log).await;
 
     let frozen = Fault::refuse(403, "Forbidden", "sizes are frozen this week").on_verb("patch");
     management.faults().add(frozen.on_path("/unwritten/scale").unwrap());
     let id = "MachineDeployment/team-a/unwritten".to_owned();
-    let refused = world.client().await.node_group_increase_size(proto::NodeGroupIncreaseSizeRequest { id, delta: 1 });
-    refused.await.unwrap_err();
+    client.node_group_increase_size(proto::NodeGroupIncreaseSizeRequest { id, delta: 1 }).await.unwrap_err();
     Told::of("a write that the API server refuses").everywhere(&world, &log).await;
 
     let gone = Fault::refuse(503, "ServiceUnavailable", "etcd has gone fishing");

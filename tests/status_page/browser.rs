@@ -16,14 +16,14 @@ const LONGEST: &str = "240";
 
 /// A screen, and whether its user wants it dark.
 #[derive(Clone, Copy, Debug)]
-pub struct Screen {
-    pub width: u32,
-    pub height: u32,
-    pub dark: bool,
+pub(crate) struct Screen {
+    pub(crate) width: u32,
+    pub(crate) height: u32,
+    pub(crate) dark: bool,
 }
 
 /// A running Chromium. Dropping it ends it.
-pub struct Browser {
+pub(crate) struct Browser {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -35,7 +35,7 @@ pub struct Browser {
 
 impl Browser {
     /// Starts the binary with a fresh profile and an empty page.
-    pub fn start(binary: &str) -> Self {
+    pub(crate) fn start(binary: &str) -> Self {
         let profile = tempfile::tempdir().unwrap();
         // The pipe is file descriptors 3 and 4; all else it would say goes nowhere.
         let mut child = Command::new("timeout")
@@ -60,7 +60,7 @@ impl Browser {
     }
 
     /// Shows a page on a screen, until it is loaded.
-    pub fn open(&mut self, url: &str, screen: Screen) {
+    pub(crate) fn open(&mut self, url: &str, screen: Screen) {
         let Screen { width, height, dark } = screen;
         let metrics = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600 });
         self.call("Emulation.setDeviceMetricsOverride", &metrics);
@@ -77,14 +77,14 @@ impl Browser {
     }
 
     /// The value of an expression in the page.
-    pub fn value(&mut self, expression: &str) -> Value {
+    pub(crate) fn value(&mut self, expression: &str) -> Value {
         let result = self.call("Runtime.evaluate", &json!({ "expression": expression, "returnByValue": true }));
         assert_eq!(result["exceptionDetails"], Value::Null, "{expression}");
         result["result"]["value"].clone()
     }
 
     /// What is on the screen, as PNG.
-    pub fn screenshot(&mut self) -> Vec<u8> {
+    pub(crate) fn screenshot(&mut self) -> Vec<u8> {
         let shot = self.call("Page.captureScreenshot", &json!({ "format": "png" }));
         STANDARD.decode(shot["data"].as_str().unwrap()).unwrap()
     }

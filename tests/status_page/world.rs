@@ -28,21 +28,21 @@ use tokio::{
 use tonic::transport::Channel;
 
 /// Longer than anything here takes on a slow machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// How long before now the clusters' time begins.
 const BEFORE: Duration = Duration::from_secs(3 * 3600);
 const PROGRAM: &str = env!("CARGO_BIN_EXE_capi-autoscaler-provider");
 
 /// The program, the clusters that it runs on, and their time.
-pub struct World {
-    pub sandbox: Sandbox,
-    pub server: Server,
-    pub clock: Clock,
+pub(crate) struct World {
+    pub(crate) sandbox: Sandbox,
+    pub(crate) server: Server,
+    pub(crate) clock: Clock,
     shutdown: Shutdown,
 }
 
 /// Looks again and again until `look` finds something.
-pub async fn until<T>(what: &str, look: impl AsyncFn() -> Option<T>) -> T {
+pub(crate) async fn until<T>(what: &str, look: impl AsyncFn() -> Option<T>) -> T {
     let waited = tokio::time::timeout(PATIENCE, async {
         loop {
             match look().await {
@@ -56,10 +56,16 @@ pub async fn until<T>(what: &str, look: impl AsyncFn() -> Option<T>) -> T {
 
 impl World {
     /// The program on these objects, in sync.
-    pub async fn start(manifests: Vec<Value>, flags: &[&str]) -> Self {
+    pub(crate) async fn start(manifests: Vec<Value>, flags: &[&str]) -> Self {
+        Self::start_with(manifests, flags, |_| {}).await
+    }
+
+    /// The same, with faults of the clusters that are there before the program.
+    pub(crate) async fn start_with(manifests: Vec<Value>, flags: &[&str], prepare: impl FnOnce(&Sandbox)) -> Self {
         let clock = Clock::driven(Timestamp::now().checked_sub(BEFORE).unwrap());
         let options = SandboxOptions { clock: clock.clone(), manifests, ..SandboxOptions::default() };
         let sandbox = Sandbox::start(options).await.unwrap();
+        prepare(&sandbox);
         let kubeconfig = format!("--management-kubeconfig={}", sandbox.management_kubeconfig().display());
         let own = [
             "x",
@@ -79,7 +85,7 @@ impl World {
         world
     }
 
-    pub async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.shutdown.request();
         self.server.finish().await.unwrap();
         self.sandbox.stop().await;
@@ -89,16 +95,16 @@ impl World {
         get(&self.server.http_address().to_string(), "/readyz").await.0
     }
 
-    pub async fn client(&self) -> CloudProviderClient<Channel> {
+    pub(crate) async fn client(&self) -> CloudProviderClient<Channel> {
         CloudProviderClient::connect(format!("http://{}", self.server.grpc_address())).await.unwrap()
     }
 
-    pub async fn refresh(&self) {
+    pub(crate) async fn refresh(&self) {
         self.client().await.refresh(proto::RefreshRequest {}).await.unwrap();
     }
 
     /// Lets the controllers work for this long.
-    pub async fn pass(&self, seconds: u64) {
+    pub(crate) async fn pass(&self, seconds: u64) {
         self.sandbox.simulation().settle().await;
         for _ in 0..seconds {
             self.clock.advance(Duration::from_secs(1));
@@ -107,14 +113,14 @@ impl World {
     }
 
     /// Somebody changes an object.
-    pub fn change(&self, plural: &'static str, name: &str, patch: Value) {
+    pub(crate) fn change(&self, plural: &'static str, name: &str, patch: Value) {
         let resource = Resource::new("cluster.x-k8s.io", "v1beta2", plural);
         let api = self.sandbox.management().api();
         api.patch(&resource, "team-a", name, PatchKind::Merge, Subresource::Main, patch).unwrap();
     }
 
     /// The Nodes of a group as Cluster Autoscaler sends them.
-    pub fn nodes(&self, group: &str) -> Vec<ExternalGrpcNode> {
+    pub(crate) fn nodes(&self, group: &str) -> Vec<ExternalGrpcNode> {
         let nodes = self.sandbox.workload().api().list(&Resource::core("nodes"), &Selection::default()).unwrap();
         let node = |node: &Arc<Value>| ExternalGrpcNode {
             provider_id: node["spec"]["providerID"].as_str().unwrap().to_owned(),
@@ -125,33 +131,33 @@ impl World {
     }
 
     /// A page, as HTML.
-    pub async fn page(&self, path: &str) -> String {
+    pub(crate) async fn page(&self, path: &str) -> String {
         let (status, body) = get(&self.admin(), path).await;
         assert_eq!(status, 200, "{path}: {body}");
         body
     }
 
-    pub fn admin(&self) -> String {
+    pub(crate) fn admin(&self) -> String {
         self.server.admin_address().unwrap().to_string()
     }
 
     /// The page of a MachineDeployment, as text.
-    pub async fn page_of(&self, name: &str) -> String {
+    pub(crate) async fn page_of(&self, name: &str) -> String {
         text_of(&self.page(&format!("/groups/MachineDeployment/team-a/{name}")).await)
     }
 
-    pub async fn metrics(&self) -> String {
+    pub(crate) async fn metrics(&self) -> String {
         get(&self.server.http_address().to_string(), "/metrics").await.1
     }
 
     /// What `groups` prints of the running server.
-    pub async fn groups(&self) -> String {
+    pub(crate) async fn groups(&self) -> String {
         let server = format!("--server=http://{}", self.admin());
         said(vec!["groups".to_owned(), server, "--all".to_owned()]).await
     }
 
     /// What `explain` prints of the clusters.
-    pub async fn explain(&self, name: &str) -> String {
+    pub(crate) async fn explain(&self, name: &str) -> String {
         let kubeconfig = format!("--management-kubeconfig={}", self.sandbox.management_kubeconfig().display());
         let id = format!("MachineDeployment/team-a/{name}");
         let flags = ["explain".to_owned(), id, "--cluster=team-a/prod".to_owned(), kubeconfig];
@@ -159,7 +165,7 @@ impl World {
     }
 
     /// What Events on a MachineDeployment say: reason and note.
-    pub fn events(&self, name: &str) -> Vec<String> {
+    pub(crate) fn events(&self, name: &str) -> Vec<String> {
         let events = Resource::new("events.k8s.io", "v1", "events");
         let events = self.sandbox.management().api().list(&events, &Selection::default()).unwrap();
         let of_it = events.iter().filter(|event| event["regarding"]["name"] == name);
@@ -175,7 +181,7 @@ async fn said(flags: Vec<String>) -> String {
 }
 
 /// Status and body of what is asked for by its address.
-pub async fn get(address: &str, path: &str) -> (u16, String) {
+pub(crate) async fn get(address: &str, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
@@ -186,7 +192,7 @@ pub async fn get(address: &str, path: &str) -> (u16, String) {
 }
 
 /// What a reader of a page sees: its text without markup, with single spaces.
-pub fn text_of(html: &str) -> String {
+pub(crate) fn text_of(html: &str) -> String {
     let mut text = String::new();
     for part in html.split('<') {
         let (tag, rest) = part.split_once('>').unwrap_or(("", part));
@@ -203,11 +209,11 @@ pub fn text_of(html: &str) -> String {
 
 /// What the program logs, kept.
 #[derive(Clone, Default)]
-pub struct Log(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
     /// Everything that is logged in this process from now on.
-    pub fn keep() -> Self {
+    pub(crate) fn keep() -> Self {
         let log = Self::default();
         let writer = log.clone();
         let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
@@ -215,7 +221,7 @@ impl Log {
         log
     }
 
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.0.lock()).into_owned()
     }
 }
@@ -231,7 +237,7 @@ impl Write for Log {
     }
 }
 
-pub fn cluster() -> Value {
+pub(crate) fn cluster() -> Value {
     json!({
         "apiVersion": "cluster.x-k8s.io/v1beta2",
         "kind": "Cluster",
@@ -241,7 +247,7 @@ pub fn cluster() -> Value {
 }
 
 /// A group of this size that scales from zero by its annotations, and what else is annotated.
-pub fn deployment(name: &str, replicas: i64, annotations: Value) -> Value {
+pub(crate) fn deployment(name: &str, replicas: i64, annotations: Value) -> Value {
     let mut value = json!({
         "apiVersion": "cluster.x-k8s.io/v1beta2",
         "kind": "MachineDeployment",
@@ -265,13 +271,13 @@ pub fn deployment(name: &str, replicas: i64, annotations: Value) -> Value {
 }
 
 /// The same whose Machines turn out like this.
-pub fn behaving(mut deployment: Value, behaviour: &str) -> Value {
+pub(crate) fn behaving(mut deployment: Value, behaviour: &str) -> Value {
     deployment["spec"]["template"]["metadata"]["labels"][BEHAVIOUR_LABEL] = behaviour.into();
     deployment
 }
 
 /// The same without capacity annotations, whose Nodes are made by this kind of infrastructure template.
-pub fn of_template(mut deployment: Value, kind: &str) -> Value {
+pub(crate) fn of_template(mut deployment: Value, kind: &str) -> Value {
     deployment["metadata"]["annotations"].as_object_mut().unwrap().retain(|key, _| !key.starts_with("capacity."));
     deployment["spec"]["template"]["spec"]["infrastructureRef"] =
         json!({ "apiGroup": "infrastructure.cluster.x-k8s.io", "kind": kind, "name": deployment["metadata"]["name"] });
@@ -279,7 +285,7 @@ pub fn of_template(mut deployment: Value, kind: &str) -> Value {
 }
 
 /// An infrastructure template that says what its Nodes have.
-pub fn template(kind: &str, name: &str) -> Value {
+pub(crate) fn template(kind: &str, name: &str) -> Value {
     json!({
         "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta2",
         "kind": kind,
