@@ -1,0 +1,51 @@
+//! The calls of whole loops, counted.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, ensure};
+
+use super::{Version, record::Call};
+
+/// How many calls of each RPC a loop made.
+pub type Counts = BTreeMap<String, usize>;
+
+/// The loops that have come to their end: each begins with a Refresh.
+#[must_use]
+pub fn whole(calls: &[Call]) -> Vec<Counts> {
+    let mut calls: Vec<&Call> = calls.iter().collect();
+    calls.sort_by_key(|call| call.began);
+    let mut loops: Vec<Counts> = Vec::new();
+    for call in calls {
+        if call.name == "Refresh" {
+            loops.push(Counts::new());
+        }
+        if let Some(counts) = loops.last_mut() {
+            *counts.entry(call.name.clone()).or_default() += 1;
+        }
+    }
+    // The last one may go on.
+    loops.pop();
+    loops
+}
+
+/// Fails unless a loop asks what Cluster Autoscaler asks when it has nothing to do, for so many groups and Nodes, all of which belong
+/// to a group. `NodeGroupNodes` has a clock of its own.
+pub fn is_idle(counts: &Counts, version: Version, groups: usize, nodes: usize) -> Result<()> {
+    let count = |name: &str| counts.get(name).copied().unwrap_or_default();
+    let options = if version.minor < 35 { 4 } else { 6 };
+    for (name, expected) in [
+        ("Refresh", 1),
+        ("NodeGroups", 1),
+        ("NodeGroupForNode", nodes),
+        ("NodeGroupTargetSize", 3 * groups),
+        ("NodeGroupTemplateNodeInfo", 0),
+        ("NodeGroupIncreaseSize", 0),
+        ("NodeGroupDecreaseTargetSize", 0),
+        ("NodeGroupDeleteNodes", 0),
+    ] {
+        ensure!(count(name) == expected, "{} times {name} instead of {expected}: {counts:?}", count(name));
+    }
+    let asked = count("NodeGroupGetOptions");
+    ensure!((1..=options * nodes).contains(&asked), "{asked} times NodeGroupGetOptions: {counts:?}");
+    Ok(())
+}
