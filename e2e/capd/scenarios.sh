@@ -2,6 +2,7 @@
 # The scenarios of e2e/capd/run, which sources this. They see API objects only, and are those of tests/controllers with the same names,
 # as far as Docker's machines have what they need. Each leaves nothing behind.
 
+# shellcheck disable=SC2034  # e2e/capd/run reads it
 SCENARIOS="
     pods_bring_nodes_of_the_group_that_fits_and_idle_nodes_go
     annotations_alone_bring_a_group_from_zero_and_back
