@@ -48,8 +48,10 @@ impl Driver {
         for group in look.groups.iter().filter(|group| !self.memory.backed_off.contains(&group.id)) {
             let Some(candidate) = self.candidate(look, group, pending).await? else { continue };
             room_is_coming |= candidate.nodes == 0;
-            if candidate.size + candidate.nodes <= group.max_size {
-                candidates.push(candidate);
+            // As much as the maximum allows; others bring the rest in the next loop.
+            let nodes = candidate.nodes.min(group.max_size - candidate.size);
+            if nodes > 0 {
+                candidates.push(Candidate { nodes, ..candidate });
             }
         }
         if room_is_coming {

@@ -90,8 +90,9 @@ impl Driver {
 
     /// Goes on until it is dropped. A loop that fails is left, as Cluster Autoscaler leaves it.
     pub async fn run(mut self) {
-        let begun = self.begin().await;
-        self.note("start", &format!("{begun:?}"));
+        if let Err(error) = self.begin().await {
+            self.note("start", &format!("{error:#}"));
+        }
         loop {
             if let Err(error) = self.look().await {
                 self.note("loop left", &format!("{error:#}"));
@@ -272,7 +273,8 @@ impl Driver {
         let ended = join_all(going.into_iter().map(async |(group, node)| {
             let name = node.metadata.name.clone().unwrap_or_default();
             let deleted = self.delete_tainted(group, node, &name).await;
-            (group.to_owned(), format!("{name} of {group}: {deleted:?}"))
+            let outcome = deleted.map_or_else(|error| format!("{error:#}"), |()| "done".to_owned());
+            (group.to_owned(), format!("{name} of {group}: {outcome}"))
         }))
         .await;
         for (group, said) in ended {

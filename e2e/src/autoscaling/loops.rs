@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use anyhow::{Result, ensure};
 
 use super::{Version, record::Call};
+use crate::proto::NodeGroupForNodeResponse;
 
 /// How many calls of each RPC a loop made.
 pub type Counts = BTreeMap<String, usize>;
 
-/// The loops that have come to their end: each begins with a Refresh.
-#[must_use]
-pub fn whole(calls: &[Call]) -> Vec<Counts> {
+/// The loops that have come to their end: each begins with a Refresh. Questions about Nodes that belong to no group are left out: those
+/// of other scenarios are among them.
+pub fn whole(calls: &[Call]) -> Result<Vec<Counts>> {
     let mut calls: Vec<&Call> = calls.iter().collect();
     calls.sort_by_key(|call| call.began);
     let mut loops: Vec<Counts> = Vec::new();
@@ -19,13 +20,19 @@ pub fn whole(calls: &[Call]) -> Vec<Counts> {
         if call.name == "Refresh" {
             loops.push(Counts::new());
         }
-        if let Some(counts) = loops.last_mut() {
+        let of_group = call.name != "NodeGroupForNode" || group_is_told(call)?;
+        if let Some(counts) = loops.last_mut().filter(|_| of_group) {
             *counts.entry(call.name.clone()).or_default() += 1;
         }
     }
     // The last one may go on.
     loops.pop();
-    loops
+    Ok(loops)
+}
+
+fn group_is_told(call: &Call) -> Result<bool> {
+    let answer: NodeGroupForNodeResponse = call.response()?;
+    Ok(answer.node_group.is_some_and(|group| !group.id.is_empty()))
 }
 
 /// Fails unless a loop asks what Cluster Autoscaler asks when it has nothing to do, for so many groups and Nodes, all of which belong

@@ -79,7 +79,7 @@ pub(crate) async fn an_idle_loop_asks_no_more_than_is_known(stage: &Stage) -> Re
     autoscaling.looks(8).await?;
     let version = autoscaling.version();
     let calls = autoscaling.end().await?;
-    let last = loops::whole(&calls).pop().unwrap_or_default();
+    let last = loops::whole(&calls)?.pop().unwrap_or_default();
     loops::is_idle(&last, version, 2, 3)
 }
 
