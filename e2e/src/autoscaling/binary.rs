@@ -109,7 +109,8 @@ impl Binary {
         let mut command = Command::new(&self.path);
         command
             .env_clear()
-            .args(["--cloud-provider=externalgrpc", "--leader-elect=false", "--write-status-configmap=false"])
+            // It writes its status into kube-system there: without, it would not call Cleanup when it ends.
+            .args(["--cloud-provider=externalgrpc", "--leader-elect=false", "--namespace=kube-system"])
             .arg(format!("--cloud-config={}", config.display()))
             .arg(format!("--kubeconfig={}", access.display()))
             .arg(format!("--address=127.0.0.1:{}", free_port()?))

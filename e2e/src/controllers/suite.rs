@@ -199,7 +199,12 @@ impl Suite {
         let kept = stage.keep_logs().context("keeping its logs");
         // What a scenario leaves running ends on the runtime.
         let _entered = self.runtime.enter();
-        outcome.and(kept).map_err(|error| format!("{error:#}\n{}", stage.last_words()).into())
+        outcome.and(kept).map_err(|error| {
+            let failure = format!("{error:#}\n{}", stage.last_words());
+            // Other scenarios may go on for minutes before this is shown.
+            let _ = fs::write(stage.directory().join("failure.txt"), &failure);
+            failure.into()
+        })
     }
 
     async fn stage(&self, surroundings: &Surroundings, name: &str) -> Result<Stage> {
