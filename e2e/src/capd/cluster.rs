@@ -24,7 +24,12 @@ impl Environment {
         let metadata = json!({ "name": name });
         let node = json!({ "nodeRegistration": { "criSocket": "unix:///var/run/containerd/containerd.sock" } });
         let objects_to_be = [
-            json!({ "kind": "DevCluster", "metadata": metadata, "spec": { "backend": { "inMemory": {} } } }),
+            json!({
+                "kind": "DevCluster",
+                // CAPD writes an annotation beside others, and fails where there are none.
+                "metadata": { "name": name, "annotations": { "kubernetes.io/description": "in memory" } },
+                "spec": { "backend": { "inMemory": {} } },
+            }),
             json!({
                 "kind": TEMPLATE_KIND,
                 "metadata": metadata,

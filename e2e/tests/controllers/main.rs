@@ -63,7 +63,7 @@ fn main() -> ExitCode {
         idle::idle_nodes_go_at_once_and_busy_ones_stay,
         idle::the_minimum_and_the_groups_own_times_keep_idle_nodes,
         idle::nothing_goes_while_a_rollout_goes_on,
-        idle::an_idle_loop_asks_no_more_than_is_known,
+        idle::a_loop_with_nothing_to_do_asks_no_more_than_is_known,
         backoff::a_group_without_capacity_is_left_for_another,
         backoff::a_group_whose_machines_fail_is_left_for_another,
         backoff::a_group_whose_machines_never_join_is_left_for_another,
