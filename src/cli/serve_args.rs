@@ -43,6 +43,11 @@ pub struct ServeArgs {
     #[arg(long, env = "CAPI_AUTOSCALER_MAX_STALENESS", value_name = "DURATION", default_value = DEFAULT_MAX_STALENESS)]
     pub max_staleness: String,
 
+    /// Answer everything and write nothing, to compare before moving over: sizes and deletions are refused with what would
+    /// have been done, and Cluster Autoscaler is kept from scaling down
+    #[arg(long, env = "CAPI_AUTOSCALER_READ_ONLY", value_parser = parse_bool)]
+    pub read_only: bool,
+
     /// Post no Kubernetes Events on node groups
     #[arg(long, env = "CAPI_AUTOSCALER_NO_EVENTS", value_parser = parse_bool)]
     pub no_events: bool,

@@ -12,6 +12,7 @@ mod error;
 mod fingerprint;
 mod inline;
 mod policy;
+mod read_only;
 mod secret;
 mod source;
 
