@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use capi_autoscaler_provider::{
-    nodegroup::Ticket,
+    capi::DELETING,
+    nodegroup::{DeletionLog, Phase, Ticket, deletion_log::Entry},
     proto::{self, ExternalGrpcNode, NodeGroupAutoscalingOptions},
 };
 use jiff::Timestamp;
@@ -18,7 +19,6 @@ use tonic::Code;
 use super::world::{GROUP, Start, World, resource, until};
 
 const LONG: Duration = Duration::from_secs(30);
-const MARK: &str = "cluster.x-k8s.io/delete-machine";
 
 /// What has been written to either cluster but by the controllers, which use no HTTP.
 fn writes(world: &World) -> Vec<String> {
@@ -76,14 +76,16 @@ async fn page(world: &World, copy: usize, path: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_call_and_no_finisher_writes() {
     let mut world = World::start(Start { copies: 0, machines: 3, ..Start::default() }).await;
-    // A mark that belongs to no deletion any more, which a server takes off that may write.
-    let mark = Ticket::new("2026-01-01T00:00:00Z".parse::<Timestamp>().unwrap(), 1).mark();
-    let name = world.objects("machines")[0]["metadata"]["name"].as_str().unwrap().to_owned();
-    let patch = json!({"metadata": {"annotations": {MARK: mark}}});
+    // A deletion that has come to its end, which a server takes out of the log that may write.
+    let ticket = Ticket::new("2026-01-01T00:00:00Z".parse::<Timestamp>().unwrap(), 1);
+    let gone = Entry { name: "gone".into(), uid: "1".into(), ticket, phase: Phase::Lowered, soft: false };
+    let log = DeletionLog::default().with([gone]).print().unwrap();
+    let patch = json!({"metadata": {"annotations": {DELETING: log}}});
     let api = world.sandbox.management().api();
-    api.patch(&resource("machines"), "team-a", &name, PatchKind::Merge, Subresource::Main, patch).unwrap();
-    let is_marked =
-        |world: &World| world.objects("machines").iter().any(|it| it["metadata"]["annotations"][MARK].is_string());
+    let group = resource("machinedeployments");
+    api.patch(&group, "team-a", "workers", PatchKind::Merge, Subresource::Main, patch).unwrap();
+    let has_log =
+        |world: &World| world.objects("machinedeployments")[0]["metadata"]["annotations"][DELETING].is_string();
 
     let copy = world.add_copy(&["--read-only"]).await;
     world.until_known(copy).await;
@@ -100,11 +102,11 @@ async fn no_call_and_no_finisher_writes() {
         assert!(counted, "{command}: {metrics}");
     }
     assert_eq!(writes(&world), Vec::<String>::new());
-    assert!(is_marked(&world));
+    assert!(has_log(&world));
 
     // One that may write finds something to do.
     world.add_copy(&[]).await;
-    until("the mark is off", async || (!is_marked(&world)).then_some(()), || world.describe()).await;
+    until("the log is done", async || (!has_log(&world)).then_some(()), || world.describe()).await;
     assert!(!writes(&world).is_empty());
     world.stop().await;
 }
