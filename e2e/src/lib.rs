@@ -16,6 +16,7 @@ pub mod go;
 pub mod helm;
 pub mod informer;
 pub mod infrastructure;
+pub mod installed;
 pub mod kubectl;
 pub mod objects;
 pub mod pool;

@@ -23,4 +23,7 @@ pub use grpc_services::{Health, MAX_REQUEST_BYTES, cloud_provider, standard_serv
 pub use http::{http_router, serve_http};
 pub use metrics::{ReadinessMetrics, SharedRegistry, new_registry};
 pub use shutdown::{GRACE, Outcome, Shutdown};
-pub use tls::{AllowedName, Certificates, ClientFiles, NameError, TlsError, TlsFiles, TlsMetrics};
+pub use tls::{
+    AllowedName, CertificateFacts, Certificates, ClientFiles, Inspection, NameError, TlsError, TlsFiles, TlsMetrics,
+    inspect,
+};

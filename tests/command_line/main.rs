@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod check;
+
 use std::{
     fs,
     io::{BufRead as _, BufReader, Read as _, Write as _},
