@@ -96,13 +96,13 @@ impl Service {
         look: impl FnOnce(&Q) -> Result<T, Status>,
     ) -> Result<Response<T>, Status> {
         let call = self.metrics.begin(rpc);
-        let result = look(request.get_ref());
+        let result = look(request.get_ref()).map_err(cut);
         let code = code_of(&result);
         let took = call.answered(code);
         if self.notable.is(rpc, code, took) {
             self.tell(rpc, request, &result, took);
         }
-        result.map(Response::new).map_err(cut)
+        result.map(Response::new)
     }
 
     #[cold]
@@ -128,19 +128,19 @@ impl Service {
         let call = self.metrics.begin(rpc);
         let asked = request.get_ref().asked();
         let Some(id) = parse(asked) else {
-            let result = Err(unknown(asked));
+            let result = Err(cut(unknown(asked)));
             let took = call.answered(code_of(&result));
             self.tell(rpc, &request, &result, took);
-            return result.map_err(cut);
+            return result;
         };
         let span = self.notable.traces().call(rpc.as_str(), request.metadata());
         span.set("group", id.to_string());
         let result = work(id, request.into_inner()).with_context(span.context()).await;
-        let result = result.map_err(|error| status_of(&error));
+        let result = result.map_err(|error| cut(status_of(&error)));
         let code = code_of(&result);
         call.answered(code);
         span.end(code_name(code), result.as_ref().err().map(|status| status.message().to_owned()));
-        result.map(|()| Response::new(T::default())).map_err(cut)
+        result.map(|()| Response::new(T::default()))
     }
 
     fn fresh(&self) -> Result<(), Status> {

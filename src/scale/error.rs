@@ -33,8 +33,15 @@ pub enum ScaleError {
 
 impl ScaleError {
     /// All classes, as metric labels.
-    pub(super) const CODES: [&str; 6] =
-        ["invalid_argument", "not_found", "failed_precondition", "aborted", "permission_denied", "unavailable"];
+    pub(super) const CODES: [&str; 7] = [
+        "invalid_argument",
+        "not_found",
+        "failed_precondition",
+        "aborted",
+        "read_only",
+        "permission_denied",
+        "unavailable",
+    ];
 
     /// The class, as a metric label.
     #[must_use]
@@ -58,7 +65,7 @@ impl ScaleError {
         match self {
             Self::InvalidArgument(_) => "INVALID_ARGUMENT",
             Self::NotFound(_) => "NOT_FOUND",
-            Self::FailedPrecondition(_) => "FAILED_PRECONDITION",
+            Self::FailedPrecondition(_) | Self::ReadOnly(_) => "FAILED_PRECONDITION",
             Self::Aborted(_) => "ABORTED",
             Self::PermissionDenied(_) => "PERMISSION_DENIED",
             Self::Unavailable(_) => "UNAVAILABLE",

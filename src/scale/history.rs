@@ -89,7 +89,8 @@ impl Outcome {
             ScaleError::InvalidArgument(_)
             | ScaleError::NotFound(_)
             | ScaleError::FailedPrecondition(_)
-            | ScaleError::Aborted(_) => Self::Refused,
+            | ScaleError::Aborted(_)
+            | ScaleError::ReadOnly(_) => Self::Refused,
             ScaleError::PermissionDenied(_) | ScaleError::Unavailable(_) => Self::Failed,
         }
     }
