@@ -14,7 +14,7 @@ use std::{
 
 use capi_autoscaler_provider::{
     cluster::{Management, ManagementOptions, Workload, WorkloadOptions},
-    connect::{Clients, WorkloadSource},
+    connect::{Clients, Proxies, WorkloadSource},
     index::Index,
     informer::Settings,
     nodegroup::GroupId,
@@ -67,7 +67,7 @@ fn main() {
         // Nothing is ever answered there: the index is filled by hand.
         let _context = runtime.enter();
         let nowhere = kube::Config::new("http://127.0.0.1:1".parse().expect("a URL"));
-        let clients = Clients::new(nowhere).expect("clients");
+        let clients = Clients::new(nowhere, Proxies::default()).expect("clients");
         let group = "cluster.x-k8s.io".to_owned();
         let options = ManagementOptions { group, version: None, informers: Settings::default() };
         let management = Management::start(clients, options, runtime.handle());
