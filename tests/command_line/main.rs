@@ -4,7 +4,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod check;
+mod generated;
 mod logs;
+mod proxy;
 
 use std::{
     fs,

@@ -20,7 +20,7 @@ use tokio::{
     sync::mpsc,
 };
 
-use crate::connect::{Policy, USER_AGENT, cause, proxy::Proxies};
+use crate::connect::{Policy, Proxies, USER_AGENT, cause};
 
 const SOON: Duration = Duration::from_millis(50);
 /// Longer than any test runs: a limit that isn't meant never ends one.
