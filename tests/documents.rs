@@ -2,9 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-#[path = "documents/supply.rs"]
-mod supply;
-
 use arcstr::ArcStr;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -38,6 +35,9 @@ use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
 };
+
+#[path = "documents/supply.rs"]
+mod supply;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
