@@ -118,6 +118,10 @@ fn without_a_scope_it_says_how_to_choose_one(#[case] flags: &[&str]) {
 #[case::listen_name(&["--listen", "localhost:8086"], "IP address and a port")]
 #[case::http_listen(&["--http-listen", ":8080"], "--http-listen (or CAPI_AUTOSCALER_HTTP_LISTEN): \":8080\"")]
 #[case::admin_listen(&["--admin-listen", "no"], "--admin-listen (or CAPI_AUTOSCALER_ADMIN_LISTEN): \"no\"")]
+#[case::admin_hosts(
+    &["--admin-allowed-hosts", "https://a"],
+    "--admin-allowed-hosts (or CAPI_AUTOSCALER_ADMIN_ALLOWED_HOSTS): \"https://a\" can't be used: it has to be a DNS name"
+)]
 #[case::admin_beyond_loopback(&["--admin-listen", "0.0.0.0:8081"], "isn't a loopback address")]
 #[case::cluster(&["--cluster", "prod"], "--cluster (or CAPI_AUTOSCALER_CLUSTER): \"prod\" can't be used: \"prod\" is not NAMESPACE/NAME")]
 #[case::discovery(&["--node-group-auto-discovery", "asg:tag=x"], "--node-group-auto-discovery (or CAPI_AUTOSCALER_NODE")]
@@ -203,6 +207,15 @@ fn the_admin_listener_stays_on_loopback_unless_told(
     let config = config(&[&["--all-clusters"], flags].concat()).unwrap();
     assert_eq!(config.admin_listen.map(|address| address.to_string()).as_deref(), listen);
     assert_eq!(config.warnings.iter().any(|warning| warning.contains("without TLS and authentication")), warned);
+}
+
+#[test]
+fn the_admin_listener_answers_for_all_hosts_that_are_given() {
+    let flags =
+        ["--all-clusters", "--admin-allowed-hosts", "a.example  10.0.0.5", "--admin-allowed-hosts", "B.example"];
+    let expected = ["a.example", "10.0.0.5", "b.example"].map(|host| host.parse().unwrap());
+    assert_eq!(config(&flags).unwrap().admin_allowed_hosts, expected);
+    assert!(config(&["--all-clusters"]).unwrap().admin_allowed_hosts.is_empty());
 }
 
 #[rstest]

@@ -47,7 +47,7 @@ mod tests {
 
     fn drawn(min_size: i32, size: i32, max_size: i32, running: u64) -> String {
         let counts = Counts { running, ..Counts::default() };
-        bar(&Group { min_size, size, max_size, counts, ..Group::default() }).into_string()
+        bar(&Group { min_size, max_size, size, counts, ..Group::default() }).into_string()
     }
 
     #[test]

@@ -178,7 +178,7 @@ impl<'a> Listing<'a> {
         let mut rows: Vec<_> = rows.into_iter().filter(|row| is_shown(row, view.shown) && holds(row, &text)).collect();
         match view.order {
             Order::Urgency => {
-                rows.sort_by(|a, b| (a.conditions.first(), a.object.id()).cmp(&(b.conditions.first(), b.object.id())))
+                rows.sort_by(|a, b| (a.conditions.first(), a.object.id()).cmp(&(b.conditions.first(), b.object.id())));
             }
             Order::Id => rows.sort_by(|a, b| a.object.id().cmp(b.object.id())),
             Order::Size => {

@@ -56,10 +56,10 @@ impl Page<'_> {
                             "read " time datetime=(state.taken_at) { (clock(&state.taken_at)) }
                             " · version " (state.program.version) ", up " (span(up)) " · "
                             @if let Some(seconds) = view.refresh {
-                                "fetched anew every " (span(seconds.into())) ", "
+                                "refreshed every " (span(seconds.into())) ", "
                                 a href={ (path) (view.with_refresh(None).query()) } { "stop" }
                             } @else {
-                                a href={ (path) (view.with_refresh(Some(REFRESH)).query()) } { "fetch anew every " (REFRESH) " s" }
+                                a href={ (path) (view.with_refresh(Some(REFRESH)).query()) } { "refresh every " (REFRESH) " s" }
                             }
                         }
                     }

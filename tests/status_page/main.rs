@@ -4,5 +4,6 @@
 
 mod agreement;
 mod browser;
+mod fleet;
 mod readable;
 mod world;

@@ -52,9 +52,9 @@ const LEAST_CONTRAST: &str = r"(() => {
 /// Groups of each state, of which one tries to run a script.
 fn fleet() -> Vec<Value> {
     let min = |size: &str| json!({ "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": size });
-    let mut hostile = deployment("hostile", 1, min(HOSTILE));
+    let mut hostile = deployment("zz-hostile", 1, min(HOSTILE));
     hostile["spec"]["template"]["metadata"]["labels"] = json!({ "team": HOSTILE });
-    let mut labelled = deployment("labelled", 2, min("1"));
+    let mut labelled = deployment("zz-labelled", 2, min("1"));
     labelled["spec"]["template"]["metadata"]["labels"]["node.cluster.x-k8s.io/team"] = HOSTILE.into();
     let mut paused = deployment("paused", 2, json!({}));
     paused["metadata"]["annotations"]["cluster.x-k8s.io/paused"] = "".into();
@@ -153,12 +153,12 @@ async fn the_pages_are_readable_at_any_width_in_light_and_dark_and_run_nothing()
                 pictures.extend([(format!("{page}-{device}-light"), light), (format!("{page}-{device}-dark"), dark)]);
             }
         }
-        for name in ["hostile", "labelled", "gpus", "rolling", "paused"] {
+        for name in ["zz-hostile", "zz-labelled", "gpus", "rolling", "paused"] {
             for size in [PHONE, DESKTOP] {
                 look(&mut browser, &url(&format!("/groups/MachineDeployment/team-a/{name}")), size, true);
             }
         }
-        look(&mut browser, &url("/groups/MachineDeployment/team-a/labelled"), PHONE, false);
+        look(&mut browser, &url("/groups/MachineDeployment/team-a/zz-labelled"), PHONE, false);
         let label = text(&mut browser);
         look(&mut browser, &url("/"), DESKTOP, false);
         (pictures, label, text(&mut browser))

@@ -19,6 +19,7 @@ use sandbox::{
     BEHAVIOUR_LABEL, Sandbox, SandboxOptions,
     api::{PatchKind, Resource, Selection, Subresource},
     clock::Clock,
+    fleet::Fleet,
 };
 use serde_json::{Value, json};
 use tokio::{
@@ -60,11 +61,21 @@ impl World {
         Self::start_with(manifests, flags, |_| {}).await
     }
 
+    /// A fleet of so many groups of so many Machines, and nothing else.
+    pub(crate) async fn of_fleet(groups: usize, machines: usize) -> Self {
+        let (namespace, cluster) = ("team-a".to_owned(), "prod".to_owned());
+        let fleet = Fleet { groups, machines, namespace, cluster };
+        Self::of(SandboxOptions { fleet: Some(fleet), ..SandboxOptions::default() }, &[], |_| {}).await
+    }
+
     /// The same, with faults of the clusters that are there before the program.
     pub(crate) async fn start_with(manifests: Vec<Value>, flags: &[&str], prepare: impl FnOnce(&Sandbox)) -> Self {
+        Self::of(SandboxOptions { manifests, ..SandboxOptions::default() }, flags, prepare).await
+    }
+
+    async fn of(options: SandboxOptions, flags: &[&str], prepare: impl FnOnce(&Sandbox)) -> Self {
         let clock = Clock::driven(Timestamp::now().checked_sub(BEFORE).unwrap());
-        let options = SandboxOptions { clock: clock.clone(), manifests, ..SandboxOptions::default() };
-        let sandbox = Sandbox::start(options).await.unwrap();
+        let sandbox = Sandbox::start(SandboxOptions { clock: clock.clone(), ..options }).await.unwrap();
         prepare(&sandbox);
         let kubeconfig = format!("--management-kubeconfig={}", sandbox.management_kubeconfig().display());
         let own = [
