@@ -234,7 +234,9 @@ fn anchors(document: &str) -> BTreeSet<String> {
 
 #[test]
 fn every_relative_link_leads_somewhere() {
-    for path in documents() {
+    let topologies = fs::read_dir(root().join("examples/topologies")).unwrap().map(|entry| entry.unwrap().path());
+    let topologies = topologies.map(|path| if path.is_dir() { path.join("README.md") } else { path });
+    for path in documents().into_iter().chain(topologies) {
         let document = fs::read_to_string(&path).unwrap();
         for link in links(&document).into_iter().filter(|link| !link.contains("://")) {
             let (file, anchor) = link.split_once('#').unwrap_or((&link, ""));
@@ -280,10 +282,11 @@ fn the_readme_names_the_test_commands_that_ci_runs() {
 fn the_readme_names_flags_that_there_are() {
     let flags = read("docs/flags.md");
     let readme = read("README.md");
-    // Of cargo, of Cluster Autoscaler and of examples.
+    // Of cargo, of Cluster Autoscaler, of helm and of examples.
     let others = ["--release", "--example", "--cloud-provider", "--cloud-config", "--expander", "--address", "--nodes"];
+    let helm = ["--set"];
     let sandbox = ["--once", "--manifests", "--groups", "--machines", "--api-only"];
-    let others = [&others[..], &sandbox[..]].concat();
+    let others = [&others[..], &helm[..], &sandbox[..]].concat();
     let words = readme.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
     let named = words.filter(|word| word.strip_prefix("--").is_some_and(|rest| rest.starts_with(char::is_alphabetic)));
     for flag in named.filter(|flag| !others.contains(flag)) {
@@ -317,7 +320,9 @@ fn every_example_is_tested_here() {
     fn walk(folder: &Path, found: &mut BTreeSet<String>) {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
-            if path.is_dir() {
+            if path.ends_with("examples/topologies") {
+                // In e2e/tests/chart, which renders the chart with them.
+            } else if path.is_dir() {
                 walk(&path, found);
             } else if path.extension().is_none_or(|extension| extension != "rs") {
                 // Programs are built with the tests.

@@ -105,7 +105,9 @@ impl Server {
             version: config.capi_version.clone(),
             informers: Settings::default(),
         };
-        let management = Management::start(access.clients().clone(), management, &runtime);
+        let read_only = config.scale.read_only;
+        let clients = if read_only { access.clients().read_only() } else { access.clients().clone() };
+        let management = Management::start(clients, management, &runtime);
         let (source, stopping) = (config.management, shutdown.stopping());
         tokio::spawn(async move { stopping.run_until_cancelled(access.follow(&source)).await });
         let workload = WorkloadOptions {
@@ -123,7 +125,7 @@ impl Server {
         let stopping = shutdown.stopping();
         let metrics = PriceMetrics::register(&mut registry.write());
         let prices = price_file.map(|file| follow_prices(file, metrics, &workload, stopping.clone()));
-        let checks = checks(workload.clone(), stopping.clone());
+        let checks = checks(workload.clone(), read_only, stopping.clone());
         let mut routes = Routes::builder();
         routes.add_service(cloud_provider(service));
         let health = standard_services(&mut routes, config.reflection).await.context("gRPC reflection")?;
@@ -276,9 +278,12 @@ fn follow_prices(
 }
 
 /// The checks of a workload cluster; once the end has been asked for, this program isn't ready any more.
-fn checks(workload: Workload, stopping: CancellationToken) -> Arc<dyn Checks> {
+fn checks(workload: Workload, read_only: bool, stopping: CancellationToken) -> Arc<dyn Checks> {
     Arc::new(move || {
         let mut checks = workload.checks();
+        if read_only {
+            checks.push(Check::informational("read-only", "nothing is written, by --read-only"));
+        }
         if stopping.is_cancelled() {
             checks.push(Check::pending("shutdown", "asked to end"));
         }

@@ -48,6 +48,11 @@ pub struct ServeArgs {
     #[arg(long, env = "CAPI_AUTOSCALER_NO_GROUP_METRICS", value_parser = parse_bool)]
     pub no_group_metrics: bool,
 
+    /// Answer everything and write nothing, to compare before moving over: sizes and deletions are refused with what would
+    /// have been done, and Cluster Autoscaler is kept from scaling down
+    #[arg(long, env = "CAPI_AUTOSCALER_READ_ONLY", value_parser = parse_bool)]
+    pub read_only: bool,
+
     /// Post no Kubernetes Events on node groups
     #[arg(long, env = "CAPI_AUTOSCALER_NO_EVENTS", value_parser = parse_bool)]
     pub no_events: bool,

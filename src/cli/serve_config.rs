@@ -128,6 +128,9 @@ impl TryFrom<ServeArgs> for ServeConfig {
         let mut warnings = Vec::new();
         let listen = address(&LISTEN, &args.listen)?;
         let picture = PictureConfig::judge(&args.picture, None, &mut warnings)?;
+        if args.read_only {
+            warnings.push("--read-only: nothing is scaled, and deletions that were begun aren't finished".to_owned());
+        }
         Ok(Self {
             listen,
             tls: tls_args::tls(&args.tls, listen, &mut warnings)?,
@@ -139,12 +142,13 @@ impl TryFrom<ServeArgs> for ServeConfig {
             rules: picture.rules,
             max_staleness: max_staleness(&args.max_staleness)?,
             group_series: if args.no_group_metrics { GroupSeries::SumsOnly } else { GroupSeries::Each },
-            events: !args.no_events,
+            events: !args.no_events && !args.read_only,
             capi_version: picture.capi_version,
             prices: picture.prices,
             scale: ScaleOptions {
                 machine_pool_deletes: machine_pool_deletes(&args.machine_pool_deletes)?,
                 at_min_size: if args.no_replacement { AtMinSize::Refuse } else { AtMinSize::Replace },
+                read_only: args.read_only,
             },
             warnings,
         })

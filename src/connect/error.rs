@@ -6,7 +6,7 @@ use std::{io, path::PathBuf};
 use kube::config::KubeconfigError;
 use thiserror::Error;
 
-use super::{ClusterRef, cause};
+use super::{ClusterRef, WrongProxy, cause};
 
 /// Why a cluster can't be connected to.
 #[derive(Debug, Error)]
@@ -45,14 +45,13 @@ pub enum ConnectError {
         /// What is missing.
         reason: String,
     },
-    /// A kubeconfig asks for a proxy.
-    #[error(
-        "{origin}: its cluster is reached through a proxy (proxy-url), which isn't supported: name a server address \
-             that is reached directly"
-    )]
+    /// A proxy that can't be used.
+    #[error("{origin}: {error}")]
     Proxy {
         /// Where the kubeconfig comes from.
         origin: String,
+        /// Which, and why.
+        error: WrongProxy,
     },
     /// Key, certificates or credentials that no client can be built from.
     #[error("{origin}: can't build a client from it: {reason}: check its certificates, key and credentials")]

@@ -78,8 +78,8 @@ fn check_cluster(cluster: &Cluster) -> Result<(), Refused> {
     if is_set(proxy_url.as_ref()) {
         return Err(Refused::new(
             "proxy-url",
-            "which isn't supported",
-            "use a server address that is reached directly",
+            "which would lead requests through a proxy of its choice",
+            "set HTTPS_PROXY for this program",
         ));
     }
     if server.as_deref().is_some_and(is_plain_and_remote) {

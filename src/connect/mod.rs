@@ -12,6 +12,8 @@ mod error;
 mod fingerprint;
 mod inline;
 mod policy;
+mod proxy;
+mod read_only;
 mod secret;
 mod source;
 
@@ -23,5 +25,6 @@ pub use cause::cause;
 pub use cluster_ref::{ClusterRef, ClusterRefError};
 pub use error::ConnectError;
 pub use policy::{Clients, Policy, USER_AGENT};
+pub use proxy::{Connector, Proxies, WrongProxy};
 pub use secret::kubeconfig_of_secret;
 pub use source::{Source, WorkloadSource};

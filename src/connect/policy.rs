@@ -17,6 +17,8 @@ use kube::{
 };
 use tower::{BoxError, ServiceBuilder, ServiceExt};
 
+use super::{Connector, Proxies};
+
 /// What this program calls itself towards API servers.
 pub const USER_AGENT: &str = concat!("capi-autoscaler-provider/", env!("CARGO_PKG_VERSION"));
 
@@ -66,7 +68,7 @@ impl Policy {
     ///
     /// # Errors
     /// When certificates, key or credentials can't be used.
-    pub fn client(self, config: Config) -> Result<Client, kube::Error> {
+    pub fn client(self, config: Config, proxies: Proxies) -> Result<Client, kube::Error> {
         let mut config = config;
         config.headers.push((header::USER_AGENT, HeaderValue::from_static(USER_AGENT)));
         // Fails only if a provider is installed already, and then there is one.
@@ -78,7 +80,8 @@ impl Policy {
         tcp.set_keepalive(Some(Duration::from_secs(15)));
         tcp.set_keepalive_interval(Some(Duration::from_secs(5)));
         tcp.set_keepalive_retries(Some(3));
-        let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(tcp)?);
+        let way = Connector::new(tcp, proxies).map_err(|error| kube::Error::Service(error.into()))?;
+        let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(way)?);
         connector.set_connect_timeout(Some(self.connect));
         connector.set_read_timeout(Some(self.silence));
         connector.set_write_timeout(Some(self.silence));
@@ -113,7 +116,10 @@ impl Clients {
     ///
     /// # Errors
     /// When certificates, key or credentials can't be used.
-    pub fn new(config: Config) -> Result<Self, kube::Error> {
-        Ok(Self { watches: Policy::WATCHES.client(config.clone())?, writes: Policy::WRITES.client(config)? })
+    pub fn new(config: Config, proxies: Proxies) -> Result<Self, kube::Error> {
+        Ok(Self {
+            watches: Policy::WATCHES.client(config.clone(), proxies.clone())?,
+            writes: Policy::WRITES.client(config, proxies)?,
+        })
     }
 }

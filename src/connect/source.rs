@@ -7,10 +7,9 @@ use kube::{
     Config,
     config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
-use tracing::warn;
 
 use super::{
-    Access, Clients, ClusterRef, ConnectError,
+    Access, Clients, ClusterRef, ConnectError, Proxies,
     access::Found,
     cause,
     error::kubeconfig_reason,
@@ -92,7 +91,7 @@ impl WorkloadSource {
                 let kubeconfig = kubeconfig_of_secret(&management.writes, cluster).await?;
                 let fingerprint = Prints::new().add_kubeconfig(&kubeconfig).finish();
                 let invalid = |reason| ConnectError::SecretInvalid { cluster: cluster.clone(), reason };
-                let config = resolve(kubeconfig, &self.to_string(), invalid).await?;
+                let config = resolve(kubeconfig, invalid).await?;
                 Ok(Found { fingerprint, clients: build(config, || self.to_string())? })
             }
         }
@@ -135,8 +134,16 @@ impl WorkloadSource {
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-fn build(config: Config, origin: impl Fn() -> String) -> Result<Clients, ConnectError> {
-    Clients::new(config).map_err(|error| ConnectError::Client { origin: origin(), reason: cause::chain(&error) })
+/// A proxy that the kubeconfig names is stronger than those of the environment.
+fn build(mut config: Config, origin: impl Fn() -> String) -> Result<Clients, ConnectError> {
+    let own = config.proxy_url.take();
+    let proxies = Proxies::of_environment().and_then(|proxies| match own {
+        Some(url) => proxies.with_own(&url.to_string()),
+        None => Ok(proxies),
+    });
+    let proxies = proxies.map_err(|error| ConnectError::Proxy { origin: origin(), error })?;
+    Clients::new(config, proxies)
+        .map_err(|error| ConnectError::Client { origin: origin(), reason: cause::chain(&error) })
 }
 
 async fn from_file(path: &Path) -> Result<(Config, Fingerprint), ConnectError> {
@@ -146,14 +153,14 @@ async fn from_file(path: &Path) -> Result<(Config, Fingerprint), ConnectError> {
         other => broken(kubeconfig_reason(&other)),
     })?;
     let fingerprint = Prints::new().add_kubeconfig(&kubeconfig).finish();
-    Ok((resolve(kubeconfig, &format!("kubeconfig file {}", path.display()), broken).await?, fingerprint))
+    Ok((resolve(kubeconfig, broken).await?, fingerprint))
 }
 
 async fn from_usual_places() -> Result<(Config, Fingerprint), ConnectError> {
     let none = |reason| ConnectError::NoDefault { reason };
     let kubeconfig = Kubeconfig::read().map_err(|error| none(kubeconfig_reason(&error)))?;
     let fingerprint = Prints::new().add_kubeconfig(&kubeconfig).finish();
-    Ok((resolve(kubeconfig, "KUBECONFIG or ~/.kube/config", none).await?, fingerprint))
+    Ok((resolve(kubeconfig, none).await?, fingerprint))
 }
 
 /// The token is read anew by kube as it changes.
@@ -169,26 +176,18 @@ fn is_in_pod() -> bool {
         && Path::new(SERVICE_ACCOUNT_TOKEN).exists()
 }
 
-/// The configuration of the current context. A proxy that the kubeconfig asks for is an error; one that only
-/// `HTTPS_PROXY` asks for, which kube would take without regard to `NO_PROXY`, is left out with a word.
-async fn resolve(
-    kubeconfig: Kubeconfig,
-    origin: &str,
-    broken: impl FnOnce(String) -> ConnectError,
-) -> Result<Config, ConnectError> {
-    if wants_proxy(&kubeconfig) {
-        return Err(ConnectError::Proxy { origin: origin.to_owned() });
-    }
+/// The configuration of the current context, with the proxy that it names itself. That of the environment, which kube would
+/// take without regard to `NO_PROXY`, is left to [`Proxies`].
+async fn resolve(kubeconfig: Kubeconfig, broken: impl FnOnce(String) -> ConnectError) -> Result<Config, ConnectError> {
+    let own = own_proxy(&kubeconfig);
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
         .map_err(|error| broken(kubeconfig_reason(&error)))?;
-    if config.proxy_url.take().is_some() {
-        warn!(origin, "HTTPS_PROXY is set, but proxies aren't supported: connecting directly");
-    }
+    config.proxy_url = config.proxy_url.filter(|_| own);
     Ok(config)
 }
 
-fn wants_proxy(kubeconfig: &Kubeconfig) -> bool {
+fn own_proxy(kubeconfig: &Kubeconfig) -> bool {
     let context = kubeconfig.contexts.iter().find(|context| Some(&context.name) == kubeconfig.current_context.as_ref());
     let cluster = context.and_then(|context| context.context.as_ref()).map(|context| &context.cluster);
     kubeconfig

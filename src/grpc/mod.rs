@@ -23,7 +23,7 @@ use self::{
 };
 use crate::{
     index::{Index, NodeQuery, PinnedGroup},
-    nodegroup::{GPU_LABEL, GroupId, Instance, InstanceState},
+    nodegroup::{GPU_LABEL, GroupId, Instance, InstanceState, rollout},
     proto::{self, cloud_provider_server::CloudProvider, instance_status::InstanceState as WireState},
     scale::{NodeName, Scale, ScaleError},
 };
@@ -118,7 +118,9 @@ impl Service {
     ) -> Result<proto::NodeGroupAutoscalingOptionsResponse, Status> {
         let id = &request.id;
         let served = parse(id).and_then(|id| self.index.served(&id)).ok_or_else(|| unknown(id))?;
-        let (defaults, overrides) = (request.defaults.as_ref(), &served.options);
+        // Cluster Autoscaler drains a Node before it asks for its deletion: of what can't be deleted it must choose none.
+        let held = self.scale.is_read_only().then(|| rollout::hold(&served.options));
+        let (defaults, overrides) = (request.defaults.as_ref(), held.as_ref().unwrap_or(&served.options));
         Ok(proto::NodeGroupAutoscalingOptionsResponse {
             // Options replace all of the caller's defaults, and zero what this protocol can't carry: none are
             // set where nothing is overridden.
@@ -313,7 +315,7 @@ fn status_of(error: &ScaleError) -> Status {
     match error {
         ScaleError::InvalidArgument(_) => Status::invalid_argument(message),
         ScaleError::NotFound(_) => Status::not_found(message),
-        ScaleError::FailedPrecondition(_) => Status::failed_precondition(message),
+        ScaleError::FailedPrecondition(_) | ScaleError::ReadOnly(_) => Status::failed_precondition(message),
         ScaleError::Aborted(_) => Status::aborted(message),
         ScaleError::PermissionDenied(_) => Status::permission_denied(message),
         ScaleError::Unavailable(_) => Status::unavailable(message),

@@ -14,12 +14,12 @@ use kube::client::Body;
 use rustls::{ClientConfig, RootCertStore};
 
 use super::url::SecretUrl;
-use crate::connect::USER_AGENT;
+use crate::connect::{Connector, Proxies, USER_AGENT};
 
 /// Makes requests. Clones share their connections.
 #[derive(Clone)]
 pub(super) struct Poster {
-    client: Client<HttpsConnector<HttpConnector>, Body>,
+    client: Client<HttpsConnector<Connector>, Body>,
     timeout: Duration,
 }
 
@@ -50,7 +50,8 @@ impl Poster {
                 HttpsConnectorBuilder::new().with_tls_config(trusting_nobody.with_no_client_auth())
             }
         };
-        let connector = https.https_or_http().enable_http1().wrap_connector(tcp);
+        let way = Connector::new(tcp, Proxies::of_environment().map_err(io::Error::other)?)?;
+        let connector = https.https_or_http().enable_http1().wrap_connector(way);
         let client = Client::builder(TokioExecutor::new()).pool_idle_timeout(Duration::from_secs(30)).build(connector);
         Ok(Self { client, timeout })
     }

@@ -255,7 +255,7 @@ impl Command {
     }
 
     /// Finds what each Node stands for.
-    fn find(&self, nodes: &[NodeName]) -> Result<Nodes, ScaleError> {
+    pub(super) fn find(&self, nodes: &[NodeName]) -> Result<Nodes, ScaleError> {
         let mut named = Nodes::default();
         if self.id.kind == ScalableKind::MachinePool {
             self.inner.going.forget_gone(self.index(), &self.id);
@@ -350,13 +350,13 @@ impl Command {
 
 /// What Nodes stand for.
 #[derive(Debug, Default)]
-struct Nodes {
+pub(super) struct Nodes {
     /// Machines; by name, so that one named twice counts once.
-    machines: BTreeMap<ObjectKey, Uid>,
+    pub(super) machines: BTreeMap<ObjectKey, Uid>,
     /// Replicas without a Machine, which only lower the size.
-    replicas: HashSet<String>,
+    pub(super) replicas: HashSet<String>,
     /// Instances of a MachinePool that are no Machines, which only lower the size.
-    instances: HashSet<String>,
+    pub(super) instances: HashSet<String>,
 }
 
 /// What a Node is known by.

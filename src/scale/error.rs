@@ -20,6 +20,9 @@ pub enum ScaleError {
     /// It gave way to something else and changed nothing; a repeat may succeed.
     #[error("{0}")]
     Aborted(String),
+    /// It would be done, and this server may not write.
+    #[error("{0}")]
+    ReadOnly(String),
     /// This program lacks the right.
     #[error("{0}")]
     PermissionDenied(String),
@@ -41,6 +44,7 @@ impl ScaleError {
             Self::NotFound(_) => "not_found",
             Self::FailedPrecondition(_) => "failed_precondition",
             Self::Aborted(_) => "aborted",
+            Self::ReadOnly(_) => "read_only",
             Self::PermissionDenied(_) => "permission_denied",
             Self::Unavailable(_) => "unavailable",
         }

@@ -16,6 +16,7 @@ mod known;
 mod lane;
 mod metrics;
 mod outcome;
+mod read_only;
 mod replace;
 mod retry;
 mod rollout;
@@ -68,6 +69,8 @@ pub struct ScaleOptions {
     pub machine_pool_deletes: MachinePoolDeletes,
     /// What a request does that names Machines without a Node at the least size.
     pub at_min_size: AtMinSize,
+    /// Nothing is written, and nothing that was begun is finished: commands only say what they would do.
+    pub read_only: bool,
 }
 
 /// How long Events may still be posted at the end.
@@ -130,8 +133,10 @@ impl Scale {
             going: Going::default(),
             wanted: Mutex::default(),
         });
-        let changes = index.unfinished();
-        inner.runtime.spawn(finisher::run(Arc::downgrade(&inner), index, changes, ended.clone()));
+        if !options.read_only {
+            let changes = index.unfinished();
+            inner.runtime.spawn(finisher::run(Arc::downgrade(&inner), index, changes, ended.clone()));
+        }
         Self { inner, _finisher: Arc::new(ended.drop_guard()) }
     }
 
@@ -141,6 +146,9 @@ impl Scale {
     /// A delta that isn't positive, a group that isn't known or can't be scaled, a size beyond max, or the API
     /// server's refusal.
     pub async fn increase(&self, id: GroupId, delta: i32) -> Result<(), ScaleError> {
+        if self.is_read_only() {
+            return self.would_increase(id, delta);
+        }
         self.run(id, "increase", |caller| Order::Increase(delta, caller)).await
     }
 
@@ -150,6 +158,9 @@ impl Scale {
     /// # Errors
     /// A delta that isn't negative, a group that isn't known, or the API server's refusal.
     pub async fn decrease(&self, id: GroupId, delta: i32) -> Result<(), ScaleError> {
+        if self.is_read_only() {
+            return self.would_decrease(id, delta);
+        }
         self.run(id, "decrease", |caller| Order::Decrease(delta, caller)).await
     }
 
@@ -160,6 +171,9 @@ impl Scale {
     /// A Node that isn't of this group, a size below min, or the API server's refusal; then what was written for it is
     /// taken back. Where it is decided and not done yet, the error says so.
     pub async fn delete(&self, id: GroupId, nodes: Vec<NodeName>) -> Result<(), ScaleError> {
+        if self.is_read_only() {
+            return self.would_delete(id, &nodes);
+        }
         self.run(id, "delete", |caller| Order::Delete(Delete { nodes, caller })).await
     }
 

@@ -41,7 +41,7 @@ impl Command {
         view.rollout.is_some()
     }
 
-    fn rollout_refusal(&self, rollout: &Ongoing) -> String {
+    pub(super) fn rollout_refusal(&self, rollout: &Ongoing) -> String {
         format!(
             "{} is {}, since {}; a smaller size could take another Machine than the named one, so nothing was changed: \
              ask again when it is done; if it never ends, set its annotation {SCALE_DOWN_WHILE_ROLLING_OUT} to \"true\"",

@@ -4,5 +4,6 @@
 
 mod faults;
 mod random;
+mod read_only;
 mod requests;
 mod world;

@@ -152,13 +152,20 @@ impl World {
         let sandbox = Sandbox::start(options).await.unwrap();
         let mut world = Self { sandbox, copies: Vec::new() };
         for _ in 0..start.copies {
-            let copy = world.start_copy().await;
+            let copy = world.start_copy(&[]).await;
             world.copies.push(copy);
         }
         world
     }
 
-    async fn start_copy(&self) -> Copy {
+    /// Starts one more copy, with these flags too; gives its number.
+    pub(crate) async fn add_copy(&mut self, flags: &[&str]) -> usize {
+        let copy = self.start_copy(flags).await;
+        self.copies.push(copy);
+        self.copies.len() - 1
+    }
+
+    async fn start_copy(&self, more: &[&str]) -> Copy {
         let kubeconfig = format!("--management-kubeconfig={}", self.sandbox.management_kubeconfig().display());
         let flags = [
             "x",
@@ -169,7 +176,9 @@ impl World {
             "--admin-listen=none",
             &kubeconfig,
         ];
-        let Command::Serve(args) = Cli::try_parse_from(flags).unwrap().command else { panic!("serve was asked for") };
+        let Command::Serve(args) = Cli::try_parse_from(flags.iter().chain(more)).unwrap().command else {
+            panic!("serve was asked for")
+        };
         let shutdown = Shutdown::new();
         let server = Server::start(ServeConfig::try_from(*args).unwrap(), shutdown.clone()).await.unwrap();
         let client = CloudProviderClient::connect(format!("http://{}", server.grpc_address())).await.unwrap();
@@ -182,7 +191,7 @@ impl World {
     pub(crate) async fn restart(&mut self) {
         for copy in std::mem::take(&mut self.copies) {
             copy.end().await;
-            let copy = self.start_copy().await;
+            let copy = self.start_copy(&[]).await;
             self.copies.push(copy);
         }
     }
@@ -194,8 +203,13 @@ impl World {
         self.sandbox.stop().await;
     }
 
-    fn client(&self, copy: usize) -> CloudProviderClient<Channel> {
+    pub(crate) fn client(&self, copy: usize) -> CloudProviderClient<Channel> {
         self.copies[copy].client.clone()
+    }
+
+    /// Where probes of a copy are.
+    pub(crate) fn http_address(&self, copy: usize) -> std::net::SocketAddr {
+        self.copies[copy].server.http_address()
     }
 
     /// The objects of a kind.

@@ -19,6 +19,9 @@
 {{- if not .Values.metrics.perGroup }}
 - --no-group-metrics
 {{- end }}
+{{- if .Values.readOnly }}
+- --read-only
+{{- end }}
 - --management-kubeconfig={{ $management | default "in-cluster" }}
 {{- if include "capi-autoscaler-provider.workloadInCluster" . }}
 - --workload-kubeconfig=in-cluster

@@ -3,10 +3,12 @@
 {{/* In the management cluster: Cluster API's objects. */}}
 {{- define "capi-autoscaler-provider.managementRules" -}}
 {{- $group := index .Values.extraArgs "capi-group" | default "cluster.x-k8s.io" -}}
+{{- $writes := not .Values.readOnly -}}
 # The picture.
 - apiGroups: [{{ $group }}]
   resources: [clusters, machinedeployments, machinesets, machines, machinepools]
   verbs: [list, watch]
+{{- if $writes }}
 # Sizes.
 - apiGroups: [{{ $group }}]
   resources: [machinedeployments/scale, machinesets/scale, machinepools/scale]
@@ -20,7 +22,8 @@
 - apiGroups: [{{ $group }}]
   resources: [machines]
   verbs: [get, patch, delete]
-{{- if not (hasKey .Values.extraArgs "no-events") }}
+{{- end }}
+{{- if and $writes (not (hasKey .Values.extraArgs "no-events")) }}
 # Events on node groups.
 - apiGroups: [events.k8s.io]
   resources: [events]

@@ -175,6 +175,17 @@ fn flags_that_make_a_right_useless_or_another_one_change_the_role() {
 }
 
 #[test]
+fn read_only_grants_what_reads_and_nothing_that_writes() {
+    let objects = render(&by_secret().set("readOnly", json!(true)));
+    assert!(arguments(&objects).contains(&"--read-only".to_owned()));
+    let all = rights(&render(&by_secret()));
+    let reading = all.iter().filter(|right| right.ends_with(" list") || right.ends_with(" watch"));
+    let mut expected: BTreeSet<String> = reading.cloned().collect();
+    expected.insert("/secrets get".to_owned());
+    assert_eq!(rights(&objects), expected);
+}
+
+#[test]
 fn cert_manager_makes_both_certificates_by_an_authority_of_the_release_or_by_the_issuer_that_is_named() {
     let values = base().set("tls.certificates", json!("cert-manager"));
     let objects = render(&values);
@@ -304,7 +315,7 @@ fn every_flag_that_the_deployment_passes_is_one_of_serve() {
     let known = flags_of("serve");
     let mut rendered: Vec<Vec<Value>> =
         EXAMPLES.iter().map(|(name, namespace)| render(&Values::of_topology(name, namespace).unwrap())).collect();
-    rendered.push(render(&base().set("tls.enabled", json!(false))));
+    rendered.push(render(&base().set("tls.enabled", json!(false)).set("readOnly", json!(true))));
     rendered.push(render(&base().set("autoDiscovery", json!({ "labels": [{ "color": "green" }] }))));
     let all = json!({ "autoDiscovery": { "allClusters": true }, "rbac": { "clusterScoped": true } });
     rendered.push(render(&Values::new("team-a", all)));

@@ -94,7 +94,7 @@ impl CheckConfig {
             machine_pools: clusters.core.as_ref().is_some_and(|core| core.machine_pool.is_some()),
             templates: Vec::new(),
             secret: serve.workload.secret().cloned(),
-            writes: true,
+            writes: !serve.scale.read_only,
             events: serve.events,
         };
         let mut asked = rights::ask(&clusters, needs.rights(), until).await;

@@ -120,7 +120,13 @@ impl Happening {
             (ScaleError::FailedPrecondition(_), false) => EventReason::ScaleDownRefused,
             (ScaleError::PermissionDenied(_) | ScaleError::Unavailable(_), true) => EventReason::ScaleUpFailed,
             (ScaleError::PermissionDenied(_) | ScaleError::Unavailable(_), false) => EventReason::ScaleDownFailed,
-            (ScaleError::InvalidArgument(_) | ScaleError::NotFound(_) | ScaleError::Aborted(_), _) => return None,
+            (
+                ScaleError::InvalidArgument(_)
+                | ScaleError::NotFound(_)
+                | ScaleError::Aborted(_)
+                | ScaleError::ReadOnly(_),
+                _,
+            ) => return None,
         };
         Some(Self { reason, note: error.to_string() })
     }

@@ -1,0 +1,112 @@
+//! `--read-only`: everything is answered, and nothing is written.
+
+use std::time::Duration;
+
+use capi_autoscaler_provider::{
+    capi::DELETING,
+    nodegroup::{DeletionLog, Phase, Ticket, deletion_log::Entry},
+    proto::{self, ExternalGrpcNode, NodeGroupAutoscalingOptions},
+};
+use jiff::Timestamp;
+use sandbox::api::{PatchKind, Subresource};
+use serde_json::json;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+use tonic::Code;
+
+use super::world::{GROUP, Start, World, resource, until};
+
+const LONG: Duration = Duration::from_secs(30);
+
+/// What has been written to either cluster but by the controllers, which use no HTTP.
+fn writes(world: &World) -> Vec<String> {
+    let servers = [world.sandbox.management(), world.sandbox.workload()];
+    let requests = servers.iter().flat_map(|server| server.requests().all());
+    let writes = requests.filter(|request| !matches!(request.verb, "get" | "list" | "watch"));
+    writes.map(|request| format!("{} {}", request.verb, request.path)).collect()
+}
+
+/// Makes all calls there are.
+async fn call_all(world: &World, copy: usize) {
+    let mut client = world.client(copy);
+    let node: ExternalGrpcNode = world.nodes().remove(0);
+    let id = GROUP.to_owned();
+    client.refresh(proto::RefreshRequest {}).await.unwrap();
+    assert_eq!(client.node_groups(proto::NodeGroupsRequest {}).await.unwrap().into_inner().node_groups.len(), 1);
+    let request = proto::NodeGroupForNodeRequest { node: Some(node.clone()) };
+    client.node_group_for_node(request).await.unwrap();
+    assert_eq!(world.target_size(copy).await, 3);
+    let request = proto::NodeGroupNodesRequest { id: id.clone() };
+    assert_eq!(client.node_group_nodes(request).await.unwrap().into_inner().instances.len(), 3);
+    client.node_group_template_node_info(proto::NodeGroupTemplateNodeInfoRequest { id: id.clone() }).await.unwrap();
+    client.gpu_label(proto::GpuLabelRequest {}).await.unwrap();
+    client.get_available_gpu_types(proto::GetAvailableGpuTypesRequest {}).await.unwrap();
+    client.cleanup(proto::CleanupRequest {}).await.unwrap();
+    // Without prices these two say so.
+    let price = proto::PricingNodePriceRequest { node: Some(node.clone()), ..Default::default() };
+    client.pricing_node_price(price).await.unwrap_err();
+    client.pricing_pod_price(proto::PricingPodPriceRequest::default()).await.unwrap_err();
+
+    let defaults = NodeGroupAutoscalingOptions { scale_down_utilization_threshold: 0.5, ..Default::default() };
+    let request = proto::NodeGroupAutoscalingOptionsRequest { id, defaults: Some(defaults) };
+    let options = client.node_group_get_options(request).await.unwrap().into_inner();
+    let threshold = options.node_group_autoscaling_options.unwrap().scale_down_utilization_threshold;
+    assert!(threshold < 0.0, "no Node is chosen, and so none is drained: {threshold}");
+
+    let refused = world.increase(copy, 2, LONG).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert!(refused.message().starts_with(&format!("{GROUP}: would be scaled from 3 to 5; nothing was changed")));
+    let refused = world.delete(copy, vec![node], LONG).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert!(refused.message().contains("would be scaled from 3 to 2, for Machines workers-"), "{refused}");
+    // An error would end the caller's loop.
+    world.decrease(copy, -1, LONG).await.unwrap();
+}
+
+async fn page(world: &World, copy: usize, path: &str) -> String {
+    let mut stream = TcpStream::connect(world.http_address(copy)).await.unwrap();
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_call_and_no_finisher_writes() {
+    let mut world = World::start(Start { copies: 0, machines: 3, ..Start::default() }).await;
+    // A deletion that has come to its end, which a server takes out of the log that may write.
+    let ticket = Ticket::new("2026-01-01T00:00:00Z".parse::<Timestamp>().unwrap(), 1);
+    let gone = Entry { name: "gone".into(), uid: "1".into(), ticket, phase: Phase::Lowered, soft: false };
+    let log = DeletionLog::default().with([gone]).print().unwrap();
+    let patch = json!({"metadata": {"annotations": {DELETING: log}}});
+    let api = world.sandbox.management().api();
+    let group = resource("machinedeployments");
+    api.patch(&group, "team-a", "workers", PatchKind::Merge, Subresource::Main, patch).unwrap();
+    let has_log =
+        |world: &World| world.objects("machinedeployments")[0]["metadata"]["annotations"][DELETING].is_string();
+
+    let copy = world.add_copy(&["--read-only"]).await;
+    world.until_known(copy).await;
+    for _ in 0..3 {
+        call_all(&world, copy).await;
+    }
+    let ready = page(&world, copy, "/readyz?verbose").await;
+    assert!(ready.starts_with("HTTP/1.1 200") && ready.contains("read-only"), "{ready}");
+    let metrics = page(&world, copy, "/metrics").await;
+    for command in ["increase", "delete"] {
+        let counted = metrics
+            .lines()
+            .any(|line| line.contains(&format!("command=\"{command}\",result=\"read_only\"")) && line.ends_with(" 3"));
+        assert!(counted, "{command}: {metrics}");
+    }
+    assert_eq!(writes(&world), Vec::<String>::new());
+    assert!(has_log(&world));
+
+    // One that may write finds something to do.
+    world.add_copy(&[]).await;
+    until("the log is done", async || (!has_log(&world)).then_some(()), || world.describe()).await;
+    assert!(!writes(&world).is_empty());
+    world.stop().await;
+}
