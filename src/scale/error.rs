@@ -33,20 +33,29 @@ pub enum ScaleError {
 
 impl ScaleError {
     /// All classes, as metric labels.
-    pub(super) const CODES: [&str; 6] =
-        ["invalid_argument", "not_found", "failed_precondition", "aborted", "permission_denied", "unavailable"];
+    pub(super) const CODES: [&str; 7] = [
+        "invalid_argument",
+        "not_found",
+        "failed_precondition",
+        "aborted",
+        "read_only",
+        "permission_denied",
+        "unavailable",
+    ];
 
     /// The class, as a metric label.
     #[must_use]
     pub fn code(&self) -> &'static str {
+        let [invalid_argument, not_found, failed_precondition, aborted, read_only, permission_denied, unavailable] =
+            Self::CODES;
         match self {
-            Self::InvalidArgument(_) => "invalid_argument",
-            Self::NotFound(_) => "not_found",
-            Self::FailedPrecondition(_) => "failed_precondition",
-            Self::Aborted(_) => "aborted",
-            Self::ReadOnly(_) => "read_only",
-            Self::PermissionDenied(_) => "permission_denied",
-            Self::Unavailable(_) => "unavailable",
+            Self::InvalidArgument(_) => invalid_argument,
+            Self::NotFound(_) => not_found,
+            Self::FailedPrecondition(_) => failed_precondition,
+            Self::Aborted(_) => aborted,
+            Self::ReadOnly(_) => read_only,
+            Self::PermissionDenied(_) => permission_denied,
+            Self::Unavailable(_) => unavailable,
         }
     }
 }
