@@ -46,14 +46,16 @@ impl ScaleError {
     /// The class, as a metric label.
     #[must_use]
     pub fn code(&self) -> &'static str {
+        let [invalid_argument, not_found, failed_precondition, aborted, read_only, permission_denied, unavailable] =
+            Self::CODES;
         match self {
-            Self::InvalidArgument(_) => "invalid_argument",
-            Self::NotFound(_) => "not_found",
-            Self::FailedPrecondition(_) => "failed_precondition",
-            Self::Aborted(_) => "aborted",
-            Self::ReadOnly(_) => "read_only",
-            Self::PermissionDenied(_) => "permission_denied",
-            Self::Unavailable(_) => "unavailable",
+            Self::InvalidArgument(_) => invalid_argument,
+            Self::NotFound(_) => not_found,
+            Self::FailedPrecondition(_) => failed_precondition,
+            Self::Aborted(_) => aborted,
+            Self::ReadOnly(_) => read_only,
+            Self::PermissionDenied(_) => permission_denied,
+            Self::Unavailable(_) => unavailable,
         }
     }
 }
