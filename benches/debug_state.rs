@@ -1,5 +1,6 @@
 //! The whole picture of 1,000 groups with 100,000 Machines, as `/debug/state` makes it: how long the copy takes that takes
 //! the index's lock for each group, how long the JSON takes that takes none, and how long reads and changes take meanwhile.
+//! And the same picture as metrics, scraped over HTTP on loopback.
 
 // A bench may panic: it is a test of its own input.
 #![allow(clippy::expect_used)]
@@ -7,21 +8,30 @@
 mod fleet;
 
 use std::{
-    sync::atomic::{AtomicBool, Ordering},
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
 
 use capi_autoscaler_provider::{
-    cluster::{Management, ManagementOptions, Workload, WorkloadOptions},
+    cluster::{GroupMetrics, GroupSeries, InformerMetrics, Management, ManagementOptions, Workload, WorkloadOptions},
     connect::{Clients, WorkloadSource},
+    grpc::RpcMetrics,
     index::Index,
     informer::Settings,
     nodegroup::GroupId,
+    scale::ScaleMetrics,
+    server::{ReadinessMetrics, bind, http_router, new_registry, serve_http},
     state::{Selection, StateSource},
 };
 use jiff::Timestamp;
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, Handle};
+use tokio_util::sync::CancellationToken;
 
 const GROUPS: usize = 1_000;
 const MACHINES_PER_GROUP: usize = 100;
@@ -61,6 +71,33 @@ fn longest_read(index: &Index, run: impl FnOnce()) -> Duration {
     })
 }
 
+/// Serves the metrics of a picture as the program does.
+fn serve_metrics(workload: &Workload, series: GroupSeries, runtime: &Handle) -> SocketAddr {
+    let registry = new_registry();
+    let checks = Arc::new(workload.clone());
+    {
+        let mut registry = registry.write();
+        registry.register_collector(Box::new(InformerMetrics::new(workload.clone())));
+        registry.register_collector(Box::new(GroupMetrics::new(Arc::clone(workload.index()), series)));
+        registry.register_collector(Box::new(ReadinessMetrics::new(Arc::clone(&checks) as _)));
+        let _ = (RpcMetrics::register(&mut registry), ScaleMetrics::register(&mut registry));
+    }
+    let listener = bind("127.0.0.1:0".parse().expect("an address"), "--http-listen").expect("a listener");
+    let address = listener.local_addr().expect("an address");
+    runtime.spawn(serve_http(listener, http_router(checks, registry), CancellationToken::new()));
+    address
+}
+
+/// A scrape on a connection of its own; how long the answer is.
+fn scrape(address: SocketAddr) -> usize {
+    let mut stream = TcpStream::connect(address).expect("a connection");
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").expect("a request");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("an answer");
+    assert!(answer.starts_with(b"HTTP/1.1 200 OK"));
+    answer.len()
+}
+
 fn main() {
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
     let workload = {
@@ -91,5 +128,13 @@ fn main() {
     let calm = longest_read(index, || thread::sleep(Duration::from_secs(1)));
     let meanwhile = longest_read(index, || (0..ROUNDS).for_each(|_| drop(json(true))));
     println!("longest read before        {:8.1} ms", millis(calm));
+    println!("longest read meanwhile     {:8.1} ms", millis(meanwhile));
+    for (what, series) in [("of each group", GroupSeries::Each), ("sums only    ", GroupSeries::SumsOnly)] {
+        let address = serve_metrics(&workload, series, runtime.handle());
+        let took = best(|| assert!(scrape(address) > 0));
+        println!("scrape, {what}      {:8.1} ms, {} bytes", millis(took), scrape(address));
+    }
+    let address = serve_metrics(&workload, GroupSeries::Each, runtime.handle());
+    let meanwhile = longest_read(index, || (0..ROUNDS).for_each(|_| assert!(scrape(address) > 0)));
     println!("longest read meanwhile     {:8.1} ms", millis(meanwhile));
 }

@@ -17,6 +17,7 @@ pub mod informer;
 pub mod nodegroup;
 pub mod notify;
 pub mod prices;
+pub mod rights;
 pub mod scale;
 pub mod server;
 pub mod state;

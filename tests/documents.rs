@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "documents/operation.rs"]
+mod operation;
+
 use arcstr::ArcStr;
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,4 +1,4 @@
-//! Builds etcd, parts of Kubernetes, Cluster API's core and helm from the Go modules of this crate, once per set of versions, and
+//! Builds etcd, parts of Kubernetes, Cluster API's core, helm and promtool from the Go modules of this crate, once per set of versions, and
 //! finds Cluster API's manifests.
 
 mod module;
@@ -83,4 +83,16 @@ pub fn helm() -> Result<PathBuf> {
         linker: &format!("-s -w -X {HELM}/internal/version.version={}", module.version(HELM)?),
     })?;
     Ok(binaries.join("helm"))
+}
+
+/// Builds promtool, from a module of its own. It has no service discovery: that is most of Prometheus' dependencies, and no
+/// check looks for targets.
+pub fn promtool() -> Result<PathBuf> {
+    let binaries = Module::at("promtool").binaries(&Build {
+        what: "promtool",
+        packages: &["-tags=remove_all_sd", "github.com/prometheus/prometheus/cmd/promtool"],
+        files: &[],
+        linker: "-s -w",
+    })?;
+    Ok(binaries.join("promtool"))
 }

@@ -28,6 +28,7 @@ const DEADLINE: Duration = Duration::from_secs(5);
 pub struct Provider {
     /// The process, for signals.
     pub process: Process,
+    grpc: u16,
     channel: Channel,
     http: Client,
 }
@@ -40,7 +41,13 @@ impl Provider {
         config.default_retry = false;
         config.connect_timeout = Some(DEADLINE);
         config.read_timeout = Some(DEADLINE);
-        Ok(Self { process, channel, http: Client::try_from(config)? })
+        Ok(Self { process, grpc, channel, http: Client::try_from(config)? })
+    }
+
+    /// The same, called by another way to its gRPC port.
+    #[must_use]
+    pub fn called_by(self, channel: impl FnOnce(u16) -> Channel) -> Self {
+        Self { channel: channel(self.grpc), ..self }
     }
 
     /// Waits until `/readyz` says that it is ready.

@@ -253,6 +253,18 @@ impl Faults {
             .collect()
     }
 
+    /// The message of the fault that answers such a request with 403. It counts as no strike.
+    pub(crate) fn forbids(&self, about: &About<'_>) -> Option<String> {
+        let list = self.0.list.lock();
+        list.faults.values().filter(|armed| armed.fault.is_for(about)).find_map(|armed| match &armed.fault.effect {
+            Effect::Answer { status: 403, body, .. } => {
+                let status: Value = serde_json::from_slice(body).unwrap_or_default();
+                Some(status["message"].as_str().unwrap_or_default().to_owned())
+            }
+            _ => None,
+        })
+    }
+
     /// The effects on a watch that has met with `met` already; those that are new strike now. What is removed is taken
     /// out of `met`.
     pub(crate) fn strike_watch(&self, about: &About<'_>, met: &mut BTreeMap<u64, Option<WatchFault>>) {

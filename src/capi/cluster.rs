@@ -28,6 +28,8 @@ pub struct Topology {
     pub version: ArcStr,
     /// The MachineDeployments whose upgrade somebody holds back by annotation, by their names in the topology.
     pub held_back: Vec<ArcStr>,
+    /// The MachineDeployments whose replicas it sets, by their names in the topology: it puts every other size back.
+    pub sized: Vec<ArcStr>,
     /// Since when the condition TopologyReconciled is False.
     pub unreconciled_since: Option<Timestamp>,
 }
@@ -59,6 +61,7 @@ struct Workers<'a> {
 struct Worker<'a> {
     #[serde(borrow, default)]
     name: Cow<'a, str>,
+    replicas: Option<i64>,
     #[serde(borrow)]
     metadata: Option<wire::Metadata<'a>>,
 }
@@ -85,7 +88,8 @@ impl Cluster {
             let version = topology.version.as_deref().filter(|version| !version.is_empty())?;
             Some(Box::new(Topology {
                 version: version.into(),
-                held_back: topology.workers.map(held_back).unwrap_or_default(),
+                held_back: topology.workers.as_ref().map(held_back).unwrap_or_default(),
+                sized: topology.workers.as_ref().map(sized).unwrap_or_default(),
                 unreconciled_since: status.as_ref().and_then(unreconciled_since),
             }))
         });
@@ -95,10 +99,10 @@ impl Cluster {
 
 /// As Cluster API has it: `defer-upgrade` holds back one MachineDeployment, `hold-upgrade-sequence` one and all that
 /// follow it in the list.
-fn held_back(workers: Workers<'_>) -> Vec<ArcStr> {
+fn held_back(workers: &Workers<'_>) -> Vec<ArcStr> {
     let mut held = false;
     let mut names = Vec::new();
-    for worker in workers.machine_deployments.into_iter().flatten() {
+    for worker in workers.machine_deployments.iter().flatten() {
         let is_set = |key| worker.metadata.as_ref().is_some_and(|metadata| metadata.annotation(key).is_some());
         held |= is_set(HOLD_UPGRADE_SEQUENCE);
         if held || is_set(DEFER_UPGRADE) {
@@ -106,6 +110,11 @@ fn held_back(workers: Workers<'_>) -> Vec<ArcStr> {
         }
     }
     names
+}
+
+fn sized(workers: &Workers<'_>) -> Vec<ArcStr> {
+    let workers = workers.machine_deployments.iter().flatten();
+    workers.filter(|worker| worker.replicas.is_some()).map(|worker| worker.name.as_ref().into()).collect()
 }
 
 fn unreconciled_since(status: &Status<'_>) -> Option<Timestamp> {

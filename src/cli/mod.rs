@@ -2,8 +2,10 @@
 //! into the types of the rooms below; what is wrong is said with the flag, its variable and the remedy, and ends
 //! the program with code 2 before anything is started.
 
+mod check;
 mod explain;
 pub mod groups;
+mod live;
 mod log;
 mod log_level;
 mod picture_args;
@@ -25,6 +27,8 @@ use thiserror::Error;
 
 use crate::text::visible_lines;
 
+use check::CheckConfig;
+pub use check::{CheckArgs, CheckError, CheckId, CheckOutput, Finding, Report, RightReport, Status};
 use explain::ExplainConfig;
 pub use explain::{ExplainArgs, ExplainError};
 use groups::{GroupsArgs, GroupsConfig, GroupsError};
@@ -69,6 +73,13 @@ pub enum Command {
     /// or the pod of --pod fits none of the node groups. 2: a wrong call, an ID that isn't there, clusters or files that
     /// can't be read. What is left out on purpose, such as a paused node group, is no error.
     Explain(Box<ExplainArgs>),
+    /// Check whether serve would work with the same flags: clusters, rights, node groups, certificates
+    ///
+    /// It takes the flags and variables of serve, asks the clusters, and writes nothing.
+    ///
+    /// Exit code 0: serve would work; warnings concern single node groups, or what is to come. 1: there is an error, or
+    /// with --strict a warning. 2: a wrong call.
+    Check(Box<CheckArgs>),
     /// Show what changes in a cluster, object by object
     Watch(Box<WatchArgs>),
 }
@@ -85,6 +96,9 @@ pub enum CliError {
     /// Nothing could be explained, or what was explained is invalid.
     #[error(transparent)]
     Explain(#[from] ExplainError),
+    /// Something isn't as it should be.
+    #[error(transparent)]
+    Check(#[from] CheckError),
     /// Nothing could be watched, or what was seen couldn't be printed.
     #[error("{0:#}")]
     Watch(anyhow::Error),
@@ -108,6 +122,7 @@ impl Cli {
             Command::Groups(args) => GroupsConfig::try_from(*args)?.run()?,
             Command::LogLevel(args) => LogLevelConfig::try_from(args)?.run()?,
             Command::Explain(args) => ExplainConfig::try_from(*args)?.run()?,
+            Command::Check(args) => CheckConfig::try_from(*args)?.run()?,
             Command::Watch(args) => {
                 let config = WatchConfig::try_from(*args)?;
                 self.log.init()?;
@@ -122,7 +137,7 @@ impl CliError {
     /// Says what is wrong: in the log, or on standard error where there is no log yet.
     pub fn report(&self) {
         match self {
-            Self::Usage(_) | Self::Groups(_) | Self::Explain(_) | Self::Watch(_) => {
+            Self::Usage(_) | Self::Groups(_) | Self::Explain(_) | Self::Check(_) | Self::Watch(_) => {
                 eprintln!("error: {}", visible_lines(&self.to_string()));
             }
             Self::Failed(_) => tracing::error!("{self}"),
@@ -135,7 +150,7 @@ impl CliError {
         match self {
             Self::Usage(_) => ExitCode::from(2),
             Self::Explain(error) if !error.is_verdict() => ExitCode::from(2),
-            Self::Explain(_) | Self::Groups(_) | Self::Watch(_) | Self::Failed(_) => ExitCode::FAILURE,
+            Self::Explain(_) | Self::Groups(_) | Self::Check(_) | Self::Watch(_) | Self::Failed(_) => ExitCode::FAILURE,
         }
     }
 }

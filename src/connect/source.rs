@@ -98,6 +98,15 @@ impl WorkloadSource {
         }
     }
 
+    /// The Cluster whose Secret is read.
+    #[must_use]
+    pub fn secret(&self) -> Option<&ClusterRef> {
+        match self {
+            Self::Management | Self::Own(_) => None,
+            Self::Secret(cluster) => Some(cluster),
+        }
+    }
+
     /// Whether connecting depends on an API server, so that a failure at start may pass.
     #[must_use]
     pub fn needs_request(&self) -> bool {

@@ -3,6 +3,7 @@
 //! an RPC.
 
 use std::{
+    collections::BTreeSet,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -10,8 +11,8 @@ use std::{
 use arcstr::ArcStr;
 
 use crate::{
-    capi::{Machine, Node, ScalableKind, ScalableResource},
-    nodegroup::{GroupId, Instance, LeftOut, Problem, instance},
+    capi::{Machine, Node, ObjectKey, ScalableKind, ScalableResource},
+    nodegroup::{GroupId, Instance, LeftOut, Problem, instance, topology},
 };
 
 use super::{
@@ -19,6 +20,7 @@ use super::{
     group::{Group, Standing},
     missing_replicas,
     picture::Picture,
+    relation::cluster_key,
 };
 
 /// The groups, and the objects that are none, in no order. Each is as it was at one moment; what changes while the copy is
@@ -50,6 +52,8 @@ pub struct GroupSnapshot {
     pub written: Option<WrittenSize>,
     /// That it is rolling out, or about to.
     pub rollout: Option<Ongoing>,
+    /// Whether its Cluster's topology sets its size, and so puts every change of it back.
+    pub topology_sets_size: bool,
     /// Its log of deletions as the annotation has it, own writes included.
     pub deletion_log: Option<ArcStr>,
     /// Its Machines, each with its Node where it has no providerID of its own.
@@ -108,6 +112,12 @@ impl Index {
         };
         Snapshot { groups: ids.into_iter().filter_map(copy).collect(), machines, nodes }
     }
+
+    /// The Clusters that are known, by name.
+    #[must_use]
+    pub fn clusters(&self) -> BTreeSet<ObjectKey> {
+        self.inner.read().picture.clusters.keys().cloned().collect()
+    }
 }
 
 impl Inner {
@@ -135,6 +145,10 @@ impl Inner {
             size: group.size(now),
             written: group.versions.written(now),
             rollout: group.rollout.clone(),
+            topology_sets_size: group.object.as_deref().is_some_and(|object| {
+                let cluster = self.picture.clusters.get(&cluster_key(object));
+                cluster.is_some_and(|cluster| topology::sets_size(object, cluster))
+            }),
             deletion_log: group.versions.current(now).and_then(|version| version.log.clone()),
             machines,
         }

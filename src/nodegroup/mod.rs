@@ -36,6 +36,7 @@ pub mod taints;
 pub mod template;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod topology;
 
 pub use architecture::{Architecture, UnknownArchitecture};
 pub use bounds::Bounds;

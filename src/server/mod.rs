@@ -25,4 +25,7 @@ pub use http::{http_router, serve_http};
 pub use log_level::{LOG_LEVEL_PATH, LogLevel, LogLevelChange, LogLevels, log_level_router};
 pub use metrics::{ReadinessMetrics, SharedRegistry, new_registry};
 pub use shutdown::{GRACE, Outcome, Shutdown};
-pub use tls::{AllowedName, Certificates, ClientFiles, NameError, TlsError, TlsFiles, TlsMetrics};
+pub use tls::{
+    AllowedName, CertificateFacts, Certificates, ClientFiles, Inspection, NameError, TlsError, TlsFiles, TlsMetrics,
+    inspect,
+};

@@ -32,13 +32,18 @@
 {{- .Values.clusterAutoscaler.address | default (printf "%s.%s.svc:%v" (include "capi-autoscaler-provider.fullname" .) .Release.Namespace .Values.service.servicePort) -}}
 {{- end -}}
 
+{{/* The host of the address, which the client checks. */}}
+{{- define "capi-autoscaler-provider.addressHost" -}}
+{{- regexReplaceAll ":[0-9]+$" (include "capi-autoscaler-provider.address" .) "" | trimPrefix "[" | trimSuffix "]" -}}
+{{- end -}}
+
 {{/* DNS names and IP addresses of the server's certificate, as JSON: {dns, ip}. The client checks the host of its address. */}}
 {{- define "capi-autoscaler-provider.serverNames" -}}
 {{- $service := printf "%s.%s" (include "capi-autoscaler-provider.fullname" .) .Release.Namespace -}}
 {{- $dns := list (printf "%s.svc" $service) (printf "%s.svc.cluster.local" $service) -}}
 {{- $ip := .Values.tls.ipAddresses -}}
-{{- with .Values.clusterAutoscaler.address -}}
-{{- $host := regexReplaceAll ":[0-9]+$" . "" | trimPrefix "[" | trimSuffix "]" -}}
+{{- if .Values.clusterAutoscaler.address -}}
+{{- $host := include "capi-autoscaler-provider.addressHost" . -}}
 {{- if or (contains ":" $host) (regexMatch "^[0-9.]+$" $host) -}}
 {{- $ip = append $ip $host -}}
 {{- else -}}

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends with what is wrong")]
 
+mod install;
+mod metrics;
 mod switches;
 mod topologies;
 mod values;

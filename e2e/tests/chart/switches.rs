@@ -290,17 +290,18 @@ fn further_flags_follow_those_of_the_chart_in_the_forms_of_the_official_chart() 
     assert!(arguments(&render(&values)).ends_with(&expected.map(str::to_owned)));
 }
 
-/// The flags of `serve`, by the page that is made from its help texts.
-fn flags_of_serve() -> BTreeSet<String> {
+/// The flags of a subcommand, by the page that is made from its help texts.
+fn flags_of(command: &str) -> BTreeSet<String> {
     let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/flags.md")).unwrap();
-    let serve = page.split("## `serve`").nth(1).unwrap().split("\n## ").next().unwrap().to_owned();
-    let cells = serve.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
-    cells.map(|(flag, _)| flag.split(' ').next().unwrap().to_owned()).collect()
+    let section = page.split(&format!("## `{command}`\n")).nth(1).unwrap().split("\n## ").next().unwrap().to_owned();
+    let cells = section.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    // Some have a short form before the long one.
+    cells.map(|(flag, _)| flag.split(' ').find(|word| word.starts_with("--")).unwrap_or(flag).to_owned()).collect()
 }
 
 #[test]
 fn every_flag_that_the_deployment_passes_is_one_of_serve() {
-    let known = flags_of_serve();
+    let known = flags_of("serve");
     let mut rendered: Vec<Vec<Value>> =
         EXAMPLES.iter().map(|(name, namespace)| render(&Values::of_topology(name, namespace).unwrap())).collect();
     rendered.push(render(&base().set("tls.enabled", json!(false))));
@@ -314,6 +315,26 @@ fn every_flag_that_the_deployment_passes_is_one_of_serve() {
             let flag = argument.split('=').next().unwrap();
             assert!(known.contains(flag), "{argument} is no flag of serve");
         }
+    }
+}
+
+#[test]
+fn the_preflight_checks_with_the_flags_of_serve_and_the_host_that_cluster_autoscaler_calls() {
+    let values = by_secret().set("extraEnv", json!({ "HTTPS_PROXY": "http://proxy:3128" }));
+    assert_eq!(pod(&render(&values))["initContainers"], Value::Null);
+    let values = values.set("preflight", json!({ "enabled": true, "strict": true }));
+    let spec = pod(&render(&values));
+    let [check, serve] = [&spec["initContainers"][0], &spec["containers"][0]];
+    for same in ["image", "env", "volumeMounts", "securityContext"] {
+        assert!(!check[same].is_null());
+        assert_eq!(check[same], serve[same], "{same}");
+    }
+    let [check, serve] = [check, serve].map(|of| serde_json::from_value::<Vec<String>>(of["args"].clone()).unwrap());
+    assert_eq!(check[..3], ["check", "--server-name=capi-autoscaler-provider.team-a.svc", "--strict"]);
+    assert_eq!(check[3..], serve[1..]);
+    let known = flags_of("check");
+    for argument in &check[1..] {
+        assert!(known.contains(argument.split('=').next().unwrap()), "{argument} is no flag of check");
     }
 }
 

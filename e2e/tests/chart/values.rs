@@ -40,7 +40,7 @@ fn each_object(root: &Value, path: &str, value: &Value, of: &Value, visit: &mut 
 }
 
 /// Sections of this chart's own making, whose values need a comment each. Everything else is a value.
-const SECTIONS: [&str; 10] = [
+const SECTIONS: [&str; 15] = [
     "autoDiscovery",
     "rbac",
     "rbac.serviceAccount",
@@ -51,6 +51,11 @@ const SECTIONS: [&str; 10] = [
     "service",
     "networkPolicy",
     "deployment",
+    "preflight",
+    "metrics",
+    "metrics.serviceMonitor",
+    "metrics.prometheusRule",
+    "metrics.dashboard",
 ];
 
 #[test]

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     Server,
+    access::access_review,
     answer::{Answer, json_answer, nowhere, object_answer, refusal_answer, text_answer, typed},
     discovery,
     list::{self, WatchSetting},
@@ -38,7 +39,7 @@ fn answer(server: &Server, received: &Received) -> Result<Answer, Refusal> {
     }
     let form = accepted(&received.parts.headers).unwrap_or(Form::Plain);
     if received.route == Route::AccessReview {
-        return access_review(received);
+        return access_review(server, received);
     }
     if received.parts.method != Method::GET && received.parts.method != Method::HEAD {
         return Err(Refusal::method_not_allowed());
@@ -67,19 +68,6 @@ fn aggregated(api: &Api, core: bool) -> Answer {
         header::HeaderValue::from_static("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"),
     );
     answer
-}
-
-/// Everyone may do everything; a fault can say otherwise.
-fn access_review(received: &Received) -> Result<Answer, Refusal> {
-    if received.parts.method != Method::POST {
-        return Err(Refusal::method_not_allowed());
-    }
-    // A body that can't be read, as of commands that send protobuf, gets the same answer.
-    let mut review = parse_object(received).ok().filter(Value::is_object).unwrap_or_else(|| json!({}));
-    review["kind"] = json!("SelfSubjectAccessReview");
-    review["apiVersion"] = json!("authorization.k8s.io/v1");
-    review["status"] = json!({"allowed": true, "reason": "the sandbox allows everything"});
-    Ok(json_answer(201, &review))
 }
 
 /// The API as this request writes to it: under the client's name, and in earnest or not.
@@ -374,7 +362,7 @@ fn protobuf_refused() -> Refusal {
     refusal
 }
 
-fn parse_object(received: &Received) -> Result<Value, Refusal> {
+pub(super) fn parse_object(received: &Received) -> Result<Value, Refusal> {
     match content_type(&received.parts.headers, &received.query) {
         ContentType::Json => parse_json(&received.body),
         ContentType::Yaml => parse_yaml(&received.body),

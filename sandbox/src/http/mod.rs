@@ -19,6 +19,7 @@ use crate::{
     requests::{Request, Requests},
 };
 
+mod access;
 mod answer;
 mod discovery;
 mod handle;

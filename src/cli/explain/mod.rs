@@ -26,7 +26,6 @@ use self::args::Output;
 pub(super) use self::config::ExplainConfig;
 use self::{
     convert::Told,
-    live::Picture,
     manifests::{Fed, ManifestError},
     pod::Pod,
     report::{Report, SCHEMA_VERSION},
@@ -169,7 +168,7 @@ impl ExplainConfig {
     fn of_clusters(&self, pods: &[Pod]) -> Result<Explained, ExplainError> {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         runtime.block_on(async {
-            let picture = Picture::read(self.picture.clone(), self.timeout).await?;
+            let picture = live::read(self.picture.clone(), self.timeout).await?;
             let explained = self.explain(picture.index(), Read::default(), pods);
             picture.end().await;
             explained

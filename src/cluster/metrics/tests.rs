@@ -1,5 +1,5 @@
 //! What is told of node groups, of a picture made by hand.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::sync::Arc;
 

@@ -79,7 +79,7 @@ fn the_condition_alone_is_no_rollout() {
 /// The Cluster asks for v1.36.0 and holds these back.
 fn upgraded(held_back: &[&str]) -> Cluster {
     let held_back = held_back.iter().map(|name| ArcStr::from(*name)).collect();
-    let topology = Topology { version: "v1.36.0".into(), held_back, unreconciled_since: at(LATE) };
+    let topology = Topology { version: "v1.36.0".into(), held_back, sized: Vec::new(), unreconciled_since: at(LATE) };
     Cluster { topology: Some(Box::new(topology)), ..cluster() }
 }
 

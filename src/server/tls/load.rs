@@ -21,9 +21,9 @@ const ALPN: &[u8] = b"h2";
 /// What the files held.
 #[derive(Clone, Eq, PartialEq)]
 pub(super) struct Contents {
-    certificate: Vec<u8>,
+    pub(super) certificate: Vec<u8>,
     key: Vec<u8>,
-    clients: Option<Vec<u8>>,
+    pub(super) clients: Option<Vec<u8>>,
 }
 
 /// A configuration that connections can be taken with.
@@ -94,7 +94,7 @@ pub(super) fn load(files: &TlsFiles, contents: &Contents, now: Timestamp) -> Res
 }
 
 /// The certificates of a PEM file: at least one.
-fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+pub(super) fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let broken = |reason| TlsError::Content { path: path.to_owned(), reason };
     let certificates = CertificateDer::pem_slice_iter(pem)
         .collect::<Result<Vec<_>, _>>()
@@ -121,7 +121,7 @@ fn verifier(
 }
 
 /// From when until when a certificate is valid.
-fn validity(path: &Path, certificate: &CertificateDer<'_>) -> Result<(Timestamp, Timestamp), TlsError> {
+pub(super) fn validity(path: &Path, certificate: &CertificateDer<'_>) -> Result<(Timestamp, Timestamp), TlsError> {
     let wrong = |reason: String| TlsError::Certificate { path: path.to_owned(), reason };
     let (_, certificate) = X509Certificate::from_der(certificate).map_err(|error| wrong(error.to_string()))?;
     let validity = certificate.validity();

@@ -7,6 +7,7 @@ mod accept;
 mod certificates;
 mod error;
 mod follow;
+mod inspect;
 mod load;
 mod metrics;
 mod names;
@@ -17,6 +18,7 @@ pub(super) use self::accept::accept;
 pub use self::{
     certificates::Certificates,
     error::TlsError,
+    inspect::{CertificateFacts, Inspection, inspect},
     metrics::TlsMetrics,
     names::{AllowedName, NameError},
 };

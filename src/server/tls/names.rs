@@ -74,7 +74,7 @@ pub(super) struct NotAllowed {
 }
 
 /// A name as it would be allowed, harmless for a log; one of another kind with its kind.
-fn shown(name: &GeneralName<'_>) -> String {
+pub(super) fn shown(name: &GeneralName<'_>) -> String {
     let text = match name {
         GeneralName::DNSName(name) | GeneralName::URI(name) => (*name).to_owned(),
         other => other.to_string(),

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-#[path = "command_line/logs.rs"]
+mod check;
 mod logs;
 
 use std::{

@@ -1,0 +1,154 @@
+//! A release of the chart on an API server: what a kubelet would make of its Deployment, as far as the program sees it.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use anyhow::{Context, Result, ensure};
+use hyper_util::rt::TokioIo;
+use k8s_openapi::{
+    ByteString,
+    api::{
+        apps::v1::Deployment,
+        authentication::v1::TokenRequest,
+        core::v1::{ConfigMap, Secret, ServiceAccount},
+    },
+};
+use kube::{Api, Client, api::PostParams};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio_rustls::{
+    TlsConnector,
+    rustls::{
+        ClientConfig, RootCertStore,
+        crypto::aws_lc_rs,
+        pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _},
+    },
+};
+use tonic::transport::{Channel, Endpoint};
+
+use crate::{control_plane::ControlPlane, helm::RELEASE, program::Programs, provider::Provider, users::User};
+
+/// A release in one namespace.
+pub struct Installed {
+    client: Client,
+    namespace: String,
+    deployment: Deployment,
+}
+
+impl Installed {
+    /// Reads its Deployment.
+    pub async fn read(plane: &ControlPlane, namespace: &str) -> Result<Self> {
+        let client = plane.client(&User::administrator()).await?;
+        let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
+        let deployment = deployments.get(RELEASE).await.context("reading the Deployment")?;
+        Ok(Self { client, namespace: namespace.to_owned(), deployment })
+    }
+
+    /// What a Secret of the release's namespace holds.
+    pub async fn secret(&self, name: &str) -> Result<BTreeMap<String, ByteString>> {
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
+        let secret = secrets.get(name).await.with_context(|| format!("reading Secret {name}"))?;
+        secret.data.with_context(|| format!("Secret {name} is empty"))
+    }
+
+    /// A kubeconfig with a token of the release's own ServiceAccount.
+    pub async fn kubeconfig(&self, plane: &ControlPlane) -> Result<Value> {
+        let spec = self.deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+        let account = spec.and_then(|spec| spec.service_account_name.clone()).context("no service account")?;
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &self.namespace);
+        let request = TokenRequest::default();
+        let answer = accounts.create_token_request(&account, &PostParams::default(), &request).await?;
+        let token = answer.status.context("a token request without an answer")?.token;
+        let mut kubeconfig = plane.kubeconfig(&User::administrator());
+        kubeconfig["users"][0]["user"]["token"] = json!(token);
+        Ok(kubeconfig)
+    }
+
+    /// The program as the Deployment starts it, on free ports of loopback. The files of its TLS are written below `directory`; the
+    /// kubeconfig stands for the Pod's token. It is called as Cluster Autoscaler would, with the client's certificate.
+    pub async fn serve(&self, programs: &Programs, directory: &Path, in_cluster: &Value) -> Result<Provider> {
+        let kubeconfig = directory.join("in-cluster");
+        fs::write(&kubeconfig, in_cluster.to_string())?;
+        let tls = directory.join("tls");
+        write_files(&tls, &self.secret(&format!("{RELEASE}-server")).await?)?;
+        let flags = self.flags(&kubeconfig, &tls)?;
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let cloud_config = self.cloud_config().await?;
+        let connector = Connector::new(&cloud_config, &self.secret(&format!("{RELEASE}-client")).await?)?;
+        Ok(programs.launch(&kubeconfig, &flags, &[])?.called_by(|port| connector.channel(port)))
+    }
+
+    /// The arguments of the container without what a test has to choose itself: addresses, and how the management cluster is reached.
+    fn flags(&self, kubeconfig: &Path, tls: &Path) -> Result<Vec<String>> {
+        let spec = self.deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+        let container = spec.and_then(|spec| spec.containers.first()).context("no container")?;
+        let arguments = container.args.clone().context("no arguments")?;
+        ensure!(arguments.first().is_some_and(|first| first == "serve"), "not serve: {arguments:?}");
+        let chosen_here = ["--listen=", "--http-listen=", "--management-kubeconfig="];
+        let flags = arguments.into_iter().skip(1).filter(|flag| !chosen_here.iter().any(|here| flag.starts_with(here)));
+        Ok(flags
+            .map(|flag| {
+                flag.replace("/etc/capi-autoscaler-provider/tls", &tls.display().to_string())
+                    .replace("=in-cluster", &format!("={}", kubeconfig.display()))
+            })
+            .collect())
+    }
+
+    /// The file that Cluster Autoscaler is given.
+    async fn cloud_config(&self) -> Result<Value> {
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
+        let map = maps.get(&format!("{RELEASE}-cloud-config")).await.context("reading the cloud-config")?;
+        let data = map.data.unwrap_or_default();
+        Ok(serde_yaml::from_str(data.get("cloud-config.yaml").context("no cloud-config.yaml")?)?)
+    }
+}
+
+fn write_files(directory: &Path, files: &BTreeMap<String, ByteString>) -> Result<()> {
+    fs::create_dir_all(directory)?;
+    for (name, bytes) in files {
+        fs::write(directory.join(name), &bytes.0)?;
+    }
+    Ok(())
+}
+
+/// Cluster Autoscaler's side: its certificate, the authority of the server, and the host of its address, which it checks.
+struct Connector {
+    tls: TlsConnector,
+    host: ServerName<'static>,
+}
+
+impl Connector {
+    fn new(cloud_config: &Value, files: &BTreeMap<String, ByteString>) -> Result<Self> {
+        let file = |key: &str| {
+            let path = PathBuf::from(cloud_config[key].as_str().with_context(|| format!("no {key}"))?);
+            let name = path.file_name().and_then(|name| name.to_str()).with_context(|| format!("{key} is no file"))?;
+            Ok::<_, anyhow::Error>(files.get(name).with_context(|| format!("no {name} in the Secret"))?.0.as_slice())
+        };
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(file("cacert")?)?)?;
+        let chain = CertificateDer::pem_slice_iter(file("cert")?).collect::<Result<Vec<_>, _>>()?;
+        let key = PrivateKeyDer::from_pem_slice(file("key")?)?;
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+        let mut config = config.with_root_certificates(roots).with_client_auth_cert(chain, key)?;
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let address = cloud_config["address"].as_str().context("no address")?;
+        let (host, _) = address.rsplit_once(':').context("an address without a port")?;
+        Ok(Self { tls: TlsConnector::from(Arc::new(config)), host: ServerName::try_from(host.to_owned())? })
+    }
+
+    fn channel(&self, port: u16) -> Channel {
+        let (tls, host) = (self.tls.clone(), self.host.clone());
+        Endpoint::from_static("http://server").connect_with_connector_lazy(tower::service_fn(move |_| {
+            let (tls, host) = (tls.clone(), host.clone());
+            async move {
+                let stream = TcpStream::connect(("127.0.0.1", port)).await?;
+                tls.connect(host, stream).await.map(TokioIo::new)
+            }
+        }))
+    }
+}

@@ -1,0 +1,126 @@
+//! The chart on a real API server: it takes every object of every topology, certificates stay on upgrade, and the program runs with
+//! what the chart gives it.
+
+use anyhow::{Context as _, Result, ensure};
+use e2e::{
+    control_plane::ControlPlane,
+    crds::Installed as Kinds,
+    go,
+    helm::{Helm, RELEASE, Values},
+    installed::Installed,
+    objects::{Contract, Objects},
+    program::{self, Programs},
+    users::{User, base64},
+};
+use serde_json::{Value, json};
+use std::{collections::BTreeMap, sync::Arc};
+
+use crate::topologies::EXAMPLES;
+
+/// A server for one test, and helm on it as administrator.
+struct Cluster {
+    plane: ControlPlane,
+    objects: Objects,
+    helm: Helm,
+}
+
+impl Cluster {
+    async fn start() -> Result<Self> {
+        let components = Arc::new(go::components()?);
+        let plane = ControlPlane::start(components, Contract::V1Beta2, Kinds::All).await?;
+        let helm = Helm::on(&plane.kubeconfig(&User::administrator()))?;
+        let objects = plane.objects("team-a");
+        for namespace in ["team-a", "autoscaling"] {
+            objects.create(json!({ "kind": "Namespace", "metadata": { "name": namespace } })).await?;
+        }
+        Ok(Self { plane, objects, helm })
+    }
+
+    /// What the Secrets of the release hold, by what they are of.
+    async fn certificates(&self) -> Result<BTreeMap<&'static str, Value>> {
+        let mut all = BTreeMap::new();
+        for of in ["ca", "server", "client"] {
+            let secret = self.objects.get("Secret", &format!("{RELEASE}-{of}")).await?;
+            all.insert(of, secret.data["data"].clone());
+        }
+        Ok(all)
+    }
+}
+
+/// One Cluster of the management cluster that this is installed in.
+fn release() -> Values {
+    let values = json!({ "clusterAPIMode": "kubeconfig-incluster", "autoDiscovery": { "clusterName": "prod" } });
+    Values::new("team-a", values)
+}
+
+/// One API server for all, in one story: starting it costs more than all that is done on it.
+#[tokio::test(flavor = "multi_thread")]
+async fn on_a_real_api_server_the_chart_is_taken_keeps_its_certificates_and_the_program_runs_by_it() -> Result<()> {
+    let cluster = Cluster::start().await?;
+    every_topology_is_taken(&cluster).context("installing each topology")?;
+    certificates_stay_on_upgrade(&cluster).await.context("upgrading")?;
+    the_program_serves_with_what_the_chart_made(&cluster).await.context("running")
+}
+
+fn every_topology_is_taken(cluster: &Cluster) -> Result<()> {
+    for (name, namespace) in EXAMPLES {
+        let values = Values::of_topology(name, namespace)?;
+        let said = cluster.helm.apply("install", &values).with_context(|| name.to_owned())?;
+        ensure!(said.contains("STATUS: deployed"), "{name}: {said}");
+        cluster.helm.run(&["uninstall", RELEASE, "--namespace", namespace])?;
+    }
+    Ok(())
+}
+
+async fn certificates_stay_on_upgrade(cluster: &Cluster) -> Result<()> {
+    // The topologies before have left theirs in this namespace; here they shall be new.
+    for of in ["ca", "server", "client"] {
+        cluster.objects.delete("Secret", &format!("{RELEASE}-{of}")).await?;
+    }
+    cluster.helm.apply("install", &release())?;
+    let made = cluster.certificates().await?;
+
+    cluster.helm.apply("upgrade", &release().set("replicaCount", json!(3)))?;
+    ensure!(cluster.certificates().await? == made, "an upgrade made other certificates");
+
+    // Another name makes another certificate of the server, by the same authority, and leaves the client's.
+    let named = release().set("tls.dnsNames", json!(["provider.example.com"]));
+    cluster.helm.apply("upgrade", &named)?;
+    let renamed = cluster.certificates().await?;
+    ensure!(renamed["ca"] == made["ca"] && renamed["client"] == made["client"], "more than the server's was made anew");
+    ensure!(renamed["server"]["tls.crt"] != made["server"]["tls.crt"], "the server's certificate lacks its new name");
+    ensure!(renamed["server"]["ca.crt"] == made["server"]["ca.crt"], "the server's clients have another authority");
+
+    // Cluster Autoscaler has the client's mounted, so that they outlive the release.
+    cluster.helm.run(&["uninstall", RELEASE, "--namespace", "team-a"])?;
+    ensure!(cluster.certificates().await? == renamed, "uninstalling changed certificates");
+    cluster.helm.apply("install", &named)?;
+    ensure!(cluster.certificates().await? == renamed, "installing again made other certificates");
+
+    // Without the authority, nothing that it has issued is of use.
+    cluster.objects.delete("Secret", &format!("{RELEASE}-ca")).await?;
+    cluster.helm.apply("upgrade", &named)?;
+    let anew = cluster.certificates().await?;
+    ensure!(renamed.iter().all(|(of, secret)| anew[of]["tls.crt"] != secret["tls.crt"]), "an old certificate stayed");
+    ensure!(anew["server"]["ca.crt"] == anew["ca"]["tls.crt"], "the server trusts another authority");
+    ensure!(anew["client"]["ca.crt"] == anew["ca"]["tls.crt"], "the client trusts another authority");
+    Ok(())
+}
+
+async fn the_program_serves_with_what_the_chart_made(cluster: &Cluster) -> Result<()> {
+    // Cluster API keeps the workload cluster's kubeconfig: here it is the same API server.
+    let workload = cluster.plane.kubeconfig(&User::administrator()).to_string();
+    let secret = json!({
+        "kind": "Secret",
+        "metadata": { "name": "prod-kubeconfig" },
+        "data": { "value": base64(workload.as_bytes()) },
+    });
+    cluster.objects.create(secret).await?;
+    let installed = Installed::read(&cluster.plane, "team-a").await?;
+    let directory = tempfile::tempdir()?;
+    let programs = Programs::new(program::build()?, directory.path().to_owned());
+    let own = installed.kubeconfig(&cluster.plane).await?;
+    let mut provider = installed.serve(&programs, directory.path(), &own).await?;
+    provider.ready().await.with_context(|| programs.last_words())?;
+    provider.shows(&[]).await.with_context(|| programs.last_words())
+}

@@ -1,0 +1,206 @@
+//! What the chart has for Prometheus and Grafana, judged by promtool: rules, their tests, the queries of the dashboard, and
+//! what the program exports. That these name what there is, is looked at by `tests/documents`.
+
+use std::{collections::BTreeSet, fmt::Write as _, fs, path::Path};
+
+use e2e::{
+    helm::{CHART, Values},
+    program::{self, Programs},
+    promtool::Promtool,
+};
+use sandbox::{Sandbox, SandboxOptions, fleet::Fleet, read_manifests};
+use serde_json::{Value, json};
+
+use crate::helm;
+
+const TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/chart/alerts_test.yaml");
+const ALERTS: &str = "files/alerts.yaml";
+
+fn file(name: &str) -> String {
+    fs::read_to_string(Path::new(CHART).join(name)).unwrap()
+}
+
+fn base() -> Values {
+    Values::new("team-a", json!({ "autoDiscovery": { "clusterName": "prod" } }))
+}
+
+/// The one object of a kind that the chart makes.
+fn object(values: &Values, kind: &str) -> Value {
+    let objects = helm().render(values).unwrap();
+    let mut such = objects.into_iter().filter(|object| object["kind"] == kind);
+    let object = such.next().unwrap_or_else(|| panic!("the chart makes no {kind}"));
+    assert!(such.next().is_none(), "there is more than one {kind}");
+    object
+}
+
+fn names_of_alerts(groups: &Value) -> Vec<String> {
+    let rules = groups.as_array().unwrap().iter().flat_map(|group| group["rules"].as_array().unwrap());
+    rules.map(|rule| rule["alert"].as_str().unwrap().to_owned()).collect()
+}
+
+fn alerts() -> Vec<String> {
+    let file: Value = serde_yaml::from_str(&file(ALERTS)).unwrap();
+    names_of_alerts(&file["groups"])
+}
+
+#[test]
+fn promtool_finds_no_fault_in_the_alerts_as_written_and_as_rendered() {
+    let promtool = Promtool::new().unwrap();
+    promtool.check_rules(&file(ALERTS)).unwrap();
+    let rule = object(&base().set("metrics.prometheusRule.enabled", json!(true)), "PrometheusRule");
+    promtool.check_rules(&json!({ "groups": rule["spec"]["groups"] }).to_string()).unwrap();
+    assert_eq!(names_of_alerts(&rule["spec"]["groups"]), alerts());
+}
+
+#[test]
+fn each_alert_fires_where_it_shall_and_only_there() {
+    Promtool::new().unwrap().test_rules(Path::new(TESTS)).unwrap();
+}
+
+#[test]
+fn each_alert_has_a_test_that_it_fires_and_one_that_it_does_not() {
+    let tests: Value = serde_yaml::from_str(&fs::read_to_string(TESTS).unwrap()).unwrap();
+    let (mut fires, mut is_quiet) = (BTreeSet::new(), BTreeSet::new());
+    for test in tests["tests"].as_array().unwrap() {
+        for of_rule in test["alert_rule_test"].as_array().into_iter().flatten() {
+            let fired = !of_rule["exp_alerts"].as_array().unwrap().is_empty();
+            let name = of_rule["alertname"].as_str().unwrap().to_owned();
+            if fired {
+                fires.insert(name)
+            } else {
+                is_quiet.insert(name)
+            };
+        }
+        for of_query in test["promql_expr_test"].as_array().into_iter().flatten() {
+            assert!(!of_query["exp_samples"].as_array().unwrap().is_empty(), "{of_query}");
+            let (_, rest) = of_query["expr"].as_str().unwrap().split_once("alertname=\"").unwrap();
+            fires.insert(rest.split('"').next().unwrap().to_owned());
+        }
+    }
+    let all: BTreeSet<_> = alerts().into_iter().collect();
+    assert_eq!((&fires, &is_quiet), (&all, &all));
+}
+
+#[test]
+fn alerts_have_the_labels_and_links_that_are_asked_for_and_may_be_left_out() {
+    let values = base().set(
+        "metrics.prometheusRule",
+        json!({
+            "enabled": true,
+            "runbookUrl": "https://docs.example/runbook",
+            "alertLabels": { "team": "a", "severity": "page" },
+            "disabled": ["CapiAutoscalerProviderAbsent"],
+            "labels": { "release": "prometheus" },
+        }),
+    );
+    let rule = object(&values, "PrometheusRule");
+    assert_eq!(rule["metadata"]["labels"]["release"], "prometheus");
+    let rules = rule["spec"]["groups"][0]["rules"].as_array().unwrap();
+    assert_eq!(rules.len(), alerts().len() - 1);
+    for rule in rules {
+        let name = rule["alert"].as_str().unwrap();
+        assert_ne!(name, "CapiAutoscalerProviderAbsent");
+        assert_eq!(rule["labels"], json!({ "team": "a", "severity": "page" }), "{name}");
+        let link = format!("https://docs.example/runbook#{}", name.to_lowercase());
+        assert_eq!(rule["annotations"]["runbook_url"], link);
+    }
+    let unknown = base().set("metrics.prometheusRule", json!({ "enabled": true, "disabled": ["Absent"] }));
+    let error = helm().refuse(&unknown).unwrap();
+    assert!(error.contains("there is no alert Absent; there are CapiAutoscalerProviderAbsent, "), "{error}");
+}
+
+#[test]
+fn the_service_monitor_finds_the_service_of_metrics() {
+    let values = base().set("metrics.serviceMonitor", json!({ "enabled": true, "interval": "30s" }));
+    let monitor = object(&values, "ServiceMonitor");
+    let selected = monitor["spec"]["selector"]["matchLabels"].as_object().unwrap();
+    let objects = helm().render(&values).unwrap();
+    let services: Vec<_> = objects
+        .iter()
+        .filter(|object| object["kind"] == "Service")
+        .filter(|service| selected.iter().all(|(key, value)| &service["metadata"]["labels"][key] == value))
+        .collect();
+    let [service] = services[..] else { panic!("it selects {} Services", services.len()) };
+    let endpoint = &monitor["spec"]["endpoints"][0];
+    assert_eq!(service["spec"]["ports"][0]["name"], endpoint["port"]);
+    assert_eq!((&endpoint["path"], &endpoint["interval"]), (&json!("/metrics"), &json!("30s")));
+    assert_eq!(monitor["spec"]["namespaceSelector"]["matchNames"][0], service["metadata"]["namespace"]);
+}
+
+#[test]
+fn nothing_for_prometheus_or_grafana_is_made_unless_it_is_asked_for() {
+    let objects = helm().render(&base()).unwrap();
+    let made = |kind: &str, part: &str| {
+        objects.iter().any(|it| it["kind"] == kind && it["metadata"]["name"].as_str().unwrap().contains(part))
+    };
+    assert!(!made("ServiceMonitor", "") && !made("PrometheusRule", "") && !made("ConfigMap", "dashboard"));
+}
+
+#[test]
+fn series_per_group_can_be_turned_off() {
+    let args =
+        |values: &Values| object(values, "Deployment")["spec"]["template"]["spec"]["containers"][0]["args"].clone();
+    let has = |args: &Value| args.as_array().unwrap().contains(&json!("--no-group-metrics"));
+    assert!(!has(&args(&base())));
+    assert!(has(&args(&base().set("metrics.perGroup", json!(false)))));
+}
+
+#[test]
+fn the_dashboard_is_rendered_as_it_is_written_and_each_of_its_queries_is_one() {
+    let objects = helm().render(&base().set("metrics.dashboard.enabled", json!(true))).unwrap();
+    let config = objects.iter().find(|it| it["metadata"]["name"].as_str().unwrap().ends_with("-dashboard")).unwrap();
+    assert_eq!(config["metadata"]["labels"]["grafana_dashboard"], "1");
+    let rendered: Value =
+        serde_json::from_str(config["data"]["capi-autoscaler-provider.json"].as_str().unwrap()).unwrap();
+    let written: Value = serde_json::from_str(&file("files/dashboard.json")).unwrap();
+    assert_eq!(rendered, written);
+
+    let mut rules = "groups:\n- name: dashboard\n  rules:\n".to_owned();
+    let mut queries = 0;
+    for panel in written["panels"].as_array().unwrap() {
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            // Grafana puts a time in its place.
+            let query = target["expr"].as_str().unwrap().replace("$__rate_interval", "5m");
+            let name = format!("panel_{}:{}", panel["id"], target["refId"].as_str().unwrap().to_lowercase());
+            writeln!(rules, "  - {{record: '{name}', expr: {}}}", Value::from(query)).unwrap();
+            queries += 1;
+        }
+    }
+    assert!(queries > 30, "{queries}");
+    Promtool::new().unwrap().check_rules(&rules).unwrap();
+}
+
+/// What the program exports on a sandbox with a fleet and the example that is wrong.
+async fn exposition() -> String {
+    let manifests = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/node-groups");
+    let fleet = Fleet { groups: 5, machines: 3, namespace: "team-a".to_owned(), cluster: "prod".to_owned() };
+    let options = SandboxOptions {
+        manifests: read_manifests(Path::new(manifests)).unwrap(),
+        fleet: Some(fleet),
+        ..SandboxOptions::default()
+    };
+    let sandbox = Sandbox::start(options).await.unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let programs = Programs::new(program::build().unwrap(), directory.path().to_owned());
+    let mut provider = programs.launch(&sandbox.management_kubeconfig(), &["--cluster=team-a/prod"], &[]).unwrap();
+    provider.ready().await.unwrap();
+    provider.refresh().await.unwrap();
+    let first = provider.refreshed_ids().await.unwrap()[0].clone();
+    provider.increase(&first, 1).await.unwrap();
+    let (status, text) = provider.http("/metrics").await.unwrap();
+    assert_eq!(status, 200);
+    drop(provider);
+    sandbox.stop().await;
+    text
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn promtool_finds_no_fault_in_what_is_exported() {
+    let text = exposition().await;
+    for part in
+        ["_node_group_size{group=", "_node_group_problem{group=", "_writes_total{write=\"size\",result=\"ok\"} 1"]
+    {
+        assert!(text.contains(part), "{part} isn't in {text}");
+    }
+    Promtool::new().unwrap().check_metrics(&text).unwrap();
+}

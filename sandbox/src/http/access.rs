@@ -1,0 +1,65 @@
+//! What one may do: everything, but for what a fault answers with 403. A review asks the faults as the request itself would
+//! meet them, and strikes none.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::{
+    Server,
+    answer::{Answer, json_answer},
+    handle::{Received, parse_object},
+};
+use crate::{api::Refusal, faults::About};
+
+/// Answers a SelfSubjectAccessReview.
+pub(super) fn access_review(server: &Server, received: &Received) -> Result<Answer, Refusal> {
+    if received.parts.method != Method::POST {
+        return Err(Refusal::method_not_allowed());
+    }
+    // A body that can't be read, as of commands that send protobuf, gets the same answer as one that asks for nothing.
+    let mut review = parse_object(received).ok().filter(Value::is_object).unwrap_or_else(|| json!({}));
+    let refused = review.pointer("/spec/resourceAttributes").and_then(|asked| refused(server, asked));
+    review["kind"] = json!("SelfSubjectAccessReview");
+    review["apiVersion"] = json!("authorization.k8s.io/v1");
+    review["status"] = match refused {
+        None => json!({"allowed": true, "reason": "the sandbox allows everything"}),
+        Some(message) => json!({"allowed": false, "reason": message}),
+    };
+    Ok(json_answer(201, &review))
+}
+
+/// What a fault would answer to such a request with 403.
+fn refused(server: &Server, asked: &Value) -> Option<String> {
+    let text = |key: &str| asked[key].as_str().unwrap_or_default();
+    let (group, resource, verb) = (text("group"), text("resource"), text("verb"));
+    let kinds = server.api.kinds();
+    let kind = kinds.iter().find(|kind| kind.group == group && kind.plural == resource)?;
+    let mut versions: Vec<_> = kind.versions.iter().filter(|version| version.served).collect();
+    versions.sort_by_key(|version| std::cmp::Reverse(crate::api::priority(&version.name)));
+    let version = &versions.first()?.name;
+    let mut target = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
+    if !text("namespace").is_empty() {
+        target += &format!("/namespaces/{}", text("namespace"));
+    }
+    target += &format!("/{resource}");
+    let method = match verb {
+        "get" | "list" | "watch" => "GET",
+        "create" => "POST",
+        "update" => "PUT",
+        "patch" => "PATCH",
+        "delete" | "deletecollection" => "DELETE",
+        _ => return None,
+    };
+    match verb {
+        "watch" => target += "?watch=true",
+        "get" | "update" | "patch" | "delete" => {
+            let name = if text("name").is_empty() { "any" } else { text("name") };
+            target += &format!("/{name}");
+        }
+        _ => {}
+    }
+    if !text("subresource").is_empty() {
+        target += &format!("/{}", text("subresource"));
+    }
+    server.faults.forbids(&About { method, verb, target: &target })
+}

@@ -1,0 +1,80 @@
+//! The flags of `check` as they are typed. The help texts here are where they are documented.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use crate::cli::{Color, ServeArgs, ServeConfig, UsageError, groups::duration, picture_config::given};
+
+/// The flags of `check`, as typed.
+#[derive(Args, Clone, Debug)]
+pub struct CheckArgs {
+    /// How to print
+    #[arg(long, short, value_name = "FORMAT", default_value = "text")]
+    pub output: CheckOutput,
+
+    /// When to colour the text; auto is on a terminal, unless NO_COLOR is set
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub color: Color,
+
+    /// How long all of it may take: a Go duration
+    #[arg(long, value_name = "DURATION", default_value = DEFAULT_TIMEOUT)]
+    pub timeout: String,
+
+    /// The host that Cluster Autoscaler will connect to, as in address of its --cloud-config, without the port: the
+    /// server's certificate must be for it
+    #[arg(long, value_name = "HOST")]
+    pub server_name: Option<String>,
+
+    /// End with code 1 for warnings too
+    #[arg(long)]
+    pub strict: bool,
+
+    /// What serve would be called with.
+    #[command(flatten)]
+    pub serve: ServeArgs,
+}
+
+const DEFAULT_TIMEOUT: &str = "30s";
+
+/// How to print.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub enum CheckOutput {
+    /// For people: a line for each check.
+    Text,
+    /// One JSON object.
+    Json,
+    /// The same as YAML.
+    Yaml,
+}
+
+/// What `check` shall do.
+#[derive(Clone, Debug)]
+pub(in crate::cli) struct CheckConfig {
+    pub(super) output: CheckOutput,
+    pub(super) color: Color,
+    pub(super) timeout: Duration,
+    pub(super) server_name: Option<String>,
+    pub(super) strict: bool,
+    pub(super) serve: ServeConfig,
+}
+
+impl TryFrom<CheckArgs> for CheckConfig {
+    type Error = UsageError;
+
+    fn try_from(args: CheckArgs) -> Result<Self, UsageError> {
+        let timeout = duration(&args.timeout).map_err(|reason| UsageError::Flag {
+            flag: "--timeout",
+            value: args.timeout.clone(),
+            reason,
+        })?;
+        Ok(Self {
+            output: args.output,
+            color: args.color,
+            timeout,
+            server_name: given(args.server_name.as_deref()).map(str::to_owned),
+            strict: args.strict,
+            serve: ServeConfig::try_from(args.serve)?,
+        })
+    }
+}

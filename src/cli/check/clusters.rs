@@ -1,0 +1,182 @@
+//! The ways to the clusters: whether they are reached, which versions they are of, and how Cluster API is served.
+
+use std::time::Instant;
+
+use kube::Client;
+
+use super::report::{CheckId, Findings};
+use crate::{
+    capi::{CoreResources, KindRef, LookupError, discover_core, lookup},
+    cli::ServeConfig,
+    connect::{Clients, ConnectError, WorkloadSource, cause},
+    rights::Side,
+};
+
+/// The versions of Cluster API's group whose fields are known here.
+const KNOWN_VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
+
+/// What is reached.
+#[derive(Default)]
+pub(super) struct Clusters {
+    /// Clients of the management cluster, if it answers.
+    pub(super) management: Option<Clients>,
+    /// How Cluster API is served there.
+    pub(super) core: Option<CoreResources>,
+    /// Clients of the workload cluster, if it answers.
+    pub(super) workload: Option<Clients>,
+}
+
+impl Clusters {
+    /// Tries the ways.
+    pub(super) async fn reach(findings: &mut Findings, serve: &ServeConfig, until: Instant) -> Self {
+        let mut clusters = Self::default();
+        let (check, source) = (CheckId::ManagementCluster, serve.management.to_string());
+        match serve.management.connect().await {
+            Err(error) => findings.error(check, "", error.to_string(), ""),
+            Ok(clients) => match version(&clients.writes, until).await {
+                Ok(version) => {
+                    findings.ok(check, "", format!("Kubernetes {version}, by {source}"));
+                    clusters.management = Some(clients);
+                }
+                Err(why) => findings.error(check, source, why, REACH),
+            },
+        }
+        if let Some(management) = &clusters.management {
+            clusters.core = cluster_api(findings, management, serve, until).await;
+        } else {
+            findings.skip(CheckId::ClusterApi, "the management cluster isn't reached");
+        }
+        clusters.workload = workload(findings, clusters.management.as_ref(), &serve.workload, until).await;
+        clusters
+    }
+
+    /// Clients of a cluster, if it answers.
+    pub(super) fn of(&self, side: Side) -> Option<&Clients> {
+        match side {
+            Side::Management => self.management.as_ref(),
+            Side::Workload => self.workload.as_ref(),
+        }
+    }
+}
+
+const REACH: &str = "check the server address, network policies and proxies, and that the credentials are still good";
+
+async fn workload(
+    findings: &mut Findings,
+    management: Option<&Clients>,
+    source: &WorkloadSource,
+    until: Instant,
+) -> Option<Clients> {
+    let check = CheckId::WorkloadCluster;
+    let connected = match (source, management) {
+        (WorkloadSource::Management, Some(management)) => {
+            findings.ok(check, "", "the management cluster itself");
+            return Some(management.clone());
+        }
+        (WorkloadSource::Management, None) => {
+            findings.skip(check, "it is the management cluster, which isn't reached");
+            return None;
+        }
+        (WorkloadSource::Secret(_), None) => {
+            findings.skip(check, format!("{source} is in the management cluster, which isn't reached"));
+            return None;
+        }
+        (WorkloadSource::Secret(_), Some(management)) => within(until, source.connect(management)).await,
+        (WorkloadSource::Own(own), _) => Ok(own.connect().await),
+    };
+    let clients = match connected {
+        Ok(Ok(clients)) => clients,
+        Ok(Err(error)) => {
+            // A Secret says its remedy; a failed request doesn't.
+            let remedy = if let ConnectError::SecretUnreadable { .. } = error { REACH } else { "" };
+            findings.error(check, "", error.to_string(), remedy);
+            return None;
+        }
+        Err(why) => {
+            findings.error(check, source.to_string(), why, REACH);
+            return None;
+        }
+    };
+    match version(&clients.writes, until).await {
+        Ok(version) => {
+            findings.ok(check, "", format!("Kubernetes {version}, by {source}"));
+            Some(clients)
+        }
+        Err(why) => {
+            findings.error(check, source.to_string(), why, REACH);
+            None
+        }
+    }
+}
+
+async fn version(client: &Client, until: Instant) -> Result<String, String> {
+    match within(until, client.apiserver_version()).await? {
+        Ok(info) => Ok(info.git_version),
+        Err(error) => Err(format!("it doesn't answer: {}", cause(&error))),
+    }
+}
+
+async fn cluster_api(
+    findings: &mut Findings,
+    management: &Clients,
+    serve: &ServeConfig,
+    until: Instant,
+) -> Option<CoreResources> {
+    let (check, group) = (CheckId::ClusterApi, &serve.rules.keys.group);
+    let wanted = serve.capi_version.as_deref();
+    let found = within(until, discover_core(&management.writes, group, wanted)).await;
+    let core = match found {
+        Ok(Ok(core)) => core,
+        Ok(Err(error @ LookupError::Api(_))) => {
+            findings.error(check, "", error.to_string(), "let this program's user read /apis (system:discovery)");
+            return None;
+        }
+        Ok(Err(error)) => {
+            findings.error(check, "", error.to_string(), "");
+            return None;
+        }
+        Err(why) => {
+            findings.error(check, "discovery", why, REACH);
+            return None;
+        }
+    };
+    let version = &core.machine_deployment.version;
+    let served = served_versions(&management.writes, group, until).await;
+    let pools = if core.machine_pool.is_some() { "" } else { ", without MachinePool" };
+    let message = format!("{} is read; served are {served}{pools}", core.machine_deployment.api_version);
+    if KNOWN_VERSIONS.contains(&version.as_str()) {
+        findings.ok(check, "", message);
+    } else {
+        let remedy = format!("name one of {} by --capi-version", KNOWN_VERSIONS.join(" and "));
+        findings.warn(check, "", format!("{message}; it isn't a version that is known here"), &remedy);
+    }
+    Some(core)
+}
+
+async fn served_versions(client: &Client, group: &str, until: Instant) -> String {
+    let Ok(Ok(groups)) = within(until, client.list_api_groups()).await else { return "unknown versions".to_owned() };
+    let found = groups.groups.into_iter().find(|served| served.name == group);
+    let versions = found.into_iter().flat_map(|served| served.versions).map(|served| served.version);
+    versions.collect::<Vec<_>>().join(", ")
+}
+
+/// Group and plural of kinds, as far as they are served.
+pub(super) async fn template_resources(
+    management: &Clients,
+    kinds: &[KindRef],
+    until: Instant,
+) -> Vec<(String, String)> {
+    let mut resources = Vec::new();
+    for kind in kinds {
+        if let Ok(Ok(resource)) = within(until, lookup(&management.writes, kind)).await {
+            resources.push((resource.group, resource.plural));
+        }
+    }
+    resources
+}
+
+/// What comes in time.
+pub(super) async fn within<T>(until: Instant, future: impl Future<Output = T>) -> Result<T, String> {
+    let come = tokio::time::timeout_at(until.into(), future).await;
+    come.map_err(|_| "no answer came within --timeout".to_owned())
+}

@@ -1,0 +1,277 @@
+//! What the clusters hold: whether the scope has node groups, what is wrong with them, their templates, and topologies that
+//! set their sizes. It is read as a server reads it.
+
+use std::{collections::BTreeMap, time::Instant};
+
+use super::{
+    report::{CheckId, Findings},
+    rights::{Answer, Asked},
+};
+use crate::{
+    capi::{KindRef, ObjectKey, ScalableKind},
+    cli::live::Picture,
+    index::{GroupSnapshot, SnapshotStanding},
+    nodegroup::{Definition, LeftOut, Scope},
+    rights::{Breaks, Right, Side},
+};
+
+/// The most node groups that one line names.
+const MOST_NAMED: usize = 10;
+const NODES: &str = "workload/nodes";
+const TEMPLATES: &str = "templates/";
+
+/// What was read.
+pub(super) struct Found {
+    groups: Vec<GroupSnapshot>,
+    clusters: Vec<ObjectKey>,
+    /// Kinds of infrastructure templates that groups name, with what is wrong with them.
+    templates: BTreeMap<KindRef, Option<String>>,
+    /// What wasn't read, by name.
+    missing: Vec<(String, String)>,
+    is_whole: bool,
+    has_nodes: bool,
+    has_workload: bool,
+}
+
+impl Found {
+    /// Waits for what the rights let be read, and takes it.
+    pub(super) async fn read(picture: &Picture, asked: &[Asked], has_workload: bool, until: Instant) -> Self {
+        let lacks = |side: Side| {
+            let is_read =
+                |right: &Right| matches!(right.breaks, Breaks::FirstList | Breaks::MachineList | Breaks::Picture);
+            let of_side = asked.iter().filter(|asked| asked.right.cluster == side && is_read(&asked.right));
+            // Where lists are streamed, the right to watch is enough; where they aren't, the right to list is.
+            let denied = |asked: &Asked| matches!(asked.answer, Answer::Denied(_));
+            of_side.filter(|asked| denied(asked)).any(|one| {
+                let same = |other: &&Asked| {
+                    other.right.resource == one.right.resource && other.right.namespace == one.right.namespace
+                };
+                asked.iter().filter(same).filter(|other| is_read(&other.right)).all(denied)
+            })
+        };
+        let can_read = !lacks(Side::Management);
+        let waits_for_nodes = has_workload && !lacks(Side::Workload);
+        let is_waited_for = |name: &str| if name == NODES { waits_for_nodes } else { can_read };
+        picture.comes(until, is_waited_for).await;
+        let missing = picture.missing();
+        let is_template = |name: &str| name.strip_prefix(TEMPLATES).map(str::to_owned);
+        let of_templates: BTreeMap<_, _> =
+            missing.iter().filter_map(|(name, why)| Some((is_template(name)?, why.clone()))).collect();
+        let mut groups = picture.index().snapshot(None).groups;
+        groups.sort_by(|a, b| a.id.cmp(&b.id));
+        let wanted = picture.index().wanted_kinds().borrow().clone();
+        let templates = wanted.into_iter().map(|kind| {
+            let why = of_templates.get(&kind.to_string()).cloned();
+            (kind, why)
+        });
+        let missing: Vec<_> = missing.into_iter().filter(|(name, _)| is_template(name).is_none()).collect();
+        Self {
+            groups,
+            clusters: picture.index().clusters().into_iter().collect(),
+            templates: templates.collect(),
+            is_whole: missing.iter().all(|(name, _)| name == NODES),
+            has_nodes: !missing.iter().any(|(name, _)| name == NODES),
+            has_workload,
+            missing,
+        }
+    }
+
+    /// The kinds of infrastructure templates that groups name.
+    pub(super) fn kinds(&self) -> Vec<KindRef> {
+        self.templates.keys().cloned().collect()
+    }
+
+    /// Whether there are node groups of a kind. Of MachineDeployments there will be.
+    pub(super) fn has_groups_of(&self, kind: ScalableKind) -> bool {
+        let is_live = |group: &GroupSnapshot| matches!(group.standing, SnapshotStanding::Live(_));
+        kind == ScalableKind::MachineDeployment
+            || !self.is_whole
+            || self.groups.iter().any(|group| group.id.kind == kind && is_live(group))
+    }
+
+    pub(super) fn judge(&self, findings: &mut Findings, scope: &Scope) {
+        for (name, why) in &self.missing {
+            if name == NODES && !self.has_workload {
+                findings.skip(CheckId::Picture, "the Nodes: the workload cluster isn't reached");
+                continue;
+            }
+            let remedy = "see the checks of rights and clusters; --timeout allows more time";
+            findings.error(CheckId::Picture, name, why, remedy);
+        }
+        if !self.is_whole {
+            for check in
+                [CheckId::Scope, CheckId::NodeGroup, CheckId::FromZero, CheckId::TemplateKind, CheckId::Topology]
+            {
+                findings.skip(check, "the management cluster couldn't be read whole");
+            }
+            return;
+        }
+        if self.missing.is_empty() {
+            findings.ok(CheckId::Picture, "", "both clusters are read");
+        }
+        self.judge_scope(findings, scope);
+        self.judge_groups(findings);
+        self.judge_templates(findings);
+        self.judge_from_zero(findings);
+        self.judge_topologies(findings);
+    }
+
+    fn judge_scope(&self, findings: &mut Findings, scope: &Scope) {
+        let check = CheckId::Scope;
+        for cluster in named_clusters(scope).filter(|cluster| !self.clusters.contains(cluster)) {
+            let message = format!("Cluster {}/{} isn't there", cluster.namespace, cluster.name);
+            findings.warn(check, "", message, "correct the scope, or create the Cluster");
+        }
+        let live: Vec<_> = self.live().map(|(group, _)| group.id.to_string()).collect();
+        if !live.is_empty() {
+            let more = live.len().saturating_sub(MOST_NAMED);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let named = live.iter().take(MOST_NAMED).cloned().collect::<Vec<_>>().join(", ");
+            findings.ok(check, "", format!("{} node groups: {named}{more}", live.len()));
+            return;
+        }
+        let mut reasons: BTreeMap<LeftOut, usize> = BTreeMap::new();
+        for group in &self.groups {
+            if let SnapshotStanding::LeftOut(reason, _) = &group.standing {
+                *reasons.entry(*reason).or_default() += 1;
+            }
+        }
+        let message = if reasons.is_empty() {
+            "no node group: there is no MachineDeployment, MachineSet or MachinePool in the namespaces of the scope"
+                .to_owned()
+        } else {
+            let reasons: Vec<_> =
+                reasons.iter().map(|(reason, count)| format!("{count} {}", reason.as_str())).collect();
+            format!("no node group: what there is is left out: {}", reasons.join(", "))
+        };
+        let remedy = "correct the scope, or set the size annotations; explain --all says why each is left out";
+        findings.warn(check, "", message, remedy);
+    }
+
+    fn judge_groups(&self, findings: &mut Findings) {
+        let mut fine = true;
+        for group in &self.groups {
+            let subject = group.id.to_string();
+            let mut warn = |message: String| {
+                fine = false;
+                findings.warn(CheckId::NodeGroup, &subject, message, "");
+            };
+            match &group.standing {
+                SnapshotStanding::Live(served) => {
+                    for problem in &served.definition.problems {
+                        warn(problem.to_string());
+                    }
+                }
+                SnapshotStanding::LeftOut(reason @ (LeftOut::InvalidBounds | LeftOut::NoScaleFromZero), problems) => {
+                    warn(format!("left out: {reason}"));
+                    for problem in problems {
+                        warn(problem.to_string());
+                    }
+                }
+                SnapshotStanding::LeftOut(
+                    LeftOut::OutOfScope | LeftOut::OwnedByMachineDeployment | LeftOut::NotAutoscaled | LeftOut::Paused,
+                    _,
+                )
+                | SnapshotStanding::Gone => {}
+                SnapshotStanding::Waiting => {
+                    warn(format!("left out until its infrastructure template is read: {}", LeftOut::NoScaleFromZero));
+                }
+                SnapshotStanding::Undecodable(problem) => warn(format!("left out: {problem}")),
+            }
+        }
+        if fine {
+            findings.ok(CheckId::NodeGroup, "", "none is left out for an error, and none has a problem");
+        }
+    }
+
+    fn judge_templates(&self, findings: &mut Findings) {
+        for (kind, why) in &self.templates {
+            match why {
+                None => findings.ok(CheckId::TemplateKind, kind.to_string(), "read"),
+                Some(why) => findings.warn(
+                    CheckId::TemplateKind,
+                    kind.to_string(),
+                    format!("can't be read: {why}"),
+                    "install the kind or grant list and watch on it; until then only capacity annotations let its node \
+                     groups scale from zero",
+                ),
+            }
+        }
+        if self.templates.is_empty() {
+            findings.ok(CheckId::TemplateKind, "", "no node group names an infrastructure template");
+        }
+    }
+
+    fn judge_from_zero(&self, findings: &mut Findings) {
+        if !self.has_nodes {
+            findings.skip(CheckId::FromZero, "the Nodes aren't read, which say what the next ones have");
+            return;
+        }
+        let mut fine = true;
+        for (group, definition) in self.live().filter(|(_, definition)| definition.template.is_none()) {
+            if definition.bounds.min > 0 {
+                continue;
+            }
+            fine = false;
+            findings.warn(
+                CheckId::FromZero,
+                group.id.to_string(),
+                "at no replicas it would be left out: cpu and memory of its Nodes aren't known",
+                "set its capacity annotations, or status.capacity of its infrastructure template, or a least size of 1",
+            );
+        }
+        if fine {
+            findings.ok(CheckId::FromZero, "", "every node group that may come to have no replicas has a template");
+        }
+    }
+
+    fn judge_topologies(&self, findings: &mut Findings) {
+        let mut fine = true;
+        for (group, _) in self.live().filter(|(group, _)| group.topology_sets_size) {
+            fine = false;
+            findings.warn(
+                CheckId::Topology,
+                group.id.to_string(),
+                "its Cluster's topology sets replicas and puts every size change back",
+                "take replicas out of spec.topology.workers.machineDeployments of the Cluster for it",
+            );
+        }
+        if fine {
+            findings.ok(CheckId::Topology, "", "no topology sets the size of a node group");
+        }
+    }
+
+    fn live(&self) -> impl Iterator<Item = (&GroupSnapshot, &Definition)> {
+        self.groups.iter().filter_map(|group| match &group.standing {
+            SnapshotStanding::Live(served) => Some((group, &served.definition)),
+            SnapshotStanding::LeftOut(..)
+            | SnapshotStanding::Waiting
+            | SnapshotStanding::Undecodable(_)
+            | SnapshotStanding::Gone => None,
+        })
+    }
+}
+
+/// The Clusters that the scope names in full.
+fn named_clusters(scope: &Scope) -> impl Iterator<Item = ObjectKey> {
+    let specs = match scope {
+        Scope::All => &[][..],
+        Scope::Specs(specs) => specs,
+    };
+    specs.iter().filter_map(|spec| Some(ObjectKey::new(spec.namespace.as_deref()?, spec.cluster_name.as_deref()?)))
+}
+
+/// Says that nothing of this can be checked.
+pub(super) fn skip(findings: &mut Findings, because: CheckId) {
+    let checks = [
+        CheckId::Picture,
+        CheckId::Scope,
+        CheckId::NodeGroup,
+        CheckId::FromZero,
+        CheckId::TemplateKind,
+        CheckId::Topology,
+    ];
+    for check in checks {
+        findings.skip(check, format!("see {}", because.as_str()));
+    }
+}

@@ -1,0 +1,145 @@
+//! `check`: whether `serve` would work with the same flags, before it is started: clusters, versions, rights, scope, node
+//! groups and certificates, one line each. It writes nothing, and what one check finds hides no other.
+
+mod args;
+mod clusters;
+mod files;
+mod groups;
+mod report;
+mod rights;
+mod text;
+
+use std::{
+    io,
+    time::{Duration, Instant},
+};
+
+use anstream::{AutoStream, ColorChoice};
+use jiff::Timestamp;
+use serde::Serialize;
+use thiserror::Error;
+
+pub(super) use self::args::CheckConfig;
+pub use self::{
+    args::{CheckArgs, CheckOutput},
+    report::{CheckId, Finding, Report, RightReport, Status},
+};
+use self::{clusters::Clusters, report::Findings};
+use super::{Color, groups::output::print, live::Picture, picture_config::PictureConfig};
+use crate::{
+    rights::{Needs, Side},
+    text::{is_left_by_json, visible_json},
+};
+
+/// A certificate that ends before this has gone by should be renewed.
+const SOON: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// Why `check` ends with an error.
+#[derive(Debug, Error)]
+pub enum CheckError {
+    /// It was printed what is wrong.
+    #[error("{0}")]
+    Found(String),
+    /// It can't be printed, or not be begun.
+    #[error("can't check: {0}")]
+    Io(#[from] io::Error),
+    /// It can't be written in that form.
+    #[error("can't write it: {0}")]
+    Write(String),
+}
+
+impl CheckConfig {
+    /// Checks and prints.
+    ///
+    /// # Errors
+    /// When there is an error among what was found, or with `--strict` a warning.
+    pub(super) fn run(self) -> Result<(), CheckError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        let report = runtime.block_on(self.examine());
+        // What hangs is left behind.
+        runtime.shutdown_background();
+        let coloured = match self.color {
+            Color::Always => true,
+            Color::Never => false,
+            Color::Auto => AutoStream::choice(&io::stdout()) != ColorChoice::Never,
+        };
+        let printed = match self.output {
+            CheckOutput::Text => text::text(&report, coloured),
+            CheckOutput::Json => json(&report)?,
+            CheckOutput::Yaml => yaml(&report)?,
+        };
+        print(&mut io::stdout().lock(), &printed)?;
+        if report.errors > 0 {
+            return Err(CheckError::Found(format!("{} of {} checks failed", report.errors, report.checks.len())));
+        }
+        if self.strict && report.warnings > 0 {
+            return Err(CheckError::Found(format!("{} warnings, and --strict takes none", report.warnings)));
+        }
+        Ok(())
+    }
+
+    async fn examine(&self) -> Report {
+        let until = Instant::now() + self.timeout;
+        let mut findings = Findings::default();
+        let serve = &self.serve;
+        files::flags(&mut findings, &serve.warnings);
+        let prices = files::prices(&mut findings, serve.prices.as_deref());
+        let now = Timestamp::now();
+        files::tls(&mut findings, serve.tls.as_ref(), (serve.listen, self.server_name.as_deref()), now);
+
+        let clusters = Clusters::reach(&mut findings, serve, until).await;
+        let mut needs = Needs {
+            group: serve.rules.keys.group.clone(),
+            namespaces: serve.rules.scope.namespaces(),
+            machine_pools: clusters.core.as_ref().is_some_and(|core| core.machine_pool.is_some()),
+            templates: Vec::new(),
+            secret: serve.workload.secret().cloned(),
+            writes: true,
+            events: serve.events,
+        };
+        let mut asked = rights::ask(&clusters, needs.rights(), until).await;
+        if let (Some(management), Some(_)) = (&clusters.management, &clusters.core) {
+            let mut rules = serve.rules.clone();
+            rules.prices = prices;
+            let config = PictureConfig {
+                management: serve.management.clone(),
+                workload: serve.workload.clone(),
+                rules,
+                capi_version: serve.capi_version.clone(),
+                prices: None,
+            };
+            let picture = Picture::start(management.clone(), config, self.timeout);
+            let found = groups::Found::read(&picture, &asked, clusters.workload.is_some(), until).await;
+            needs.templates = clusters::template_resources(management, &found.kinds(), until).await;
+            let known: Vec<_> = asked.iter().map(|asked| asked.right.clone()).collect();
+            let further = needs.rights().into_iter().filter(|right| !known.contains(right)).collect();
+            asked.extend(rights::ask(&clusters, further, until).await);
+            rights::judge(&mut findings, &asked, Some(&found));
+            found.judge(&mut findings, &serve.rules.scope);
+            picture.end().await;
+        } else {
+            rights::judge(&mut findings, &asked, None);
+            groups::skip(
+                &mut findings,
+                if clusters.management.is_some() { CheckId::ClusterApi } else { CheckId::ManagementCluster },
+            );
+        }
+        for side in [Side::Management, Side::Workload] {
+            if clusters.of(side).is_none() {
+                findings.skip(CheckId::Right, format!("rights in the {} cluster: it isn't reached", side.as_str()));
+            }
+        }
+        Report::from(findings.0)
+    }
+}
+
+fn json(value: &impl Serialize) -> Result<String, CheckError> {
+    let json = serde_json::to_string_pretty(value).map_err(|error| CheckError::Write(error.to_string()))?;
+    Ok(visible_json(json) + "\n")
+}
+
+fn yaml(value: &impl Serialize) -> Result<String, CheckError> {
+    let yaml = serde_yaml::to_string(value).map_err(|error| CheckError::Write(error.to_string()))?;
+    // JSON is YAML too, and can escape everything.
+    if yaml.contains(is_left_by_json) { json(value) } else { Ok(yaml) }
+}

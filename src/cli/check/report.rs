@@ -1,0 +1,253 @@
+//! What was found, in the form that programs read. `docs/check.md` says what each check means.
+
+use serde::{Serialize, Serializer};
+
+use crate::rights::Right;
+
+/// The version of the form. What is added to it later changes nothing that is there.
+pub(super) const SCHEMA_VERSION: u32 = 1;
+
+/// What is checked.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum CheckId {
+    /// What is allowed and should be known of the flags.
+    Flags,
+    /// The price file.
+    Prices,
+    /// The files of TLS.
+    Tls,
+    /// Whether the server's certificate is for the host that Cluster Autoscaler connects to.
+    ServerName,
+    /// Whether the management cluster is reached, and its version.
+    ManagementCluster,
+    /// Whether Cluster API is served there, and in which versions.
+    ClusterApi,
+    /// Whether the workload cluster is reached, and its version.
+    WorkloadCluster,
+    /// A right.
+    Right,
+    /// Whether the clusters could be read.
+    Picture,
+    /// Whether the scope has node groups.
+    Scope,
+    /// A node group that is left out for an error, or has a problem.
+    NodeGroup,
+    /// A node group that has come to have no replicas couldn't be scaled up again.
+    FromZero,
+    /// A kind of infrastructure template.
+    TemplateKind,
+    /// A Cluster's topology that sets the size of a node group.
+    Topology,
+}
+
+impl CheckId {
+    /// All of them.
+    pub const ALL: [Self; 14] = [
+        Self::Flags,
+        Self::Prices,
+        Self::Tls,
+        Self::ServerName,
+        Self::ManagementCluster,
+        Self::ClusterApi,
+        Self::WorkloadCluster,
+        Self::Right,
+        Self::Picture,
+        Self::Scope,
+        Self::NodeGroup,
+        Self::FromZero,
+        Self::TemplateKind,
+        Self::Topology,
+    ];
+
+    /// As it is printed.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Flags => "flags",
+            Self::Prices => "prices",
+            Self::Tls => "tls",
+            Self::ServerName => "server-name",
+            Self::ManagementCluster => "management-cluster",
+            Self::ClusterApi => "cluster-api",
+            Self::WorkloadCluster => "workload-cluster",
+            Self::Right => "right",
+            Self::Picture => "picture",
+            Self::Scope => "scope",
+            Self::NodeGroup => "node-group",
+            Self::FromZero => "from-zero",
+            Self::TemplateKind => "template-kind",
+            Self::Topology => "topology",
+        }
+    }
+}
+
+impl Serialize for CheckId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+/// What came of a check.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// It is as it should be.
+    Ok,
+    /// It concerns single node groups, or what is to come: the rest works.
+    Warn,
+    /// The program wouldn't do what it is told.
+    Error,
+    /// It couldn't be checked, for what another check says.
+    Skipped,
+}
+
+impl Status {
+    /// As it is printed.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warn => "warn",
+            Self::Error => "error",
+            Self::Skipped => "skipped",
+        }
+    }
+}
+
+/// One line.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Finding {
+    /// What was checked.
+    pub check: CheckId,
+    /// What came of it.
+    pub status: Status,
+    /// What it is about; empty where the check says it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub subject: String,
+    /// What was found.
+    pub message: String,
+    /// What to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
+    /// The right that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub right: Option<RightReport>,
+}
+
+/// A right for programs.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RightReport {
+    /// `management` or `workload`.
+    pub cluster: &'static str,
+    /// The verb.
+    pub verb: &'static str,
+    /// The API group; empty for the core group.
+    pub group: String,
+    /// The resource.
+    pub resource: String,
+    /// `scale`, or none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subresource: Option<&'static str>,
+    /// The namespace; none is all of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// The one object.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// What breaks without it.
+    pub breaks: &'static str,
+}
+
+impl From<&Right> for RightReport {
+    fn from(right: &Right) -> Self {
+        Self {
+            cluster: right.cluster.as_str(),
+            verb: right.verb,
+            group: right.group.clone(),
+            resource: right.resource.clone(),
+            subresource: right.subresource,
+            namespace: right.namespace.clone(),
+            name: right.name.clone(),
+            breaks: right.breaks.as_str(),
+        }
+    }
+}
+
+/// All that was found.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// The version of this form.
+    pub schema_version: u32,
+    /// Whether there is no error.
+    pub ok: bool,
+    /// How many errors.
+    pub errors: usize,
+    /// How many warnings.
+    pub warnings: usize,
+    /// The lines.
+    pub checks: Vec<Finding>,
+}
+
+impl From<Vec<Finding>> for Report {
+    fn from(checks: Vec<Finding>) -> Self {
+        let count = |status| checks.iter().filter(|finding| finding.status == status).count();
+        let (errors, warnings) = (count(Status::Error), count(Status::Warn));
+        Self { schema_version: SCHEMA_VERSION, ok: errors == 0, errors, warnings, checks }
+    }
+}
+
+/// Collects findings.
+#[derive(Debug, Default)]
+pub(super) struct Findings(pub(super) Vec<Finding>);
+
+impl Findings {
+    pub(super) fn ok(&mut self, check: CheckId, subject: impl Into<String>, message: impl Into<String>) {
+        self.add(check, Status::Ok, subject, message, None);
+    }
+
+    pub(super) fn warn(
+        &mut self,
+        check: CheckId,
+        subject: impl Into<String>,
+        message: impl Into<String>,
+        remedy: &str,
+    ) {
+        self.add(check, Status::Warn, subject, message, Some(remedy));
+    }
+
+    pub(super) fn error(
+        &mut self,
+        check: CheckId,
+        subject: impl Into<String>,
+        message: impl Into<String>,
+        remedy: &str,
+    ) {
+        self.add(check, Status::Error, subject, message, Some(remedy));
+    }
+
+    pub(super) fn skip(&mut self, check: CheckId, why: impl Into<String>) {
+        self.add(check, Status::Skipped, "", why, None);
+    }
+
+    /// An empty remedy is none: the message says it.
+    pub(super) fn add(
+        &mut self,
+        check: CheckId,
+        status: Status,
+        subject: impl Into<String>,
+        message: impl Into<String>,
+        remedy: Option<&str>,
+    ) {
+        self.0.push(Finding {
+            check,
+            status,
+            subject: subject.into(),
+            message: message.into(),
+            remedy: remedy.filter(|remedy| !remedy.is_empty()).map(str::to_owned),
+            right: None,
+        });
+    }
+}

@@ -1,0 +1,100 @@
+//! Rights: each one is asked of the API server by a SelfSubjectAccessReview, which needs no right itself.
+
+use std::time::Instant;
+
+use futures::{StreamExt as _, stream};
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use kube::{Api, Client, api::PostParams};
+
+use super::{
+    clusters::{Clusters, within},
+    groups::Found,
+    report::{CheckId, Finding, Findings, RightReport, Status},
+};
+use crate::{connect::cause, rights::Right};
+
+/// How many are asked for side by side.
+const SIDE_BY_SIDE: usize = 8;
+
+/// A right, and what the API server says of it.
+pub(super) struct Asked {
+    pub(super) right: Right,
+    pub(super) answer: Answer,
+}
+
+/// What the API server says of a right.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Answer {
+    /// It is there.
+    Allowed,
+    /// It isn't, and why, where that is said.
+    Denied(String),
+    /// It couldn't be asked for.
+    Unknown(String),
+}
+
+/// Asks for the rights of those clusters that are reached.
+pub(super) async fn ask(clusters: &Clusters, rights: Vec<Right>, until: Instant) -> Vec<Asked> {
+    let asked = rights.into_iter().filter_map(|right| Some((clusters.of(right.cluster)?.writes.clone(), right)));
+    let answers = asked.map(async |(client, right)| {
+        let answer = within(until, review(client, &right)).await.unwrap_or_else(Answer::Unknown);
+        Asked { right, answer }
+    });
+    stream::iter(answers).buffered(SIDE_BY_SIDE).collect().await
+}
+
+async fn review(client: Client, right: &Right) -> Answer {
+    let review = SelfSubjectAccessReview {
+        spec: SelfSubjectAccessReviewSpec {
+            resource_attributes: Some(ResourceAttributes {
+                group: Some(right.group.clone()),
+                resource: Some(right.resource.clone()),
+                subresource: right.subresource.map(str::to_owned),
+                verb: Some(right.verb.to_owned()),
+                namespace: right.namespace.clone(),
+                name: right.name.clone(),
+                ..ResourceAttributes::default()
+            }),
+            ..SelfSubjectAccessReviewSpec::default()
+        },
+        ..SelfSubjectAccessReview::default()
+    };
+    match Api::<SelfSubjectAccessReview>::all(client).create(&PostParams::default(), &review).await {
+        Err(error) => Answer::Unknown(cause(&error)),
+        Ok(reviewed) => match reviewed.status {
+            Some(status) if status.allowed => Answer::Allowed,
+            Some(status) => Answer::Denied(
+                status.reason.or(status.evaluation_error).filter(|why| !why.is_empty()).unwrap_or_default(),
+            ),
+            None => Answer::Unknown("the API server's answer has no status".to_owned()),
+        },
+    }
+}
+
+/// A line for each. One that no node group of now needs is a warning.
+pub(super) fn judge(findings: &mut Findings, asked: &[Asked], found: Option<&Found>) {
+    for Asked { right, answer } in asked {
+        let subject = format!("{} cluster", right.cluster.as_str());
+        let is_needed_now = right.only_for.is_none_or(|kind| found.is_none_or(|found| found.has_groups_of(kind)));
+        let (status, message, remedy) = match answer {
+            Answer::Allowed => (Status::Ok, right.to_string(), None),
+            Answer::Denied(why) => {
+                let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
+                let remedy = Some(format!("grant {}", right.rule()));
+                if is_needed_now {
+                    (Status::Error, format!("{right}: denied{why}: {}", right.breaks), remedy)
+                } else {
+                    let kind = right.only_for.map_or("", |kind| kind.as_str());
+                    let message = format!("{right}: denied{why}: once a {kind} is a node group: {}", right.breaks);
+                    (Status::Warn, message, remedy)
+                }
+            }
+            Answer::Unknown(why) => {
+                let remedy = "let this program's user create selfsubjectaccessreviews (system:basic-user)";
+                (Status::Error, format!("{right}: can't be asked for: {why}"), Some(remedy.to_owned()))
+            }
+        };
+        let right = Some(RightReport::from(right));
+        findings.0.push(Finding { check: CheckId::Right, status, subject, message, remedy, right });
+    }
+}

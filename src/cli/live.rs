@@ -1,0 +1,79 @@
+//! Clusters as commands read them that look and end: the same lists and the same projections as those of a server. Nothing is
+//! written, and nothing is left running.
+
+use std::time::{Duration, Instant};
+
+use tokio::{runtime::Handle, time::sleep};
+
+use super::picture_config::PictureConfig;
+use crate::{
+    cluster::{Management, ManagementOptions, Workload, WorkloadOptions},
+    connect::Clients,
+    index::Index,
+    informer::Settings,
+    server::{Check, CheckState, Checks as _},
+};
+
+/// How often it is looked whether all is there.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A picture that comes to be.
+pub(super) struct Picture {
+    management: Management,
+    workload: Workload,
+}
+
+impl Picture {
+    /// Starts to read the clusters.
+    pub(super) fn start(clients: Clients, config: PictureConfig, patience: Duration) -> Self {
+        let runtime = Handle::current();
+        let options = ManagementOptions {
+            group: config.rules.keys.group.clone(),
+            version: config.capi_version,
+            informers: Settings::default(),
+        };
+        let management = Management::start(clients, options, &runtime);
+        let options = WorkloadOptions {
+            rules: config.rules,
+            source: config.workload,
+            max_staleness: patience,
+            informers: Settings::default(),
+        };
+        let workload = Workload::start(management.clone(), options, &runtime);
+        Self { management, workload }
+    }
+
+    /// Waits until all is there that is waited for, by the names of checks; false when it isn't in time.
+    pub(super) async fn comes(&self, until: Instant, is_waited_for: impl Fn(&str) -> bool) -> bool {
+        loop {
+            let is_there = |check: &Check| check.is_ready() || !is_waited_for(&check.name);
+            if self.workload.checks().iter().all(is_there) && self.index().has_settled() {
+                return true;
+            }
+            if Instant::now() >= until {
+                return false;
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    pub(super) fn index(&self) -> &Index {
+        self.workload.index()
+    }
+
+    /// What isn't there, or can't be read, and why.
+    pub(super) fn missing(&self) -> Vec<(String, String)> {
+        let checks = self.workload.checks();
+        let missing = checks.into_iter().filter_map(|check| match check.state {
+            CheckState::Ready => None,
+            CheckState::Pending(why) | CheckState::Informational(why) => Some((check.name, why)),
+        });
+        missing.collect()
+    }
+
+    /// Ends all that was started.
+    pub(super) async fn end(self) {
+        self.workload.shutdown().await;
+        self.management.shutdown().await;
+    }
+}

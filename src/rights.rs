@@ -1,0 +1,431 @@
+//! The rights this program needs, as one table: `check` asks for each of them, and the chart's RBAC is tested against them.
+//! Each says what breaks without it. Nothing is asked or written here, and no right is listed that nothing uses.
+
+use std::{collections::BTreeSet, fmt};
+
+use crate::{capi::ScalableKind, connect::ClusterRef};
+
+/// A cluster.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Side {
+    /// Where Cluster API runs.
+    Management,
+    /// Whose Nodes are scaled.
+    Workload,
+}
+
+impl Side {
+    /// As in names of checks.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Management => "management",
+            Self::Workload => "workload",
+        }
+    }
+}
+
+/// What a right is asked of.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Right {
+    /// Of which cluster.
+    pub cluster: Side,
+    /// The API group; empty for the core group.
+    pub group: String,
+    /// The resource, in the plural.
+    pub resource: String,
+    /// `scale`, or none.
+    pub subresource: Option<&'static str>,
+    /// The verb.
+    pub verb: &'static str,
+    /// The namespace; `None` is all of them, or a resource that is in none.
+    pub namespace: Option<String>,
+    /// The one object it is needed for; `None` is all of them.
+    pub name: Option<String>,
+    /// The kind of node group that needs it alone.
+    pub only_for: Option<ScalableKind>,
+    /// What breaks without it.
+    pub breaks: Breaks,
+}
+
+/// What breaks without a right. Nothing else does.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Breaks {
+    /// `list` of a kind of the picture.
+    FirstList,
+    /// `list` of Machines, which deletes need too.
+    MachineList,
+    /// `watch` of a kind of the picture.
+    Picture,
+    /// `get` of the kubeconfig Secret.
+    WorkloadAccess,
+    /// `patch` of `/scale`.
+    Sizes,
+    /// `patch` of a group's object.
+    Deletions,
+    /// `get` of a group's object.
+    Repeats,
+    /// `get` of Machines.
+    Ends,
+    /// `patch` of Machines.
+    Marks,
+    /// `delete` of Machines.
+    DeletesByName,
+    /// `create` of Events.
+    Events,
+    /// `patch` of Events.
+    EventSeries,
+    /// `list` of a kind of infrastructure template.
+    Templates,
+    /// `watch` of a kind of infrastructure template.
+    TemplateChanges,
+}
+
+impl Breaks {
+    /// All of them.
+    pub const ALL: [Self; 14] = [
+        Self::FirstList,
+        Self::MachineList,
+        Self::Picture,
+        Self::WorkloadAccess,
+        Self::Sizes,
+        Self::Deletions,
+        Self::Repeats,
+        Self::Ends,
+        Self::Marks,
+        Self::DeletesByName,
+        Self::Events,
+        Self::EventSeries,
+        Self::Templates,
+        Self::TemplateChanges,
+    ];
+
+    /// For programs.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::FirstList => "first_list",
+            Self::MachineList => "machine_list",
+            Self::Picture => "picture",
+            Self::WorkloadAccess => "workload_access",
+            Self::Sizes => "sizes",
+            Self::Deletions => "deletions",
+            Self::Repeats => "repeats",
+            Self::Ends => "ends",
+            Self::Marks => "marks",
+            Self::DeletesByName => "deletes_by_name",
+            Self::Events => "events",
+            Self::EventSeries => "event_series",
+            Self::Templates => "templates",
+            Self::TemplateChanges => "template_changes",
+        }
+    }
+}
+
+/// For people: what doesn't work.
+impl fmt::Display for Breaks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::FirstList => {
+                "where the API server doesn't stream lists, it never comes to be ready: Refresh fails, and nothing is scaled"
+            }
+            Self::MachineList => {
+                "where the API server doesn't stream lists, it never comes to be ready: Refresh fails, and nothing is \
+                 scaled; and a delete that names a Machine which is going already is refused"
+            }
+            Self::Picture => "its changes aren't seen: Refresh fails after --max-staleness, and nothing is scaled",
+            Self::WorkloadAccess => {
+                "the workload cluster isn't reached: it never comes to be ready, Refresh fails, and nothing is scaled"
+            }
+            Self::Sizes => "nothing is scaled up, and replicas that have no Machine aren't given up",
+            Self::Deletions => "no Node is deleted, and no Machine is replaced at the least size",
+            Self::Repeats => {
+                "a write that another one came before fails instead of being decided anew, and a Machine that a smaller \
+                 size has left isn't deleted"
+            }
+            Self::Ends => {
+                "deletions that are done stay in the log of their group, and a delete is refused while the watch of \
+                 Machines is behind the last size write"
+            }
+            Self::Marks => "no Node is deleted: each deletion is taken back",
+            Self::DeletesByName => {
+                "a Machine that a smaller size has left stays, drained, and no Machine is replaced at the least size"
+            }
+            Self::Events => "no Events tell what was done",
+            Self::EventSeries => "Events that repeat aren't counted",
+            Self::Templates => {
+                "where the API server doesn't stream lists, node groups whose capacity only the template says can't \
+                 scale from zero"
+            }
+            Self::TemplateChanges => "changes of templates aren't seen until the next start",
+        })
+    }
+}
+
+impl Right {
+    /// The resource with its subresource and group, as kubectl takes it: `machines.cluster.x-k8s.io`.
+    #[must_use]
+    pub fn target(&self) -> String {
+        let group = if self.group.is_empty() { String::new() } else { format!(".{}", self.group) };
+        let part = self.subresource.map(|part| format!("/{part}")).unwrap_or_default();
+        format!("{}{group}{part}", self.resource)
+    }
+
+    /// The rule of RBAC that grants it, and what it belongs in.
+    #[must_use]
+    pub fn rule(&self) -> String {
+        let part = self.subresource.map(|part| format!("/{part}")).unwrap_or_default();
+        let names = self.name.as_ref().map(|name| format!(", resourceNames: [{name}]")).unwrap_or_default();
+        let role = match &self.namespace {
+            Some(namespace) => format!("a Role in {namespace}"),
+            None => "a ClusterRole".to_owned(),
+        };
+        format!(
+            "{{apiGroups: [{:?}], resources: [{}{part}]{names}, verbs: [{}]}} in {role}",
+            self.group, self.resource, self.verb
+        )
+    }
+}
+
+/// `patch machines.cluster.x-k8s.io in namespace team-a`
+impl fmt::Display for Right {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.verb, self.target())?;
+        if let Some(name) = &self.name {
+            write!(f, " {name}")?;
+        }
+        match &self.namespace {
+            Some(namespace) => write!(f, " in namespace {namespace}"),
+            None => f.write_str(" in the whole cluster"),
+        }
+    }
+}
+
+/// What decides which rights are needed.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Needs {
+    /// Cluster API's group.
+    pub group: String,
+    /// The namespaces of the scope; `None` is all.
+    pub namespaces: Option<BTreeSet<String>>,
+    /// Whether MachinePool is installed.
+    pub machine_pools: bool,
+    /// The kinds of infrastructure templates that groups name: group and plural.
+    pub templates: Vec<(String, String)>,
+    /// The Cluster whose Secret leads to the workload cluster.
+    pub secret: Option<ClusterRef>,
+    /// Whether anything is written.
+    pub writes: bool,
+    /// Whether Events are posted.
+    pub events: bool,
+}
+
+/// Rights of one resource.
+struct Row {
+    resource: &'static str,
+    subresource: Option<&'static str>,
+    verbs: &'static [(&'static str, Breaks)],
+    only_for: Option<ScalableKind>,
+    writes: bool,
+}
+
+const READ: &[(&str, Breaks)] = &[("list", Breaks::FirstList), ("watch", Breaks::Picture)];
+const READ_MACHINES: &[(&str, Breaks)] = &[("list", Breaks::MachineList), ("watch", Breaks::Picture)];
+const CHANGE: &[(&str, Breaks)] = &[("get", Breaks::Repeats), ("patch", Breaks::Deletions)];
+const RESIZE: &[(&str, Breaks)] = &[("patch", Breaks::Sizes)];
+const OF_MACHINES: &[(&str, Breaks)] =
+    &[("get", Breaks::Ends), ("patch", Breaks::Marks), ("delete", Breaks::DeletesByName)];
+
+const fn read(resource: &'static str) -> Row {
+    Row { resource, subresource: None, verbs: READ, only_for: None, writes: false }
+}
+
+const fn change(resource: &'static str, kind: ScalableKind) -> Row {
+    Row { resource, subresource: None, verbs: CHANGE, only_for: Some(kind), writes: true }
+}
+
+const fn resize(resource: &'static str, kind: ScalableKind) -> Row {
+    Row { resource, subresource: Some("scale"), verbs: RESIZE, only_for: Some(kind), writes: true }
+}
+
+const POOLS: &str = "machinepools";
+
+/// Rights of Cluster API's own kinds, in the namespaces of the scope.
+const CORE: [Row; 12] = [
+    read("clusters"),
+    read("machinedeployments"),
+    read("machinesets"),
+    Row { verbs: READ_MACHINES, ..read("machines") },
+    read(POOLS),
+    resize("machinedeployments", ScalableKind::MachineDeployment),
+    resize("machinesets", ScalableKind::MachineSet),
+    resize(POOLS, ScalableKind::MachinePool),
+    change("machinedeployments", ScalableKind::MachineDeployment),
+    change("machinesets", ScalableKind::MachineSet),
+    change(POOLS, ScalableKind::MachinePool),
+    Row { resource: "machines", subresource: None, verbs: OF_MACHINES, only_for: None, writes: true },
+];
+
+const OF_TEMPLATES: &[(&str, Breaks)] = &[("list", Breaks::Templates), ("watch", Breaks::TemplateChanges)];
+const OF_EVENTS: &[(&str, Breaks)] = &[("create", Breaks::Events), ("patch", Breaks::EventSeries)];
+
+impl Needs {
+    /// All rights that are needed, in an order for people.
+    #[must_use]
+    pub fn rights(&self) -> Vec<Right> {
+        let rows =
+            CORE.iter().filter(|row| (self.writes || !row.writes) && (self.machine_pools || row.resource != POOLS));
+        let mut rights: Vec<_> = rows
+            .flat_map(|row| {
+                let right = |verb, breaks| Right {
+                    subresource: row.subresource,
+                    only_for: row.only_for,
+                    ..plain(Side::Management, &self.group, row.resource, verb, breaks)
+                };
+                row.verbs.iter().flat_map(move |(verb, breaks)| self.in_scope(right(verb, *breaks)))
+            })
+            .collect();
+        if self.writes && self.events {
+            rights.extend(self.each(OF_EVENTS, "events.k8s.io", "events"));
+        }
+        for (group, resource) in &self.templates {
+            rights.extend(self.each(OF_TEMPLATES, group, resource));
+        }
+        rights.extend(self.secret.as_ref().map(|cluster| Right {
+            namespace: Some(cluster.namespace().to_owned()),
+            name: Some(cluster.secret_name()),
+            ..plain(Side::Management, "", "secrets", "get", Breaks::WorkloadAccess)
+        }));
+        rights.extend(READ.iter().map(|(verb, breaks)| plain(Side::Workload, "", "nodes", verb, *breaks)));
+        rights
+    }
+
+    fn each(&self, verbs: &[(&'static str, Breaks)], group: &str, resource: &str) -> Vec<Right> {
+        verbs
+            .iter()
+            .map(|(verb, breaks)| plain(Side::Management, group, resource, verb, *breaks))
+            .flat_map(|right| self.in_scope(right))
+            .collect()
+    }
+
+    /// The right in each namespace of the scope.
+    fn in_scope(&self, right: Right) -> Vec<Right> {
+        match &self.namespaces {
+            None => vec![right],
+            Some(namespaces) => {
+                let within = |namespace: &String| Right { namespace: Some(namespace.clone()), ..right.clone() };
+                namespaces.iter().map(within).collect()
+            }
+        }
+    }
+}
+
+fn plain(cluster: Side, group: &str, resource: &str, verb: &'static str, breaks: Breaks) -> Right {
+    Right {
+        cluster,
+        group: group.to_owned(),
+        resource: resource.to_owned(),
+        subresource: None,
+        verb,
+        namespace: None,
+        name: None,
+        only_for: None,
+        breaks,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn needs() -> Needs {
+        Needs {
+            group: "cluster.x-k8s.io".to_owned(),
+            namespaces: Some(["team-a".to_owned()].into()),
+            writes: true,
+            events: true,
+            ..Needs::default()
+        }
+    }
+
+    fn printed(needs: &Needs) -> Vec<String> {
+        needs.rights().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_cluster_needs_rights_in_its_namespace_and_to_its_nodes() {
+        let needs = Needs { secret: Some("team-a/prod".parse().unwrap()), ..needs() };
+        let expected = "\
+list clusters.cluster.x-k8s.io in namespace team-a
+watch clusters.cluster.x-k8s.io in namespace team-a
+list machinedeployments.cluster.x-k8s.io in namespace team-a
+watch machinedeployments.cluster.x-k8s.io in namespace team-a
+list machinesets.cluster.x-k8s.io in namespace team-a
+watch machinesets.cluster.x-k8s.io in namespace team-a
+list machines.cluster.x-k8s.io in namespace team-a
+watch machines.cluster.x-k8s.io in namespace team-a
+patch machinedeployments.cluster.x-k8s.io/scale in namespace team-a
+patch machinesets.cluster.x-k8s.io/scale in namespace team-a
+get machinedeployments.cluster.x-k8s.io in namespace team-a
+patch machinedeployments.cluster.x-k8s.io in namespace team-a
+get machinesets.cluster.x-k8s.io in namespace team-a
+patch machinesets.cluster.x-k8s.io in namespace team-a
+get machines.cluster.x-k8s.io in namespace team-a
+patch machines.cluster.x-k8s.io in namespace team-a
+delete machines.cluster.x-k8s.io in namespace team-a
+create events.events.k8s.io in namespace team-a
+patch events.events.k8s.io in namespace team-a
+get secrets prod-kubeconfig in namespace team-a
+list nodes in the whole cluster
+watch nodes in the whole cluster";
+        assert_eq!(printed(&needs).join("\n"), expected);
+    }
+
+    #[test]
+    fn who_writes_nothing_needs_only_to_read() {
+        let needs = Needs { writes: false, machine_pools: true, ..needs() };
+        assert!(needs.rights().iter().all(|right| matches!(right.verb, "list" | "watch")));
+        assert!(printed(&needs).contains(&"list machinepools.cluster.x-k8s.io in namespace team-a".to_owned()));
+    }
+
+    #[test]
+    fn without_events_none_are_posted() {
+        let needs = Needs { events: false, ..needs() };
+        assert!(!needs.rights().iter().any(|right| right.resource == "events"));
+    }
+
+    #[test]
+    fn each_namespace_needs_the_rights_of_its_own() {
+        let namespaces = Some(["a".to_owned(), "b".to_owned()].into());
+        let templates = vec![("infrastructure.cluster.x-k8s.io".to_owned(), "xmachinetemplates".to_owned())];
+        let needs = Needs { namespaces, templates, ..needs() };
+        let templates: Vec<_> =
+            printed(&needs).into_iter().filter(|right| right.contains("xmachinetemplates")).collect();
+        let expected = ["list", "watch"].map(|verb| {
+            ["a", "b"].map(|namespace| {
+                format!("{verb} xmachinetemplates.infrastructure.cluster.x-k8s.io in namespace {namespace}")
+            })
+        });
+        assert_eq!(templates, expected.concat());
+    }
+
+    #[test]
+    fn no_right_is_needed_twice() {
+        let needs = Needs { machine_pools: true, ..needs() };
+        let rights = printed(&needs);
+        assert_eq!(rights.iter().collect::<BTreeSet<_>>().len(), rights.len());
+    }
+
+    #[test]
+    fn a_rule_grants_what_is_missing() {
+        let needs = Needs { secret: Some("team-a/prod".parse().unwrap()), ..needs() };
+        let rules: Vec<_> = needs.rights().iter().map(Right::rule).collect();
+        let scale = r#"{apiGroups: ["cluster.x-k8s.io"], resources: [machinedeployments/scale], verbs: [patch]} in a Role in team-a"#;
+        let secret = r#"{apiGroups: [""], resources: [secrets], resourceNames: [prod-kubeconfig], verbs: [get]} in a Role in team-a"#;
+        let nodes = r#"{apiGroups: [""], resources: [nodes], verbs: [watch]} in a ClusterRole"#;
+        for rule in [scale, secret, nodes] {
+            assert!(rules.iter().any(|one| one == rule), "{rules:#?}");
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! `check` against the sandbox: what it prints, its exit codes, and that each right taken away is the one it names.
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use capi_autoscaler_provider::{
+    cli::CheckId,
+    rights::{Needs, Right, Side},
+};
+use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use rstest::rstest;
+use sandbox::{Sandbox, SandboxOptions, faults::Fault, read_manifests};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// Groups that come to no Machine by themselves, so that nothing differs from run to run.
+const FILES: [&str; 3] = ["cluster.yaml", "from-zero-by-annotations.yaml", "from-zero-by-status-capacity.yaml"];
+
+async fn world(more: Vec<Value>) -> Sandbox {
+    let files = FILES.map(|file| format!("{}/examples/node-groups/{file}", env!("CARGO_MANIFEST_DIR")));
+    let manifests = files.iter().flat_map(|file| read_manifests(Path::new(file)).unwrap()).chain(more).collect();
+    Sandbox::start(SandboxOptions { manifests, ..SandboxOptions::default() }).await.unwrap()
+}
+
+/// Runs it as somebody without an environment would.
+async fn check(flags: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_capi-autoscaler-provider"));
+    command.arg("check").args(flags).env_clear();
+    tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+}
+
+/// Runs it for the Cluster of the examples.
+async fn check_prod(sandbox: &Sandbox, flags: &[&str]) -> Output {
+    let kubeconfig = sandbox.management_kubeconfig().display().to_string();
+    let of_prod = ["--cluster", "team-a/prod", "--management-kubeconfig", &kubeconfig, "--timeout", "1h"];
+    check(&[&of_prod[..], flags].concat()).await
+}
+
+fn printed(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn report(output: &Output) -> Value {
+    serde_json::from_str(&printed(output)).unwrap_or_else(|error| panic!("{error}: {}", said(output)))
+}
+
+/// The lines of one check, as `status message`.
+fn lines(report: &Value, check: CheckId) -> Vec<String> {
+    let of_check = report["checks"].as_array().unwrap().iter().filter(|finding| finding["check"] == check.as_str());
+    let text = |finding: &Value, key: &str| finding[key].as_str().unwrap_or_default().to_owned();
+    of_check.map(|finding| format!("{} {}", text(finding, "status"), text(finding, "message"))).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_tells_of_each_check() {
+    let sandbox = world(Vec::new()).await;
+    let output = check_prod(&sandbox, &[]).await;
+    assert_eq!(output.status.code(), Some(0), "{}{}", printed(&output), said(&output));
+    let kubeconfig = sandbox.management_kubeconfig().display().to_string();
+    let text = printed(&output).replace(&kubeconfig, "KUBECONFIG");
+    insta::assert_snapshot!("all_is_well", text);
+    sandbox.stop().await;
+}
+
+/// All rights of the sandbox's Cluster.
+fn rights() -> Vec<Right> {
+    let template = |resource: &str| ("infrastructure.cluster.x-k8s.io".to_owned(), resource.to_owned());
+    let needs = Needs {
+        group: "cluster.x-k8s.io".to_owned(),
+        namespaces: Some(["team-a".to_owned()].into()),
+        machine_pools: true,
+        templates: vec![template("awsmachinetemplates")],
+        secret: Some("team-a/prod".parse().unwrap()),
+        writes: true,
+        events: true,
+    };
+    needs.rights()
+}
+
+/// A fault that takes a right away, whatever else may be done.
+fn without(right: &Right) -> Fault {
+    let name = match (right.verb, &right.name) {
+        (_, Some(name)) => format!("/{name}"),
+        ("get" | "patch" | "delete", None) => "/[^/?]+".to_owned(),
+        _ => String::new(),
+    };
+    let part = right.subresource.map(|part| format!("/{part}")).unwrap_or_default();
+    let path = format!("/{}{name}{part}([?]|$)", right.resource);
+    Fault::refuse(403, "Forbidden", "not for you").on_verb(right.verb).on_path(&path).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_right_that_is_missing_is_named_with_what_breaks_and_what_grants_it() {
+    let sandbox = world(Vec::new()).await;
+    for right in rights() {
+        let server = match right.cluster {
+            Side::Management => sandbox.management(),
+            Side::Workload => sandbox.workload(),
+        };
+        let fault = server.faults().add(without(&right));
+        let report = report(&check_prod(&sandbox, &["-o", "json"]).await);
+        fault.remove();
+        let findings = report["checks"].as_array().unwrap().iter();
+        let denied: Vec<_> = findings
+            .filter(|it| it["check"] == "right" && (it["status"] == "error" || it["status"] == "warn"))
+            .cloned()
+            .collect();
+        let [finding] = denied.as_slice() else { panic!("{right}: {denied:#?}") };
+        let message = finding["message"].as_str().unwrap();
+        assert!(message.starts_with(&format!("{right}: denied (not for you): ")), "{message}");
+        assert!(message.ends_with(&right.breaks.to_string()), "{message}");
+        assert_eq!(finding["remedy"], format!("grant {}", right.rule()));
+        // No MachineSet and no MachinePool is a node group here.
+        let later = right.only_for.is_some_and(|kind| kind.as_str() != "MachineDeployment");
+        assert_eq!(finding["status"], if later { "warn" } else { "error" }, "{right}");
+    }
+    sandbox.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kind_that_may_not_be_read_at_all_is_told_at_once_and_hides_no_other_check() {
+    let sandbox = world(Vec::new()).await;
+    let machines = Fault::refuse(403, "Forbidden", "not for you").on_method("GET").on_path("/machines").unwrap();
+    sandbox.management().faults().add(machines);
+    let output = check_prod(&sandbox, &["-o", "json"]).await;
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    let report = report(&output);
+    assert!(lines(&report, CheckId::Picture).iter().any(|line| line.contains("forbidden: not for you")), "{report:#}");
+    assert_eq!(lines(&report, CheckId::Scope), ["skipped the management cluster couldn't be read whole"]);
+    assert_eq!(lines(&report, CheckId::WorkloadCluster).len(), 1);
+    assert!(lines(&report, CheckId::WorkloadCluster)[0].starts_with("ok Kubernetes v1.36"));
+    sandbox.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_is_not_reached_skips_only_what_depends_on_it() {
+    let sandbox = world(Vec::new()).await;
+    let folder = tempfile::tempdir().unwrap();
+    let nowhere = folder.path().join("nowhere");
+    std::fs::write(&nowhere, sandbox::kubeconfig::kubeconfig("http://127.0.0.1:1")).unwrap();
+    let workload = sandbox.workload_kubeconfig();
+    let flags = ["--all-clusters", "-o", "json", "--management-kubeconfig", nowhere.to_str().unwrap()];
+    let output = check(&[&flags[..], &["--workload-kubeconfig", workload.to_str().unwrap()]].concat()).await;
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).starts_with("error: 1 of "), "{}", said(&output));
+    let report = report(&output);
+    let management = lines(&report, CheckId::ManagementCluster);
+    assert!(management[0].starts_with("error it doesn't answer: "), "{management:?}");
+    assert_eq!(lines(&report, CheckId::ClusterApi), ["skipped the management cluster isn't reached"]);
+    assert!(lines(&report, CheckId::WorkloadCluster)[0].starts_with("ok Kubernetes "));
+    let rights = lines(&report, CheckId::Right);
+    assert!(rights.contains(&"ok list nodes in the whole cluster".to_owned()), "{rights:?}");
+    assert!(rights.contains(&"skipped rights in the management cluster: it isn't reached".to_owned()), "{rights:?}");
+    assert_eq!(lines(&report, CheckId::Scope), ["skipped see management-cluster"]);
+    sandbox.stop().await;
+}
+
+fn deployment(name: &str, annotations: &Value, labels: &Value, infrastructure: &str) -> Value {
+    let mut labels = labels.clone();
+    labels["cluster.x-k8s.io/cluster-name"] = json!("prod");
+    let mut template = json!({"clusterName": "prod", "version": "v1.36.0", "bootstrap": {"dataSecretName": "b"}});
+    template["infrastructureRef"] =
+        json!({"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": infrastructure, "name": name});
+    json!({
+        "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment",
+        "metadata": {"name": name, "namespace": "team-a", "labels": labels, "annotations": annotations},
+        "spec": {
+            "clusterName": "prod", "replicas": 1, "selector": {"matchLabels": {"d": name}},
+            "template": {"metadata": {"labels": {"d": name}}, "spec": template},
+        },
+    })
+}
+
+fn size(min: &str, max: &str) -> Value {
+    json!({
+        "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": min,
+        "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": max,
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_with_node_groups_is_a_warning() {
+    let mut topology = json!({
+        "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
+        "metadata": {"name": "classy", "namespace": "team-a"}, "spec": {"topology": {"version": "v1.36.0"}},
+    });
+    topology["spec"]["topology"]["workers"] = json!({"machineDeployments": [{"name": "md-0", "replicas": 1}]});
+    let name = json!({"topology.cluster.x-k8s.io/deployment-name": "md-0"});
+    let mut in_topology = deployment("classy-md-0", &size("1", "3"), &name, "AWSMachineTemplate");
+    in_topology["spec"]["clusterName"] = json!("classy");
+    let world = world(vec![
+        topology,
+        in_topology,
+        deployment("wrong", &size("5", "3"), &json!({}), "AWSMachineTemplate"),
+        deployment("bare", &size("0", "3"), &json!({}), "LostMachineTemplate"),
+    ]);
+    let sandbox = world.await;
+    let lost = Fault::refuse(404, "NotFound", "nobody is here").on_path("/lostmachinetemplates").unwrap();
+    sandbox.management().faults().add(lost);
+    let (m, w) = (sandbox.management_kubeconfig(), sandbox.workload_kubeconfig());
+    let flags = ["--all-clusters", "--management-kubeconfig", m.to_str().unwrap(), "--timeout", "60s"];
+    let flags = [&flags[..], &["--workload-kubeconfig", w.to_str().unwrap(), "-o", "json"]].concat();
+    let output = check(&flags).await;
+    assert_eq!(output.status.code(), Some(0), "{}{}", printed(&output), said(&output));
+    let report = report(&output);
+    let groups = lines(&report, CheckId::NodeGroup);
+    assert!(groups.iter().any(|line| line.starts_with("warn left out: its size annotations")), "{groups:#?}");
+    let kinds = lines(&report, CheckId::TemplateKind);
+    assert!(kinds.iter().any(|line| line.starts_with("warn can't be read: not found")), "{kinds:#?}");
+    let topologies = lines(&report, CheckId::Topology);
+    assert_eq!(topologies, ["warn its Cluster's topology sets replicas and puts every size change back"]);
+    let strict = check(&[&flags[..], &["--strict"]].concat()).await;
+    assert_eq!(strict.status.code(), Some(1), "{}", said(&strict));
+    assert!(said(&strict).contains("and --strict takes none"), "{}", said(&strict));
+    sandbox.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scope_without_a_node_group_is_told_with_what_there_is() {
+    let sandbox = world(vec![deployment("plain", &json!({}), &json!({}), "AWSMachineTemplate")]).await;
+    let (m, w) = (sandbox.management_kubeconfig(), sandbox.workload_kubeconfig());
+    let flags = ["--management-kubeconfig", m.to_str().unwrap(), "--workload-kubeconfig", w.to_str().unwrap()];
+    let output = check(&[&flags[..], &["--cluster", "team-a/prdo", "-o", "json"]].concat()).await;
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let scope = lines(&report(&output), CheckId::Scope);
+    assert_eq!(scope[0], "warn Cluster team-a/prdo isn't there");
+    assert!(scope[1].starts_with("warn no node group: what there is is left out: "), "{scope:?}");
+    assert!(scope[1].contains(" out_of_scope"), "{scope:?}");
+    sandbox.stop().await;
+}
+
+#[rstest]
+#[case::no_scope(&[], "error: no scope is chosen")]
+#[case::a_wrong_time(&["--all-clusters", "--timeout", "0s"], "--timeout: \"0s\" can't be used")]
+#[case::as_serve_would(&["--all-clusters", "--listen", "0.0.0.0:8086"], "it isn't a loopback address")]
+#[tokio::test]
+async fn a_wrong_call_ends_with_code_2(#[case] flags: &[&str], #[case] part: &str) {
+    let output = check(flags).await;
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(said(&output).contains(part), "{}", said(&output));
+}
+
+/// An authority and a server's certificate of it, as files.
+struct Files {
+    folder: TempDir,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Files {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, "authority");
+        let key = KeyPair::generate().unwrap();
+        std::fs::write(folder.path().join("ca.crt"), params.self_signed(&key).unwrap().pem()).unwrap();
+        Self { folder, issuer: Issuer::new(params, key) }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn issue(&self, names: &[&str], change: impl Fn(&mut CertificateParams)) {
+        let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(names).unwrap();
+        change(&mut params);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        std::fs::write(self.path("tls.crt"), certificate.pem()).unwrap();
+        std::fs::write(self.path("tls.key"), key.serialize_pem()).unwrap();
+    }
+
+    /// What is found of the files, without any cluster.
+    async fn found(&self, more: &[&str]) -> Vec<String> {
+        let flags = [
+            "--all-clusters".to_owned(),
+            "--management-kubeconfig=/nonexistent/config".to_owned(),
+            "--listen=0.0.0.0:8086".to_owned(),
+            "--output=json".to_owned(),
+            format!("--tls-cert-file={}", self.path("tls.crt").display()),
+            format!("--tls-key-file={}", self.path("tls.key").display()),
+            format!("--tls-client-ca-file={}", self.path("ca.crt").display()),
+        ];
+        let flags: Vec<_> = flags.iter().map(String::as_str).chain(more.iter().copied()).collect();
+        let report = report(&check(&flags).await);
+        [lines(&report, CheckId::Tls), lines(&report, CheckId::ServerName)].concat()
+    }
+}
+
+#[rstest]
+#[case::the_name("provider.team-a.svc", "ok it is for provider.team-a.svc")]
+#[case::an_address("127.0.0.1", "ok it is for 127.0.0.1")]
+#[case::another("provider", "error it isn't for provider, but for provider.team-a.svc, 127.0.0.1")]
+#[tokio::test]
+async fn the_certificate_must_be_for_the_host_of_address(#[case] host: &str, #[case] expected: &str) {
+    let files = Files::new();
+    files.issue(&["provider.team-a.svc", "127.0.0.1"], |_| ());
+    let found = files.found(&["--server-name", host]).await;
+    assert!(found.contains(&expected.to_owned()), "{found:#?}");
+}
+
+#[rstest]
+#[case::good(|_: &mut CertificateParams| (), "ok the server's certificate is valid until ")]
+#[case::soon_over(
+    |params: &mut CertificateParams| params.not_after = (std::time::SystemTime::now() + std::time::Duration::from_secs(864_000)).into(),
+    "warn the server's certificate is valid until "
+)]
+#[case::over(|params: &mut CertificateParams| params.not_after = rcgen::date_time_ymd(2001, 1, 1), "error ")]
+#[case::no_name(|params: &mut CertificateParams| params.subject_alt_names.clear(), "error the server's certificate has no subject alternative name")]
+#[case::for_clients(
+    |params: &mut CertificateParams| params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth],
+    "error the server's certificate isn't for servers"
+)]
+#[tokio::test]
+async fn certificates_are_looked_at(#[case] change: fn(&mut CertificateParams), #[case] expected: &str) {
+    let files = Files::new();
+    files.issue(&["provider"], change);
+    let found = files.found(&[]).await;
+    assert!(found.iter().any(|line| line.starts_with(expected)), "{found:#?}");
+}
+
+#[tokio::test]
+async fn who_may_connect_is_told() {
+    let files = Files::new();
+    files.issue(&["provider"], |_| ());
+    let found = files.found(&["--tls-allowed-client-names=cluster-autoscaler"]).await;
+    assert!(found.iter().any(|line| line.ends_with("ca.crt for cluster-autoscaler")), "{found:#?}");
+}
+
+/// `docs/check.md` has a section for each check.
+#[test]
+fn every_check_is_documented() {
+    let document = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/check.md")).unwrap();
+    let rows = document.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    let documented: BTreeSet<_> = rows.map(|(name, _)| name).collect();
+    let checks: BTreeSet<_> = CheckId::ALL.iter().map(|check| check.as_str()).collect();
+    assert!(documented.is_superset(&checks), "{:?}", checks.difference(&documented));
+    for breaks in capi_autoscaler_provider::rights::Breaks::ALL {
+        assert!(documented.contains(breaks.as_str()), "{}", breaks.as_str());
+    }
+}
