@@ -81,10 +81,10 @@ impl Command {
         let command = caller.command();
         self.inner.metrics.count_command(command, result.as_ref().err());
         self.say(&caller, &result);
-        if let Err(error) = &result {
-            if let Some(happening) = Happening::of_error(command == "increase", error) {
-                self.tell(happening);
-            }
+        if let Err(error) = &result
+            && let Some(happening) = Happening::of_error(command == "increase", error)
+        {
+            self.tell(happening);
         }
         caller.answer(result);
     }
