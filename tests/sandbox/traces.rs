@@ -69,7 +69,7 @@ const CALLER: &str = "b7ad6b7169203331";
 /// An id as a header writes it.
 fn id_of<const N: usize>(bytes: &[u8]) -> u128 {
     let bytes: [u8; N] = bytes.try_into().unwrap();
-    bytes.iter().fold(0, |number, &byte| number << 8 | u128::from(byte))
+    bytes.iter().fold(0, |number, &byte| (number << 8) | u128::from(byte))
 }
 
 #[tokio::test(flavor = "multi_thread")]
