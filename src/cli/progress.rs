@@ -92,7 +92,10 @@ impl<'a> Told<'a> {
 
 impl Cache {
     fn new(name: Name, bars: Option<&MultiProgress>, now: Instant) -> Self {
-        let bar = bars.map(|bars| bars.add(ProgressBar::no_length()));
+        // It is complete before it is first drawn.
+        let named =
+            || styled(ProgressBar::no_length(), None).with_prefix(format!("{}: {}", name.cluster, name.resource));
+        let bar = bars.map(|bars| bars.add(named()));
         Self { name, begun: now, next_line: now + FIRST_LINE, pause: FIRST_LINE, complete: false, bar }
     }
 
@@ -111,7 +114,7 @@ impl Cache {
             return;
         }
         if let Some(bar) = &self.bar {
-            draw(bar, &self.name, status);
+            draw(bar, status);
         } else if now >= self.next_line {
             self.next_line = now + self.pause;
             self.pause = (self.pause * 2).min(LONGEST_PAUSE);
@@ -122,22 +125,28 @@ impl Cache {
 }
 
 /// A bar where it is known how much there is, else a wheel that turns.
-fn draw(bar: &ProgressBar, name: &Name, status: &Status) {
-    let objects = u64::try_from(status.objects).unwrap_or(u64::MAX);
-    let total = status.remaining.map(|remaining| objects.saturating_add(remaining)).filter(|&total| total > 0);
+fn styled(bar: ProgressBar, total: Option<u64>) -> ProgressBar {
     let template = match total {
         Some(_) => "{prefix} [{bar:20}] {human_pos} of {human_len}  {elapsed}  {wide_msg}",
         None => "{prefix} {spinner} {human_pos} objects  {elapsed}  {wide_msg}",
     };
     // The templates are this program's own; one that couldn't be read would leave the bar as it is.
-    if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style.progress_chars("=> "));
+    match ProgressStyle::with_template(template) {
+        Ok(style) => bar.with_style(style.progress_chars("=> ")),
+        Err(_) => bar,
     }
-    match total {
-        Some(total) => bar.set_length(total),
-        None => bar.unset_length(),
+}
+
+fn draw(bar: &ProgressBar, status: &Status) {
+    let objects = u64::try_from(status.objects).unwrap_or(u64::MAX);
+    let total = status.remaining.map(|remaining| objects.saturating_add(remaining)).filter(|&total| total > 0);
+    if total != bar.length() {
+        drop(styled(bar.clone(), total));
+        match total {
+            Some(total) => bar.set_length(total),
+            None => bar.unset_length(),
+        }
     }
-    bar.set_prefix(format!("{}: {}", name.cluster, name.resource));
     let why = status.reason.as_deref().unwrap_or_default();
     bar.set_message(crate::text::visible(why).into_owned());
     bar.set_position(objects);

@@ -5,17 +5,22 @@ use crate::proto;
 /// A request.
 pub(super) trait Asked {
     /// The id of its group or the name of its Node; empty where it names none.
-    fn asked(&self) -> &str {
-        ""
-    }
+    fn asked(&self) -> &str;
 }
 
-impl Asked for proto::NodeGroupsRequest {}
-impl Asked for proto::PricingPodPriceRequest {}
-impl Asked for proto::GpuLabelRequest {}
-impl Asked for proto::GetAvailableGpuTypesRequest {}
-impl Asked for proto::CleanupRequest {}
-impl Asked for proto::RefreshRequest {}
+macro_rules! about_nothing {
+    ($($request:ident)*) => {
+        $(impl Asked for proto::$request {
+            fn asked(&self) -> &'static str {
+                ""
+            }
+        })*
+    };
+}
+
+about_nothing! {
+    NodeGroupsRequest PricingPodPriceRequest GpuLabelRequest GetAvailableGpuTypesRequest CleanupRequest RefreshRequest
+}
 
 macro_rules! by_id {
     ($($request:ident)*) => {

@@ -86,8 +86,8 @@ async fn change(
     RawQuery(query): RawQuery,
     filter: String,
 ) -> Response {
-    if let Err(refusal) = may_change(peer, &headers) {
-        return refusal;
+    if let Some(why) = refusal(peer, &headers) {
+        return page(StatusCode::FORBIDDEN, TEXT, why);
     }
     let query = query.unwrap_or_default();
     let mut limit = None;
@@ -102,22 +102,20 @@ async fn change(
 }
 
 async fn go_back(State(levels): State<Levels>, Extension(Peer(peer)): Extension<Peer>, headers: HeaderMap) -> Response {
-    match may_change(peer, &headers) {
-        Ok(()) => answer(&levels, LogLevelChange::Start),
-        Err(refusal) => refusal,
+    match refusal(peer, &headers) {
+        None => answer(&levels, LogLevelChange::Start),
+        Some(why) => page(StatusCode::FORBIDDEN, TEXT, why),
     }
 }
 
-fn may_change(peer: SocketAddr, headers: &HeaderMap) -> Result<(), Response> {
-    let why = if headers.contains_key(ORIGIN) {
-        "the log level isn't changed from web pages\n"
-    } else if peer.ip().to_canonical().is_loopback() {
-        return Ok(());
-    } else {
-        "the log level is only changed from a loopback address: ask on the server's own machine, or by kubectl \
-         port-forward\n"
-    };
-    Err(page(StatusCode::FORBIDDEN, TEXT, why))
+/// Why this one may change nothing.
+fn refusal(peer: SocketAddr, headers: &HeaderMap) -> Option<&'static str> {
+    if headers.contains_key(ORIGIN) {
+        return Some("the log level isn't changed from web pages\n");
+    }
+    let remote = "the log level is only changed from a loopback address: ask on the server's own machine, or by kubectl \
+                  port-forward\n";
+    (!peer.ip().to_canonical().is_loopback()).then_some(remote)
 }
 
 fn answer(levels: &Levels, change: LogLevelChange<'_>) -> Response {
@@ -131,5 +129,22 @@ fn shown(levels: &Levels) -> Response {
     match serde_json::to_string(&levels.level()) {
         Ok(json) => page(StatusCode::OK, JSON, json + "\n"),
         Err(error) => page(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("can't write the log level: {error}\n")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::loopback("127.0.0.1:1", true)]
+    #[case::loopback_of_ipv6("[::1]:1", true)]
+    #[case::mapped_loopback("[::ffff:127.0.0.1]:1", true)]
+    #[case::another_machine("192.0.2.7:1", false)]
+    #[case::another_machine_by_ipv6("[2001:db8::7]:1", false)]
+    fn only_processes_of_this_machine_change_the_level(#[case] peer: SocketAddr, #[case] may: bool) {
+        assert_eq!(refusal(peer, &HeaderMap::new()).is_none(), may);
     }
 }

@@ -66,8 +66,10 @@ fn attribute(span: &Span, key: &str) -> String {
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const CALLER: &str = "b7ad6b7169203331";
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+/// An id as a header writes it.
+fn id_of<const N: usize>(bytes: &[u8]) -> u128 {
+    let bytes: [u8; N] = bytes.try_into().unwrap();
+    bytes.iter().fold(0, |number, &byte| (number << 8) | u128::from(byte))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -84,7 +86,8 @@ async fn a_delete_is_a_trace_from_its_caller_to_the_api_server() {
     world.client().node_group_delete_nodes(request).await.unwrap();
 
     let rpc = collector.until_span("NodeGroupDeleteNodes").await;
-    assert_eq!((hex(&rpc.trace_id), hex(&rpc.parent_span_id)), (TRACE.to_owned(), CALLER.to_owned()));
+    let ids = (format!("{:032x}", id_of::<16>(&rpc.trace_id)), format!("{:016x}", id_of::<8>(&rpc.parent_span_id)));
+    assert_eq!(ids, (TRACE.to_owned(), CALLER.to_owned()));
     assert_eq!((attribute(&rpc, "group"), attribute(&rpc, "code")), (GROUP.to_owned(), "OK".to_owned()));
     assert!(rpc.end_time_unix_nano > rpc.start_time_unix_nano);
     let command = collector.until_span("delete").await;
