@@ -20,7 +20,7 @@ use std::{
 
 use capi_autoscaler_provider::{
     cluster::{GroupMetrics, GroupSeries, InformerMetrics, Management, ManagementOptions, Workload, WorkloadOptions},
-    connect::{Clients, WorkloadSource},
+    connect::{Clients, Proxies, WorkloadSource},
     grpc::RpcMetrics,
     index::Index,
     informer::Settings,
@@ -104,7 +104,7 @@ fn main() {
         // Nothing is ever answered there: the index is filled by hand.
         let _context = runtime.enter();
         let nowhere = kube::Config::new("http://127.0.0.1:1".parse().expect("a URL"));
-        let clients = Clients::new(nowhere).expect("clients");
+        let clients = Clients::new(nowhere, Proxies::default()).expect("clients");
         let group = "cluster.x-k8s.io".to_owned();
         let options = ManagementOptions { group, version: None, informers: Settings::default() };
         let management = Management::start(clients, options, runtime.handle());

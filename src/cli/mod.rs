@@ -4,6 +4,7 @@
 
 mod check;
 mod explain;
+mod generate;
 pub mod groups;
 mod live;
 mod log;
@@ -29,6 +30,7 @@ use check::CheckConfig;
 pub use check::{CheckArgs, CheckError, CheckId, CheckOutput, Finding, Report, RightReport, Status};
 use explain::ExplainConfig;
 pub use explain::{ExplainArgs, ExplainError};
+pub use generate::{CompletionsArgs, GenerateError, ManArgs};
 use groups::{GroupsArgs, GroupsConfig, GroupsError};
 pub use log::{LogArgs, LogFormat};
 pub use picture_args::PictureArgs;
@@ -75,6 +77,10 @@ pub enum Command {
     Check(Box<CheckArgs>),
     /// Show what changes in a cluster, object by object
     Watch(Box<WatchArgs>),
+    /// Print the completions of a shell
+    Completions(CompletionsArgs),
+    /// Write the manual pages
+    Man(ManArgs),
 }
 
 /// Why the program ended with an error.
@@ -92,6 +98,9 @@ pub enum CliError {
     /// Something isn't as it should be.
     #[error(transparent)]
     Check(#[from] CheckError),
+    /// Neither completions nor manual pages could be made.
+    #[error(transparent)]
+    Generate(#[from] GenerateError),
     /// Nothing could be watched, or what was seen couldn't be printed.
     #[error("{0:#}")]
     Watch(anyhow::Error),
@@ -115,6 +124,8 @@ impl Cli {
             Command::Groups(args) => GroupsConfig::try_from(*args)?.run()?,
             Command::Explain(args) => ExplainConfig::try_from(*args)?.run()?,
             Command::Check(args) => CheckConfig::try_from(*args)?.run()?,
+            Command::Completions(args) => args.run()?,
+            Command::Man(args) => args.run()?,
             Command::Watch(args) => {
                 let config = WatchConfig::try_from(*args)?;
                 self.log.init()?;
@@ -129,7 +140,12 @@ impl CliError {
     /// Says what is wrong: in the log, or on standard error where there is no log yet.
     pub fn report(&self) {
         match self {
-            Self::Usage(_) | Self::Groups(_) | Self::Explain(_) | Self::Check(_) | Self::Watch(_) => {
+            Self::Usage(_)
+            | Self::Groups(_)
+            | Self::Explain(_)
+            | Self::Check(_)
+            | Self::Generate(_)
+            | Self::Watch(_) => {
                 eprintln!("error: {}", visible_lines(&self.to_string()));
             }
             Self::Failed(_) => tracing::error!("{self}"),
@@ -142,7 +158,12 @@ impl CliError {
         match self {
             Self::Usage(_) => ExitCode::from(2),
             Self::Explain(error) if !error.is_verdict() => ExitCode::from(2),
-            Self::Explain(_) | Self::Groups(_) | Self::Check(_) | Self::Watch(_) | Self::Failed(_) => ExitCode::FAILURE,
+            Self::Explain(_)
+            | Self::Groups(_)
+            | Self::Check(_)
+            | Self::Generate(_)
+            | Self::Watch(_)
+            | Self::Failed(_) => ExitCode::FAILURE,
         }
     }
 }
