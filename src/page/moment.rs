@@ -3,6 +3,8 @@
 use jiff::Timestamp;
 use maud::{Markup, html};
 
+use crate::text::visible;
+
 /// The two largest units of a time, such as `3 h 5 min`.
 pub(super) fn span(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
@@ -40,12 +42,14 @@ impl Now {
             Some(seconds) => format!("in {}", span(seconds.unsigned_abs())),
             None => moment.to_owned(),
         };
+        let (moment, text) = (visible(moment), visible(&text));
         html! { time datetime=(moment) title=(moment) { (text) } }
     }
 
     /// How old something is that was made at a moment.
     pub(super) fn age(self, moment: &str) -> Markup {
         let seconds = self.seconds_since(moment).and_then(|seconds| u64::try_from(seconds).ok());
+        let moment = visible(moment);
         html! { time datetime=(moment) title=(moment) { (seconds.map_or_else(|| "0 s".to_owned(), span)) } }
     }
 }
