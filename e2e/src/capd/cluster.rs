@@ -9,15 +9,12 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use super::{Environment, TEMPLATE_KIND};
+use super::{Environment, MACHINE_VERSION, TEMPLATE_KIND};
 use crate::{
     controllers::stage::{LOOK, PATIENCE, infrastructure_reference},
     objects::Objects,
     wait::every,
 };
-
-/// The version that its Machines are said to have.
-const VERSION: &str = "v1.36.3";
 
 impl Environment {
     /// Creates a Cluster, and waits until its API server answers.
@@ -46,7 +43,7 @@ impl Environment {
                 "metadata": metadata,
                 "spec": {
                     "replicas": 1,
-                    "version": VERSION,
+                    "version": MACHINE_VERSION,
                     "machineTemplate": { "spec": { "infrastructureRef": infrastructure_reference(TEMPLATE_KIND, name) } },
                     "kubeadmConfigSpec": {
                         "clusterConfiguration": { "apiServer": { "certSANs": ["localhost", "127.0.0.1"] } },

@@ -13,3 +13,6 @@ pub const VARIABLE: &str = "CAPD_MANAGER";
 
 /// The kind of its machines' templates.
 pub const TEMPLATE_KIND: &str = "DevMachineTemplate";
+
+/// The version that its Machines are said to have. Those of kubeadm must say one.
+pub const MACHINE_VERSION: &str = "v1.36.3";

@@ -220,6 +220,9 @@ impl Workers {
                 },
             },
         });
+        if stage.is_in_memory() {
+            spec["template"]["spec"]["version"] = json!(capd::MACHINE_VERSION);
+        }
         if !self.taints.is_empty() {
             spec["template"]["spec"]["taints"] = json!(self.taints);
         }
