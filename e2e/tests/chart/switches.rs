@@ -104,8 +104,8 @@ fn all_clusters_need_the_cluster_scope() {
 #[test]
 fn of_secrets_only_the_one_named_after_the_cluster_may_be_read_and_only_where_the_program_reads_it() {
     let objects = render(&by_secret());
-    let roles = of_kind(&objects, "Role");
-    let rules = roles.iter().flat_map(|role| role["rules"].as_array().unwrap());
+    let granting = of_kind(&objects, "Role");
+    let rules = granting.iter().flat_map(|role| role["rules"].as_array().unwrap());
     let of_secrets: Vec<&Value> =
         rules.filter(|rule| rule["resources"].as_array().unwrap().contains(&json!("secrets"))).collect();
     let expected =
