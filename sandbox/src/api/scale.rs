@@ -135,6 +135,14 @@ pub(crate) fn as_managed<'v>(target: &Target, object: &'v Value) -> Cow<'v, Valu
     Cow::Owned(shown)
 }
 
+/// Whether somebody manages the size of an object.
+pub(crate) fn is_managed(target: &Target, object: &Value) -> bool {
+    let Some(paths) = target.version.scale.as_ref() else { return false };
+    let field = paths.spec_replicas.replace('.', "/f:");
+    let entries = object["metadata"]["managedFields"].as_array().into_iter().flatten();
+    entries.map(|entry| &entry["fieldsV1"]).any(|fields| fields.pointer(&field).is_some())
+}
+
 /// The value at a path such as `.spec.replicas`.
 pub(crate) fn at<'v>(value: &'v Value, path: &str) -> Option<&'v Value> {
     path.split('.').filter(|name| !name.is_empty()).try_fold(value, |value, name| value.get(name))

@@ -249,6 +249,8 @@ pub(crate) fn replace(
     let mut managers = Managers::of(&next);
     let writer = request.writer(written_as, &api_version);
     match subresource {
+        // Where nobody manages the size, nobody comes to by a Scale: what has no managers there isn't tracked.
+        Subresource::Scale if !scale::is_managed(target, old.value()) => {}
         Subresource::Scale => {
             let as_managed = scale::as_managed(target, &next);
             managers.update(writer, old.value(), &as_managed, &target.version.lists);

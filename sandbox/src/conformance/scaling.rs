@@ -258,6 +258,20 @@ async fn a_size_of_zero_written_as_a_scale_has_no_manager(subject: &Subject<'_>)
     operations(subject, &change).query("fieldManager", "one").expect(200).await?;
     let object = subject.get(subject.widget("a")).expect(200).await?;
     ensure!(managers_of_the_size(&object).is_empty() && object["spec"]["replicas"] == 0, "{object}");
+
+    // Nor has the next size that is written so.
+    let change = json!([
+        { "op": "test", "path": "/spec", "value": {} },
+        { "op": "add", "path": "/spec/replicas", "value": 2 },
+    ]);
+    operations(subject, &change).query("fieldManager", "two").expect(200).await?;
+    let object = subject.get(subject.widget("a")).expect(200).await?;
+    ensure!(managers_of_the_size(&object).is_empty() && object["spec"]["replicas"] == 2, "{object}");
+
+    // The object itself brings one back.
+    let change = subject.patch(subject.widget("a"), Patch::Merge, &json!({ "spec": { "replicas": 3 } }));
+    let object = change.query("fieldManager", "three").expect(200).await?;
+    ensure!(managers_of_the_size(&object) == [["three", "Update", ""]], "{object}");
     Ok(())
 }
 
