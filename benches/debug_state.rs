@@ -1,9 +1,9 @@
-//! The whole picture of 1,000 groups with 100,000 Machines, as `/debug/state` makes it: how long the copy takes that takes
+//! The whole picture of 1,000 groups with 100,000 Machines, as `/debug/state` and the status page make it: how long the copy takes that takes
 //! the index's lock for each group, how long the JSON takes that takes none, and how long reads and changes take meanwhile.
 //! And the same picture as metrics, scraped over HTTP on loopback.
 
 // A bench may panic: it is a test of its own input.
-#![allow(clippy::expect_used)]
+#![allow(clippy::expect_used, clippy::panic)]
 
 mod fleet;
 
@@ -20,13 +20,14 @@ use std::{
 
 use capi_autoscaler_provider::{
     cluster::{GroupMetrics, GroupSeries, InformerMetrics, Management, ManagementOptions, Workload, WorkloadOptions},
-    connect::{Clients, WorkloadSource},
+    connect::{Clients, Proxies, WorkloadSource},
     grpc::RpcMetrics,
     index::Index,
     informer::Settings,
     nodegroup::GroupId,
+    page::StatusPage,
     scale::ScaleMetrics,
-    server::{ReadinessMetrics, bind, http_router, new_registry, serve_http},
+    server::{ReadinessMetrics, StatusAnswer, StatusPages as _, bind, http_router, new_registry, serve_http},
     state::{Selection, StateSource},
 };
 use jiff::Timestamp;
@@ -104,7 +105,7 @@ fn main() {
         // Nothing is ever answered there: the index is filled by hand.
         let _context = runtime.enter();
         let nowhere = kube::Config::new("http://127.0.0.1:1".parse().expect("a URL"));
-        let clients = Clients::new(nowhere).expect("clients");
+        let clients = Clients::new(nowhere, Proxies::default()).expect("clients");
         let group = "cluster.x-k8s.io".to_owned();
         let options = ManagementOptions { group, version: None, informers: Settings::default() };
         let management = Management::start(clients, options, runtime.handle());
@@ -118,13 +119,28 @@ fn main() {
     };
     let index = workload.index();
     fleet::fill(index, GROUPS, MACHINES_PER_GROUP);
-    let source = StateSource::new(workload.clone(), Timestamp::now());
+    let source = Arc::new(StateSource::new(workload.clone(), Timestamp::now()));
+    let pages = StatusPage::new(Arc::clone(&source));
+    let page = |path: &str, query: &str| match pages.page(path, query) {
+        StatusAnswer::Found(html) => html,
+        StatusAnswer::Missing(html) | StatusAnswer::Wrong(html) => panic!("{html}"),
+    };
     let json = |instances| source.json(&Selection { instances, group: None }).expect("JSON");
 
     println!("{GROUPS} groups, {} Machines; the best of {ROUNDS} rounds", GROUPS * MACHINES_PER_GROUP);
     println!("copy, group by group       {:8.1} ms", millis(best(|| drop(index.snapshot(None)))));
     println!("JSON without instances     {:8.1} ms, {} bytes", millis(best(|| drop(json(false)))), json(false).len());
     println!("JSON with instances        {:8.1} ms, {} bytes", millis(best(|| drop(json(true)))), json(true).len());
+    let front = page("/", "");
+    println!("first page, 100 rows       {:8.1} ms, {} bytes", millis(best(|| drop(page("/", "")))), front.len());
+    let searched = millis(best(|| drop(page("/", "q=pool-77&sort=size"))));
+    println!("first page, searched       {searched:8.1} ms");
+    let group = "/groups/MachineDeployment/fleet/pool-77";
+    println!(
+        "page of a group            {:8.1} ms, {} bytes",
+        millis(best(|| drop(page(group, "")))),
+        page(group, "").len()
+    );
     let calm = longest_read(index, || thread::sleep(Duration::from_secs(1)));
     let meanwhile = longest_read(index, || (0..ROUNDS).for_each(|_| drop(json(true))));
     println!("longest read before        {:8.1} ms", millis(calm));

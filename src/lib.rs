@@ -11,17 +11,20 @@ pub mod cli;
 pub mod cluster;
 pub mod connect;
 mod expansion;
+mod explain;
 pub mod grpc;
 pub mod index;
 pub mod informer;
 pub mod nodegroup;
 pub mod notify;
+pub mod page;
 pub mod prices;
 pub mod rights;
 pub mod scale;
 pub mod server;
 pub mod state;
 pub mod text;
+pub mod traces;
 
 /// Types, client and server of `proto/externalgrpc.proto`, generated.
 #[allow(missing_docs, unreachable_pub, rustdoc::invalid_html_tags, clippy::pedantic)]

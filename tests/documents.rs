@@ -4,6 +4,8 @@
 
 #[path = "documents/operation.rs"]
 mod operation;
+#[path = "documents/supply.rs"]
+mod supply;
 
 use arcstr::ArcStr;
 use std::{
@@ -105,7 +107,8 @@ async fn exported() -> BTreeSet<String> {
     fs::write(&key_file, key.serialize_pem()).unwrap();
     let tls =
         [format!("--tls-cert-file={}", certificate_file.display()), format!("--tls-key-file={}", key_file.display())];
-    let tls: Vec<_> = tls.iter().map(String::as_str).collect();
+    let more = tls.iter().map(String::as_str).chain(["--otlp-endpoint=http://127.0.0.1:1"]);
+    let tls: Vec<_> = more.collect();
     exported_with(&[]).await.into_iter().chain(exported_with(&tls).await).collect()
 }
 

@@ -3,6 +3,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "sandbox/traces.rs"]
+mod traces;
+
 use std::{sync::Arc, time::Duration};
 
 use capi_autoscaler_provider::{
@@ -87,6 +90,11 @@ async fn until<T>(what: &str, look: impl AsyncFn() -> Option<T>) -> T {
 
 impl World {
     async fn start(contract: Contract, manifests: Vec<Value>) -> Self {
+        Self::start_with(contract, manifests, &[]).await
+    }
+
+    /// The same with further flags.
+    async fn start_with(contract: Contract, manifests: Vec<Value>, further: &[&str]) -> Self {
         let clock = Clock::driven("2026-01-01T00:00:00Z".parse::<Timestamp>().unwrap());
         let options = SandboxOptions {
             settings: Settings { contract, times: Times::default() },
@@ -108,6 +116,7 @@ impl World {
             "--capi-version",
             version,
         ];
+        let flags = flags.iter().chain(further);
         let Command::Serve(args) = Cli::try_parse_from(flags).unwrap().command else { panic!("serve was asked for") };
         let shutdown = Shutdown::new();
         let server = Server::start(ServeConfig::try_from(*args).unwrap(), shutdown.clone()).await.unwrap();

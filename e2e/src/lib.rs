@@ -6,6 +6,8 @@
 //! of the program in this process, to look at what it promises on a real API server.
 
 pub mod audit;
+pub mod autoscaling;
+pub mod capd;
 pub mod cluster_api;
 pub mod conformance;
 pub mod control_plane;

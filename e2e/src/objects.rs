@@ -68,6 +68,8 @@ impl Place {
             | "ValidatingWebhookConfiguration"
             | "ValidatingAdmissionPolicy"
             | "ValidatingAdmissionPolicyBinding" => ("admissionregistration.k8s.io", "v1"),
+            "KubeadmConfigTemplate" => ("bootstrap.cluster.x-k8s.io", "v1beta2"),
+            "KubeadmControlPlane" => ("controlplane.cluster.x-k8s.io", "v1beta2"),
             kind if CAPI_KINDS.contains(&kind) || kind == "ClusterClass" => (CAPI_GROUP, contract.as_str()),
             // Kinds that the end-to-end tests serve themselves; their version has nothing to do with the contract's.
             kind if kind.starts_with("Loopback") => (INFRASTRUCTURE_GROUP, "v1alpha1"),

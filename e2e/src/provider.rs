@@ -1,6 +1,6 @@
 //! The program under test, called as Cluster Autoscaler calls it.
 
-use std::time::Duration;
+use std::{ops::Deref, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use kube::{Client, Config, client::Body};
@@ -13,10 +13,11 @@ use crate::{
     control_plane::http_get,
     process::Process,
     proto::{
-        ExternalGrpcNode, Instance, NodeGroup, NodeGroupDecreaseTargetSizeRequest, NodeGroupDeleteNodesRequest,
-        NodeGroupForNodeRequest, NodeGroupIncreaseSizeRequest, NodeGroupNodesRequest, NodeGroupTargetSizeRequest,
-        NodeGroupTemplateNodeInfoRequest, NodeGroupTemplateNodeInfoResponse, NodeGroupsRequest, RefreshRequest,
-        cloud_provider_client::CloudProviderClient,
+        CleanupRequest, ExternalGrpcNode, GetAvailableGpuTypesRequest, GpuLabelRequest, Instance, NodeGroup,
+        NodeGroupAutoscalingOptions, NodeGroupAutoscalingOptionsRequest, NodeGroupDecreaseTargetSizeRequest,
+        NodeGroupDeleteNodesRequest, NodeGroupForNodeRequest, NodeGroupIncreaseSizeRequest, NodeGroupNodesRequest,
+        NodeGroupTargetSizeRequest, NodeGroupTemplateNodeInfoRequest, NodeGroupTemplateNodeInfoResponse,
+        NodeGroupsRequest, PricingNodePriceRequest, RefreshRequest, cloud_provider_client::CloudProviderClient,
     },
     wait::{Hopeless, SOON, eventually},
 };
@@ -24,30 +25,42 @@ use crate::{
 /// Cluster Autoscaler's own deadline. A call that takes longer fails the scenario, so none can hang.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// A running program. Dropping it kills it.
+/// A running program, which can be called. Dropping it kills it.
 pub struct Provider {
     /// The process, for signals.
     pub process: Process,
     grpc: u16,
-    channel: Channel,
+    caller: Caller,
     http: Client,
+}
+
+/// A connection to a provider.
+#[derive(Clone, Debug)]
+pub struct Caller(Channel);
+
+impl Deref for Provider {
+    type Target = Caller;
+
+    fn deref(&self) -> &Caller {
+        &self.caller
+    }
 }
 
 impl Provider {
     /// For a program that listens on these ports, or will soon.
     pub(crate) fn new(process: Process, grpc: u16, http: u16) -> Result<Self> {
-        let channel = Endpoint::from_shared(format!("http://127.0.0.1:{grpc}"))?.timeout(DEADLINE).connect_lazy();
+        let caller = Caller::to(&format!("127.0.0.1:{grpc}"))?;
         let mut config = Config::new(format!("http://127.0.0.1:{http}").parse()?);
         config.default_retry = false;
         config.connect_timeout = Some(DEADLINE);
         config.read_timeout = Some(DEADLINE);
-        Ok(Self { process, grpc, channel, http: Client::try_from(config)? })
+        Ok(Self { process, grpc, caller, http: Client::try_from(config)? })
     }
 
     /// The same, called by another way to its gRPC port.
     #[must_use]
     pub fn called_by(self, channel: impl FnOnce(u16) -> Channel) -> Self {
-        Self { channel: channel(self.grpc), ..self }
+        Self { caller: Caller(channel(self.grpc)), ..self }
     }
 
     /// Waits until `/readyz` says that it is ready.
@@ -69,11 +82,18 @@ impl Provider {
         let body = answer.into_body().collect_bytes().await?;
         Ok((status, String::from_utf8(body.to_vec())?))
     }
+}
 
-    /// The connection to its gRPC port.
+impl Caller {
+    /// To an address, as `127.0.0.1:1234`; it is connected to when it is called.
+    pub fn to(address: &str) -> Result<Self> {
+        Ok(Self(Endpoint::from_shared(format!("http://{address}"))?.timeout(DEADLINE).connect_lazy()))
+    }
+
+    /// The connection itself.
     #[must_use]
     pub fn channel(&self) -> Channel {
-        self.channel.clone()
+        self.0.clone()
     }
 
     /// A client for what the methods here do not cover.
@@ -169,6 +189,39 @@ impl Provider {
             })
         })
         .await
+    }
+
+    /// `NodeGroupGetOptions`; None where the defaults stand
+    pub async fn options(
+        &self,
+        id: &str,
+        defaults: NodeGroupAutoscalingOptions,
+    ) -> Result<Option<NodeGroupAutoscalingOptions>, Status> {
+        let request = NodeGroupAutoscalingOptionsRequest { id: id.to_owned(), defaults: Some(defaults) };
+        let answer = self.client().node_group_get_options(ask(request)).await?;
+        Ok(answer.into_inner().node_group_autoscaling_options)
+    }
+
+    /// `PricingNodePrice`
+    pub async fn node_price(&self, request: PricingNodePriceRequest) -> Result<f64, Status> {
+        Ok(self.client().pricing_node_price(ask(request)).await?.into_inner().price)
+    }
+
+    /// `GPULabel`
+    pub async fn gpu_label(&self) -> Result<String, Status> {
+        Ok(self.client().gpu_label(ask(GpuLabelRequest {})).await?.into_inner().label)
+    }
+
+    /// `GetAvailableGPUTypes`, by name
+    pub async fn gpu_types(&self) -> Result<Vec<String>, Status> {
+        let answer = self.client().get_available_gpu_types(ask(GetAvailableGpuTypesRequest {})).await?;
+        Ok(answer.into_inner().gpu_types.into_keys().collect())
+    }
+
+    /// `Cleanup`
+    pub async fn cleanup(&self) -> Result<(), Status> {
+        self.client().cleanup(ask(CleanupRequest {})).await?;
+        Ok(())
     }
 
     /// `NodeGroupTemplateNodeInfo`

@@ -42,6 +42,8 @@ struct Held {
     writes: bool,
     /// Everything: no connection is carried.
     all: bool,
+    /// How often the connections were cut that there were.
+    cuts: usize,
 }
 
 /// A proxy on a port of its own. Dropping it cuts its connections.
@@ -105,6 +107,11 @@ impl Proxy {
         self.held.send_modify(|held| held.all = true);
     }
 
+    /// Cuts the connections that there are, and what they hold up is lost; those to come are carried.
+    pub fn cut_once(&self) {
+        self.held.send_modify(|held| held.cuts += 1);
+    }
+
     /// Carries connections again.
     pub fn mend(&self) {
         self.held.send_modify(|held| held.all = false);
@@ -135,8 +142,9 @@ impl Way {
     /// Carries one connection until either side ends it, or it is cut.
     async fn carry(self, client: TcpStream) -> Result<()> {
         let mut gate = self.gate.clone();
+        let cuts = gate.borrow().cuts;
         tokio::select! {
-            cut = gate.wait_for(|held| held.all) => cut.map(drop).map_err(Into::into),
+            cut = gate.wait_for(|held| held.all || held.cuts != cuts) => cut.map(drop).map_err(Into::into),
             ended = self.connect(client) => ended,
         }
     }

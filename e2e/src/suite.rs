@@ -35,6 +35,8 @@ pub struct Scenario {
     pub name: &'static str,
     /// Whether it stops the API server, so that no other may use it.
     pub own_api_server: bool,
+    /// Whether it is only run when it is asked for, by `--ignored`.
+    pub by_hand: bool,
     /// What it does.
     pub run: Run,
 }
@@ -67,7 +69,8 @@ pub fn run(scenarios: &[Scenario]) -> ExitCode {
         for &scenario in scenarios {
             let suite = Arc::clone(&suite);
             let name = format!("{contract}::{}", scenario.name);
-            trials.push(Trial::test(name, move || suite.try_scenario(contract, scenario)));
+            let trial = Trial::test(name, move || suite.try_scenario(contract, scenario));
+            trials.push(trial.with_ignored_flag(scenario.by_hand));
         }
     }
     let conclusion = libtest_mimic::run(&arguments, trials);

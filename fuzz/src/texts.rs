@@ -3,7 +3,8 @@
 use std::str;
 
 use capi_autoscaler_provider::nodegroup::{
-    GoDuration, GroupId, PlaceholderRef, Price, Quantity, Taint, provider_id as ids, taints, template_node_groups,
+    GoDuration, GroupId, PlaceholderRef, Price, Quantity, Taint, provider_id as ids, quantity::Format, taints,
+    template_node_groups,
 };
 
 /// Two quantities, a line each.
@@ -21,7 +22,10 @@ pub fn quantity(data: &[u8]) {
         let printed = quantity.to_string();
         let again: Quantity = printed.parse().expect("a quantity is read as it is printed");
         assert_eq!(again, quantity, "{printed}");
-        assert_eq!(again.to_string(), printed);
+        // Binary text without a suffix is read as decimal, which may print it shorter: 2000 is 2k.
+        let became_decimal = quantity.format() == Format::BinarySi && again.format() == Format::DecimalSi;
+        assert!(became_decimal || again.to_string() == printed, "{printed} is printed as {again} next");
+        assert_eq!(again.to_string().parse(), Ok(again), "{printed}");
         assert!(quantity.to_f64().is_finite());
     }
     assert_eq!(left.cmp(&right), right.cmp(&left).reverse());

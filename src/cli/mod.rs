@@ -4,11 +4,14 @@
 
 mod check;
 mod explain;
+mod generate;
 pub mod groups;
 mod live;
 mod log;
+mod log_level;
 mod picture_args;
 mod picture_config;
+mod progress;
 mod serve;
 mod serve_args;
 mod serve_config;
@@ -29,8 +32,12 @@ use check::CheckConfig;
 pub use check::{CheckArgs, CheckError, CheckId, CheckOutput, Finding, Report, RightReport, Status};
 use explain::ExplainConfig;
 pub use explain::{ExplainArgs, ExplainError};
+pub use generate::{CompletionsArgs, GenerateError, ManArgs};
 use groups::{GroupsArgs, GroupsConfig, GroupsError};
-pub use log::{LogArgs, LogFormat};
+#[cfg(test)]
+pub(crate) use log::testing;
+pub use log::{LogArgs, LogControl, LogFormat, Screen};
+use log_level::{LogLevelArgs, LogLevelConfig};
 pub use picture_args::PictureArgs;
 pub use serve::Server;
 pub use serve_args::ServeArgs;
@@ -57,6 +64,8 @@ pub enum Command {
     Serve(Box<ServeArgs>),
     /// Print the node groups of a running server as a table
     Groups(Box<GroupsArgs>),
+    /// Show or change what a running server logs
+    LogLevel(LogLevelArgs),
     /// Explain node groups: what Cluster Autoscaler is told of them, where each value comes from, and what is wrong
     ///
     /// It asks the clusters that serve would, or reads manifests (--manifests) without any cluster.
@@ -75,6 +84,10 @@ pub enum Command {
     Check(Box<CheckArgs>),
     /// Show what changes in a cluster, object by object
     Watch(Box<WatchArgs>),
+    /// Print the completions of a shell
+    Completions(CompletionsArgs),
+    /// Write the manual pages
+    Man(ManArgs),
 }
 
 /// Why the program ended with an error.
@@ -83,7 +96,7 @@ pub enum CliError {
     /// It was called wrongly.
     #[error(transparent)]
     Usage(#[from] UsageError),
-    /// The server couldn't be asked for its node groups, or they couldn't be printed.
+    /// The server couldn't be asked, or what it told couldn't be printed.
     #[error(transparent)]
     Groups(#[from] GroupsError),
     /// Nothing could be explained, or what was explained is invalid.
@@ -92,6 +105,9 @@ pub enum CliError {
     /// Something isn't as it should be.
     #[error(transparent)]
     Check(#[from] CheckError),
+    /// Neither completions nor manual pages could be made.
+    #[error(transparent)]
+    Generate(#[from] GenerateError),
     /// Nothing could be watched, or what was seen couldn't be printed.
     #[error("{0:#}")]
     Watch(anyhow::Error),
@@ -108,13 +124,16 @@ impl Cli {
     pub fn run(self) -> Result<(), CliError> {
         match self.command {
             Command::Serve(args) => {
-                let config = ServeConfig::try_from(*args)?;
-                self.log.init()?;
+                let mut config = ServeConfig::try_from(*args)?;
+                config.log = Some(self.log.init()?);
                 serve::run(config)?;
             }
             Command::Groups(args) => GroupsConfig::try_from(*args)?.run()?,
+            Command::LogLevel(args) => LogLevelConfig::try_from(args)?.run()?,
             Command::Explain(args) => ExplainConfig::try_from(*args)?.run()?,
             Command::Check(args) => CheckConfig::try_from(*args)?.run()?,
+            Command::Completions(args) => args.run()?,
+            Command::Man(args) => args.run()?,
             Command::Watch(args) => {
                 let config = WatchConfig::try_from(*args)?;
                 self.log.init()?;
@@ -129,7 +148,12 @@ impl CliError {
     /// Says what is wrong: in the log, or on standard error where there is no log yet.
     pub fn report(&self) {
         match self {
-            Self::Usage(_) | Self::Groups(_) | Self::Explain(_) | Self::Check(_) | Self::Watch(_) => {
+            Self::Usage(_)
+            | Self::Groups(_)
+            | Self::Explain(_)
+            | Self::Check(_)
+            | Self::Generate(_)
+            | Self::Watch(_) => {
                 eprintln!("error: {}", visible_lines(&self.to_string()));
             }
             Self::Failed(_) => tracing::error!("{self}"),
@@ -142,7 +166,12 @@ impl CliError {
         match self {
             Self::Usage(_) => ExitCode::from(2),
             Self::Explain(error) if !error.is_verdict() => ExitCode::from(2),
-            Self::Explain(_) | Self::Groups(_) | Self::Check(_) | Self::Watch(_) | Self::Failed(_) => ExitCode::FAILURE,
+            Self::Explain(_)
+            | Self::Groups(_)
+            | Self::Check(_)
+            | Self::Generate(_)
+            | Self::Watch(_)
+            | Self::Failed(_) => ExitCode::FAILURE,
         }
     }
 }

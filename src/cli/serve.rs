@@ -15,27 +15,32 @@ use tonic::service::Routes;
 use tracing::{info, warn};
 
 use super::{
-    ServeConfig,
+    LogControl, ServeConfig, progress,
     serve_config::{ADMIN_LISTEN, HTTP_LISTEN, LISTEN},
 };
 use crate::{
     cluster::{GroupMetrics, InformerMetrics, Management, ManagementOptions, Workload, WorkloadOptions},
-    grpc::{RpcMetrics, Service},
+    grpc::{Freshness as _, RpcMetrics, Service},
     index::Change,
     informer::Settings,
+    page::StatusPage,
     prices::{self, PriceFile, PriceMetrics},
     scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions},
     server::{
-        Certificates, Check, Checks, GrpcThread, Outcome, ReadinessMetrics, SharedRegistry, Shutdown, TlsFiles,
-        TlsMetrics, admin_router, bind, cloud_provider, http_router, new_registry, serve_http, serve_on_own_thread,
-        standard_services,
+        AnsweredHosts, Certificates, Check, Checks, GrpcThread, Outcome, ReadinessMetrics, SharedRegistry, Shutdown,
+        TlsFiles, TlsMetrics, admin_router, bind, cloud_provider, http_router, log_level_router, new_registry,
+        serve_http, serve_on_own_thread, standard_services,
     },
-    state::StateSource,
+    state::{Accounts, StateSource},
+    traces::{self, OtlpEndpoint, TraceMetrics, Traces},
 };
 
 /// What calls and commands under way may take after the end has been asked for; it leaves time for the rest of
 /// [`crate::server::GRACE`].
 const DRAIN: Duration = Duration::from_secs(8);
+
+/// How long spans may still be sent at the end.
+const TRACES_AT_THE_END: Duration = Duration::from_millis(500);
 
 /// Serves until asked to end.
 pub(super) fn run(config: ServeConfig) -> anyhow::Result<()> {
@@ -61,6 +66,7 @@ pub struct Server {
     picture: Arc<StateSource>,
     health: JoinHandle<()>,
     prices: Option<JoinHandle<()>>,
+    traces: Option<traces::Sender>,
     pages: Vec<JoinHandle<std::io::Result<()>>>,
     pages_ended: CancellationToken,
 }
@@ -117,16 +123,25 @@ impl Server {
             informers: Settings::default(),
         };
         let workload = Workload::start(management.clone(), workload, &runtime);
+        tokio::spawn(tell_progress(workload.clone(), config.log.clone(), shutdown.stopping()));
         registry.write().register_collector(Box::new(InformerMetrics::new(workload.clone())));
         let metrics = GroupMetrics::new(Arc::clone(workload.index()), config.group_series);
         registry.write().register_collector(Box::new(metrics));
-        let (service, scale) = service(&management, &workload, (config.scale, config.events), &registry, &runtime);
+        let (traces, sender) = start_traces(config.otlp.as_ref(), &registry, &runtime)?;
+        let (service, scale) = service(
+            &management,
+            &workload,
+            (config.scale, config.events, config.slow_rpc, traces),
+            &registry,
+            &runtime,
+        );
 
         let stopping = shutdown.stopping();
         let metrics = PriceMetrics::register(&mut registry.write());
         let prices = price_file.map(|file| follow_prices(file, metrics, &workload, stopping.clone()));
         let checks = checks(workload.clone(), read_only, stopping.clone());
         let mut routes = Routes::builder();
+        let calls = service.calls().clone();
         routes.add_service(cloud_provider(service));
         let health = standard_services(&mut routes, config.reflection).await.context("gRPC reflection")?;
         let health = tokio::spawn(health.follow(Arc::clone(&checks), stopping.clone()));
@@ -134,11 +149,17 @@ impl Server {
         let pages_ended = CancellationToken::new();
         let mut pages = vec![tokio::spawn(serve_http(http, http_router(checks, registry), pages_ended.clone()))];
         info!(address = %http_address, "serving HTTP");
-        let picture = Arc::new(StateSource::new(workload.clone(), started_at));
+        let accounts = Accounts { history: scale.history().clone(), calls, certificates: certificates.clone() };
+        let picture = Arc::new(StateSource::new(workload.clone(), started_at).with_accounts(accounts));
         if let (Some(listener), Some(address)) = (admin, admin_address) {
-            let debug = admin_router(Arc::clone(&picture) as _, address.ip());
+            let hosts = AnsweredHosts { listened_on: address.ip(), names: config.admin_allowed_hosts };
+            let people = Arc::new(StatusPage::new(Arc::clone(&picture)));
+            let mut debug = admin_router(Arc::clone(&picture) as _, people, hosts.clone());
+            if let Some(log) = &config.log {
+                debug = debug.merge(log_level_router(Arc::new(log.clone()), hosts));
+            }
             pages.push(tokio::spawn(serve_http(listener, debug, pages_ended.clone())));
-            info!(%address, "serving the debug state");
+            info!(%address, "serving the status page and the debug state");
         }
         let with_tls = certificates.is_some();
         let grpc = serve_on_own_thread(grpc, certificates, routes.routes(), stopping, DRAIN)?;
@@ -154,6 +175,7 @@ impl Server {
             picture,
             health,
             prices,
+            traces: sender,
             pages,
             pages_ended,
         })
@@ -209,6 +231,9 @@ impl Server {
                 if let Some(prices) = self.prices {
                     let _ = prices.await;
                 }
+                if let Some(traces) = self.traces {
+                    traces.finish(TRACES_AT_THE_END).await;
+                }
                 self.pages_ended.cancel();
                 for pages in self.pages {
                     let _ = pages.await;
@@ -237,11 +262,36 @@ fn certificates(
     Ok(Some(Certificates::follow(files, metrics, stopping).context("TLS")?))
 }
 
+/// Tells how the first lists come along.
+async fn tell_progress(workload: Workload, log: Option<LogControl>, stopping: CancellationToken) {
+    let look = || (workload.informers(), workload.check().is_ok());
+    let bars = log.as_ref().and_then(|log| log.screen().bars());
+    stopping.run_until_cancelled(progress::follow(look, bars)).await;
+}
+
+/// Traces, where an endpoint is given, and the task that sends them.
+fn start_traces(
+    endpoint: Option<&OtlpEndpoint>,
+    registry: &SharedRegistry,
+    runtime: &Handle,
+) -> anyhow::Result<(Traces, Option<traces::Sender>)> {
+    let Some(endpoint) = endpoint else { return Ok((Traces::default(), None)) };
+    let metrics = TraceMetrics::register(&mut registry.write());
+    let (traces, sender) = Traces::start(endpoint, metrics, runtime)?;
+    info!(%endpoint, "sending traces");
+    for variable in ["OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"] {
+        if let Some(protocol) = std::env::var(variable).ok().filter(|it| !it.is_empty() && it != "grpc") {
+            warn!("{variable} is {protocol:?}, but traces are sent by gRPC: name an endpoint that takes it");
+        }
+    }
+    Ok((traces, Some(sender)))
+}
+
 /// The gRPC service of a workload cluster and the commands behind it, with their metrics.
 fn service(
     management: &Management,
     workload: &Workload,
-    (options, events): (ScaleOptions, bool),
+    (options, events, slow_rpc, traces): (ScaleOptions, bool, Duration, Traces),
     registry: &SharedRegistry,
     runtime: &Handle,
 ) -> (Service, Scale) {
@@ -255,12 +305,12 @@ fn service(
     } else {
         EventRecorder::off()
     };
-    let api = Api::new(client, management.resources(), management.context().keys.clone());
+    let api = Api::new(client, management.resources(), management.context().keys.clone()).traced(traces.clone());
     let machines = Arc::new(workload.clone());
     let scale = Scale::new(Arc::clone(workload.index()), api, machines, options, metrics, events, runtime.clone());
     let metrics = RpcMetrics::register(&mut registry);
     let service = Service::new(Arc::clone(workload.index()), scale.clone(), Arc::new(workload.clone()), metrics);
-    (service, scale)
+    (service.telling(slow_rpc, traces), scale)
 }
 
 /// Tells the index of a workload cluster what a price file says, until the end is asked for.

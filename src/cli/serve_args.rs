@@ -11,6 +11,7 @@ pub(super) const DEFAULT_LISTEN: &str = "127.0.0.1:8086";
 pub(super) const DEFAULT_HTTP_LISTEN: &str = "127.0.0.1:8080";
 pub(super) const DEFAULT_ADMIN_LISTEN: &str = "127.0.0.1:8081";
 pub(super) const DEFAULT_MAX_STALENESS: &str = "2m";
+pub(super) const DEFAULT_SLOW_RPC: &str = "100ms";
 pub(super) const DEFAULT_MACHINE_POOL_DELETES: &str = "lower";
 
 /// The flags of `serve`, as typed.
@@ -29,8 +30,8 @@ pub struct ServeArgs {
     #[arg(long, env = "CAPI_AUTOSCALER_HTTP_LISTEN", value_name = "IP:PORT", default_value = DEFAULT_HTTP_LISTEN)]
     pub http_listen: String,
 
-    /// Address to serve /debug/state on, over HTTP, for the subcommand groups; none turns it off. An address that isn't
-    /// loopback needs --admin-allow-remote
+    /// Address to serve the status page on, and /debug/state for the subcommand groups, over HTTP; none turns them off. An
+    /// address that isn't loopback needs --admin-allow-remote
     #[arg(long, env = "CAPI_AUTOSCALER_ADMIN_LISTEN", value_name = "IP:PORT", default_value = DEFAULT_ADMIN_LISTEN)]
     pub admin_listen: String,
 
@@ -39,9 +40,24 @@ pub struct ServeArgs {
     #[arg(long, env = "CAPI_AUTOSCALER_ADMIN_ALLOW_REMOTE", value_parser = parse_bool)]
     pub admin_allow_remote: bool,
 
+    /// Answer requests on --admin-listen that name this host too: a DNS name or an IP address, such as that of a proxy in
+    /// front of it. Others than loopback's and the address itself are refused. Repeatable; several in one value are
+    /// separated by spaces
+    #[arg(long, env = "CAPI_AUTOSCALER_ADMIN_ALLOWED_HOSTS", value_name = "HOST")]
+    pub admin_allowed_hosts: Vec<String>,
+
     /// How long a watch may be broken until Refresh fails and scaling stops: a Go duration such as 90s or 2m
     #[arg(long, env = "CAPI_AUTOSCALER_MAX_STALENESS", value_name = "DURATION", default_value = DEFAULT_MAX_STALENESS)]
     pub max_staleness: String,
+
+    /// Log reads that take longer than this: a Go duration. Writes are all logged
+    #[arg(long, env = "CAPI_AUTOSCALER_SLOW_RPC", value_name = "DURATION", default_value = DEFAULT_SLOW_RPC)]
+    pub slow_rpc: String,
+
+    /// URL of an OTLP collector that takes gRPC, such as http://otel-collector:4317, to send traces of writes to, and of
+    /// reads that are slow or fail. Headers that it wants stand in OTEL_EXPORTER_OTLP_HEADERS
+    #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_name = "URL")]
+    pub otlp_endpoint: Option<String>,
 
     /// Leave out of /metrics what has a series per node group, so that their number doesn't grow with the fleet; sums over
     /// all node groups stay

@@ -6,10 +6,11 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use thiserror::Error;
 
 use super::{
-    ServeArgs,
+    LogControl, ServeArgs,
     picture_config::{Flag, PictureConfig},
     serve_args::{
         DEFAULT_ADMIN_LISTEN, DEFAULT_HTTP_LISTEN, DEFAULT_LISTEN, DEFAULT_MACHINE_POOL_DELETES, DEFAULT_MAX_STALENESS,
+        DEFAULT_SLOW_RPC,
     },
     tls_args,
 };
@@ -18,7 +19,8 @@ use crate::{
     connect::{Source, WorkloadSource},
     nodegroup::{GoDuration, Rules},
     scale::{AtMinSize, MachinePoolDeletes, ScaleOptions},
-    server::TlsFiles,
+    server::{HostName, TlsFiles},
+    traces::OtlpEndpoint,
 };
 
 /// The value of `--admin-listen` that turns it off.
@@ -35,8 +37,10 @@ pub struct ServeConfig {
     pub reflection: bool,
     /// Where to serve probes and metrics.
     pub http_listen: SocketAddr,
-    /// Where to serve the debug state; `None` is nowhere.
+    /// Where to serve the status page and the debug state; `None` is nowhere.
     pub admin_listen: Option<SocketAddr>,
+    /// Names by which the admin listener is asked, besides loopback's and its own address.
+    pub admin_allowed_hosts: Vec<HostName>,
     /// How to reach the management cluster.
     pub management: Source,
     /// How to reach the workload cluster.
@@ -45,6 +49,10 @@ pub struct ServeConfig {
     pub rules: Rules,
     /// How long a watch may be broken until Refresh fails; more than 0.
     pub max_staleness: Duration,
+    /// Reads that take longer are logged.
+    pub slow_rpc: Duration,
+    /// Where to send traces; `None` is nowhere.
+    pub otlp: Option<OtlpEndpoint>,
     /// Whether node groups have metrics of their own.
     pub group_series: GroupSeries,
     /// Whether Kubernetes Events are posted.
@@ -55,6 +63,8 @@ pub struct ServeConfig {
     pub prices: Option<PathBuf>,
     /// What an operator may choose about writes.
     pub scale: ScaleOptions,
+    /// What changes the log while the program runs; without it the log is somebody else's.
+    pub log: Option<LogControl>,
     /// What is allowed but should be known, to be logged at start.
     pub warnings: Vec<String>,
 }
@@ -137,10 +147,13 @@ impl TryFrom<ServeArgs> for ServeConfig {
             reflection: args.tls.grpc_reflection.is_on(listen),
             http_listen: address(&HTTP_LISTEN, &args.http_listen)?,
             admin_listen: admin_listen(&args, &mut warnings)?,
+            admin_allowed_hosts: hosts(&args.admin_allowed_hosts)?,
             management: picture.management,
             workload: picture.workload,
             rules: picture.rules,
-            max_staleness: max_staleness(&args.max_staleness)?,
+            max_staleness: duration_of(&MAX_STALENESS, &args.max_staleness)?,
+            slow_rpc: duration_of(&SLOW_RPC, &args.slow_rpc)?,
+            otlp: otlp(args.otlp_endpoint.as_deref())?,
             group_series: if args.no_group_metrics { GroupSeries::SumsOnly } else { GroupSeries::Each },
             events: !args.no_events && !args.read_only,
             capi_version: picture.capi_version,
@@ -150,6 +163,7 @@ impl TryFrom<ServeArgs> for ServeConfig {
                 at_min_size: if args.no_replacement { AtMinSize::Refuse } else { AtMinSize::Replace },
                 read_only: args.read_only,
             },
+            log: None,
             warnings,
         })
     }
@@ -160,8 +174,14 @@ pub(super) const HTTP_LISTEN: Flag =
     Flag { name: "--http-listen", variable: "CAPI_AUTOSCALER_HTTP_LISTEN", default: DEFAULT_HTTP_LISTEN };
 pub(super) const ADMIN_LISTEN: Flag =
     Flag { name: "--admin-listen", variable: "CAPI_AUTOSCALER_ADMIN_LISTEN", default: DEFAULT_ADMIN_LISTEN };
+pub(super) const ADMIN_ALLOWED_HOSTS: Flag =
+    Flag { name: "--admin-allowed-hosts", variable: "CAPI_AUTOSCALER_ADMIN_ALLOWED_HOSTS", default: "" };
 pub(super) const MAX_STALENESS: Flag =
     Flag { name: "--max-staleness", variable: "CAPI_AUTOSCALER_MAX_STALENESS", default: DEFAULT_MAX_STALENESS };
+pub(super) const SLOW_RPC: Flag =
+    Flag { name: "--slow-rpc", variable: "CAPI_AUTOSCALER_SLOW_RPC", default: DEFAULT_SLOW_RPC };
+pub(super) const OTLP_ENDPOINT: Flag =
+    Flag { name: "--otlp-endpoint", variable: "OTEL_EXPORTER_OTLP_ENDPOINT", default: "" };
 pub(super) const MACHINE_POOL_DELETES: Flag = Flag {
     name: "--machine-pool-deletes",
     variable: "CAPI_AUTOSCALER_MACHINE_POOL_DELETES",
@@ -169,7 +189,16 @@ pub(super) const MACHINE_POOL_DELETES: Flag = Flag {
 };
 /// Those of `serve` alone, to be compared with the flags there are.
 #[cfg(test)]
-pub(super) const FLAGS: [Flag; 5] = [LISTEN, HTTP_LISTEN, ADMIN_LISTEN, MAX_STALENESS, MACHINE_POOL_DELETES];
+pub(super) const FLAGS: [Flag; 8] = [
+    LISTEN,
+    HTTP_LISTEN,
+    ADMIN_LISTEN,
+    ADMIN_ALLOWED_HOSTS,
+    MAX_STALENESS,
+    MACHINE_POOL_DELETES,
+    SLOW_RPC,
+    OTLP_ENDPOINT,
+];
 
 fn address(flag: &Flag, text: &str) -> Result<SocketAddr, UsageError> {
     let text = flag.or_default(text);
@@ -194,25 +223,36 @@ fn admin_listen(args: &ServeArgs, warnings: &mut Vec<String>) -> Result<Option<S
     match (tls_args::is_loopback(listen), args.admin_allow_remote) {
         (true, _) => {}
         (false, true) => warnings.push(format!(
-            "the debug state is served on {listen} without TLS and authentication: whoever reaches it sees the names of \
+            "the status page and the debug state are served on {listen} without TLS and authentication: whoever reaches it sees the names of \
              clusters, Machines and Nodes"
         )),
         (false, false) => {
             return Err(ADMIN_LISTEN.wrong(
                 &args.admin_listen,
                 &"it isn't a loopback address; give one (kubectl port-forward reaches it), or --admin-allow-remote to \
-                  serve the debug state without authentication all the same",
+                  serve the status page and the debug state without authentication all the same",
             ));
         }
     }
     Ok(Some(listen))
 }
 
-fn max_staleness(text: &str) -> Result<Duration, UsageError> {
-    let text = MAX_STALENESS.or_default(text);
-    let span: GoDuration = text.parse().map_err(|error| MAX_STALENESS.wrong(text, &error))?;
+fn hosts(values: &[String]) -> Result<Vec<HostName>, UsageError> {
+    let names = values.iter().flat_map(|value| value.split_whitespace());
+    names.map(|text| text.parse().map_err(|error| ADMIN_ALLOWED_HOSTS.wrong(text, &error))).collect()
+}
+
+fn duration_of(flag: &Flag, text: &str) -> Result<Duration, UsageError> {
+    let text = flag.or_default(text);
+    let span: GoDuration = text.parse().map_err(|error| flag.wrong(text, &error))?;
     match u64::try_from(span.as_nanos()) {
         Ok(nanos) if nanos > 0 => Ok(Duration::from_nanos(nanos)),
-        _ => Err(MAX_STALENESS.wrong(text, &"it has to be longer than 0")),
+        _ => Err(flag.wrong(text, &"it has to be longer than 0")),
     }
+}
+
+/// What is wrong is said without the value, which may hold a password.
+fn otlp(text: Option<&str>) -> Result<Option<OtlpEndpoint>, UsageError> {
+    let Some(text) = text.map(str::trim).filter(|text| !text.is_empty()) else { return Ok(None) };
+    text.parse().map(Some).map_err(|reason| OTLP_ENDPOINT.wrong("(not shown)", &reason))
 }

@@ -118,6 +118,10 @@ fn without_a_scope_it_says_how_to_choose_one(#[case] flags: &[&str]) {
 #[case::listen_name(&["--listen", "localhost:8086"], "IP address and a port")]
 #[case::http_listen(&["--http-listen", ":8080"], "--http-listen (or CAPI_AUTOSCALER_HTTP_LISTEN): \":8080\"")]
 #[case::admin_listen(&["--admin-listen", "no"], "--admin-listen (or CAPI_AUTOSCALER_ADMIN_LISTEN): \"no\"")]
+#[case::admin_hosts(
+    &["--admin-allowed-hosts", "https://a"],
+    "--admin-allowed-hosts (or CAPI_AUTOSCALER_ADMIN_ALLOWED_HOSTS): \"https://a\" can't be used: it has to be a DNS name"
+)]
 #[case::admin_beyond_loopback(&["--admin-listen", "0.0.0.0:8081"], "isn't a loopback address")]
 #[case::cluster(&["--cluster", "prod"], "--cluster (or CAPI_AUTOSCALER_CLUSTER): \"prod\" can't be used: \"prod\" is not NAMESPACE/NAME")]
 #[case::discovery(&["--node-group-auto-discovery", "asg:tag=x"], "--node-group-auto-discovery (or CAPI_AUTOSCALER_NODE")]
@@ -205,6 +209,15 @@ fn the_admin_listener_stays_on_loopback_unless_told(
     assert_eq!(config.warnings.iter().any(|warning| warning.contains("without TLS and authentication")), warned);
 }
 
+#[test]
+fn the_admin_listener_answers_for_all_hosts_that_are_given() {
+    let flags =
+        ["--all-clusters", "--admin-allowed-hosts", "a.example  10.0.0.5", "--admin-allowed-hosts", "B.example"];
+    let expected = ["a.example", "10.0.0.5", "b.example"].map(|host| host.parse().unwrap());
+    assert_eq!(config(&flags).unwrap().admin_allowed_hosts, expected);
+    assert!(config(&["--all-clusters"]).unwrap().admin_allowed_hosts.is_empty());
+}
+
 #[rstest]
 #[case(&["--server", "https://a"], "--server (or CAPI_AUTOSCALER_SERVER): \"https://a\" can't be used")]
 #[case(&["--interval", "2"], "--interval: \"2\" can't be used")]
@@ -224,10 +237,24 @@ fn label_expressions_hold_commas_and_are_separated_by_space() {
     assert_eq!(expressions, ["^a{1,2}$", "b", "c"]);
 }
 
+#[test]
+fn an_endpoint_for_traces_is_no_place_for_a_password() {
+    assert_eq!(config(&["--all-clusters"]).unwrap().otlp, None);
+    assert_eq!(config(&["--all-clusters", "--otlp-endpoint", " "]).unwrap().otlp, None);
+    let config = config(&["--all-clusters", "--otlp-endpoint", "http://otel:4317"]).unwrap();
+    assert_eq!(config.otlp.unwrap().to_string(), "http://otel:4317");
+    let message = wrong(&["--all-clusters", "--otlp-endpoint", "http://me:secret@otel:4317"]);
+    assert!(message.contains("OTEL_EXPORTER_OTLP_HEADERS") && !message.contains("secret"), "{message}");
+}
+
 #[rstest]
 #[case("info,kube_client=debug", true)]
 #[case("", true)]
 #[case("loud=very", false)]
+#[case("inof", false)]
+#[case("info,kube_client", false)]
+#[case("off", true)]
+#[case("warn,[request{id=1}]=debug", true)]
 fn the_log_level_is_a_filter(#[case] level: &str, #[case] good: bool) {
     let cli = Cli::try_parse_from(["x", "serve", "--log-level", level, "--all-clusters"]).unwrap();
     assert_eq!(cli.log.filter().is_ok(), good);
@@ -258,6 +285,8 @@ fn every_flag_has_a_variable_of_its_name() {
         let expected = match flag.as_str() {
             // Cluster Autoscaler's own names.
             "capi-group" | "capi-version" => name,
+            // OpenTelemetry's own name.
+            "otlp-endpoint" => "OTEL_EXPORTER_OTLP_ENDPOINT".to_owned(),
             "scale-zero-default-arch" => format!("CAPI_{name}"),
             _ => format!("CAPI_AUTOSCALER_{name}"),
         };

@@ -234,6 +234,12 @@ impl Workload {
         &self.inner.index
     }
 
+    /// The rules of its groups.
+    #[must_use]
+    pub fn rules(&self) -> &Rules {
+        &self.inner.options.rules
+    }
+
     /// How each core kind fares, by name; `Err` where it isn't followed yet: why.
     fn core_health(&self) -> Vec<(&'static str, Result<Health, String>)> {
         let inner = &self.inner;

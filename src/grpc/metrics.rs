@@ -8,7 +8,7 @@ use std::{
         Arc,
         atomic::{AtomicI64, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use jiff::Timestamp;
@@ -25,7 +25,7 @@ use tonic::Code;
 const LATENCIES: [f64; 12] = [0.000_1, 0.000_5, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 /// The RPCs of the service.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(super) enum Rpc {
     NodeGroups,
     NodeGroupForNode,
@@ -152,21 +152,23 @@ pub(super) struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// The answer goes out.
-    pub(super) fn answered(mut self, code: Code) {
+    /// The answer goes out. Gives how long it took.
+    pub(super) fn answered(mut self, code: Code) -> Duration {
         self.is_answered = true;
-        self.count(code);
+        self.count(code)
     }
 
-    fn count(&self, code: Code) {
+    fn count(&self, code: Code) -> Duration {
         let counts = &self.metrics.rpcs[self.rpc as usize];
-        counts.took.observe(self.begun.elapsed().as_secs_f64());
+        let took = self.begun.elapsed();
+        counts.took.observe(took.as_secs_f64());
         if code == Code::Ok {
             counts.ok.inc();
         } else {
             let labels = AnswerLabels { rpc: self.rpc.as_str(), code: code_name(code) };
             self.metrics.answers.get_or_create(&labels).inc();
         }
+        took
     }
 }
 
@@ -197,7 +199,7 @@ impl Collector for LastCalls {
     }
 }
 
-fn code_name(code: Code) -> &'static str {
+pub(super) fn code_name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",
         Code::Cancelled => "CANCELLED",

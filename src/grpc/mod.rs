@@ -4,32 +4,49 @@
 //! Read RPCs answer inline from memory: no await, no API call. A Node or group that isn't known is never an
 //! error where one error would stop the caller's whole loop.
 
+mod asked;
+mod calls;
 mod metrics;
+mod notable;
 mod options;
 mod pricing;
 mod template;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
+use opentelemetry::context::FutureExt as _;
 use prost_types::Any;
 use tonic::{Code, Request, Response, Status};
 
-pub use self::metrics::RpcMetrics;
 use self::{
-    metrics::{Call, Rpc},
+    asked::Asked,
+    metrics::{Rpc, code_name},
+    notable::{Answered, Notable},
     pricing::Moment,
+};
+pub use self::{
+    calls::{Calls, Refreshed},
+    metrics::RpcMetrics,
 };
 use crate::{
     index::{Index, NodeQuery, PinnedGroup},
     nodegroup::{GPU_LABEL, GroupId, Instance, InstanceState, rollout},
     proto::{self, cloud_provider_server::CloudProvider, instance_status::InstanceState as WireState},
     scale::{NodeName, Scale, ScaleError},
+    traces::Traces,
 };
 
 /// The longest message of an error, in bytes: clients take at least 16 KiB of headers.
 const LONGEST_MESSAGE: usize = 4096;
+
+/// Reads that take longer are logged, where nothing else is said.
+const SLOW: Duration = Duration::from_millis(100);
 
 /// Whether the picture may be relied on.
 pub trait Freshness: Send + Sync + 'static {
@@ -47,17 +64,83 @@ pub struct Service {
     scale: Scale,
     freshness: Arc<dyn Freshness>,
     metrics: RpcMetrics,
+    notable: Arc<Notable>,
+    calls: Calls,
 }
 
 impl Service {
     /// A service that reads from `index` and writes through `scale`.
     #[must_use]
     pub fn new(index: Arc<Index>, scale: Scale, freshness: Arc<dyn Freshness>, metrics: RpcMetrics) -> Self {
-        Self { index, scale, freshness, metrics }
+        let notable = Arc::new(Notable::new(SLOW, Traces::default()));
+        Self { index, scale, freshness, metrics, notable, calls: Calls::default() }
     }
 
-    fn call(&self, rpc: Rpc) -> Call<'_> {
-        self.metrics.begin(rpc)
+    /// When Cluster Autoscaler last called.
+    #[must_use]
+    pub fn calls(&self) -> &Calls {
+        &self.calls
+    }
+
+    /// The same, which logs reads that take longer than `slow`, and begins traces of writes.
+    #[must_use]
+    pub fn telling(self, slow: Duration, traces: Traces) -> Self {
+        Self { notable: Arc::new(Notable::new(slow, traces)), ..self }
+    }
+
+    /// Answers a read. One that is slow or fails is told of.
+    fn read<Q: Asked, T>(
+        &self,
+        rpc: Rpc,
+        request: &Request<Q>,
+        look: impl FnOnce(&Q) -> Result<T, Status>,
+    ) -> Result<Response<T>, Status> {
+        let call = self.metrics.begin(rpc);
+        let result = look(request.get_ref()).map_err(cut);
+        let code = code_of(&result);
+        let took = call.answered(code);
+        if self.notable.is(rpc, code, took) {
+            self.tell(rpc, request, &result, took);
+        }
+        result.map(Response::new)
+    }
+
+    #[cold]
+    fn tell<Q: Asked, T>(&self, rpc: Rpc, request: &Request<Q>, result: &Result<T, Status>, took: Duration) {
+        let answered = Answered {
+            rpc,
+            code: code_of(result),
+            took,
+            asked: request.get_ref().asked(),
+            message: result.as_ref().err().map(Status::message).unwrap_or_default(),
+            metadata: request.metadata(),
+        };
+        self.notable.tell(answered, Instant::now());
+    }
+
+    /// Answers a write of a group. Its command tells of itself.
+    async fn write<Q: Asked, T: Default, W: Future<Output = Result<(), ScaleError>>>(
+        &self,
+        rpc: Rpc,
+        request: Request<Q>,
+        work: impl FnOnce(GroupId, Q) -> W,
+    ) -> Result<Response<T>, Status> {
+        let call = self.metrics.begin(rpc);
+        let asked = request.get_ref().asked();
+        let Some(id) = parse(asked) else {
+            let result = Err(cut(unknown(asked)));
+            let took = call.answered(code_of(&result));
+            self.tell(rpc, &request, &result, took);
+            return result;
+        };
+        let span = self.notable.traces().call(rpc.as_str(), request.metadata());
+        span.set("group", id.to_string());
+        let result = work(id, request.into_inner()).with_context(span.context()).await;
+        let result = result.map_err(|error| cut(status_of(&error)));
+        let code = code_of(&result);
+        call.answered(code);
+        span.end(code_name(code), result.as_ref().err().map(|status| status.message().to_owned()));
+        result.map(|()| Response::new(T::default()))
     }
 
     fn fresh(&self) -> Result<(), Status> {
@@ -157,24 +240,25 @@ impl Service {
         proto::GetAvailableGpuTypesResponse { gpu_types }
     }
 
-    async fn increase(&self, request: proto::NodeGroupIncreaseSizeRequest) -> Result<(), Status> {
-        let id = parse(&request.id).ok_or_else(|| unknown(&request.id))?;
-        self.scale.increase(id, request.delta).await.map_err(|error| status_of(&error))
+    async fn increase(&self, id: GroupId, request: proto::NodeGroupIncreaseSizeRequest) -> Result<(), ScaleError> {
+        self.scale.increase(id, request.delta).await
     }
 
-    async fn decrease(&self, request: proto::NodeGroupDecreaseTargetSizeRequest) -> Result<(), Status> {
-        let id = parse(&request.id).ok_or_else(|| unknown(&request.id))?;
-        self.scale.decrease(id, request.delta).await.map_err(|error| status_of(&error))
+    async fn decrease(
+        &self,
+        id: GroupId,
+        request: proto::NodeGroupDecreaseTargetSizeRequest,
+    ) -> Result<(), ScaleError> {
+        self.scale.decrease(id, request.delta).await
     }
 
-    async fn delete(&self, request: proto::NodeGroupDeleteNodesRequest) -> Result<(), Status> {
-        let id = parse(&request.id).ok_or_else(|| unknown(&request.id))?;
+    async fn delete(&self, id: GroupId, request: proto::NodeGroupDeleteNodesRequest) -> Result<(), ScaleError> {
         let nodes = request
             .nodes
             .into_iter()
             .map(|node| NodeName { name: node.name, provider_id: node.provider_id, annotations: node.annotations })
             .collect();
-        self.scale.delete(id, nodes).await.map_err(|error| status_of(&error))
+        self.scale.delete(id, nodes).await
     }
 }
 
@@ -182,112 +266,119 @@ impl Service {
 impl CloudProvider for Service {
     async fn node_groups(
         &self,
-        _: Request<proto::NodeGroupsRequest>,
+        request: Request<proto::NodeGroupsRequest>,
     ) -> Result<Response<proto::NodeGroupsResponse>, Status> {
-        answer(self.call(Rpc::NodeGroups), self.groups_now())
+        self.read(Rpc::NodeGroups, &request, |_| self.groups_now())
     }
 
     async fn node_group_for_node(
         &self,
         request: Request<proto::NodeGroupForNodeRequest>,
     ) -> Result<Response<proto::NodeGroupForNodeResponse>, Status> {
-        answer(self.call(Rpc::NodeGroupForNode), Ok(self.group_for_node_now(request.get_ref().node.as_ref())))
+        self.read(Rpc::NodeGroupForNode, &request, |request| Ok(self.group_for_node_now(request.node.as_ref())))
     }
 
     async fn pricing_node_price(
         &self,
         request: Request<proto::PricingNodePriceRequest>,
     ) -> Result<Response<proto::PricingNodePriceResponse>, Status> {
-        answer(self.call(Rpc::PricingNodePrice), self.node_price_now(request.get_ref()))
+        self.read(Rpc::PricingNodePrice, &request, |request| self.node_price_now(request))
     }
 
     async fn pricing_pod_price(
         &self,
         request: Request<proto::PricingPodPriceRequest>,
     ) -> Result<Response<proto::PricingPodPriceResponse>, Status> {
-        answer(self.call(Rpc::PricingPodPrice), self.pod_price_now(request.get_ref()))
+        self.read(Rpc::PricingPodPrice, &request, |request| self.pod_price_now(request))
     }
 
-    async fn gpu_label(&self, _: Request<proto::GpuLabelRequest>) -> Result<Response<proto::GpuLabelResponse>, Status> {
-        answer(self.call(Rpc::GpuLabel), Ok(proto::GpuLabelResponse { label: GPU_LABEL.to_owned() }))
+    async fn gpu_label(
+        &self,
+        request: Request<proto::GpuLabelRequest>,
+    ) -> Result<Response<proto::GpuLabelResponse>, Status> {
+        self.read(Rpc::GpuLabel, &request, |_| Ok(proto::GpuLabelResponse { label: GPU_LABEL.to_owned() }))
     }
 
     async fn get_available_gpu_types(
         &self,
-        _: Request<proto::GetAvailableGpuTypesRequest>,
+        request: Request<proto::GetAvailableGpuTypesRequest>,
     ) -> Result<Response<proto::GetAvailableGpuTypesResponse>, Status> {
-        answer(self.call(Rpc::GetAvailableGpuTypes), Ok(self.gpu_types_now()))
+        self.read(Rpc::GetAvailableGpuTypes, &request, |_| Ok(self.gpu_types_now()))
     }
 
-    async fn cleanup(&self, _: Request<proto::CleanupRequest>) -> Result<Response<proto::CleanupResponse>, Status> {
+    async fn cleanup(
+        &self,
+        request: Request<proto::CleanupRequest>,
+    ) -> Result<Response<proto::CleanupResponse>, Status> {
         // It comes when any Cluster Autoscaler exits, a standby one too: it ends nothing.
-        answer(self.call(Rpc::Cleanup), Ok(proto::CleanupResponse {}))
+        self.read(Rpc::Cleanup, &request, |_| Ok(proto::CleanupResponse {}))
     }
 
-    async fn refresh(&self, _: Request<proto::RefreshRequest>) -> Result<Response<proto::RefreshResponse>, Status> {
-        answer(self.call(Rpc::Refresh), self.refresh_now())
+    async fn refresh(
+        &self,
+        request: Request<proto::RefreshRequest>,
+    ) -> Result<Response<proto::RefreshResponse>, Status> {
+        // It begins each loop of the caller.
+        self.notable.sum_up(Instant::now());
+        self.read(Rpc::Refresh, &request, |_| {
+            let result = self.refresh_now();
+            self.calls.refreshed(result.as_ref().err().map(|status| status.message().to_owned()));
+            result
+        })
     }
 
     async fn node_group_target_size(
         &self,
         request: Request<proto::NodeGroupTargetSizeRequest>,
     ) -> Result<Response<proto::NodeGroupTargetSizeResponse>, Status> {
-        answer(self.call(Rpc::NodeGroupTargetSize), self.target_size_now(&request.get_ref().id))
+        self.read(Rpc::NodeGroupTargetSize, &request, |request| self.target_size_now(&request.id))
     }
 
     async fn node_group_increase_size(
         &self,
         request: Request<proto::NodeGroupIncreaseSizeRequest>,
     ) -> Result<Response<proto::NodeGroupIncreaseSizeResponse>, Status> {
-        let call = self.call(Rpc::NodeGroupIncreaseSize);
-        let result = self.increase(request.into_inner()).await;
-        answer(call, result.map(|()| proto::NodeGroupIncreaseSizeResponse {}))
+        self.write(Rpc::NodeGroupIncreaseSize, request, |id, request| self.increase(id, request)).await
     }
 
     async fn node_group_delete_nodes(
         &self,
         request: Request<proto::NodeGroupDeleteNodesRequest>,
     ) -> Result<Response<proto::NodeGroupDeleteNodesResponse>, Status> {
-        let call = self.call(Rpc::NodeGroupDeleteNodes);
-        let result = self.delete(request.into_inner()).await;
-        answer(call, result.map(|()| proto::NodeGroupDeleteNodesResponse {}))
+        self.write(Rpc::NodeGroupDeleteNodes, request, |id, request| self.delete(id, request)).await
     }
 
     async fn node_group_decrease_target_size(
         &self,
         request: Request<proto::NodeGroupDecreaseTargetSizeRequest>,
     ) -> Result<Response<proto::NodeGroupDecreaseTargetSizeResponse>, Status> {
-        let call = self.call(Rpc::NodeGroupDecreaseTargetSize);
-        let result = self.decrease(request.into_inner()).await;
-        answer(call, result.map(|()| proto::NodeGroupDecreaseTargetSizeResponse {}))
+        self.write(Rpc::NodeGroupDecreaseTargetSize, request, |id, request| self.decrease(id, request)).await
     }
 
     async fn node_group_nodes(
         &self,
         request: Request<proto::NodeGroupNodesRequest>,
     ) -> Result<Response<proto::NodeGroupNodesResponse>, Status> {
-        answer(self.call(Rpc::NodeGroupNodes), self.instances_now(&request.get_ref().id))
+        self.read(Rpc::NodeGroupNodes, &request, |request| self.instances_now(&request.id))
     }
 
     async fn node_group_template_node_info(
         &self,
         request: Request<proto::NodeGroupTemplateNodeInfoRequest>,
     ) -> Result<Response<proto::NodeGroupTemplateNodeInfoResponse>, Status> {
-        answer(self.call(Rpc::NodeGroupTemplateNodeInfo), self.template_now(&request.get_ref().id))
+        self.read(Rpc::NodeGroupTemplateNodeInfo, &request, |request| self.template_now(&request.id))
     }
 
     async fn node_group_get_options(
         &self,
         request: Request<proto::NodeGroupAutoscalingOptionsRequest>,
     ) -> Result<Response<proto::NodeGroupAutoscalingOptionsResponse>, Status> {
-        answer(self.call(Rpc::NodeGroupGetOptions), self.options_now(request.get_ref()))
+        self.read(Rpc::NodeGroupGetOptions, &request, |request| self.options_now(request))
     }
 }
 
-/// The answer to a call, which began before the answer was looked for.
-fn answer<T>(call: Call<'_>, result: Result<T, Status>) -> Result<Response<T>, Status> {
-    call.answered(result.as_ref().err().map_or(Code::Ok, Status::code));
-    result.map(Response::new).map_err(cut)
+fn code_of<T>(result: &Result<T, Status>) -> Code {
+    result.as_ref().err().map_or(Code::Ok, Status::code)
 }
 
 fn parse(id: &str) -> Option<GroupId> {

@@ -361,6 +361,19 @@ impl Index {
         self.inner.read().picture.machines.get(key).is_some_and(|machine| machine.meta.uid == *uid)
     }
 
+    /// Whether a Machine with that uid is of this group. `None` while the Machine, or the MachineSet that owns it, isn't
+    /// known.
+    #[must_use]
+    pub fn is_of(&self, id: &GroupId, key: &ObjectKey, uid: &Uid) -> Option<bool> {
+        let inner = self.inner.read();
+        let machine = inner.picture.machines.get(key).filter(|machine| machine.meta.uid == *uid)?;
+        match inner.picture.group_of(machine) {
+            Some(group) => Some(group == *id),
+            None if machine.owner.is_none() => Some(false),
+            None => None,
+        }
+    }
+
     /// The delete-machine annotation of a Machine with that uid.
     #[must_use]
     pub fn mark_of(&self, key: &ObjectKey, uid: &Uid) -> Option<ArcStr> {

@@ -65,6 +65,8 @@ struct ScopeRecord {
     covers: Option<String>,
     /// Up to which version the server has told all there was to tell; `None` while that isn't known.
     reached: Option<u64>,
+    /// How many objects of the list under way are still to come, where the server says so.
+    remaining: Option<u64>,
     listed: bool,
     broken: Option<Broken>,
 }
@@ -81,6 +83,7 @@ impl Progress {
             covers: scope.namespace.clone(),
             namespace: scope.namespace.unwrap_or_else(|| query.namespaces.to_string()),
             reached: None,
+            remaining: None,
             listed: false,
             broken: None,
         });
@@ -154,6 +157,7 @@ impl Progress {
             last_error: record.last_error.clone(),
             broken_since: broken.map(|broken| broken.since),
             objects: record.objects,
+            remaining: record.remaining(),
             undecodable: record.undecodable,
             nameless: record.nameless,
             events: record.events,
@@ -173,6 +177,7 @@ impl Progress {
         let mut record = self.record.lock();
         if let Some(scope) = record.scopes.get_mut(scope) {
             scope.reached = None;
+            scope.remaining = None;
         }
         let lists = &mut record.lists;
         match cause {
@@ -180,6 +185,13 @@ impl Progress {
             ListCause::Gone => lists.gone += 1,
             ListCause::ExpiredToken => lists.expired_token += 1,
             ListCause::Error => lists.error += 1,
+        }
+    }
+
+    /// So many objects of a list are still to come; `None` where the server doesn't say.
+    pub(super) fn remain(&self, scope: usize, objects: Option<u64>) {
+        if let Some(scope) = self.record.lock().scopes.get_mut(scope) {
+            scope.remaining = objects;
         }
     }
 
@@ -281,6 +293,11 @@ impl Progress {
 }
 
 impl Record {
+    /// What is still to come of the first lists, when every server says so.
+    fn remaining(&self) -> Option<u64> {
+        self.scopes.iter().filter(|scope| !scope.listed).map(|scope| scope.remaining).sum()
+    }
+
     fn failed(&mut self, scope: usize, reason: String) -> bool {
         self.last_error = Some(reason.clone());
         let Some(scope) = self.scopes.get_mut(scope) else {

@@ -146,6 +146,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             }
             self.works();
             self.skip_nameless(page.nameless);
+            self.progress.remain(self.position, page.remaining);
             self.store.apply_page(listing, page.objects);
             token = page.next;
             if token.is_none() {

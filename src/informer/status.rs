@@ -28,6 +28,8 @@ pub struct Status {
     pub broken_since: Option<Instant>,
     /// Objects held, the undecodable ones included.
     pub objects: usize,
+    /// Objects of the first lists that are still to come; `None` where a server doesn't say, as for a streamed list.
+    pub remaining: Option<u64>,
     /// Objects held that don't decode.
     pub undecodable: usize,
     /// Items received without a name, which are skipped.

@@ -58,6 +58,8 @@ pub(super) struct Page<T> {
     pub(super) resource_version: String,
     /// The token for the next page; `None` on the last one.
     pub(super) next: Option<String>,
+    /// How many objects are on later pages, where the server says so.
+    pub(super) remaining: Option<u64>,
 }
 
 impl<T> Page<T> {
@@ -88,6 +90,7 @@ impl<T> Page<T> {
 struct ListMetadata {
     resource_version: Option<String>,
     r#continue: Option<String>,
+    remaining_item_count: Option<i64>,
 }
 
 struct PageSeed<'a, T>(&'a Decoder<T>);
@@ -125,6 +128,7 @@ impl<'de, T> Visitor<'de> for PageSeed<'_, T> {
             nameless,
             resource_version: metadata.resource_version.unwrap_or_default(),
             next: metadata.r#continue.filter(|token| !token.is_empty()),
+            remaining: metadata.remaining_item_count.and_then(|count| u64::try_from(count).ok()),
         })
     }
 }
@@ -164,7 +168,7 @@ impl<'de, T> Visitor<'de> for ItemsSeed<'_, T> {
     }
 }
 
-/// One line of a watch.
+/// One event of a watch.
 #[derive(Debug)]
 pub(super) enum Frame<T> {
     /// Added or modified: what holds now.
@@ -185,9 +189,9 @@ struct RawFrame<'a> {
 }
 
 impl<T> Frame<T> {
-    fn parse(line: &[u8], decoder: &Decoder<T>, resource: &str) -> Result<Self, Failure> {
+    fn parse(event: &[u8], decoder: &Decoder<T>, resource: &str) -> Result<Self, Failure> {
         let RawFrame { r#type, object } =
-            serde_json::from_slice(line).map_err(|error| Failure::garbled("not a watch event", &error))?;
+            serde_json::from_slice(event).map_err(|error| Failure::garbled("not a watch event", &error))?;
         let named = |frame: fn(Object<T>) -> Self| decoder.decode(object).map_or(Self::Nameless, frame);
         match r#type.as_str() {
             "ADDED" | "MODIFIED" => Ok(named(Self::Put)),
@@ -199,41 +203,91 @@ impl<T> Frame<T> {
     }
 }
 
-/// The body of a watch, line by line.
+/// The body of a watch, event by event. A real API server writes each on a line of its own; others indent them, or put nothing
+/// between two.
 pub(super) struct Frames<B> {
     body: B,
-    line: Vec<u8>,
+    event: Vec<u8>,
     /// What has no end would take all memory.
     longest: usize,
 }
 
 impl<B: AsyncBufRead + Unpin> Frames<B> {
-    /// The lines of a body, none of them longer than `longest` bytes.
+    /// The events of a body, none of them longer than `longest` bytes.
     pub(super) fn new(body: B, longest: usize) -> Self {
-        Self { body, line: Vec::new(), longest }
+        Self { body, event: Vec::new(), longest }
     }
 
-    /// The next frame; `None` when the watch has ended. A last line that was cut off counts as the end, and an error
+    /// The next frame; `None` when the watch has ended. A last event that was cut off counts as the end, and an error
     /// that the server tells as an error.
     pub(super) async fn next<T>(&mut self, decoder: &Decoder<T>, resource: &str) -> Result<Option<Frame<T>>, Failure> {
         /// A buffer grown by one large object isn't kept for a watch's whole life.
         const KEPT: usize = 64 << 10;
+        self.event.clear();
+        self.event.shrink_to(KEPT);
+        let mut end = End::default();
         loop {
-            self.line.clear();
-            self.line.shrink_to(KEPT);
-            let mut line = (&mut self.body).take(self.longest as u64);
-            line.read_until(b'\n', &mut self.line).await?;
-            if self.line.last() != Some(&b'\n') {
-                return if self.line.len() < self.longest { Ok(None) } else { Err(self.too_long()) };
+            let part = self.body.fill_buf().await?;
+            if part.is_empty() {
+                return Ok(None);
             }
-            if !self.line.trim_ascii().is_empty() {
-                return Frame::parse(&self.line, decoder, resource).map(Some);
+            let found = part.iter().position(|byte| end.is_at(*byte));
+            let taken = found.map_or(part.len(), |at| at + 1);
+            let taken_part = &part[..taken];
+            // Between events there may be line breaks, as many as a server likes.
+            let of_event = if self.event.is_empty() { taken_part.trim_ascii_start() } else { taken_part };
+            self.event.extend_from_slice(of_event);
+            self.body.consume_unpin(taken);
+            if self.event.len() >= self.longest {
+                return Err(self.too_long());
+            }
+            if found.is_some() {
+                return Frame::parse(&self.event, decoder, resource).map(Some);
             }
         }
     }
 
     fn too_long(&mut self) -> Failure {
-        self.line = Vec::new();
-        Failure::Garbled(format!("a line of the watch is longer than {} bytes", self.longest))
+        self.event = Vec::new();
+        Failure::Garbled(format!("an event of the watch is longer than {} bytes", self.longest))
+    }
+}
+
+/// Finds the end of an event, byte by byte: that of its object, and where there is none that of the line.
+#[derive(Default)]
+struct End {
+    depth: usize,
+    begun: bool,
+    in_string: bool,
+    escaped: bool,
+    at_line_start: bool,
+}
+
+impl End {
+    fn is_at(&mut self, byte: u8) -> bool {
+        let at_line_start = std::mem::replace(&mut self.at_line_start, byte == b'\n');
+        if !self.begun && byte.is_ascii_whitespace() {
+            return false;
+        }
+        let first = !std::mem::replace(&mut self.begun, true);
+        if self.in_string {
+            self.in_string = byte != b'"' || self.escaped;
+            self.escaped = byte == b'\\' && !self.escaped;
+            // A string has no line breaks: this one was cut off.
+            return byte == b'\n';
+        }
+        match byte {
+            b'"' => self.in_string = self.depth > 0,
+            // Only another event begins at the start of a line: this one was cut off.
+            b'{' if at_line_start && !first => return true,
+            b'{' => self.depth += 1,
+            b'}' => {
+                self.depth = self.depth.saturating_sub(1);
+                return self.depth == 0;
+            }
+            b'\n' => return self.depth == 0,
+            _ => {}
+        }
+        false
     }
 }

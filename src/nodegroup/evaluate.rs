@@ -107,6 +107,15 @@ impl LeftOut {
             Self::NoScaleFromZero => "no_scale_from_zero",
         }
     }
+
+    /// Whether someone has to mend something, or the object is left out on purpose.
+    #[must_use]
+    pub fn is_error(self) -> bool {
+        match self {
+            Self::InvalidBounds | Self::NoScaleFromZero => true,
+            Self::OutOfScope | Self::OwnedByMachineDeployment | Self::NotAutoscaled | Self::Paused => false,
+        }
+    }
 }
 
 /// A sentence for people, with the remedy.

@@ -6,21 +6,24 @@ use std::{fmt, sync::Arc, time::Duration};
 use arc_swap::ArcSwapOption;
 use arcstr::ArcStr;
 use http::{header::RETRY_AFTER, response::Parts};
-use k8s_openapi::api::autoscaling::v1::Scale as ScaleObject;
+use k8s_openapi::{api::autoscaling::v1::Scale as ScaleObject, apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry};
 use kube::{
     Client, Resource as _, ResourceExt as _,
     api::{DeleteParams, DynamicObject, GetParams, ListParams, ObjectList, Patch, PatchParams, Preconditions},
     client::Body,
     core::{ApiResource, ObjectMeta, PartialObjectMeta, Request, Status, request},
 };
+use opentelemetry::{KeyValue, trace::SpanKind};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, json};
 
+use super::writer::SizeWriter;
 use crate::{
     capi::{CoreResources, DELETING, Keys, ObjectKey, REPLACED, ScalableKind, Uid},
     index::GroupVersion,
     informer::ResourceVersion,
     nodegroup::GroupId,
+    traces::{Span, Traces},
 };
 
 /// How many Machines one page of a list has.
@@ -40,7 +43,9 @@ pub(super) enum CallError {
     Unknown(String, Option<Duration>),
     /// 404 about the object itself: there is none of that name.
     Missing(String),
-    /// 401 or 403 for lack of a right.
+    /// 401: the server doesn't know who asks. Nothing was done; credentials that have changed are followed.
+    Unauthorized(String),
+    /// 403 for lack of a right.
     Forbidden(String),
     /// Refused for good, by a webhook or an admission policy for example.
     Refused(String),
@@ -50,23 +55,42 @@ pub(super) enum CallError {
 
 impl CallError {
     /// As metric labels.
-    pub(super) const LABELS: [&str; 8] =
-        ["rejected", "conflict", "busy", "unknown", "missing", "forbidden", "refused", "not_discovered"];
+    pub(super) const LABELS: [&str; 9] = [
+        "rejected",
+        "conflict",
+        "busy",
+        "unknown",
+        "missing",
+        "unauthorized",
+        "forbidden",
+        "refused",
+        "not_discovered",
+    ];
 
     /// As a metric label.
     pub(super) fn label(&self) -> &'static str {
-        let [rejected, conflict, busy, unknown, missing, forbidden, refused, not_discovered] = Self::LABELS;
+        let [rejected, conflict, busy, unknown, missing, unauthorized, forbidden, refused, not_discovered] =
+            Self::LABELS;
         match self {
             Self::Rejected(_) => rejected,
             Self::Conflict(_) => conflict,
             Self::Busy(..) => busy,
             Self::Unknown(..) => unknown,
             Self::Missing(_) => missing,
+            Self::Unauthorized(_) => unauthorized,
             Self::Forbidden(_) => forbidden,
             Self::Refused(_) => refused,
             Self::NotDiscovered => not_discovered,
         }
     }
+}
+
+/// A group's object as it was read.
+#[derive(Clone, Debug)]
+pub(super) struct GroupSeen {
+    pub(super) version: GroupVersion,
+    /// Who manages which of its fields.
+    pub(super) managed: Vec<ManagedFieldsEntry>,
 }
 
 /// What a write makes of a group's object. What isn't named stays as it is.
@@ -110,13 +134,24 @@ pub struct Api {
     client: Client,
     resources: Arc<ArcSwapOption<CoreResources>>,
     keys: Keys,
+    traces: Traces,
 }
 
 impl Api {
     /// Writes through `client`, which must not retry by itself, to the resources that discovery has found.
     #[must_use]
     pub fn new(client: Client, resources: Arc<ArcSwapOption<CoreResources>>, keys: Keys) -> Self {
-        Self { client, resources, keys }
+        Self { client, resources, keys, traces: Traces::default() }
+    }
+
+    /// The same, and each call is a span.
+    #[must_use]
+    pub fn traced(self, traces: Traces) -> Self {
+        Self { traces, ..self }
+    }
+
+    pub(super) fn traces(&self) -> &Traces {
+        &self.traces
     }
 
     /// Requests of the kind that `pick` finds, in a namespace.
@@ -148,6 +183,34 @@ impl Api {
         request: Result<http::Request<Vec<u8>>, request::Error>,
     ) -> Result<T, CallError> {
         let request = request.map_err(|error| CallError::Refused(error.to_string()))?;
+        let span = self.span_of(&request);
+        let result = self.exchange(request).await;
+        match &result {
+            Ok(_) => span.end("ok", None),
+            Err(error) => span.end(error.label(), Some(error.label().to_owned())),
+        }
+        result
+    }
+
+    /// What an API call is in a trace: its method and path name the object.
+    fn span_of(&self, request: &http::Request<Vec<u8>>) -> Span {
+        if !self.traces.are_on() {
+            return Span::default();
+        }
+        let (method, path) = (request.method().as_str(), request.uri().path());
+        // …/namespaces/NAMESPACE/PLURAL/NAME/SUBRESOURCE
+        let mut parts = path.split('/').skip_while(|&part| part != "namespaces").skip(2);
+        let (plural, subresource) = (parts.next().unwrap_or_default(), parts.nth(1));
+        let name = match subresource {
+            Some(subresource) => format!("{method} {plural}/{subresource}"),
+            None => format!("{method} {plural}"),
+        };
+        let attributes =
+            vec![KeyValue::new("http.request.method", method.to_owned()), KeyValue::new("url.path", path.to_owned())];
+        self.traces.part(name, SpanKind::Client, attributes)
+    }
+
+    async fn exchange<T: DeserializeOwned>(&self, request: http::Request<Vec<u8>>) -> Result<T, CallError> {
         let unknown = |error: &dyn fmt::Display| CallError::Unknown(error.to_string(), None);
         let answer = self.client.send(request.map(Body::from)).await.map_err(|error| unknown(&error))?;
         let (head, body) = answer.into_parts();
@@ -159,9 +222,10 @@ impl Api {
     }
 
     /// Reads a group's object.
-    pub(super) async fn read_group(&self, id: &GroupId) -> Result<GroupVersion, CallError> {
+    pub(super) async fn read_group(&self, id: &GroupId) -> Result<GroupSeen, CallError> {
         let request = self.group_requests(id)?.get(&id.key.name, &GetParams::default());
-        Ok(version_of(&self.call(request).await?))
+        let object: DynamicObject = self.call(request).await?;
+        Ok(GroupSeen { version: version_of(&object), managed: object.metadata.managed_fields.unwrap_or_default() })
     }
 
     /// Changes a group's object if it still is the one seen: neither its spec nor its log has been written since. That
@@ -210,28 +274,36 @@ impl Api {
         self.call(request).await.map(|_: IgnoredAny| ())
     }
 
-    /// Writes the size `to` if it is the one seen. A Scale of 0 replicas leaves the field out of its JSON, so that there
-    /// is nothing to test but its absence, and nothing to replace.
+    /// Writes the size `to`, under the command's own name, if object and size are the ones seen. A Scale of 0 replicas
+    /// leaves the field out of its JSON, so that there is nothing to test but its absence, and nothing to replace; and
+    /// a size of 0 that is written as a Scale has no manager, so that it is written to the object itself.
     pub(super) async fn write_size(
         &self,
         id: &GroupId,
         seen: &GroupVersion,
         to: i32,
+        writer: &SizeWriter,
     ) -> Result<GroupVersion, CallError> {
         let from = seen.replicas;
-        let patch = if from == 0 {
-            vec![
+        let (test, set) = if from == 0 {
+            (
                 json!({"op": "test", "path": "/spec", "value": {}}),
                 json!({"op": "add", "path": "/spec/replicas", "value": to}),
-            ]
+            )
         } else {
-            vec![
+            (
                 json!({"op": "test", "path": "/spec/replicas", "value": from}),
                 json!({"op": "replace", "path": "/spec/replicas", "value": to}),
-            ]
+            )
         };
-        let (patch, params) = (json_patch_of(patch)?, PatchParams::default());
-        let request = self.group_requests(id)?.patch_subresource("scale", &id.key.name, &params, &patch);
+        let is_same = json!({"op": "test", "path": "/metadata/uid", "value": seen.uid.to_string()});
+        let patch = json_patch_of(vec![is_same, test, set])?;
+        let params = PatchParams { field_manager: Some(writer.to_string()), ..PatchParams::default() };
+        let requests = self.group_requests(id)?;
+        if to == 0 {
+            return Ok(version_of(&self.call(requests.patch(&id.key.name, &params, &patch)).await?));
+        }
+        let request = requests.patch_subresource("scale", &id.key.name, &params, &patch);
         let scale: ScaleObject = self.call(request).await?;
         Ok(GroupVersion {
             resource_version: scale.metadata.resource_version.unwrap_or_default().into(),
@@ -346,7 +418,8 @@ fn call_error(head: &Parts, body: &[u8]) -> CallError {
         404 => CallError::NotDiscovered,
         // Proxies answer so when the one behind them, or the one before, was too slow: it may be done.
         408 | 499 => CallError::Unknown(format!("{code}: {message}"), after),
-        401 | 403 if !is_by_admission(&message) => CallError::Forbidden(message),
+        401 => CallError::Unauthorized(message),
+        403 if !is_by_admission(&message) => CallError::Forbidden(message),
         400..=499 => CallError::Refused(message),
         _ => CallError::Unknown(format!("{code}: {message}"), after),
     }

@@ -68,6 +68,10 @@ impl Command {
             if wanted.is_empty() {
                 return Ok(version);
             }
+            let strangers: Vec<_> = wanted.iter().filter(|entry| self.is_stranger(entry)).cloned().collect();
+            if let Some(stranger) = strangers.first() {
+                return self.give_back(&version, &strangers, self.names_a_stranger(stranger)).await;
+            }
             if let Err(error) = self.mark(&wanted, &mut marked).await {
                 if let ControlFlow::Break(end) = self.after_failure(&mut attempts, &error, &version, &wanted).await {
                     return end;
@@ -116,6 +120,7 @@ impl Command {
             | CallError::Conflict(_)
             | CallError::Busy(..)
             | CallError::Unknown(..)
+            | CallError::Unauthorized(_)
             | CallError::NotDiscovered => Err(NotLowered::Pending(self.pending(error))),
         })
     }
@@ -157,6 +162,17 @@ impl Command {
 
     async fn mark_one(&self, entry: &Entry) -> Result<(), CallError> {
         let key = self.machine_key(&entry.name);
+        if self.index().is_of(&self.id, &key, &entry.uid).is_none() {
+            match self.api().read_machine(&key, &entry.uid).await? {
+                None => return Ok(()),
+                Some(seen) if seen.is_of(&self.index().owners(&self.id)) => {}
+                Some(_) => {
+                    let why =
+                        format!("the log names Machine {}, which isn't known yet as one of the group's", entry.name);
+                    return Err(CallError::Unknown(why, None));
+                }
+            }
+        }
         let is_marked_by_another =
             self.index().mark_of(&key, &entry.uid).is_some_and(|mark| Ticket::of_mark(&mark).is_none());
         if is_marked_by_another {
@@ -219,7 +235,7 @@ impl Command {
         };
         let (lowered, taken): (Vec<_>, Vec<_>) =
             entries.iter().partition(|one| log.get(&one.uid).is_some_and(|entry| entry.ticket == one.ticket));
-        for entry in taken {
+        for entry in taken.into_iter().filter(|entry| !self.is_stranger(entry)) {
             self.unmark(&entry.name, &entry.ticket.mark().into()).await;
         }
         Ok(if lowered.is_empty() { TakenBack::All } else { TakenBack::LoweredMeanwhile(version) })
@@ -237,6 +253,20 @@ impl Command {
             tracing::warn!(group = %self.id, machine = %name, "can't take the delete-machine annotation back; this is tried again: {}", self.failed(&error));
         }
         is_off
+    }
+
+    /// Whether an entry names a Machine that isn't of this group. Such a one was written by somebody else: who may write
+    /// annotations of a group has no right to its neighbours' Machines by that.
+    pub(super) fn is_stranger(&self, entry: &Entry) -> bool {
+        self.index().is_of(&self.id, &self.machine_key(&entry.name), &entry.uid) == Some(false)
+    }
+
+    fn names_a_stranger(&self, entry: &Entry) -> ScaleError {
+        ScaleError::Aborted(format!(
+            "{}: the annotation {DELETING} names Machine {}, which isn't of this group; the entry is taken out, and nothing \
+             is deleted for it",
+            self.id, entry.name
+        ))
     }
 
     fn pending(&self, error: &CallError) -> ScaleError {

@@ -33,20 +33,44 @@ pub enum ScaleError {
 
 impl ScaleError {
     /// All classes, as metric labels.
-    pub(super) const CODES: [&str; 6] =
-        ["invalid_argument", "not_found", "failed_precondition", "aborted", "permission_denied", "unavailable"];
+    pub(super) const CODES: [&str; 7] = [
+        "invalid_argument",
+        "not_found",
+        "failed_precondition",
+        "aborted",
+        "read_only",
+        "permission_denied",
+        "unavailable",
+    ];
 
     /// The class, as a metric label.
     #[must_use]
     pub fn code(&self) -> &'static str {
+        let [invalid_argument, not_found, failed_precondition, aborted, read_only, permission_denied, unavailable] =
+            Self::CODES;
         match self {
-            Self::InvalidArgument(_) => "invalid_argument",
-            Self::NotFound(_) => "not_found",
-            Self::FailedPrecondition(_) => "failed_precondition",
-            Self::Aborted(_) => "aborted",
-            Self::ReadOnly(_) => "read_only",
-            Self::PermissionDenied(_) => "permission_denied",
-            Self::Unavailable(_) => "unavailable",
+            Self::InvalidArgument(_) => invalid_argument,
+            Self::NotFound(_) => not_found,
+            Self::FailedPrecondition(_) => failed_precondition,
+            Self::Aborted(_) => aborted,
+            Self::ReadOnly(_) => read_only,
+            Self::PermissionDenied(_) => permission_denied,
+            Self::Unavailable(_) => unavailable,
+        }
+    }
+}
+
+impl ScaleError {
+    /// The gRPC code that it is answered with, by its name in the protocol.
+    #[must_use]
+    pub fn grpc_code(&self) -> &'static str {
+        match self {
+            Self::InvalidArgument(_) => "INVALID_ARGUMENT",
+            Self::NotFound(_) => "NOT_FOUND",
+            Self::FailedPrecondition(_) | Self::ReadOnly(_) => "FAILED_PRECONDITION",
+            Self::Aborted(_) => "ABORTED",
+            Self::PermissionDenied(_) => "PERMISSION_DENIED",
+            Self::Unavailable(_) => "UNAVAILABLE",
         }
     }
 }
@@ -85,6 +109,10 @@ impl Command {
             }
             CallError::Unknown(message, _) => ScaleError::Unavailable(format!(
                 "{id}: the API server gave no usable answer: {message}; read the size before asking again"
+            )),
+            CallError::Unauthorized(message) => ScaleError::Unavailable(format!(
+                "{id}: the API server doesn't accept this program's credentials (401): {message}; nothing was changed. \
+                 Renew them where this program reads them, and try again"
             )),
             CallError::Missing(message) => ScaleError::NotFound(format!("{id}: the object is gone: {message}")),
             CallError::Forbidden(message) => ScaleError::PermissionDenied(format!(

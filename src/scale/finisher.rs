@@ -216,7 +216,7 @@ impl Command {
                 Finish::CarryOn => {}
                 Finish::ForgetGone(entry) => {
                     // The cache may not have heard of it yet.
-                    if self.read_life(&named(&entry)).await? == Life::Gone {
+                    if self.is_stranger(&entry) || self.read_life(&named(&entry)).await? == Life::Gone {
                         over.push(entry);
                     }
                 }
@@ -225,7 +225,7 @@ impl Command {
             }
         }
         if !settled.is_empty() || !to_unmark.is_empty() {
-            let now = self.api().read_group(&self.id).await?;
+            let now = self.api().read_group(&self.id).await?.version;
             self.index().set_written(&self.id, now.clone());
             let Ok(log) = now.log() else { return Ok(()) };
             let are_all_followed = followed.has_all(&log);

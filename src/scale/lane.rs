@@ -7,26 +7,51 @@ use std::{
     time::Duration,
 };
 
+use opentelemetry::{Context, context::FutureExt as _};
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::Instant};
 
 use super::{Command, Inner, ScaleError, delete::NodeName, finisher::Pass};
-use crate::nodegroup::GroupId;
+use crate::{
+    nodegroup::GroupId,
+    traces::{self, Span},
+};
 
-/// How long a delete waits for others that come with it: Cluster Autoscaler sends one Node each, side by side.
-const GATHER: Duration = Duration::from_millis(5);
+/// How long no further delete must have come before those that have come begin: Cluster Autoscaler sends one Node each,
+/// side by side.
+const QUIET: Duration = Duration::from_millis(1);
+/// A pause of that length that took longer says nothing: on a machine that is so busy others are late as well.
+const LATE: Duration = Duration::from_millis(3);
 /// The most that a row of deletes is waited for.
-const MOST_GATHERS: u32 = 5;
+const MOST_GATHERED: Duration = Duration::from_millis(25);
 
 /// Who waits for a command's result.
 pub(super) struct Caller {
     command: &'static str,
+    /// How many Nodes it names.
+    nodes: Option<usize>,
+    begun: Instant,
+    trace: Context,
     answer: oneshot::Sender<Result<(), ScaleError>>,
 }
 
 impl Caller {
     pub(super) fn new(command: &'static str, answer: oneshot::Sender<Result<(), ScaleError>>) -> Self {
-        Self { command, answer }
+        Self { command, nodes: None, begun: Instant::now(), trace: traces::current(), answer }
+    }
+
+    /// The same, of a command that names that many Nodes.
+    pub(super) fn naming(self, nodes: usize) -> Self {
+        Self { nodes: Some(nodes), ..self }
+    }
+
+    pub(super) fn nodes(&self) -> Option<usize> {
+        self.nodes
+    }
+
+    /// Since it was asked for.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.begun.elapsed()
     }
 
     /// The command, as a metric label.
@@ -150,22 +175,27 @@ impl Inner {
 
 /// Takes one turn after the other, until none is left.
 async fn run(mut guard: Guard) {
-    let command = Command { inner: Arc::clone(&guard.inner), id: guard.id.clone() };
+    let command = Command { inner: Arc::clone(&guard.inner), id: guard.id.clone(), resized: Mutex::default() };
     while let Some(turn) = command.inner.lanes.next(&command.id) {
+        command.resized.lock().take();
         match turn {
             Turn::Order(Order::Increase(delta, caller)) => {
-                let result =
-                    if caller.is_gone() { Err(command.abandoned()) } else { command.increase(delta, &caller).await };
+                let work = command.increase(delta, &caller);
+                let result = command.in_turn(&caller, work).await;
                 command.answer(caller, result);
             }
             Turn::Order(Order::Decrease(delta, caller)) => {
-                let result =
-                    if caller.is_gone() { Err(command.abandoned()) } else { command.decrease(delta, &caller).await };
+                let work = command.decrease(delta, &caller);
+                let result = command.in_turn(&caller, work).await;
                 command.answer(caller, result);
             }
             Turn::Order(Order::Delete(first)) => {
                 let deletes = gather(&command, first).await;
-                command.delete(deletes).await;
+                let asked = deletes.iter().map(|delete| &delete.caller.trace);
+                let span = command.api().traces().work("delete", asked);
+                command.trace(&span);
+                command.delete(deletes).with_context(span.context()).await;
+                span.close();
             }
             Turn::Finish(done) => {
                 let pass = command.finish().await;
@@ -177,16 +207,43 @@ async fn run(mut guard: Guard) {
     guard.has_ended = true;
 }
 
+impl Command {
+    /// What one caller alone has asked for.
+    async fn in_turn(
+        &self,
+        caller: &Caller,
+        work: impl Future<Output = Result<(), ScaleError>>,
+    ) -> Result<(), ScaleError> {
+        if caller.is_gone() {
+            return Err(self.abandoned());
+        }
+        let span = self.api().traces().work(caller.command, std::iter::once(&caller.trace));
+        self.trace(&span);
+        let result = work.with_context(span.context()).await;
+        match &result {
+            Ok(()) => span.end("OK", None),
+            Err(error) => span.end(error.grpc_code(), Some(error.to_string())),
+        }
+        result
+    }
+
+    fn trace(&self, span: &Span) {
+        span.set("group", self.id.to_string());
+    }
+}
+
 /// The deletes that come with the first one.
 async fn gather(command: &Command, first: Delete) -> Vec<Delete> {
     let mut deletes = vec![first];
-    for _ in 0..MOST_GATHERS {
-        tokio::time::sleep(GATHER).await;
+    let began = Instant::now();
+    loop {
+        let paused = Instant::now();
+        tokio::time::sleep(QUIET).await;
+        let was_quiet = paused.elapsed() < LATE;
         let before = deletes.len();
         command.inner.lanes.more_deletes(&command.id, &mut deletes);
-        if deletes.len() == before {
-            break;
+        if (was_quiet && deletes.len() == before) || began.elapsed() > MOST_GATHERED {
+            return deletes;
         }
     }
-    deletes
 }

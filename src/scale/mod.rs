@@ -12,6 +12,7 @@ mod error;
 mod events;
 mod finisher;
 mod going;
+mod history;
 mod known;
 mod lane;
 mod metrics;
@@ -24,6 +25,7 @@ mod rule;
 mod size;
 #[cfg(test)]
 pub(crate) mod tests;
+mod writer;
 
 use std::{
     collections::HashMap,
@@ -46,15 +48,17 @@ pub use self::{
     error::ScaleError,
     events::{EventReason, EventRecorder},
     going::MachinePoolDeletes,
+    history::{Entry as HistoryEntry, History, Outcome as HistoryOutcome},
     known::WatchedMachines,
     metrics::ScaleMetrics,
     replace::AtMinSize,
 };
 use self::{
-    api::CallError,
+    api::{CallError, GroupSeen},
     finisher::WantedSince,
     going::Going,
     lane::{Caller, Delete, Lanes, Order},
+    outcome::Resized,
     retry::Attempts,
 };
 use crate::{
@@ -91,6 +95,7 @@ struct Inner {
     options: ScaleOptions,
     metrics: ScaleMetrics,
     events: EventRecorder,
+    history: History,
     runtime: Handle,
     tasks: TaskTracker,
     ended: CancellationToken,
@@ -103,6 +108,8 @@ struct Inner {
 struct Command {
     inner: Arc<Inner>,
     id: GroupId,
+    /// The size that was written in this turn.
+    resized: Mutex<Option<Resized>>,
 }
 
 impl Scale {
@@ -126,6 +133,7 @@ impl Scale {
             options,
             metrics,
             events,
+            history: History::default(),
             runtime,
             tasks: TaskTracker::new(),
             ended: ended.clone(),
@@ -174,7 +182,14 @@ impl Scale {
         if self.is_read_only() {
             return self.would_delete(id, &nodes);
         }
-        self.run(id, "delete", |caller| Order::Delete(Delete { nodes, caller })).await
+        let named = nodes.len();
+        self.run(id, "delete", |caller| Order::Delete(Delete { nodes, caller: caller.naming(named) })).await
+    }
+
+    /// What was written for the groups and what was refused, the last of it.
+    #[must_use]
+    pub fn history(&self) -> &History {
+        &self.inner.history
     }
 
     /// How many groups something is remembered of.
@@ -241,11 +256,16 @@ impl Command {
 
     /// Reads the group's object after a write of it has failed, for as long as it takes.
     async fn view_again(&self, attempts: &mut Attempts) -> Result<GroupVersion, CallError> {
+        self.see_again(attempts).await.map(|seen| seen.version)
+    }
+
+    /// The same, with who manages its fields.
+    async fn see_again(&self, attempts: &mut Attempts) -> Result<GroupSeen, CallError> {
         loop {
             match self.api().read_group(&self.id).await {
-                Ok(version) => {
-                    self.index().set_written(&self.id, version.clone());
-                    return Ok(version);
+                Ok(seen) => {
+                    self.index().set_written(&self.id, seen.version.clone());
+                    return Ok(seen);
                 }
                 Err(error) if attempts.again(&error).await => {}
                 Err(error) => return Err(error),

@@ -6,7 +6,7 @@ use std::time::Instant;
 use arcstr::ArcStr;
 
 use super::{Command, ScaleError, api::CallError, events::Happening, lane::Caller, metrics::Write, retry::Attempts};
-use crate::index::GroupVersion;
+use crate::{index::GroupVersion, traces};
 
 /// A size that was to be written.
 #[derive(Clone, Copy)]
@@ -15,6 +15,14 @@ pub(super) struct SizeWritten<'a> {
     /// The Machines that go for it, by name; none for a size that grows, or for replicas without a Machine.
     pub(super) machines: &'a [ArcStr],
     pub(super) attempts: &'a Attempts,
+}
+
+/// A size that has been written.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Resized {
+    from: i32,
+    to: i32,
+    attempts: u32,
 }
 
 impl Command {
@@ -47,6 +55,9 @@ impl Command {
             milliseconds = write.attempts.elapsed().as_millis(),
             "size written"
         );
+        let resized = Resized { from: write.from, to: version.replicas, attempts: write.attempts.made() };
+        traces::set(&[("from", resized.from.into()), ("to", resized.to.into()), ("attempts", resized.attempts.into())]);
+        *self.resized.lock() = Some(resized);
         self.tell(Happening::scaled(write.from, version.replicas, write.machines));
     }
 
@@ -60,6 +71,11 @@ impl Command {
 
     /// Tells by an Event on the group what happened to it.
     pub(super) fn tell(&self, happening: Happening) {
+        self.tell_with_code(happening, None);
+    }
+
+    fn tell_with_code(&self, happening: Happening, code: Option<&'static str>) {
+        self.inner.history.told(&self.id, &happening, code);
         if let Some(uid) = self.index().uid(&self.id) {
             self.inner.events.record(&self.id, &uid, happening);
         }
@@ -69,12 +85,31 @@ impl Command {
     pub(super) fn answer(&self, caller: Caller, result: Result<(), ScaleError>) {
         let command = caller.command();
         self.inner.metrics.count_command(command, result.as_ref().err());
+        self.say(&caller, &result);
         if let Err(error) = &result {
-            tracing::warn!(group = %self.id, command, code = error.code(), "command refused or failed: {error}");
-            if let Some(happening) = Happening::of_error(command == "increase", error) {
-                self.tell(happening);
+            match Happening::of_error(command == "increase", error) {
+                Some(happening) => self.tell_with_code(happening, Some(error.code())),
+                None => self.inner.history.answered(&self.id, command, error),
             }
         }
         caller.answer(result);
+    }
+
+    /// One line per command, with what it came to. A batch's commands share its size.
+    fn say(&self, caller: &Caller, result: &Result<(), ScaleError>) {
+        let (command, nodes, group) = (caller.command(), caller.nodes(), &self.id);
+        let milliseconds = caller.elapsed().as_millis();
+        let resized = *self.resized.lock();
+        let (from, to) = (resized.map(|it| it.from), resized.map(|it| it.to));
+        let attempts = resized.map(|it| it.attempts);
+        match result {
+            Ok(()) => {
+                tracing::info!(%group, command, nodes, code = "OK", milliseconds, from, to, attempts, "command done");
+            }
+            Err(error) => {
+                let code = error.grpc_code();
+                tracing::warn!(%group, command, nodes, code, milliseconds, from, to, attempts, "command refused or failed: {error}");
+            }
+        }
     }
 }

@@ -8,6 +8,8 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use super::{Command, NodeName, Scale, ScaleError};
 use crate::{
     index::NotScalable,
@@ -84,7 +86,7 @@ impl Scale {
         name: &'static str,
         decide: impl FnOnce(&Command) -> Result<Would, ScaleError>,
     ) -> Result<(), ScaleError> {
-        let command = Command { inner: Arc::clone(&self.inner), id };
+        let command = Command { inner: Arc::clone(&self.inner), id, resized: Mutex::default() };
         let result = decide(&command).and_then(|Would { from, to, machines }| {
             if from == to && machines.is_empty() {
                 return Ok(());
@@ -102,6 +104,9 @@ impl Scale {
             && !matches!(error, ScaleError::ReadOnly(_))
         {
             tracing::info!(group = %command.id, command = name, code = error.code(), "read-only: this would be refused: {error}");
+        }
+        if let Err(error) = &result {
+            self.inner.history.answered(&command.id, name, error);
         }
         self.inner.metrics.count_command(name, result.as_ref().err());
         result

@@ -58,7 +58,7 @@ fn pause_after(error: &CallError, attempt: u32) -> Option<Duration> {
         CallError::Rejected(_) | CallError::Conflict(_) if attempt == 1 => Some(Duration::ZERO),
         CallError::Rejected(_) | CallError::Conflict(_) => Some(usual / 2),
         CallError::Busy(_, after) | CallError::Unknown(_, after) => Some(after.unwrap_or(usual)),
-        CallError::NotDiscovered => Some(usual),
+        CallError::Unauthorized(_) | CallError::NotDiscovered => Some(usual),
         CallError::Missing(_) | CallError::Forbidden(_) | CallError::Refused(_) => None,
     }
 }
@@ -80,6 +80,7 @@ mod tests {
     #[case::the_server_has_a_wish(CallError::Busy(text(), Some(Duration::from_secs(1))), 1, Some(1_000))]
     #[case::stale(CallError::Rejected(text()), 1, Some(0))]
     #[case::stale_again(CallError::Conflict(text()), 2, Some(100))]
+    #[case::credentials_are_exchanged(CallError::Unauthorized(text()), 2, Some(200))]
     #[case::gone(CallError::Missing(text()), 1, None)]
     #[case::forbidden(CallError::Forbidden(text()), 1, None)]
     #[case::refused(CallError::Refused(text()), 1, None)]

@@ -8,6 +8,7 @@ use std::{
 
 use arcstr::ArcStr;
 
+use super::writer::SizedBy;
 use crate::{
     capi::{Machine, ScalableKind, ScalableResource, Uid},
     index::GroupVersion,
@@ -162,19 +163,23 @@ pub(super) fn lower(
 /// What has become of a size write from `seen` to `to` whose answer was lost, by what the object is now.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Fate {
+    Done,
+    /// If it arrives yet, it finds another object or size than it tests, or else what it is repeated for.
     NotDone,
-    /// It may be among the writes since. One alone to the same size may be ours, or that of another copy of this program
-    /// that was asked for as many.
+    /// It may be among the writes since, and others came after it.
     Unknown,
 }
 
-/// The spec's generation tells how many writes there were since: none, or one, which isn't ours when the size is another.
-pub(super) fn fate(seen: &GroupVersion, now: &GroupVersion, to: i32) -> Fate {
+/// The size's manager tells whether the last change of it was this one. Where it wasn't, the spec's generation tells how
+/// many writes there were since, at most: none, or one, which isn't this one when it made another size. Where somebody
+/// else made the same size, this one would have had to be undone in between, which takes three.
+pub(super) fn fate(seen: &GroupVersion, now: &GroupVersion, to: i32, sized_by: SizedBy) -> Fate {
     if now.uid != seen.uid || now.generation == seen.generation {
         return Fate::NotDone;
     }
-    match (now.generation - seen.generation, now.replicas == to) {
-        (1, false) => Fate::NotDone,
+    match (now.generation - seen.generation, now.replicas == to, sized_by) {
+        (_, true, SizedBy::This) => Fate::Done,
+        (1, false, _) | (1 | 2, true, SizedBy::Another) => Fate::NotDone,
         _ => Fate::Unknown,
     }
 }
@@ -368,17 +373,28 @@ mod tests {
     }
 
     #[rstest]
-    #[case::nothing_was_written(5, 1, Fate::NotDone)]
-    #[case::once_and_it_is_that_size(5, 2, Fate::NotDone)]
-    #[case::once_and_to_that_size(8, 2, Fate::Unknown)]
-    #[case::twice(8, 3, Fate::Unknown)]
-    fn a_write_whose_answer_was_lost(#[case] replicas: i32, #[case] generation: i64, #[case] expected: Fate) {
+    #[case::nothing_was_written(5, 1, SizedBy::Another, Fate::NotDone)]
+    #[case::something_else_was_written(5, 2, SizedBy::Another, Fate::NotDone)]
+    #[case::another_size_was_written(9, 2, SizedBy::Another, Fate::NotDone)]
+    #[case::it_was_done(8, 2, SizedBy::This, Fate::Done)]
+    #[case::it_was_done_and_other_things_were_written(8, 4, SizedBy::This, Fate::Done)]
+    #[case::another_made_the_same_size(8, 2, SizedBy::Another, Fate::NotDone)]
+    #[case::another_made_the_same_size_and_wrote_something_else(8, 3, SizedBy::Another, Fate::NotDone)]
+    #[case::it_may_have_been_done_undone_and_done_by_another(8, 4, SizedBy::Another, Fate::Unknown)]
+    #[case::it_may_have_been_done_and_changed_since(9, 3, SizedBy::Another, Fate::Unknown)]
+    #[case::nobody_says_who_made_the_same_size(8, 2, SizedBy::Nobody, Fate::Unknown)]
+    fn a_write_whose_answer_was_lost(
+        #[case] replicas: i32,
+        #[case] generation: i64,
+        #[case] sized_by: SizedBy,
+        #[case] expected: Fate,
+    ) {
         let seen =
             GroupVersion { uid: "x".into(), resource_version: "1".into(), generation: 1, replicas: 5, log: None };
         let now = GroupVersion { generation, replicas, ..seen.clone() };
-        assert_eq!(fate(&seen, &now, 8), expected);
+        assert_eq!(fate(&seen, &now, 8, sized_by), expected);
         let anew = GroupVersion { uid: "y".into(), replicas: 8, generation: 2, ..seen.clone() };
-        assert_eq!(fate(&seen, &anew, 8), Fate::NotDone, "another object has the name");
+        assert_eq!(fate(&seen, &anew, 8, SizedBy::Another), Fate::NotDone, "another object has the name");
     }
 
     /// A MachineSet of size 3 that has this log, and whose controller has acted on it.

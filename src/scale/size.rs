@@ -5,11 +5,12 @@ use std::{collections::HashSet, sync::Arc};
 
 use super::{
     Command, ScaleError,
-    api::{CallError, GroupChange},
+    api::{CallError, GroupChange, GroupSeen},
     lane::Caller,
     metrics::Write,
     outcome::SizeWritten,
     rule::{self, Fate, Named, entry},
+    writer::SizeWriter,
 };
 use crate::{
     capi::{Machine, ScalableKind},
@@ -200,6 +201,7 @@ impl Command {
         decide: impl Fn(&GroupVersion) -> Result<i32, SizeError>,
         caller: Option<&Caller>,
     ) -> Result<(), ScaleError> {
+        let writer = SizeWriter::draw();
         let mut attempts = self.attempts();
         let mut maybe_done = false;
         let mut refused = false;
@@ -213,7 +215,7 @@ impl Command {
             if !maybe_done && caller.is_some_and(Caller::is_gone) {
                 return Err(self.abandoned());
             }
-            let error = match self.write(Write::Size, self.api().write_size(&self.id, &version, to)).await {
+            let error = match self.write(Write::Size, self.api().write_size(&self.id, &version, to, &writer)).await {
                 Ok(written) => {
                     self.wrote(&written, SizeWritten { from, machines: &[], attempts: &attempts });
                     return Ok(());
@@ -221,18 +223,30 @@ impl Command {
                 Err(error) => error,
             };
             maybe_done |= matches!(error, CallError::Unknown(..));
-            if !attempts.again(&error).await {
+            let is_tried_again = attempts.again(&error).await;
+            if !is_tried_again && !maybe_done {
                 return Err(self.failed(&error));
             }
-            if let CallError::Busy(..) = error {
+            if is_tried_again && matches!(error, CallError::Busy(..) | CallError::Unauthorized(_)) {
                 // Nothing was done, and nothing has been seen to change.
                 continue;
             }
-            let now = self.view_again(&mut attempts).await.map_err(|error| self.failed(&error))?;
-            let fate = if maybe_done { rule::fate(&version, &now, to) } else { Fate::NotDone };
+            // What may have been done is looked at, whether it is tried again or not.
+            let now = match self.see_again(&mut self.attempts()).await {
+                Ok(now) => now,
+                Err(unread) if maybe_done => return Err(self.unread(from, to, &unread)),
+                Err(unread) => return Err(self.failed(&unread)),
+            };
+            let GroupSeen { version: now, managed } = now;
+            let fate = if maybe_done { rule::fate(&version, &now, to, writer.of(&managed)) } else { Fate::NotDone };
             match fate {
-                Fate::NotDone => {}
-                Fate::Unknown => return Err(self.unknown(from, to, now.replicas)),
+                Fate::Done => {
+                    self.wrote(&now, SizeWritten { from, machines: &[], attempts: &attempts });
+                    return Ok(());
+                }
+                Fate::NotDone if is_tried_again => {}
+                // It may arrive yet: nothing was refused for good.
+                Fate::NotDone | Fate::Unknown => return Err(self.unknown(from, to, now.replicas)),
             }
             if let CallError::Rejected(message) = &error
                 && now.replicas == from
@@ -244,6 +258,14 @@ impl Command {
             }
             version = now;
         }
+    }
+
+    fn unread(&self, from: i32, to: i32, error: &CallError) -> ScaleError {
+        ScaleError::Unavailable(format!(
+            "{}; so it isn't known whether the size write {from} to {to}, which had no answer, was done; read the size \
+             before asking again",
+            self.failed(error)
+        ))
     }
 
     fn unknown(&self, from: i32, to: i32, now: i32) -> ScaleError {

@@ -1,13 +1,13 @@
-//! The admin listener: `/debug/state`, the whole picture for people and their tools. It shows more than probes do (names
+//! The admin listener: the status page for people, and `/debug/state`, the whole picture for their tools. It shows more than probes do (names
 //! of Machines and Nodes, messages of API servers), so it stays on loopback unless a flag says otherwise, and answers
 //! nobody whom a browser was led here by. It holds no secrets and changes nothing.
 
-use std::{net::IpAddr, sync::Arc};
+use std::sync::Arc;
 
 use axum::{
     Router,
     extract::{RawQuery, Request, State},
-    http::{StatusCode, Uri, header::HOST, uri::Authority},
+    http::StatusCode,
     middleware::{self, Next},
     response::Response,
     routing::get,
@@ -15,12 +15,16 @@ use axum::{
 use thiserror::Error;
 use tokio::sync::Semaphore;
 
-use super::http::{TEXT, page};
+use super::{
+    hosts::AnsweredHosts,
+    http::{TEXT, page},
+    status::{STYLE_PATH, Status, StatusPages, status, style},
+};
 
 /// The path of the picture.
 pub const STATE_PATH: &str = "/debug/state";
 
-const JSON: &str = "application/json";
+pub(super) const JSON: &str = "application/json";
 
 /// What can be asked for on the admin listener.
 pub trait DebugPages: Send + Sync {
@@ -49,12 +53,18 @@ struct Admin {
     turn: Arc<Semaphore>,
 }
 
-/// The pages of the listener on `address`. Other paths are 404, methods other than GET and HEAD 405.
-pub fn admin_router(pages: Arc<dyn DebugPages>, address: IpAddr) -> Router {
-    Router::new()
-        .route(STATE_PATH, get(state))
-        .with_state(Admin { pages, turn: Arc::new(Semaphore::new(1)) })
-        .layer(middleware::from_fn_with_state(address, check_host))
+/// The pages of the listener, for requests that name one of `hosts`. Other paths are 404, methods other than GET and HEAD
+/// 405.
+pub fn admin_router(pages: Arc<dyn DebugPages>, people: Arc<dyn StatusPages>, hosts: AnsweredHosts) -> Router {
+    let debug =
+        Router::new().route(STATE_PATH, get(state)).with_state(Admin { pages, turn: Arc::new(Semaphore::new(1)) });
+    let people = Router::new()
+        .route("/", get(status))
+        .route("/groups/{kind}/{namespace}/{name}", get(status))
+        .route(STYLE_PATH, get(style))
+        .fallback(status)
+        .with_state(Status::new(people));
+    debug.merge(people).layer(middleware::from_fn_with_state(Arc::new(hosts), check_host))
 }
 
 async fn state(State(admin): State<Admin>, RawQuery(query): RawQuery) -> Response {
@@ -75,49 +85,17 @@ async fn state(State(admin): State<Admin>, RawQuery(query): RawQuery) -> Respons
     }
 }
 
-/// A web page may let its own name lead to a loopback address and then read whatever listens there as its own (DNS
-/// rebinding). Its requests still carry that name, so no name is answered but those of loopback.
-async fn check_host(State(address): State<IpAddr>, request: Request, next: Next) -> Response {
-    match wrong_host(&request, address) {
+/// Only requests that name a host that is answered go on.
+pub(super) async fn check_host(State(hosts): State<Arc<AnsweredHosts>>, request: Request, next: Next) -> Response {
+    match hosts.wrong_host(&request) {
         None => next.run(request).await,
         Some(host) => page(
             StatusCode::MISDIRECTED_REQUEST,
             TEXT,
             format!(
-                "host {host:?} isn't answered here: ask by a loopback address or localhost, or by the IP address that \
-                 is listened on\n"
+                "host {host:?} isn't answered here: ask by a loopback address or localhost, by the IP address that is \
+                 listened on, or by a name that --admin-allowed-hosts gives\n"
             ),
         ),
-    }
-}
-
-/// The host that a request names and that isn't answered; empty when it names none.
-fn wrong_host(request: &Request, address: IpAddr) -> Option<String> {
-    let mut headers = request.headers().get_all(HOST).iter();
-    let (header, more) = (headers.next(), headers.next());
-    let (Some(header), None) = (header, more) else { return Some(String::new()) };
-    let shown = || String::from_utf8_lossy(header.as_bytes()).into_owned();
-    let Some(host) = header.to_str().ok().and_then(|text| text.parse::<Authority>().ok()) else {
-        return Some(shown());
-    };
-    if !is_answered(host.host(), address) {
-        return Some(shown());
-    }
-    // A request line may name a host of its own, and would win over the header.
-    let line = Uri::host(request.uri())?;
-    (!is_answered(line, address)).then(|| line.to_owned())
-}
-
-/// A name can be led anywhere, an address can't: so the names of loopback are answered, and addresses that are
-/// listened on.
-fn is_answered(host: &str, listened_on: IpAddr) -> bool {
-    let host = host.strip_suffix('.').unwrap_or(host);
-    if host.eq_ignore_ascii_case("localhost") {
-        return true;
-    }
-    let literal = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    match literal.parse::<IpAddr>().map(|ip| ip.to_canonical()) {
-        Ok(ip) => ip.is_loopback() || listened_on.is_unspecified() || ip == listened_on.to_canonical(),
-        Err(_) => false,
     }
 }

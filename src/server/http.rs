@@ -4,14 +4,14 @@
 use std::{
     fmt::{Display, Write as _},
     io,
-    net::TcpListener,
+    net::{SocketAddr, TcpListener},
     pin::pin,
     sync::Arc,
     time::Duration,
 };
 
 use axum::{
-    Router,
+    Extension, Router,
     extract::{RawQuery, State},
     http::{
         HeaderMap, StatusCode,
@@ -44,6 +44,10 @@ const MAX_HEADER_BYTES: usize = 16 << 10;
 /// Before the next try when no connection can be accepted, for want of file descriptors for example.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub(super) const TEXT: &str = "text/plain; charset=utf-8";
+
+/// Who asks; each request has it as an extension.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer(pub(super) SocketAddr);
 
 #[derive(Clone)]
 struct Pages {
@@ -89,10 +93,10 @@ pub(super) async fn serve_within(
         // The semaphore is never closed.
         while let Ok(slot) = Arc::clone(&slots).acquire_owned().await {
             match listener.accept().await {
-                Ok((stream, _)) => {
+                Ok((stream, peer)) => {
                     let (router, shutdown) = (router.clone(), shutdown.clone());
                     connections.spawn(async move {
-                        serve_connection(stream, router, limits, shutdown).await;
+                        serve_connection((stream, Peer(peer)), router, limits, shutdown).await;
                         drop(slot);
                     });
                 }
@@ -114,7 +118,13 @@ pub(super) async fn serve_within(
 }
 
 /// axum's own server sets no limit on how long a client may take to send a request, or to read the answer.
-async fn serve_connection(stream: TcpStream, router: Router, limits: Limits, shutdown: CancellationToken) {
+async fn serve_connection(
+    (stream, peer): (TcpStream, Peer),
+    router: Router,
+    limits: Limits,
+    shutdown: CancellationToken,
+) {
+    let router = router.layer(Extension(peer));
     let mut stream = TimeoutStream::new(stream);
     stream.set_write_timeout(Some(limits.write));
     let mut builder = Builder::new(TokioExecutor::new()).http1_only();

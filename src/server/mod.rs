@@ -1,15 +1,18 @@
-//! Listeners and what stands on them: gRPC on a thread of its own, with TLS or without, probes, metrics and the debug state over HTTP, health, and the
-//! way the program ends. This room knows how to serve and nothing of what is answered.
+//! Listeners and what stands on them: gRPC on a thread of its own, with TLS or without, probes, metrics, the status page
+//! and the debug state over HTTP, health, and the way the program ends. This room knows how to serve and nothing of what is answered.
 
 mod admin;
 mod bind;
 mod check;
 mod grpc_runtime;
 mod grpc_services;
+mod hosts;
 mod http;
+mod log_level;
 mod metrics;
 mod pieces;
 mod shutdown;
+mod status;
 mod tls;
 
 #[cfg(test)]
@@ -20,10 +23,13 @@ pub use bind::{BindError, bind};
 pub use check::{Check, CheckState, Checks};
 pub use grpc_runtime::{GrpcThread, GrpcThreadError, serve_on_own_thread};
 pub use grpc_services::{Health, MAX_REQUEST_BYTES, cloud_provider, standard_services};
+pub use hosts::{AnsweredHosts, HostName, HostNameError};
 pub use http::{http_router, serve_http};
+pub use log_level::{LOG_LEVEL_PATH, LogLevel, LogLevelChange, LogLevels, log_level_router};
 pub use metrics::{ReadinessMetrics, SharedRegistry, new_registry};
 pub use shutdown::{GRACE, Outcome, Shutdown};
+pub use status::{STYLE_PATH, StatusAnswer, StatusPages};
 pub use tls::{
     AllowedName, CertificateFacts, Certificates, ClientFiles, Inspection, NameError, TlsError, TlsFiles, TlsMetrics,
-    inspect,
+    TlsStanding, inspect,
 };

@@ -4,6 +4,7 @@
 
 mod admin;
 mod grpc;
+mod log_level;
 mod pages;
 mod shutdown;
 mod tls;

@@ -9,9 +9,12 @@ use serde::{Serialize, Serializer};
 use super::{Group, LeftOutObject, Program, SCHEMA_VERSION, State, convert};
 use crate::{
     cluster::Workload,
+    explain::{Told, told},
+    grpc::Calls,
     index::{GroupSnapshot, Snapshot, SnapshotStanding},
     nodegroup::GroupId,
-    server::{Check, Checks as _, DebugError, DebugPages},
+    scale::History,
+    server::{Certificates, Check, Checks as _, DebugError, DebugPages},
 };
 
 /// What of the picture is wanted.
@@ -65,6 +68,18 @@ impl DebugPages for StateSource {
 pub struct StateSource {
     workload: Workload,
     started_at: Timestamp,
+    accounts: Accounts,
+}
+
+/// What is told beside the picture; by default nothing has happened.
+#[derive(Clone, Debug, Default)]
+pub struct Accounts {
+    /// What was written and refused.
+    pub history: History,
+    /// When Cluster Autoscaler last called.
+    pub calls: Calls,
+    /// The certificates of the gRPC listener, where it has any.
+    pub certificates: Option<Certificates>,
 }
 
 /// A list that is made while it is written.
@@ -80,7 +95,14 @@ impl StateSource {
     /// The picture of a workload cluster, by a program that started then.
     #[must_use]
     pub fn new(workload: Workload, started_at: Timestamp) -> Self {
-        Self { workload, started_at }
+        Self { workload, started_at, accounts: Accounts::default() }
+    }
+
+    /// The same with what these tell.
+    #[must_use]
+    pub fn with_accounts(mut self, accounts: Accounts) -> Self {
+        self.accounts = accounts;
+        self
     }
 
     /// The picture now.
@@ -88,8 +110,23 @@ impl StateSource {
     pub fn read(&self, selection: &Selection) -> State {
         let snapshot = self.snapshot(selection);
         let (groups, left_out) =
-            (groups(&snapshot, selection).collect::<Vec<_>>(), left_out(&snapshot).collect::<Vec<_>>());
+            (self.groups(&snapshot, selection).collect::<Vec<_>>(), self.left_out(&snapshot).collect::<Vec<_>>());
         self.whole(&snapshot, groups, left_out)
+    }
+
+    /// The picture now with one group alone, and what is told of that: `None` where there is no such object.
+    pub(crate) fn read_group(&self, id: &GroupId) -> (State, Option<Told>) {
+        let selection = Selection { instances: true, group: Some(id.clone()) };
+        let snapshot = self.snapshot(&selection);
+        let told = snapshot.groups.first().and_then(|group| told(group, &[], &self.workload.rules().keys, &[]));
+        let (groups, left_out) =
+            (self.groups(&snapshot, &selection).collect::<Vec<_>>(), self.left_out(&snapshot).collect::<Vec<_>>());
+        (self.whole(&snapshot, groups, left_out), told)
+    }
+
+    /// The picture now without any object.
+    pub(crate) fn read_bare(&self) -> State {
+        self.whole(&Snapshot::default(), Vec::new(), Vec::new())
     }
 
     /// The picture now, as JSON.
@@ -98,7 +135,7 @@ impl StateSource {
     /// When a value can't be written as JSON, which none of the schema's is.
     pub fn json(&self, selection: &Selection) -> serde_json::Result<Vec<u8>> {
         let snapshot = self.snapshot(selection);
-        let (groups, left_out) = (Lazy(groups(&snapshot, selection)), Lazy(left_out(&snapshot)));
+        let (groups, left_out) = (Lazy(self.groups(&snapshot, selection)), Lazy(self.left_out(&snapshot)));
         serde_json::to_vec(&self.whole(&snapshot, groups, left_out))
     }
 
@@ -109,33 +146,39 @@ impl StateSource {
     }
 
     fn whole<G, L>(&self, snapshot: &Snapshot, groups: G, left_out: L) -> State<G, L> {
-        let checks = self.workload.checks();
+        let (checks, now) = (self.workload.checks(), Instant::now());
         State {
             schema_version: SCHEMA_VERSION,
             program: Program { version: env!("CARGO_PKG_VERSION").to_owned(), started_at: self.started_at.to_string() },
             taken_at: Timestamp::now().to_string(),
             ready: checks.iter().all(Check::is_ready),
             checks: checks.into_iter().map(convert::check).collect(),
-            clusters: convert::clusters(self.workload.informers(), Instant::now()),
+            calls: convert::calls(&self.accounts.calls, now),
+            tls: self.accounts.certificates.as_ref().map(|it| convert::tls(it.standing())),
+            clusters: convert::clusters(self.workload.informers(), now),
             machines: snapshot.machines as u64,
             nodes: snapshot.nodes as u64,
             groups,
             left_out,
         }
     }
-}
 
-fn groups<'a>(snapshot: &'a Snapshot, selection: &Selection) -> impl Iterator<Item = Group> + Clone + use<'a> {
-    let instances = selection.instances;
-    snapshot.groups.iter().filter_map(move |group| match &group.standing {
-        SnapshotStanding::Live(served) => Some(convert::group(group, served, instances)),
-        SnapshotStanding::LeftOut(..)
-        | SnapshotStanding::Waiting
-        | SnapshotStanding::Undecodable(_)
-        | SnapshotStanding::Gone => None,
-    })
-}
+    fn groups<'a>(
+        &'a self,
+        snapshot: &'a Snapshot,
+        selection: &Selection,
+    ) -> impl Iterator<Item = Group> + Clone + use<'a> {
+        let instances = selection.instances;
+        snapshot.groups.iter().filter_map(move |group| match &group.standing {
+            SnapshotStanding::Live(served) => Some(convert::group(group, served, &self.accounts.history, instances)),
+            SnapshotStanding::LeftOut(..)
+            | SnapshotStanding::Waiting
+            | SnapshotStanding::Undecodable(_)
+            | SnapshotStanding::Gone => None,
+        })
+    }
 
-fn left_out(snapshot: &Snapshot) -> impl Iterator<Item = LeftOutObject> + Clone {
-    snapshot.groups.iter().filter_map(|group: &GroupSnapshot| convert::left_out(group))
+    fn left_out<'a>(&'a self, snapshot: &'a Snapshot) -> impl Iterator<Item = LeftOutObject> + Clone + use<'a> {
+        snapshot.groups.iter().filter_map(|group: &GroupSnapshot| convert::left_out(group, &self.accounts.history))
+    }
 }

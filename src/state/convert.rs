@@ -3,23 +3,27 @@
 use std::{collections::BTreeMap, time::Instant};
 
 use super::{
-    ClusterState, Counts, Group, InformerState, InstanceActivity, InstanceFailure, InstanceOf, LeftOutObject,
-    ProblemState, Rollout, SourcedTaint, SourcedText, SyncCheck, SyncState, Template, Written,
+    CallsState, ClusterState, Counts, Group, HistoryEntryState, InformerState, InstanceActivity, InstanceFailure,
+    InstanceOf, LeftOutObject, ProblemState, Rollout, SourcedTaint, SourcedText, SyncCheck, SyncState, Template,
+    TlsState, Written,
 };
 use crate::{
+    grpc::{Calls, Refreshed},
     index::{GroupSnapshot, Ongoing, OwnedInstance, Served, SnapshotStanding},
     informer::Status,
     nodegroup::{
-        ErrorClass, InstanceState, NodeTemplate, Overrides, Problem, RolloutCause, Sourced, SourcedMap, capacity,
+        ErrorClass, GroupId, InstanceState, NodeTemplate, Overrides, Problem, RolloutCause, Sourced, SourcedMap,
+        capacity,
     },
-    server::{Check, CheckState},
+    scale::{History, HistoryEntry},
+    server::{Check, CheckState, TlsStanding},
 };
 
 const ARCH: &str = "kubernetes.io/arch";
 const OS: &str = "kubernetes.io/os";
 
 /// A group, with its instances when they are asked for; they are counted in any case.
-pub(super) fn group(snapshot: &GroupSnapshot, served: &Served, with_instances: bool) -> Group {
+pub(super) fn group(snapshot: &GroupSnapshot, served: &Served, history: &History, with_instances: bool) -> Group {
     let definition = &served.definition;
     let mut counts = Counts::default();
     let mut instances = with_instances.then(Vec::new);
@@ -55,24 +59,28 @@ pub(super) fn group(snapshot: &GroupSnapshot, served: &Served, with_instances: b
         options: options(&served.options),
         problems: problems(&definition.problems),
         notes: definition.notes.clone(),
+        history: entries(history, &snapshot.id),
         instances,
     }
 }
 
 /// An object that is no group; `None` for one that is.
-pub(super) fn left_out(snapshot: &GroupSnapshot) -> Option<LeftOutObject> {
-    let (reason, message, of_object) = match &snapshot.standing {
+pub(super) fn left_out(snapshot: &GroupSnapshot, history: &History) -> Option<LeftOutObject> {
+    let (reason, message, is_error, of_object) = match &snapshot.standing {
         SnapshotStanding::Live(_) => return None,
-        SnapshotStanding::LeftOut(reason, problems) => (reason.as_str(), reason.to_string(), problems.as_slice()),
+        SnapshotStanding::LeftOut(reason, problems) => {
+            (reason.as_str(), reason.to_string(), reason.is_error(), problems.as_slice())
+        }
         SnapshotStanding::Waiting => (
             "waiting_for_template",
             "it has no replicas, and its infrastructure template hasn't been read yet: the checks say why".to_owned(),
+            false,
             &[][..],
         ),
         SnapshotStanding::Undecodable(problem) => {
-            ("undecodable", "its object can't be read".to_owned(), std::slice::from_ref(problem))
+            ("undecodable", "its object can't be read".to_owned(), true, std::slice::from_ref(problem))
         }
-        SnapshotStanding::Gone => ("gone", "its object was deleted".to_owned(), &[][..]),
+        SnapshotStanding::Gone => ("gone", "its object was deleted".to_owned(), false, &[][..]),
     };
     let object = snapshot.object.as_deref();
     Some(LeftOutObject {
@@ -83,9 +91,44 @@ pub(super) fn left_out(snapshot: &GroupSnapshot) -> Option<LeftOutObject> {
         cluster: object.map(|object| object.cluster_name.to_string()).unwrap_or_default(),
         reason: reason.to_owned(),
         message,
+        invalid: is_error || !of_object.is_empty(),
         pinned: snapshot.pinned,
         problems: problems(of_object),
+        history: entries(history, &snapshot.id),
     })
+}
+
+fn entries(history: &History, id: &GroupId) -> Vec<HistoryEntryState> {
+    let entry = |entry: HistoryEntry| HistoryEntryState {
+        outcome: entry.outcome.as_str().to_owned(),
+        what: entry.what.to_owned(),
+        code: entry.code.map(str::to_owned),
+        text: entry.text,
+        first: entry.first.to_string(),
+        last: entry.last.to_string(),
+        times: entry.times,
+    };
+    history.of(id).into_iter().map(entry).collect()
+}
+
+/// Whether Cluster Autoscaler calls.
+pub(super) fn calls(calls: &Calls, now: Instant) -> CallsState {
+    match calls.last_refresh() {
+        None => CallsState::default(),
+        Some(Refreshed { at, refused }) => CallsState {
+            last_refresh_ago: Some(now.saturating_duration_since(at).as_secs()),
+            last_refresh_refused: refused,
+        },
+    }
+}
+
+/// How the certificates in force stand.
+pub(super) fn tls(standing: TlsStanding) -> TlsState {
+    TlsState {
+        server_until: standing.server_until.to_string(),
+        clients_until: standing.clients_until.map(|until| until.to_string()),
+        failing: standing.failing,
+    }
 }
 
 fn instance_of(OwnedInstance { instance, machine }: OwnedInstance<'_>) -> InstanceOf {
@@ -103,6 +146,7 @@ fn instance_of(OwnedInstance { instance, machine }: OwnedInstance<'_>) -> Instan
         }),
         machine: machine.map(|machine| machine.meta.key.name.to_string()),
         node: machine.and_then(|machine| machine.node_name.as_ref()).map(ToString::to_string),
+        created_at: machine.and_then(|machine| machine.created.time()).map(|time| time.to_string()),
     }
 }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::collect::{Selection, StateSource};
+pub use self::collect::{Accounts, Selection, StateSource};
 
 /// The version of the schema that this program writes and reads.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -28,6 +28,12 @@ pub struct State<G = Vec<Group>, L = Vec<LeftOutObject>> {
     pub ready: bool,
     /// What is waited for, as `/readyz?verbose` lists it.
     pub checks: Vec<SyncCheck>,
+    /// Whether Cluster Autoscaler calls.
+    #[serde(default)]
+    pub calls: CallsState,
+    /// The certificates of the gRPC listener; absent where it is served without TLS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsState>,
     /// The clusters and the informers on them.
     pub clusters: Vec<ClusterState>,
     /// Machines in the picture.
@@ -73,6 +79,54 @@ pub enum SyncState {
     Pending,
     /// Not in sync, and nothing waits for it.
     NotWaitedFor,
+}
+
+/// Whether Cluster Autoscaler calls: it sends Refresh once in every loop. Both are absent when none has come since the
+/// program started.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CallsState {
+    /// How many seconds ago Refresh was last answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_refresh_ago: Option<u64>,
+    /// What it was refused for, where it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_refresh_refused: Option<String>,
+}
+
+/// Until when the certificates in force are valid.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TlsState {
+    /// The last moment of the server's certificate, RFC 3339.
+    pub server_until: String,
+    /// The last moment of the client authority, RFC 3339.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clients_until: Option<String>,
+    /// Why the files can't take the place of what is in force, while they can't.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failing: Option<String>,
+}
+
+/// Something that was written for a group or refused; repetitions in a row are one.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HistoryEntryState {
+    /// `done`, `refused` or `failed`.
+    pub outcome: String,
+    /// The reason of the Event that tells the same, or the command where no Event does.
+    pub what: String,
+    /// The class of the error: the label `result` of the metric of commands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// For people.
+    pub text: String,
+    /// When it was first so, RFC 3339.
+    pub first: String,
+    /// When it was last so, RFC 3339.
+    pub last: String,
+    /// How many times it was so.
+    pub times: u64,
 }
 
 /// A cluster.
@@ -165,6 +219,9 @@ pub struct Group {
     /// What is no fault and worth knowing, for people.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// The last that was written for it and refused, the newest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<HistoryEntryState>,
     /// Its instances; absent unless asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instances: Option<Vec<InstanceOf>>,
@@ -289,6 +346,9 @@ pub struct InstanceOf {
     /// Its Node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// When its Machine was made, RFC 3339.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_at: Option<String>,
 }
 
 /// What an instance is doing.
@@ -333,11 +393,17 @@ pub struct LeftOutObject {
     pub reason: String,
     /// Why, for people.
     pub message: String,
+    /// Whether someone has to mend something, or it is left out on purpose.
+    #[serde(default)]
+    pub invalid: bool,
     /// Whether it was a group at the last `Refresh`: it answers its last values until the next one.
     pub pinned: bool,
     /// What is wrong with it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<ProblemState>,
+    /// The last that was written for it and refused, the newest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<HistoryEntryState>,
 }
 
 impl LeftOutObject {

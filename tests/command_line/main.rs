@@ -4,6 +4,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod check;
+mod generated;
+mod logs;
+mod proxy;
 
 use std::{
     fs,
@@ -254,8 +257,11 @@ fn groups_watched_by_a_pipe_prints_again_only_what_has_changed() {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let is_time = |line: &str| line.len() == "2026-01-01T00:00:00Z".len() && line.ends_with('Z');
+    assert!(is_time(&lines.next().unwrap()));
     assert_eq!(lines.by_ref().take(2).last().unwrap().split_whitespace().nth(2), Some("3"));
     assert_eq!(lines.next().unwrap(), "");
+    assert!(is_time(&lines.next().unwrap()));
     assert_eq!(lines.by_ref().take(2).last().unwrap().split_whitespace().nth(2), Some("4"));
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
     assert!(child.wait().unwrap().success(), "it was ended by whom it was for");

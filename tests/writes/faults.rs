@@ -31,11 +31,12 @@ enum Wrong {
     CutBefore,
     CutAfter,
     Delay,
+    Unauthorized,
     Forbidden,
     Webhook,
 }
 
-const ALL: [Wrong; 9] = [
+const ALL: [Wrong; 10] = [
     Wrong::Conflict,
     Wrong::Invalid,
     Wrong::TooManyRequests,
@@ -43,6 +44,7 @@ const ALL: [Wrong; 9] = [
     Wrong::CutBefore,
     Wrong::CutAfter,
     Wrong::Delay,
+    Wrong::Unauthorized,
     Wrong::Forbidden,
     Wrong::Webhook,
 ];
@@ -59,6 +61,7 @@ impl Wrong {
             Self::CutBefore => Fault::new(Effect::CutBefore),
             Self::CutAfter => Fault::new(Effect::CutAfter),
             Self::Delay => Fault::new(Effect::Delay(DELAY)),
+            Self::Unauthorized => Fault::refuse(401, "Unauthorized", "Unauthorized"),
             Self::Forbidden => Fault::refuse(403, "Forbidden", "machines is forbidden: no right to patch"),
             Self::Webhook => {
                 Fault::refuse(403, "Forbidden", "admission webhook \"guard.example.com\" denied the request: frozen")
@@ -353,13 +356,17 @@ async fn increase_under(row: Row) {
     let mut world = World::start(Start::default()).await;
     let before = world.now().size;
     let fault = world.sandbox.management().faults().add(row.fault());
-    let answer = world.increase(0, 2, row.deadline()).await;
+    let deadline = if row.wrong == Wrong::CutAfter { PATIENT } else { row.deadline() };
+    let answer = world.increase(0, 2, deadline).await;
     assert!(fault.hits() > 0, "{row:?}: the fault met no call: {answer:?}");
     if row.often == Often::UntilAnswered {
         fault.remove();
     }
-    // A call that was done and whose answer is lost may have been somebody else's: it need not succeed.
-    let said = if row.wrong == Wrong::CutAfter { Said::ComeAgain } else { said(row, &answer) };
+    // A call that was done and whose answer is lost is known by who manages the size.
+    let said = said(row, &answer);
+    if row.wrong == Wrong::CutAfter {
+        assert_eq!(said, Said::Done, "{row:?}: it was done: {answer:?}");
+    }
     if said == Said::ComeAgain {
         world.restart().await;
     }

@@ -4,6 +4,7 @@
 use std::{
     collections::BTreeSet,
     fmt::Write as _,
+    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -165,8 +166,19 @@ impl World {
         self.copies.len() - 1
     }
 
+    /// Starts one more copy that reaches the management cluster by this kubeconfig; gives its number.
+    pub(crate) async fn add_copy_by(&mut self, kubeconfig: &Path) -> usize {
+        let copy = self.start_copy_by(kubeconfig, &[]).await;
+        self.copies.push(copy);
+        self.copies.len() - 1
+    }
+
     async fn start_copy(&self, more: &[&str]) -> Copy {
-        let kubeconfig = format!("--management-kubeconfig={}", self.sandbox.management_kubeconfig().display());
+        self.start_copy_by(&self.sandbox.management_kubeconfig(), more).await
+    }
+
+    async fn start_copy_by(&self, kubeconfig: &Path, more: &[&str]) -> Copy {
+        let kubeconfig = format!("--management-kubeconfig={}", kubeconfig.display());
         let flags = [
             "x",
             "serve",

@@ -6,7 +6,7 @@ use anyhow::Result;
 use tokio::sync::Mutex;
 
 use crate::{
-    cluster_api::core::Core,
+    cluster_api::manager::Manager,
     control_plane::ControlPlane,
     crds::Installed,
     go::Components,
@@ -21,7 +21,7 @@ use crate::{
 pub struct Environment {
     // In the order in which they are ended: nobody is left to complain about who is gone.
     infrastructure: Mutex<Infrastructure>,
-    core: Core,
+    core: Manager,
     scheduler: Process,
     /// The management cluster.
     pub management: Arc<ControlPlane>,
@@ -36,7 +36,7 @@ impl Environment {
             ControlPlane::start(Arc::clone(&components), Contract::V1Beta2, Installed::Nothing),
             ControlPlane::start_workload(Arc::clone(&components)),
         )?;
-        let core = Core::start(&management, &components).await?;
+        let core = Manager::core(&management, &components).await?;
         kinds::install(&management.objects("default"), &kinds::KINDS).await?;
         let scheduler = start_scheduler(&components.kube_scheduler, &workload)?;
         let administrator = User::administrator();

@@ -1,5 +1,5 @@
-//! Puts the manifests of Cluster API's core on an API server as its release does, but with webhooks that are reached by URL: its
-//! manager is a process on 127.0.0.1, and no Service leads there.
+//! Puts the manifests of a manager on an API server as its release does, but with webhooks that are reached by URL: the manager is a
+//! process on 127.0.0.1, and no Service leads there.
 
 use std::{fs, path::Path};
 
@@ -25,7 +25,8 @@ impl Webhooks {
     }
 }
 
-/// Installs the CRDs of the core from the directory of its manifests, all versions of them, and waits until they are served.
+/// Installs the CRDs from the directory of a manager's manifests, all versions of them, and waits until they are served. They say
+/// which of their versions follows the contract, as their release does.
 ///
 /// Objects can be converted only once the manager runs.
 pub async fn crds(objects: &Objects, manifests: &Path, webhooks: &Webhooks) -> Result<()> {
@@ -36,6 +37,7 @@ pub async fn crds(objects: &Objects, manifests: &Path, webhooks: &Webhooks) -> R
                 "strategy": "Webhook",
                 "webhook": { "conversionReviewVersions": ["v1"], "clientConfig": webhooks.client_config("/convert") },
             });
+            crd["metadata"]["labels"] = json!({ "cluster.x-k8s.io/v1beta2": "v1beta2" });
             names.push(objects.create(crd).await?.metadata.name.context("a CRD without name")?);
         }
     }
@@ -46,9 +48,11 @@ pub async fn crds(objects: &Objects, manifests: &Path, webhooks: &Webhooks) -> R
     Ok(())
 }
 
-/// Installs the core's defaulting and validating webhooks. From then on its kinds can be written only while the manager runs.
-pub async fn admission(objects: &Objects, manifests: &Path, webhooks: &Webhooks) -> Result<()> {
+/// Installs a manager's defaulting and validating webhooks. From then on its kinds can be written only while it runs.
+pub async fn admission(objects: &Objects, manifests: &Path, name: &str, webhooks: &Webhooks) -> Result<()> {
     for mut configuration in documents(&manifests.join("webhook/manifests.yaml"))? {
+        let kind = configuration["kind"].as_str().context("a webhook configuration without kind")?.to_lowercase();
+        configuration["metadata"]["name"] = json!(format!("{name}-{kind}"));
         let listed = configuration["webhooks"].as_array_mut().context("a webhook configuration without webhooks")?;
         for webhook in listed {
             let path = webhook["clientConfig"]["service"]["path"].as_str().context("a webhook without path")?;

@@ -3,6 +3,6 @@
 //! What a workload cluster runs on is `crate::infrastructure`. Nothing here knows the program under test.
 
 pub mod authority;
-pub mod core;
 pub mod environment;
 pub mod install;
+pub mod manager;

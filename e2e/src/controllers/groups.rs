@@ -5,7 +5,7 @@ use sandbox::BEHAVIOUR_LABEL;
 use serde_json::{Map, Value, json};
 
 use super::stage::{Stage, infrastructure_reference};
-use crate::pool::Scalable;
+use crate::{capd, pool::Scalable};
 
 const MIN: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
 const MAX: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
@@ -24,6 +24,7 @@ pub struct Workers {
     capacity: Value,
     publishes_capacity: bool,
     surge: i32,
+    machines: bool,
 }
 
 /// A node group that was created.
@@ -52,6 +53,7 @@ impl Workers {
             capacity: json!({ "cpu": "4", "memory": "16Gi", "pods": "110" }),
             publishes_capacity: false,
             surge: 1,
+            machines: false,
         }
         .bounds(0, 10)
     }
@@ -138,6 +140,13 @@ impl Workers {
         self
     }
 
+    /// Gives a MachinePool a Machine for each Node.
+    #[must_use]
+    pub fn with_machines(mut self) -> Self {
+        self.machines = true;
+        self
+    }
+
     /// Creates the template and the group.
     pub async fn create(self, stage: &Stage) -> Result<Group> {
         self.create_template(stage).await?;
@@ -147,10 +156,11 @@ impl Workers {
     /// Creates the infrastructure template alone. Where no provider says its capacity, this does.
     pub async fn create_template(&self, stage: &Stage) -> Result<()> {
         let template = match self.scalable {
+            Scalable::MachineDeployment | Scalable::MachineSet if stage.is_in_memory() => self.template_in_memory(),
             Scalable::MachinePool => json!({
                 "kind": "LoopbackMachinePool",
                 "metadata": { "name": self.name },
-                "spec": { "capacity": self.capacity },
+                "spec": { "capacity": self.capacity, "machines": self.machines },
             }),
             Scalable::MachineDeployment | Scalable::MachineSet => {
                 let mut template = json!({
@@ -171,13 +181,33 @@ impl Workers {
         Ok(())
     }
 
+    /// CAPD's machines have no capacity.
+    fn template_in_memory(&self) -> Value {
+        let mut template = json!({
+            "kind": capd::TEMPLATE_KIND,
+            "metadata": { "name": self.name },
+            "spec": { "template": { "spec": { "backend": capd::in_memory() } } },
+        });
+        if self.publishes_capacity {
+            template["status"] = json!({ "capacity": self.capacity });
+        }
+        template
+    }
+
     /// Creates the group alone.
     pub async fn create_group(&self, stage: &Stage) -> Result<Group> {
         let mut labels = self.labels.clone();
         labels.insert("pool".to_owned(), json!(self.name));
         let kind = match self.scalable {
             Scalable::MachinePool => "LoopbackMachinePool",
+            Scalable::MachineDeployment | Scalable::MachineSet if stage.is_in_memory() => capd::TEMPLATE_KIND,
             Scalable::MachineDeployment | Scalable::MachineSet => &self.template_kind,
+        };
+        let bootstrap = if stage.is_in_memory() {
+            let group = "bootstrap.cluster.x-k8s.io";
+            json!({ "configRef": { "apiGroup": group, "kind": "KubeadmConfigTemplate", "name": stage.cluster } })
+        } else {
+            json!({ "dataSecretName": "none" })
         };
         let mut spec = json!({
             "clusterName": stage.cluster,
@@ -185,11 +215,14 @@ impl Workers {
                 "metadata": { "labels": labels },
                 "spec": {
                     "clusterName": stage.cluster,
-                    "bootstrap": { "dataSecretName": "none" },
+                    "bootstrap": bootstrap,
                     "infrastructureRef": infrastructure_reference(kind, &self.name),
                 },
             },
         });
+        if stage.is_in_memory() {
+            spec["template"]["spec"]["version"] = json!(capd::MACHINE_VERSION);
+        }
         if !self.taints.is_empty() {
             spec["template"]["spec"]["taints"] = json!(self.taints);
         }

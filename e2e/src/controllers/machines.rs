@@ -9,7 +9,7 @@ use super::{
     groups::Group,
     stage::{Controllers, LOOK, PATIENCE, Stage},
 };
-use crate::{proto::ExternalGrpcNode, wait::every};
+use crate::{capd, proto::ExternalGrpcNode, wait::every};
 
 /// A Machine as it was at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,6 +60,18 @@ impl Stage {
     #[must_use]
     pub fn is_simulated(&self) -> bool {
         matches!(self.controllers, Controllers::Simulated(_))
+    }
+
+    /// Whether CAPD's machines in memory work here.
+    #[must_use]
+    pub fn is_in_memory(&self) -> bool {
+        matches!(self.controllers, Controllers::InMemory(_))
+    }
+
+    /// The kind of infrastructure template that groups have unless they say otherwise.
+    #[must_use]
+    pub fn template_kind(&self) -> &'static str {
+        if self.is_in_memory() { capd::TEMPLATE_KIND } else { "LoopbackMachineTemplate" }
     }
 
     /// The Machines of a group, by name.

@@ -2,7 +2,6 @@
 //!
 //! One scenario runs on both and sees API objects and the program's answers only, so that the two are held to the same.
 
-pub mod autoscaler;
 pub mod groups;
 pub mod instances;
 pub mod machines;

@@ -13,7 +13,10 @@ use sandbox::{Sandbox, SandboxOptions};
 use serde_json::{Value, json};
 
 use crate::{
+    autoscaling::Autoscaler,
+    capd,
     cluster_api::environment::Environment,
+    control_plane::ControlPlane,
     infrastructure::kinds,
     objects::{Contract, INFRASTRUCTURE_GROUP, Objects},
     process::{tail, text},
@@ -35,6 +38,19 @@ pub enum Controllers {
     Real(Arc<Environment>),
     /// The sandbox's.
     Simulated(Box<Sandbox>),
+    /// Cluster API's, with CAPD's machines in memory.
+    InMemory(Arc<capd::Environment>),
+}
+
+impl Controllers {
+    /// The files that shared processes write, by what they are called.
+    fn logs(&self) -> Vec<(&'static str, &Path)> {
+        match self {
+            Self::Real(environment) => environment.logs().to_vec(),
+            Self::Simulated(_) => Vec::new(),
+            Self::InMemory(environment) => environment.logs(),
+        }
+    }
 }
 
 /// The surroundings of one scenario.
@@ -49,6 +65,8 @@ pub struct Stage {
     pub objects: Objects,
     /// Nodes, and the pods of the namespace of the same name in the workload cluster.
     pub workload: Objects,
+    /// Who scales, where somebody does.
+    pub autoscaler: Option<Autoscaler>,
     user: User,
     programs: Programs,
 }
@@ -64,12 +82,34 @@ impl Stage {
             workload: environment.workload_objects(&namespace),
             user: User::provider(number),
             programs: Programs::new(program, logs),
+            autoscaler: None,
             namespace,
             controllers: Controllers::Real(environment),
         };
         let namespace = json!({ "kind": "Namespace", "metadata": { "name": stage.namespace } });
         stage.workload.create(namespace).await?;
         stage.begin().await
+    }
+
+    /// On a Cluster in memory of its own.
+    pub async fn in_memory(environment: Arc<capd::Environment>, program: PathBuf, logs: PathBuf) -> Result<Self> {
+        let number = environment.management.next_scenario();
+        let (namespace, cluster) = (format!("team-{number}"), format!("stage{number}"));
+        let objects = environment.objects(&namespace);
+        objects.create(json!({ "kind": "Namespace", "metadata": { "name": namespace } })).await?;
+        let workload = environment.create_cluster(&objects, &cluster).await?;
+        let stage = Self {
+            workload: Objects::new(workload, Contract::V1Beta2, &namespace),
+            autoscaler: None,
+            user: User::provider(number),
+            programs: Programs::new(program, logs),
+            namespace,
+            cluster,
+            objects,
+            controllers: Controllers::InMemory(environment),
+        };
+        stage.cluster_is_up(&stage.cluster).await?;
+        Ok(stage)
     }
 
     /// On a sandbox of its own.
@@ -84,6 +124,7 @@ impl Stage {
             objects,
             user: User::administrator(),
             programs: Programs::new(program, logs),
+            autoscaler: None,
             namespace,
             controllers: Controllers::Simulated(Box::new(sandbox)),
         };
@@ -190,11 +231,8 @@ impl Stage {
 
     async fn launch(&self, cluster: &str, environment: &[(&str, &str)]) -> Result<Provider> {
         let management = match &self.controllers {
-            Controllers::Real(real) => {
-                let path = self.programs.directory().join("management.kubeconfig");
-                fs::write(&path, real.management.kubeconfig(&self.user).to_string())?;
-                path
-            }
+            Controllers::Real(real) => self.write_kubeconfig(&real.management)?,
+            Controllers::InMemory(real) => self.write_kubeconfig(&real.management)?,
             Controllers::Simulated(sandbox) => sandbox.management_kubeconfig(),
         };
         let cluster = format!("--cluster={}/{cluster}", self.namespace);
@@ -203,19 +241,32 @@ impl Stage {
         Ok(provider)
     }
 
+    fn write_kubeconfig(&self, management: &ControlPlane) -> Result<PathBuf> {
+        let path = self.programs.directory().join("management.kubeconfig");
+        fs::write(&path, management.kubeconfig(&self.user).to_string())?;
+        Ok(path)
+    }
+
+    /// Where its programs keep their files.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.programs.directory()
+    }
+
     /// Installs one more kind of machine with its templates.
     pub async fn install_machines(&self, kind: &str) -> Result<()> {
         match &self.controllers {
             Controllers::Real(environment) => environment.install_machines(kind).await,
-            Controllers::Simulated(_) => kinds::install(&self.objects, &[kind, &format!("{kind}Template")]).await,
+            Controllers::Simulated(_) | Controllers::InMemory(_) => {
+                kinds::install(&self.objects, &[kind, &format!("{kind}Template")]).await
+            }
         }
     }
 
     /// Keeps the lines of shared components that are about this scenario beside what its programs wrote.
     pub fn keep_logs(&self) -> Result<()> {
-        let Controllers::Real(environment) = &self.controllers else { return Ok(()) };
         let about = [format!("{}/", self.namespace), format!("\"{}\"", self.namespace)];
-        for (name, log) in environment.logs() {
+        for (name, log) in self.controllers.logs() {
             let text = text(log);
             let lines = text.lines().filter(|line| about.iter().any(|about| line.contains(about.as_str())));
             let lines: Vec<&str> = lines.collect();
@@ -228,16 +279,17 @@ impl Stage {
     #[must_use]
     pub fn last_words(&self) -> String {
         let directory = self.programs.directory();
-        let others = match &self.controllers {
-            Controllers::Real(environment) => environment.logs().map(|(name, _)| name).to_vec(),
-            Controllers::Simulated(_) => Vec::new(),
-        };
-        let others = others.into_iter().map(|name| {
+        let others = self.controllers.logs();
+        let others = others.into_iter().map(|(name, _)| {
             let tail = tail(&directory.join(format!("{name}.log")));
             format!("\n--- {name} wrote about it, at the end:\n{tail}")
         });
+        let autoscaler = self.autoscaler.iter().map(|_| {
+            let tail = tail(&directory.join("cluster-autoscaler.log"));
+            format!("\n--- who scales wrote, at the end:\n{tail}")
+        });
         let all = format!("\n--- all of it: {}", directory.display());
-        std::iter::once(self.programs.last_words()).chain(others).chain([all]).collect()
+        std::iter::once(self.programs.last_words()).chain(autoscaler).chain(others).chain([all]).collect()
     }
 }
 

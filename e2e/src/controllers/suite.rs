@@ -1,7 +1,7 @@
 //! Runs scenarios, each with real and with simulated controllers where it can be run with both.
 
 use std::{
-    fs,
+    env, fs,
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     process::ExitCode,
@@ -11,10 +11,15 @@ use std::{
 use anyhow::{Context, Result, anyhow};
 use futures::future::LocalBoxFuture;
 use libtest_mimic::{Arguments, Failed, Trial};
-use tokio::{runtime::Runtime, sync::Mutex};
+use tokio::{
+    runtime::Runtime,
+    sync::{Mutex, Semaphore},
+};
 
 use super::stage::Stage;
 use crate::{
+    autoscaling::{Autoscaler, Binary, Version, binary::VARIABLE},
+    capd,
     cluster_api::environment::Environment,
     go::{self, Components},
     program,
@@ -23,6 +28,12 @@ use crate::{
 
 /// Scenarios wait more than they work, so more of them run at once than there are processors.
 const AT_ONCE: usize = 6;
+
+/// So many Cluster Autoscalers at once, each with API servers of its own.
+const AUTOSCALERS_AT_ONCE: usize = 2;
+
+/// The version that the driver plays.
+const DRIVEN: Version = Version::new(36, 1);
 
 /// What a scenario does.
 pub type Play = for<'a> fn(&'a Stage) -> LocalBoxFuture<'a, Result<()>>;
@@ -36,6 +47,11 @@ pub enum Runs {
     Real,
     /// With real controllers of its own, since it disturbs others.
     RealAlone,
+    /// With real controllers and somebody who scales: the driver, and each Cluster Autoscaler that is named, with controllers of its
+    /// own, since it looks at all Nodes and pods.
+    Scaled,
+    /// With Cluster API's development provider in memory, where it is named.
+    InMemory,
 }
 
 /// A scenario.
@@ -73,11 +89,24 @@ pub fn run(scenarios: &[Scenario], logs: &Path) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    let named = match Binary::named() {
+        Ok(named) => named,
+        Err(error) => {
+            eprintln!("controllers: {error:#}");
+            return ExitCode::FAILURE;
+        }
+    };
     let mut trials = Vec::new();
     for &scenario in scenarios {
-        trials.push(trial(&suite, scenario, "real"));
-        if scenario.runs == Runs::Everywhere {
-            trials.push(trial(&suite, scenario, "simulated"));
+        match scenario.runs {
+            Runs::Everywhere => {
+                trials.push(trial(&suite, scenario, "real", Surroundings::Real));
+                trials.push(trial(&suite, scenario, "simulated", Surroundings::Simulated));
+            }
+            Runs::Real => trials.push(trial(&suite, scenario, "real", Surroundings::Real)),
+            Runs::RealAlone => trials.push(trial(&suite, scenario, "real", Surroundings::RealAlone)),
+            Runs::InMemory => trials.push(in_memory(&suite, scenario)),
+            Runs::Scaled => trials.extend(scaled(&suite, scenario, &named)),
         }
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
@@ -85,10 +114,47 @@ pub fn run(scenarios: &[Scenario], logs: &Path) -> ExitCode {
     conclusion.exit_code()
 }
 
-fn trial(suite: &Arc<Suite>, scenario: Scenario, controllers: &'static str) -> Trial {
+/// By the driver, and by each Cluster Autoscaler. Without any, the scenario is listed as ignored.
+fn scaled(suite: &Arc<Suite>, scenario: Scenario, named: &[Binary]) -> Vec<Trial> {
+    let driver = Surroundings::Scaled(Autoscaler::Driver(DRIVEN));
+    let mut trials = vec![trial(suite, scenario, "driver", driver)];
+    for binary in named {
+        let who = format!("cluster-autoscaler-{}", binary.version);
+        trials.push(trial(suite, scenario, &who, Surroundings::Scaled(Autoscaler::Binary(binary.clone()))));
+    }
+    if named.is_empty() {
+        let missing = || Err(format!("{VARIABLE} names no binary of Cluster Autoscaler").into());
+        let name = format!("cluster-autoscaler::{}", scenario.name);
+        trials.push(Trial::test(name, missing).with_ignored_flag(true));
+    }
+    trials
+}
+
+/// By Cluster API's development provider. Without it, the scenario is listed as ignored.
+fn in_memory(suite: &Arc<Suite>, scenario: Scenario) -> Trial {
+    match env::var_os(capd::VARIABLE).filter(|named| !named.is_empty()) {
+        Some(manager) => trial(suite, scenario, "capd", Surroundings::InMemory(manager.into())),
+        None => {
+            let missing = || Err(format!("{} names no manager of CAPD", capd::VARIABLE).into());
+            Trial::test(format!("capd::{}", scenario.name), missing).with_ignored_flag(true)
+        }
+    }
+}
+
+fn trial(suite: &Arc<Suite>, scenario: Scenario, whose: &str, surroundings: Surroundings) -> Trial {
     let suite = Arc::clone(suite);
-    let name = format!("{controllers}::{}", scenario.name);
-    Trial::test(name.clone(), move || suite.try_scenario(scenario, controllers == "simulated", &name))
+    let name = format!("{whose}::{}", scenario.name);
+    Trial::test(name.clone(), move || suite.try_scenario(scenario, &surroundings, &name))
+}
+
+/// What is around the program in a trial.
+enum Surroundings {
+    Real,
+    RealAlone,
+    Simulated,
+    Scaled(Autoscaler),
+    /// With this manager of CAPD.
+    InMemory(PathBuf),
 }
 
 /// The first attempt's outcome counts for all: what failed once for minutes is not tried again for each scenario.
@@ -100,6 +166,8 @@ struct Suite {
     program: Once<PathBuf>,
     components: Once<Arc<Components>>,
     shared: Mutex<Option<Result<Arc<Environment>, String>>>,
+    in_memory: Mutex<Option<Result<Arc<capd::Environment>, String>>>,
+    autoscalers: Semaphore,
 }
 
 impl Suite {
@@ -110,21 +178,36 @@ impl Suite {
             program: OnceLock::new(),
             components: OnceLock::new(),
             shared: Mutex::default(),
+            in_memory: Mutex::default(),
+            autoscalers: Semaphore::new(AUTOSCALERS_AT_ONCE),
         })
     }
 
-    fn try_scenario(&self, scenario: Scenario, simulated: bool, name: &str) -> Result<(), Failed> {
-        let stage = self.runtime.block_on(self.stage(scenario.runs, simulated, name));
+    fn try_scenario(&self, scenario: Scenario, surroundings: &Surroundings, name: &str) -> Result<(), Failed> {
+        let _turn = match surroundings {
+            Surroundings::Scaled(Autoscaler::Binary(_)) => Some(self.runtime.block_on(self.autoscalers.acquire())),
+            Surroundings::Scaled(Autoscaler::Driver(_))
+            | Surroundings::InMemory(_)
+            | Surroundings::Real
+            | Surroundings::RealAlone
+            | Surroundings::Simulated => None,
+        };
+        let stage = self.runtime.block_on(self.stage(surroundings, name));
         let stage = stage.map_err(|error| Failed::from(format!("{error:#}")))?;
         let play = AssertUnwindSafe(|| self.runtime.block_on((scenario.play)(&stage)));
         let outcome = catch_unwind(play).unwrap_or_else(|panic| Err(said(&*panic)));
         let kept = stage.keep_logs().context("keeping its logs");
         // What a scenario leaves running ends on the runtime.
         let _entered = self.runtime.enter();
-        outcome.and(kept).map_err(|error| format!("{error:#}\n{}", stage.last_words()).into())
+        outcome.and(kept).map_err(|error| {
+            let failure = format!("{error:#}\n{}", stage.last_words());
+            // Other scenarios may go on for minutes before this is shown.
+            let _ = fs::write(stage.directory().join("failure.txt"), &failure);
+            failure.into()
+        })
     }
 
-    async fn stage(&self, runs: Runs, simulated: bool, name: &str) -> Result<Stage> {
+    async fn stage(&self, surroundings: &Surroundings, name: &str) -> Result<Stage> {
         let program = self.program.get_or_init(|| program::build().map_err(|error| format!("{error:#}")));
         let program = program.clone().map_err(|error| anyhow!(error))?;
         let logs = self.logs.join(name.replace("::", "/"));
@@ -132,34 +215,59 @@ impl Suite {
             fs::remove_dir_all(&logs).with_context(|| format!("removing {}", logs.display()))?;
         }
         fs::create_dir_all(&logs)?;
-        if simulated {
-            return Stage::simulated(program, logs).await;
-        }
-        let components = self.components.get_or_init(|| go::components().map(Arc::new).map_err(|e| format!("{e:#}")));
-        let components = components.clone().map_err(|error| anyhow!(error))?;
-        let environment = match runs {
-            Runs::RealAlone => Arc::new(Environment::start(components).await?),
-            Runs::Everywhere | Runs::Real => self.shared(components).await?,
+        let (alone, autoscaler) = match surroundings {
+            Surroundings::Simulated => return Stage::simulated(program, logs).await,
+            Surroundings::Real => (false, None),
+            Surroundings::RealAlone => (true, None),
+            Surroundings::Scaled(who) => (matches!(who, Autoscaler::Binary(_)), Some(who.clone())),
+            Surroundings::InMemory(capd) => {
+                let environment = self.shared_in_memory(capd).await?;
+                return Stage::in_memory(environment, program, logs).await;
+            }
         };
-        Stage::real(environment, program, logs).await
+        let components = self.components()?;
+        let environment =
+            if alone { Arc::new(Environment::start(components).await?) } else { self.shared(components).await? };
+        let mut stage = Stage::real(environment, program, logs).await?;
+        stage.autoscaler = autoscaler;
+        Ok(stage)
+    }
+
+    fn components(&self) -> Result<Arc<Components>> {
+        let components = self.components.get_or_init(|| go::components().map(Arc::new).map_err(|e| format!("{e:#}")));
+        components.clone().map_err(|error| anyhow!(error))
     }
 
     async fn shared(&self, components: Arc<Components>) -> Result<Arc<Environment>> {
-        let mut slot = self.shared.lock().await;
-        if slot.is_none() {
-            let started = Environment::start(components).await;
-            *slot = Some(started.map(Arc::new).map_err(|error| format!("{error:#}")));
-        }
-        match &*slot {
-            Some(Ok(environment)) => Ok(Arc::clone(environment)),
-            Some(Err(error)) => Err(anyhow!("{error}")),
-            None => Err(anyhow!("nothing was started")),
-        }
+        once(&self.shared, Environment::start(components)).await
+    }
+
+    async fn shared_in_memory(&self, capd: &Path) -> Result<Arc<capd::Environment>> {
+        let built = self.logs.join("managers");
+        fs::create_dir_all(&built)?;
+        once(&self.in_memory, capd::Environment::start(self.components()?, capd, &built)).await
     }
 
     /// Ends what was shared.
     fn end(&self) {
         let _entered = self.runtime.enter();
         self.shared.blocking_lock().take();
+        self.in_memory.blocking_lock().take();
+    }
+}
+
+/// Starts what isn't there yet; an attempt that failed isn't repeated.
+async fn once<T>(
+    slot: &Mutex<Option<Result<Arc<T>, String>>>,
+    start: impl Future<Output = Result<T>>,
+) -> Result<Arc<T>> {
+    let mut slot = slot.lock().await;
+    if slot.is_none() {
+        *slot = Some(start.await.map(Arc::new).map_err(|error| format!("{error:#}")));
+    }
+    match &*slot {
+        Some(Ok(started)) => Ok(Arc::clone(started)),
+        Some(Err(error)) => Err(anyhow!("{error}")),
+        None => Err(anyhow!("nothing was started")),
     }
 }

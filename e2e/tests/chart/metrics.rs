@@ -63,7 +63,7 @@ fn each_alert_has_a_test_that_it_fires_and_one_that_it_does_not() {
     let (mut fires, mut is_quiet) = (BTreeSet::new(), BTreeSet::new());
     for test in tests["tests"].as_array().unwrap() {
         for of_rule in test["alert_rule_test"].as_array().into_iter().flatten() {
-            let fired = !of_rule["exp_alerts"].as_array().unwrap().is_empty();
+            let has_alerts = !of_rule["exp_alerts"].as_array().unwrap().is_empty();
             let name = of_rule["alertname"].as_str().unwrap().to_owned();
             if fired {
                 fires.insert(name)

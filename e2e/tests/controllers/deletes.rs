@@ -31,6 +31,12 @@ pub(crate) async fn a_bare_machine_set_loses_exactly_the_named_machines(stage: &
     takes_exactly(stage, &group, 4, &[1, 2], true).await
 }
 
+/// The Machines of a MachinePool can be named, where its infrastructure has such.
+pub(crate) async fn a_machine_pool_with_machines_loses_exactly_the_named_ones(stage: &Stage) -> Result<()> {
+    let pool = Workers::new("pool").of(Scalable::MachinePool).with_machines().sized().replicas(4).create(stage).await?;
+    takes_exactly(stage, &pool, 4, &[0, 2], true).await
+}
+
 async fn takes_exactly(stage: &Stage, group: &Group, size: usize, named: &[usize], parallel: bool) -> Result<()> {
     let provider = stage.serve().await?;
     provider.shows(&[&group.id]).await?;

@@ -3,8 +3,10 @@
 //! Every scenario has a namespace, a Cluster and a user to itself. Those listed as `RealAlone` have all the components to themselves as
 //! well, since they disturb others.
 
+mod backoff;
 mod deletes;
 mod failures;
+mod idle;
 mod outages;
 mod pauses;
 mod pods;
@@ -25,6 +27,7 @@ fn main() -> ExitCode {
     let everywhere = plays![Everywhere:
         sizes::a_deployment_grows_from_zero_by_annotations_and_shrinks_to_zero,
         sizes::a_deployment_grows_from_zero_by_status_capacity,
+        sizes::a_template_that_learns_its_capacity_makes_a_group,
         sizes::a_bare_machine_set_grows_from_zero_and_shrinks_to_zero,
         sizes::a_group_made_without_replicas_begins_at_its_minimum,
         sizes::a_machine_pool_grows_and_shrinks_by_number,
@@ -46,12 +49,35 @@ fn main() -> ExitCode {
         versions::both_versions_of_the_contract_lead_to_the_same_answers,
     ];
     let real = plays![Real:
-        pods::pods_bring_nodes_of_the_group_that_fits_and_idle_nodes_go,
+        deletes::a_machine_pool_with_machines_loses_exactly_the_named_ones,
         topologies::a_group_of_a_topology_is_scaled_where_the_topology_sets_no_replicas,
     ];
     let real_alone = plays![RealAlone:
         outages::api_servers_that_restart_are_followed,
     ];
-    let scenarios: Vec<Scenario> = real_alone.into_iter().chain(real).chain(everywhere).collect();
+    let scaled = plays![Scaled:
+        pods::pods_bring_nodes_of_the_group_that_fits_and_idle_nodes_go,
+        pods::annotations_alone_bring_a_group_from_zero_and_back,
+        pods::the_cheaper_group_is_taken,
+        pods::a_paused_group_grows_once_it_goes_on,
+        idle::idle_nodes_go_at_once_and_busy_ones_stay,
+        idle::the_minimum_and_the_groups_own_times_keep_idle_nodes,
+        idle::nothing_goes_while_a_rollout_goes_on,
+        idle::a_loop_with_nothing_to_do_asks_no_more_than_is_known,
+        backoff::a_group_without_capacity_is_left_for_another,
+        backoff::a_group_whose_machines_fail_is_left_for_another,
+        backoff::a_group_whose_machines_never_join_is_left_for_another,
+    ];
+    let in_memory = plays![InMemory:
+        sizes::a_deployment_grows_from_zero_by_annotations_and_shrinks_to_zero,
+        sizes::a_template_that_learns_its_capacity_makes_a_group,
+        sizes::a_bare_machine_set_grows_from_zero_and_shrinks_to_zero,
+        deletes::parallel_deletes_take_exactly_the_named_machines,
+        deletes::a_named_machine_goes_while_another_is_held_in_deletion,
+        pauses::a_paused_deployment_is_no_group_until_it_goes_on,
+        pauses::a_paused_cluster_has_no_groups_until_it_goes_on,
+    ];
+    let scenarios: Vec<Scenario> =
+        real_alone.into_iter().chain(scaled).chain(in_memory).chain(real).chain(everywhere).collect();
     suite::run(&scenarios, &Path::new(env!("CARGO_TARGET_TMPDIR")).join("controllers"))
 }

@@ -2,70 +2,132 @@
 
 use anyhow::{Result, ensure};
 use e2e::{
-    controllers::{
-        autoscaler::Autoscaler,
-        groups::{Group, Workers},
-        stage::{LOOK, PATIENCE, Stage},
-    },
-    provider::Provider,
-    wait::every,
+    autoscaling::{Expander, Settings, running::Autoscaling},
+    controllers::{groups::Workers, stage::Stage},
+    pool::Scalable,
+    proto::{NodeGroupIncreaseSizeRequest, NodeGroupTemplateNodeInfoResponse},
 };
-use serde_json::json;
+use serde_json::{Value, json};
+use tonic::Code;
 
 /// Only one of the groups has room for such a pod; it grows, the pods run, and when they are gone it goes back to nothing.
 pub(crate) async fn pods_bring_nodes_of_the_group_that_fits_and_idle_nodes_go(stage: &Stage) -> Result<()> {
     let sizes = [("small", "2"), ("big", "16")];
     let mut groups = Vec::new();
     for (name, cpu) in sizes {
-        let capacity = json!({ "cpu": cpu, "memory": "64Gi", "pods": "110" });
-        groups.push(Workers::new(name).publishing(capacity).label(POOL, &of(stage)).create(stage).await?);
+        groups.push(workers(stage, name).publishing(capacity(cpu)).create(stage).await?);
     }
-    // As big, but of another scenario's kind.
-    let capacity = json!({ "cpu": "16", "memory": "64Gi", "pods": "110" });
-    groups.push(Workers::new("other").publishing(capacity).label(POOL, "other").create(stage).await?);
-    let big = groups[1].clone();
-    let provider = stage.serve().await?;
-    provider.shows(&groups.iter().map(|group| group.id.as_str()).collect::<Vec<_>>()).await?;
+    // As big, but of another label.
+    let other = Workers::new("other").publishing(capacity("16")).label(POOL, "other").create(stage).await?;
+    let (small, big) = (&groups[0], &groups[1]);
+    let mut autoscaling = stage.autoscale(Settings::default()).await?;
 
     // Two fit on a Node of 16 CPUs.
     for number in 0..3 {
-        stage.workload.create(pod(stage, &format!("web-{number}"), "6")).await?;
+        create_pod(stage, &format!("web-{number}"), "6").await?;
     }
-    let autoscaler = Autoscaler::new(stage, &provider);
-    every(LOOK, "running pods", 2 * PATIENCE, async || {
-        let done = autoscaler.look().await?;
-        ensure!(done.deleted.is_empty(), "Nodes were deleted: {done:?}");
-        let pods = stage.workload.list("Pod", "").await?;
-        let phases: Vec<_> = pods.iter().map(|pod| pod.data["status"]["phase"].clone()).collect();
-        ensure!(phases.iter().all(|phase| phase == "Running"), "phases are {phases:?}, {done:?}");
-        Ok(())
-    })
-    .await?;
-    stage.running(&big, 2).await?;
-    sizes_are(&provider, &groups, &[0, 2, 0]).await?;
+    pods_run(stage, &mut autoscaling, 3).await?;
+    stage.running(big, 2).await?;
+    autoscaling.sizes(&[(&small.id, 0), (&big.id, 2), (&other.id, 0)]).await?;
 
     for number in 0..3 {
         stage.workload.delete("Pod", &format!("web-{number}")).await?;
     }
-    every(LOOK, "no Nodes", 2 * PATIENCE, async || {
-        autoscaler.look().await?;
-        sizes_are(&provider, &groups, &[0, 0, 0]).await
-    })
-    .await?;
-    stage.running(&big, 0).await?;
+    autoscaling.sizes(&[(&small.id, 0), (&big.id, 0), (&other.id, 0)]).await?;
+    stage.running(big, 0).await?;
+    let calls = autoscaling.end().await?;
+    let increased: Vec<NodeGroupIncreaseSizeRequest> = calls
+        .iter()
+        .filter(|call| call.name == "NodeGroupIncreaseSize")
+        .map(|call| call.request())
+        .collect::<Result<_>>()?;
+    ensure!(increased.iter().all(|request| request.id == big.id), "{increased:?}");
+    ensure!(increased.iter().map(|request| request.delta).sum::<i32>() == 2, "{increased:?}");
     Ok(())
 }
+
+/// No infrastructure says what a Node would have, but annotations do; a MachineSet that stands alone is a group like any other.
+pub(crate) async fn annotations_alone_bring_a_group_from_zero_and_back(stage: &Stage) -> Result<()> {
+    let deployment = workers(stage, "deployment").sized().bounds(0, 1).create(stage).await?;
+    let set = workers(stage, "set").of(Scalable::MachineSet).sized().bounds(0, 1).create(stage).await?;
+    let mut autoscaling = stage.autoscale(Settings::default()).await?;
+    for number in 0..2 {
+        create_pod(stage, &format!("web-{number}"), "3").await?;
+    }
+    pods_run(stage, &mut autoscaling, 2).await?;
+    for group in [&deployment, &set] {
+        stage.running(group, 1).await?;
+    }
+    for number in 0..2 {
+        stage.workload.delete("Pod", &format!("web-{number}")).await?;
+    }
+    autoscaling.sizes(&[(&deployment.id, 0), (&set.id, 0)]).await?;
+    for group in [&deployment, &set] {
+        stage.running(group, 0).await?;
+    }
+    let calls = autoscaling.end().await?;
+    let templates = calls.iter().filter(|call| call.name == "NodeGroupTemplateNodeInfo" && call.code == Code::Ok);
+    let templates: Vec<NodeGroupTemplateNodeInfoResponse> =
+        templates.map(|call| call.response()).collect::<Result<_>>()?;
+    ensure!(!templates.is_empty(), "no template was asked for");
+    Ok(())
+}
+
+/// Two groups would do as well; the cheaper one is taken, though more of it is left over.
+pub(crate) async fn the_cheaper_group_is_taken(stage: &Stage) -> Result<()> {
+    let price = |workers: Workers, price: &str| workers.annotate(PRICE, price);
+    let dear = price(workers(stage, "dear").publishing(capacity("4")), "3.5").create(stage).await?;
+    let cheap = price(workers(stage, "cheap").publishing(capacity("8")), "0.4").create(stage).await?;
+    let settings = Settings { expander: Expander::Price, ..Settings::default() };
+    let mut autoscaling = stage.autoscale(settings).await?;
+    create_pod(stage, "web", "3").await?;
+    pods_run(stage, &mut autoscaling, 1).await?;
+    autoscaling.sizes(&[(&dear.id, 0), (&cheap.id, 1)]).await?;
+    let calls = autoscaling.end().await?;
+    let prices = calls.iter().filter(|call| call.name == "PricingNodePrice" && call.code == Code::Ok).count();
+    ensure!(prices >= 2, "{prices} prices were asked for");
+    Ok(())
+}
+
+/// A pod that waits for a paused group waits until it goes on.
+pub(crate) async fn a_paused_group_grows_once_it_goes_on(stage: &Stage) -> Result<()> {
+    let group = workers(stage, "workers").sized().create(stage).await?;
+    let paused = |value: Value| json!({ "cluster.x-k8s.io/paused": value });
+    stage.objects.annotate(group.kind, &group.name, paused(json!("true"))).await?;
+    let mut autoscaling = stage.autoscale(Settings::default()).await?;
+    create_pod(stage, "web", "3").await?;
+    autoscaling.looks(4).await?;
+    ensure!(autoscaling.calls.of("NodeGroupIncreaseSize").is_empty(), "a paused group was increased");
+    stage.objects.annotate(group.kind, &group.name, paused(Value::Null)).await?;
+    pods_run(stage, &mut autoscaling, 1).await?;
+    stage.running(&group, 1).await?;
+    autoscaling.end().await?;
+    Ok(())
+}
+
+const PRICE: &str = "capacity.capi-autoscaler-provider.io/price-per-hour";
 
 /// A label that Cluster API passes on to Nodes.
 const POOL: &str = "node.cluster.x-k8s.io/pool";
 
-/// Nodes are shared by scenarios, but pods of this one go to its own.
+/// Nodes are shared by scenarios, but pods of one go to its own.
 fn of(stage: &Stage) -> String {
     stage.namespace.clone()
 }
 
-fn pod(stage: &Stage, name: &str, cpu: &str) -> serde_json::Value {
-    json!({
+/// A group whose Nodes the scenario's pods go to.
+pub(crate) fn workers(stage: &Stage, name: &str) -> Workers {
+    Workers::new(name).label(POOL, &of(stage))
+}
+
+/// What a Node has.
+pub(crate) fn capacity(cpu: &str) -> Value {
+    json!({ "cpu": cpu, "memory": "64Gi", "pods": "110" })
+}
+
+/// A pod that asks for so many CPUs.
+pub(crate) async fn create_pod(stage: &Stage, name: &str, cpu: &str) -> Result<()> {
+    let pod = json!({
         "kind": "Pod",
         "metadata": { "name": name },
         "spec": {
@@ -76,14 +138,25 @@ fn pod(stage: &Stage, name: &str, cpu: &str) -> serde_json::Value {
                 "resources": { "requests": { "cpu": cpu, "memory": "1Gi" } },
             }],
         },
-    })
+    });
+    stage.workload.create(pod).await?;
+    Ok(())
 }
 
-async fn sizes_are(provider: &Provider, groups: &[Group], expected: &[i32]) -> Result<()> {
-    let mut sizes = Vec::new();
-    for group in groups {
-        sizes.push(provider.target_size(&group.id).await?);
-    }
-    ensure!(sizes == expected, "sizes are {sizes:?}, expected {expected:?}");
-    Ok(())
+/// Waits until all pods run.
+pub(crate) async fn pods_run(stage: &Stage, autoscaling: &mut Autoscaling, count: usize) -> Result<()> {
+    autoscaling
+        .until("running pods", async |_| {
+            let pods = stage.workload.list("Pod", "").await?;
+            let phases: Vec<_> = pods.iter().map(|pod| pod.data["status"]["phase"].clone()).collect();
+            ensure!(phases.len() == count && phases.iter().all(|phase| phase == "Running"), "phases are {phases:?}");
+            Ok(())
+        })
+        .await
+}
+
+/// The names of the Nodes on which the scenario's pods run.
+pub(crate) async fn busy_nodes(stage: &Stage) -> Result<Vec<String>> {
+    let pods = stage.workload.list("Pod", "").await?;
+    Ok(pods.iter().filter_map(|pod| pod.data["spec"]["nodeName"].as_str().map(str::to_owned)).collect())
 }

@@ -44,6 +44,21 @@ pub(crate) async fn a_deployment_grows_from_zero_by_status_capacity(stage: &Stag
     Ok(())
 }
 
+/// A provider may find out later what its machines have: only then can the group scale from zero.
+pub(crate) async fn a_template_that_learns_its_capacity_makes_a_group(stage: &Stage) -> Result<()> {
+    let group = Workers::new("workers").create(stage).await?;
+    let other = Workers::new("other").sized().create(stage).await?;
+    let provider = stage.serve().await?;
+    provider.shows(&[&other.id]).await?;
+    let status = json!({ "capacity": { "cpu": "8", "memory": "32Gi" } });
+    stage.objects.patch_status(stage.template_kind(), &group.name, status).await?;
+    provider.shows(&[&group.id, &other.id]).await?;
+    assert_eq!(template(&provider, &group).await?.get("cpu").map(String::as_str), Some("8"));
+    provider.increase(&group.id, 1).await?;
+    stage.running(&group, 1).await?;
+    Ok(())
+}
+
 /// A MachineSet that no MachineDeployment owns is a group as well.
 pub(crate) async fn a_bare_machine_set_grows_from_zero_and_shrinks_to_zero(stage: &Stage) -> Result<()> {
     let group = Workers::new("bare").of(Scalable::MachineSet).sized().create(stage).await?;

@@ -9,6 +9,7 @@ mod deletes;
 mod faults;
 mod groups;
 mod instances;
+mod measured;
 mod membership;
 mod nodes;
 mod options;
@@ -70,6 +71,7 @@ fn main() -> ExitCode {
         template_faults::an_unreadable_capacity_spoils_only_its_own_group,
         sizes::an_increase_is_in_scale_and_answered_at_once,
         sizes::a_group_grows_from_zero,
+        sizes::a_size_whose_answer_is_lost_is_known_to_be_written,
         sizes::increases_add_up,
         sizes::a_wrong_increase_is_refused_and_changes_nothing,
         sizes::a_decrease_stops_at_the_machines_that_have_a_node,
@@ -114,11 +116,13 @@ fn main() -> ExitCode {
         faults::an_api_server_that_restarts_is_followed,
         faults::stale_data_is_not_answered_for_ever,
     ];
-    let scenarios: Vec<Scenario> = [(false, shared.as_slice()), (true, own.as_slice())]
-        .into_iter()
-        .flat_map(|(own_api_server, listed)| {
-            listed.iter().map(move |&(name, run)| Scenario { name, own_api_server, run })
-        })
-        .collect();
+    let by_hand = scenarios![measured::fifty_deletes_at_once];
+    let scenarios: Vec<Scenario> =
+        [(false, false, shared.as_slice()), (true, false, own.as_slice()), (true, true, by_hand.as_slice())]
+            .into_iter()
+            .flat_map(|(own_api_server, by_hand, listed)| {
+                listed.iter().map(move |&(name, run)| Scenario { name, own_api_server, by_hand, run })
+            })
+            .collect();
     suite::run(&scenarios)
 }

@@ -1,6 +1,6 @@
 //! Sizes that are raised and lowered, as the API server then holds them.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use e2e::{
     pool::{Group, Pool, Scalable},
     provider::assert_refused,
@@ -50,6 +50,38 @@ pub(crate) async fn a_group_grows_from_zero(world: &World) -> Result<()> {
     provider.decrease(&group.id, -1).await?;
     assert_eq!(provider.target_size(&group.id).await?, 0);
     assert_scale(world, &group, 0).await
+}
+
+/// The API server has done it, and the connection breaks before it says so. Who manages the size tells who wrote it; it isn't
+/// written again.
+pub(crate) async fn a_size_whose_answer_is_lost_is_known_to_be_written(world: &World) -> Result<()> {
+    let group = Pool::new("workers").sized().create(world).await?;
+    let proxy = world.plane.proxy().await?;
+    let provider = world.serve_through(&proxy).await?;
+    provider.shows(&[&group.id]).await?;
+    for (delta, size) in [(2, 2), (1, 3), (-3, 0)] {
+        proxy.hold_writes();
+        let write = async {
+            if delta > 0 {
+                provider.increase(&group.id, delta).await
+            } else {
+                provider.decrease(&group.id, delta).await
+            }
+        };
+        let cut = async {
+            eventually("the size in /scale", SOON, async || assert_scale(world, &group, size).await).await?;
+            // The gate opens for what comes later.
+            proxy.cut_once();
+            proxy.release_writes();
+            anyhow::Ok(())
+        };
+        let (written, cut) = tokio::join!(write, cut);
+        cut?;
+        written.with_context(|| format!("the change by {delta}"))?;
+        assert_scale(world, &group, size).await?;
+        assert_eq!(provider.target_size(&group.id).await?, size);
+    }
+    Ok(())
 }
 
 /// Two increases are two increases, whether one after the other or side by side.

@@ -1,5 +1,7 @@
 //! `/scale`: an object seen as an autoscaling/v1 Scale, and written as one.
 
+use std::borrow::Cow;
+
 use serde_json::{Value, json};
 
 use super::{
@@ -118,6 +120,19 @@ fn view(target: &Target, object: &Object) -> Result<(Value, bool), Refusal> {
         shown["status"]["selector"] = json!(selector);
     }
     Ok((shown, replicas.is_some()))
+}
+
+/// An object written as a Scale, with the fields that anybody can manage: a size of 0 is no field of a Scale.
+pub(crate) fn as_managed<'v>(target: &Target, object: &'v Value) -> Cow<'v, Value> {
+    let paths = target.version.scale.as_ref();
+    let zero = paths.map(|paths| paths.spec_replicas.as_str()).filter(|path| at(object, path) == Some(&json!(0)));
+    let Some((above, name)) = zero.and_then(|path| path.rsplit_once('.')) else { return Cow::Borrowed(object) };
+    let mut shown = object.clone();
+    let above = above.replace('.', "/");
+    if let Some(fields) = shown.pointer_mut(&above).and_then(Value::as_object_mut) {
+        fields.remove(name);
+    }
+    Cow::Owned(shown)
 }
 
 /// The value at a path such as `.spec.replicas`.

@@ -11,7 +11,7 @@ use super::{
     meta,
     object::{Object, ObjectKey, finalizers, text},
     refusal::{FieldCause, Refusal},
-    schema,
+    scale, schema,
     store::{Place, Store},
     target::Target,
 };
@@ -247,7 +247,16 @@ pub(crate) fn replace(
     }
     let api_version = target.api_version();
     let mut managers = Managers::of(&next);
-    managers.update(request.writer(written_as, &api_version), old.value(), &next, &target.version.lists);
+    let writer = request.writer(written_as, &api_version);
+    match subresource {
+        Subresource::Scale => {
+            let as_managed = scale::as_managed(target, &next);
+            managers.update(writer, old.value(), &as_managed, &target.version.lists);
+        }
+        Subresource::Main | Subresource::Status => {
+            managers.update(writer, old.value(), &next, &target.version.lists);
+        }
+    }
     managers.store(&mut next);
     finish(store, target, old, next, request)
 }

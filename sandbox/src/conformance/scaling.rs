@@ -26,6 +26,9 @@ pub(super) fn cases() -> Vec<Case> {
         case!(scaling::a_dry_run_scales_nothing),
         case!(scaling::only_kinds_with_the_subresource_have_it),
         case!(scaling::a_scale_is_watched_as_a_change_of_its_object),
+        case!(scaling::the_manager_of_the_size_is_who_changed_it_last),
+        case!(scaling::a_size_of_zero_written_as_a_scale_has_no_manager),
+        case!(scaling::a_size_is_written_only_to_the_object_of_this_uid),
     ]
 }
 
@@ -196,5 +199,92 @@ async fn a_scale_is_watched_as_a_change_of_its_object(subject: &Subject<'_>) -> 
     let seen = watch.expect("MODIFIED", "a").await?;
     ensure!(seen["kind"] == "Widget" && seen["spec"]["replicas"] == 4, "{seen}");
     ensure!(version(&seen)? == version(&scaled)?, "{seen}");
+    Ok(())
+}
+
+/// Who manages the size: manager, operation and subresource of each entry of `managedFields` that has it.
+fn managers_of_the_size(object: &Value) -> Vec<[&str; 3]> {
+    let entries = object["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let of_the_size = entries.filter(|entry| entry["fieldsV1"].pointer("/f:spec/f:replicas").is_some());
+    of_the_size
+        .map(|entry| ["manager", "operation", "subresource"].map(|part| entry[part].as_str().unwrap_or_default()))
+        .collect()
+}
+
+async fn the_manager_of_the_size_is_who_changed_it_last(subject: &Subject<'_>) -> Result<()> {
+    let maker = subject.post(subject.widgets(), &widget("a", &json!({ "replicas": 3, "colour": "red" })));
+    let object = maker.query("fieldManager", "maker").expect(201).await?;
+    ensure!(managers_of_the_size(&object) == [["maker", "Update", ""]], "{object}");
+
+    let read = async || subject.get(subject.widget("a")).expect(200).await;
+    let scale = |from: u32, to: u32| {
+        let change = json!([
+            { "op": "test", "path": "/spec/replicas", "value": from },
+            { "op": "replace", "path": "/spec/replicas", "value": to },
+        ]);
+        operations(subject, &change)
+    };
+    scale(3, 4).query("fieldManager", "one").expect(200).await?;
+    let object = read().await?;
+    ensure!(managers_of_the_size(&object) == [["one", "Update", "scale"]], "{object}");
+    scale(4, 5).query("fieldManager", "two").expect(200).await?;
+    let object = read().await?;
+    ensure!(managers_of_the_size(&object) == [["two", "Update", "scale"]], "{object}");
+
+    // Who sets what is there already changes nothing.
+    scale(5, 5).query("fieldManager", "three").expect(200).await?;
+    let other = json!({ "spec": { "colour": "blue" }, "metadata": { "annotations": { "a": "b" } } });
+    let change = subject.patch(subject.widget("a"), Patch::Merge, &other);
+    let object = change.query("fieldManager", "painter").expect(200).await?;
+    ensure!(managers_of_the_size(&object) == [["two", "Update", "scale"]], "{object}");
+
+    // The object itself is another way to the size.
+    let change = json!([
+        { "op": "add", "path": "/spec/replicas", "value": 2 },
+        { "op": "add", "path": "/metadata/annotations/c", "value": "d" },
+    ]);
+    let change = subject.patch(subject.widget("a"), Patch::Json, &change);
+    let object = change.query("fieldManager", "one").expect(200).await?;
+    ensure!(managers_of_the_size(&object) == [["one", "Update", ""]], "{object}");
+    Ok(())
+}
+
+async fn a_size_of_zero_written_as_a_scale_has_no_manager(subject: &Subject<'_>) -> Result<()> {
+    create(subject, 1).await?;
+    let read = async || subject.get(subject.widget("a")).expect(200).await;
+    let change = json!([
+        { "op": "test", "path": "/spec/replicas", "value": 1 },
+        { "op": "replace", "path": "/spec/replicas", "value": 0 },
+    ]);
+    operations(subject, &change).query("fieldManager", "one").expect(200).await?;
+    let object = read().await?;
+    ensure!(managers_of_the_size(&object).is_empty() && object["spec"]["replicas"] == 0, "{object}");
+    let change = json!([
+        { "op": "test", "path": "/spec", "value": {} },
+        { "op": "add", "path": "/spec/replicas", "value": 2 },
+    ]);
+    operations(subject, &change).query("fieldManager", "two").expect(200).await?;
+    let object = read().await?;
+    ensure!(managers_of_the_size(&object) == [["two", "Update", "scale"]], "{object}");
+    // The object itself holds it as any other value.
+    let change = json!({ "spec": { "replicas": 0 } });
+    let change = subject.patch(subject.widget("a"), Patch::Merge, &change).query("fieldManager", "three");
+    let object = change.expect(200).await?;
+    ensure!(managers_of_the_size(&object) == [["three", "Update", ""]], "{object}");
+    Ok(())
+}
+
+async fn a_size_is_written_only_to_the_object_of_this_uid(subject: &Subject<'_>) -> Result<()> {
+    let created = create(subject, 0).await?;
+    let change = |uid: &Value| {
+        json!([
+            { "op": "test", "path": "/metadata/uid", "value": uid },
+            { "op": "test", "path": "/spec", "value": {} },
+            { "op": "add", "path": "/spec/replicas", "value": 2 },
+        ])
+    };
+    operations(subject, &change(&json!("another"))).refused(422, "Invalid").await?;
+    let scaled = operations(subject, &change(&created["metadata"]["uid"])).expect(200).await?;
+    ensure!(scaled["spec"]["replicas"] == 2 && replicas(subject).await? == 2, "{scaled}");
     Ok(())
 }

@@ -37,11 +37,6 @@ fn refused(server: &Server, asked: &Value) -> Option<String> {
     let mut versions: Vec<_> = kind.versions.iter().filter(|version| version.served).collect();
     versions.sort_by_key(|version| std::cmp::Reverse(crate::api::priority(&version.name)));
     let version = &versions.first()?.name;
-    let mut target = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
-    if !text("namespace").is_empty() {
-        target += &format!("/namespaces/{}", text("namespace"));
-    }
-    target += &format!("/{resource}");
     let method = match verb {
         "get" | "list" | "watch" => "GET",
         "create" => "POST",
@@ -50,16 +45,18 @@ fn refused(server: &Server, asked: &Value) -> Option<String> {
         "delete" | "deletecollection" => "DELETE",
         _ => return None,
     };
-    match verb {
-        "watch" => target += "?watch=true",
-        "get" | "update" | "patch" | "delete" => {
-            let name = if text("name").is_empty() { "any" } else { text("name") };
-            target += &format!("/{name}");
-        }
-        _ => {}
+    let mut parts = if group.is_empty() { vec!["/api", version] } else { vec!["/apis", group, version] };
+    if !text("namespace").is_empty() {
+        parts.extend(["namespaces", text("namespace")]);
     }
-    if !text("subresource").is_empty() {
-        target += &format!("/{}", text("subresource"));
+    parts.push(resource);
+    match text("name") {
+        "" if matches!(verb, "get" | "update" | "patch" | "delete") => parts.push("any"),
+        "" => {}
+        name => parts.push(name),
     }
+    parts.extend(Some(text("subresource")).filter(|part| !part.is_empty()));
+    let query = if verb == "watch" { "?watch=true" } else { "" };
+    let target = parts.join("/") + query;
     server.faults.forbids(&About { method, verb, target: &target })
 }

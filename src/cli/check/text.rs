@@ -12,9 +12,9 @@ const DIM: Style = AnsiColor::BrightBlack.on_default();
 
 /// The report as text, which ends with a newline.
 pub(super) fn text(report: &Report, coloured: bool) -> String {
-    let mut text: String = report.checks.iter().map(|finding| line(finding, coloured)).collect();
-    text.push_str(&format!("{} checks: {} errors, {} warnings\n", report.checks.len(), report.errors, report.warnings));
-    text
+    let lines: String = report.checks.iter().map(|finding| line(finding, coloured)).collect();
+    let Report { checks, errors, warnings, .. } = report;
+    format!("{lines}{} checks: {errors} errors, {warnings} warnings\n", checks.len())
 }
 
 fn line(finding: &Finding, coloured: bool) -> String {

@@ -19,7 +19,7 @@ pub(super) async fn read(config: PictureConfig, patience: Duration) -> Result<Pi
     if picture.comes(Instant::now() + patience, |_| true).await {
         return Ok(picture);
     }
-    let missing = picture.missing().iter().map(|(name, why)| format!("\n  {name}: {why}")).collect();
+    let missing: Vec<_> = picture.missing().iter().map(|(name, why)| format!("\n  {name}: {why}")).collect();
     picture.end().await;
-    Err(ExplainError::NotRead { patience, missing })
+    Err(ExplainError::NotRead { patience, missing: missing.concat() })
 }

@@ -4,12 +4,10 @@
 
 mod args;
 mod config;
-mod convert;
 mod live;
 mod manifests;
 mod node;
 mod pod;
-mod report;
 mod select;
 #[cfg(test)]
 mod tests;
@@ -24,14 +22,14 @@ use thiserror::Error;
 pub use self::args::ExplainArgs;
 use self::args::Output;
 pub(super) use self::config::ExplainConfig;
-use self::{
-    convert::Told,
-    manifests::{Fed, ManifestError},
-    pod::Pod,
-    report::{Report, SCHEMA_VERSION},
-};
+use self::manifests::{Fed, ManifestError};
 use super::{Color, groups::output::print};
 use crate::{
+    explain::{
+        Pod, Told,
+        report::{Report, SCHEMA_VERSION},
+        told,
+    },
     index::{Index, Served, SnapshotStanding},
     nodegroup::GroupId,
     prices::{PriceFile, PriceFileError},
@@ -190,11 +188,13 @@ impl ExplainConfig {
         let mut served = Vec::new();
         for group in snapshot.groups.iter().zip(chosen).filter_map(|(group, chosen)| chosen.then_some(group)) {
             let notes = read.notes.get(&group.id).map(Vec::as_slice).unwrap_or_default();
-            match convert::told(group, notes, &self.picture.rules.keys, pods) {
-                Some(Told::Group(told)) => report.groups.push(*told),
+            match told(group, notes, &self.picture.rules.keys, pods) {
+                Some(Told::Group(group)) => report.groups.push(*group),
                 // Who names an object wants to know why it is left out, whatever the reason.
-                Some(Told::LeftOut(told)) if told.invalid || self.selection.all || !self.selection.ids.is_empty() => {
-                    report.left_out.push(told);
+                Some(Told::LeftOut(object))
+                    if object.invalid || self.selection.all || !self.selection.ids.is_empty() =>
+                {
+                    report.left_out.push(object);
                 }
                 Some(Told::LeftOut(_)) | None => {}
             }

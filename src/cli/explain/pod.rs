@@ -6,34 +6,17 @@ use k8s_openapi::api::core::v1::PodSpec;
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use super::{ExplainError, manifests::documents, report::PodReport};
-use crate::nodegroup::{PodNeeds, pod::not_looked_at};
+use super::{ExplainError, manifests::documents};
+use crate::{
+    explain::Pod,
+    nodegroup::{PodNeeds, pod::not_looked_at},
+};
 
 /// Where a kind keeps the spec of its pods.
 const SPECS: [(&str, &str); 3] =
     [("Pod", "/spec"), ("PodTemplate", "/template/spec"), ("CronJob", "/spec/jobTemplate/spec/template/spec")];
 /// Where all other kinds that make pods keep it: Deployment, StatefulSet, DaemonSet, ReplicaSet, Job, and those of others.
 const TEMPLATE: &str = "/spec/template/spec";
-
-/// A pod that may be scheduled.
-#[derive(Clone, Debug)]
-pub(super) struct Pod {
-    /// Kind, namespace and name of what was given.
-    pub(super) name: String,
-    pub(super) needs: PodNeeds,
-    not_looked_at: Vec<&'static str>,
-}
-
-impl Pod {
-    pub(super) fn report(&self) -> PodReport {
-        let requests = self.needs.requests.iter();
-        PodReport {
-            pod: self.name.clone(),
-            requests: requests.map(|(resource, amount)| (resource.clone(), amount.to_string())).collect(),
-            not_looked_at: self.not_looked_at.iter().map(|part| (*part).to_owned()).collect(),
-        }
-    }
-}
 
 /// The pods in a file, or on standard input (`-`).
 pub(super) fn read(path: &str) -> Result<Vec<Pod>, ExplainError> {

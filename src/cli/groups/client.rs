@@ -1,9 +1,9 @@
-//! Asks a server for its state over HTTP. What can go wrong is said with what to do about it.
+//! Asks a server for its state over HTTP, and for changes of its log. What can go wrong is said with what to do about it.
 
 use std::{error::Error as StdError, fmt, io, str::FromStr, time::Duration};
 
 use axum::body::Body;
-use http::{Request, StatusCode, Uri, uri::Authority};
+use http::{Method, Request, StatusCode, Uri, uri::Authority};
 use hyper_util::{
     client::legacy::{Client as HttpClient, connect::HttpConnector},
     rt::TokioExecutor,
@@ -11,8 +11,9 @@ use hyper_util::{
 use serde::Deserialize;
 use thiserror::Error;
 
+use super::{DEFAULT_SERVER, UsageError};
 use crate::{
-    server::STATE_PATH,
+    server::{LOG_LEVEL_PATH, LogLevel, LogLevelChange, STATE_PATH},
     state::{SCHEMA_VERSION, State},
     text::visible,
 };
@@ -42,13 +43,26 @@ impl FromStr for ServerUrl {
     }
 }
 
+impl ServerUrl {
+    /// Reads the flag `--server`; empty is the default.
+    pub(in crate::cli) fn of_flag(text: &str) -> Result<Self, UsageError> {
+        let url = if text.trim().is_empty() { DEFAULT_SERVER } else { text.trim() };
+        url.parse().map_err(|reason| UsageError::Value {
+            flag: "--server",
+            variable: "CAPI_AUTOSCALER_SERVER",
+            value: text.to_owned(),
+            reason,
+        })
+    }
+}
+
 impl fmt::Display for ServerUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "http://{}", self.0)
     }
 }
 
-/// Why a server didn't tell its state.
+/// Why a server didn't tell its state, or change its log.
 #[derive(Debug, Error)]
 pub enum ClientError {
     /// Nothing listens there.
@@ -75,10 +89,10 @@ pub enum ClientError {
     },
     /// There is no such page.
     #[error(
-        "{0} has no {STATE_PATH}: what answers there is an older version of this program, or its listener for probes \
+        "{0} has no {1}: what answers there is an older version of this program, or its listener for probes \
          and metrics, or another program; --server has to name the server's --admin-listen"
     )]
-    NotFound(ServerUrl),
+    NotFound(ServerUrl, &'static str),
     /// It refused.
     #[error("{server} answered {status}: {said}")]
     Refusal {
@@ -136,33 +150,64 @@ impl Client {
     /// # Errors
     /// When there is no server, or it doesn't tell its state in time and in this program's schema.
     pub async fn state(&self, instances: bool) -> Result<State, ClientError> {
+        let query = format!("instances={instances}");
+        let body = self.ask(Method::GET, (STATE_PATH, &query), String::new()).await?;
+        let Versioned { schema_version } = self.read(&body)?;
+        if schema_version != SCHEMA_VERSION {
+            return Err(ClientError::Schema { server: self.server.clone(), theirs: schema_version });
+        }
+        self.read(&body)
+    }
+
+    /// What the server logs, after `change` when there is one.
+    ///
+    /// # Errors
+    /// When there is no server, or it refuses the change.
+    pub async fn log_level(&self, change: Option<LogLevelChange<'_>>) -> Result<LogLevel, ClientError> {
+        let (method, limit, filter) = match change {
+            None => (Method::GET, None, ""),
+            Some(LogLevelChange::Start) => (Method::DELETE, None, ""),
+            Some(LogLevelChange::Set { filter, limit }) => (Method::PUT, limit, filter),
+        };
+        let mut query = form_urlencoded::Serializer::new(String::new());
+        query.extend_pairs(limit.map(|limit| ("for", limit)));
+        self.read(&self.ask(method, (LOG_LEVEL_PATH, &query.finish()), filter.to_owned()).await?)
+    }
+
+    fn read<'a, T: Deserialize<'a>>(&self, body: &'a [u8]) -> Result<T, ClientError> {
+        serde_json::from_slice(body).map_err(|error| ClientError::Garbled {
+            server: self.server.clone(),
+            why: visible(&error.to_string()).into_owned(),
+        })
+    }
+
+    /// The body of a good answer.
+    async fn ask(
+        &self,
+        method: Method,
+        (path, query): (&'static str, &str),
+        body: String,
+    ) -> Result<Vec<u8>, ClientError> {
         let server = || self.server.clone();
-        let (status, body) = tokio::time::timeout(self.timeout, self.ask(instances))
-            .await
-            .map_err(|_| ClientError::Timeout { server: server(), limit: self.timeout })??;
+        let (status, body) =
+            tokio::time::timeout(self.timeout, self.exchange(method, &format!("{path}?{query}"), body))
+                .await
+                .map_err(|_| ClientError::Timeout { server: server(), limit: self.timeout })??;
         if status == StatusCode::NOT_FOUND {
-            return Err(ClientError::NotFound(server()));
+            return Err(ClientError::NotFound(server(), path));
         }
         if status != StatusCode::OK {
             let said = String::from_utf8_lossy(&body);
             let said = visible(said.trim()).chars().take(MAX_QUOTED).collect();
             return Err(ClientError::Refusal { server: server(), status, said });
         }
-        let garbled = |error: serde_json::Error| ClientError::Garbled {
-            server: server(),
-            why: visible(&error.to_string()).into_owned(),
-        };
-        let Versioned { schema_version } = serde_json::from_slice(&body).map_err(garbled)?;
-        if schema_version != SCHEMA_VERSION {
-            return Err(ClientError::Schema { server: server(), theirs: schema_version });
-        }
-        serde_json::from_slice(&body).map_err(garbled)
+        Ok(body)
     }
 
-    async fn ask(&self, instances: bool) -> Result<(StatusCode, Vec<u8>), ClientError> {
+    async fn exchange(&self, method: Method, path: &str, body: String) -> Result<(StatusCode, Vec<u8>), ClientError> {
         let transport = |why: String| ClientError::Transport { server: self.server.clone(), why };
-        let uri = format!("{}{STATE_PATH}?instances={instances}", self.server);
-        let request = Request::get(uri).body(Body::empty()).map_err(|error| transport(error.to_string()))?;
+        let request = Request::builder().method(method).uri(format!("{}{path}", self.server));
+        let request = request.body(Body::from(body)).map_err(|error| transport(error.to_string()))?;
         let response = self.http.request(request).await.map_err(|error| {
             if refused(&error) { ClientError::Refused(self.server.clone()) } else { transport(chain(&error)) }
         })?;

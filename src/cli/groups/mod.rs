@@ -1,12 +1,12 @@
 //! `groups`: asks a running server for its picture and prints the node groups for people, or for their scripts. It reads
 //! what the server's admin listener shows and nothing else: no cluster, no kubeconfig.
 
-pub(super) mod amount;
 mod client;
 pub(super) mod output;
 mod table;
 #[cfg(test)]
 mod tests;
+mod trouble;
 mod watch;
 
 use std::{io, time::Duration};
@@ -22,7 +22,7 @@ pub use self::{
 use super::UsageError;
 use crate::nodegroup::GoDuration;
 
-const DEFAULT_SERVER: &str = "http://127.0.0.1:8081";
+pub(super) const DEFAULT_SERVER: &str = "http://127.0.0.1:8081";
 
 /// The flags of `groups`, as typed.
 #[derive(Args, Clone, Debug)]
@@ -109,13 +109,7 @@ impl TryFrom<GroupsArgs> for GroupsConfig {
     type Error = UsageError;
 
     fn try_from(args: GroupsArgs) -> Result<Self, UsageError> {
-        let server = if args.server.trim().is_empty() { DEFAULT_SERVER } else { args.server.trim() };
-        let server = server.parse().map_err(|reason| UsageError::Value {
-            flag: "--server",
-            variable: "CAPI_AUTOSCALER_SERVER",
-            value: args.server.clone(),
-            reason,
-        })?;
+        let server = ServerUrl::of_flag(&args.server)?;
         let span = |flag, text: &str| {
             duration(text).map_err(|reason| UsageError::Flag { flag, value: text.to_owned(), reason })
         };

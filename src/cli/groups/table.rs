@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
-use super::amount::{bytes, cores};
+use super::trouble;
 use crate::{
-    state::{Group, InstanceActivity, LeftOutObject, ProblemState, State, Template},
+    explain::amount::{bytes, cores},
+    state::{Group, HistoryEntryState, InstanceActivity, LeftOutObject, ProblemState, State, Template},
     text::visible,
 };
 
@@ -35,11 +36,12 @@ pub struct View {
 #[must_use]
 pub fn table(state: &State, view: View) -> String {
     let mut parts = vec![groups(state, view)];
+    parts.extend(trouble::trouble(state));
     if view.instances && state.groups.iter().any(|group| group.instances.as_ref().is_some_and(|all| !all.is_empty())) {
         parts.push(instances(state));
     }
     if view.all {
-        if state.groups.iter().any(|group| !group.problems.is_empty()) {
+        if state.groups.iter().any(|group| !lines_of(group).is_empty()) {
             parts.push(problems(state));
         }
         parts.extend(left_out(state));
@@ -130,12 +132,14 @@ fn notes(group: &Group, any_pinned: bool) -> String {
         1 => "1 problem".to_owned(),
         many => format!("{many} problems"),
     };
+    let refused = last_refusal(group).map_or_else(String::new, |last| format!("last command {}", shown(&last.outcome)));
     let notes = [
         rollout(group),
         if group.written.is_some() { "size written, not seen by the watch yet" } else { "" },
         // Before the first Refresh nobody asks, so there is nobody whom it could be new to.
         if any_pinned && !group.pinned { "new since the last Refresh" } else { "" },
         &problems,
+        &refused,
     ];
     notes.into_iter().filter(|note| !note.is_empty()).collect::<Vec<_>>().join(", ")
 }
@@ -166,9 +170,20 @@ fn instances(state: &State) -> String {
 }
 
 fn problems(state: &State) -> String {
-    let rows = state.groups.iter().filter(|group| !group.problems.is_empty());
-    let rows = rows.map(|group| vec![shown(&group.id), lines(&group.problems).join("\n")]);
+    let rows = state.groups.iter().map(|group| (group, lines_of(group))).filter(|(_, lines)| !lines.is_empty());
+    let rows = rows.map(|(group, lines)| vec![shown(&group.id), lines.join("\n")]);
     lay_out(&[("NODE GROUP", false), ("PROBLEMS", false)], rows)
+}
+
+/// What is wrong with a group, and the last command for it where that was refused or failed.
+fn lines_of(group: &Group) -> Vec<String> {
+    let refusal = last_refusal(group).map(|last| format!("{} {}: {}", last.what, last.outcome, last.text));
+    lines(&group.problems).into_iter().chain(refusal.map(|text| shown(&text))).collect()
+}
+
+/// The last that happened to a group, where it was refused or failed.
+fn last_refusal(group: &Group) -> Option<&HistoryEntryState> {
+    group.history.first().filter(|last| last.outcome != "done")
 }
 
 /// What is left out; MachineSets that their MachineDeployments scale are only counted.
@@ -203,7 +218,7 @@ fn lines(problems: &[ProblemState]) -> Vec<String> {
 }
 
 /// Columns without borders, as kubectl prints them; numbers stand on the right.
-fn lay_out(headings: &[(&str, bool)], rows: impl Iterator<Item = Vec<String>>) -> String {
+pub(super) fn lay_out(headings: &[(&str, bool)], rows: impl Iterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(headings.iter().map(|(heading, _)| *heading));
@@ -217,6 +232,6 @@ fn lay_out(headings: &[(&str, bool)], rows: impl Iterator<Item = Vec<String>>) -
     table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
-fn shown(text: &str) -> String {
+pub(super) fn shown(text: &str) -> String {
     visible(text).into_owned()
 }

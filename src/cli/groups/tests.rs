@@ -65,6 +65,7 @@ fn fleet() -> State {
             out_of_resources: true,
         }),
         machine: Some(id.trim_start_matches("pending-machine-team-a_").to_owned()),
+        created_at: None,
     };
     let gpus = Group {
         size: 2,

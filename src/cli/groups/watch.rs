@@ -2,48 +2,55 @@
 //! changed. A server that is away is said, and asked again.
 
 use std::{
+    cell::Cell,
     fmt::Write as _,
     io::{self, IsTerminal as _, Write as _},
 };
 
-use tokio::time::MissedTickBehavior;
+use jiff::Timestamp;
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    time::MissedTickBehavior,
+};
 
 use super::{Client, GroupsConfig, GroupsError, Output, output};
 
-const CLEAR: &str = "\x1b[2J";
 const HOME: &str = "\x1b[H";
 const CLEAR_TO_END_OF_LINE: &str = "\x1b[K";
 const CLEAR_BELOW: &str = "\x1b[J";
-/// The terminal cuts long lines instead of wrapping them, so that each line of text is one of the screen.
-const NO_WRAP: &str = "\x1b[?7l";
-const WRAP: &str = "\x1b[?7h";
+/// A screen of its own, without a cursor; long lines are cut instead of wrapped, so that each line of text is one of the
+/// screen.
+const BEGIN: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
+/// The screen as it was before.
+const END: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-/// Watches until Ctrl-C. The first answer must come, and name the groups that were asked for.
+/// Watches until Ctrl-C or SIGTERM. The first answer must come, and name the groups that were asked for.
 pub(super) async fn watch(config: &GroupsConfig, client: &Client) -> Result<(), GroupsError> {
-    let interrupted = tokio::signal::ctrl_c();
+    let mut terminated = signal(SignalKind::terminate())?;
     let terminal = io::stdout().is_terminal();
+    let begun = Cell::new(false);
     let watching = async {
         let mut screen = if terminal { Screen::Terminal } else { Screen::Pipe { last: None } };
         let mut ticks = tokio::time::interval(config.interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut is_first = true;
         loop {
             ticks.tick().await;
             let frame = frame(config, client).await;
-            let frame = if is_first { Ok(frame?) } else { frame };
-            if std::mem::take(&mut is_first) && terminal {
-                output::print(&mut io::stdout(), &format!("{NO_WRAP}{CLEAR}"))?;
+            let frame = if begun.get() { frame } else { Ok(frame?) };
+            if !begun.replace(true) && terminal {
+                output::print(&mut io::stdout(), BEGIN)?;
             }
-            screen.show(frame, config.output)?;
+            screen.show(frame, config, &Timestamp::now().strftime("%FT%TZ").to_string())?;
         }
     };
     let ended = tokio::select! {
         ended = watching => ended,
-        signal = interrupted => signal.map_err(GroupsError::from),
+        signal = tokio::signal::ctrl_c() => signal.map_err(GroupsError::from),
+        _ = terminated.recv() => Ok(()),
     };
-    if terminal {
+    if terminal && begun.get() {
         // Whatever ended it, the terminal is given back as it was.
-        let restored = output::print(&mut io::stdout(), WRAP);
+        let restored = output::print(&mut io::stdout(), END);
         ended.and(restored.map_err(GroupsError::from))
     } else {
         ended
@@ -76,18 +83,18 @@ enum Screen {
 }
 
 impl Screen {
-    fn show(&mut self, frame: Result<Frame, GroupsError>, output: Output) -> Result<(), GroupsError> {
+    fn show(&mut self, frame: Result<Frame, GroupsError>, config: &GroupsConfig, now: &str) -> Result<(), GroupsError> {
         match self {
             Self::Terminal => {
                 let text = match frame {
                     Ok(Frame { text, warnings, .. }) => {
-                        let mut all = String::new();
+                        let mut all = format!("{now}   {}, every {:?}\n\n", config.server, config.interval);
                         for warning in warnings {
                             all.extend(["warning: ", &warning, "\n"]);
                         }
                         all + &text
                     }
-                    Err(error) => format!("error: {error}\n"),
+                    Err(error) => format!("{now}\n\nerror: {error}\n"),
                 };
                 let rows = terminal_size::terminal_size().map_or(usize::MAX, |(_, height)| usize::from(height.0));
                 output::print(&mut io::stdout(), &drawn(&text, rows))?;
@@ -100,10 +107,11 @@ impl Screen {
                 if last.as_ref() == Some(&key) {
                     return Ok(());
                 }
-                let separator = match (&last, output) {
-                    (None, _) | (Some(_), Output::Json) => "",
-                    (Some(_), Output::Yaml) => "---\n",
-                    (Some(_), Output::Table | Output::Wide) => "\n",
+                let separator = match (&last, config.output) {
+                    (None, Output::Json | Output::Yaml) | (Some(_), Output::Json) => String::new(),
+                    (Some(_), Output::Yaml) => "---\n".to_owned(),
+                    (None, Output::Table | Output::Wide) => format!("{now}\n"),
+                    (Some(_), Output::Table | Output::Wide) => format!("\n{now}\n"),
                 };
                 match frame {
                     Ok(frame) => {

@@ -18,6 +18,7 @@ fn health(synced: bool, broken_since: Option<Instant>, reason: Option<&str>) -> 
         reason: reason.map(str::to_owned),
         last_error: None,
         broken_since,
+        remaining: None,
         objects: 0,
         undecodable: 0,
         nameless: 0,

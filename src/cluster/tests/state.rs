@@ -11,7 +11,8 @@ use crate::{
     cli::groups::{Client, Filter, View, table},
     index::tests::objects::{capacity_annotations, merge},
     nodegroup::GroupId,
-    server::{admin_router, bind, serve_http},
+    page::StatusPage,
+    server::{AnsweredHosts, admin_router, bind, serve_http},
     state::{InstanceActivity, Selection, State, StateSource, SyncState},
 };
 
@@ -56,7 +57,11 @@ async fn the_table_of_groups_is_that_of_the_cluster() {
     let listener = bind("127.0.0.1:0".parse().unwrap(), "--admin-listen").unwrap();
     let address = listener.local_addr().unwrap();
     let ends = CancellationToken::new();
-    let router = admin_router(Arc::clone(&source) as Arc<_>, address.ip());
+    let router = admin_router(
+        Arc::clone(&source) as Arc<_>,
+        Arc::new(StatusPage::new(Arc::clone(&source))),
+        AnsweredHosts::on(address.ip()),
+    );
     let serving = tokio::spawn(serve_http(listener, router, ends.clone()));
 
     let client = Client::new(format!("http://{address}").parse().unwrap(), Duration::from_secs(20));

@@ -20,7 +20,7 @@ use tokio::{
     sync::mpsc,
 };
 
-use crate::connect::{Policy, USER_AGENT, cause};
+use crate::connect::{Policy, Proxies, USER_AGENT, cause};
 
 const SOON: Duration = Duration::from_millis(50);
 /// Longer than any test runs: a limit that isn't meant never ends one.
@@ -74,7 +74,7 @@ async fn converse(
 }
 
 fn client(policy: Policy, url: &str) -> Client {
-    policy.client(Config::new(url.parse().unwrap())).unwrap()
+    policy.client(Config::new(url.parse().unwrap()), Proxies::default()).unwrap()
 }
 
 async fn patch(client: Client) -> Result<Secret, kube::Error> {

@@ -20,6 +20,12 @@ async fn a_file_may_name_other_files_beside_it() {
 }
 
 #[tokio::test]
+async fn a_file_may_name_a_proxy() {
+    let (_dir, source) = file(&kubeconfig("{server: 'https://a', proxy-url: 'http://user:hunter2@p:3128'}", "{}"));
+    source.connect().await.unwrap();
+}
+
+#[tokio::test]
 async fn no_request_is_made_for_a_client() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -43,7 +49,7 @@ async fn a_missing_file_is_named_with_the_remedy() {
 #[case::no_server(&kubeconfig("{}", "{token: hunter2}"), "its cluster has no server")]
 #[case::no_address(&kubeconfig("{server: 'https://a b'}", "{token: hunter2}"), "cluster url")]
 #[case::missing_authority(&kubeconfig("{server: 'https://a', certificate-authority: /nonexistent/ca}", "{}"), "/nonexistent/ca")]
-#[case::proxy(&kubeconfig("{server: 'https://a', proxy-url: 'http://p'}", "{}"), "through a proxy (proxy-url), which isn't supported")]
+#[case::proxy(&kubeconfig("{server: 'https://a', proxy-url: 'socks5://user:hunter2@p'}", "{}"), "proxy-url: it isn't the URL of a proxy")]
 #[case::token_file_missing(&kubeconfig("{server: 'https://a'}", "{tokenFile: /nonexistent/token}"), "/nonexistent/token")]
 #[tokio::test]
 async fn a_broken_file_is_named_with_what_is_wrong(#[case] text: &str, #[case] part: &str) {

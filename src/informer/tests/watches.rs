@@ -1,5 +1,7 @@
 //! Watches while the server is well: what they tell, how they end and are resumed.
 
+use rstest::rstest;
+
 use super::*;
 
 #[tokio::test(start_paused = true)]
@@ -209,6 +211,49 @@ async fn a_list_overrules_what_is_held_even_with_smaller_versions() {
     scene.api.list().await.page(4, &[widget("one/a", 3, 3)], None);
     assert_eq!(scene.seen.next().await, "one/a:9>3");
     scene.api.watch_from(4).await;
+}
+
+/// CAPD's API servers in memory do so.
+#[tokio::test(start_paused = true)]
+async fn events_may_be_indented_with_nothing_between_them() {
+    let mut scene = synced(&[]).await;
+    for (version, value) in [(11, 1), (12, 2)] {
+        let event = json!({ "type": "MODIFIED", "object": widget("one/a", version, value) });
+        let text = serde_json::to_string_pretty(&event).unwrap();
+        let (start, end) = text.split_at(60);
+        scene.watch.lines.send(Ok(start.into())).unwrap();
+        scene.watch.lines.send(Ok(end.into())).unwrap();
+        // Each is told when it is there, and not when another comes.
+        let told = if value == 1 { "+one/a=1" } else { "one/a:1>2" };
+        assert_eq!(scene.seen.next().await, told);
+    }
+    assert_eq!(scene.informer.status().watch_errors, 0);
+}
+
+#[rstest]
+#[case::braces_in_a_string(r#"a}{"b""#)]
+#[case::an_escaped_quote(r#"say \"}\" "#)]
+#[case::a_backslash_at_the_end(r"c:\")]
+#[tokio::test(start_paused = true)]
+async fn braces_and_quotes_in_strings_end_no_event(#[case] note: &str) {
+    let mut scene = synced(&[]).await;
+    for (version, size) in [(11, 1), (12, 2)] {
+        let mut object = widget("one/a", version, size);
+        object["metadata"]["annotations"] = json!({ "note": note });
+        let event = json!({ "type": "MODIFIED", "object": object });
+        scene.watch.lines.send(Ok(event.to_string().into())).unwrap();
+    }
+    assert_eq!(scene.seen.take(2).await, ["+one/a=1", "one/a:1>2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_without_end_is_trouble_once_another_begins() {
+    let mut scene = synced(&[]).await;
+    let event = json!({ "type": "ADDED", "object": widget("one/a", 11, 1) }).to_string();
+    scene.watch.lines.send(Ok(format!("{}\n", &event[..40]).into())).unwrap();
+    scene.watch.lines.send(Ok(format!("{event}\n").into())).unwrap();
+    scene.api.watch_from(10).await;
+    assert_eq!(scene.informer.status().watch_errors, 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -362,6 +362,13 @@ fn questions_about_a_value() {
     assert_eq!(quantity("1Mi").format(), BinarySi);
 }
 
+#[test]
+fn what_1024_does_not_divide_is_printed_without_a_suffix_and_read_as_decimal() {
+    let binary = quantity("1.953125Ki");
+    assert_eq!((binary.format(), binary.to_string().as_str()), (BinarySi, "2000"));
+    assert_eq!((quantity("2000").format(), quantity("2000").to_string().as_str()), (DecimalSi, "2k"));
+}
+
 /// Text that mostly is a quantity.
 fn texts() -> impl Strategy<Value = String> {
     let suffix = prop_oneof![
@@ -390,7 +397,9 @@ proptest! {
         let first = quantity(&text);
         let again = quantity(&first.to_string());
         prop_assert_eq!(again, first);
-        prop_assert_eq!(again.to_string(), first.to_string());
+        // Binary text without a suffix is read as decimal, which may print it shorter.
+        let became_decimal = first.format() == BinarySi && again.format() == DecimalSi;
+        prop_assert!(became_decimal || again.to_string() == first.to_string());
     }
 
     #[test]

@@ -98,6 +98,16 @@ pub(in crate::scale) struct Happening {
 }
 
 impl Happening {
+    /// Why it is told.
+    pub(in crate::scale) fn reason(&self) -> EventReason {
+        self.reason
+    }
+
+    /// What is told, for people.
+    pub(in crate::scale) fn note(&self) -> &str {
+        &self.note
+    }
+
     /// A size was written; `machines` are those it takes away, where they are known.
     pub(in crate::scale) fn scaled(from: i32, to: i32, machines: &[ArcStr]) -> Self {
         let reason = if to > from { EventReason::ScaledUp } else { EventReason::ScaledDown };

@@ -172,6 +172,13 @@ impl FakeApi {
         patched.expect("patched");
     }
 
+    /// Somebody else deletes the group and makes it anew with this size.
+    pub(crate) fn make_group_anew(&self, replicas: i32) {
+        let deployments = resource("machinedeployments");
+        self.objects.delete(&deployments, NAMESPACE, "workers", &DeleteOptions::default()).expect("deleted");
+        self.objects.load_values(vec![workers(replicas)]).expect("loaded");
+    }
+
     /// Somebody else deletes a Machine, and it is gone at once.
     pub(crate) fn remove(&self, machine: &str) {
         self.change("machines", machine, json!({"metadata": {"finalizers": null}}));
@@ -188,7 +195,7 @@ impl FakeApi {
     async fn serve(self, request: Request<Body>) -> Result<Response<Body>, tower::BoxError> {
         let (parts, body) = request.into_parts();
         let body = body.collect_bytes().await?;
-        let path = Path::parse(parts.uri.path());
+        let path = Path::parse(&parts.uri);
         let call = path.call(&parts.method);
         let fault = {
             let mut state = self.state.lock();
@@ -242,7 +249,7 @@ impl FakeApi {
             (_, name) => {
                 let kind = if body.is_array() { PatchKind::Json } else { PatchKind::Merge };
                 let subresource = if path.is_scale { Subresource::Scale } else { Subresource::Main };
-                self.objects.patch(&resource, NAMESPACE, name, kind, subresource, body)
+                self.objects.as_manager(&path.manager).patch(&resource, NAMESPACE, name, kind, subresource, body)
             }
         };
         match result {
@@ -261,13 +268,16 @@ struct Path {
     plural: String,
     name: String,
     is_scale: bool,
+    manager: String,
 }
 
 impl Path {
-    fn parse(path: &str) -> Self {
-        let mut parts = path.split('/').skip_while(|part| *part != NAMESPACE).skip(1).map(str::to_owned);
+    fn parse(uri: &http::Uri) -> Self {
+        let mut parts = uri.path().split('/').skip_while(|part| *part != NAMESPACE).skip(1).map(str::to_owned);
         let [plural, name, subresource] = std::array::from_fn(|_| parts.next().unwrap_or_default());
-        Self { plural, name, is_scale: subresource == "scale" }
+        let manager = uri.query().unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix("fieldManager="));
+        let manager = manager.unwrap_or("capi-autoscaler-provider").to_owned();
+        Self { plural, name, is_scale: subresource == "scale", manager }
     }
 
     fn call(&self, method: &Method) -> String {
@@ -402,14 +412,6 @@ impl World {
 
     pub(crate) fn with_options(replicas: i32, machines: &[&str], options: ScaleOptions) -> Self {
         let api = FakeApi::new();
-        let group = json!({
-            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment",
-            "metadata": {"name": "workers", "namespace": NAMESPACE, "annotations": {
-                "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": "1",
-                "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "10",
-            }},
-            "spec": {"clusterName": "prod", "replicas": replicas},
-        });
         let set = json!({
             "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineSet",
             "metadata": {"name": "workers-1", "namespace": NAMESPACE, "ownerReferences": [
@@ -417,7 +419,7 @@ impl World {
             ]},
             "spec": {"clusterName": "prod", "replicas": replicas},
         });
-        api.objects.load_values(vec![group, set]).expect("loaded");
+        api.objects.load_values(vec![workers(replicas), set]).expect("loaded");
         for name in machines {
             load_machine(&api, name, &json!({"nodeRef": {"name": name}}), &json!({}));
         }
@@ -468,6 +470,17 @@ impl World {
     pub(crate) fn target_size(&self) -> i32 {
         self.index.target_size(&group()).expect("a group")
     }
+}
+
+fn workers(replicas: i32) -> Value {
+    json!({
+        "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment",
+        "metadata": {"name": "workers", "namespace": NAMESPACE, "annotations": {
+            "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": "1",
+            "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "10",
+        }},
+        "spec": {"clusterName": "prod", "replicas": replicas},
+    })
 }
 
 fn load_machine(api: &FakeApi, name: &str, status: &Value, metadata: &Value) {

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use rstest::rstest;
 use serde_json::json;
 
 use super::fake::{Fault, World, group, nodes, status};
@@ -75,6 +76,27 @@ async fn what_another_copy_has_decided_and_left_is_carried_on() {
     world.api.set_log(r#"[{"ticket":"t","phase":"wanted","machines":{"b":"uid-b","d":"uid-d"}}]"#);
     until(&world, "both are lowered", |world| world.api.log() == ["b lowered", "d lowered"]).await;
     assert_eq!((world.api.replicas(), world.api.marked()), (2, vec!["b".to_owned(), "d".to_owned()]));
+}
+
+/// Who may write annotations of a group has no right to other Machines by that.
+#[rstest]
+#[case::decided("wanted", &["b"], 3)]
+#[case::and_the_size_lowered("lowered", &[], 4)]
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_is_not_of_the_group_is_left_alone_whatever_the_log_says(
+    #[case] phase: &str,
+    #[case] marked: &[&str],
+    #[case] size: i32,
+) {
+    let world = World::new(4, &["a", "b", "c"]);
+    world.machine("control-plane", &json!({}), &json!({"ownerReferences": []}));
+    let machines = json!({"control-plane": "uid-control-plane", "b": "uid-b"});
+    world.api.set_log(&json!([{"ticket": "t", "phase": phase, "machines": machines}]).to_string());
+    world.api.follow();
+    until(&world, "it leaves the log", |world| world.api.log() == ["b lowered"]).await;
+    assert_eq!((world.api.marked(), world.api.replicas()), (marked.iter().map(ToString::to_string).collect(), size));
+    let calls = world.api.calls();
+    assert!(!calls.iter().any(|call| call.contains("control-plane")), "{calls:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,6 +3,7 @@
 mod deletes;
 pub(crate) mod fake;
 mod finishing;
+mod read_only;
 mod replacements;
 mod rollouts;
 mod sizes;

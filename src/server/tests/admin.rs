@@ -1,7 +1,6 @@
 //! Whom the admin listener answers, and what: over a real socket, since a client may send any bytes.
 
 use std::{
-    net::IpAddr,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -17,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{LIMIT, listener};
 use crate::server::{
-    DebugError, DebugPages, admin_router,
+    AnsweredHosts, DebugError, DebugPages, StatusAnswer, StatusPages, admin_router,
     http::{Limits, serve_within},
     serve_http,
 };
@@ -31,13 +30,27 @@ impl DebugPages for Echo {
     }
 }
 
+impl StatusPages for Echo {
+    fn page(&self, path: &str, query: &str) -> StatusAnswer {
+        match path {
+            "/" if query == "bad" => StatusAnswer::Wrong("<p>bad".to_owned()),
+            "/" | "/groups/MachineSet/a/b c" => StatusAnswer::Found(format!("<p>{path} {query}")),
+            _ => StatusAnswer::Missing("<p>nothing".to_owned()),
+        }
+    }
+
+    fn style(&self) -> &'static str {
+        "p {}"
+    }
+}
+
 /// The whole answer to a request of these lines, by a listener on that address as far as it knows.
 async fn answer(address: &str, lines: &[&str]) -> String {
-    let address: IpAddr = address.parse().unwrap();
+    let hosts = AnsweredHosts { listened_on: address.parse().unwrap(), names: vec!["status.example".parse().unwrap()] };
     let listener = listener();
     let mut stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let ends = CancellationToken::new();
-    let serving = tokio::spawn(serve_http(listener, admin_router(Arc::new(Echo), address), ends.clone()));
+    let serving = tokio::spawn(serve_http(listener, admin_router(Arc::new(Echo), Arc::new(Echo), hosts), ends.clone()));
     let request = lines.join("\r\n") + "\r\nconnection: close\r\n\r\n";
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
@@ -72,6 +85,8 @@ fn status(answer: &str) -> u16 {
 #[case::another_address("10.0.0.5", "10.0.0.6:8081", 421)]
 #[case::any_address_when_all_are_listened_on("0.0.0.0", "10.0.0.5:8081", 200)]
 #[case::any_address_of_ipv6("::", "[2001:db8::1]:8081", 200)]
+#[case::a_name_that_was_given("127.0.0.1", "Status.Example:8443", 200)]
+#[case::a_name_below_a_given_one("127.0.0.1", "a.status.example", 421)]
 #[case::no_name_even_then("0.0.0.0", "evil.example", 421)]
 #[tokio::test]
 async fn only_addresses_and_localhost_are_answered(#[case] listen: &str, #[case] host: &str, #[case] code: u16) {
@@ -100,6 +115,13 @@ async fn a_request_that_names_no_host_or_two_is_misdirected(#[case] lines: &[&st
 #[case::options("OPTIONS", "/debug/state", 405)]
 #[case::bad_query("GET", "/debug/state?bad", 400)]
 #[case::another_page("GET", "/metrics", 404)]
+#[case::the_status_page("GET", "/?q=a", 200)]
+#[case::head_of_it("HEAD", "/", 200)]
+#[case::post_to_it("POST", "/", 405)]
+#[case::a_query_that_it_refuses("GET", "/?bad", 400)]
+#[case::a_group("GET", "/groups/MachineSet/a/b%20c", 200)]
+#[case::no_group("GET", "/groups/MachineSet/a/d", 404)]
+#[case::style("GET", "/style.css", 200)]
 #[tokio::test]
 async fn it_can_only_be_read(#[case] method: &str, #[case] path: &str, #[case] code: u16) {
     let answer = answer("127.0.0.1", &[&format!("{method} {path} HTTP/1.1"), "host: localhost"]).await;
@@ -122,6 +144,27 @@ async fn the_answer_is_json_that_nobody_keeps() {
 async fn a_browser_is_told_not_to_guess_the_type(#[case] path: &str) {
     let answer = answer("127.0.0.1", &[&format!("GET {path} HTTP/1.1"), "host: localhost"]).await;
     assert!(answer.contains("x-content-type-options: nosniff\r\n"), "{answer}");
+}
+
+#[rstest]
+#[case::page("/", "text/html; charset=utf-8")]
+#[case::missing("/nothing", "text/html; charset=utf-8")]
+#[case::wrong("/?bad", "text/html; charset=utf-8")]
+#[case::style("/style.css", "text/css; charset=utf-8")]
+#[tokio::test]
+async fn a_browser_may_only_show_the_page(#[case] path: &str, #[case] kind: &str) {
+    let answer = answer("127.0.0.1", &[&format!("GET {path} HTTP/1.1"), "host: localhost"]).await;
+    for header in [
+        &*format!("content-type: {kind}"),
+        "content-security-policy: default-src 'none'; style-src 'self'; img-src data:; form-action 'self'; base-uri \
+         'none'; frame-ancestors 'none'",
+        "x-content-type-options: nosniff",
+        "referrer-policy: no-referrer",
+        "x-frame-options: DENY",
+        "cache-control: no-store",
+    ] {
+        assert!(answer.contains(&format!("\r\n{header}\r\n")), "{header}: {answer}");
+    }
 }
 
 #[tokio::test]

@@ -5,10 +5,14 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use jiff::Timestamp;
+use parking_lot::RwLock;
 use rustls::ServerConfig;
 use tokio_util::sync::CancellationToken;
 
-use super::{TlsError, TlsFiles, TlsMetrics, follow, load};
+use super::{
+    TlsError, TlsFiles, TlsMetrics, follow,
+    load::{self, Loaded},
+};
 
 /// How often the files are looked at. Kubernetes takes up to a minute to bring a changed Secret to its mounts.
 const PERIOD: Duration = Duration::from_secs(10);
@@ -18,6 +22,18 @@ const PERIOD: Duration = Duration::from_secs(10);
 pub struct Certificates {
     pub(super) config: Arc<ArcSwap<ServerConfig>>,
     pub(super) metrics: TlsMetrics,
+    pub(super) standing: Arc<RwLock<TlsStanding>>,
+}
+
+/// Until when what is in force is valid, and whether the files could take its place.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct TlsStanding {
+    /// The last moment of the server's certificate.
+    pub server_until: Timestamp,
+    /// The last moment of the client authority, where there is one.
+    pub clients_until: Option<Timestamp>,
+    /// Why the files can't be used, while they can't.
+    pub failing: Option<String>,
 }
 
 impl Certificates {
@@ -39,8 +55,9 @@ impl Certificates {
         let contents = load::read(&files)?;
         let loaded = load::load(&files, &contents, Timestamp::now())?;
         metrics.loaded(&loaded);
+        let standing = Arc::new(RwLock::new(TlsStanding::of(&loaded)));
         let config = Arc::new(ArcSwap::new(loaded.config));
-        let certificates = Self { config, metrics };
+        let certificates = Self { config, metrics, standing };
         let follower = follow::Follower::new(files, contents, certificates.clone());
         tokio::spawn(async move {
             ended.run_until_cancelled(follower.run(period)).await;
@@ -48,9 +65,21 @@ impl Certificates {
         Ok(certificates)
     }
 
+    /// How what is in force stands.
+    #[must_use]
+    pub fn standing(&self) -> TlsStanding {
+        self.standing.read().clone()
+    }
+
     /// What the next connection is taken with.
     pub(super) fn current(&self) -> Arc<ServerConfig> {
         self.config.load_full()
+    }
+}
+
+impl TlsStanding {
+    pub(super) fn of(loaded: &Loaded) -> Self {
+        Self { server_until: loaded.server_until, clients_until: loaded.clients_until, failing: None }
     }
 }
 

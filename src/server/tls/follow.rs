@@ -5,10 +5,10 @@ use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use tokio::{task::spawn_blocking, time::MissedTickBehavior};
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::{
-    Certificates, TlsError, TlsFiles,
+    Certificates, TlsError, TlsFiles, TlsStanding,
     load::{self, Contents, Loaded},
 };
 
@@ -16,6 +16,8 @@ pub(super) struct Follower {
     files: Arc<TlsFiles>,
     /// What the configuration in force was made of.
     used: Contents,
+    /// The last moment of the certificate in force; `None` once it was told that it has passed.
+    until: Option<Timestamp>,
     /// What was wrong with the files when they were last looked at; told once.
     told: Option<String>,
     certificates: Certificates,
@@ -23,7 +25,8 @@ pub(super) struct Follower {
 
 impl Follower {
     pub(super) fn new(files: TlsFiles, used: Contents, certificates: Certificates) -> Self {
-        Self { files: Arc::new(files), used, told: None, certificates }
+        let until = Some(certificates.standing().server_until);
+        Self { files: Arc::new(files), used, until, told: None, certificates }
     }
 
     pub(super) async fn run(mut self, period: Duration) {
@@ -34,6 +37,7 @@ impl Follower {
         loop {
             ticks.tick().await;
             self.look().await;
+            self.tell_expiry(Timestamp::now());
         }
     }
 
@@ -52,15 +56,30 @@ impl Follower {
             Err(error) => self.keep(&error),
         }
         self.certificates.metrics.set_failing(self.told.is_some());
+        self.certificates.standing.write().failing.clone_from(&self.told);
     }
 
     fn take(&mut self, contents: Contents, loaded: Loaded) {
         self.used = contents;
+        self.until = Some(loaded.server_until);
         self.told = None;
         self.certificates.metrics.loaded(&loaded);
+        *self.certificates.standing.write() = TlsStanding::of(&loaded);
         self.certificates.metrics.count_reload(true);
         info!(valid_until = %loaded.server_until, "TLS files have changed and are in force for new connections");
         self.certificates.config.store(loaded.config);
+    }
+
+    /// A certificate that nobody renews runs out without any change of the files.
+    fn tell_expiry(&mut self, now: Timestamp) {
+        if let Some(until) = self.until.filter(|until| *until < now) {
+            self.until = None;
+            let certificate = self.files.certificate.display();
+            error!(
+                valid_until = %until,
+                "the certificate in force has expired, and clients refuse it: put a new one into {certificate}"
+            );
+        }
     }
 
     /// A file that is half written is told of as well; a later look finds it whole.

@@ -67,7 +67,7 @@ pub fn inspect(files: &TlsFiles, now: Timestamp) -> Result<Inspection, TlsError>
     let contents = load::read(files)?;
     load::load(files, &contents, now)?;
     let facts = |path: &Path, pem: &[u8]| -> Result<Vec<_>, TlsError> {
-        certificates(path, pem)?.into_iter().map(|der| facts(path, der)).collect()
+        certificates(path, pem)?.iter().map(|der| facts(path, der)).collect()
     };
     Ok(Inspection {
         server: facts(&files.certificate, &contents.certificate)?,
@@ -78,10 +78,10 @@ pub fn inspect(files: &TlsFiles, now: Timestamp) -> Result<Inspection, TlsError>
     })
 }
 
-fn facts(path: &Path, der: CertificateDer<'static>) -> Result<CertificateFacts, TlsError> {
-    let (from, until) = validity(path, &der)?;
+fn facts(path: &Path, der: &CertificateDer<'static>) -> Result<CertificateFacts, TlsError> {
+    let (from, until) = validity(path, der)?;
     let wrong = |reason: String| TlsError::Certificate { path: path.to_owned(), reason };
-    let (_, certificate) = X509Certificate::from_der(&der).map_err(|error| wrong(error.to_string()))?;
+    let (_, certificate) = X509Certificate::from_der(der).map_err(|error| wrong(error.to_string()))?;
     let names = certificate.subject_alternative_name().map_err(|error| wrong(error.to_string()))?;
     let names = names.map(|names| names.value.general_names.iter().map(name).collect()).unwrap_or_default();
     let usage = certificate.extended_key_usage().map_err(|error| wrong(error.to_string()))?;

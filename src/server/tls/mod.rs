@@ -16,7 +16,7 @@ use std::path::PathBuf;
 
 pub(super) use self::accept::accept;
 pub use self::{
-    certificates::Certificates,
+    certificates::{Certificates, TlsStanding},
     error::TlsError,
     inspect::{CertificateFacts, Inspection, inspect},
     metrics::TlsMetrics,

@@ -6,7 +6,7 @@ use k8s_pb::api::core::v1 as wire;
 use prost::Message as _;
 
 use super::{
-    pod::Pod,
+    Pod,
     report::{
         DriverReport, FitReport, GroupReport, LeftOutReport, Resource, Stated as StatedReport, TemplateReport, Value,
     },
@@ -24,13 +24,13 @@ use crate::{
 };
 
 /// What an object is told as.
-pub(super) enum Told {
+pub(crate) enum Told {
     Group(Box<GroupReport>),
     LeftOut(LeftOutReport),
 }
 
 /// An object of the index. `notes` are what the reader of its objects knows beyond it.
-pub(super) fn told(snapshot: &GroupSnapshot, notes: &[String], keys: &Keys, pods: &[Pod]) -> Option<Told> {
+pub(crate) fn told(snapshot: &GroupSnapshot, notes: &[String], keys: &Keys, pods: &[Pod]) -> Option<Told> {
     let object = snapshot.object.as_deref();
     let cluster = object.map(|object| object.cluster_name.to_string()).unwrap_or_default();
     let id = snapshot.id.to_string();
@@ -50,7 +50,7 @@ pub(super) fn told(snapshot: &GroupSnapshot, notes: &[String], keys: &Keys, pods
             Some(Told::Group(Box::new(group(snapshot, served, (cluster, notes), keys, pods))))
         }
         SnapshotStanding::LeftOut(reason, problems) => {
-            Some(left_out(reason.as_str(), reason.to_string(), is_error(*reason), problems))
+            Some(left_out(reason.as_str(), reason.to_string(), reason.is_error(), problems))
         }
         SnapshotStanding::Waiting => {
             Some(left_out("waiting_for_template", LeftOut::NoScaleFromZero.to_string(), true, &[]))
@@ -59,14 +59,6 @@ pub(super) fn told(snapshot: &GroupSnapshot, notes: &[String], keys: &Keys, pods
             Some(left_out("undecodable", "its object can't be read".to_owned(), true, std::slice::from_ref(problem)))
         }
         SnapshotStanding::Gone => None,
-    }
-}
-
-/// Whether someone has to mend something, or the object is left out on purpose.
-fn is_error(reason: LeftOut) -> bool {
-    match reason {
-        LeftOut::InvalidBounds | LeftOut::NoScaleFromZero => true,
-        LeftOut::OutOfScope | LeftOut::OwnedByMachineDeployment | LeftOut::NotAutoscaled | LeftOut::Paused => false,
     }
 }
 

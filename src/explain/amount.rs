@@ -5,7 +5,7 @@ use crate::{nodegroup::Quantity, text::visible};
 const BINARY_UNITS: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 
 /// Bytes in the largest binary unit that leaves at least 1, to one decimal; what isn't a quantity as it stands.
-pub(in crate::cli) fn bytes(quantity: &str) -> String {
+pub(crate) fn bytes(quantity: &str) -> String {
     let Ok(parsed) = quantity.parse::<Quantity>() else { return visible(quantity).into_owned() };
     let mut tenths = i128::from(parsed.value()) * 10;
     let mut unit = 0;
@@ -17,7 +17,7 @@ pub(in crate::cli) fn bytes(quantity: &str) -> String {
 }
 
 /// Cores with up to three decimals; what isn't a quantity as it stands.
-pub(in crate::cli) fn cores(quantity: &str) -> String {
+pub(crate) fn cores(quantity: &str) -> String {
     let parsed = quantity.parse::<Quantity>();
     parsed.map_or_else(|_| visible(quantity).into_owned(), |parsed| decimal(i128::from(parsed.milli_value()), 3))
 }

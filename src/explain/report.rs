@@ -8,162 +8,162 @@ use serde::{Deserialize, Serialize};
 use crate::state::ProblemState;
 
 /// The version of this schema; it changes when a field goes or means something else.
-pub(super) const SCHEMA_VERSION: u32 = 1;
+pub(crate) const SCHEMA_VERSION: u32 = 1;
 
 /// Everything that is told.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Report {
-    pub(super) schema_version: u32,
+pub(crate) struct Report {
+    pub(crate) schema_version: u32,
     /// The node groups, by id.
-    pub(super) groups: Vec<GroupReport>,
+    pub(crate) groups: Vec<GroupReport>,
     /// What is no node group, by id.
-    pub(super) left_out: Vec<LeftOutReport>,
+    pub(crate) left_out: Vec<LeftOutReport>,
     /// The pods whose fit is told with each group.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub(super) pods: Vec<PodReport>,
+    pub(crate) pods: Vec<PodReport>,
     /// What is wrong with the manifests beside the groups: objects that can't be read, or are there twice.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub(super) warnings: Vec<String>,
+    pub(crate) warnings: Vec<String>,
     /// What of the manifests is no object.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub(super) skipped: Vec<String>,
+    pub(crate) skipped: Vec<String>,
 }
 
 /// A node group.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct GroupReport {
-    pub(super) id: String,
-    pub(super) cluster: String,
+pub(crate) struct GroupReport {
+    pub(crate) id: String,
+    pub(crate) cluster: String,
     /// Whether something is wrong with it: it has problems.
-    pub(super) invalid: bool,
-    pub(super) size: i32,
-    pub(super) min_size: i32,
-    pub(super) max_size: i32,
-    pub(super) rolling_out: bool,
-    pub(super) scales_from_zero: bool,
+    pub(crate) invalid: bool,
+    pub(crate) size: i32,
+    pub(crate) min_size: i32,
+    pub(crate) max_size: i32,
+    pub(crate) rolling_out: bool,
+    pub(crate) scales_from_zero: bool,
     /// Why it doesn't scale from zero.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub(super) not_from_zero: Option<String>,
+    pub(crate) not_from_zero: Option<String>,
     /// The Node that would join, where that is known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub(super) template: Option<TemplateReport>,
+    pub(crate) template: Option<TemplateReport>,
     /// The autoscaling options it overrides, by their names.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
-    pub(super) options: BTreeMap<String, Value>,
+    pub(crate) options: BTreeMap<String, Value>,
     /// What a Node of it costs in an hour.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub(super) price_per_hour: Option<Value>,
+    pub(crate) price_per_hour: Option<Value>,
     /// Devices by driver and limits of volumes by driver, which the protocol can't carry.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub(super) drivers: Vec<DriverReport>,
-    pub(super) problems: Vec<ProblemState>,
+    pub(crate) drivers: Vec<DriverReport>,
+    pub(crate) problems: Vec<ProblemState>,
     /// What is no fault and worth knowing.
-    pub(super) notes: Vec<String>,
+    pub(crate) notes: Vec<String>,
     /// Whether the pods would fit an empty Node of it.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub(super) fits: Vec<FitReport>,
+    pub(crate) fits: Vec<FitReport>,
 }
 
 /// An object that is no node group.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct LeftOutReport {
-    pub(super) id: String,
-    pub(super) cluster: String,
+pub(crate) struct LeftOutReport {
+    pub(crate) id: String,
+    pub(crate) cluster: String,
     /// Whether it is left out for an error, or something is wrong with it.
-    pub(super) invalid: bool,
+    pub(crate) invalid: bool,
     /// The reason as a word.
-    pub(super) reason: String,
+    pub(crate) reason: String,
     /// The reason and the remedy.
-    pub(super) message: String,
-    pub(super) problems: Vec<ProblemState>,
-    pub(super) notes: Vec<String>,
+    pub(crate) message: String,
+    pub(crate) problems: Vec<ProblemState>,
+    pub(crate) notes: Vec<String>,
 }
 
 /// The Node that would join.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct TemplateReport {
-    pub(super) resources: BTreeMap<String, Resource>,
-    pub(super) labels: BTreeMap<String, Value>,
-    pub(super) taints: Vec<Value>,
+pub(crate) struct TemplateReport {
+    pub(crate) resources: BTreeMap<String, Resource>,
+    pub(crate) labels: BTreeMap<String, Value>,
+    pub(crate) taints: Vec<Value>,
 }
 
 /// A resource of a Node.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Resource {
-    pub(super) allocatable: String,
-    pub(super) capacity: Value,
+pub(crate) struct Resource {
+    pub(crate) allocatable: String,
+    pub(crate) capacity: Value,
     /// What pods don't get of the capacity.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub(super) overhead: Option<Value>,
+    pub(crate) overhead: Option<Value>,
 }
 
 /// A value and where it comes from.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Value {
+pub(crate) struct Value {
     #[serde(flatten)]
-    pub(super) stated: Stated,
+    pub(crate) stated: Stated,
     /// What it won over, the weakest last.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub(super) overrode: Vec<Stated>,
+    pub(crate) overrode: Vec<Stated>,
 }
 
 /// What a source states.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Stated {
-    pub(super) value: String,
+pub(crate) struct Stated {
+    pub(crate) value: String,
     /// The kind of source, as a word.
-    pub(super) source: String,
+    pub(crate) source: String,
     /// The source in full, for people.
-    pub(super) from: String,
+    pub(crate) from: String,
 }
 
 /// What a driver has on a Node.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct DriverReport {
+pub(crate) struct DriverReport {
     /// `dra` or `csi`.
-    pub(super) kind: String,
-    pub(super) driver: String,
+    pub(crate) kind: String,
+    pub(crate) driver: String,
     /// Devices, or the most volumes.
-    pub(super) count: u32,
-    pub(super) from: String,
+    pub(crate) count: u32,
+    pub(crate) from: String,
 }
 
 /// A pod whose fit is told.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct PodReport {
-    pub(super) pod: String,
-    pub(super) requests: BTreeMap<String, String>,
-    pub(super) not_looked_at: Vec<String>,
+pub(crate) struct PodReport {
+    pub(crate) pod: String,
+    pub(crate) requests: BTreeMap<String, String>,
+    pub(crate) not_looked_at: Vec<String>,
 }
 
 /// Whether a pod would fit an empty Node of a group.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct FitReport {
-    pub(super) pod: String,
+pub(crate) struct FitReport {
+    pub(crate) pod: String,
     /// `None`: nothing is known of the Node.
-    pub(super) fits: Option<bool>,
-    pub(super) missing: Vec<String>,
+    pub(crate) fits: Option<bool>,
+    pub(crate) missing: Vec<String>,
 }
 
 impl Report {
     /// How many of the objects that are told of are invalid.
-    pub(super) fn invalid(&self) -> usize {
+    pub(crate) fn invalid(&self) -> usize {
         let groups = self.groups.iter().filter(|group| group.invalid).count();
         groups + self.left_out.iter().filter(|object| object.invalid).count()
     }
 
     /// The pods that fit no Node of any group.
-    pub(super) fn homeless(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn homeless(&self) -> impl Iterator<Item = &str> {
         let fits = |pod: &PodReport| {
             self.groups.iter().flat_map(|group| &group.fits).any(|fit| fit.pod == pod.pod && fit.fits == Some(true))
         };

@@ -1,0 +1,53 @@
+# syntax=docker/dockerfile:1
+
+# The image of capi-autoscaler-provider: one binary on distroless, as a user without rights, for amd64 and arm64.
+#
+#   docker buildx build --platform linux/amd64,linux/arm64 -t capi-autoscaler-provider .
+
+# The compiler runs on the builder's own architecture and builds for the other: emulated, it would take an hour.
+FROM --platform=$BUILDPLATFORM rust:1.95-slim-trixie AS build
+ARG BUILDARCH
+ARG TARGETARCH
+SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
+
+# aws-lc, the cryptography of rustls, is C and assembler: that of Cargo.lock, not one of the system's.
+ENV AWS_LC_SYS_USE_SYSTEM=0 \
+    CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER=x86_64-linux-gnu-gcc \
+    CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc
+
+# cargo-auditable puts the list of crates into the binary, which scanners and the SBOM read.
+# hadolint ignore=DL3008
+RUN <<'EOF'
+case "$TARGETARCH" in
+    amd64) target=x86_64-unknown-linux-gnu; compiler=gcc-x86-64-linux-gnu ;;
+    arm64) target=aarch64-unknown-linux-gnu; compiler=gcc-aarch64-linux-gnu ;;
+    *) echo "no build for $TARGETARCH: add its Rust target and compiler here" >&2; exit 1 ;;
+esac
+if [ "$BUILDARCH" != "$TARGETARCH" ]; then
+    apt-get update
+    apt-get install --yes --no-install-recommends "$compiler" "libc6-dev-$TARGETARCH-cross"
+    rm -rf /var/lib/apt/lists/*
+fi
+rustup target add "$target"
+echo "$target" > /target-triple
+cargo install cargo-auditable --locked --version 0.7.7
+EOF
+
+WORKDIR /source
+COPY . .
+RUN --mount=type=cache,target=/usr/local/cargo/registry \
+    --mount=type=cache,target=/source/target,id=target-$TARGETARCH <<'EOF'
+target=$(cat /target-triple)
+cargo auditable build --release --locked --package capi-autoscaler-provider --bin capi-autoscaler-provider --target "$target"
+install -D "target/$target/release/capi-autoscaler-provider" /out/capi-autoscaler-provider
+EOF
+
+# glibc, libgcc and the usual certificate authorities; no shell. The same Debian as above, so that glibc fits.
+FROM gcr.io/distroless/cc-debian13:nonroot
+COPY --from=build /out/capi-autoscaler-provider /usr/local/bin/capi-autoscaler-provider
+COPY LICENSE /usr/share/doc/capi-autoscaler-provider/LICENSE
+USER 65532:65532
+# gRPC; probes and metrics. Both are on loopback unless flags say otherwise.
+EXPOSE 8086 8080
+ENTRYPOINT ["/usr/local/bin/capi-autoscaler-provider"]
+CMD ["serve"]

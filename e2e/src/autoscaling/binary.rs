@@ -1,0 +1,136 @@
+//! Cluster Autoscalers that somebody has named, as processes. They are unmodified, and speak to 127.0.0.1 only.
+
+use std::{
+    env, fmt, fs,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use super::{PAUSE, Settings};
+use crate::{ports::free_port, process::Process};
+
+/// Names binaries of Cluster Autoscaler, separated as in `PATH`.
+pub const VARIABLE: &str = "CLUSTER_AUTOSCALER";
+
+/// What a binary says first.
+const GREETING: &str = "Cluster Autoscaler ";
+
+/// A version of Cluster Autoscaler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version {
+    /// As 36 of 1.36.1.
+    pub minor: u32,
+    /// As 1 of 1.36.1.
+    pub patch: u32,
+}
+
+impl Version {
+    /// Of 1.`minor`.`patch`.
+    #[must_use]
+    pub const fn new(minor: u32, patch: u32) -> Self {
+        Self { minor, patch }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut numbers = text.strip_prefix("1.")?.split('.');
+        let minor = numbers.next()?.parse().ok()?;
+        let patch = numbers.next()?;
+        // As in 1.36.0-beta.1.
+        let patch = patch.split(['-', '+']).next()?.parse().ok()?;
+        Some(Self { minor, patch })
+    }
+
+    /// Whether it sends and reads the durations and Nodes that embed Kubernetes' own messages.
+    #[must_use]
+    pub fn knows_old_fields(self) -> bool {
+        self < Self::new(35, 0)
+    }
+
+    /// Whether it sends and reads the fields that took their place.
+    #[must_use]
+    pub fn knows_new_fields(self) -> bool {
+        self >= Self::new(34, 2)
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "1.{}.{}", self.minor, self.patch)
+    }
+}
+
+/// A binary of Cluster Autoscaler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Binary {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What it says that it is.
+    pub version: Version,
+}
+
+impl Binary {
+    /// Those that the environment names; none if it names none.
+    pub fn named() -> Result<Vec<Self>> {
+        let named = env::var_os(VARIABLE).unwrap_or_default();
+        env::split_paths(&named).filter(|path| !path.as_os_str().is_empty()).map(Self::at).collect()
+    }
+
+    /// Asks a binary for its version: it has no flag for that, but says it before it finds out that it has no cluster.
+    fn at(path: PathBuf) -> Result<Self> {
+        let what = || format!("{VARIABLE} names {}", path.display());
+        let output = Command::new(&path)
+            .env_clear()
+            .args(["--v=1", "--logtostderr=true", "--leader-elect=false", "--address=127.0.0.1:0"])
+            .args(["--cloud-provider=externalgrpc", "--kubeconfig=/nonexistent"])
+            .stdin(Stdio::null())
+            .output()
+            .with_context(what)?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        let version = said.lines().find_map(|line| {
+            let (_, version) = line.split_once(GREETING)?;
+            Version::parse(version.split_whitespace().next()?)
+        });
+        let version = version.with_context(|| format!("it doesn't say `{GREETING}1.x.y`, but:\n{said}"));
+        let version = version.with_context(what)?;
+        Ok(Self { path, version })
+    }
+
+    /// Starts it for a cluster, with a provider at an address.
+    pub fn start(&self, directory: &Path, kubeconfig: &Value, provider: &str, settings: Settings) -> Result<Process> {
+        ensure!(provider.starts_with("127.0.0.1:"), "the provider's address is {provider}");
+        let config = directory.join("cloud-config.yaml");
+        fs::write(&config, format!("address: {provider}\n"))?;
+        let access = directory.join("cluster-autoscaler.kubeconfig");
+        fs::write(&access, kubeconfig.to_string())?;
+        let mut command = Command::new(&self.path);
+        command
+            .env_clear()
+            // It writes its status into kube-system there: without, it would not call Cleanup when it ends.
+            .args(["--cloud-provider=externalgrpc", "--leader-elect=false", "--namespace=kube-system"])
+            .arg(format!("--cloud-config={}", config.display()))
+            .arg(format!("--kubeconfig={}", access.display()))
+            .arg(format!("--address=127.0.0.1:{}", free_port()?))
+            .arg(format!("--expander={}", settings.expander.as_str()))
+            .args(duration("scan-interval", PAUSE))
+            .args(duration("scale-down-unneeded-time", settings.unneeded))
+            .args(duration("scale-down-unready-time", settings.unneeded))
+            .args(duration("max-node-provision-time", settings.provision))
+            // As long as a scenario may take: a group that failed is not tried again in it.
+            .args(duration("initial-node-group-backoff-duration", Duration::from_secs(3600)))
+            .args(duration("max-node-group-backoff-duration", Duration::from_secs(3600)))
+            // What takes minutes by default, and would tell a scenario nothing.
+            .args(["--scale-down-delay-after-add=1s", "--scale-down-delay-after-failure=1s"])
+            .args(["--unremovable-node-recheck-timeout=1s", "--node-delete-delay-after-taint=0s"])
+            .args(["--max-graceful-termination-sec=1", "--kube-client-qps=200", "--kube-client-burst=400"])
+            .args(["--v=4", "--logtostderr=true"]);
+        Process::start("Cluster Autoscaler", command, &directory.join("cluster-autoscaler.log"))
+    }
+}
+
+fn duration(flag: &str, value: Duration) -> [String; 1] {
+    [format!("--{flag}={}ms", value.as_millis())]
+}

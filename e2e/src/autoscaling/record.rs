@@ -1,0 +1,183 @@
+//! A way to the program that keeps what is asked and answered, byte for byte. It must change neither.
+
+use std::{
+    convert::Infallible,
+    future::poll_fn,
+    net::Ipv4Addr,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
+};
+
+use anyhow::{Result, ensure};
+use futures::future::BoxFuture;
+use http::{HeaderMap, Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use prost::{Message, bytes::Bytes};
+use tokio::{net::TcpListener, task::JoinHandle};
+use tonic::{
+    Code, Status,
+    body::Body,
+    codegen::Service,
+    server::NamedService,
+    transport::{Channel, Server, server::TcpIncoming},
+};
+
+/// Why a call couldn't be handed on.
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What comes before a message: whether it is compressed, and its length.
+const PREFIX: usize = 5;
+
+/// A call that has been answered.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// The RPC, as `Refresh`.
+    pub name: String,
+    /// When it began: how many calls had begun or ended before.
+    pub began: usize,
+    /// When it ended, likewise.
+    pub ended: usize,
+    /// How it was answered.
+    pub code: Code,
+    request: Bytes,
+    response: Bytes,
+}
+
+impl Call {
+    /// What was asked.
+    pub fn request<M: Message + Default>(&self) -> Result<M> {
+        message(&self.request)
+    }
+
+    /// What was answered.
+    pub fn response<M: Message + Default>(&self) -> Result<M> {
+        message(&self.response)
+    }
+}
+
+fn message<M: Message + Default>(body: &Bytes) -> Result<M> {
+    ensure!(body.len() >= PREFIX, "{} bytes are no message", body.len());
+    Ok(M::decode(body.slice(PREFIX..))?)
+}
+
+/// The calls so far, in the order in which they ended.
+#[derive(Clone, Debug, Default)]
+pub struct Calls(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    now: usize,
+    calls: Vec<Call>,
+}
+
+impl Calls {
+    /// All of them.
+    #[must_use]
+    pub fn all(&self) -> Vec<Call> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).calls.clone()
+    }
+
+    /// Those of one RPC.
+    #[must_use]
+    pub fn of(&self, name: &str) -> Vec<Call> {
+        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.calls.iter().filter(|call| call.name == name).cloned().collect()
+    }
+
+    fn begin(&self) -> usize {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.now += 1;
+        state.now - 1
+    }
+
+    fn end(&self, call: impl FnOnce(usize) -> Call) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let call = call(state.now);
+        state.now += 1;
+        state.calls.push(call);
+    }
+}
+
+/// A port by which the program can be reached. Dropping it closes it.
+pub struct Recorder {
+    /// Where it listens, as `127.0.0.1:1234`.
+    pub address: String,
+    /// What went through.
+    pub calls: Calls,
+    serving: JoinHandle<()>,
+}
+
+impl Recorder {
+    /// Listens, and hands on what comes.
+    pub async fn start(program: Channel) -> Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let address = listener.local_addr()?.to_string();
+        let calls = Calls::default();
+        let way = Way { program, calls: calls.clone() };
+        let serving = tokio::spawn(async move {
+            // It ends when it is dropped, and not otherwise.
+            let _ = Server::builder().add_service(way).serve_with_incoming(TcpIncoming::from(listener)).await;
+        });
+        Ok(Self { address, calls, serving })
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+#[derive(Clone)]
+struct Way {
+    program: Channel,
+    calls: Calls,
+}
+
+impl NamedService for Way {
+    const NAME: &'static str = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider";
+}
+
+impl Service<Request<Body>> for Way {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let way = self.clone();
+        Box::pin(async move {
+            let handed_on = way.hand_on(request).await;
+            Ok(handed_on.unwrap_or_else(|error| Status::unavailable(error.to_string()).into_http()))
+        })
+    }
+}
+
+impl Way {
+    async fn hand_on(mut self, request: Request<Body>) -> Result<Response<Body>, BoxError> {
+        let began = self.calls.begin();
+        let (mut head, body) = request.into_parts();
+        let name = head.uri.path().rsplit('/').next().unwrap_or_default().to_owned();
+        // The connection to the program has a version of its own.
+        head.version = http::Version::default();
+        let request = body.collect().await?.to_bytes();
+        poll_fn(|context| self.program.poll_ready(context)).await?;
+        let answer = self.program.call(Request::from_parts(head, Body::new(Full::new(request.clone())))).await?;
+        let (head, body) = answer.into_parts();
+        let body = body.collect().await?;
+        let trailers = body.trailers().cloned();
+        let response = body.to_bytes();
+        let code = code(trailers.as_ref().unwrap_or(&head.headers));
+        let kept = response.clone();
+        self.calls.end(|ended| Call { name, began, ended, code, request, response: kept });
+        let body = Full::new(response).with_trailers(async move { trailers.map(Ok) });
+        Ok(Response::from_parts(head, Body::new(body)))
+    }
+}
+
+fn code(headers: &HeaderMap) -> Code {
+    Status::from_header_map(headers).map_or(Code::Unknown, |status| status.code())
+}

@@ -1,0 +1,99 @@
+//! A Cluster in memory, with a control plane of one machine.
+
+use anyhow::{Context as _, Result};
+use k8s_openapi::{ByteString, api::core::v1::Node};
+use kube::{
+    Api, Client, Config,
+    api::ListParams,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde_json::{Value, json};
+
+use super::{Environment, MACHINE_VERSION, TEMPLATE_KIND};
+use crate::{
+    controllers::stage::{LOOK, PATIENCE, infrastructure_reference},
+    objects::Objects,
+    wait::every,
+};
+
+impl Environment {
+    /// Creates a Cluster, and waits until its API server answers.
+    pub async fn create_cluster(&self, objects: &Objects, name: &str) -> Result<Client> {
+        let metadata = json!({ "name": name });
+        let node = json!({ "nodeRegistration": { "criSocket": "unix:///var/run/containerd/containerd.sock" } });
+        let objects_to_be = [
+            json!({
+                "kind": "DevCluster",
+                // CAPD writes an annotation beside others, and fails where there are none.
+                "metadata": { "name": name, "annotations": { "kubernetes.io/description": "in memory" } },
+                "spec": { "backend": { "inMemory": {} } },
+            }),
+            json!({
+                "kind": TEMPLATE_KIND,
+                "metadata": metadata,
+                "spec": { "template": { "spec": { "backend": in_memory() } } },
+            }),
+            json!({
+                "kind": "KubeadmConfigTemplate",
+                "metadata": metadata,
+                "spec": { "template": { "spec": { "joinConfiguration": node } } },
+            }),
+            json!({
+                "kind": "KubeadmControlPlane",
+                "metadata": metadata,
+                "spec": {
+                    "replicas": 1,
+                    "version": MACHINE_VERSION,
+                    "machineTemplate": { "spec": { "infrastructureRef": infrastructure_reference(TEMPLATE_KIND, name) } },
+                    "kubeadmConfigSpec": {
+                        "clusterConfiguration": { "apiServer": { "certSANs": ["localhost", "127.0.0.1"] } },
+                        "initConfiguration": node,
+                        "joinConfiguration": node,
+                    },
+                },
+            }),
+            json!({
+                "kind": "Cluster",
+                "metadata": metadata,
+                "spec": {
+                    "clusterNetwork": {
+                        "services": { "cidrBlocks": ["10.128.0.0/12"] },
+                        "pods": { "cidrBlocks": ["192.168.0.0/16"] },
+                        "serviceDomain": "cluster.local",
+                    },
+                    "infrastructureRef": infrastructure_reference("DevCluster", name),
+                    "controlPlaneRef": {
+                        "apiGroup": "controlplane.cluster.x-k8s.io",
+                        "kind": "KubeadmControlPlane",
+                        "name": name,
+                    },
+                },
+            }),
+        ];
+        for object in objects_to_be {
+            objects.create(object).await?;
+        }
+        every(LOOK, "an API server in memory", PATIENCE, async || {
+            let client = client(objects, name).await?;
+            // It knows no version.
+            Api::<Node>::all(client.clone()).list(&ListParams::default()).await?;
+            Ok(client)
+        })
+        .await
+    }
+}
+
+/// How quick a machine is: as quick as can be told.
+pub(crate) fn in_memory() -> Value {
+    let soon = json!({ "provisioning": { "startupDuration": "1s", "startupJitter": "0" } });
+    json!({ "inMemory": { "vm": soon, "node": soon, "apiServer": soon, "etcd": soon } })
+}
+
+/// By the kubeconfig that Cluster API keeps.
+async fn client(objects: &Objects, cluster: &str) -> Result<Client> {
+    let secret = objects.get("Secret", &format!("{cluster}-kubeconfig")).await?;
+    let value: ByteString = serde_json::from_value(secret.data["data"]["value"].clone())?;
+    let kubeconfig: Kubeconfig = serde_yaml::from_slice(&value.0).context("the kubeconfig of the Secret")?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    Ok(Client::try_from(config)?)
+}

@@ -1,0 +1,116 @@
+//! Managers of Cluster API and its providers as processes: their controllers and webhooks. They act as administrator.
+
+use std::{fs, path::Path, process::Command, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use kube::{Client, Config};
+
+use crate::{
+    cluster_api::{
+        authority::Authority,
+        install::{self, Webhooks},
+    },
+    control_plane::{ControlPlane, http_get},
+    go::Components,
+    ports::free_port,
+    process::Process,
+    users::User,
+    wait::eventually,
+};
+
+/// How long a manager may take to be ready on a busy machine.
+const START: Duration = Duration::from_secs(120);
+
+/// A running manager. Dropping it ends it.
+pub struct Manager {
+    process: Process,
+}
+
+/// What is started, and what is installed for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings<'a> {
+    /// What its files are called, and what its webhook configurations begin with.
+    pub name: &'a str,
+    /// Its binary.
+    pub binary: &'a Path,
+    /// The directory of its manifests, whose CRDs and webhooks are installed. None where somebody else has installed its kinds.
+    pub manifests: Option<&'a Path>,
+    /// Flags besides those that every manager is given.
+    pub arguments: &'a [&'a str],
+    /// All of its environment.
+    pub environment: &'a [(&'a str, &'a str)],
+}
+
+impl Manager {
+    /// Installs Cluster API's core on an API server and starts its manager.
+    pub async fn core(plane: &ControlPlane, components: &Components) -> Result<Self> {
+        let settings = Settings {
+            name: "cluster-api",
+            binary: &components.cluster_api,
+            manifests: Some(&components.manifests),
+            arguments: &["--feature-gates=ClusterTopology=true,MachineTaintPropagation=true"],
+            environment: &[],
+        };
+        Self::start(plane, settings).await
+    }
+
+    /// Installs what a manager needs on an API server and starts it.
+    pub async fn start(plane: &ControlPlane, settings: Settings<'_>) -> Result<Self> {
+        let directory = plane.directory().join(settings.name);
+        let authority = Authority::new()?;
+        authority.write_server_certificate(&directory)?;
+        let kubeconfig = directory.join("kubeconfig");
+        fs::write(&kubeconfig, plane.kubeconfig(&User::administrator()).to_string())?;
+
+        let webhooks = Webhooks { port: free_port()?, authority: authority.certificate() };
+        let objects = plane.objects("default");
+        if let Some(manifests) = settings.manifests {
+            install::crds(&objects, manifests, &webhooks).await?;
+        }
+        let health = free_port()?;
+        let process = start(settings, &directory, &kubeconfig, webhooks.port, health)?;
+        let mut manager = Self { process };
+        manager.ready(settings.name, health).await?;
+        if let Some(manifests) = settings.manifests {
+            install::admission(&objects, manifests, settings.name, &webhooks).await?;
+        }
+        Ok(manager)
+    }
+
+    /// What the manager has written.
+    #[must_use]
+    pub fn log(&self) -> &Path {
+        self.process.log()
+    }
+
+    async fn ready(&mut self, name: &str, health: u16) -> Result<()> {
+        let mut config = Config::new(format!("http://127.0.0.1:{health}").parse()?);
+        config.default_retry = false;
+        let client = Client::try_from(config)?;
+        eventually(&format!("manager {name} ready"), START, async || {
+            self.process.still_running()?;
+            let answer = client.request_text(http_get("/readyz")?).await?;
+            ensure!(answer == "ok", "its /readyz says {answer}");
+            Ok(())
+        })
+        .await
+        .with_context(|| self.process.output())
+    }
+}
+
+fn start(settings: Settings, directory: &Path, kubeconfig: &Path, webhooks: u16, health: u16) -> Result<Process> {
+    let mut command = Command::new(settings.binary);
+    command
+        .env_clear()
+        .envs(settings.environment.iter().copied())
+        .arg(format!("--kubeconfig={}", kubeconfig.display()))
+        .arg(format!("--webhook-port={webhooks}"))
+        .arg(format!("--webhook-cert-dir={}", directory.display()))
+        .arg(format!("--health-addr=127.0.0.1:{health}"))
+        .args(["--diagnostics-address=127.0.0.1:0", "--insecure-diagnostics"])
+        // The tests' own limits are those of the machine.
+        .args(["--kube-api-qps=500", "--kube-api-burst=1000"])
+        .args(["--clustercache-client-qps=500", "--clustercache-client-burst=1000"])
+        .args(settings.arguments);
+    Process::start(&format!("manager {}", settings.name), command, &directory.join("manager.log"))
+}

@@ -1,0 +1,53 @@
+//! Groups that don't bring what they were asked for: another one does, and what didn't come is taken back.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use e2e::{
+    autoscaling::Settings,
+    controllers::stage::Stage,
+    proto::{NodeGroupDeleteNodesRequest, NodeGroupIncreaseSizeRequest},
+};
+
+use crate::pods::{capacity, create_pod, pods_run, workers};
+
+/// The infrastructure has no more of them: that is told, and the group is left for another at once.
+pub(crate) async fn a_group_without_capacity_is_left_for_another(stage: &Stage) -> Result<()> {
+    another_takes_over(stage, "no-capacity", Settings::default()).await
+}
+
+/// A Machine that fails is taken back at once as well.
+pub(crate) async fn a_group_whose_machines_fail_is_left_for_another(stage: &Stage) -> Result<()> {
+    another_takes_over(stage, "fail", Settings::default()).await
+}
+
+/// A Machine that never becomes a Node is given up after a while, and its group with it.
+pub(crate) async fn a_group_whose_machines_never_join_is_left_for_another(stage: &Stage) -> Result<()> {
+    another_takes_over(stage, "never-join", Settings { provision: Duration::from_secs(10), ..Settings::default() })
+        .await
+}
+
+async fn another_takes_over(stage: &Stage, behaviour: &str, settings: Settings) -> Result<()> {
+    // Less is left over of the first, so that it is chosen first.
+    let first = workers(stage, "first").publishing(capacity("4")).that(behaviour).create(stage).await?;
+    let second = workers(stage, "second").publishing(capacity("16")).create(stage).await?;
+    let mut autoscaling = stage.autoscale(settings).await?;
+    create_pod(stage, "web", "3").await?;
+    pods_run(stage, &mut autoscaling, 1).await?;
+    autoscaling.sizes(&[(&first.id, 0), (&second.id, 1)]).await?;
+    stage.running(&first, 0).await?;
+    stage.running(&second, 1).await?;
+    let calls = autoscaling.end().await?;
+    let mut increased = Vec::new();
+    let mut deleted = Vec::new();
+    for call in &calls {
+        match call.name.as_str() {
+            "NodeGroupIncreaseSize" => increased.push(call.request::<NodeGroupIncreaseSizeRequest>()?.id),
+            "NodeGroupDeleteNodes" => deleted.push(call.request::<NodeGroupDeleteNodesRequest>()?.id),
+            _ => {}
+        }
+    }
+    ensure!(increased == [first.id.clone(), second.id], "increases of {increased:?}");
+    ensure!(deleted.iter().all(|id| *id == first.id), "deletes of {deleted:?}");
+    Ok(())
+}

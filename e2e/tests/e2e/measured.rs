@@ -1,0 +1,63 @@
+//! What commands cost on a real API server, in ratio to bare PATCHes of the same run. Run by hand, since times say nothing on a busy
+//! machine; the figures are in docs/performance.md.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use e2e::{audit::answered, pool::Pool, world::World};
+use futures::{StreamExt as _, TryStreamExt as _, future::try_join_all, stream};
+use serde_json::json;
+
+/// Rounds, each with Nodes of its own.
+const ROUNDS: usize = 5;
+const DELETES: usize = 50;
+/// As many as the program writes side by side.
+const SIDE_BY_SIDE: usize = 16;
+
+/// Fifty DeleteNodes of one Node each at once are fifty marks, two writes of the group and no read.
+pub(crate) async fn fifty_deletes_at_once(world: &World) -> Result<()> {
+    for round in 0..ROUNDS {
+        let count = 2 * DELETES;
+        let group = Pool::new(&format!("workers-{round}")).bounds(0, 200).running(count).create(world).await?;
+        let provider = world.serve().await?;
+        provider.shows(&[&group.id]).await?;
+        let (named, others) = group.machines.split_at(DELETES);
+
+        let patch = json!({ "metadata": { "annotations": { "bare": format!("{round}") } } });
+        let began = Instant::now();
+        world.objects.patch(group.kind, &group.name, patch.clone()).await?;
+        let patches = stream::iter(others).map(|name| world.objects.patch("Machine", name, patch.clone()));
+        patches.buffer_unordered(SIDE_BY_SIDE).try_for_each(|_| async { Ok(()) }).await?;
+        let again = json!({ "metadata": { "annotations": { "bare": "again" } } });
+        world.objects.patch(group.kind, &group.name, again).await?;
+        let bare = began.elapsed();
+
+        let before = answered(world, &world.user)?.len();
+        let began = Instant::now();
+        let deletes = group.nodes[..DELETES].iter().map(|node| provider.delete(&group.id, std::slice::from_ref(node)));
+        try_join_all(deletes).await?;
+        let took = began.elapsed();
+
+        world.objects.assert_marked(&named.iter().map(String::as_str).collect::<Vec<_>>()).await?;
+        let requests = answered(world, &world.user)?;
+        let of = |verb: &str, resource: &str| {
+            let such = requests[before..].iter().filter(|it| it.verb == verb && it.resource == resource);
+            such.count()
+        };
+        let (marks, writes) = (of("patch", "machines"), of("patch", "machinedeployments"));
+        let reads = of("get", "machines") + of("get", "machinedeployments") + of("list", "machines");
+        println!(
+            "round {round}: {:.1} ms, bare {:.1} ms, ratio {:.2}: {marks} marks, {writes} writes of the group, {reads} reads",
+            millis(took),
+            millis(bare),
+            took.as_secs_f64() / bare.as_secs_f64(),
+        );
+        ensure!(marks == DELETES, "{requests:#?}");
+        drop(provider);
+    }
+    Ok(())
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}

@@ -1,0 +1,67 @@
+//! What packages and shells want of the command line: manual pages and completions, made of the same help texts.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use clap::{Args, CommandFactory as _};
+use clap_complete::Shell;
+use thiserror::Error;
+
+use super::{Cli, groups::output::print};
+
+/// The flags of `completions`, as typed.
+#[derive(Args, Clone, Debug)]
+pub struct CompletionsArgs {
+    /// The shell
+    #[arg(value_name = "SHELL")]
+    pub shell: Shell,
+}
+
+/// The flags of `man`, as typed.
+#[derive(Args, Clone, Debug)]
+pub struct ManArgs {
+    /// The directory to write them to, one page for each command; it is made where it isn't there
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+}
+
+/// Why nothing was made.
+#[derive(Debug, Error)]
+pub enum GenerateError {
+    /// It can't be printed.
+    #[error("can't print: {0}")]
+    Print(#[from] io::Error),
+    /// They can't be written.
+    #[error("can't write the manual pages to {}: {error}: give a directory that may be written", directory.display())]
+    Write {
+        /// Where to.
+        directory: PathBuf,
+        /// What the operating system said.
+        error: io::Error,
+    },
+}
+
+impl CompletionsArgs {
+    /// Prints the completions of a shell.
+    pub(super) fn run(&self) -> Result<(), GenerateError> {
+        let (mut command, mut script) = (Cli::command(), Vec::new());
+        let name = command.get_name().to_owned();
+        clap_complete::generate(self.shell, &mut command, name, &mut script);
+        Ok(print(&mut io::stdout().lock(), &String::from_utf8_lossy(&script))?)
+    }
+}
+
+impl ManArgs {
+    /// Writes the manual pages.
+    pub(super) fn run(&self) -> Result<(), GenerateError> {
+        write_pages(&self.directory).map_err(|error| GenerateError::Write { directory: self.directory.clone(), error })
+    }
+}
+
+fn write_pages(directory: &Path) -> io::Result<()> {
+    fs::create_dir_all(directory)?;
+    // What was set in the environment of who makes the pages is no default.
+    clap_mangen::generate_to(Cli::command(), directory)
+}

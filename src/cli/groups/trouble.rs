@@ -1,0 +1,73 @@
+//! What is wrong with the server itself, below the table of its groups: what it shows may be out of date then.
+
+use jiff::Timestamp;
+
+use super::table::{lay_out, shown};
+use crate::state::{State, SyncState, TlsState};
+
+/// What isn't in sync and why, and certificates that are no good; `None` when all is well.
+pub(super) fn trouble(state: &State) -> Option<String> {
+    let pending = state.checks.iter().filter(|check| check.state == SyncState::Pending);
+    let pending = pending.map(|check| (shown(&check.name), check.reason.as_deref().map_or_else(String::new, shown)));
+    let of_tls = state.tls.as_ref().map(|tls| certificates(tls, &state.taken_at));
+    let rows: Vec<_> = pending.chain(of_tls.into_iter().flatten()).map(|(what, why)| vec![what, why]).collect();
+    (!rows.is_empty()).then(|| lay_out(&[("NOT AS IT SHOULD BE", false), ("WHY", false)], rows.into_iter()))
+}
+
+fn certificates(tls: &TlsState, now: &str) -> Vec<(String, String)> {
+    let has_passed = |moment: &str| {
+        let (moment, now) = (moment.parse::<Timestamp>(), now.parse::<Timestamp>());
+        matches!((moment, now), (Ok(moment), Ok(now)) if moment < now)
+    };
+    let expired = |what: &str, moment: &str| {
+        has_passed(moment).then(|| (what.to_owned(), format!("expired at {}: clients refuse it", shown(moment))))
+    };
+    let server = expired("server certificate", &tls.server_until);
+    let clients = tls.clients_until.as_deref().and_then(|moment| expired("client authority", moment));
+    let failing = tls.failing.as_deref().map(|why| ("TLS files".to_owned(), shown(why)));
+    [server, clients, failing].into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::SyncCheck;
+
+    #[test]
+    fn a_server_that_is_well_has_no_trouble() {
+        let tls = TlsState { server_until: "2027-01-01T00:00:00Z".to_owned(), ..TlsState::default() };
+        let check = |state| SyncCheck { name: "templates/x".to_owned(), state, reason: None };
+        let state = State {
+            taken_at: "2026-01-01T00:00:00Z".to_owned(),
+            tls: Some(tls),
+            checks: vec![check(SyncState::Ready), check(SyncState::NotWaitedFor)],
+            ..State::default()
+        };
+        assert_eq!(trouble(&state), None);
+    }
+
+    #[test]
+    fn what_is_not_in_sync_and_certificates_that_are_no_good_are_named() {
+        let state = State {
+            taken_at: "2026-01-01T00:00:00Z".to_owned(),
+            checks: vec![SyncCheck {
+                name: "workload/nodes".to_owned(),
+                state: SyncState::Pending,
+                reason: Some("forbidden\u{1b}".to_owned()),
+            }],
+            tls: Some(TlsState {
+                server_until: "2025-12-31T00:00:00Z".to_owned(),
+                clients_until: Some("2027-01-01T00:00:00Z".to_owned()),
+                failing: Some("tls.crt: no".to_owned()),
+            }),
+            ..State::default()
+        };
+        let expected = [
+            "NOT AS IT SHOULD BE   WHY",
+            "workload/nodes        forbidden\\u{1b}",
+            "server certificate    expired at 2025-12-31T00:00:00Z: clients refuse it",
+            "TLS files             tls.crt: no",
+        ];
+        assert_eq!(trouble(&state), Some(expected.join("\n") + "\n"));
+    }
+}

@@ -1,0 +1,137 @@
+//! Changes what is logged while the program runs, for good or for a time. It must never leave a filter in force beyond the
+//! time that was asked for.
+
+use std::{
+    fmt,
+    sync::{Arc, Weak},
+    time::{Duration, Instant},
+};
+
+use parking_lot::Mutex;
+use tracing_subscriber::EnvFilter;
+
+use super::{Screen, filter::parse};
+use crate::{
+    cli::groups::duration,
+    server::{LogLevel, LogLevelChange, LogLevels},
+};
+
+type Apply = dyn Fn(EnvFilter) -> Result<(), String> + Send + Sync;
+
+/// The log of this process.
+#[derive(Clone)]
+pub struct LogControl {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    /// The filter of the start.
+    start: String,
+    screen: Screen,
+    apply: Box<Apply>,
+    current: Mutex<Current>,
+}
+
+/// What is in force.
+struct Current {
+    filter: String,
+    until: Option<Instant>,
+    /// How many changes there have been: the end of an earlier one's time changes nothing.
+    changes: u64,
+}
+
+impl fmt::Debug for LogControl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LogControl").field("filter", &self.inner.current.lock().filter).finish_non_exhaustive()
+    }
+}
+
+impl LogControl {
+    pub(super) fn new(
+        start: String,
+        screen: Screen,
+        apply: impl Fn(EnvFilter) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        let current = Mutex::new(Current { filter: start.clone(), until: None, changes: 0 });
+        Self { inner: Arc::new(Inner { start, screen, apply: Box::new(apply), current }) }
+    }
+
+    /// Where the log goes.
+    #[must_use]
+    pub fn screen(&self) -> &Screen {
+        &self.inner.screen
+    }
+}
+
+impl Inner {
+    /// Puts a filter in force, and gives which change this is.
+    fn put(&self, filter: &str, limit: Option<Duration>) -> Result<u64, String> {
+        let parsed = parse(filter)?;
+        let mut current = self.current.lock();
+        let say = || tracing::info!(from = current.filter, to = filter, ?limit, "the log level changes");
+        // One of the two may not show it.
+        let shows = tracing::enabled!(tracing::Level::INFO);
+        if shows {
+            say();
+        }
+        (self.apply)(parsed)?;
+        if !shows {
+            say();
+        }
+        let until = limit.map(|limit| Instant::now() + limit);
+        *current = Current { filter: filter.to_owned(), until, changes: current.changes + 1 };
+        Ok(current.changes)
+    }
+
+    /// Goes back to the start, unless another change has come since.
+    fn end_of_time(&self, change: u64) {
+        if self.current.lock().changes == change
+            && let Err(error) = self.put(&self.start, None)
+        {
+            tracing::error!("the log level of the start can't be put in force again: {error}");
+        }
+    }
+}
+
+impl LogLevels for LogControl {
+    fn level(&self) -> LogLevel {
+        let current = self.inner.current.lock();
+        LogLevel {
+            filter: current.filter.clone(),
+            start: self.inner.start.clone(),
+            remaining_seconds: current.until.map(|until| until.saturating_duration_since(Instant::now()).as_secs()),
+        }
+    }
+
+    fn change(&self, change: LogLevelChange<'_>) -> Result<(), String> {
+        let (filter, limit) = match change {
+            LogLevelChange::Start => (self.inner.start.as_str(), None),
+            LogLevelChange::Set { filter, limit } => (filter.trim(), limit.map(limited).transpose()?),
+        };
+        if filter.is_empty() {
+            return Err("there is no filter: name a level, such as debug".to_owned());
+        }
+        let change = self.inner.put(filter, limit)?;
+        if let Some(limit) = limit {
+            let inner: Weak<_> = Arc::downgrade(&self.inner);
+            tokio::spawn(async move {
+                tokio::time::sleep(limit).await;
+                if let Some(inner) = inner.upgrade() {
+                    inner.end_of_time(change);
+                }
+            });
+        }
+        Ok(())
+    }
+}
+
+/// How long a change shall last. Longer than a day is a mistake, or for good.
+fn limited(text: &str) -> Result<Duration, String> {
+    let limit = duration(text).map_err(|why| format!("for={text:?}: {why}"))?;
+    if limit > Duration::from_secs(24 * 60 * 60) {
+        return Err(format!(
+            "for={text:?}: it has to be at most 24h; without it the change lasts until the next start"
+        ));
+    }
+    Ok(limit)
+}

@@ -1,0 +1,95 @@
+//! Where and how to log: one line per event on standard error, as text or JSON. Nothing that logs may hand a
+//! credential to it; the types that hold them print none, and what libraries say of bodies and headers is left out here.
+
+mod control;
+mod filter;
+mod screen;
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, IsTerminal};
+
+use clap::{Args, ValueEnum};
+use tracing_subscriber::{
+    EnvFilter, Layer as _, Registry, filter::FilterExt as _, fmt, layer::SubscriberExt as _, reload,
+    util::SubscriberInitExt as _,
+};
+
+use self::filter::{may_be_shown, parse};
+pub use self::{control::LogControl, screen::Screen};
+use super::UsageError;
+
+const DEFAULT_LEVEL: &str = "info";
+
+/// How to log.
+#[derive(Args, Clone, Debug)]
+pub struct LogArgs {
+    /// Form of the log on standard error: auto is text on a terminal, and JSON elsewhere
+    #[arg(
+        long,
+        env = "CAPI_AUTOSCALER_LOG_FORMAT",
+        value_name = "FORMAT",
+        default_value = "auto",
+        hide_possible_values = true,
+        global = true,
+        help_heading = "Logging"
+    )]
+    pub log_format: LogFormat,
+
+    /// What to log: a level (off, error, warn, info, debug, trace), or directives such as info,kube_client=debug
+    #[arg(long, env = "CAPI_AUTOSCALER_LOG_LEVEL", value_name = "FILTER", default_value = DEFAULT_LEVEL, global = true, help_heading = "Logging")]
+    pub log_level: String,
+}
+
+/// The form of the log.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub enum LogFormat {
+    /// Text on a terminal, JSON elsewhere.
+    Auto,
+    /// Lines for people, coloured on a terminal.
+    Text,
+    /// A JSON object per line.
+    Json,
+}
+
+impl LogFormat {
+    fn is_text(self, terminal: bool) -> bool {
+        match self {
+            Self::Auto => terminal,
+            Self::Text => true,
+            Self::Json => false,
+        }
+    }
+}
+
+impl LogArgs {
+    /// The filter that the level means, as text and as a filter.
+    pub(super) fn filter(&self) -> Result<(String, EnvFilter), UsageError> {
+        let level = if self.log_level.trim().is_empty() { DEFAULT_LEVEL } else { self.log_level.trim() };
+        let filter = parse(level).map_err(|reason| UsageError::Value {
+            flag: "--log-level",
+            variable: "CAPI_AUTOSCALER_LOG_LEVEL",
+            value: self.log_level.clone(),
+            reason,
+        })?;
+        Ok((level.to_owned(), filter))
+    }
+
+    /// Starts logging for the whole process, and gives what changes it while it runs. A logger that is there already
+    /// stays.
+    pub(super) fn init(&self) -> Result<LogControl, UsageError> {
+        let (level, filter) = self.filter()?;
+        let terminal = io::stderr().is_terminal();
+        let text = self.log_format.is_text(terminal);
+        let screen = if terminal && text { Screen::with_bars() } else { Screen::plain() };
+        let (filter, handle) = reload::Layer::<_, Registry>::new(filter);
+        let lines = fmt::layer().with_writer(screen.clone());
+        let lines = if text { lines.with_ansi(terminal).boxed() } else { lines.json().flatten_event(true).boxed() };
+        let started = tracing_subscriber::registry().with(lines.with_filter(filter.and(may_be_shown()))).try_init();
+        // An error means that one was started before, by a test for example; then nothing hangs from this filter.
+        drop(started);
+        Ok(LogControl::new(level, screen, move |filter| handle.reload(filter).map_err(|error| error.to_string())))
+    }
+}

@@ -1,0 +1,37 @@
+//! What a test's own log says.
+
+#![allow(clippy::unwrap_used)]
+
+use std::{io::Write, sync::Arc};
+
+use parking_lot::Mutex;
+
+#[derive(Clone, Default)]
+pub(crate) struct Said(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Said {
+    fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().extend(text);
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Said {
+    /// Runs `work` with a log of its own of level info, and gives what it said.
+    pub(crate) fn of(work: impl FnOnce()) -> String {
+        let said = Self::default();
+        let writer = said.clone();
+        let log = tracing_subscriber::fmt().without_time().with_ansi(false).with_writer(move || writer.clone());
+        tracing::subscriber::with_default(log.finish(), work);
+        said.take()
+    }
+
+    /// What was said since the last time.
+    pub(crate) fn take(&self) -> String {
+        String::from_utf8(std::mem::take(&mut *self.0.lock())).unwrap()
+    }
+}

@@ -1,0 +1,115 @@
+//! What filters mean and never show, and how what is logged changes while the program runs. Each test has a log of its
+//! own.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::time::Duration;
+
+use rstest::rstest;
+use tracing::subscriber::with_default;
+use tracing_subscriber::{Layer as _, Registry, filter::FilterExt as _, fmt, layer::SubscriberExt as _, reload};
+
+use super::{LogControl, LogFormat, Screen, filter::may_be_shown, parse, testing::Said};
+use crate::server::{LogLevelChange, LogLevels as _};
+
+/// A log of its own with this filter, what it says, and what changes it.
+fn log(filter: &str) -> (impl tracing::Subscriber + Send + Sync, Said, LogControl) {
+    let said = Said::default();
+    let (layer, handle) = reload::Layer::<_, Registry>::new(parse(filter).unwrap());
+    let writer = said.clone();
+    let lines = fmt::layer().without_time().with_ansi(false).with_writer(move || writer.clone());
+    let subscriber = tracing_subscriber::registry().with(lines.with_filter(layer.and(may_be_shown())));
+    let control = LogControl::new(filter.to_owned(), Screen::plain(), move |filter| {
+        handle.reload(filter).map_err(|error| error.to_string())
+    });
+    (subscriber, said, control)
+}
+
+fn set<'a>(filter: &'a str, limit: Option<&'a str>) -> LogLevelChange<'a> {
+    LogLevelChange::Set { filter, limit }
+}
+
+#[test]
+fn no_filter_shows_what_libraries_send_or_get() {
+    let (subscriber, said, _control) = log("trace");
+    with_default(subscriber, || {
+        tracing::trace!("of this program");
+        tracing::trace!(target: "h2::codec", "a header");
+        tracing::warn!(target: "kube_client::client", "the body of a Secret");
+        tracing::debug!(target: "kube_client::client::builder", "a request");
+        tracing::trace!(target: "capi_autoscaler_provider_of_somebody_else", "a header");
+    });
+    let said = said.take();
+    let shown: Vec<_> = said.lines().filter_map(|line| line.split_once(": ")).map(|(_, text)| text).collect();
+    assert_eq!(shown, ["of this program", "a request"], "{said}");
+}
+
+#[rstest]
+#[case::a_person(LogFormat::Auto, true, true)]
+#[case::a_cluster(LogFormat::Auto, false, false)]
+#[case::text_in_a_file(LogFormat::Text, false, true)]
+#[case::json_on_a_terminal(LogFormat::Json, true, false)]
+fn people_read_text_and_programs_json(#[case] format: LogFormat, #[case] terminal: bool, #[case] text: bool) {
+    assert_eq!(format.is_text(terminal), text);
+}
+
+#[tokio::test]
+async fn a_change_is_in_force_at_once_and_is_said() {
+    let (subscriber, said, control) = log("info");
+    let _default = tracing::subscriber::set_default(subscriber);
+    tracing::debug!("before");
+    control.change(set("debug", None)).unwrap();
+    tracing::debug!("after");
+    let text = said.take();
+    assert!(!text.contains("before"), "{text}");
+    assert!(text.contains("the log level changes from=\"info\" to=\"debug\""), "{text}");
+    assert!(text.contains("after"), "{text}");
+
+    control.change(set(" error ", None)).unwrap();
+    tracing::info!("quiet");
+    let text = said.take();
+    assert!(text.contains("to=\"error\""), "the end of the lines is said too: {text}");
+    assert!(!text.contains("quiet"), "{text}");
+    control.change(LogLevelChange::Start).unwrap();
+    assert!(said.take().contains("from=\"error\" to=\"info\""));
+    assert_eq!(control.level().filter, "info");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_for_a_time_ends_by_itself() {
+    let (subscriber, _said, control) = log("info");
+    let _default = tracing::subscriber::set_default(subscriber);
+    control.change(set("debug", Some("10m"))).unwrap();
+    assert!(control.level().remaining_seconds.is_some());
+    tokio::time::sleep(Duration::from_secs(599)).await;
+    assert_eq!(control.level().filter, "debug");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!((control.level().filter.as_str(), control.level().remaining_seconds), ("info", None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_an_earlier_change_does_not_end_a_later_one() {
+    let (subscriber, _said, control) = log("info");
+    let _default = tracing::subscriber::set_default(subscriber);
+    control.change(set("debug", Some("1m"))).unwrap();
+    control.change(set("warn", None)).unwrap();
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert_eq!(control.level().filter, "warn");
+}
+
+#[rstest]
+#[case::a_typing_error("inof", None, "\"inof\" is no level")]
+#[case::nothing(" ", None, "there is no filter")]
+#[case::no_time("debug", Some("ten"), "for=\"ten\"")]
+#[case::beyond_a_day("debug", Some("25h"), "at most 24h")]
+#[tokio::test]
+async fn a_change_that_makes_no_sense_changes_nothing(
+    #[case] filter: &str,
+    #[case] limit: Option<&str>,
+    #[case] part: &str,
+) {
+    let (_, _, control) = log("info");
+    let why = control.change(set(filter, limit)).unwrap_err();
+    assert!(why.contains(part), "{why}");
+    assert_eq!(control.level().filter, "info");
+}

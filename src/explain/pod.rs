@@ -1,0 +1,26 @@
+//! A pod whose fit is told with a group.
+
+use super::report::PodReport;
+use crate::nodegroup::PodNeeds;
+
+/// A pod that may be scheduled.
+#[derive(Clone, Debug)]
+pub(crate) struct Pod {
+    /// Kind, namespace and name of what was given.
+    pub(crate) name: String,
+    /// What it asks for.
+    pub(crate) needs: PodNeeds,
+    /// What of it isn't looked at.
+    pub(crate) not_looked_at: Vec<&'static str>,
+}
+
+impl Pod {
+    pub(crate) fn report(&self) -> PodReport {
+        let requests = self.needs.requests.iter();
+        PodReport {
+            pod: self.name.clone(),
+            requests: requests.map(|(resource, amount)| (resource.clone(), amount.to_string())).collect(),
+            not_looked_at: self.not_looked_at.iter().map(|part| (*part).to_owned()).collect(),
+        }
+    }
+}

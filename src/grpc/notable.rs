@@ -1,0 +1,230 @@
+//! Reads that are slow or fail, told in the log and in traces. The first of a kind is told at once, those that follow
+//! within a minute are counted: one cause fails a call for each of thousands of Nodes. It must cost a quick answer nothing,
+//! and never tell more than a few lines a minute.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use parking_lot::Mutex;
+use tonic::{Code, metadata::MetadataMap};
+
+use super::metrics::{Rpc, code_name};
+use crate::traces::Traces;
+
+/// How long answers of one kind are only counted after one was told.
+const PAUSE: Duration = Duration::from_secs(60);
+/// The longest id of a group that is told, in characters; a request may hold anything.
+const LONGEST_ID: usize = 300;
+
+/// A read that has been answered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Answered<'a> {
+    pub(super) rpc: Rpc,
+    pub(super) code: Code,
+    pub(super) took: Duration,
+    /// The id of its group or the name of its Node, as it was asked for; empty where it names none.
+    pub(super) asked: &'a str,
+    /// Why it failed; empty where it didn't.
+    pub(super) message: &'a str,
+    pub(super) metadata: &'a MetadataMap,
+}
+
+/// What has been told of reads, and what shall be.
+#[derive(Debug)]
+pub(super) struct Notable {
+    slow: Duration,
+    traces: Traces,
+    told: Mutex<HashMap<(Rpc, Code), Told>>,
+}
+
+/// What has been told of one RPC and code.
+#[derive(Debug)]
+struct Told {
+    at: Instant,
+    /// How many there were since then.
+    more: u64,
+}
+
+impl Notable {
+    /// Reads count as slow that take longer than `slow`.
+    pub(super) fn new(slow: Duration, traces: Traces) -> Self {
+        Self { slow, traces, told: Mutex::default() }
+    }
+
+    pub(super) fn traces(&self) -> &Traces {
+        &self.traces
+    }
+
+    /// Whether an answer is to be told.
+    pub(super) fn is(&self, rpc: Rpc, code: Code, took: Duration) -> bool {
+        !is_usual(rpc, code) || took > self.slow
+    }
+
+    /// Tells of an answer, or counts it.
+    pub(super) fn tell(&self, answered: Answered<'_>, now: Instant) {
+        let Some(more) = self.counted(&answered, now) else { return };
+        let Answered { rpc, code, took, asked, message, metadata } = answered;
+        let asked: String = asked.chars().take(LONGEST_ID).collect();
+        let (rpc, milliseconds) = (rpc.as_str(), took.as_millis());
+        let span = self.traces.past_call(rpc, metadata, took);
+        let trace = span.trace_id();
+        let name = code_name(code);
+        if code == Code::Ok {
+            tracing::info!(rpc, group = asked, code = name, milliseconds, more, trace, "an RPC was slow");
+        } else {
+            tracing::warn!(rpc, group = asked, code = name, milliseconds, more, trace, "an RPC failed: {message}");
+        }
+        span.set("group", asked);
+        span.end(name, (code != Code::Ok).then(|| message.to_owned()));
+    }
+
+    /// How many there were since one was told; `None` when this one is only counted.
+    fn counted(&self, answered: &Answered<'_>, now: Instant) -> Option<u64> {
+        let mut all = self.told.lock();
+        let Some(told) = all.get_mut(&(answered.rpc, answered.code)) else {
+            all.insert((answered.rpc, answered.code), Told { at: now, more: 0 });
+            return Some(0);
+        };
+        if now.saturating_duration_since(told.at) < PAUSE {
+            told.more += 1;
+            return None;
+        }
+        let more = std::mem::take(&mut told.more);
+        told.at = now;
+        Some(more)
+    }
+
+    /// Tells what has only been counted and is over. It is to be called from time to time.
+    pub(super) fn sum_up(&self, now: Instant) {
+        let is_over = |told: &Told| now.saturating_duration_since(told.at) >= PAUSE;
+        let over: Vec<_> = self.told.lock().extract_if(|_, told| is_over(told)).collect();
+        for ((rpc, code), Told { more, .. }) in over {
+            if more > 0 {
+                tracing::warn!(rpc = rpc.as_str(), code = code_name(code), more, "further RPCs were slow or failed");
+            }
+        }
+    }
+}
+
+/// What is no failure: that there is no template or price is an answer as good as any.
+fn is_usual(rpc: Rpc, code: Code) -> bool {
+    match code {
+        Code::Ok => true,
+        Code::Unimplemented => {
+            matches!(rpc, Rpc::NodeGroupTemplateNodeInfo | Rpc::PricingNodePrice | Rpc::PricingPodPrice)
+        }
+        Code::Cancelled
+        | Code::Unknown
+        | Code::InvalidArgument
+        | Code::DeadlineExceeded
+        | Code::NotFound
+        | Code::AlreadyExists
+        | Code::PermissionDenied
+        | Code::ResourceExhausted
+        | Code::FailedPrecondition
+        | Code::Aborted
+        | Code::OutOfRange
+        | Code::Internal
+        | Code::Unavailable
+        | Code::DataLoss
+        | Code::Unauthenticated => false,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::cli::testing::Said;
+
+    const QUICK: Duration = Duration::from_micros(5);
+
+    fn notable() -> Notable {
+        Notable::new(Duration::from_millis(100), Traces::default())
+    }
+
+    fn failed<'a>(asked: &'a str, metadata: &'a MetadataMap) -> Answered<'a> {
+        let (rpc, code) = (Rpc::NodeGroupTargetSize, Code::NotFound);
+        Answered { rpc, code, took: QUICK, asked, message: "nobody knows it", metadata }
+    }
+
+    #[rstest]
+    #[case::quick(Rpc::Refresh, Code::Ok, QUICK, false)]
+    #[case::at_the_limit(Rpc::Refresh, Code::Ok, Duration::from_millis(100), false)]
+    #[case::slow(Rpc::Refresh, Code::Ok, Duration::from_millis(101), true)]
+    #[case::failed(Rpc::Refresh, Code::Unavailable, QUICK, true)]
+    #[case::no_template(Rpc::NodeGroupTemplateNodeInfo, Code::Unimplemented, QUICK, false)]
+    #[case::no_price(Rpc::PricingNodePrice, Code::Unimplemented, QUICK, false)]
+    #[case::no_template_and_slow(Rpc::NodeGroupTemplateNodeInfo, Code::Unimplemented, Duration::from_secs(1), true)]
+    #[case::unimplemented_where_it_is_a_failure(Rpc::NodeGroups, Code::Unimplemented, QUICK, true)]
+    fn slow_and_failed_reads_are_told(
+        #[case] rpc: Rpc,
+        #[case] code: Code,
+        #[case] took: Duration,
+        #[case] expected: bool,
+    ) {
+        assert_eq!(notable().is(rpc, code, took), expected);
+    }
+
+    #[test]
+    fn the_first_is_told_at_once_and_those_that_follow_are_summed_up() {
+        let (notable, metadata, begun) = (notable(), MetadataMap::new(), Instant::now());
+        let said = Said::of(|| {
+            for _ in 0..35_000 {
+                notable.tell(failed("MachineDeployment/a/b", &metadata), begun);
+            }
+            notable.tell(failed("MachineDeployment/a/c", &metadata), begun + PAUSE);
+        });
+        let lines: Vec<_> = said.lines().collect();
+        let [first, second] = lines[..] else { panic!("{said}") };
+        assert!(first.contains("WARN") && first.contains("an RPC failed: nobody knows it"), "{first}");
+        assert!(
+            first.contains("rpc=\"NodeGroupTargetSize\" group=\"MachineDeployment/a/b\" code=\"NOT_FOUND\""),
+            "{first}"
+        );
+        assert!(first.contains("milliseconds=0 more=0"), "{first}");
+        assert!(second.contains("a/c") && second.contains("more=34999"), "{second}");
+    }
+
+    #[test]
+    fn what_is_over_is_summed_up_without_a_further_one() {
+        let (notable, metadata, begun) = (notable(), MetadataMap::new(), Instant::now());
+        let said = Said::of(|| {
+            for _ in 0..3 {
+                notable.tell(failed("MachineDeployment/a/b", &metadata), begun);
+            }
+            notable.sum_up(begun);
+            notable.sum_up(begun + PAUSE);
+            notable.sum_up(begun + PAUSE * 2);
+        });
+        let lines: Vec<_> = said.lines().collect();
+        assert_eq!(lines.len(), 2, "{said}");
+        assert!(lines[1].contains("further RPCs were slow or failed") && lines[1].contains("more=2"), "{said}");
+    }
+
+    #[test]
+    fn another_code_of_the_same_rpc_is_told_by_itself() {
+        let (notable, metadata, begun) = (notable(), MetadataMap::new(), Instant::now());
+        let slow = Answered { code: Code::Ok, took: Duration::from_secs(2), message: "", ..failed("b", &metadata) };
+        let said = Said::of(|| {
+            notable.tell(failed("a", &metadata), begun);
+            notable.tell(slow, begun);
+        });
+        assert!(
+            said.lines().any(|line| line.contains("an RPC was slow") && line.contains("milliseconds=2000")),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn an_id_of_many_pages_is_cut() {
+        let (notable, metadata) = (notable(), MetadataMap::new());
+        let long = "a".repeat(100_000);
+        let said = Said::of(|| notable.tell(failed(&long, &metadata), Instant::now()));
+        assert!(said.len() < 1_000, "{} bytes", said.len());
+    }
+}

@@ -1,0 +1,85 @@
+//! Times as people read them: how long something is ago or lasts, with the moment itself behind it.
+
+use jiff::Timestamp;
+use maud::{Markup, html};
+
+use crate::text::visible;
+
+/// The two largest units of a time, such as `3 h 5 min`.
+pub(super) fn span(seconds: u64) -> String {
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    let two = |count: u64, unit: &str, rest: u64, small: &str| {
+        if rest == 0 { format!("{count} {unit}") } else { format!("{count} {unit} {rest} {small}") }
+    };
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => two(minutes, "min", seconds % 60, "s"),
+        3600..86_400 => two(hours, "h", minutes % 60, "min"),
+        _ => two(days, "d", hours % 24, "h"),
+    }
+}
+
+/// The moments of a state, seen from when it was taken.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Now(Option<Timestamp>);
+
+impl Now {
+    /// From a moment in RFC 3339.
+    pub(super) fn at(taken: &str) -> Self {
+        Self(taken.parse().ok())
+    }
+
+    /// Seconds since a moment; negative ones until it.
+    pub(super) fn seconds_since(self, moment: &str) -> Option<i64> {
+        let moment: Timestamp = moment.parse().ok()?;
+        Some(self.0?.duration_since(moment).as_secs())
+    }
+
+    /// How long a moment is ago, or until it comes, with the moment itself for programs and on pointing at it.
+    pub(super) fn ago(self, moment: &str) -> Markup {
+        let text = match self.seconds_since(moment) {
+            Some(seconds) if seconds >= 0 => format!("{} ago", span(seconds.unsigned_abs())),
+            Some(seconds) => format!("in {}", span(seconds.unsigned_abs())),
+            None => moment.to_owned(),
+        };
+        let (moment, text) = (visible(moment), visible(&text));
+        html! { time datetime=(moment) title=(moment) { (text) } }
+    }
+
+    /// How old something is that was made at a moment.
+    pub(super) fn age(self, moment: &str) -> Markup {
+        let seconds = self.seconds_since(moment).and_then(|seconds| u64::try_from(seconds).ok());
+        let moment = visible(moment);
+        html! { time datetime=(moment) title=(moment) { (seconds.map_or_else(|| "0 s".to_owned(), span)) } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case(0, "0 s")]
+    #[case(59, "59 s")]
+    #[case(60, "1 min")]
+    #[case(61, "1 min 1 s")]
+    #[case(3599, "59 min 59 s")]
+    #[case(3600, "1 h")]
+    #[case(11_100, "3 h 5 min")]
+    #[case(86_400, "1 d")]
+    #[case(187_200, "2 d 4 h")]
+    fn a_time_is_said_in_its_two_largest_units(#[case] seconds: u64, #[case] expected: &str) {
+        assert_eq!(span(seconds), expected);
+    }
+
+    #[rstest]
+    #[case("2026-01-01T00:00:00Z", "1 min ago")]
+    #[case("2026-01-01T00:03:00Z", "in 2 min")]
+    #[case("soon", "soon")]
+    fn a_moment_is_seen_from_now(#[case] moment: &str, #[case] expected: &str) {
+        let shown = Now::at("2026-01-01T00:01:00Z").ago(moment).into_string();
+        assert!(shown.ends_with(&format!(">{expected}</time>")), "{shown}");
+    }
+}

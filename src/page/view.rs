@@ -1,0 +1,249 @@
+//! What of the pages is asked for: the query of a URL, and the links that change one part of it.
+
+use std::fmt;
+
+use form_urlencoded::Serializer;
+
+use super::listing::Condition;
+
+/// How many rows a page has.
+pub(super) const ROWS: usize = 100;
+/// The seconds after which a page may fetch itself anew.
+const SLOWEST_REFRESH: u32 = 3600;
+const FASTEST_REFRESH: u32 = 2;
+/// The longest text that is looked for: no id is longer.
+const LONGEST_TEXT: usize = 600;
+
+/// What is asked for.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct View {
+    /// Only rows whose id or Cluster holds this text, in any case.
+    pub(super) text: String,
+    pub(super) shown: Shown,
+    pub(super) order: Order,
+    /// Which page, from 1 on.
+    pub(super) page: usize,
+    /// After how many seconds the page is fetched anew.
+    pub(super) refresh: Option<u32>,
+}
+
+/// Which rows.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) enum Shown {
+    /// Node groups, and what is left out for an error.
+    #[default]
+    Groups,
+    /// What is left out on purpose too.
+    All,
+    /// Those of which this is true.
+    Only(Condition),
+}
+
+/// In which order.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) enum Order {
+    /// What needs someone first, then by id.
+    #[default]
+    Urgency,
+    /// By id.
+    Id,
+    /// The largest first.
+    Size,
+}
+
+impl Order {
+    pub(super) const ALL: [Self; 3] = [Self::Urgency, Self::Id, Self::Size];
+
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Urgency => "urgency",
+            Self::Id => "id",
+            Self::Size => "size",
+        }
+    }
+
+    /// For people.
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Self::Urgency => "problems first",
+            Self::Id => "by name",
+            Self::Size => "largest first",
+        }
+    }
+}
+
+impl Shown {
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        [Self::Groups, Self::All].into_iter().chain(Condition::ALL.into_iter().map(Self::Only))
+    }
+
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Groups => "groups",
+            Self::All => "all",
+            Self::Only(condition) => condition.as_str(),
+        }
+    }
+
+    /// For people.
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Self::Groups => "node groups",
+            Self::All => "all, also left out on purpose",
+            Self::Only(condition) => condition.title(),
+        }
+    }
+}
+
+impl Default for View {
+    fn default() -> Self {
+        Self { text: String::new(), shown: Shown::default(), order: Order::default(), page: 1, refresh: None }
+    }
+}
+
+/// What can't be understood, with what can.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct WrongQuery(String);
+
+impl fmt::Display for WrongQuery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl View {
+    /// Reads the query of a URL; the last of each parameter counts, and an empty one is the default, as forms send it.
+    pub(super) fn parse(query: &str) -> Result<Self, WrongQuery> {
+        let mut view = Self::default();
+        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+            match (&*name, &*value) {
+                ("q", text) => view.text = shortened(text.trim()),
+                ("state", word) => view.shown = one_of(Shown::all(), Shown::as_str, &name, word)?,
+                ("sort", word) => view.order = one_of(Order::ALL.into_iter(), Order::as_str, &name, word)?,
+                ("page", "") => view.page = 1,
+                ("page", number) => {
+                    view.page = number
+                        .parse()
+                        .ok()
+                        .filter(|page| *page > 0)
+                        .ok_or_else(|| WrongQuery(format!("page is {value:?}: it must be a number from 1 on")))?;
+                }
+                ("refresh", "") => view.refresh = None,
+                ("refresh", seconds) => view.refresh = Some(refresh(seconds)?),
+                _ => {
+                    return Err(WrongQuery(format!(
+                        "parameter {name:?} isn't known: known are q, state, sort, page and refresh"
+                    )));
+                }
+            }
+        }
+        Ok(view)
+    }
+
+    /// The query that asks for this; empty for the default.
+    pub(super) fn query(&self) -> String {
+        let default = Self::default();
+        let mut query = Serializer::new(String::new());
+        if self.text != default.text {
+            query.append_pair("q", &self.text);
+        }
+        if self.shown != default.shown {
+            query.append_pair("state", self.shown.as_str());
+        }
+        if self.order != default.order {
+            query.append_pair("sort", self.order.as_str());
+        }
+        if self.page != default.page {
+            query.append_pair("page", &self.page.to_string());
+        }
+        if let Some(seconds) = self.refresh {
+            query.append_pair("refresh", &seconds.to_string());
+        }
+        let query = query.finish();
+        if query.is_empty() { query } else { format!("?{query}") }
+    }
+
+    pub(super) fn on_page(&self, page: usize) -> Self {
+        Self { page, ..self.clone() }
+    }
+
+    pub(super) fn with_refresh(&self, refresh: Option<u32>) -> Self {
+        Self { refresh, ..self.clone() }
+    }
+
+    /// The other rows, from their beginning.
+    pub(super) fn showing(&self, shown: Shown) -> Self {
+        Self { shown, page: 1, ..self.clone() }
+    }
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(LONGEST_TEXT).collect()
+}
+
+fn one_of<T: Copy + Default>(
+    all: impl Iterator<Item = T>,
+    name_of: impl Fn(T) -> &'static str,
+    parameter: &str,
+    word: &str,
+) -> Result<T, WrongQuery> {
+    if word.is_empty() {
+        return Ok(T::default());
+    }
+    let mut known = Vec::new();
+    for one in all {
+        if name_of(one) == word {
+            return Ok(one);
+        }
+        known.push(name_of(one));
+    }
+    Err(WrongQuery(format!("{parameter} is {word:?}: it must be one of {}", known.join(", "))))
+}
+
+fn refresh(text: &str) -> Result<u32, WrongQuery> {
+    let seconds = text.parse().ok().filter(|seconds| (FASTEST_REFRESH..=SLOWEST_REFRESH).contains(seconds));
+    seconds.ok_or_else(|| {
+        WrongQuery(format!(
+            "refresh is {text:?}: it must be a number of seconds from {FASTEST_REFRESH} to {SLOWEST_REFRESH}"
+        ))
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::nothing("")]
+    #[case::text("?q=team-a%2Fwork+er")]
+    #[case::state("?state=problem")]
+    #[case::all("?state=all")]
+    #[case::sort("?sort=id")]
+    #[case::page("?page=7")]
+    #[case::refresh("?refresh=10")]
+    #[case::everything("?q=a&state=rolling-out&sort=size&page=2&refresh=60")]
+    fn a_view_and_its_query_are_the_same(#[case] query: &str) {
+        assert_eq!(View::parse(query.trim_start_matches('?')).unwrap().query(), query);
+    }
+
+    #[test]
+    fn what_a_form_leaves_empty_is_the_default() {
+        assert_eq!(View::parse("q=&state=&sort=&page=&refresh=").unwrap(), View::default());
+    }
+
+    #[rstest]
+    #[case("state=bad", "state is \"bad\": it must be one of groups, all, left-out, ")]
+    #[case("sort=up", "sort is \"up\": it must be one of urgency, id, size")]
+    #[case("page=0", "page is \"0\": it must be a number from 1 on")]
+    #[case("page=-1", "page is \"-1\"")]
+    #[case("refresh=0", "refresh is \"0\": it must be a number of seconds from 2 to 3600")]
+    #[case("refresh=1e9", "refresh is \"1e9\"")]
+    #[case("script=1", "parameter \"script\" isn't known: known are q, state, sort, page and refresh")]
+    fn what_cannot_be_understood_is_said(#[case] query: &str, #[case] expected: &str) {
+        let error = View::parse(query).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{error}");
+    }
+}

@@ -1,0 +1,123 @@
+//! Whose requests the admin listener answers, by the host that they name. A web page may let its own name lead to a loopback
+//! address and then read whatever listens there as its own (DNS rebinding). Its requests still carry that name, so no
+//! name is answered but those of loopback and those that the operator gives.
+
+use std::{net::IpAddr, str::FromStr};
+
+use axum::{
+    extract::Request,
+    http::{Uri, header::HOST, uri::Authority},
+};
+use thiserror::Error;
+
+/// The longest name of DNS.
+const LONGEST: usize = 253;
+
+/// The hosts that are answered.
+#[derive(Clone, Debug)]
+pub struct AnsweredHosts {
+    /// The address that is listened on.
+    pub listened_on: IpAddr,
+    /// Further names, and addresses that lead here.
+    pub names: Vec<HostName>,
+}
+
+/// A name or an IP address, without a port; in lower case.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct HostName(String);
+
+/// Why a text is no host's name.
+#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+#[error("it has to be a DNS name or an IP address without scheme, port and path, such as status.example.com")]
+pub struct HostNameError;
+
+impl FromStr for HostName {
+    type Err = HostNameError;
+
+    fn from_str(text: &str) -> Result<Self, HostNameError> {
+        let name = text.to_ascii_lowercase();
+        if bare(&name).parse::<IpAddr>().is_ok() {
+            return Ok(Self(bare(&name).to_owned()));
+        }
+        let is_label = |label: &str| {
+            let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+            !label.is_empty() && label.bytes().all(is_inner) && !label.starts_with('-') && !label.ends_with('-')
+        };
+        let name = name.strip_suffix('.').unwrap_or(&name);
+        if name.len() <= LONGEST && name.split('.').all(is_label) {
+            Ok(Self(name.to_owned()))
+        } else {
+            Err(HostNameError)
+        }
+    }
+}
+
+impl AnsweredHosts {
+    /// Loopback's names, the address that is listened on, and no other.
+    #[must_use]
+    pub fn on(listened_on: IpAddr) -> Self {
+        Self { listened_on, names: Vec::new() }
+    }
+
+    /// The host that a request names and that isn't answered; empty when it names none.
+    pub(super) fn wrong_host(&self, request: &Request) -> Option<String> {
+        let mut headers = request.headers().get_all(HOST).iter();
+        let (header, more) = (headers.next(), headers.next());
+        let (Some(header), None) = (header, more) else { return Some(String::new()) };
+        let shown = || String::from_utf8_lossy(header.as_bytes()).into_owned();
+        let Some(host) = header.to_str().ok().and_then(|text| text.parse::<Authority>().ok()) else {
+            return Some(shown());
+        };
+        if !self.answers(host.host()) {
+            return Some(shown());
+        }
+        // A request line may name a host of its own, and would win over the header.
+        let line = Uri::host(request.uri())?;
+        (!self.answers(line)).then(|| line.to_owned())
+    }
+
+    /// A name can be led anywhere, an address can't: so the names of loopback are answered, addresses that are listened on,
+    /// and what the operator gives.
+    fn answers(&self, host: &str) -> bool {
+        let host = host.strip_suffix('.').unwrap_or(host);
+        let is_given = self.names.iter().any(|name| name.0.eq_ignore_ascii_case(bare(host)));
+        if is_given || host.eq_ignore_ascii_case("localhost") {
+            return true;
+        }
+        match bare(host).parse::<IpAddr>().map(|ip| ip.to_canonical()) {
+            Ok(ip) => ip.is_loopback() || self.listened_on.is_unspecified() || ip == self.listened_on.to_canonical(),
+            Err(_) => false,
+        }
+    }
+}
+
+/// An IPv6 address without the brackets that it has in URLs.
+fn bare(host: &str) -> &str {
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("status.example.com", true)]
+    #[case("Status.Example.COM.", true)]
+    #[case("capi-autoscaler.team_a", true)]
+    #[case("10.0.0.5", true)]
+    #[case("2001:db8::1", true)]
+    #[case("[2001:db8::1]", true)]
+    #[case("status.example.com:8081", false)]
+    #[case("http://status.example.com", false)]
+    #[case("status.example.com/", false)]
+    #[case("*.example.com", false)]
+    #[case("a..b", false)]
+    #[case("-a", false)]
+    #[case("", false)]
+    #[case("user@host", false)]
+    fn a_host_is_a_name_or_an_address(#[case] text: &str, #[case] is_one: bool) {
+        assert_eq!(text.parse::<HostName>().is_ok(), is_one, "{text}");
+    }
+}

@@ -1,0 +1,150 @@
+//! `/debug/log-level` on the admin listener: what is logged, and a change of it while the program runs. It is the one page
+//! there that changes something, so only this machine's own processes may ask for a change, whatever address is listened
+//! on.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use axum::{
+    Extension, Router,
+    extract::{DefaultBodyLimit, RawQuery, State},
+    http::{HeaderMap, StatusCode, header::ORIGIN},
+    middleware,
+    response::Response,
+    routing::get,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    admin::{JSON, check_host},
+    hosts::AnsweredHosts,
+    http::{Peer, TEXT, page},
+};
+
+/// The path of the log level.
+pub const LOG_LEVEL_PATH: &str = "/debug/log-level";
+
+const LONGEST_FILTER: usize = 4096;
+
+/// What is logged.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LogLevel {
+    /// The filter in force.
+    pub filter: String,
+    /// The filter that the program was started with.
+    pub start: String,
+    /// In how many seconds that one comes back; without it the filter stays until the next start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remaining_seconds: Option<u64>,
+}
+
+/// A change of what is logged, as it was asked for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum LogLevelChange<'a> {
+    /// Another filter.
+    Set {
+        /// The filter.
+        filter: &'a str,
+        /// For how long, as a Go duration; without it until the next start.
+        limit: Option<&'a str>,
+    },
+    /// The filter that the program was started with.
+    Start,
+}
+
+/// The log of this process.
+pub trait LogLevels: Send + Sync {
+    /// What is logged.
+    fn level(&self) -> LogLevel;
+
+    /// Changes what is logged. It is called within a Tokio runtime.
+    ///
+    /// # Errors
+    /// What is wrong with the filter, or its time.
+    fn change(&self, change: LogLevelChange<'_>) -> Result<(), String>;
+}
+
+type Levels = Arc<dyn LogLevels>;
+
+/// The page, for requests that name one of `hosts`: GET shows, PUT changes, DELETE goes back to the start.
+pub fn log_level_router(levels: Levels, hosts: AnsweredHosts) -> Router {
+    Router::new()
+        .route(LOG_LEVEL_PATH, get(show).put(change).delete(go_back))
+        .with_state(levels)
+        .layer(DefaultBodyLimit::max(LONGEST_FILTER))
+        .layer(middleware::from_fn_with_state(Arc::new(hosts), check_host))
+}
+
+async fn show(State(levels): State<Levels>) -> Response {
+    shown(&levels)
+}
+
+async fn change(
+    State(levels): State<Levels>,
+    Extension(Peer(peer)): Extension<Peer>,
+    headers: HeaderMap,
+    RawQuery(query): RawQuery,
+    filter: String,
+) -> Response {
+    if let Some(why) = refusal(peer, &headers) {
+        return page(StatusCode::FORBIDDEN, TEXT, why);
+    }
+    let query = query.unwrap_or_default();
+    let mut limit = None;
+    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+        if name != "for" {
+            let known = format!("{name:?} isn't known here: for=10m ends the change after that time\n");
+            return page(StatusCode::BAD_REQUEST, TEXT, known);
+        }
+        limit = Some(value.into_owned());
+    }
+    answer(&levels, LogLevelChange::Set { filter: &filter, limit: limit.as_deref() })
+}
+
+async fn go_back(State(levels): State<Levels>, Extension(Peer(peer)): Extension<Peer>, headers: HeaderMap) -> Response {
+    match refusal(peer, &headers) {
+        None => answer(&levels, LogLevelChange::Start),
+        Some(why) => page(StatusCode::FORBIDDEN, TEXT, why),
+    }
+}
+
+/// Why this one may change nothing.
+fn refusal(peer: SocketAddr, headers: &HeaderMap) -> Option<&'static str> {
+    if headers.contains_key(ORIGIN) {
+        return Some("the log level isn't changed from web pages\n");
+    }
+    let remote = "the log level is only changed from a loopback address: ask on the server's own machine, or by kubectl \
+                  port-forward\n";
+    (!peer.ip().to_canonical().is_loopback()).then_some(remote)
+}
+
+fn answer(levels: &Levels, change: LogLevelChange<'_>) -> Response {
+    match levels.change(change) {
+        Ok(()) => shown(levels),
+        Err(why) => page(StatusCode::BAD_REQUEST, TEXT, format!("the log level stays as it is: {why}\n")),
+    }
+}
+
+fn shown(levels: &Levels) -> Response {
+    match serde_json::to_string(&levels.level()) {
+        Ok(json) => page(StatusCode::OK, JSON, json + "\n"),
+        Err(error) => page(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("can't write the log level: {error}\n")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::loopback("127.0.0.1:1", true)]
+    #[case::loopback_of_ipv6("[::1]:1", true)]
+    #[case::mapped_loopback("[::ffff:127.0.0.1]:1", true)]
+    #[case::another_machine("192.0.2.7:1", false)]
+    #[case::another_machine_by_ipv6("[2001:db8::7]:1", false)]
+    fn only_processes_of_this_machine_change_the_level(#[case] peer: SocketAddr, #[case] may: bool) {
+        assert_eq!(refusal(peer, &HeaderMap::new()).is_none(), may);
+    }
+}

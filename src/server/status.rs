@@ -1,0 +1,130 @@
+//! The status page as it is served: headers that let a browser do nothing but show it. What stands on it others know.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::{RawQuery, Request, State},
+    http::{
+        HeaderName, HeaderValue, StatusCode,
+        header::{CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_FRAME_OPTIONS},
+    },
+    response::Response,
+};
+use tokio::sync::Semaphore;
+
+use super::http::{TEXT, page};
+
+/// The path of the style sheet that the pages name.
+pub const STYLE_PATH: &str = "/style.css";
+
+const HTML: &str = "text/html; charset=utf-8";
+const CSS: &str = "text/css; charset=utf-8";
+/// Pages under way at once: each takes a core while it is made.
+const SIDE_BY_SIDE: usize = 2;
+/// No script, nothing from elsewhere, nothing framed; forms lead here only. `data:` is the empty icon.
+const POLICY: HeaderValue = HeaderValue::from_static(
+    "default-src 'none'; style-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+);
+
+/// The pages for people.
+pub trait StatusPages: Send + Sync {
+    /// The page of a path, whose percent-encoding is undone, as the query of its URL asks for it. It may take long.
+    fn page(&self, path: &str, query: &str) -> StatusAnswer;
+
+    /// Their style sheet.
+    fn style(&self) -> &'static str;
+}
+
+/// A page, as HTML.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum StatusAnswer {
+    /// What was asked for.
+    Found(String),
+    /// There is no such page.
+    Missing(String),
+    /// The query can't be understood.
+    Wrong(String),
+}
+
+#[derive(Clone)]
+pub(super) struct Status {
+    pages: Arc<dyn StatusPages>,
+    turn: Arc<Semaphore>,
+}
+
+impl Status {
+    pub(super) fn new(pages: Arc<dyn StatusPages>) -> Self {
+        Self { pages, turn: Arc::new(Semaphore::new(SIDE_BY_SIDE)) }
+    }
+}
+
+/// The page of the request's path.
+pub(super) async fn status(State(status): State<Status>, RawQuery(query): RawQuery, request: Request) -> Response {
+    // The semaphore is never closed.
+    let Ok(turn) = status.turn.acquire_owned().await else {
+        return page(StatusCode::SERVICE_UNAVAILABLE, TEXT, "ending\n".to_owned());
+    };
+    let path = request.uri().path().to_owned();
+    let made = tokio::task::spawn_blocking(move || {
+        let answer = status.pages.page(&decoded(&path), &query.unwrap_or_default());
+        drop(turn);
+        answer
+    });
+    let answer = match made.await {
+        Ok(StatusAnswer::Found(html)) => page(StatusCode::OK, HTML, html),
+        Ok(StatusAnswer::Missing(html)) => page(StatusCode::NOT_FOUND, HTML, html),
+        Ok(StatusAnswer::Wrong(html)) => page(StatusCode::BAD_REQUEST, HTML, html),
+        Err(error) => page(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("can't make the page: {error}\n")),
+    };
+    guarded(answer)
+}
+
+pub(super) async fn style(State(status): State<Status>) -> Response {
+    guarded(page(StatusCode::OK, CSS, status.pages.style()))
+}
+
+fn guarded(mut response: Response) -> Response {
+    let headers: [(HeaderName, HeaderValue); 3] = [
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+        (X_FRAME_OPTIONS, HeaderValue::from_static("DENY")),
+    ];
+    response.headers_mut().extend(headers);
+    response
+}
+
+/// A path without percent-encoding; what isn't UTF-8 then is shown as replaced.
+fn decoded(path: &str) -> String {
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut rest = path.bytes();
+    while let Some(byte) = rest.next() {
+        let mut ahead = rest.clone();
+        let digits = [ahead.next(), ahead.next()].map(|digit| digit.and_then(|it| char::from(it).to_digit(16)));
+        if byte == b'%'
+            && let [Some(high), Some(low)] = digits
+            && let Ok(value) = u8::try_from(high * 16 + low)
+        {
+            bytes.push(value);
+            rest = ahead;
+        } else {
+            bytes.push(byte);
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    #[rstest]
+    #[case("/groups/MachineSet/a/b", "/groups/MachineSet/a/b")]
+    #[case("/a%20b%2Fc", "/a b/c")]
+    #[case("/%C3%A9", "/é")]
+    #[case("/%ff", "/\u{fffd}")]
+    #[case("/%4", "/%4")]
+    #[case("/%zz%", "/%zz%")]
+    fn a_path_is_decoded(#[case] path: &str, #[case] expected: &str) {
+        assert_eq!(super::decoded(path), expected);
+    }
+}

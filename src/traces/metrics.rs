@@ -1,0 +1,63 @@
+//! Counts of spans by what became of them. The label is a closed set.
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family},
+    registry::Registry,
+};
+
+/// What became of a span.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Fate {
+    /// The collector has taken it.
+    Sent,
+    /// The collector didn't answer, or refused it.
+    Failed,
+    /// There were too many that waited.
+    Dropped,
+}
+
+impl Fate {
+    const ALL: [Self; 3] = [Self::Sent, Self::Failed, Self::Dropped];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Sent => "sent",
+            Self::Failed => "failed",
+            Self::Dropped => "dropped",
+        }
+    }
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct Labels {
+    result: &'static str,
+}
+
+/// Counts spans.
+#[derive(Clone, Debug, Default)]
+pub struct TraceMetrics {
+    spans: Family<Labels, Counter>,
+}
+
+impl TraceMetrics {
+    /// Registers the metrics.
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register("trace_spans", "Spans of traces, by what became of them", metrics.spans.clone());
+        for fate in Fate::ALL {
+            metrics.count(fate, 0);
+        }
+        metrics
+    }
+
+    pub(super) fn count(&self, fate: Fate, spans: usize) {
+        let spans = u64::try_from(spans).unwrap_or(u64::MAX);
+        self.spans.get_or_create(&Labels { result: fate.as_str() }).inc_by(spans);
+    }
+
+    #[cfg(test)]
+    pub(super) fn counted(&self, fate: Fate) -> u64 {
+        self.spans.get_or_create(&Labels { result: fate.as_str() }).get()
+    }
+}

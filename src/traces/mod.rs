@@ -1,0 +1,174 @@
+//! Traces by OTLP: a span for each write command and each API call under it, and for each read that is worth a line of the
+//! log. It must never wait for a collector, and never tell one what an object or a header holds.
+
+mod endpoint;
+mod metrics;
+mod queue;
+mod span;
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use opentelemetry::{
+    Context, KeyValue,
+    propagation::{Extractor, TextMapPropagator as _},
+    trace::{SpanKind, TraceContextExt as _, Tracer as _, TracerProvider as _},
+};
+use opentelemetry_otlp::{ExporterBuildError, SpanExporter, WithExportConfig as _, WithTonicConfig as _};
+use opentelemetry_sdk::{
+    Resource,
+    propagation::TraceContextPropagator,
+    trace::{Sampler, SdkTracer, SdkTracerProvider, SpanExporter as _},
+};
+use thiserror::Error;
+use tokio::{runtime::Handle, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+use tonic::{metadata::MetadataMap, transport::ClientTlsConfig};
+
+pub use self::{
+    endpoint::OtlpEndpoint,
+    metrics::TraceMetrics,
+    span::{Span, current, set},
+};
+
+const SERVICE: &str = "capi-autoscaler-provider";
+
+/// Why there are no traces.
+#[derive(Debug, Error)]
+#[error("traces can't be sent to {endpoint}")]
+pub struct TracesError {
+    endpoint: OtlpEndpoint,
+    source: ExporterBuildError,
+}
+
+/// What begins spans; by default there are none, which costs nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Traces(Option<Arc<Running>>);
+
+#[derive(Debug)]
+struct Running {
+    tracer: SdkTracer,
+    /// The tracer has no use for it, but would be mute without.
+    _provider: SdkTracerProvider,
+}
+
+/// The task that sends spans.
+#[derive(Debug)]
+pub struct Sender {
+    task: JoinHandle<()>,
+    ending: CancellationToken,
+}
+
+impl Sender {
+    /// Sends what there is, for that long at most.
+    pub async fn finish(self, limit: Duration) {
+        self.ending.cancel();
+        let abort = self.task.abort_handle();
+        if tokio::time::timeout(limit, self.task).await.is_err() {
+            abort.abort();
+        }
+    }
+}
+
+impl Traces {
+    /// Sends spans to a collector, by a task on `runtime`, which must be the one that this is called on. Whether the
+    /// collector answers isn't waited for. The standard variables `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_EXPORTER_OTLP_TIMEOUT`,
+    /// `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` count too.
+    ///
+    /// # Errors
+    /// When these can't be used, or there are no certificates to trust.
+    pub fn start(
+        endpoint: &OtlpEndpoint,
+        metrics: TraceMetrics,
+        runtime: &Handle,
+    ) -> Result<(Self, Sender), TracesError> {
+        let mut builder = SpanExporter::builder().with_tonic().with_endpoint(endpoint.as_str());
+        if endpoint.has_tls() {
+            builder = builder.with_tls_config(ClientTlsConfig::new().with_enabled_roots());
+        }
+        let exporter = builder.build();
+        let mut exporter = exporter.map_err(|source| TracesError { endpoint: endpoint.clone(), source })?;
+        let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
+        let mut resource = Resource::builder().with_attribute(version);
+        if std::env::var_os("OTEL_SERVICE_NAME").is_none_or(|name| name.is_empty()) {
+            resource = resource.with_service_name(SERVICE);
+        }
+        let resource = resource.build();
+        exporter.set_resource(&resource);
+        let ending = CancellationToken::new();
+        let (queue, task) = queue::start(exporter, metrics, ending.clone(), runtime);
+        let provider = SdkTracerProvider::builder()
+            .with_span_processor(queue)
+            .with_resource(resource)
+            .with_sampler(Sampler::ParentBased(Box::new(Sampler::AlwaysOn)))
+            .build();
+        let running = Running { tracer: provider.tracer(SERVICE), _provider: provider };
+        Ok((Self(Some(Arc::new(running))), Sender { task, ending }))
+    }
+
+    /// A call has come that writes. Its trace is the caller's, where that has one.
+    #[must_use]
+    pub fn call(&self, rpc: &'static str, metadata: &MetadataMap) -> Span {
+        let Some(running) = &self.0 else { return Span::default() };
+        let builder = running.tracer.span_builder(rpc).with_kind(SpanKind::Server).with_attributes(of_rpc(rpc));
+        Span::begun(running.tracer.build_with_context(builder, &caller_of(metadata)))
+    }
+
+    /// A call that has just been answered, and took that long.
+    #[must_use]
+    pub fn past_call(&self, rpc: &'static str, metadata: &MetadataMap, took: Duration) -> Span {
+        let Some(running) = &self.0 else { return Span::default() };
+        let begun = SystemTime::now().checked_sub(took).unwrap_or(SystemTime::UNIX_EPOCH);
+        let builder = running.tracer.span_builder(rpc).with_kind(SpanKind::Server).with_attributes(of_rpc(rpc));
+        Span::begun(running.tracer.build_with_context(builder.with_start_time(begun), &caller_of(metadata)))
+    }
+
+    /// A part of what runs now.
+    #[must_use]
+    pub fn part(&self, name: String, kind: SpanKind, attributes: Vec<KeyValue>) -> Span {
+        let Some(running) = &self.0 else { return Span::default() };
+        let builder = running.tracer.span_builder(name).with_kind(kind).with_attributes(attributes);
+        Span::begun(running.tracer.build_with_context(builder, &Context::current()))
+    }
+
+    /// What is done for several who asked: a part of the first one's trace, linked to the others'.
+    #[must_use]
+    pub fn work<'a>(&self, name: &'static str, mut asked: impl Iterator<Item = &'a Context>) -> Span {
+        let Some(running) = &self.0 else { return Span::default() };
+        let builder = running.tracer.span_builder(name).with_kind(SpanKind::Internal);
+        let context = asked.next().cloned().unwrap_or_default();
+        let span = Span::begun(running.tracer.build_with_context(builder, &context));
+        for other in asked {
+            span.link(other.span().span_context());
+        }
+        span
+    }
+
+    /// Whether there are any.
+    #[must_use]
+    pub fn are_on(&self) -> bool {
+        self.0.is_some()
+    }
+}
+
+fn of_rpc(rpc: &'static str) -> [KeyValue; 2] {
+    [KeyValue::new("rpc.system", "grpc"), KeyValue::new("rpc.method", rpc)]
+}
+
+fn caller_of(metadata: &MetadataMap) -> Context {
+    TraceContextPropagator::new().extract_with_context(&Context::new(), &Metadata(metadata))
+}
+
+struct Metadata<'a>(&'a MetadataMap);
+
+impl Extractor for Metadata<'_> {
+    fn get(&self, key: &str) -> Option<&str> {
+        self.0.get(key)?.to_str().ok()
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        self.0.as_ref().keys().map(http::HeaderName::as_str).collect()
+    }
+}

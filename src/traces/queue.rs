@@ -1,0 +1,177 @@
+//! Spans that have ended, on their way to a collector. The SDK's own queue tells what it drops only to its log; here it is
+//! counted. It must never hold up who ends a span.
+
+use std::time::Duration;
+
+use opentelemetry::Context;
+use opentelemetry_sdk::{
+    error::OTelSdkResult,
+    trace::{Span, SpanData, SpanExporter, SpanProcessor},
+};
+use tokio::{
+    runtime::Handle,
+    sync::mpsc::{Receiver, Sender, channel},
+    task::JoinHandle,
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use super::metrics::{Fate, TraceMetrics};
+
+/// How many spans may wait: a minute of 8 writes a second, each with its calls.
+const LONGEST: usize = 2048;
+/// How many are sent at once.
+const BATCH: usize = 512;
+/// How long the first one waits for others.
+const GATHER: Duration = Duration::from_secs(1);
+
+/// Takes spans in.
+#[derive(Debug)]
+pub(super) struct Queue {
+    spans: Sender<SpanData>,
+    metrics: TraceMetrics,
+}
+
+/// A queue, and the task that sends what is in it until `ending` is cancelled and nothing is left.
+pub(super) fn start(
+    exporter: impl SpanExporter + 'static,
+    metrics: TraceMetrics,
+    ending: CancellationToken,
+    runtime: &Handle,
+) -> (Queue, JoinHandle<()>) {
+    let (spans, waiting) = channel(LONGEST);
+    let task = runtime.spawn(send_all(exporter, waiting, metrics.clone(), ending));
+    (Queue { spans, metrics }, task)
+}
+
+impl SpanProcessor for Queue {
+    fn on_start(&self, _: &mut Span, _: &Context) {}
+
+    fn on_end(&self, span: SpanData) {
+        if span.span_context.is_sampled() && self.spans.try_send(span).is_err() {
+            self.metrics.count(Fate::Dropped, 1);
+        }
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        Ok(())
+    }
+
+    fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
+        Ok(())
+    }
+}
+
+async fn send_all(
+    exporter: impl SpanExporter,
+    mut waiting: Receiver<SpanData>,
+    metrics: TraceMetrics,
+    ending: CancellationToken,
+) {
+    let mut fails = false;
+    loop {
+        let mut batch = Vec::new();
+        tokio::select! {
+            biased;
+            spans = waiting.recv_many(&mut batch, BATCH) => if spans == 0 { return },
+            () = ending.cancelled(), if !waiting.is_closed() => {
+                // What waits is still given out.
+                waiting.close();
+                continue;
+            }
+        }
+        if ending.run_until_cancelled(tokio::time::sleep(GATHER)).await.is_some() {
+            while batch.len() < BATCH
+                && let Ok(span) = waiting.try_recv()
+            {
+                batch.push(span);
+            }
+        }
+        let count = batch.len();
+        match exporter.export(batch).await {
+            Ok(()) => {
+                metrics.count(Fate::Sent, count);
+                if std::mem::take(&mut fails) {
+                    info!("traces are sent again");
+                }
+            }
+            Err(error) => {
+                metrics.count(Fate::Failed, count);
+                if std::mem::replace(&mut fails, true) {
+                    debug!(spans = count, "traces still can't be sent: {error}");
+                } else {
+                    warn!(spans = count, "traces can't be sent and are lost: {error}");
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use opentelemetry::trace::{Tracer as _, TracerProvider as _};
+    use opentelemetry_sdk::{error::OTelSdkError, trace::SdkTracerProvider};
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    /// Remembers how many spans came at once; fails, or never answers, where it shall.
+    #[derive(Clone, Debug, Default)]
+    struct Collector {
+        batches: Arc<Mutex<Vec<usize>>>,
+        fails: bool,
+        hangs: bool,
+    }
+
+    impl SpanExporter for Collector {
+        async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+            if self.hangs {
+                std::future::pending::<()>().await;
+            }
+            self.batches.lock().push(batch.len());
+            if self.fails { Err(OTelSdkError::InternalFailure("down".to_owned())) } else { Ok(()) }
+        }
+    }
+
+    /// Ends that many spans and asks for the end.
+    async fn spans(count: usize, collector: &Collector, metrics: &TraceMetrics) -> JoinHandle<()> {
+        let ending = CancellationToken::new();
+        let (queue, task) = start(collector.clone(), metrics.clone(), ending.clone(), &Handle::current());
+        let provider = SdkTracerProvider::builder().with_span_processor(queue).build();
+        let tracer = provider.tracer("test");
+        for _ in 0..count {
+            drop(tracer.start("span"));
+        }
+        // The first batch is under way, or waits for others.
+        tokio::task::yield_now().await;
+        ending.cancel();
+        task
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn at_the_end_all_that_wait_are_sent() {
+        let (collector, metrics) = (Collector::default(), TraceMetrics::default());
+        spans(1_200, &collector, &metrics).await.await.unwrap();
+        assert_eq!(collector.batches.lock().iter().sum::<usize>(), 1_200);
+        assert!(collector.batches.lock().iter().all(|&batch| batch <= BATCH));
+        assert_eq!(metrics.counted(Fate::Sent), 1_200);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_collector_that_hangs_holds_up_nobody_and_what_is_dropped_is_counted() {
+        let (collector, metrics) = (Collector { hangs: true, ..Collector::default() }, TraceMetrics::default());
+        let task = spans(LONGEST + 10, &collector, &metrics).await;
+        assert_eq!(metrics.counted(Fate::Dropped), 10);
+        task.abort();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_collector_refuses_is_counted_and_not_sent_again() {
+        let (collector, metrics) = (Collector { fails: true, ..Collector::default() }, TraceMetrics::default());
+        spans(3, &collector, &metrics).await.await.unwrap();
+        assert_eq!(*collector.batches.lock(), [3]);
+        assert_eq!((metrics.counted(Fate::Failed), metrics.counted(Fate::Sent)), (3, 0));
+    }
+}

@@ -1,0 +1,88 @@
+//! A span under way, or nothing where there are no traces. Nobody who has one needs to know which.
+
+use opentelemetry::{
+    Context, KeyValue, Value,
+    trace::{SpanContext, Status, TraceContextExt as _},
+};
+use opentelemetry_sdk::trace;
+
+/// A span under way. Dropped before its end it says that whoever asked has gone away.
+#[derive(Debug, Default)]
+pub struct Span(Option<Context>);
+
+/// What goes on in this task belongs to this; it is kept to go on with elsewhere.
+#[must_use]
+pub fn current() -> Context {
+    Context::current()
+}
+
+/// Adds attributes to what goes on in this task, as [`Span::set`] does.
+pub fn set(attributes: &[(&'static str, i64)]) {
+    Context::map_current(|context| {
+        for &(key, value) in attributes {
+            context.span().set_attribute(KeyValue::new(key, value));
+        }
+    });
+}
+
+impl Span {
+    pub(super) fn begun(span: trace::Span) -> Self {
+        Self(Some(Context::new().with_span(span)))
+    }
+
+    /// What belongs to it runs with this.
+    #[must_use]
+    pub fn context(&self) -> Context {
+        self.0.clone().unwrap_or_default()
+    }
+
+    /// Adds an attribute.
+    pub fn set(&self, key: &'static str, value: impl Into<Value>) {
+        if let Some(context) = &self.0 {
+            context.span().set_attribute(KeyValue::new(key, value));
+        }
+    }
+
+    pub(super) fn link(&self, other: &SpanContext) {
+        if let Some(context) = self.0.as_ref().filter(|_| other.is_valid()) {
+            context.span().add_link(other.clone(), Vec::new());
+        }
+    }
+
+    /// The trace that it is part of; `None` when it isn't sent.
+    #[must_use]
+    pub fn trace_id(&self) -> Option<String> {
+        let span = self.0.as_ref()?.span().span_context().clone();
+        span.is_sampled().then(|| span.trace_id().to_string())
+    }
+
+    /// It ends with this code; `error` is why.
+    pub fn end(mut self, code: &'static str, error: Option<String>) {
+        if let Some(context) = self.0.take() {
+            let span = context.span();
+            span.set_attribute(KeyValue::new("code", code));
+            if let Some(error) = error {
+                span.set_status(Status::error(error));
+            }
+            span.end();
+        }
+    }
+
+    /// It ends, and what became of it is told elsewhere.
+    pub fn close(mut self) {
+        if let Some(context) = self.0.take() {
+            context.span().end();
+        }
+    }
+}
+
+impl Drop for Span {
+    fn drop(&mut self) {
+        if let Some(context) = self.0.take() {
+            let span = context.span();
+            span.set_attribute(KeyValue::new("code", "CANCELLED"));
+            span.set_status(Status::error("whoever asked has gone away"));
+            span.end();
+        }
+    }
+}

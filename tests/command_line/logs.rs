@@ -1,0 +1,206 @@
+//! The log of the running program: it holds no secret, whatever is logged, and what is logged can be changed.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Child, Command},
+    time::Duration,
+};
+
+use sandbox::{Sandbox, SandboxOptions, faults::Fault};
+use serde_json::{Value, json};
+
+use super::*;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running process whose standard error goes to a file. It ends with its test, however that ends.
+struct Running {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Running {
+    fn start(log: &Path, arguments: &[String], variables: &[(&str, &str)]) -> Self {
+        let child = Command::new(env!("CARGO_BIN_EXE_capi-autoscaler-provider"))
+            .args(arguments)
+            .env_clear()
+            .envs(variables.iter().copied())
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(log).unwrap())
+            .spawn()
+            .unwrap();
+        Self { child, log: log.to_owned() }
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// Waits for a line with this message; gives it.
+    async fn until(&self, message: &str) -> Value {
+        let found = async {
+            loop {
+                let said = self.said();
+                let lines = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+                let mut lines = lines.filter(|line| line["message"].as_str().is_some_and(|it| it.contains(message)));
+                match lines.next() {
+                    Some(line) => return line,
+                    None => tokio::time::sleep(Duration::from_millis(20)).await,
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("no {message:?} in {}", self.said()))
+    }
+}
+
+fn workers() -> Vec<Value> {
+    let metadata = |name: &str| json!({ "name": name, "namespace": "team-a" });
+    let cluster = json!({
+        "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "metadata": metadata("prod"), "spec": {},
+    });
+    let workers = json!({
+        "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment", "metadata": metadata("workers"),
+        "spec": {
+            "clusterName": "prod", "replicas": 1, "template": { "spec": { "clusterName": "prod" } },
+        },
+    });
+    vec![cluster, workers]
+}
+
+/// A kubeconfig file like this one, whose user has this token.
+fn with_token(kubeconfig: &Path, token: &str, folder: &Path) -> PathBuf {
+    let mut config: Value = serde_yaml::from_str(&fs::read_to_string(kubeconfig).unwrap()).unwrap();
+    config["users"] = json!([{ "name": "operator", "user": { "token": token } }]);
+    config["contexts"][0]["context"]["user"] = json!("operator");
+    let path = folder.join("with-token.kubeconfig");
+    fs::write(&path, serde_yaml::to_string(&config).unwrap()).unwrap();
+    path
+}
+
+/// What no line may hold.
+fn assert_holds_none(said: &str, secrets: &[&str]) {
+    for line in said.lines() {
+        for secret in secrets {
+            assert!(!line.contains(secret), "{secret} stands in {line}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_secret_of_the_server_is_logged_at_any_level() {
+    let sandbox = Sandbox::start(SandboxOptions { manifests: workers(), ..SandboxOptions::default() }).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = with_token(&sandbox.management_kubeconfig(), "t0ken-0f-the-kubeconfig", folder.path());
+    // The library quotes an answer that it can't read, and this one is to a request for credentials.
+    let garbled = json!({ "kind": "Secret", "data": ["dG9rZW4-0f-a-secret"] });
+    let faults = sandbox.management().faults();
+    let quoted = faults.add(Fault::answer(200, &garbled).on_path("/secrets/").unwrap().times(1));
+    let refused = faults.add(Fault::refuse(401, "Unauthorized", "who are you?").on_path("/machines").unwrap().times(3));
+    let key = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let (certificate_file, key_file) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
+    let key_text = key.signing_key.serialize_pem();
+    fs::write(&certificate_file, key.cert.pem()).unwrap();
+    fs::write(&key_file, &key_text).unwrap();
+    let arguments = [
+        "serve --cluster=team-a/prod --log-level=trace --log-format=json --listen=127.0.0.1:0 --http-listen=127.0.0.1:0 \
+         --admin-listen=none"
+            .to_owned(),
+        format!("--management-kubeconfig={}", kubeconfig.display()),
+        format!("--tls-cert-file={} --tls-key-file={}", certificate_file.display(), key_file.display()),
+    ];
+    let arguments: Vec<_> = arguments.iter().flat_map(|some| some.split_whitespace()).map(ToOwned::to_owned).collect();
+    let variables = [
+        ("HTTPS_PROXY", "http://me:pr0xy-passw0rd@127.0.0.1:1"),
+        ("NO_PROXY", "127.0.0.1"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1"),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer 0tlp-t0ken"),
+    ];
+    let server = Running::start(&folder.path().join("log"), &arguments, &variables);
+    server.until("ready: all core kinds are in sync").await;
+    let said = server.said();
+    assert!(quoted.hits() > 0 && refused.hits() > 0, "what could have been quoted was: {said}");
+    assert!(said.contains("\"target\":\"hyper_util::client"), "libraries are logged too: {said}");
+    let key_line = key_text.lines().nth(1).unwrap();
+    let secrets =
+        ["t0ken-0f-the-kubeconfig", "dG9rZW4-0f-a-secret", key_line, "pr0xy-passw0rd", "0tlp-t0ken", "PRIVATE KEY"];
+    assert_holds_none(&said, &secrets);
+    drop(server);
+    sandbox.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_secret_of_watch_is_logged_at_any_level() {
+    let sandbox = Sandbox::start(SandboxOptions { manifests: workers(), ..SandboxOptions::default() }).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = with_token(&sandbox.management_kubeconfig(), "t0ken-0f-the-kubeconfig", folder.path());
+    let arguments = [
+        "watch machinedeployments -n team-a --show-initial --log-level=trace --log-format=json --webhook=env:HOOK"
+            .to_owned(),
+        format!("--allow-http --management-kubeconfig={}", kubeconfig.display()),
+    ];
+    let arguments: Vec<_> = arguments.iter().flat_map(|some| some.split_whitespace()).map(ToOwned::to_owned).collect();
+    // Nobody listens there: what can't be delivered is logged.
+    let hook = [("HOOK", "http://127.0.0.1:1/services/T0P-S3CR3T")];
+    let watch = Running::start(&folder.path().join("log"), &arguments, &hook);
+    watch.until("informer synced").await;
+    let resource = sandbox::api::Resource::new("cluster.x-k8s.io", "v1beta2", "machinedeployments");
+    let (main, merge) = (sandbox::api::Subresource::Main, sandbox::api::PatchKind::Merge);
+    let change = json!({ "metadata": { "labels": { "changed": "true" } } });
+    sandbox.management().api().patch(&resource, "team-a", "workers", merge, main, change).unwrap();
+    watch.until("a notification can't be delivered").await;
+    assert_holds_none(&watch.said(), &["t0ken-0f-the-kubeconfig", "T0P-S3CR3T"]);
+    drop(watch);
+    sandbox.stop().await;
+}
+
+fn log_level(server: &str, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_capi-autoscaler-provider"))
+        .args(["log-level", "--server", server])
+        .args(arguments)
+        .env_clear()
+        .output()
+        .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_running_server_logs_is_shown_and_changed() {
+    let sandbox = Sandbox::start(SandboxOptions { manifests: workers(), ..SandboxOptions::default() }).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let arguments =
+        "serve --cluster=team-a/prod --listen=127.0.0.1:0 --http-listen=127.0.0.1:0 --admin-listen=127.0.0.1:0";
+    let mut arguments: Vec<_> = arguments.split_whitespace().map(ToOwned::to_owned).collect();
+    arguments.push(format!("--management-kubeconfig={}", sandbox.management_kubeconfig().display()));
+    // No form is asked for: where nobody looks at a terminal it is JSON.
+    let server = Running::start(&folder.path().join("log"), &arguments, &[]);
+    let admin = server.until("serving the debug state").await["address"].as_str().unwrap().to_owned();
+    for resource in ["machines", "nodes"] {
+        let line = format!("\"resource\":\"{resource}");
+        server.until("ready: all core kinds").await;
+        assert!(server.said().lines().any(|it| it.contains(&line) && it.contains("the first list is complete")));
+    }
+    let shown = |output: &Output| String::from_utf8(output.stdout.clone()).unwrap();
+
+    assert_eq!(shown(&log_level(&admin, &[])), "info\n");
+    let changed = shown(&log_level(&admin, &["info,capi_autoscaler_provider=debug", "--for", "10m"]));
+    assert!(changed.starts_with("info,capi_autoscaler_provider=debug (for "), "{changed}");
+    let line = server.until("the log level changes").await;
+    assert_eq!(
+        (line["from"].as_str(), line["to"].as_str()),
+        (Some("info"), Some("info,capi_autoscaler_provider=debug"))
+    );
+    assert_eq!(shown(&log_level(&admin, &["--reset"])), "info\n");
+
+    let refused = log_level(&admin, &["loud"]);
+    assert_fails(&refused, 1, "the log level stays as it is: \"loud\" is no level: use off, error, warn");
+    assert_fails(&log_level(&admin, &["debug", "--for", "soon"]), 2, "--for: \"soon\" can't be used");
+    drop(server);
+    sandbox.stop().await;
+}

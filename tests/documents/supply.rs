@@ -1,0 +1,122 @@
+//! What is built, tested and published, against the documents and among each other. It reads files only.
+
+use std::{collections::BTreeSet, fs};
+
+use super::{read, root};
+
+/// The cells of a table's row, without the backticks of code.
+fn cells(row: &str) -> Vec<&str> {
+    row.trim_matches('|').split('|').map(|cell| cell.trim().trim_matches('`')).collect()
+}
+
+/// What is between two texts, where the first of them is first found.
+fn between<'text>(text: &'text str, before: &str, after: &str) -> &'text str {
+    let (_, rest) = text.split_once(before).unwrap_or_else(|| panic!("there is no {before:?}"));
+    rest.split_once(after).unwrap_or_else(|| panic!("there is no {after:?} behind {before:?}")).0
+}
+
+/// The workflows by name. Where they are not part of the sources, there is nothing to compare.
+fn workflows() -> Vec<(String, String)> {
+    let Ok(entries) = fs::read_dir(root().join(".github/workflows")) else { return Vec::new() };
+    let paths = entries.map(|entry| entry.unwrap().path());
+    paths.map(|path| (path.display().to_string(), fs::read_to_string(&path).unwrap())).collect()
+}
+
+#[test]
+fn the_versions_that_ran_are_those_that_are_pinned() {
+    let document = read("docs/versions.md");
+    let pinned = read("e2e/go.mod");
+    let table = between(&document, "## What the tests run", "\n## ");
+    let rows: Vec<_> = table.lines().filter(|line| line.starts_with("| ") && line.contains('`')).map(cells).collect();
+    let modules: BTreeSet<_> = rows.iter().map(|row| row[1]).collect();
+    let expected = ["go.etcd.io/etcd/server/v3", "k8s.io/kubernetes", "sigs.k8s.io/cluster-api"];
+    assert_eq!(modules, expected.into_iter().collect());
+    for row in rows {
+        let (module, version) = (row[1], row[2]);
+        let wanted = format!("{module} {version}");
+        let found = pinned.lines().any(|line| {
+            line.trim().trim_start_matches("require ").split(" //").next().is_some_and(|line| line == wanted)
+        });
+        assert!(found, "docs/versions.md names {wanted}, which e2e/go.mod doesn't require");
+    }
+}
+
+#[test]
+fn every_variable_of_in_tree_has_the_flag_that_moving_over_names() {
+    let document = read("docs/migration.md");
+    let flags = read("docs/flags.md");
+    let rows: Vec<_> = document.lines().filter(|line| line.starts_with("| `CAPI_")).map(cells).collect();
+    assert_eq!(rows.len(), 3, "in-tree reads three variables: {rows:?}");
+    for row in rows {
+        let (variable, flag) = (row[0], row[1]);
+        let known = flags
+            .lines()
+            .any(|line| line.starts_with(&format!("| `{flag} ")) && line.contains(&format!("| `{variable}` |")));
+        assert!(known, "{variable} isn't the variable of {flag}");
+    }
+}
+
+#[test]
+fn what_moving_over_takes_off_is_what_the_program_writes() {
+    use capi_autoscaler_provider::capi::{DELETING, Keys, REPLACED};
+
+    let document = read("docs/migration.md");
+    let (_, way_back) = document.split_once("## The way back").unwrap();
+    for key in [DELETING, REPLACED, &Keys::default().delete_machine] {
+        assert!(way_back.contains(&format!("{key}-")), "nothing takes {key} off");
+    }
+}
+
+#[test]
+fn image_and_workflows_are_built_with_one_rust_that_is_new_enough() {
+    let image = read("Dockerfile");
+    let version = between(&image, "rust:", "-");
+    let numbers = |text: &str| text.split('.').map(|number| number.parse::<u32>().unwrap()).collect::<Vec<_>>();
+    let manifest = read("Cargo.toml");
+    let oldest = between(&manifest, "rust-version = \"", "\"");
+    assert!(numbers(version) >= numbers(oldest), "the image is built with Rust {version}, older than {oldest}");
+    for (path, workflow) in workflows() {
+        for line in workflow.lines().filter_map(|line| line.trim().strip_prefix("RUST_VERSION: ")) {
+            assert_eq!(line.trim_matches('"'), version, "{path} and Dockerfile name two versions of Rust");
+        }
+    }
+}
+
+#[test]
+fn the_image_is_built_from_every_member_of_the_workspace() {
+    let ignore = read(".dockerignore");
+    let manifest = read("Cargo.toml");
+    let members = between(&manifest, "members = [", "]").split(',').map(|member| member.trim().trim_matches('"'));
+    let members: Vec<_> = members.filter(|member| *member != ".").collect();
+    assert!(members.contains(&"sandbox"), "{members:?}");
+    for member in members {
+        let named = [format!("!/{member}"), format!("!/{member}/Cargo.toml")];
+        let read = ignore.lines().any(|line| named.iter().any(|named| line == named));
+        assert!(read, ".dockerignore keeps {member} from the build, which needs the manifest of every member");
+    }
+}
+
+#[test]
+fn every_action_is_pinned_by_its_commit_and_tells_its_version() {
+    for (path, workflow) in workflows() {
+        let used = workflow.lines().filter_map(|line| line.trim().trim_start_matches("- ").strip_prefix("uses: "));
+        for action in used.filter(|action| !action.starts_with("./")) {
+            let (_, pin) = action.split_once('@').unwrap_or_else(|| panic!("{path}: {action} has no version"));
+            let (commit, version) =
+                pin.split_once(" # v").unwrap_or_else(|| panic!("{path}: {action}: say which version"));
+            assert!(commit.len() == 40 && commit.chars().all(|c| c.is_ascii_hexdigit()), "{path}: {action}");
+            assert!(version.starts_with(|c: char| c.is_ascii_digit()), "{path}: {action}");
+        }
+    }
+}
+
+#[test]
+fn cargo_deny_is_of_one_version_in_ci_and_in_the_workflow() {
+    let Ok(ci) = fs::read_to_string(root().join(".ci/run")) else { return };
+    let version = between(&ci, "deny_version=", "\n");
+    for (path, workflow) in workflows() {
+        for line in workflow.lines().filter(|line| line.contains("cargo install cargo-deny")) {
+            assert!(line.ends_with(&format!("--version {version}")), "{path}: {line}, and .ci/run has {version}");
+        }
+    }
+}
