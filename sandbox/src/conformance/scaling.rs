@@ -251,26 +251,13 @@ async fn the_manager_of_the_size_is_who_changed_it_last(subject: &Subject<'_>) -
 
 async fn a_size_of_zero_written_as_a_scale_has_no_manager(subject: &Subject<'_>) -> Result<()> {
     create(subject, 1).await?;
-    let read = async || subject.get(subject.widget("a")).expect(200).await;
     let change = json!([
         { "op": "test", "path": "/spec/replicas", "value": 1 },
         { "op": "replace", "path": "/spec/replicas", "value": 0 },
     ]);
     operations(subject, &change).query("fieldManager", "one").expect(200).await?;
-    let object = read().await?;
+    let object = subject.get(subject.widget("a")).expect(200).await?;
     ensure!(managers_of_the_size(&object).is_empty() && object["spec"]["replicas"] == 0, "{object}");
-    let change = json!([
-        { "op": "test", "path": "/spec", "value": {} },
-        { "op": "add", "path": "/spec/replicas", "value": 2 },
-    ]);
-    operations(subject, &change).query("fieldManager", "two").expect(200).await?;
-    let object = read().await?;
-    ensure!(managers_of_the_size(&object) == [["two", "Update", "scale"]], "{object}");
-    // The object itself holds it as any other value.
-    let change = json!({ "spec": { "replicas": 0 } });
-    let change = subject.patch(subject.widget("a"), Patch::Merge, &change).query("fieldManager", "three");
-    let object = change.expect(200).await?;
-    ensure!(managers_of_the_size(&object) == [["three", "Update", ""]], "{object}");
     Ok(())
 }
 
