@@ -65,7 +65,7 @@ fn each_alert_has_a_test_that_it_fires_and_one_that_it_does_not() {
         for of_rule in test["alert_rule_test"].as_array().into_iter().flatten() {
             let has_alerts = !of_rule["exp_alerts"].as_array().unwrap().is_empty();
             let name = of_rule["alertname"].as_str().unwrap().to_owned();
-            if fired {
+            if has_alerts {
                 fires.insert(name)
             } else {
                 is_quiet.insert(name)
