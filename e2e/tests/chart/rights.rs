@@ -150,9 +150,9 @@ fn asked(finding: &Value) -> Value {
     parts.into_iter().map(|part| (part.to_owned(), right[part].clone())).collect::<serde_json::Map<_, _>>().into()
 }
 
-/// What `check` printed of rights.
+/// What `check` printed of rights that it could ask for.
 fn rights(report: &Value) -> Vec<&Value> {
-    report["checks"].as_array().into_iter().flatten().filter(|finding| finding["check"] == "right").collect()
+    report["checks"].as_array().into_iter().flatten().filter(|finding| finding["right"].is_object()).collect()
 }
 
 impl Release {

@@ -7,7 +7,10 @@ use e2e::{
     provider::{Provider, ask, assert_refused, made_up_node},
     wait::{SOON, eventually},
 };
-use k8s_pb::api::core::v1::Pod;
+use k8s_pb::{
+    api::core::v1::{Container, Pod, PodSpec, ResourceRequirements},
+    apimachinery::pkg::api::resource::Quantity,
+};
 use kube::api::DynamicObject;
 use prost::Message as _;
 use serde_json::json;
@@ -61,10 +64,20 @@ async fn reads(provider: &Provider, group: &Group) -> Result<()> {
         PricingNodePriceRequest { node: Some(node.clone()), start_timestamp, end_timestamp, ..Default::default() };
     let price = provider.node_price(of_node).await?;
     ensure!(price > 0.0, "a Node costs {price}");
-    let pod_bytes = Pod::default().encode_to_vec().into();
+    let pod_bytes = pod().encode_to_vec().into();
     let of_pod = PricingPodPriceRequest { pod_bytes, start_timestamp, end_timestamp, ..Default::default() };
-    provider.client().pricing_pod_price(ask(of_pod)).await?;
+    let price = provider.client().pricing_pod_price(ask(of_pod)).await?.into_inner().price;
+    ensure!(price > 0.0, "a pod costs {price}");
     Ok(())
+}
+
+/// One that asks for a core.
+fn pod() -> Pod {
+    let core = ("cpu".to_owned(), Quantity { string: Some("1".to_owned()) });
+    let resources = ResourceRequirements { requests: [core].into_iter().collect(), ..Default::default() };
+    let container = Container { resources: Some(resources), ..Default::default() };
+    let spec = PodSpec { containers: vec![container], ..Default::default() };
+    Pod { spec: Some(spec), ..Default::default() }
 }
 
 /// The smaller size takes another Machine than the one named, which is deleted by name then.
