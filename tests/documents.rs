@@ -286,10 +286,18 @@ fn the_readme_names_flags_that_there_are() {
     let flags = read("docs/flags.md");
     let readme = read("README.md");
     // Of cargo, of Cluster Autoscaler, of helm and of examples.
-    let others = ["--release", "--example", "--cloud-provider", "--cloud-config", "--expander", "--address", "--nodes"];
+    let others = ["--release", "--example", "--address", "--nodes"];
+    let autoscaler = [
+        "--cloud-provider",
+        "--cloud-config",
+        "--expander",
+        "--scale-down-enabled",
+        "--leader-elect-resource-name",
+        "--status-config-map-name",
+    ];
     let helm = ["--set"];
     let sandbox = ["--once", "--manifests", "--groups", "--machines", "--api-only"];
-    let others = [&others[..], &helm[..], &sandbox[..]].concat();
+    let others = [&others[..], &autoscaler[..], &helm[..], &sandbox[..]].concat();
     let words = readme.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
     let named = words.filter(|word| word.strip_prefix("--").is_some_and(|rest| rest.starts_with(char::is_alphabetic)));
     for flag in named.filter(|flag| !others.contains(flag)) {

@@ -180,7 +180,8 @@ async fn what_a_running_server_logs_is_shown_and_changed() {
     arguments.push(format!("--management-kubeconfig={}", sandbox.management_kubeconfig().display()));
     // No form is asked for: where nobody looks at a terminal it is JSON.
     let server = Running::start(&folder.path().join("log"), &arguments, &[]);
-    let admin = server.until("serving the debug state").await["address"].as_str().unwrap().to_owned();
+    let admin =
+        server.until("serving the status page and the debug state").await["address"].as_str().unwrap().to_owned();
     for resource in ["machines", "nodes"] {
         let line = format!("\"resource\":\"{resource}");
         server.until("ready: all core kinds").await;
