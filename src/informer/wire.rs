@@ -258,9 +258,18 @@ impl<B: AsyncBufRead + Unpin> Frames<B> {
 struct End {
     depth: usize,
     begun: bool,
-    in_string: bool,
-    escaped: bool,
+    at: At,
     at_line_start: bool,
+}
+
+/// Where within JSON a byte stands.
+#[derive(Clone, Copy, Default, Eq, PartialEq)]
+enum At {
+    #[default]
+    Structure,
+    Text,
+    /// In a text, after a backslash.
+    Escape,
 }
 
 impl End {
@@ -270,14 +279,17 @@ impl End {
             return false;
         }
         let first = !std::mem::replace(&mut self.begun, true);
-        if self.in_string {
-            self.in_string = byte != b'"' || self.escaped;
-            self.escaped = byte == b'\\' && !self.escaped;
+        if self.at != At::Structure {
+            self.at = match (self.at, byte) {
+                (At::Text, b'"') => At::Structure,
+                (At::Text, b'\\') => At::Escape,
+                (At::Structure | At::Text | At::Escape, _) => At::Text,
+            };
             // A string has no line breaks: this one was cut off.
             return byte == b'\n';
         }
         match byte {
-            b'"' => self.in_string = self.depth > 0,
+            b'"' if self.depth > 0 => self.at = At::Text,
             // Only another event begins at the start of a line: this one was cut off.
             b'{' if at_line_start && !first => return true,
             b'{' => self.depth += 1,

@@ -258,7 +258,7 @@ pub(crate) fn cluster() -> Value {
 }
 
 /// A group of this size that scales from zero by its annotations, and what else is annotated.
-pub(crate) fn deployment(name: &str, replicas: i64, annotations: Value) -> Value {
+pub(crate) fn deployment(name: &str, replicas: i64, annotations: impl Into<Value>) -> Value {
     let mut value = json!({
         "apiVersion": "cluster.x-k8s.io/v1beta2",
         "kind": "MachineDeployment",
@@ -277,6 +277,7 @@ pub(crate) fn deployment(name: &str, replicas: i64, annotations: Value) -> Value
             "template": { "metadata": { "labels": {} }, "spec": { "clusterName": "prod", "version": "v1.35.0" } },
         },
     });
+    let annotations: Value = annotations.into();
     json_patch::merge(&mut value, &json!({ "metadata": { "annotations": annotations } }));
     value
 }

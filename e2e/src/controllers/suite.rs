@@ -132,13 +132,11 @@ fn scaled(suite: &Arc<Suite>, scenario: Scenario, named: &[Binary]) -> Vec<Trial
 
 /// By Cluster API's development provider. Without it, the scenario is listed as ignored.
 fn in_memory(suite: &Arc<Suite>, scenario: Scenario) -> Trial {
-    match env::var_os(capd::VARIABLE).filter(|named| !named.is_empty()) {
-        Some(manager) => trial(suite, scenario, "capd", Surroundings::InMemory(manager.into())),
-        None => {
-            let missing = || Err(format!("{} names no manager of CAPD", capd::VARIABLE).into());
-            Trial::test(format!("capd::{}", scenario.name), missing).with_ignored_flag(true)
-        }
+    if let Some(manager) = env::var_os(capd::VARIABLE).filter(|named| !named.is_empty()) {
+        return trial(suite, scenario, "capd", Surroundings::InMemory(manager.into()));
     }
+    let missing = || Err(format!("{} names no manager of CAPD", capd::VARIABLE).into());
+    Trial::test(format!("capd::{}", scenario.name), missing).with_ignored_flag(true)
 }
 
 fn trial(suite: &Arc<Suite>, scenario: Scenario, whose: &str, surroundings: Surroundings) -> Trial {
@@ -226,8 +224,11 @@ impl Suite {
             }
         };
         let components = self.components()?;
-        let environment =
-            if alone { Arc::new(Environment::start(components).await?) } else { self.shared(components).await? };
+        let environment = if alone {
+            Arc::new(Box::pin(Environment::start(components)).await?)
+        } else {
+            self.shared(components).await?
+        };
         let mut stage = Stage::real(environment, program, logs).await?;
         stage.autoscaler = autoscaler;
         Ok(stage)
@@ -239,7 +240,7 @@ impl Suite {
     }
 
     async fn shared(&self, components: Arc<Components>) -> Result<Arc<Environment>> {
-        once(&self.shared, Environment::start(components)).await
+        Box::pin(once(&self.shared, Environment::start(components))).await
     }
 
     async fn shared_in_memory(&self, capd: &Path) -> Result<Arc<capd::Environment>> {

@@ -39,7 +39,7 @@ pub(crate) async fn pods_bring_nodes_of_the_group_that_fits_and_idle_nodes_go(st
     let increased: Vec<NodeGroupIncreaseSizeRequest> = calls
         .iter()
         .filter(|call| call.name == "NodeGroupIncreaseSize")
-        .map(|call| call.request())
+        .map(e2e::autoscaling::record::Call::request)
         .collect::<Result<_>>()?;
     ensure!(increased.iter().all(|request| request.id == big.id), "{increased:?}");
     ensure!(increased.iter().map(|request| request.delta).sum::<i32>() == 2, "{increased:?}");
@@ -68,7 +68,7 @@ pub(crate) async fn annotations_alone_bring_a_group_from_zero_and_back(stage: &S
     let calls = autoscaling.end().await?;
     let templates = calls.iter().filter(|call| call.name == "NodeGroupTemplateNodeInfo" && call.code == Code::Ok);
     let templates: Vec<NodeGroupTemplateNodeInfoResponse> =
-        templates.map(|call| call.response()).collect::<Result<_>>()?;
+        templates.map(e2e::autoscaling::record::Call::response).collect::<Result<_>>()?;
     ensure!(!templates.is_empty(), "no template was asked for");
     Ok(())
 }

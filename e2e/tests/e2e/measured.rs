@@ -27,7 +27,7 @@ pub(crate) async fn fifty_deletes_at_once(world: &World) -> Result<()> {
         let began = Instant::now();
         world.objects.patch(group.kind, &group.name, patch.clone()).await?;
         let patches = stream::iter(others).map(|name| world.objects.patch("Machine", name, patch.clone()));
-        patches.buffer_unordered(SIDE_BY_SIDE).try_for_each(|_| async { Ok(()) }).await?;
+        patches.buffer_unordered(SIDE_BY_SIDE).try_for_each(|()| async { Ok(()) }).await?;
         let again = json!({ "metadata": { "annotations": { "bare": "again" } } });
         world.objects.patch(group.kind, &group.name, again).await?;
         let bare = began.elapsed();
