@@ -5,13 +5,12 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use kube::{
     Api, Client, Config,
-    api::PostParams,
+    api::{DynamicObject, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::{Value, json};
 
 use crate::{
-    helm::RELEASE,
     objects::Objects,
     wait::{SOON, eventually},
 };
@@ -27,7 +26,7 @@ pub struct Grant {
     pub resource: String,
     /// The verb.
     pub verb: String,
-    /// The one object that it is granted for.
+    /// The objects that it is granted for, separated by commas; none is all of them.
     pub name: Option<String>,
 }
 
@@ -62,26 +61,41 @@ impl Granted {
         Ok(Self { objects: objects.clone(), namespace: namespace.to_owned(), account: Client::try_from(config)? })
     }
 
-    /// All that its Roles and ClusterRoles grant.
+    /// All that its Roles and ClusterRoles grant. Nothing else may grant it anything.
     pub async fn all(&self) -> Result<Vec<Grant>> {
         let mut grants = Vec::new();
         for kind in ["Role", "ClusterRole"] {
-            for object in self.objects.list(kind, &format!("app.kubernetes.io/instance={RELEASE}")).await? {
-                let annotations = object.metadata.annotations.unwrap_or_default();
-                // ClusterRoles of other namespaces' releases have the same label.
-                if annotations.get("meta.helm.sh/release-namespace") != Some(&self.namespace) {
-                    continue;
-                }
+            for object in self.of_release(kind).await? {
                 let name = object.metadata.name.context("a role without a name")?;
                 let role = Role { kind, name, namespace: object.metadata.namespace };
                 let rules = object.data["rules"].as_array().cloned().unwrap_or_default();
-                for (rule, granted) in rules.iter().enumerate() {
-                    grants.extend(each(&role, rule, granted));
+                for (number, rule) in rules.iter().enumerate() {
+                    let granted = each(&role, number, rule);
+                    ensure!(!granted.is_empty(), "{kind} {}: a rule that is of no resource: {rule}", role.name);
+                    grants.extend(granted);
                 }
+            }
+        }
+        for kind in ["RoleBinding", "ClusterRoleBinding"] {
+            for binding in self.of_release(kind).await? {
+                let to = &binding.data["roleRef"];
+                let is_own = |grant: &Grant| to["kind"] == grant.role.kind && to["name"] == *grant.role.name;
+                ensure!(grants.iter().any(is_own), "{kind} {:?} is to a role of others: {to}", binding.metadata.name);
             }
         }
         ensure!(!grants.is_empty(), "the release grants nothing");
         Ok(grants)
+    }
+
+    /// Objects that the release has made.
+    async fn of_release(&self, kind: &str) -> Result<Vec<DynamicObject>> {
+        let mut objects = self.objects.list(kind, "").await?;
+        objects.retain(|object| {
+            let annotations = object.metadata.annotations.as_ref();
+            // Each namespace here has a release of the same name.
+            annotations.and_then(|all| all.get("meta.helm.sh/release-namespace")) == Some(&self.namespace)
+        });
+        Ok(objects)
     }
 
     /// Takes it away from its role, and waits until it is gone. What the role was is returned.
@@ -139,7 +153,7 @@ impl Granted {
 }
 
 /// Each verb of each resource of a rule.
-fn each(role: &Role, rule: usize, granted: &Value) -> Vec<Grant> {
+fn each(role: &Role, number: usize, granted: &Value) -> Vec<Grant> {
     let texts = |part: &str| -> Vec<String> { serde_json::from_value(granted[part].clone()).unwrap_or_default() };
     let mut grants = Vec::new();
     for group in texts("apiGroups") {
@@ -147,11 +161,11 @@ fn each(role: &Role, rule: usize, granted: &Value) -> Vec<Grant> {
             for verb in texts("verbs") {
                 grants.push(Grant {
                     role: role.clone(),
-                    rule,
+                    rule: number,
                     group: group.clone(),
                     resource: resource.clone(),
                     verb,
-                    name: texts("resourceNames").into_iter().next(),
+                    name: Some(texts("resourceNames").join(",")).filter(|names| !names.is_empty()),
                 });
             }
         }

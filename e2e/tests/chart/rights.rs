@@ -4,7 +4,12 @@
 mod breaks;
 mod rpcs;
 
-use std::{path::PathBuf, sync::Arc, thread};
+use std::{
+    path::PathBuf,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::{
@@ -16,6 +21,7 @@ use e2e::{
     installed::{Installed, Prepared},
     objects::{Contract, INFRASTRUCTURE_GROUP},
     pool::{Group, Pool, Scalable},
+    process::tail,
     program::{self, Programs},
     provider::Provider,
     proxy::Proxy,
@@ -34,6 +40,8 @@ const PRICES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/prices.ya
 const NOT_INSTALLED: &str = "vmware.infrastructure.cluster.x-k8s.io";
 /// The kind of infrastructure template that the node groups here name.
 const TEMPLATES: &str = "devmachinetemplates";
+/// How long `check` may take. What is refused it doesn't wait for.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Into so many parts the rows of a mode are divided, each with a release of its own.
 const PARTS: usize = 3;
 
@@ -113,7 +121,10 @@ fn run_part(handle: &Handle, plane: Arc<ControlPlane>, program: PathBuf, (mode, 
         }
         for grant in grants.iter().skip(part).step_by(PARTS) {
             let row = release.without(grant).await;
-            wrong.extend(row.err().map(|error| said(format!("without {} {}", grant.verb, grant.resource), error)));
+            wrong.extend(row.err().map(|error| {
+                let wrong = said(format!("without {} {}", grant.verb, grant.resource), error);
+                format!("{wrong}\n--- the server wrote, at the end:\n{}", tail(release.provider.process.log()))
+            }));
         }
         if part == 0 {
             let counted = rpcs::repeated_events_are_counted(&mut release).await;
@@ -217,7 +228,10 @@ impl Release {
     }
 
     fn check(&self) -> Result<(Option<i32>, Value)> {
-        self.prepared.check(&self.programs, &["--timeout=10s"])
+        let begun = Instant::now();
+        let checked = self.prepared.check(&self.programs, &[&format!("--timeout={}s", PATIENCE.as_secs())])?;
+        ensure!(begun.elapsed() < PATIENCE, "check waited for what doesn't come");
+        Ok(checked)
     }
 
     /// Fails unless `check` says that this right is missing, and no other.
