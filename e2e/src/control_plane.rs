@@ -54,6 +54,16 @@ struct Settings {
     port: u16,
     directory: TempDir,
     new_nodes: NewNodes,
+    lists: Lists,
+}
+
+/// How an API server lets lists be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lists {
+    /// As watches too, by whoever may watch.
+    Streamed,
+    /// By requests for lists only, as on older servers.
+    Paged,
 }
 
 /// What the API server makes of a new Node.
@@ -68,12 +78,22 @@ enum NewNodes {
 impl ControlPlane {
     /// Starts both servers and waits until Cluster API's kinds are served. Nodes are held as they are written.
     pub async fn start(components: Arc<Components>, contract: Contract, installed: Installed) -> Result<Self> {
-        Self::start_with(components, contract, installed, NewNodes::AsWritten).await
+        Self::start_with(components, contract, installed, NewNodes::AsWritten, Lists::Streamed).await
+    }
+
+    /// The same, on a server that doesn't stream lists: who reads has to have the right to list.
+    pub async fn start_without_streamed_lists(
+        components: Arc<Components>,
+        contract: Contract,
+        installed: Installed,
+    ) -> Result<Self> {
+        Self::start_with(components, contract, installed, NewNodes::AsWritten, Lists::Paged).await
     }
 
     /// Starts both servers of a workload cluster: Cluster API isn't installed, and new Nodes are tainted as anywhere.
     pub async fn start_workload(components: Arc<Components>) -> Result<Self> {
-        Self::start_with(components, Contract::V1Beta2, Installed::Nothing, NewNodes::Tainted).await
+        let (contract, lists) = (Contract::V1Beta2, Lists::Streamed);
+        Self::start_with(components, contract, Installed::Nothing, NewNodes::Tainted, lists).await
     }
 
     async fn start_with(
@@ -81,10 +101,11 @@ impl ControlPlane {
         contract: Contract,
         installed: Installed,
         new_nodes: NewNodes,
+        lists: Lists,
     ) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("capi-e2e-").tempdir()?;
         let (etcd, address) = start_etcd(&components.etcd, directory.path())?;
-        let settings = Settings { components, etcd: address, port: free_port()?, directory, new_nodes };
+        let settings = Settings { components, etcd: address, port: free_port()?, directory, new_nodes, lists };
         settings.write_files()?;
         let mut api_server = settings.start_api_server()?;
         let authority = settings.authority(&mut api_server).await?;
@@ -271,6 +292,9 @@ impl Settings {
             NewNodes::Tainted => "ServiceAccount",
         };
         flag("disable-admission-plugins", &disabled);
+        if self.lists == Lists::Paged {
+            flag("feature-gates", &"WatchList=false");
+        }
         command.args(["--endpoint-reconciler-type=none", "--profiling=false"]);
         Process::start("kube-apiserver", command, &self.path("kube-apiserver.log"))
     }

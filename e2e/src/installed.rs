@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
+    process::Command,
     sync::Arc,
 };
 
@@ -71,15 +72,19 @@ impl Installed {
     /// The program as the Deployment starts it, on free ports of loopback. The files of its TLS are written below `directory`; the
     /// kubeconfig stands for the Pod's token. It is called as Cluster Autoscaler would, with the client's certificate.
     pub async fn serve(&self, programs: &Programs, directory: &Path, in_cluster: &Value) -> Result<Provider> {
+        self.prepare(directory, in_cluster).await?.serve(programs, &[])
+    }
+
+    /// What the program is started with.
+    pub async fn prepare(&self, directory: &Path, in_cluster: &Value) -> Result<Prepared> {
         let kubeconfig = directory.join("in-cluster");
         fs::write(&kubeconfig, in_cluster.to_string())?;
         let tls = directory.join("tls");
         write_files(&tls, &self.secret(&format!("{RELEASE}-server")).await?)?;
         let flags = self.flags(&kubeconfig, &tls)?;
-        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
         let cloud_config = self.cloud_config().await?;
         let connector = Connector::new(&cloud_config, &self.secret(&format!("{RELEASE}-client")).await?)?;
-        Ok(programs.launch(&kubeconfig, &flags, &[])?.called_by(|port| connector.channel(port)))
+        Ok(Prepared { kubeconfig, flags, connector })
     }
 
     /// The arguments of the container without what a test has to choose itself: addresses, and how the management cluster is reached.
@@ -104,6 +109,32 @@ impl Installed {
         let map = maps.get(&format!("{RELEASE}-cloud-config")).await.context("reading the cloud-config")?;
         let data = map.data.unwrap_or_default();
         Ok(serde_yaml::from_str(data.get("cloud-config.yaml").context("no cloud-config.yaml")?)?)
+    }
+}
+
+/// A release's program, ready to be started as often as a test likes.
+pub struct Prepared {
+    kubeconfig: PathBuf,
+    flags: Vec<String>,
+    connector: Connector,
+}
+
+impl Prepared {
+    /// The server, with these flags more.
+    pub fn serve(&self, programs: &Programs, more: &[&str]) -> Result<Provider> {
+        let flags: Vec<&str> = self.flags.iter().map(String::as_str).chain(more.iter().copied()).collect();
+        Ok(programs.launch(&self.kubeconfig, &flags, &[])?.called_by(|port| self.connector.channel(port)))
+    }
+
+    /// What `check` says of the same flags, and its exit code. It blocks until the program has ended.
+    pub fn check(&self, programs: &Programs, more: &[&str]) -> Result<(Option<i32>, Value)> {
+        let mut command = Command::new(programs.program());
+        command.args(["check", "--output=json", "--listen=127.0.0.1:0"]).args(&self.flags).args(more);
+        command.arg(format!("--management-kubeconfig={}", self.kubeconfig.display()));
+        let output = command.env_clear().env("HOME", programs.directory()).output().context("running check")?;
+        let report = serde_json::from_slice(&output.stdout);
+        let report = report.with_context(|| format!("check wrote {}", String::from_utf8_lossy(&output.stderr)))?;
+        Ok((output.status.code(), report))
     }
 }
 

@@ -15,6 +15,7 @@ pub mod controllers;
 pub mod crds;
 pub mod fixtures;
 pub mod go;
+pub mod granted;
 pub mod helm;
 pub mod informer;
 pub mod infrastructure;

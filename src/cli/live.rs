@@ -43,10 +43,10 @@ impl Picture {
         Self { management, workload }
     }
 
-    /// Waits until all is there that is waited for, by the names of checks; false when it isn't in time.
-    pub(super) async fn comes(&self, until: Instant, is_waited_for: impl Fn(&str) -> bool) -> bool {
+    /// Waits until all is there that is waited for, by its checks; false when it isn't in time.
+    pub(super) async fn comes(&self, until: Instant, is_waited_for: impl Fn(&Check) -> bool) -> bool {
         loop {
-            let is_there = |check: &Check| check.is_ready() || !is_waited_for(&check.name);
+            let is_there = |check: &Check| check.is_ready() || !is_waited_for(check);
             if self.workload.checks().iter().all(is_there) && self.index().has_settled() {
                 return true;
             }

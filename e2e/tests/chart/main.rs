@@ -5,6 +5,7 @@
 
 mod install;
 mod metrics;
+mod rights;
 mod switches;
 mod topologies;
 mod values;

@@ -13,12 +13,15 @@ use crate::{
     index::{GroupSnapshot, SnapshotStanding},
     nodegroup::{Definition, LeftOut, Scope},
     rights::{Breaks, Right, Side},
+    server::{Check, CheckState},
 };
 
 /// The most node groups that one line names.
 const MOST_NAMED: usize = 10;
 const NODES: &str = "workload/nodes";
 const TEMPLATES: &str = "templates/";
+/// How informers begin what they say of a right that is missing.
+const FORBIDDEN: &str = "forbidden:";
 
 /// What was read.
 pub(super) struct Found {
@@ -51,7 +54,10 @@ impl Found {
         };
         let can_read = !lacks(Side::Management);
         let waits_for_nodes = has_workload && !lacks(Side::Workload);
-        let is_waited_for = |name: &str| if name == NODES { waits_for_nodes } else { can_read };
+        // What is refused doesn't come, and the rest shall not be late for it.
+        let is_refused = |check: &Check| matches!(&check.state, CheckState::Pending(why) if why.starts_with(FORBIDDEN));
+        let is_waited_for =
+            |check: &Check| !is_refused(check) && if check.name == NODES { waits_for_nodes } else { can_read };
         picture.comes(until, is_waited_for).await;
         let missing = picture.missing();
         let is_template = |name: &str| name.strip_prefix(TEMPLATES).map(str::to_owned);

@@ -1,0 +1,328 @@
+//! What each right is needed for, by what breaks without it: one row for each verb of each resource, in the words of `check`.
+
+use anyhow::{Context as _, Result, ensure};
+use e2e::{
+    granted::Grant,
+    pool::{Pool, Scalable},
+    provider::{assert_refused, made_up_node},
+    wait::{SOON, eventually},
+};
+use serde_json::json;
+use tonic::Code;
+
+use super::{Release, TEMPLATES, is_of_templates, rpcs};
+
+/// What breaks without a right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Breaks {
+    FirstList,
+    MachineList,
+    Picture,
+    WorkloadAccess,
+    Sizes(Scalable),
+    Deletions(Scalable),
+    Repeats(Scalable),
+    Ends,
+    Marks,
+    DeletesByName,
+    Events,
+    EventSeries,
+    Templates,
+    TemplateChanges,
+}
+
+impl Breaks {
+    /// Of a right; none where no test needs it.
+    pub(super) fn of(grant: &Grant) -> Option<Self> {
+        if is_of_templates(grant) {
+            return match grant.verb.as_str() {
+                "list" => Some(Self::Templates),
+                "watch" => Some(Self::TemplateChanges),
+                _ => None,
+            };
+        }
+        let kind = match grant.resource.split('/').next() {
+            Some("machinedeployments") => Some(Scalable::MachineDeployment),
+            Some("machinesets") => Some(Scalable::MachineSet),
+            Some("machinepools") => Some(Scalable::MachinePool),
+            _ => None,
+        };
+        match (grant.resource.as_str(), grant.verb.as_str()) {
+            ("machines", "list") => Some(Self::MachineList),
+            ("clusters" | "machinedeployments" | "machinesets" | "machinepools" | "nodes", "list") => {
+                Some(Self::FirstList)
+            }
+            ("clusters" | "machinedeployments" | "machinesets" | "machinepools" | "machines" | "nodes", "watch") => {
+                Some(Self::Picture)
+            }
+            ("machinedeployments/scale" | "machinesets/scale" | "machinepools/scale", "patch") => kind.map(Self::Sizes),
+            ("machinedeployments" | "machinesets" | "machinepools", "patch") => kind.map(Self::Deletions),
+            ("machinedeployments" | "machinesets" | "machinepools", "get") => kind.map(Self::Repeats),
+            ("machines", "get") => Some(Self::Ends),
+            ("machines", "patch") => Some(Self::Marks),
+            ("machines", "delete") => Some(Self::DeletesByName),
+            ("events", "create") => Some(Self::Events),
+            ("events", "patch") => Some(Self::EventSeries),
+            ("secrets", "get") if grant.name.is_some() => Some(Self::WorkloadAccess),
+            _ => None,
+        }
+    }
+
+    /// The word of `check`.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::FirstList => "first_list",
+            Self::MachineList => "machine_list",
+            Self::Picture => "picture",
+            Self::WorkloadAccess => "workload_access",
+            Self::Sizes(_) => "sizes",
+            Self::Deletions(_) => "deletions",
+            Self::Repeats(_) => "repeats",
+            Self::Ends => "ends",
+            Self::Marks => "marks",
+            Self::DeletesByName => "deletes_by_name",
+            Self::Events => "events",
+            Self::EventSeries => "event_series",
+            Self::Templates => "templates",
+            Self::TemplateChanges => "template_changes",
+        }
+    }
+
+    /// Fails unless it is broken.
+    pub(super) async fn shows(self, release: &Release, grant: &Grant) -> Result<()> {
+        let resource = grant.resource.as_str();
+        match self {
+            Self::FirstList => never_ready(release, &[], &[resource, "forbidden"]).await,
+            Self::MachineList => {
+                never_ready(release, &[], &[resource, "forbidden"]).await?;
+                a_machine_that_goes_already_is_not_deleted(release).await
+            }
+            Self::Picture => {
+                let words = [resource, "forbidden", "--max-staleness"];
+                never_ready(release, &["--max-staleness=1s"], &words).await
+            }
+            Self::WorkloadAccess => never_ready(release, &[], &["kubeconfig", "forbidden"]).await,
+            Self::Sizes(kind) => no_size_is_written(release, kind).await,
+            Self::Deletions(kind) => no_deletion_is_written(release, kind).await,
+            Self::Repeats(kind) => no_write_is_decided_anew(release, kind).await,
+            Self::Ends => no_end_is_seen(release).await,
+            Self::Marks => a_deletion_is_taken_back(release).await,
+            Self::DeletesByName => nothing_is_deleted_by_name(release).await,
+            Self::Events => no_event_is_there(release).await,
+            Self::EventSeries => no_event_is_counted(release).await,
+            Self::Templates => no_scaling_from_zero(release).await,
+            Self::TemplateChanges => a_changed_template_is_not_seen(release).await,
+        }
+    }
+}
+
+/// A server that is started without the right comes to refuse Refresh, and says why.
+async fn never_ready(release: &Release, flags: &[&str], words: &[&str]) -> Result<()> {
+    let mut provider = release.another(flags)?;
+    eventually("a refused Refresh", SOON, async || {
+        provider.process.still_running()?;
+        assert_refused(provider.refresh().await, Code::Unavailable, words)?;
+        let (status, page) = provider.http("/readyz?verbose").await?;
+        ensure!(status == 503, "/readyz answers {status}:\n{page}");
+        Ok(())
+    })
+    .await
+}
+
+async fn a_machine_that_goes_already_is_not_deleted(release: &Release) -> Result<()> {
+    let group = release.group(Pool::new("goes-already").running(2)).await?;
+    let machine = &group.machines[0];
+    release.world.objects.delete("Machine", machine).await?;
+    eventually("the Machine going", SOON, async || {
+        let instances = release.provider.instances(&group.id).await?;
+        ensure!(instances.iter().any(|instance| instance.id.starts_with("deleting-machine-")), "{instances:?}");
+        Ok(())
+    })
+    .await?;
+    let refused = release.provider.delete(&group.id, &group.nodes[..1]).await;
+    assert_refused(refused, Code::PermissionDenied, &["machines"])?;
+    release.scale_is(&group, 2).await
+}
+
+async fn no_size_is_written(release: &Release, kind: Scalable) -> Result<()> {
+    let name = format!("sizes-{}", kind.kind().to_lowercase());
+    let group = release.group(Pool::new(&name).of(kind).running(1).missing(1)).await?;
+    assert_refused(release.provider.increase(&group.id, 1).await, Code::PermissionDenied, &["scale"])?;
+    assert_refused(release.provider.decrease(&group.id, -1).await, Code::PermissionDenied, &["scale"])?;
+    release.scale_is(&group, 2).await
+}
+
+async fn no_deletion_is_written(release: &Release, kind: Scalable) -> Result<()> {
+    let lower = kind.kind().to_lowercase();
+    let name = format!("deletions-{lower}");
+    let group = release.group(Pool::new(&name).of(kind).with_machines().running(2)).await?;
+    let refused = release.provider.delete(&group.id, &group.nodes[..1]).await;
+    assert_refused(refused, Code::PermissionDenied, &[&lower])?;
+    release.is_unmarked(&group.machines[0]).await?;
+    release.scale_is(&group, 2).await?;
+    match kind {
+        Scalable::MachineDeployment | Scalable::MachineSet => no_machine_is_replaced(release, kind, &lower).await,
+        // Its instances are what its infrastructure provider has made.
+        Scalable::MachinePool => Ok(()),
+    }
+}
+
+/// At the least size, a Machine that never became a Node.
+async fn no_machine_is_replaced(release: &Release, kind: Scalable, resource: &str) -> Result<()> {
+    let name = format!("replaced-{}", kind.kind().to_lowercase());
+    let group = release.group(Pool::new(&name).of(kind).pending(1).bounds(1, 5)).await?;
+    let machine = &group.machines[0];
+    let node = made_up_node(&format!("pending-machine-{}_{machine}", release.world.namespace));
+    assert_refused(release.provider.delete(&group.id, &[node]).await, Code::PermissionDenied, &[resource])?;
+    ensure!(!release.is_deleting(machine).await?, "{machine} is being deleted");
+    release.scale_is(&group, 1).await
+}
+
+/// Another write has come before, and the watch hasn't told of it.
+async fn no_write_is_decided_anew(release: &Release, kind: Scalable) -> Result<()> {
+    let name = format!("repeats-{}", kind.kind().to_lowercase());
+    let group = release.group(Pool::new(&name).of(kind).running(1).missing(1)).await?;
+    release.proxy.hold_watches();
+    release.world.objects.patch(group.kind, &group.name, json!({ "spec": { "replicas": 3 } })).await?;
+    assert_refused(release.provider.increase(&group.id, 1).await, Code::PermissionDenied, &["get"])?;
+    release.proxy.release_watches();
+    release.scale_is(&group, 3).await?;
+    match kind {
+        Scalable::MachineSet => a_machine_that_is_left_stays(release, "left-repeats").await,
+        // Their smaller sizes are carried out by MachineSets and by infrastructure providers.
+        Scalable::MachineDeployment | Scalable::MachinePool => Ok(()),
+    }
+}
+
+/// A Machine whose deletion a smaller size has been spent on another one for.
+async fn a_machine_that_is_left_stays(release: &Release, name: &str) -> Result<()> {
+    let group = release.group(Pool::new(name).of(Scalable::MachineSet).running(2)).await?;
+    release.provider.delete(&group.id, &group.nodes[..1]).await?;
+    release.size_is_followed(&group).await?;
+    cannot_finish(release, &group.id).await?;
+    ensure!(!release.is_deleting(&group.machines[0]).await?, "{} is being deleted", group.machines[0]);
+    Ok(())
+}
+
+/// Waits until the server says that it can't finish a group's deletions.
+async fn cannot_finish(release: &Release, id: &str) -> Result<()> {
+    eventually(&format!("{id}: deletions that can't be finished"), SOON, async || {
+        let said = release.provider.process.output();
+        let line = said.lines().find(|line| line.contains(id) && line.contains("can't finish deletions"));
+        ensure!(line.context("the server doesn't say it")?.contains("forbidden"), "{line:?}");
+        Ok(())
+    })
+    .await
+}
+
+async fn no_end_is_seen(release: &Release) -> Result<()> {
+    let behind = release.group(Pool::new("ends-behind").running(2)).await?;
+    release.proxy.hold_watches();
+    release.provider.increase(&behind.id, 1).await?;
+    let refused = release.provider.delete(&behind.id, &behind.nodes[..1]).await;
+    assert_refused(refused, Code::PermissionDenied, &["machines"])?;
+    release.proxy.release_watches();
+    release.is_unmarked(&behind.machines[0]).await?;
+    release.scale_is(&behind, 3).await?;
+
+    let done = release.group(Pool::new("ends-done").of(Scalable::MachineSet).running(2)).await?;
+    release.provider.delete(&done.id, &done.nodes[..1]).await?;
+    release.size_is_followed(&done).await?;
+    rpcs::machine_goes(release, &done.machines[0]).await?;
+    cannot_finish(release, &done.id).await?;
+    release.log_of(&done).await?.context("a deletion that can't be known to be done has left the log")?;
+    Ok(())
+}
+
+async fn a_deletion_is_taken_back(release: &Release) -> Result<()> {
+    let group = release.group(Pool::new("marks").running(2)).await?;
+    let refused = release.provider.delete(&group.id, &group.nodes[..1]).await;
+    assert_refused(refused, Code::PermissionDenied, &["machines"])?;
+    release.is_unmarked(&group.machines[0]).await?;
+    release.scale_is(&group, 2).await?;
+    let log = release.log_of(&group).await?;
+    ensure!(log.is_none(), "the log of deletions is {log:?}");
+    Ok(())
+}
+
+async fn nothing_is_deleted_by_name(release: &Release) -> Result<()> {
+    no_machine_is_replaced(release, Scalable::MachineDeployment, "machines").await?;
+    a_machine_that_is_left_stays(release, "left-delete").await
+}
+
+/// By a server of its own: after a refusal nothing is posted for a while.
+async fn no_event_is_there(release: &Release) -> Result<()> {
+    let group = release.group(Pool::new("events").running(1)).await?;
+    let mut provider = release.another(&[])?;
+    provider.ready().await?;
+    provider.increase(&group.id, 1).await?;
+    release.scale_is(&group, 2).await?;
+    eventually("an Event counted as failed", SOON, async || {
+        let (_, page) = provider.http("/metrics").await?;
+        let is_failed = |line: &&str| line.contains("_events_total{") && line.contains("\"failed\"");
+        let line = page.lines().find(is_failed).context("no such metric")?;
+        ensure!(!line.ends_with(" 0"), "{line}");
+        Ok(())
+    })
+    .await?;
+    let events = rpcs::events_of(release, &group).await?;
+    ensure!(events.is_empty(), "there are Events: {events:#?}");
+    Ok(())
+}
+
+async fn no_event_is_counted(release: &Release) -> Result<()> {
+    let group = release.group(Pool::new("series").running(1)).await?;
+    let mut provider = release.another(&[])?;
+    provider.ready().await?;
+    let event = rpcs::refused_twice(release, &mut provider, &group).await?;
+    ensure!(event.data["series"].is_null(), "the Event was counted: {event:#?}");
+    Ok(())
+}
+
+async fn no_scaling_from_zero(release: &Release) -> Result<()> {
+    let id = release.shows("MachineDeployment", "empty").await?;
+    let mut provider = release.another(&[])?;
+    provider.ready().await?;
+    says_forbidden(&provider, "list").await?;
+    let ids = provider.refreshed_ids().await?;
+    ensure!(!ids.is_empty() && !ids.contains(&id), "groups are {ids:?}");
+    Ok(())
+}
+
+async fn a_changed_template_is_not_seen(release: &Release) -> Result<()> {
+    let id = release.shows("MachineDeployment", "empty").await?;
+    let mut provider = release.another(&[])?;
+    provider.ready().await?;
+    eventually("the group that lives by its template", SOON, async || {
+        let ids = provider.refreshed_ids().await?;
+        ensure!(ids.contains(&id), "groups are {ids:?}");
+        Ok(())
+    })
+    .await?;
+    says_forbidden(&provider, "watch").await?;
+    let before = provider.template(&id).await?;
+    let status = json!({ "capacity": { "cpu": "16", "memory": "64Gi" } });
+    release.world.objects.patch_status("DevMachineTemplate", "big", status).await?;
+    // The server that watches since it had the right sees it.
+    eventually("the changed template", SOON, async || {
+        let now = release.provider.template(&id).await?;
+        ensure!(now.node_bytes != before.node_bytes, "it is as it was");
+        Ok(())
+    })
+    .await?;
+    ensure!(provider.template(&id).await?.node_bytes == before.node_bytes, "the change was seen");
+    Ok(())
+}
+
+/// Waits until a server says that it may not read templates.
+async fn says_forbidden(provider: &e2e::provider::Provider, verb: &str) -> Result<()> {
+    eventually("a template that is forbidden", SOON, async || {
+        let said = provider.process.output();
+        let line = said.lines().find(|line| {
+            line.contains(TEMPLATES) && line.contains("forbidden") && line.contains(&format!("{verb} failed"))
+        });
+        line.context("the server doesn't say it")?;
+        Ok(())
+    })
+    .await
+}
