@@ -246,7 +246,7 @@ impl Command {
                 }
                 Fate::NotDone if is_tried_again => {}
                 // It may arrive yet: nothing was refused for good.
-                Fate::NotDone | Fate::Unknown => return Err(self.unknown(from, to, now.replicas)),
+                Fate::NotDone | Fate::Unknown => return Err(self.unknown(from, to, now.replicas, &error)),
             }
             if let CallError::Rejected(message) = &error
                 && now.replicas == from
@@ -268,11 +268,10 @@ impl Command {
         ))
     }
 
-    fn unknown(&self, from: i32, to: i32, now: i32) -> ScaleError {
+    fn unknown(&self, from: i32, to: i32, now: i32, error: &CallError) -> ScaleError {
         ScaleError::Unavailable(format!(
-            "{}: the size write {from} to {to} had no answer, and the size is {now} now: it isn't known whether it was \
-             done; read the size before asking again",
-            self.id
+            "{}; it isn't known whether the size write {from} to {to} was done, and the size is {now} now",
+            self.failed(error)
         ))
     }
 }
