@@ -19,9 +19,9 @@ use crate::{
 
 /// How long no further delete must have come before those that have come begin: Cluster Autoscaler sends one Node each,
 /// side by side.
-const QUIET: Duration = Duration::from_millis(1);
+const QUIET: Duration = Duration::from_millis(2);
 /// A pause of that length that took longer says nothing: on a machine that is so busy others are late as well.
-const LATE: Duration = Duration::from_millis(3);
+const LATE: Duration = Duration::from_millis(4);
 /// The most that a row of deletes is waited for.
 const MOST_GATHERED: Duration = Duration::from_millis(25);
 

@@ -16,11 +16,13 @@ const SIDE_BY_SIDE: usize = 16;
 
 /// Fifty DeleteNodes of one Node each at once are fifty marks, two writes of the group and no read.
 pub(crate) async fn fifty_deletes_at_once(world: &World) -> Result<()> {
+    let mut ids = Vec::new();
     for round in 0..ROUNDS {
         let count = 2 * DELETES;
         let group = Pool::new(&format!("workers-{round}")).bounds(0, 200).running(count).create(world).await?;
         let provider = world.serve().await?;
-        provider.shows(&[&group.id]).await?;
+        ids.push(group.id.clone());
+        provider.shows(&ids.iter().map(String::as_str).collect::<Vec<_>>()).await?;
         let (named, others) = group.machines.split_at(DELETES);
 
         let patch = json!({ "metadata": { "annotations": { "bare": format!("{round}") } } });
