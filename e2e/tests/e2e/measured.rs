@@ -16,7 +16,7 @@ const SIDE_BY_SIDE: usize = 16;
 
 /// Fifty DeleteNodes of one Node each at once are fifty marks, two writes of the group and no read.
 pub(crate) async fn fifty_deletes_at_once(world: &World) -> Result<()> {
-    let mut ids = Vec::new();
+    let (mut ids, mut all_named) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {
         let count = 2 * DELETES;
         let group = Pool::new(&format!("workers-{round}")).bounds(0, 200).running(count).create(world).await?;
@@ -40,7 +40,8 @@ pub(crate) async fn fifty_deletes_at_once(world: &World) -> Result<()> {
         try_join_all(deletes).await?;
         let took = began.elapsed();
 
-        world.objects.assert_marked(&named.iter().map(String::as_str).collect::<Vec<_>>()).await?;
+        all_named.extend_from_slice(named);
+        world.objects.assert_marked(&all_named.iter().map(String::as_str).collect::<Vec<_>>()).await?;
         let requests = answered(world, &world.user)?;
         let of = |verb: &str, resource: &str| {
             let such = requests[before..].iter().filter(|it| it.verb == verb && it.resource == resource);
