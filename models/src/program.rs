@@ -55,6 +55,7 @@ impl Program<'_> {
                     named,
                     done: new,
                     is_soft,
+                    has_counted: !(new & past.deleting).is_empty(),
                     is_fresh: true,
                     viewed_log: if compares { world.logged().0.into() } else { world.log_print() },
                     viewed_replicas: compares.then_some(world.replicas),
@@ -157,7 +158,7 @@ impl Program<'_> {
                 other.done = other.done.without(memory.done);
             }
         }
-        if self.rule.existence.minds_entries() {
+        if memory.has_counted && self.rule.existence.minds_entries() {
             world.outdate_caches();
         }
         if self.rule.logs_first {

@@ -46,12 +46,12 @@ pub enum Deleting {
 /// How it is known that a named Machine is there, before the size is lowered for it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Existence {
-    /// By a cache that has come to where the MachineDeployment's present generation began, the log gained its last entry,
-    /// and a soft entry left it last. By a read where a named Machine has left the log since, or is being deleted.
+    /// By a cache that has come to where the MachineDeployment's present generation began, the log last gained an entry
+    /// of a Machine that was being deleted, and a soft entry left it last. By a read where a named Machine has left the log since, or is being deleted.
     CacheThatIsFarEnough,
     /// The same, without the read where a named Machine has left the log.
     CacheOfWhatLeft,
-    /// The same with a cache that may not have come to where the log gained an entry.
+    /// The same with a cache that may not have come to where the log gained such an entry.
     CacheBeforeEntries,
     /// The same with a cache that may not have come to where a soft entry left the log.
     CacheBeforeSoftEntriesLeft,
@@ -146,7 +146,7 @@ pub struct Seen<'a> {
 }
 
 impl Existence {
-    /// Whether the gain of an entry makes caches out of date that haven't come so far.
+    /// Whether the gain of an entry of a Machine that is being deleted makes caches out of date that haven't come so far.
     #[must_use]
     pub fn minds_entries(self) -> bool {
         self != Self::CacheBeforeEntries

@@ -310,6 +310,8 @@ pub struct Memory {
     pub done: Set,
     /// Whether its command only lowers the target size.
     pub is_soft: bool,
+    /// Whether one of those it is going to log is being deleted, and lowers the size by what was counted.
+    pub has_counted: bool,
     /// Whether the MachineDeployment's generation is still the one viewed.
     pub is_fresh: bool,
     /// The log as viewed: a fingerprint of its entries, or for variants that compare values who is in it.

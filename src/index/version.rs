@@ -59,14 +59,14 @@ impl GroupVersion {
     }
 }
 
-/// Since when a group's spec is what it is and nobody has been added to its log, as far as this process saw.
+/// Since when a group's spec is what it is and nobody has been counted for its log, as far as this process saw.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Era {
     uid: Uid,
     /// The generation that it is about.
     pub generation: i64,
-    /// The resourceVersion of the first version that was seen of it, or of the last one that had somebody more in its log,
-    /// or a soft entry less; `None` where versions are no numbers.
+    /// The resourceVersion of the first version that was seen of it, or of the last one that had in its log one more that
+    /// was counted, or a soft one less; `None` where versions are no numbers.
     pub since: Option<u64>,
     /// The Machines that were in the log in any version of it that was seen, with the last ticket. One that isn't any
     /// more has left it.
@@ -103,7 +103,7 @@ impl Era {
         let mut is_news = false;
         for entry in log.entries() {
             let ticket = self.logged.insert(entry.uid.clone(), entry.ticket.clone());
-            is_news |= ticket.as_ref() != Some(&entry.ticket);
+            is_news |= entry.counted && ticket.as_ref() != Some(&entry.ticket);
             if entry.soft {
                 self.soft.insert(entry.uid.clone(), number);
             }
@@ -234,6 +234,7 @@ mod tests {
             ticket: "t".into(),
             phase: Phase::Wanted,
             soft: machine.starts_with("soft"),
+            counted: machine.starts_with("counted"),
         };
         let log = DeletionLog::default().with([entry]).print().unwrap();
         GroupVersion { generation, log: log.map(ArcStr::from), ..version(3, resource_version) }
@@ -254,20 +255,19 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_to_the_log_begins_anew_and_of_those_who_leave_it_the_soft_ones() {
+    fn of_those_who_come_to_the_log_the_counted_ones_begin_anew_and_of_those_who_leave_it_the_soft_ones() {
         let mut versions = group(3, "10");
         versions.see(&logging("a", "11", 1));
-        assert_eq!(versions.era().unwrap().since, Some(11));
+        assert_eq!(versions.era().unwrap().since, Some(10), "it was alive when it was logged");
         versions.see(&version(3, "13"));
-        assert_eq!(versions.era().unwrap().since, Some(11));
-        versions.see(&logging("b", "14", 1));
-        versions.see(&logging("a", "12", 1));
+        versions.see(&logging("counted", "14", 1));
+        versions.see(&logging("b", "12", 1));
         let era = versions.era().unwrap();
         assert_eq!(era.since, Some(14), "an older version came late");
-        assert!(["a", "b"].into_iter().all(|uid| era.logged.contains_key(&uid.into())), "both were in it");
+        assert!(["a", "b", "counted"].into_iter().all(|uid| era.logged.contains_key(&uid.into())), "all were in it");
         versions.see(&logging("soft", "15", 1));
         versions.see(&version(3, "13"));
-        assert_eq!(versions.era().unwrap().since, Some(15), "an older version came late");
+        assert_eq!(versions.era().unwrap().since, Some(14), "an older version came late");
         versions.see(&version(3, "16"));
         assert_eq!(versions.era().unwrap().since, Some(16), "a soft entry has left");
         versions.see(&logging("b", "20", 2));

@@ -98,6 +98,9 @@ pub struct Entry {
     pub phase: Phase,
     /// Whether it only steers which Machine goes for a smaller target size, and the Machine need not go.
     pub soft: bool,
+    /// Whether it was being deleted already when it was logged: that a new Machine would come in its place was found by
+    /// counting the group's others.
+    pub counted: bool,
 }
 
 /// The log of a group. No Machine is in it twice.
@@ -135,6 +138,8 @@ struct Written {
     phase: Phase,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     soft: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    counted: bool,
     machines: BTreeMap<String, String>,
 }
 
@@ -167,6 +172,7 @@ impl DeletionLog {
                     ticket: acceptance.ticket.clone(),
                     phase: acceptance.phase,
                     soft: acceptance.soft,
+                    counted: acceptance.counted,
                 });
             }
         }
@@ -184,7 +190,7 @@ impl DeletionLog {
         let full = || LogError::Full { count: self.entries.len() };
         let mut acceptances: BTreeMap<_, Vec<BTreeMap<_, _>>> = BTreeMap::new();
         for entry in &self.entries {
-            let alike = acceptances.entry((&entry.ticket, entry.phase, entry.soft)).or_default();
+            let alike = acceptances.entry((&entry.ticket, entry.phase, entry.soft, entry.counted)).or_default();
             let name = entry.name.to_string();
             // Two Machines of one name, one after the other, stand apart.
             match alike.iter_mut().find(|machines| !machines.contains_key(&name)) {
@@ -196,8 +202,9 @@ impl DeletionLog {
         }
         let written: Vec<_> = acceptances
             .into_iter()
-            .flat_map(|((ticket, phase, soft), alike)| {
-                alike.into_iter().map(move |machines| Written { ticket: ticket.clone(), phase, soft, machines })
+            .flat_map(|((ticket, phase, soft, counted), alike)| {
+                let written = move |machines| Written { ticket: ticket.clone(), phase, soft, counted, machines };
+                alike.into_iter().map(written)
             })
             .collect();
         let text = serde_json::to_string(&written).map_err(|_| full())?;
@@ -278,7 +285,7 @@ mod tests {
 
     fn entry(name: &str, ticket: &str, phase: Phase, soft: bool) -> Entry {
         let uid = Uid::from(format!("uid-of-{name}"));
-        Entry { name: name.into(), uid, ticket: ticket.into(), phase, soft }
+        Entry { name: name.into(), uid, ticket: ticket.into(), phase, soft, counted: false }
     }
 
     fn log(entries: impl IntoIterator<Item = Entry>) -> DeletionLog {
@@ -371,10 +378,11 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_printed_is_read_again(machines in prop::collection::btree_map(
-            "[a-z]{1,3}", ("t[0-3]", any::<bool>(), any::<bool>()), 0..20,
+            "[a-z]{1,3}", ("t[0-3]", any::<bool>(), any::<bool>(), any::<bool>()), 0..20,
         )) {
-            let entries = machines.iter().map(|(name, (ticket, is_lowered, soft))| {
-                entry(name, ticket, if *is_lowered { Phase::Lowered } else { Phase::Wanted }, *soft)
+            let entries = machines.iter().map(|(name, (ticket, is_lowered, soft, counted))| {
+                let phase = if *is_lowered { Phase::Lowered } else { Phase::Wanted };
+                Entry { counted: *counted, ..entry(name, ticket, phase, *soft) }
             });
             let log = log(entries);
             let text = log.print().unwrap();

@@ -13,6 +13,7 @@ use futures::{StreamExt as _, stream};
 use super::{
     Command, ScaleError,
     api::{CallError, GroupChange},
+    batch::Marked,
     known::SIDE_BY_SIDE,
     metrics::Write,
     outcome::SizeWritten,
@@ -51,16 +52,16 @@ impl NotLowered {
 }
 
 impl Command {
-    /// Marks and lowers those of `uids` that are wanted, beginning at a version that has them in its log. The version that
-    /// it came to is returned.
+    /// Marks and lowers those of `uids` that are wanted, beginning at a version that has them in its log and with what is
+    /// marked already. The version that it came to is returned.
     pub(super) async fn carry_out(
         &self,
         mut version: GroupVersion,
         uids: &HashSet<Uid>,
         bounds: Bounds,
+        Marked { tickets: mut marked, mut failure }: Marked,
     ) -> Result<GroupVersion, NotLowered> {
         let mut attempts = self.attempts();
-        let mut marked = HashMap::new();
         let mut refused_at = None;
         loop {
             let log = self.log_of(&version).map_err(NotLowered::Refused)?;
@@ -72,7 +73,11 @@ impl Command {
             if let Some(stranger) = strangers.first() {
                 return self.give_back(&version, &strangers, self.names_a_stranger(stranger)).await;
             }
-            if let Err(error) = self.mark(&wanted, &mut marked).await {
+            let marks = match failure.take() {
+                None => self.mark(&wanted, &mut marked).await,
+                Some(failure) => Err(failure),
+            };
+            if let Err(error) = marks {
                 if let ControlFlow::Break(end) = self.after_failure(&mut attempts, &error, &version, &wanted).await {
                     return end;
                 }
@@ -160,7 +165,7 @@ impl Command {
         failure.map_or(Ok(()), Err)
     }
 
-    async fn mark_one(&self, entry: &Entry) -> Result<(), CallError> {
+    pub(super) async fn mark_one(&self, entry: &Entry) -> Result<(), CallError> {
         let key = self.machine_key(&entry.name);
         if self.index().is_of(&self.id, &key, &entry.uid).is_none() {
             match self.api().read_machine(&key, &entry.uid).await? {

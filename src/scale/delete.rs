@@ -7,15 +7,14 @@ use super::{
     Command, ScaleError,
     api::{CallError, GroupChange},
     draw_ticket,
-    events::Happening,
-    lane::{Caller, Delete},
+    lane::Delete,
     metrics::Write,
     rule::{Acceptance, Life, Named, Refusal, Request, Seen},
 };
 use crate::{
     capi::{ObjectKey, ScalableKind, Uid},
     index::{GroupVersion, NodeQuery, Resolved, ScaleView},
-    nodegroup::{Bounds, DeletionLog, Phase, PlaceholderRef, Ticket},
+    nodegroup::{Bounds, DeletionLog, PlaceholderRef, Ticket},
 };
 
 /// A Node as the caller names it.
@@ -30,70 +29,30 @@ pub struct NodeName {
 }
 
 /// A delete whose Nodes have been looked up. What they stand for stays, whatever becomes of it meanwhile.
-struct Sorted {
-    delete: Delete,
-    request: Request,
+pub(super) struct Sorted {
+    pub(super) delete: Delete,
+    pub(super) request: Request,
     /// How many of the request's others are replicas without a Machine.
-    replicas: usize,
+    pub(super) replicas: usize,
 }
 
-/// What was decided of a batch, and written to the log.
-struct Decided {
+/// What was decided of deletes that stood together, and written to the log.
+pub(super) struct Decided {
     /// The version that has in its log what was accepted.
-    version: GroupVersion,
-    bounds: Bounds,
-    accepted: Vec<Sorted>,
+    pub(super) version: GroupVersion,
+    pub(super) bounds: Bounds,
+    pub(super) accepted: Vec<Sorted>,
 }
 
 impl Command {
-    /// Deletes what a batch names, and answers each of its callers.
-    pub(super) async fn delete(&self, deletes: Vec<Delete>) {
-        let Some(Decided { version, bounds, accepted }) = self.decide(deletes).await else { return };
-        // What needs nothing doesn't depend on the end of the rest.
-        let log = version.log().unwrap_or_default();
-        let is_wanted = |named: &Named| log.get(&named.uid).is_some_and(|entry| entry.phase == Phase::Wanted);
-        let has_work = |it: &Sorted| it.request.others > 0 || it.request.machines.iter().any(is_wanted);
-        let (working, done): (Vec<_>, Vec<_>) = accepted.into_iter().partition(has_work);
-        for Sorted { delete, .. } in done {
-            self.accepted(delete);
-        }
-        let named = working.iter().flat_map(|it| &it.request.machines);
-        let uids: HashSet<_> = named.map(|named| named.uid.clone()).collect();
-        let others: usize = working.iter().map(|it| it.request.others).sum();
-        let lowered = match self.carry_out(version, &uids, bounds).await {
-            Ok(version) => version,
-            Err(error) => {
-                let error = error.error();
-                self.answer_all(working, &error);
-                return;
-            }
-        };
-        let given_up = match others {
-            0 => Ok(()),
-            _ => self.give_up(lowered.clone(), others, bounds, only_caller(&working)).await,
-        };
-        let instances = working.iter().map(|it| it.request.others - it.replicas).sum();
-        if given_up.is_ok() && instances > 0 {
-            self.tell(Happening::chosen_by_provider(instances));
-        }
-        for Sorted { delete, request, .. } in working {
-            let end = self.end_of(&lowered, &request).await;
-            // Replicas without a Machine may have failed alone.
-            match if request.others == 0 { end } else { end.and_then(|()| given_up.clone()) } {
-                Ok(()) => self.accepted(delete),
-                Err(error) => self.answer(delete.caller, Err(error)),
-            }
-        }
-    }
-
-    fn accepted(&self, delete: Delete) {
+    pub(super) fn accepted(&self, delete: Delete) {
         self.inner.going.accept(&self.id, delete.nodes.iter().map(|node| text_of(node).to_owned()));
         self.answer(delete.caller, Ok(()));
     }
 
-    /// Decides a batch and writes to the log what was accepted. Callers of what was refused are answered. Until something
-    /// is written, each command ends with its caller.
-    async fn decide(&self, deletes: Vec<Delete>) -> Option<Decided> {
+    /// Decides deletes that stand together and writes to the log what was accepted. Callers of what was refused are
+    /// answered. Until something is written, each command ends with its caller.
+    pub(super) async fn decide(&self, deletes: Vec<Delete>) -> Option<Decided> {
         // That the group isn't one is said before anything of its Nodes.
         if let Err(error) = self.view() {
             for delete in deletes {
@@ -201,7 +160,7 @@ impl Command {
     }
 
     /// What a request has come to whose Machines were lowered, or were found to need nothing.
-    async fn end_of(&self, version: &GroupVersion, request: &Request) -> Result<(), ScaleError> {
+    pub(super) async fn end_of(&self, version: &GroupVersion, request: &Request) -> Result<(), ScaleError> {
         let log = self.log_of(version)?;
         for named in &request.machines {
             if log.get(&named.uid).is_some() || !self.index().has_machine(&self.machine_key(&named.name), &named.uid) {
@@ -340,7 +299,7 @@ impl Command {
         }
     }
 
-    fn answer_all(&self, sorted: Vec<Sorted>, error: &ScaleError) -> Option<Decided> {
+    pub(super) fn answer_all(&self, sorted: Vec<Sorted>, error: &ScaleError) -> Option<Decided> {
         for one in sorted {
             self.answer(one.delete.caller, Err(error.clone()));
         }
@@ -362,12 +321,4 @@ pub(super) struct Nodes {
 /// What a Node is known by.
 fn text_of(node: &NodeName) -> &str {
     if node.provider_id.is_empty() { &node.name } else { &node.provider_id }
-}
-
-/// The caller of a batch of one; several can't end one write together.
-fn only_caller(accepted: &[Sorted]) -> Option<&Caller> {
-    match accepted {
-        [one] if one.request.machines.is_empty() => Some(&one.delete.caller),
-        _ => None,
-    }
 }

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Command, Inner,
     api::{CallError, GroupChange},
+    batch::Marked,
     carry::{NotLowered, named},
     events::Happening,
     metrics::Write,
@@ -191,7 +192,7 @@ impl Command {
             return Pass::Waits;
         }
         let bounds = Bounds { min: view.min, max: i32::MAX };
-        match self.carry_out(view.version.clone(), &ripe, bounds).await {
+        match self.carry_out(view.version.clone(), &ripe, bounds, Marked::default()).await {
             Ok(_) if waits => Pass::Waits,
             Ok(_) => Pass::Done,
             Err(NotLowered::Refused(error)) => {

@@ -9,7 +9,10 @@ use std::{
 
 use opentelemetry::{Context, context::FutureExt as _};
 use parking_lot::Mutex;
-use tokio::{sync::oneshot, time::Instant};
+use tokio::{
+    sync::{Notify, oneshot},
+    time::Instant,
+};
 
 use super::{Command, Inner, ScaleError, delete::NodeName, finisher::Pass};
 use crate::{
@@ -18,12 +21,10 @@ use crate::{
 };
 
 /// How long no further delete must have come before those that have come begin: Cluster Autoscaler sends one Node each,
-/// side by side.
-const QUIET: Duration = Duration::from_millis(2);
-/// A pause of that length that took longer says nothing: on a machine that is so busy others are late as well.
-const LATE: Duration = Duration::from_millis(4);
+/// side by side, and each write of the log is one for all that stand together. Who comes later joins (`batch`).
+const QUIET: Duration = Duration::from_millis(1);
 /// The most that a row of deletes is waited for.
-const MOST_GATHERED: Duration = Duration::from_millis(25);
+const MOST_GATHERED: Duration = Duration::from_millis(10);
 
 /// Who waits for a command's result.
 pub(super) struct Caller {
@@ -47,6 +48,11 @@ impl Caller {
 
     pub(super) fn nodes(&self) -> Option<usize> {
         self.nodes
+    }
+
+    /// What it is a part of.
+    pub(super) fn trace(&self) -> &Context {
+        &self.trace
     }
 
     /// Since it was asked for.
@@ -97,6 +103,8 @@ struct Lane {
     finish: Vec<oneshot::Sender<Pass>>,
     /// Whether the finisher is next, when commands wait too.
     finish_is_next: bool,
+    /// Rung for each order.
+    arrived: Arc<Notify>,
 }
 
 /// What waits for each group's turn.
@@ -123,15 +131,22 @@ impl Lanes {
         turn
     }
 
+    /// What is rung when an order comes for the group.
+    pub(super) fn arrived(&self, id: &GroupId) -> Arc<Notify> {
+        self.0.lock().get(id).map(|lane| Arc::clone(&lane.arrived)).unwrap_or_default()
+    }
+
     /// The deletes that stand first, for as long as they do.
-    fn more_deletes(&self, id: &GroupId, into: &mut Vec<Delete>) {
+    pub(super) fn more_deletes(&self, id: &GroupId) -> Vec<Delete> {
+        let mut deletes = Vec::new();
         let mut lanes = self.0.lock();
-        let Some(lane) = lanes.get_mut(id) else { return };
+        let Some(lane) = lanes.get_mut(id) else { return deletes };
         while let Some(Order::Delete(_)) = lane.orders.front() {
             if let Some(Order::Delete(delete)) = lane.orders.pop_front() {
-                into.push(delete);
+                deletes.push(delete);
             }
         }
+        deletes
     }
 }
 
@@ -153,7 +168,10 @@ impl Drop for Guard {
 impl Inner {
     /// Lets a command wait for its group's turn.
     pub(super) fn order(self: &Arc<Self>, id: &GroupId, order: Order) {
-        self.enter(id, |lane| lane.orders.push_back(order));
+        self.enter(id, |lane| {
+            lane.orders.push_back(order);
+            lane.arrived.notify_one();
+        });
     }
 
     /// Lets the finisher look at a group.
@@ -190,8 +208,8 @@ async fn run(mut guard: Guard) {
                 command.answer(caller, result);
             }
             Turn::Order(Order::Delete(first)) => {
-                let deletes = gather(&command, first).await;
-                let asked = deletes.iter().map(|delete| &delete.caller.trace);
+                let deletes = command.gather(vec![first]).await;
+                let asked = deletes.iter().map(|delete| delete.caller.trace());
                 let span = command.api().traces().work("delete", asked);
                 command.trace(&span);
                 command.delete(deletes).with_context(span.context()).await;
@@ -230,20 +248,18 @@ impl Command {
     fn trace(&self, span: &Span) {
         span.set("group", self.id.to_string());
     }
-}
 
-/// The deletes that come with the first one.
-async fn gather(command: &Command, first: Delete) -> Vec<Delete> {
-    let mut deletes = vec![first];
-    let began = Instant::now();
-    loop {
-        let paused = Instant::now();
-        tokio::time::sleep(QUIET).await;
-        let was_quiet = paused.elapsed() < LATE;
-        let before = deletes.len();
-        command.inner.lanes.more_deletes(&command.id, &mut deletes);
-        if (was_quiet && deletes.len() == before) || began.elapsed() > MOST_GATHERED {
-            return deletes;
+    /// Deletes, and those that come with them.
+    pub(super) async fn gather(&self, mut deletes: Vec<Delete>) -> Vec<Delete> {
+        let began = Instant::now();
+        loop {
+            tokio::time::sleep(QUIET).await;
+            let more = self.inner.lanes.more_deletes(&self.id);
+            let was_quiet = more.is_empty();
+            deletes.extend(more);
+            if was_quiet || began.elapsed() > MOST_GATHERED {
+                return deletes;
+            }
         }
     }
 }

@@ -6,6 +6,7 @@
 //! This room must never answer a read, and never decide what a rule of [`crate::nodegroup`] decides.
 
 mod api;
+mod batch;
 mod carry;
 mod delete;
 mod error;

@@ -91,6 +91,7 @@ impl<'a> Acceptance<'a> {
             }
         }
         let others = self.others + request.others;
+        let alive = leaving.len();
         let size = i64::from(self.seen.replicas) - as_i64(self.log.wanted() + leaving.len() + others);
         if !deleting.is_empty() {
             let replaced = self.replaced(size, &leaving);
@@ -100,7 +101,10 @@ impl<'a> Acceptance<'a> {
             let count = self.log.wanted() + leaving.len() + others;
             size::delete(self.seen.replicas, count, self.seen.bounds).map_err(Refusal::BelowMin)?;
         }
-        let entries = leaving.into_iter().map(|named| entry(named, &self.ticket, false));
+        let entries = leaving.into_iter().enumerate().map(|(position, named)| {
+            let counted = position >= alive;
+            Entry { counted, ..entry(named, &self.ticket, false) }
+        });
         let log = self.log.clone().with(entries);
         log.print().map_err(Refusal::Log)?;
         (self.log, self.others) = (log, others);
@@ -129,7 +133,7 @@ fn as_i64(count: usize) -> i64 {
 /// A new entry of the log.
 pub(super) fn entry(named: &Named, ticket: &Ticket, soft: bool) -> Entry {
     let Named { name, uid } = named.clone();
-    Entry { name, uid, ticket: ticket.clone(), phase: Phase::Wanted, soft }
+    Entry { name, uid, ticket: ticket.clone(), phase: Phase::Wanted, soft, counted: false }
 }
 
 /// The write that lowers the size for what is wanted.

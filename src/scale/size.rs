@@ -6,6 +6,7 @@ use std::{collections::HashSet, sync::Arc};
 use super::{
     Command, ScaleError,
     api::{CallError, GroupChange, GroupSeen},
+    batch::Marked,
     lane::Caller,
     metrics::Write,
     outcome::SizeWritten,
@@ -168,7 +169,8 @@ impl Command {
         let bounds = Bounds { min: 0, max: i32::MAX };
         let uids: HashSet<_> = giving.machines.iter().map(|named| named.uid.clone()).collect();
         let soft = version.log().map_or(0, |log| uids.iter().filter(|uid| log.get(uid).is_some()).count());
-        let version = self.carry_out(version, &uids, bounds).await.map_err(super::carry::NotLowered::error)?;
+        let lowered = self.carry_out(version, &uids, bounds, Marked::default()).await;
+        let version = lowered.map_err(super::carry::NotLowered::error)?;
         // Those that went by themselves meanwhile are replicas without a Machine.
         self.give_way(version, giving.others + giving.machines.len() - soft, None).await
     }

@@ -30,7 +30,7 @@ use tonic::{metadata::MetadataMap, transport::ClientTlsConfig};
 pub use self::{
     endpoint::OtlpEndpoint,
     metrics::TraceMetrics,
-    span::{Span, current, set},
+    span::{Span, asked_by, current, set},
 };
 
 const SERVICE: &str = "capi-autoscaler-provider";

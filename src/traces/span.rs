@@ -25,6 +25,15 @@ pub fn set(attributes: &[(&'static str, i64)]) {
     });
 }
 
+/// What goes on in this task is done for one more who asked: it is linked to that one's trace, as [`super::Traces::work`]
+/// does.
+pub fn asked_by(other: &Context) {
+    let other = other.span().span_context().clone();
+    if other.is_valid() {
+        Context::map_current(|context| context.span().add_link(other, Vec::new()));
+    }
+}
+
 impl Span {
     pub(super) fn begun(span: trace::Span) -> Self {
         Self(Some(Context::new().with_span(span)))

@@ -78,7 +78,8 @@ async fn no_call_and_no_finisher_writes() {
     let mut world = World::start(Start { copies: 0, machines: 3, ..Start::default() }).await;
     // A deletion that has come to its end, which a server takes out of the log that may write.
     let ticket = Ticket::new("2026-01-01T00:00:00Z".parse::<Timestamp>().unwrap(), 1);
-    let gone = Entry { name: "gone".into(), uid: "1".into(), ticket, phase: Phase::Lowered, soft: false };
+    let gone =
+        Entry { name: "gone".into(), uid: "1".into(), ticket, phase: Phase::Lowered, soft: false, counted: false };
     let log = DeletionLog::default().with([gone]).print().unwrap();
     let patch = json!({"metadata": {"annotations": {DELETING: log}}});
     let api = world.sandbox.management().api();

@@ -3,6 +3,7 @@
 mod deletes;
 pub(crate) mod fake;
 mod finishing;
+mod joins;
 mod read_only;
 mod replacements;
 mod rollouts;
