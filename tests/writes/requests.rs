@@ -27,6 +27,12 @@ fn kind_of(request: &Request) -> String {
     format!("{} {}", request.verb, kind.unwrap_or(&request.path))
 }
 
+/// Whether a request is a JSON patch that sets the size.
+fn sets_size(request: &Request) -> bool {
+    let operations: Vec<serde_json::Value> = serde_json::from_slice(&request.body).unwrap_or_default();
+    operations.iter().any(|it| it["path"] == "/spec/replicas" && it["op"] != "test")
+}
+
 fn expected<const N: usize>(counts: [(&str, usize); N]) -> BTreeMap<String, usize> {
     counts.into_iter().map(|(what, count)| (what.to_owned(), count)).collect()
 }
@@ -55,9 +61,9 @@ async fn an_increase_is_one_write_and_no_read() {
 #[case::of_as_many_as_cluster_autoscaler_sends_at_once(10)]
 #[case::of_many(50)]
 #[tokio::test(flavor = "multi_thread")]
-async fn deletes_of_one_node_each_at_once_are_a_mark_each_two_writes_of_the_group_and_no_read(#[case] count: usize) {
-    let expected = expected([("patch /machinedeployments", 2), ("patch /machines", count)]);
-    // On a busy machine what is sent at once may come in two parts, which makes two batches: then it is tried again.
+async fn deletes_of_one_node_each_at_once_are_a_mark_each_one_size_and_no_read(#[case] count: usize) {
+    // On a busy machine what is sent at once may come so far apart that the first are done before the last have come: then
+    // it is tried again.
     for is_last in [false, false, true] {
         let world = quiet(60).await;
         let nodes = world.nodes().into_iter().take(count);
@@ -65,9 +71,14 @@ async fn deletes_of_one_node_each_at_once_are_a_mark_each_two_writes_of_the_grou
         assert!(answers.iter().all(Result::is_ok), "{answers:?}");
         assert_eq!(world.now().size, i64::try_from(60 - count).unwrap());
         let counted = counted(&world);
-        assert!(!is_last || counted == expected, "{counted:?}\n{}", world.describe());
+        // The log is written for all that stand together, and for those who come while these are marked.
+        let group = counted.get("patch /machinedeployments").copied().unwrap_or_default();
+        let is_expected =
+            counted.get("patch /machines") == Some(&count) && counted.len() == 2 && (2..=4).contains(&group);
+        let sizes = world.sandbox.management().requests().all().iter().filter(|it| sets_size(it)).count();
+        assert!(!is_last || (is_expected && sizes == 1), "{counted:?}, {sizes} sizes\n{}", world.describe());
         world.stop().await;
-        if counted == expected {
+        if is_expected && sizes == 1 {
             return;
         }
     }

@@ -292,6 +292,15 @@ impl World {
         api.patch(&deployments, "team-a", "workers", PatchKind::Merge, Subresource::Main, patch).unwrap();
     }
 
+    /// Somebody's hook keeps a Machine from going once it is being deleted, or doesn't any more.
+    pub(crate) fn hold_in_deletion(&self, name: &str, holds: bool) {
+        let value = holds.then_some("");
+        let annotations = json!({ "pre-drain.delete.hook.machine.cluster.x-k8s.io/held": value });
+        let patch = json!({ "metadata": { "annotations": annotations } });
+        let api = self.sandbox.management().api();
+        api.patch(&resource("machines"), "team-a", name, PatchKind::Merge, Subresource::Main, patch).unwrap();
+    }
+
     /// Somebody else deletes a Machine. It may be gone already.
     pub(crate) fn delete_machine(&self, name: &str) {
         let api = self.sandbox.management().api();
