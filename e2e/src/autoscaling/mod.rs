@@ -11,6 +11,7 @@ mod pods;
 pub mod record;
 pub mod rules;
 pub mod running;
+mod transcript;
 
 use std::time::Duration;
 

@@ -2,8 +2,10 @@
 
 use std::{
     convert::Infallible,
+    fs,
     future::poll_fn,
     net::Ipv4Addr,
+    path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
 };
@@ -21,6 +23,8 @@ use tonic::{
     server::NamedService,
     transport::{Channel, Server, server::TcpIncoming},
 };
+
+use super::transcript;
 
 /// Why a call couldn't be handed on.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -98,18 +102,19 @@ impl Calls {
     }
 }
 
-/// A port by which the program can be reached. Dropping it closes it.
+/// A port by which the program can be reached. Dropping it closes it, and leaves a transcript.
 pub struct Recorder {
     /// Where it listens, as `127.0.0.1:1234`.
     pub address: String,
     /// What went through.
     pub calls: Calls,
     serving: JoinHandle<()>,
+    transcript: PathBuf,
 }
 
 impl Recorder {
-    /// Listens, and hands on what comes.
-    pub async fn start(program: Channel) -> Result<Self> {
+    /// Listens, and hands on what comes. At the end all of it is written to a file.
+    pub async fn start(program: Channel, transcript: PathBuf) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?.to_string();
         let calls = Calls::default();
@@ -118,13 +123,16 @@ impl Recorder {
             // It ends when it is dropped, and not otherwise.
             let _ = Server::builder().add_service(way).serve_with_incoming(TcpIncoming::from(listener)).await;
         });
-        Ok(Self { address, calls, serving })
+        Ok(Self { address, calls, serving, transcript })
     }
 }
 
 impl Drop for Recorder {
     fn drop(&mut self) {
         self.serving.abort();
+        let lines: String = self.calls.all().iter().map(|call| format!("{}\n", transcript::line(call))).collect();
+        // One that can't be written is missed where it is looked for.
+        let _ = fs::write(&self.transcript, lines);
     }
 }
 
