@@ -35,11 +35,14 @@ impl Driver {
         if pending.is_empty() || needs.iter().any(|candidate| candidate.nodes == 0) {
             return Ok(false);
         }
+        if self.pattern.sizes_before_scale_up {
+            self.sizes(&look.groups).await?;
+        }
         let candidates = self.candidates(look, needs).await?;
         let Some(chosen) = self.choose(candidates).await? else { return Ok(false) };
         let (id, by) = (chosen.group.id.clone(), chosen.nodes);
         let before = self.caller.target_size(&id).await?;
-        self.ask_for_gpus().await?;
+        self.learn_gpus().await?;
         self.note("increasing", &format!("{id} by {by}"));
         if let Err(status) = self.caller.increase(&id, by).await {
             self.memory.backed_off.insert(id);

@@ -8,6 +8,7 @@ use std::{
     fmt::Display,
     fs::File,
     io::Write as _,
+    mem::replace,
     path::Path,
     time::{Duration, Instant},
 };
@@ -68,7 +69,9 @@ pub(super) struct Memory {
     pub(super) increases: BTreeMap<String, (i32, Instant)>,
     /// When it last increased a group.
     pub(super) increased: Option<Instant>,
-    asked_for_gpus: bool,
+    /// What is asked once and kept for good.
+    knows_gpu_label: bool,
+    knows_gpu_types: bool,
 }
 
 /// What one loop looks at.
@@ -127,7 +130,7 @@ impl Driver {
         if nodes.is_empty() {
             return Ok(());
         }
-        self.caller.gpu_label().await?;
+        self.learn_gpu_label().await?;
         for (group, nodes) in nodes.iter().filter(|_| self.pattern.templates_of_nodes) {
             for _ in nodes {
                 self.template(group).await?;
@@ -239,13 +242,19 @@ impl Driver {
         Ok(Some(options))
     }
 
-    /// What is asked when the first Node comes or goes, and kept for good.
-    pub(super) async fn ask_for_gpus(&mut self) -> Result<()> {
-        if !std::mem::replace(&mut self.memory.asked_for_gpus, true) {
-            self.caller.gpu_types().await?;
+    async fn learn_gpu_label(&mut self) -> Result<()> {
+        if !replace(&mut self.memory.knows_gpu_label, true) {
             self.caller.gpu_label().await?;
         }
         Ok(())
+    }
+
+    /// What is asked when the first Node comes or goes.
+    pub(super) async fn learn_gpus(&mut self) -> Result<()> {
+        if !replace(&mut self.memory.knows_gpu_types, true) {
+            self.caller.gpu_types().await?;
+        }
+        self.learn_gpu_label().await
     }
 }
 

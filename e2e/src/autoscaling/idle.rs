@@ -95,7 +95,7 @@ impl Driver {
                 self.template(&idle.group.id).await?;
             }
         }
-        self.ask_for_gpus().await
+        self.learn_gpus().await
     }
 
     async fn delete_tainted(&self, group: &str, node: &CoreNode, name: &str) -> Result<()> {

@@ -14,6 +14,8 @@ pub(super) const QUESTIONS_ABOUT_GOING: (usize, usize) = (1, 3);
 pub(super) struct Pattern {
     /// Whether a loop that has scaled up, or failed to, looks for idle Nodes too.
     pub(super) goes_on_after_scale_up: bool,
+    /// Whether all sizes are asked for before groups are considered for pods that are pending.
+    pub(super) sizes_before_scale_up: bool,
     /// How often options are asked for about every Node of a group, for the time that it may take to start.
     pub(super) about_start: usize,
     /// How often options are asked for about an idle Node, before sizes are asked for once more.
@@ -31,6 +33,7 @@ impl Pattern {
         let since = |minor| version.minor >= minor;
         Self {
             goes_on_after_scale_up: since(34),
+            sizes_before_scale_up: !since(35),
             about_start: if since(35) { 2 } else { 0 },
             about_idle: if since(35) { 2 } else { 1 },
             about_idle_late: if since(35) { 0 } else { 1 },

@@ -32,7 +32,7 @@ impl Driver {
         }
         self.find_unregistered(look).await?;
         self.close_increases(look).await?;
-        self.find_failures();
+        self.find_failures().await?;
         self.find_incorrect_sizes(look);
         Ok(())
     }
@@ -87,15 +87,22 @@ impl Driver {
     }
 
     /// Groups that were to grow and have instances that say that they couldn't be made are asked no more.
-    fn find_failures(&mut self) {
-        let memory = &mut self.memory;
-        for (group, instances) in &memory.instances {
-            let failed = instances.iter().filter(|instance| has_failed(instance)).count();
-            let Some((by, _)) = memory.increases.get_mut(group).filter(|_| failed > 0) else { continue };
-            *by = by.saturating_sub(i32::try_from(failed).unwrap_or(i32::MAX));
-            memory.backed_off.insert(group.clone());
+    async fn find_failures(&mut self) -> Result<()> {
+        let mut increases = BTreeMap::new();
+        for (group, (by, until)) in self.memory.increases.clone() {
+            let instances = self.memory.instances.get(&group);
+            let failed = instances.into_iter().flatten().filter(|instance| has_failed(instance)).count();
+            if failed > 0 {
+                self.options(&group, 1).await?;
+                self.memory.backed_off.insert(group.clone());
+            }
+            let left = by.saturating_sub(i32::try_from(failed)?);
+            if left > 0 {
+                increases.insert(group, (left, until));
+            }
         }
-        memory.increases.retain(|_, (by, _)| *by > 0);
+        self.memory.increases = increases;
+        Ok(())
     }
 
     /// Groups with more Nodes than their size, or with fewer and nothing that would become one.
