@@ -9,7 +9,8 @@ use tonic::Code;
 use super::{
     Expander,
     driver::{Driver, Look},
-    pods::{Cpu, asks_for, fits, new_nodes, used},
+    fields::upcoming_node,
+    pods::{Cpu, Shape, asks_for, fits, new_nodes, used},
 };
 use crate::proto::NodeGroup;
 
@@ -28,12 +29,15 @@ impl Driver {
     /// Increases one group by what the pending pods need beyond the room of Nodes that are there, which the scheduler has yet to find,
     /// and of those that are still coming. Says whether it has.
     pub(super) async fn scale_up(&mut self, look: &Look, pending: &[&Pod]) -> Result<bool> {
-        let known = look.groups.iter().filter(|group| !self.memory.backed_off.contains(&group.id));
-        let needs: Result<Vec<Candidate>> =
-            known.filter_map(|group| self.need(look, group, pending).transpose()).collect();
-        let needs = needs?;
-        if pending.is_empty() || needs.iter().any(|candidate| candidate.nodes == 0) {
+        let pending = self.without_room(look, pending)?;
+        if pending.is_empty() {
             return Ok(false);
+        }
+        let open = look.groups.iter().filter(|group| !self.memory.backed_off.contains(&group.id));
+        let needs: Result<Vec<Candidate>> = open.filter_map(|group| self.need(group, &pending).transpose()).collect();
+        let needs = needs?;
+        if self.pattern.asks_about_upcoming {
+            self.ask_about_upcoming(look).await?;
         }
         if self.pattern.sizes_before_scale_up {
             self.sizes(&look.groups).await?;
@@ -57,17 +61,47 @@ impl Driver {
         Ok(true)
     }
 
-    /// What the pending pods would need of a group: none of it where they don't fit, and no Nodes where its Nodes have room.
-    fn need<'a>(&self, look: &'a Look, group: &'a NodeGroup, pending: &[&'a Pod]) -> Result<Option<Candidate<'a>>> {
+    /// The pods that fit on no Node that is there or coming.
+    fn without_room<'a>(&self, look: &Look, pending: &[&'a Pod]) -> Result<Vec<&'a Pod>> {
+        let mut rooms: Vec<(&Shape, Cpu)> = Vec::new();
+        for group in look.groups.iter().filter(|group| !self.memory.backed_off.contains(&group.id)) {
+            let Some(shape) = self.memory.shapes.get(&group.id) else { continue };
+            let nodes = look.nodes_of(&group.id).iter();
+            let mut left: Vec<Cpu> = nodes.map(|node| shape.cpu - used(node, &look.pods)).collect();
+            left.resize(usize::try_from(look.sizes[&group.id])?, shape.cpu);
+            rooms.extend(left.into_iter().map(|cpu| (shape, cpu)));
+        }
+        let mut without = Vec::new();
+        for pod in pending {
+            let room = rooms.iter_mut().find(|(shape, left)| fits(pod, shape) && asks_for(pod) <= *left);
+            match room {
+                Some((_, left)) => *left -= asks_for(pod),
+                None => without.push(*pod),
+            }
+        }
+        Ok(without)
+    }
+
+    /// Made-up Nodes stand for those that are coming, and it is asked of which group they are.
+    async fn ask_about_upcoming(&self, look: &Look) -> Result<()> {
+        for group in self.memory.increases.keys() {
+            let (Some(shape), Some(size)) = (self.memory.shapes.get(group), look.sizes.get(group)) else { continue };
+            for number in look.nodes_of(group).len()..usize::try_from(*size)? {
+                let upcoming = upcoming_node(group, shape, number);
+                self.caller.group_of(&upcoming).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What pods would need of a group: none of it where they don't fit.
+    fn need<'a>(&self, group: &'a NodeGroup, pending: &[&'a Pod]) -> Result<Option<Candidate<'a>>> {
         let Some(shape) = self.memory.shapes.get(&group.id) else { return Ok(None) };
         let pods: Vec<&Pod> = pending.iter().copied().filter(|pod| fits(pod, shape)).collect();
         if pods.is_empty() {
             return Ok(None);
         }
-        let nodes = look.nodes_of(&group.id);
-        let mut rooms: Vec<Cpu> = nodes.iter().map(|node| shape.cpu - used(node, &look.pods)).collect();
-        rooms.resize(usize::try_from(look.sizes[&group.id])?, shape.cpu);
-        let (nodes, left_over) = new_nodes(&pods, rooms, shape.cpu);
+        let (nodes, left_over) = new_nodes(&pods, shape.cpu);
         Ok(Some(Candidate { group, nodes: i32::try_from(nodes)?, left_over, pods }))
     }
 

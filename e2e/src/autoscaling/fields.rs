@@ -84,11 +84,7 @@ impl Fields {
 
     /// Asks what a Node of a group would cost.
     pub(super) fn node_price(self, group: &str, shape: &Shape) -> PricingNodePriceRequest {
-        let node = ExternalGrpcNode {
-            name: format!("template-node-for-{group}-1"),
-            labels: shape.labels.clone().into_iter().collect(),
-            ..ExternalGrpcNode::default()
-        };
+        let node = template_node(format!("template-node-for-{group}-1"), shape);
         let hour = TheNextHour::begin();
         PricingNodePriceRequest {
             node: Some(node),
@@ -131,6 +127,21 @@ impl Fields {
     fn new_time(self, time: Timestamp) -> Option<Timestamp> {
         self.new.then_some(time)
     }
+}
+
+/// A Node that stands for one that is coming.
+pub(super) fn upcoming_node(group: &str, shape: &Shape, number: usize) -> ExternalGrpcNode {
+    let annotations = [("cluster-autoscaler.k8s.io/upcoming-node".to_owned(), "true".to_owned())];
+    let node = template_node(format!("template-node-for-{group}-1-upcoming-{number}"), shape);
+    ExternalGrpcNode { annotations: annotations.into_iter().collect(), ..node }
+}
+
+/// A Node that a group might have. It has no providerID.
+fn template_node(name: String, shape: &Shape) -> ExternalGrpcNode {
+    let own = [("kubernetes.io/hostname", name.as_str()), ("cluster-autoscaler.kubernetes.io/template-node", "true")];
+    let own = own.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let labels = shape.labels.clone().into_iter().chain(own).collect();
+    ExternalGrpcNode { name, labels, ..ExternalGrpcNode::default() }
 }
 
 /// Prices are for an hour from now.

@@ -16,6 +16,8 @@ pub(super) struct Pattern {
     pub(super) goes_on_after_scale_up: bool,
     /// Whether all sizes are asked for before groups are considered for pods that are pending.
     pub(super) sizes_before_scale_up: bool,
+    /// Whether it is asked then of which group each Node is that is coming.
+    pub(super) asks_about_upcoming: bool,
     /// How often options are asked for about every Node of a group, for the time that it may take to start.
     pub(super) about_start: usize,
     /// How often options are asked for about an idle Node, before sizes are asked for once more.
@@ -34,6 +36,7 @@ impl Pattern {
         Self {
             goes_on_after_scale_up: since(34),
             sizes_before_scale_up: !since(35),
+            asks_about_upcoming: since(35),
             about_start: if since(35) { 2 } else { 0 },
             about_idle: if since(35) { 2 } else { 1 },
             about_idle_late: if since(35) { 0 } else { 1 },

@@ -80,9 +80,9 @@ pub(super) fn fits(pod: &Pod, shape: &Shape) -> bool {
         && asks_for(pod) <= shape.cpu
 }
 
-/// How many Nodes of this size the pods need besides the rooms that there are, and what is left over on them.
-pub(super) fn new_nodes(pods: &[&Pod], mut rooms: Vec<Cpu>, size: Cpu) -> (usize, Cpu) {
-    let there = rooms.len();
+/// How many Nodes of this size the pods need, and what is left over on them.
+pub(super) fn new_nodes(pods: &[&Pod], size: Cpu) -> (usize, Cpu) {
+    let mut rooms: Vec<Cpu> = Vec::new();
     for pod in pods {
         let cpu = asks_for(pod);
         match rooms.iter_mut().find(|room| **room >= cpu) {
@@ -90,7 +90,7 @@ pub(super) fn new_nodes(pods: &[&Pod], mut rooms: Vec<Cpu>, size: Cpu) -> (usize
             None => rooms.push(size - cpu),
         }
     }
-    (rooms.len() - there, rooms[there..].iter().sum())
+    (rooms.len(), rooms.iter().sum())
 }
 
 /// What the pods on a Node ask for.
