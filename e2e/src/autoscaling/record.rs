@@ -41,7 +41,7 @@ pub struct Call {
     pub began: usize,
     /// When it ended, likewise.
     pub ended: usize,
-    /// How it was answered.
+    /// How it was answered. `Cancelled` where the caller didn't wait for that.
     pub code: Code,
     request: Bytes,
     response: Bytes,
@@ -172,17 +172,42 @@ impl Way {
         // The connection to the program has a version of its own.
         head.version = http::Version::default();
         let request = body.collect().await?.to_bytes();
+        let pending = Pending { calls: self.calls.clone(), call: Some((name, began, request.clone())) };
         poll_fn(|context| self.program.poll_ready(context)).await?;
-        let answer = self.program.call(Request::from_parts(head, Body::new(Full::new(request.clone())))).await?;
+        let answer = self.program.call(Request::from_parts(head, Body::new(Full::new(request)))).await?;
         let (head, body) = answer.into_parts();
         let body = body.collect().await?;
         let trailers = body.trailers().cloned();
         let response = body.to_bytes();
         let code = code(trailers.as_ref().unwrap_or(&head.headers));
-        let kept = response.clone();
-        self.calls.end(|ended| Call { name, began, ended, code, request, response: kept });
+        pending.end(code, response.clone());
         let body = Full::new(response).with_trailers(async move { trailers.map(Ok) });
         Ok(Response::from_parts(head, Body::new(body)))
+    }
+}
+
+/// A call that has yet to be answered: its name, when it began, and what was asked. One that is dropped is kept all the same, for what it
+/// asked may be done.
+struct Pending {
+    calls: Calls,
+    call: Option<(String, usize, Bytes)>,
+}
+
+impl Pending {
+    fn end(mut self, code: Code, response: Bytes) {
+        self.keep(code, response);
+    }
+
+    fn keep(&mut self, code: Code, response: Bytes) {
+        if let Some((name, began, request)) = self.call.take() {
+            self.calls.end(|ended| Call { name, began, ended, code, request, response });
+        }
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.keep(Code::Cancelled, Bytes::new());
     }
 }
 
