@@ -37,6 +37,9 @@ const PAUSE: Duration = Duration::from_millis(300);
 /// How often it asks about a Node of no group: that answer is not kept.
 const QUESTIONS_ABOUT_OTHERS: usize = 5;
 
+/// What Cluster API writes on Nodes.
+const CLUSTER_NAMESPACE: &str = "cluster.x-k8s.io/cluster-namespace";
+
 /// One driver.
 pub struct Driver {
     pub(super) caller: Caller,
@@ -190,7 +193,8 @@ impl Driver {
 
     async fn sort_by_group(&self, nodes: Vec<CoreNode>, found: &mut BTreeMap<String, Vec<CoreNode>>) -> Result<()> {
         for node in nodes {
-            for _ in 0..QUESTIONS_ABOUT_OTHERS {
+            let questions = if self.is_of_another(&node) { 1 } else { QUESTIONS_ABOUT_OTHERS };
+            for _ in 0..questions {
                 if let Some(group) = self.caller.group_of(&asked(&node)).await? {
                     found.entry(group.id).or_default().push(node);
                     break;
@@ -198,6 +202,13 @@ impl Driver {
             }
         }
         Ok(())
+    }
+
+    /// Whether it is a Node of another scenario, of which a Cluster Autoscaler of this one would know nothing.
+    fn is_of_another(&self, node: &CoreNode) -> bool {
+        let annotations = node.metadata.annotations.as_ref();
+        let namespace = annotations.and_then(|annotations| annotations.get(CLUSTER_NAMESPACE));
+        namespace.is_some_and(|namespace| namespace != self.workload.namespace())
     }
 
     /// What the program says that a Node of a group would be like.

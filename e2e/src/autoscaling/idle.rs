@@ -90,7 +90,7 @@ impl Driver {
         for said in said {
             self.note("deleted", &said);
         }
-        if self.pattern.templates_of_nodes {
+        if self.pattern.templates_of_deleted {
             for idle in going {
                 self.template(&idle.group.id).await?;
             }

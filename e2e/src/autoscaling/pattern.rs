@@ -26,8 +26,10 @@ pub(super) struct Pattern {
     pub(super) about_idle_late: usize,
     /// Whether an increase that takes too long is taken back as a whole.
     pub(super) takes_back: bool,
-    /// Whether the template is asked for about each Node that is there at the start, and each that went.
+    /// Whether the template is asked for about each Node that is there at the start.
     pub(super) templates_of_nodes: bool,
+    /// And about each that was deleted.
+    pub(super) templates_of_deleted: bool,
 }
 
 impl Pattern {
@@ -41,7 +43,8 @@ impl Pattern {
             about_idle: if since(35) { 2 } else { 1 },
             about_idle_late: if since(35) { 0 } else { 1 },
             takes_back: since(36),
-            templates_of_nodes: since(36),
+            templates_of_nodes: since(35),
+            templates_of_deleted: since(36),
         }
     }
 }

@@ -134,7 +134,7 @@ enum Effect {
     By(i32),
     /// It deletes these, and lowers the size by those that weren't deleted before.
     Delete(Vec<String>),
-    /// It stops at what has a Node, or wasn't answered well: then it may have been done in part, or not yet.
+    /// It stops at what has a Node, or was refused, perhaps when some of it was done.
     Unknown,
 }
 
@@ -170,6 +170,10 @@ fn sizes_show_commands_at_once(calls: &[Call]) -> Result<()> {
         }
     }
     for (group, commands) in &mut commands {
+        // One that was given up is done all the same, whenever that is.
+        if commands.iter().any(|(_, call)| call.code == Code::Cancelled) {
+            continue;
+        }
         commands.sort_by_key(|(_, call)| call.began);
         let mut quiet = sizes.remove(group).unwrap_or_default();
         quiet.retain(|(_, size)| !commands.iter().any(|(_, call)| call.began < size.ended && call.ended > size.began));
