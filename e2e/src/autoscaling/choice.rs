@@ -36,10 +36,10 @@ impl Driver {
         let open = look.groups.iter().filter(|group| !self.memory.backed_off.contains(&group.id));
         let needs: Result<Vec<Candidate>> = open.filter_map(|group| self.need(group, &pending).transpose()).collect();
         let needs = needs?;
-        if self.pattern.asks_about_upcoming {
+        if self.pattern.asks_about_upcoming() {
             self.ask_about_upcoming(look).await?;
         }
-        if self.pattern.sizes_before_scale_up {
+        if self.pattern.asks_for_sizes_before_scale_up() {
             self.sizes(&look.groups).await?;
         }
         let candidates = self.candidates(look, needs).await?;

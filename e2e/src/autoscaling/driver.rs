@@ -134,9 +134,11 @@ impl Driver {
             return Ok(());
         }
         self.learn_gpu_label().await?;
-        for (group, nodes) in nodes.iter().filter(|_| self.pattern.templates_of_nodes) {
-            for _ in nodes {
-                self.template(group).await?;
+        if self.pattern.asks_for_templates_of_nodes() {
+            for (group, nodes) in &nodes {
+                for _ in nodes {
+                    self.template(group).await?;
+                }
             }
         }
         Ok(())
@@ -161,7 +163,7 @@ impl Driver {
         if let Err(error) = &scaled_up {
             self.note("not scaled up", &format!("{error:#}"));
         }
-        if self.pattern.goes_on_after_scale_up || matches!(scaled_up, Ok(false)) {
+        if self.pattern.goes_on_after_scale_up() || matches!(scaled_up, Ok(false)) {
             self.scale_down(&look).await?;
         }
         Ok(())

@@ -45,7 +45,7 @@ impl Driver {
         }
         let sizes = self.sizes(&look.groups).await?;
         for idle in &idle {
-            self.options(&idle.group.id, self.pattern.about_idle_late).await?;
+            self.options(&idle.group.id, self.pattern.questions_about_idle().1).await?;
         }
         let going = long_enough(look, &sizes, &idle);
         if going.is_empty() { Ok(()) } else { self.delete_all(look, &going).await }
@@ -63,7 +63,7 @@ impl Driver {
             }
         }
         for idle in &idle {
-            self.options(&idle.group.id, self.pattern.about_idle).await?;
+            self.options(&idle.group.id, self.pattern.questions_about_idle().0).await?;
         }
         Ok(idle)
     }
@@ -90,7 +90,7 @@ impl Driver {
         for said in said {
             self.note("deleted", &said);
         }
-        if self.pattern.templates_of_deleted {
+        if self.pattern.asks_for_templates_of_deleted() {
             for idle in going {
                 self.template(&idle.group.id).await?;
             }

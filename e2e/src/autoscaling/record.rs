@@ -130,9 +130,9 @@ impl Recorder {
 impl Drop for Recorder {
     fn drop(&mut self) {
         self.serving.abort();
-        let lines: String = self.calls.all().iter().map(|call| format!("{}\n", transcript::line(call))).collect();
+        let lines: Vec<String> = self.calls.all().iter().map(transcript::line).collect();
         // One that can't be written is missed where it is looked for.
-        let _ = fs::write(&self.transcript, lines);
+        let _ = fs::write(&self.transcript, lines.join("\n") + "\n");
     }
 }
 

@@ -28,7 +28,7 @@ impl Driver {
     pub(super) async fn update(&mut self, look: &Look) -> Result<()> {
         self.refresh_instances(&look.groups).await;
         for (group, nodes) in &look.nodes {
-            self.options(group, nodes.len() * self.pattern.about_start).await?;
+            self.options(group, nodes.len() * self.pattern.questions_about_start()).await?;
         }
         self.find_unregistered(look).await?;
         self.close_increases(look).await?;
@@ -78,7 +78,7 @@ impl Driver {
                 self.memory.increases.remove(&group);
                 self.memory.backed_off.insert(group.clone());
                 self.note("took too long", &format!("{by} of {group}"));
-                if self.pattern.takes_back {
+                if self.pattern.takes_back() {
                     self.caller.decrease(&group, -by).await?;
                 }
             }
