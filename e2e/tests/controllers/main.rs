@@ -61,6 +61,8 @@ fn main() -> ExitCode {
         idle::a_loop_with_nothing_to_do_asks_no_more_than_is_known,
     ];
     let scaled = plays![Scaled:
+        // It waits longest.
+        backoff::a_group_whose_machines_never_join_is_left_for_another,
         pods::pods_bring_nodes_of_the_group_that_fits_and_idle_nodes_go,
         pods::a_paused_group_grows_once_it_goes_on,
         idle::idle_nodes_go_at_once_and_busy_ones_stay,
@@ -68,7 +70,6 @@ fn main() -> ExitCode {
         idle::nothing_goes_while_a_rollout_goes_on,
         backoff::a_group_without_capacity_is_left_for_another,
         backoff::a_group_whose_machines_fail_is_left_for_another,
-        backoff::a_group_whose_machines_never_join_is_left_for_another,
     ];
     let in_memory = plays![InMemory:
         sizes::a_deployment_grows_from_zero_by_annotations_and_shrinks_to_zero,
