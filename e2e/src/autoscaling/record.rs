@@ -59,6 +59,22 @@ impl Call {
     }
 }
 
+#[cfg(test)]
+impl Call {
+    /// One that was made by a test.
+    pub(super) fn made(
+        name: &str,
+        time: [usize; 2],
+        code: Code,
+        asked: &impl Message,
+        answered: &impl Message,
+    ) -> Self {
+        let body = |message: &[u8]| Bytes::from([&[0; PREFIX], message].concat());
+        let (request, response) = (body(&asked.encode_to_vec()), body(&answered.encode_to_vec()));
+        Self { name: name.to_owned(), began: time[0], ended: time[1], code, request, response }
+    }
+}
+
 fn message<M: Message + Default>(body: &Bytes) -> Result<M> {
     ensure!(body.len() >= PREFIX, "{} bytes are no message", body.len());
     Ok(M::decode(body.slice(PREFIX..))?)

@@ -210,3 +210,75 @@ fn shows_commands(group: &str, commands: &[(Effect, &Call)], sizes: &[(i32, &Cal
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        proto::{NodeGroupDeleteNodesResponse, NodeGroupIncreaseSizeResponse},
+        provider::made_up_node,
+    };
+
+    const GROUP: &str = "MachineDeployment/team-a/workers";
+
+    fn size(time: [usize; 2], target_size: i32) -> Call {
+        let asked = NodeGroupTargetSizeRequest { id: GROUP.to_owned() };
+        Call::made("NodeGroupTargetSize", time, Code::Ok, &asked, &NodeGroupTargetSizeResponse { target_size })
+    }
+
+    fn increase(time: [usize; 2], delta: i32) -> Call {
+        let asked = NodeGroupIncreaseSizeRequest { delta, id: GROUP.to_owned() };
+        Call::made("NodeGroupIncreaseSize", time, Code::Ok, &asked, &NodeGroupIncreaseSizeResponse {})
+    }
+
+    fn delete(time: [usize; 2], node: &str, code: Code) -> Call {
+        let asked = NodeGroupDeleteNodesRequest { nodes: vec![made_up_node(node)], id: GROUP.to_owned() };
+        Call::made("NodeGroupDeleteNodes", time, code, &asked, &NodeGroupDeleteNodesResponse {})
+    }
+
+    fn deleted(time: [usize; 2], node: &str) -> Call {
+        delete(time, node, Code::Ok)
+    }
+
+    #[test]
+    fn an_increase_has_to_show_at_once() {
+        let calls = |after| [size([0, 1], 1), increase([2, 3], 2), size([4, 5], after)];
+        assert!(sizes_show_commands_at_once(&calls(3)).is_ok());
+        assert!(sizes_show_commands_at_once(&calls(1)).is_err());
+    }
+
+    #[test]
+    fn deletes_that_were_under_way_together_have_to_show_all_of_them() {
+        let calls = |after| [size([0, 1], 3), deleted([2, 4], "a"), deleted([3, 5], "b"), size([6, 7], after)];
+        assert!(sizes_show_commands_at_once(&calls(1)).is_ok());
+        assert!(sizes_show_commands_at_once(&calls(2)).is_err());
+    }
+
+    #[test]
+    fn a_size_that_is_asked_for_during_a_delete_may_show_it_or_not() {
+        for during in [2, 3] {
+            let calls = [size([0, 1], 3), deleted([2, 5], "a"), size([3, 4], during), size([6, 7], 2)];
+            assert!(sizes_show_commands_at_once(&calls).is_ok(), "{during}");
+        }
+    }
+
+    #[test]
+    fn a_node_that_is_named_again_counts_once() {
+        let calls = |after| [size([0, 1], 3), deleted([2, 3], "a"), deleted([4, 5], "a"), size([6, 7], after)];
+        assert!(sizes_show_commands_at_once(&calls(2)).is_ok());
+        assert!(sizes_show_commands_at_once(&calls(1)).is_err());
+    }
+
+    #[test]
+    fn a_size_that_changes_without_a_command_is_wrong() {
+        let calls = [size([0, 1], 3), deleted([2, 3], "a"), size([4, 5], 2), size([6, 7], 1)];
+        assert!(sizes_show_commands_at_once(&calls).is_err());
+    }
+
+    #[test]
+    fn a_delete_that_was_given_up_may_be_done_whenever_it_can() {
+        let given_up = delete([2, 3], "a", Code::Cancelled);
+        let calls = [size([0, 1], 3), given_up, size([4, 5], 3), size([6, 7], 2)];
+        assert!(sizes_show_commands_at_once(&calls).is_ok());
+    }
+}
