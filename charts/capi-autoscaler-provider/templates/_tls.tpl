@@ -78,6 +78,8 @@ clusterAPIWorkloadKubeconfigPath: /etc/kubernetes/value
 extraArgs:
   # The chart sets no --cloud-config for this provider.
   cloud-config: /etc/capi-autoscaler-provider/config/cloud-config.yaml
+  # Cluster API's own taint is on a Node until its labels are there. Before that no pod that asks for them fits on it.
+  startup-taint: node.cluster.x-k8s.io/uninitialized
 {{- if not (include "capi-autoscaler-provider.workloadInCluster" .) }}
   kubeconfig: /etc/kubernetes/value
   # Where Cluster Autoscaler keeps its lease and its status in the workload cluster.

@@ -47,7 +47,7 @@ impl Stage {
     /// Starts the program, and who scales here.
     pub async fn autoscale(&self, settings: Settings) -> Result<Autoscaling> {
         let provider = self.serve().await?;
-        let recorder = Recorder::start(provider.channel()).await?;
+        let recorder = Recorder::start(provider.channel(), self.directory().join("calls.txt")).await?;
         let autoscaler = self.autoscaler.as_ref().context("nobody scales in this scenario")?;
         let running = match autoscaler {
             Autoscaler::Driver(version) => {

@@ -32,8 +32,11 @@ const AT_ONCE: usize = 6;
 /// So many Cluster Autoscalers at once, each with API servers of its own.
 const AUTOSCALERS_AT_ONCE: usize = 2;
 
-/// The version that the driver plays.
+/// The version that the driver plays in all scenarios.
 const DRIVEN: Version = Version::new(36, 1);
+
+/// Those that it plays in some: they differ from each other in what they ask and in the fields that they know.
+const DRIVEN_IN_SOME: [Version; 3] = [Version::new(33, 6), Version::new(34, 5), Version::new(35, 2)];
 
 /// What a scenario does.
 pub type Play = for<'a> fn(&'a Stage) -> LocalBoxFuture<'a, Result<()>>;
@@ -50,6 +53,8 @@ pub enum Runs {
     /// With real controllers and somebody who scales: the driver, and each Cluster Autoscaler that is named, with controllers of its
     /// own, since it looks at all Nodes and pods.
     Scaled,
+    /// The same, and the driver plays the other versions too.
+    ScaledAsEach,
     /// With Cluster API's development provider in memory, where it is named.
     InMemory,
 }
@@ -107,6 +112,13 @@ pub fn run(scenarios: &[Scenario], logs: &Path) -> ExitCode {
             Runs::RealAlone => trials.push(trial(&suite, scenario, "real", Surroundings::RealAlone)),
             Runs::InMemory => trials.push(in_memory(&suite, scenario)),
             Runs::Scaled => trials.extend(scaled(&suite, scenario, &named)),
+            Runs::ScaledAsEach => {
+                trials.extend(scaled(&suite, scenario, &named));
+                trials.extend(DRIVEN_IN_SOME.map(|version| {
+                    let driver = Surroundings::Scaled(Autoscaler::Driver(version));
+                    trial(&suite, scenario, &format!("driver::{version}"), driver)
+                }));
+            }
         }
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
