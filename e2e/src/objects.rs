@@ -163,6 +163,12 @@ impl Objects {
         read.with_context(|| format!("reading {kind} {name}"))
     }
 
+    /// Reads an object that may not be there.
+    pub async fn find(&self, kind: &str, name: &str) -> Result<Option<DynamicObject>> {
+        let read = self.api(kind).get_opt(name).await;
+        read.with_context(|| format!("reading {kind} {name}"))
+    }
+
     /// Lists the objects of a kind that a label selector chooses.
     pub async fn list(&self, kind: &str, selector: &str) -> Result<Vec<DynamicObject>> {
         let listed = self.api(kind).list(&ListParams::default().labels(selector)).await;

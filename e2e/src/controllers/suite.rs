@@ -5,7 +5,10 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     process::ExitCode,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use anyhow::{Context, Result, anyhow};
@@ -21,6 +24,7 @@ use crate::{
     autoscaling::{Autoscaler, Binary, Version, binary::VARIABLE},
     capd,
     cluster_api::environment::Environment,
+    existing::{Clusters, MANAGEMENT},
     go::{self, Components},
     program,
     suite::said,
@@ -52,6 +56,8 @@ pub enum Runs {
     Scaled,
     /// With Cluster API's development provider in memory, where it is named.
     InMemory,
+    /// In clusters that are there already, where they are named.
+    Existing,
 }
 
 /// A scenario.
@@ -96,6 +102,13 @@ pub fn run(scenarios: &[Scenario], logs: &Path) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    let existing = match Clusters::named() {
+        Ok(existing) => existing,
+        Err(error) => {
+            eprintln!("controllers: {error:#}");
+            return ExitCode::FAILURE;
+        }
+    };
     let mut trials = Vec::new();
     for &scenario in scenarios {
         match scenario.runs {
@@ -107,6 +120,7 @@ pub fn run(scenarios: &[Scenario], logs: &Path) -> ExitCode {
             Runs::RealAlone => trials.push(trial(&suite, scenario, "real", Surroundings::RealAlone)),
             Runs::InMemory => trials.push(in_memory(&suite, scenario)),
             Runs::Scaled => trials.extend(scaled(&suite, scenario, &named)),
+            Runs::Existing => trials.push(in_existing(&suite, scenario, existing.as_ref())),
         }
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
@@ -139,6 +153,15 @@ fn in_memory(suite: &Arc<Suite>, scenario: Scenario) -> Trial {
     Trial::test(format!("capd::{}", scenario.name), missing).with_ignored_flag(true)
 }
 
+/// In the clusters that are named. Without any, the scenario is listed as ignored.
+fn in_existing(suite: &Arc<Suite>, scenario: Scenario, named: Option<&Clusters>) -> Trial {
+    if let Some(clusters) = named {
+        return trial(suite, scenario, "existing", Surroundings::Existing(clusters.clone()));
+    }
+    let missing = || Err(format!("{MANAGEMENT} and its like name no clusters").into());
+    Trial::test(format!("existing::{}", scenario.name), missing).with_ignored_flag(true)
+}
+
 fn trial(suite: &Arc<Suite>, scenario: Scenario, whose: &str, surroundings: Surroundings) -> Trial {
     let suite = Arc::clone(suite);
     let name = format!("{whose}::{}", scenario.name);
@@ -153,6 +176,8 @@ enum Surroundings {
     Scaled(Autoscaler),
     /// With this manager of CAPD.
     InMemory(PathBuf),
+    /// In these clusters.
+    Existing(Clusters),
 }
 
 /// The first attempt's outcome counts for all: what failed once for minutes is not tried again for each scenario.
@@ -166,6 +191,9 @@ struct Suite {
     shared: Mutex<Option<Result<Arc<Environment>, String>>>,
     in_memory: Mutex<Option<Result<Arc<capd::Environment>, String>>>,
     autoscalers: Semaphore,
+    /// One scenario at a time in clusters that are there already: they have one Cluster Autoscaler and few machines.
+    existing: Semaphore,
+    guests: AtomicUsize,
 }
 
 impl Suite {
@@ -178,12 +206,15 @@ impl Suite {
             shared: Mutex::default(),
             in_memory: Mutex::default(),
             autoscalers: Semaphore::new(AUTOSCALERS_AT_ONCE),
+            existing: Semaphore::new(1),
+            guests: AtomicUsize::new(0),
         })
     }
 
     fn try_scenario(&self, scenario: Scenario, surroundings: &Surroundings, name: &str) -> Result<(), Failed> {
         let _turn = match surroundings {
             Surroundings::Scaled(Autoscaler::Binary(_)) => Some(self.runtime.block_on(self.autoscalers.acquire())),
+            Surroundings::Existing(_) => Some(self.runtime.block_on(self.existing.acquire())),
             Surroundings::Scaled(Autoscaler::Driver(_))
             | Surroundings::InMemory(_)
             | Surroundings::Real
@@ -194,10 +225,12 @@ impl Suite {
         let stage = stage.map_err(|error| Failed::from(format!("{error:#}")))?;
         let play = AssertUnwindSafe(|| self.runtime.block_on((scenario.play)(&stage)));
         let outcome = catch_unwind(play).unwrap_or_else(|panic| Err(said(&*panic)));
+        // Before anything is taken away.
         let kept = stage.keep_logs().context("keeping its logs");
+        let left = self.runtime.block_on(stage.leave()).context("taking away what it has made");
         // What a scenario leaves running ends on the runtime.
         let _entered = self.runtime.enter();
-        outcome.and(kept).map_err(|error| {
+        outcome.and(kept).and(left).map_err(|error| {
             let failure = format!("{error:#}\n{}", stage.last_words());
             // Other scenarios may go on for minutes before this is shown.
             let _ = fs::write(stage.directory().join("failure.txt"), &failure);
@@ -218,6 +251,10 @@ impl Suite {
             Surroundings::Real => (false, None),
             Surroundings::RealAlone => (true, None),
             Surroundings::Scaled(who) => (matches!(who, Autoscaler::Binary(_)), Some(who.clone())),
+            Surroundings::Existing(clusters) => {
+                let number = self.guests.fetch_add(1, Ordering::Relaxed);
+                return Stage::existing(clusters, number, program, logs).await;
+            }
             Surroundings::InMemory(capd) => {
                 let environment = self.shared_in_memory(capd).await?;
                 return Stage::in_memory(environment, program, logs).await;
