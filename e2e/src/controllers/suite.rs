@@ -11,7 +11,7 @@ use std::{
     },
 };
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use futures::future::LocalBoxFuture;
 use libtest_mimic::{Arguments, Failed, Trial};
 use tokio::{
@@ -24,7 +24,7 @@ use crate::{
     autoscaling::{Autoscaler, Binary, Version, binary::VARIABLE},
     capd,
     cluster_api::environment::Environment,
-    existing::{Clusters, MANAGEMENT},
+    existing::{Clusters, Host, MANAGEMENT},
     go::{self, Components},
     program,
     suite::said,
@@ -58,6 +58,8 @@ pub enum Runs {
     InMemory,
     /// In clusters that are there already, where they are named.
     Existing,
+    /// The same in clusters that are handed over to it, where the driver scales.
+    HandedOver,
 }
 
 /// A scenario.
@@ -120,6 +122,7 @@ pub fn run(scenarios: &[Scenario], logs: &Path) -> ExitCode {
             Runs::RealAlone => trials.push(trial(&suite, scenario, "real", Surroundings::RealAlone)),
             Runs::InMemory => trials.push(in_memory(&suite, scenario)),
             Runs::Scaled => trials.extend(scaled(&suite, scenario, &named)),
+            Runs::HandedOver => trials.push(trial(&suite, scenario, "handed-over", Surroundings::HandedOver)),
             Runs::Existing => trials.push(in_existing(&suite, scenario, existing.as_ref())),
         }
     }
@@ -178,6 +181,8 @@ enum Surroundings {
     InMemory(PathBuf),
     /// In these clusters.
     Existing(Clusters),
+    /// In clusters that are started for it, but which it doesn't know.
+    HandedOver,
 }
 
 /// The first attempt's outcome counts for all: what failed once for minutes is not tried again for each scenario.
@@ -217,16 +222,28 @@ impl Suite {
             Surroundings::Existing(_) => Some(self.runtime.block_on(self.existing.acquire())),
             Surroundings::Scaled(Autoscaler::Driver(_))
             | Surroundings::InMemory(_)
+            | Surroundings::HandedOver
             | Surroundings::Real
             | Surroundings::RealAlone
             | Surroundings::Simulated => None,
         };
-        let stage = self.runtime.block_on(self.stage(surroundings, name));
-        let stage = stage.map_err(|error| Failed::from(format!("{error:#}")))?;
+        let host = match surroundings {
+            Surroundings::HandedOver => Some(self.runtime.block_on(self.host(name)).map_err(|error| failed(&error))?),
+            Surroundings::Existing(_)
+            | Surroundings::Scaled(_)
+            | Surroundings::InMemory(_)
+            | Surroundings::Real
+            | Surroundings::RealAlone
+            | Surroundings::Simulated => None,
+        };
+        let handed_over = host.as_ref().map(|host| Surroundings::Existing(host.clusters.clone()));
+        let stage = self.runtime.block_on(self.stage(handed_over.as_ref().unwrap_or(surroundings), name));
+        let stage = stage.map_err(|error| failed(&error))?;
         let play = AssertUnwindSafe(|| self.runtime.block_on((scenario.play)(&stage)));
         let outcome = catch_unwind(play).unwrap_or_else(|panic| Err(said(&*panic)));
         // Before anything is taken away.
-        let kept = stage.keep_logs().context("keeping its logs");
+        let kept = stage.keep_logs().and_then(|()| host.as_ref().map_or(Ok(()), Host::keep_logs));
+        let kept = kept.context("keeping its logs");
         let left = self.runtime.block_on(stage.leave()).context("taking away what it has made");
         // What a scenario leaves running ends on the runtime.
         let _entered = self.runtime.enter();
@@ -238,9 +255,24 @@ impl Suite {
         })
     }
 
-    async fn stage(&self, surroundings: &Surroundings, name: &str) -> Result<Stage> {
+    /// Clusters to be handed over, whose logs are beside the scenario's.
+    async fn host(&self, name: &str) -> Result<Host> {
+        let directory = self.logs.join(format!("{}-host", name.replace("::", "/")));
+        if directory.exists() {
+            fs::remove_dir_all(&directory).with_context(|| format!("removing {}", directory.display()))?;
+        }
+        fs::create_dir_all(&directory)?;
+        let driver = Autoscaler::Driver(DRIVEN);
+        Host::start(self.components()?, self.program()?, directory, driver).await
+    }
+
+    fn program(&self) -> Result<PathBuf> {
         let program = self.program.get_or_init(|| program::build().map_err(|error| format!("{error:#}")));
-        let program = program.clone().map_err(|error| anyhow!(error))?;
+        program.clone().map_err(|error| anyhow!(error))
+    }
+
+    async fn stage(&self, surroundings: &Surroundings, name: &str) -> Result<Stage> {
+        let program = self.program()?;
         let logs = self.logs.join(name.replace("::", "/"));
         if logs.exists() {
             fs::remove_dir_all(&logs).with_context(|| format!("removing {}", logs.display()))?;
@@ -251,6 +283,7 @@ impl Suite {
             Surroundings::Real => (false, None),
             Surroundings::RealAlone => (true, None),
             Surroundings::Scaled(who) => (matches!(who, Autoscaler::Binary(_)), Some(who.clone())),
+            Surroundings::HandedOver => bail!("nothing has been handed over"),
             Surroundings::Existing(clusters) => {
                 let number = self.guests.fetch_add(1, Ordering::Relaxed);
                 return Stage::existing(clusters, number, program, logs).await;
@@ -292,6 +325,10 @@ impl Suite {
         self.shared.blocking_lock().take();
         self.in_memory.blocking_lock().take();
     }
+}
+
+fn failed(error: &anyhow::Error) -> Failed {
+    format!("{error:#}").into()
 }
 
 /// Starts what isn't there yet; an attempt that failed isn't repeated.

@@ -31,7 +31,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
 const SCENARIO: &str = "e2e.capi-autoscaler-provider.io/scenario";
 
 /// Where its pods are.
-const PODS: &str = "default";
+pub(super) const PODS: &str = "default";
 
 /// Keeps idle Nodes of a group until the scenario wants somebody to scale.
 const NOBODY_SCALES_YET: &str = "10h";

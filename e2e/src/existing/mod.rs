@@ -3,10 +3,12 @@
 
 mod clusters;
 mod guest;
+mod host;
 mod model;
 mod status;
 
 pub use clusters::{CLUSTER, Clusters, MANAGEMENT, WORKERS, WORKLOAD};
 pub use guest::Guest;
 pub(crate) use guest::PATIENCE;
+pub use host::Host;
 pub(crate) use status::Status;

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client, api::ListParams};
 
 /// What it calls its status, in a namespace that its flags name.
-const NAME: &str = "cluster-autoscaler-status";
+pub(super) const NAME: &str = "cluster-autoscaler-status";
 
 /// Its status in the workload cluster.
 pub(crate) struct Status(Api<ConfigMap>);

@@ -96,7 +96,10 @@ fn main() -> ExitCode {
         pauses::a_paused_deployment_is_no_group_until_it_goes_on,
         pauses::a_paused_cluster_has_no_groups_until_it_goes_on,
     ];
-    let named = scaled.into_iter().chain(in_memory).chain(existing);
+    let handed_over = plays![HandedOver:
+        idle::nothing_goes_while_a_rollout_goes_on,
+    ];
+    let named = scaled.into_iter().chain(in_memory).chain(existing).chain(handed_over);
     let scenarios: Vec<Scenario> = real_alone.into_iter().chain(named).chain(real).chain(everywhere).collect();
     suite::run(&scenarios, &Path::new(env!("CARGO_TARGET_TMPDIR")).join("controllers"))
 }
