@@ -133,10 +133,13 @@ impl Stage {
         })
     }
 
-    /// Takes away what was made in clusters that others use too.
+    /// Takes away what was made in clusters that others use too. How they were before that is written down.
     pub async fn leave(&self) -> Result<()> {
         match &self.controllers {
-            Controllers::Existing(guest) => guest.leave().await,
+            Controllers::Existing(guest) => {
+                let written = guest.write_down(self.programs.directory()).await;
+                guest.leave().await.and(written)
+            }
             Controllers::Real(_) | Controllers::Simulated(_) | Controllers::InMemory(_) => Ok(()),
         }
     }

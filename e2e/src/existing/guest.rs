@@ -1,6 +1,7 @@
 //! What one scenario has made in clusters that others use too, and how it is taken away again.
 
 use std::{
+    fs,
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
     time::{Duration, SystemTime},
@@ -11,7 +12,7 @@ use kube::Client;
 use serde_json::{Map, Value, json};
 
 use super::{
-    Clusters, Status,
+    Clusters, Status, WORKERS,
     model::{Model, milli},
 };
 use crate::{
@@ -65,7 +66,7 @@ impl Guest {
     pub async fn arrive(clusters: &Clusters, number: usize) -> Result<Self> {
         let (management, workload) = clusters.clients().await?;
         let objects = Objects::new(management, Contract::V1Beta2, &clusters.namespace);
-        let model = Model::read(&objects, &clusters.workers).await?;
+        let model = Model::read(&objects, &clusters.workers).await.with_context(|| format!("what {WORKERS} names"))?;
         let cluster = objects.get("Cluster", &clusters.cluster).await?;
         ensure!(cluster.data["spec"]["paused"] != true, "Cluster {} is paused: nothing would happen", clusters.cluster);
         let guest = Self {
@@ -155,6 +156,18 @@ impl Guest {
         let metadata = json!({ "name": name, "labels": { SCENARIO: self.mark } });
         self.objects.create(self.model.template(&metadata)).await?;
         Ok(name)
+    }
+
+    /// Writes down what there is, for whoever looks for the cause of a failure afterwards.
+    pub(crate) async fn write_down(&self, directory: &Path) -> Result<()> {
+        let mut all = Vec::new();
+        for kind in ["MachineDeployment", "MachineSet", "Machine"] {
+            all.extend(self.objects.list(kind, "").await?);
+        }
+        all.extend(self.workload.list("Node", "").await?);
+        all.extend(self.workload.list("Pod", &format!("{NODE_POOL}={}", self.mark)).await?);
+        fs::write(directory.join("objects.yaml"), serde_yaml::to_string(&all)?)?;
+        Ok(())
     }
 
     /// Takes away all that it has made, and waits until it is gone.

@@ -24,8 +24,8 @@ impl Model {
     /// As the MachineDeployment and its template say.
     pub(super) async fn read(objects: &Objects, name: &str) -> Result<Self> {
         let deployment = objects.get("MachineDeployment", name).await?;
-        let what = || format!("MachineDeployment {name}, which groups are made after");
-        ensure!(!is_group(&deployment), "{} is a group itself: take its maximum off", what());
+        let what = || format!("MachineDeployment {name}");
+        ensure!(!is_group(&deployment), "{} is a group itself: take its maximum size off", what());
         let machine = deployment.data["spec"]["template"]["spec"].clone();
         let reference = &machine["infrastructureRef"];
         let kind = reference["kind"].as_str().context("no infrastructureRef").with_context(what)?.to_owned();

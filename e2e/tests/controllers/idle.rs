@@ -84,28 +84,31 @@ pub(crate) async fn nothing_goes_while_a_rollout_goes_on(stage: &Stage) -> Resul
 }
 
 /// A MachineSet would spend a smaller size on a Machine that is being deleted anyway: the idle Node's goes all the same, and the busy
-/// one's stays.
+/// one's stays. The held one is replaced by one that nobody needs, since its pod goes with it.
 pub(crate) async fn an_idle_node_goes_while_another_machine_is_held_in_deletion(stage: &Stage) -> Result<()> {
     let group = workers(stage, "workers").sized().replicas(3).create(stage).await?;
     let machines = stage.running(&group, 3).await?;
-    create_pod(stage, "web", &stage.cpu(3, 4)).await?;
-    let busy = every(LOOK, "a busy Node", stage.patience(), async || {
+    for number in 0..2 {
+        create_pod(stage, &format!("web-{number}"), &stage.cpu(3, 4)).await?;
+    }
+    let nodes = every(LOOK, "two busy Nodes", stage.patience(), async || {
         let nodes = busy_nodes(stage).await?;
-        let busy = machines.iter().find(|machine| machine.node.as_ref().is_some_and(|node| nodes.contains(node)));
-        busy.cloned().with_context(|| format!("pods are on {nodes:?}"))
+        ensure!(nodes.len() == 2, "pods are on {nodes:?}");
+        Ok(nodes)
     })
     .await?;
-    let others: Vec<_> = machines.iter().filter(|machine| machine.name != busy.name).cloned().collect();
-    let (held, idle) = (&others[0], &others[1]);
+    let of = |node: &String| {
+        let found = machines.iter().find(|machine| machine.node.as_ref() == Some(node));
+        found.with_context(|| format!("Node {node} of no Machine"))
+    };
+    let (held, busy) = (of(&nodes[0])?, of(&nodes[1])?);
     hold(stage, std::slice::from_ref(held), json!("held")).await?;
     stage.objects.delete("Machine", &held.name).await?;
     let mut autoscaling = stage.autoscale(Settings::default()).await?;
-    stage
-        .machines_that(&group, "the idle one gone", |left| {
-            let left = names(left);
-            !left.contains(&idle.name) && left.contains(&held.name) && left.contains(&busy.name)
-        })
-        .await?;
+    autoscaling.sizes(&[(&group.id, 2)]).await?;
+    let gone = |left: &[Machine]| names(left) == [held, busy].map(|machine| machine.name.clone()).into();
+    stage.machines_that(&group, "the idle one gone", gone).await?;
+
     hold(stage, std::slice::from_ref(held), Value::Null).await?;
     autoscaling.sizes(&[(&group.id, 1)]).await?;
     let left = stage.running(&group, 1).await?;
