@@ -74,10 +74,15 @@ fn main() -> ExitCode {
         sizes::a_deployment_grows_from_zero_by_annotations_and_shrinks_to_zero,
         sizes::a_template_that_learns_its_capacity_makes_a_group,
         sizes::a_bare_machine_set_grows_from_zero_and_shrinks_to_zero,
+        sizes::a_group_made_without_replicas_begins_at_its_minimum,
         deletes::parallel_deletes_take_exactly_the_named_machines,
+        deletes::one_delete_of_several_nodes_takes_exactly_those,
+        deletes::a_bare_machine_set_loses_exactly_the_named_machines,
         deletes::a_named_machine_goes_while_another_is_held_in_deletion,
+        deletes::the_log_leaves_the_machine_set_when_the_deployment_has_none,
         pauses::a_paused_deployment_is_no_group_until_it_goes_on,
         pauses::a_paused_cluster_has_no_groups_until_it_goes_on,
+        pauses::a_deployment_whose_rollouts_are_paused_still_grows,
     ];
     // What real machines, real kubelets and a Cluster Autoscaler that somebody has installed can do.
     let existing = plays![Existing:
