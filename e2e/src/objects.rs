@@ -209,6 +209,14 @@ impl Objects {
         Ok(())
     }
 
+    /// Deletes an object that may be gone.
+    pub async fn remove(&self, kind: &str, name: &str) -> Result<()> {
+        match self.api(kind).delete(name, &DeleteParams::default()).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            deleted => deleted.map(drop).with_context(|| format!("deleting {kind} {name}")),
+        }
+    }
+
     /// The size in an object's `/scale`, which is the size that its controller works towards.
     pub async fn scale(&self, kind: &str, name: &str) -> Result<i32> {
         let scale = self.scale_object(kind, name).await?;

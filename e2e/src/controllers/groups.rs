@@ -5,7 +5,7 @@ use kube::api::DynamicObject;
 use sandbox::BEHAVIOUR_LABEL;
 use serde_json::{Map, Value, json};
 
-use super::stage::{Controllers, Stage, infrastructure_reference};
+use super::stage::{Controllers, NODE_POOL, Stage, infrastructure_reference};
 use crate::{capd, pool::Scalable};
 
 const MIN: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
@@ -255,6 +255,9 @@ impl Workers {
     fn spec(&self, stage: &Stage, group: &Group) -> Result<Value> {
         let mut labels = self.labels.clone();
         labels.insert("pool".to_owned(), json!(group.name));
+        if stage.is_existing() && !labels.contains_key(NODE_POOL) {
+            labels.insert(NODE_POOL.to_owned(), json!(stage.mark()));
+        }
         let mut machine = self.machine(stage, group)?;
         machine["clusterName"] = json!(stage.cluster);
         if !self.taints.is_empty() {

@@ -31,6 +31,9 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
 /// Marks what scenarios make. The value says which one.
 const SCENARIO: &str = "e2e.capi-autoscaler-provider.io/scenario";
 
+/// What begins its value.
+const MARK: &str = "e2e-";
+
 /// Where its pods are.
 pub(super) const PODS: &str = "default";
 
@@ -80,7 +83,14 @@ impl Guest {
             objects,
             model,
         };
-        let left = guest.marked(SCENARIO).await?;
+        let mut left = guest.marked(SCENARIO).await?;
+        for pod in guest.workload.list("Pod", NODE_POOL).await? {
+            let name = pod.metadata.name.unwrap_or_default();
+            let labels = pod.metadata.labels.unwrap_or_default();
+            if labels.get(NODE_POOL).is_some_and(|mark| mark.starts_with(MARK)) {
+                left.push(format!("Pod/{name} of the workload cluster"));
+            }
+        }
         ensure!(left.is_empty(), "left by an earlier run, and to be deleted first: {}", left.join(", "));
         Ok(guest)
     }
@@ -178,7 +188,7 @@ impl Guest {
         }
         let selector = format!("{NODE_POOL}={}", self.mark);
         for pod in self.workload.list("Pod", &selector).await? {
-            self.workload.delete("Pod", &pod.metadata.name.unwrap_or_default()).await?;
+            self.workload.remove("Pod", &pod.metadata.name.unwrap_or_default()).await?;
         }
         let made = self.made();
         for made in &made {
@@ -203,10 +213,8 @@ impl Guest {
         })
         .await?;
         for made in made {
-            if let Made::Template(name) = made
-                && self.objects.find(&self.model.template_kind, &name).await?.is_some()
-            {
-                self.objects.delete(&self.model.template_kind, &name).await?;
+            if let Made::Template(name) = made {
+                self.objects.remove(&self.model.template_kind, &name).await?;
             }
         }
         let left = self.marked(&format!("{SCENARIO}={}", self.mark)).await?;
@@ -221,7 +229,7 @@ impl Guest {
             return Ok(());
         }
         self.objects.annotate(group.kind, &group.name, json!({ "cluster.x-k8s.io/paused": null })).await?;
-        self.objects.delete(group.kind, &group.name).await
+        self.objects.remove(group.kind, &group.name).await
     }
 
     /// Lets go of Machines that are held in deletion. Where there are any left, it is an error.
@@ -261,5 +269,5 @@ impl Guest {
 /// Short, since names of Machines and Nodes grow from it, and new with each run.
 fn mark(number: usize) -> String {
     let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-    format!("e2e-{:x}-{number}", seconds & 0x00ff_ffff)
+    format!("{MARK}{:x}-{number}", seconds & 0x00ff_ffff)
 }
