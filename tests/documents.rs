@@ -291,6 +291,7 @@ fn the_readme_names_flags_that_there_are() {
         "--cloud-provider",
         "--cloud-config",
         "--expander",
+        "--startup-taint",
         "--scale-down-enabled",
         "--leader-elect-resource-name",
         "--status-config-map-name",

@@ -122,6 +122,12 @@ impl Objects {
         Self { client, contract, namespace: namespace.to_owned() }
     }
 
+    /// Theirs.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
     fn api(&self, kind: &str) -> Api<DynamicObject> {
         let place = Place::of(kind, self.contract);
         if place.namespaced {

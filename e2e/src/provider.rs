@@ -17,7 +17,8 @@ use crate::{
         NodeGroupAutoscalingOptions, NodeGroupAutoscalingOptionsRequest, NodeGroupDecreaseTargetSizeRequest,
         NodeGroupDeleteNodesRequest, NodeGroupForNodeRequest, NodeGroupIncreaseSizeRequest, NodeGroupNodesRequest,
         NodeGroupTargetSizeRequest, NodeGroupTemplateNodeInfoRequest, NodeGroupTemplateNodeInfoResponse,
-        NodeGroupsRequest, PricingNodePriceRequest, RefreshRequest, cloud_provider_client::CloudProviderClient,
+        NodeGroupsRequest, PricingNodePriceRequest, PricingPodPriceRequest, RefreshRequest,
+        cloud_provider_client::CloudProviderClient,
     },
     wait::{Hopeless, SOON, eventually},
 };
@@ -205,6 +206,11 @@ impl Caller {
     /// `PricingNodePrice`
     pub async fn node_price(&self, request: PricingNodePriceRequest) -> Result<f64, Status> {
         Ok(self.client().pricing_node_price(ask(request)).await?.into_inner().price)
+    }
+
+    /// `PricingPodPrice`
+    pub async fn pod_price(&self, request: PricingPodPriceRequest) -> Result<f64, Status> {
+        Ok(self.client().pricing_pod_price(ask(request)).await?.into_inner().price)
     }
 
     /// `GPULabel`

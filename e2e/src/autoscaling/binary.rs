@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::{PAUSE, Settings};
+use super::{PAUSE, Settings, pods::UNINITIALIZED};
 use crate::{ports::free_port, process::Process};
 
 /// Names binaries of Cluster Autoscaler, separated as in `PATH`.
@@ -122,6 +122,7 @@ impl Binary {
             // As long as a scenario may take: a group that failed is not tried again in it.
             .args(duration("initial-node-group-backoff-duration", Duration::from_secs(3600)))
             .args(duration("max-node-group-backoff-duration", Duration::from_secs(3600)))
+            .arg(format!("--startup-taint={UNINITIALIZED}"))
             // What takes minutes by default, and would tell a scenario nothing.
             .args(["--scale-down-delay-after-add=1s", "--scale-down-delay-after-failure=1s"])
             .args(["--unremovable-node-recheck-timeout=1s", "--node-delete-delay-after-taint=0s"])

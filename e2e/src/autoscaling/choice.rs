@@ -1,109 +1,154 @@
-//! How the driver chooses a group for pods that are pending, and what it asks for that: templates, sizes, prices, options.
+//! How the driver chooses a group for pods that are pending, and what it asks for that: sizes, options, prices.
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
-use k8s_pb::api::core::v1::Node;
-use prost::Message as _;
 use tonic::Code;
 
 use super::{
     Expander,
     driver::{Driver, Look},
-    pods::{Cpu, fits, has, new_nodes, used},
+    fields::upcoming_node,
+    pods::{Cpu, Shape, asks_for, fits, new_nodes, used},
 };
-use crate::proto::{ExternalGrpcNode, MetaDuration, NodeGroup, NodeGroupAutoscalingOptions, PricingNodePriceRequest};
+use crate::proto::NodeGroup;
+
+/// A pod that nobody has made: by what it costs, prices of nothing are kept from dividing by nothing.
+const STABILIZATION: (&str, Cpu) = ("stabilize", 500);
 
 /// A group that would do, and how many Nodes of it.
 struct Candidate<'a> {
     group: &'a NodeGroup,
-    size: i32,
     nodes: i32,
     left_over: Cpu,
-    template: Node,
+    pods: Vec<&'a Pod>,
 }
 
 impl Driver {
     /// Increases one group by what the pending pods need beyond the room of Nodes that are there, which the scheduler has yet to find,
-    /// and of those that are still coming.
-    pub(super) async fn scale_up(&mut self, look: &Look, pending: &[&Pod]) -> Result<()> {
-        let Some(chosen) = self.choose(look, pending).await? else { return Ok(()) };
-        let id = &chosen.group.id;
-        self.note("increasing", &format!("{id} by {}", chosen.nodes));
-        let increased = self.caller.increase(id, chosen.nodes).await;
-        let after = self.caller.target_size(id).await?;
-        if increased.is_err() {
-            self.memory.backed_off.insert(id.clone());
+    /// and of those that are still coming. Says whether it has.
+    pub(super) async fn scale_up(&mut self, look: &Look, pending: &[&Pod]) -> Result<bool> {
+        let pending = self.without_room(look, pending)?;
+        if pending.is_empty() {
+            return Ok(false);
         }
-        increased?;
-        ensure!(after == chosen.size + chosen.nodes, "{id}: size {after} after {} + {}", chosen.size, chosen.nodes);
-        self.memory.increases.insert(id.clone(), (after, chosen.nodes, Instant::now()));
+        let open = look.groups.iter().filter(|group| !self.memory.backed_off.contains(&group.id));
+        let needs: Result<Vec<Candidate>> = open.filter_map(|group| self.need(group, &pending).transpose()).collect();
+        let needs = needs?;
+        if self.pattern.asks_about_upcoming() {
+            self.ask_about_upcoming(look).await?;
+        }
+        if self.pattern.asks_for_sizes_before_scale_up() {
+            self.sizes(&look.groups).await?;
+        }
+        let candidates = self.candidates(look, needs).await?;
+        let Some(chosen) = self.choose(candidates).await? else { return Ok(false) };
+        let (id, by) = (chosen.group.id.clone(), chosen.nodes);
+        let before = self.caller.target_size(&id).await?;
+        self.learn_gpus().await?;
+        self.note("increasing", &format!("{id} by {by}"));
+        if let Err(status) = self.caller.increase(&id, by).await {
+            self.memory.backed_off.insert(id);
+            return Err(status.into());
+        }
+        let options = self.options(&id, 1).await?.context("options of a group that was increased")?;
+        let now = Instant::now();
+        self.memory.increased = Some(now);
+        self.memory.increases.insert(id.clone(), (by, now + options.provision));
+        let after = self.sizes(&look.groups).await?;
+        ensure!(after.get(&id) == Some(&(before + by)), "{id}: {before}, increased by {by}, is {after:?}");
+        Ok(true)
+    }
+
+    /// The pods that fit on no Node that is there or coming.
+    fn without_room<'a>(&self, look: &Look, pending: &[&'a Pod]) -> Result<Vec<&'a Pod>> {
+        let mut rooms: Vec<(&Shape, Cpu)> = Vec::new();
+        for group in look.groups.iter().filter(|group| !self.memory.backed_off.contains(&group.id)) {
+            let Some(shape) = self.memory.shapes.get(&group.id) else { continue };
+            let nodes = look.nodes_of(&group.id).iter();
+            let mut left: Vec<Cpu> = nodes.map(|node| shape.cpu - used(node, &look.pods)).collect();
+            left.resize(usize::try_from(look.sizes[&group.id])?, shape.cpu);
+            rooms.extend(left.into_iter().map(|cpu| (shape, cpu)));
+        }
+        let mut without = Vec::new();
+        for pod in pending {
+            let room = rooms.iter_mut().find(|(shape, left)| fits(pod, shape) && asks_for(pod) <= *left);
+            match room {
+                Some((_, left)) => *left -= asks_for(pod),
+                None => without.push(*pod),
+            }
+        }
+        Ok(without)
+    }
+
+    /// Made-up Nodes stand for those that are coming, and it is asked of which group they are.
+    async fn ask_about_upcoming(&self, look: &Look) -> Result<()> {
+        for group in self.memory.increases.keys() {
+            let (Some(shape), Some(size)) = (self.memory.shapes.get(group), look.sizes.get(group)) else { continue };
+            for number in look.nodes_of(group).len()..usize::try_from(*size)? {
+                let upcoming = upcoming_node(group, shape, number);
+                self.caller.group_of(&upcoming).await?;
+            }
+        }
         Ok(())
     }
 
-    async fn choose<'a>(&self, look: &'a Look, pending: &[&Pod]) -> Result<Option<Candidate<'a>>> {
-        let mut candidates = Vec::new();
-        let mut room_is_coming = false;
+    /// What pods would need of a group: none of it where they don't fit.
+    fn need<'a>(&self, group: &'a NodeGroup, pending: &[&'a Pod]) -> Result<Option<Candidate<'a>>> {
+        let Some(shape) = self.memory.shapes.get(&group.id) else { return Ok(None) };
+        let pods: Vec<&Pod> = pending.iter().copied().filter(|pod| fits(pod, shape)).collect();
+        if pods.is_empty() {
+            return Ok(None);
+        }
+        let (nodes, left_over) = new_nodes(&pods, shape.cpu);
+        Ok(Some(Candidate { group, nodes: i32::try_from(nodes)?, left_over, pods }))
+    }
+
+    /// Those with room for more, by no more than their maximum allows: others bring the rest in the next loop.
+    async fn candidates<'a>(&self, look: &'a Look, needs: Vec<Candidate<'a>>) -> Result<Vec<Candidate<'a>>> {
         for group in look.groups.iter().filter(|group| !self.memory.backed_off.contains(&group.id)) {
-            let Some(candidate) = self.candidate(look, group, pending).await? else { continue };
-            room_is_coming |= candidate.nodes == 0;
-            // As much as the maximum allows; others bring the rest in the next loop.
-            let nodes = candidate.nodes.min(group.max_size - candidate.size);
+            if self.caller.target_size(&group.id).await? < group.max_size {
+                self.options(&group.id, 1).await?;
+            }
+        }
+        let mut candidates = Vec::new();
+        for candidate in needs {
+            let nodes = candidate.nodes.min(candidate.group.max_size - look.sizes[&candidate.group.id]);
             if nodes > 0 {
+                self.caller.target_size(&candidate.group.id).await?;
+                self.options(&candidate.group.id, 1).await?;
                 candidates.push(Candidate { nodes, ..candidate });
             }
         }
-        if room_is_coming {
-            return Ok(None);
-        }
+        Ok(candidates)
+    }
+
+    async fn choose<'a>(&self, candidates: Vec<Candidate<'a>>) -> Result<Option<Candidate<'a>>> {
         match self.settings.expander {
             Expander::LeastWaste => Ok(candidates.into_iter().min_by_key(|candidate| candidate.left_over)),
             Expander::Price => self.cheapest(candidates).await,
         }
     }
 
-    async fn candidate<'a>(
-        &self,
-        look: &Look,
-        group: &'a NodeGroup,
-        pending: &[&Pod],
-    ) -> Result<Option<Candidate<'a>>> {
-        // A group of which a Node has been seen would be reckoned by that: here they are the same.
-        let template = match self.caller.template(&group.id).await {
-            Ok(answer) if self.version.knows_new_fields() => answer.node_bytes,
-            Ok(answer) => answer.node_info,
-            Err(status) if status.code() == Code::Unimplemented => return Ok(None),
-            Err(status) => return Err(status.into()),
-        };
-        let template = Node::decode(template).context("a template that is no Node")?;
-        let fitting: Vec<&Pod> = pending.iter().copied().filter(|pod| fits(pod, &template)).collect();
-        if fitting.is_empty() {
-            return Ok(None);
-        }
-        let size = look.sizes[&group.id];
-        let there = look.nodes.get(&group.id).map(Vec::as_slice).unwrap_or_default();
-        let mut rooms: Vec<Cpu> = there.iter().map(|node| has(&template) - used(node, &look.pods)).collect();
-        rooms.resize(usize::try_from(size)?, has(&template));
-        let (nodes, left_over) = new_nodes(&fitting, rooms, has(&template));
-        Ok(Some(Candidate { group, size, nodes: i32::try_from(nodes)?, left_over, template }))
-    }
-
-    /// A candidate without a price is none.
+    /// A candidate without a price is none. Pods are priced too, as Cluster Autoscaler does, but here all candidates take the same.
     async fn cheapest<'a>(&self, candidates: Vec<Candidate<'a>>) -> Result<Option<Candidate<'a>>> {
+        let (name, cpu) = STABILIZATION;
+        self.pod_price(name, cpu).await?;
         let mut best: Option<(f64, Candidate<'a>)> = None;
-        for candidate in candidates {
-            let metadata = candidate.template.metadata.clone().unwrap_or_default();
-            let node = ExternalGrpcNode {
-                name: format!("template-node-for-{}-1", candidate.group.id),
-                labels: metadata.labels.into_iter().collect(),
-                ..ExternalGrpcNode::default()
-            };
-            let price = match self.caller.node_price(self.price_request(node)).await {
+        'candidates: for candidate in candidates {
+            let shape = &self.memory.shapes[&candidate.group.id];
+            let price = match self.caller.node_price(self.fields.node_price(&candidate.group.id, shape)).await {
                 Ok(price) => price * f64::from(candidate.nodes),
                 Err(status) if status.code() == Code::Unimplemented => continue,
                 Err(status) => return Err(status.into()),
             };
+            for pod in &candidate.pods {
+                let name = pod.metadata.name.as_deref().unwrap_or_default();
+                if self.pod_price(name, asks_for(pod)).await?.is_none() {
+                    continue 'candidates;
+                }
+            }
             if best.as_ref().is_none_or(|(least, _)| price < *least) {
                 best = Some((price, candidate));
             }
@@ -111,61 +156,11 @@ impl Driver {
         Ok(best.map(|(_, candidate)| candidate))
     }
 
-    fn price_request(&self, node: ExternalGrpcNode) -> PricingNodePriceRequest {
-        let now = SystemTime::now();
-        let (start, end) = (Some(now.into()), Some((now + Duration::from_secs(3600)).into()));
-        let (old, new) = (self.version.knows_old_fields(), self.version.knows_new_fields());
-        PricingNodePriceRequest {
-            node: Some(node),
-            start_time: start.filter(|_| old),
-            end_time: end.filter(|_| old),
-            start_timestamp: start.filter(|_| new),
-            end_timestamp: end.filter(|_| new),
-        }
-    }
-
-    /// Below which utilization a Node of the group may go, and after how long: each option is asked for alone, and none is kept.
-    pub(super) async fn options(&self, group: &str) -> Result<Option<(f64, Duration)>> {
-        let questions = if self.version.minor < 35 { 4 } else { 6 };
-        let mut options = self.defaults();
-        for _ in 0..questions {
-            match self.caller.options(group, self.defaults()).await {
-                Ok(Some(answer)) => options = answer,
-                Ok(None) => {}
-                Err(status) if status.code() == Code::Unimplemented => {}
-                // The Node can't be removed.
-                Err(_) => return Ok(None),
-            }
-        }
-        let unneeded = if self.version.knows_new_fields() {
-            options.scale_down_unneeded_duration.map(Duration::try_from).transpose()?
-        } else {
-            let old = options.scale_down_unneeded_time.map(|old| u64::try_from(old.duration));
-            old.transpose()?.map(Duration::from_nanos)
-        };
-        let unneeded = unneeded.with_context(|| format!("options of {group} without unneeded time: {options:?}"))?;
-        Ok(Some((options.scale_down_utilization_threshold, unneeded)))
-    }
-
-    /// What it would do without being told otherwise, in the fields of its version.
-    fn defaults(&self) -> NodeGroupAutoscalingOptions {
-        let (old, new) = (self.version.knows_old_fields(), self.version.knows_new_fields());
-        let old = |time: Duration| {
-            let duration = i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
-            old.then_some(MetaDuration { duration })
-        };
-        let new = |time: Duration| prost_types::Duration::try_from(time).ok().filter(|_| new);
-        let (unneeded, provision) = (self.settings.unneeded, self.settings.provision);
-        NodeGroupAutoscalingOptions {
-            scale_down_utilization_threshold: 0.5,
-            scale_down_gpu_utilization_threshold: 0.5,
-            scale_down_unneeded_time: old(unneeded),
-            scale_down_unready_time: old(unneeded),
-            max_node_provision_time: old(provision),
-            scale_down_unneeded_duration: new(unneeded),
-            scale_down_unready_duration: new(unneeded),
-            max_node_provision_duration: new(provision),
-            ..NodeGroupAutoscalingOptions::default()
+    async fn pod_price(&self, name: &str, cpu: Cpu) -> Result<Option<f64>> {
+        match self.caller.pod_price(self.fields.pod_price(name, cpu)).await {
+            Ok(price) => Ok(Some(price)),
+            Err(status) if status.code() == Code::Unimplemented => Ok(None),
+            Err(status) => Err(status.into()),
         }
     }
 }

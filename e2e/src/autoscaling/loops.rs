@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
+use tonic::Code;
 
 use super::{Version, record::Call};
 use crate::proto::NodeGroupForNodeResponse;
@@ -19,6 +20,9 @@ pub fn whole(calls: &[Call]) -> Result<Vec<Counts>> {
     for call in calls {
         if call.name == "Refresh" {
             loops.push(Counts::new());
+        }
+        if call.code == Code::Cancelled {
+            continue;
         }
         let of_group = call.name != "NodeGroupForNode" || group_is_told(call)?;
         if let Some(counts) = loops.last_mut().filter(|_| of_group) {

@@ -6,11 +6,16 @@
 pub mod binary;
 mod choice;
 pub mod driver;
+mod fields;
+mod idle;
 pub mod loops;
+mod pattern;
 mod pods;
 pub mod record;
 pub mod rules;
 pub mod running;
+mod state;
+mod transcript;
 
 use std::time::Duration;
 

@@ -2,8 +2,10 @@
 
 use std::{
     convert::Infallible,
+    fs,
     future::poll_fn,
     net::Ipv4Addr,
+    path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     task::{Context, Poll},
 };
@@ -22,6 +24,8 @@ use tonic::{
     transport::{Channel, Server, server::TcpIncoming},
 };
 
+use super::transcript;
+
 /// Why a call couldn't be handed on.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -37,7 +41,7 @@ pub struct Call {
     pub began: usize,
     /// When it ended, likewise.
     pub ended: usize,
-    /// How it was answered.
+    /// How it was answered. `Cancelled` where the caller didn't wait for that.
     pub code: Code,
     request: Bytes,
     response: Bytes,
@@ -52,6 +56,22 @@ impl Call {
     /// What was answered.
     pub fn response<M: Message + Default>(&self) -> Result<M> {
         message(&self.response)
+    }
+}
+
+#[cfg(test)]
+impl Call {
+    /// One that was made by a test.
+    pub(super) fn made(
+        name: &str,
+        time: [usize; 2],
+        code: Code,
+        asked: &impl Message,
+        answered: &impl Message,
+    ) -> Self {
+        let body = |message: &[u8]| Bytes::from([&[0; PREFIX], message].concat());
+        let (request, response) = (body(&asked.encode_to_vec()), body(&answered.encode_to_vec()));
+        Self { name: name.to_owned(), began: time[0], ended: time[1], code, request, response }
     }
 }
 
@@ -98,18 +118,19 @@ impl Calls {
     }
 }
 
-/// A port by which the program can be reached. Dropping it closes it.
+/// A port by which the program can be reached. Dropping it closes it, and leaves a transcript.
 pub struct Recorder {
     /// Where it listens, as `127.0.0.1:1234`.
     pub address: String,
     /// What went through.
     pub calls: Calls,
     serving: JoinHandle<()>,
+    transcript: PathBuf,
 }
 
 impl Recorder {
-    /// Listens, and hands on what comes.
-    pub async fn start(program: Channel) -> Result<Self> {
+    /// Listens, and hands on what comes. At the end all of it is written to a file.
+    pub async fn start(program: Channel, transcript: PathBuf) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?.to_string();
         let calls = Calls::default();
@@ -118,13 +139,16 @@ impl Recorder {
             // It ends when it is dropped, and not otherwise.
             let _ = Server::builder().add_service(way).serve_with_incoming(TcpIncoming::from(listener)).await;
         });
-        Ok(Self { address, calls, serving })
+        Ok(Self { address, calls, serving, transcript })
     }
 }
 
 impl Drop for Recorder {
     fn drop(&mut self) {
         self.serving.abort();
+        let lines: Vec<String> = self.calls.all().iter().map(transcript::line).collect();
+        // One that can't be written is missed where it is looked for.
+        let _ = fs::write(&self.transcript, lines.join("\n") + "\n");
     }
 }
 
@@ -164,17 +188,42 @@ impl Way {
         // The connection to the program has a version of its own.
         head.version = http::Version::default();
         let request = body.collect().await?.to_bytes();
+        let pending = Pending { calls: self.calls.clone(), call: Some((name, began, request.clone())) };
         poll_fn(|context| self.program.poll_ready(context)).await?;
-        let answer = self.program.call(Request::from_parts(head, Body::new(Full::new(request.clone())))).await?;
+        let answer = self.program.call(Request::from_parts(head, Body::new(Full::new(request)))).await?;
         let (head, body) = answer.into_parts();
         let body = body.collect().await?;
         let trailers = body.trailers().cloned();
         let response = body.to_bytes();
         let code = code(trailers.as_ref().unwrap_or(&head.headers));
-        let kept = response.clone();
-        self.calls.end(|ended| Call { name, began, ended, code, request, response: kept });
+        pending.end(code, response.clone());
         let body = Full::new(response).with_trailers(async move { trailers.map(Ok) });
         Ok(Response::from_parts(head, Body::new(body)))
+    }
+}
+
+/// A call that has yet to be answered: its name, when it began, and what was asked. One that is dropped is kept all the same, for what it
+/// asked may be done.
+struct Pending {
+    calls: Calls,
+    call: Option<(String, usize, Bytes)>,
+}
+
+impl Pending {
+    fn end(mut self, code: Code, response: Bytes) {
+        self.keep(code, response);
+    }
+
+    fn keep(&mut self, code: Code, response: Bytes) {
+        if let Some((name, began, request)) = self.call.take() {
+            self.calls.end(|ended| Call { name, began, ended, code, request, response });
+        }
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.keep(Code::Cancelled, Bytes::new());
     }
 }
 

@@ -1,5 +1,7 @@
 //! What must hold for every call that an autoscaler made, whoever it was and whatever the scenario.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use anyhow::{Context, Result, ensure};
 use prost::bytes::Bytes;
 use tonic::Code;
@@ -14,14 +16,14 @@ use crate::proto::{
 
 /// Holds them to all rules.
 pub fn hold(calls: &[Call], version: Version) -> Result<()> {
-    for call in calls {
+    for call in calls.iter().filter(|call| call.code != Code::Cancelled) {
         let what = || format!("{} of Cluster Autoscaler {version}: {call:?}", call.name);
         sends_its_fields(call, version).with_context(what)?;
         answers_do_no_harm(call).with_context(what)?;
         answers_fill_all_fields(call).with_context(what)?;
     }
     node_groups_are_those_of_the_last_list(calls)?;
-    sizes_show_increases_at_once(calls)
+    sizes_show_commands_at_once(calls)
 }
 
 /// A version sends the fields that it knows, and no others.
@@ -113,8 +115,8 @@ fn answers_fill_all_fields(call: &Call) -> Result<()> {
 
 /// A Node's group is one that NodeGroups has listed since the last Refresh, with the bounds it had there.
 fn node_groups_are_those_of_the_last_list(calls: &[Call]) -> Result<()> {
-    let lists: Vec<_> = calls.iter().filter(|call| call.name == "NodeGroups").collect();
-    for call in calls.iter().filter(|call| call.name == "NodeGroupForNode") {
+    let lists: Vec<_> = calls.iter().filter(|call| call.name == "NodeGroups" && call.code == Code::Ok).collect();
+    for call in calls.iter().filter(|call| call.name == "NodeGroupForNode" && call.code == Code::Ok) {
         let answer: NodeGroupForNodeResponse = call.response()?;
         let Some(group) = answer.node_group.filter(|group| !group.id.is_empty()) else { continue };
         let Some(list) = lists.iter().rev().find(|list| list.ended < call.began) else { continue };
@@ -127,41 +129,156 @@ fn node_groups_are_those_of_the_last_list(calls: &[Call]) -> Result<()> {
     Ok(())
 }
 
-/// A command that changes the size of a group: which, and how it was meant to.
-fn command(call: &Call) -> Result<Option<(String, Option<i32>)>> {
-    Ok(match call.name.as_str() {
-        "NodeGroupIncreaseSize" => {
-            let request: NodeGroupIncreaseSizeRequest = call.request()?;
-            Some((request.id, (call.code == Code::Ok).then_some(request.delta)))
-        }
-        "NodeGroupDecreaseTargetSize" => Some((call.request::<NodeGroupDecreaseTargetSizeRequest>()?.id, None)),
-        "NodeGroupDeleteNodes" => Some((call.request::<NodeGroupDeleteNodesRequest>()?.id, None)),
-        _ => None,
-    })
+/// What a command does to the size of its group.
+enum Effect {
+    By(i32),
+    /// It deletes these, and lowers the size by those that weren't deleted before.
+    Delete(Vec<String>),
+    /// It stops at what has a Node, or was refused, perhaps when some of it was done.
+    Unknown,
 }
 
-/// The first size asked for after an increase is the last one before it and the increase, unless another command came between.
-fn sizes_show_increases_at_once(calls: &[Call]) -> Result<()> {
-    let mut commands = Vec::new();
-    let mut sizes = Vec::new();
+/// A command that changes the size of a group, and its group.
+fn command(call: &Call) -> Result<Option<(String, Effect)>> {
+    let (group, effect) = match call.name.as_str() {
+        "NodeGroupIncreaseSize" => {
+            let request: NodeGroupIncreaseSizeRequest = call.request()?;
+            (request.id, Effect::By(request.delta))
+        }
+        "NodeGroupDeleteNodes" => {
+            let request: NodeGroupDeleteNodesRequest = call.request()?;
+            (request.id, Effect::Delete(request.nodes.into_iter().map(|node| node.name).collect()))
+        }
+        "NodeGroupDecreaseTargetSize" => (call.request::<NodeGroupDecreaseTargetSizeRequest>()?.id, Effect::Unknown),
+        _ => return Ok(None),
+    };
+    Ok(Some((group, if call.code == Code::Ok { effect } else { Effect::Unknown })))
+}
+
+/// A size that is asked for after commands shows all of them, and nothing but them: one that is asked for while a command is under way may
+/// show it or not.
+fn sizes_show_commands_at_once(calls: &[Call]) -> Result<()> {
+    let mut commands: BTreeMap<String, Vec<(Effect, &Call)>> = BTreeMap::new();
+    let mut sizes: BTreeMap<String, Vec<(i32, &Call)>> = BTreeMap::new();
     for call in calls {
-        if let Some((group, by)) = command(call)? {
-            commands.push((group, by, call));
-        } else if call.name == "NodeGroupTargetSize" {
+        if let Some((group, effect)) = command(call)? {
+            commands.entry(group).or_default().push((effect, call));
+        } else if call.name == "NodeGroupTargetSize" && call.code == Code::Ok {
             let group = call.request::<NodeGroupTargetSizeRequest>()?.id;
-            sizes.push((group, call.response::<NodeGroupTargetSizeResponse>()?.target_size, call));
+            let size = call.response::<NodeGroupTargetSizeResponse>()?.target_size;
+            sizes.entry(group).or_default().push((size, call));
         }
     }
-    for (group, by, increase) in &commands {
-        let Some(by) = by else { continue };
-        let of_group = || sizes.iter().filter(|(id, ..)| id == group);
-        let before = of_group().filter(|(.., size)| size.ended < increase.began).max_by_key(|(.., size)| size.ended);
-        let after = of_group().filter(|(.., size)| size.began > increase.ended).min_by_key(|(.., size)| size.began);
-        let (Some((_, was, from)), Some((_, is, to))) = (before, after) else { continue };
-        let disturbed = commands.iter().any(|(id, _, other)| {
-            id == group && other.began != increase.began && other.began < to.ended && other.ended > from.began
-        });
-        ensure!(disturbed || *is == was + by, "{group} had the size {is} after {was} and an increase by {by}");
+    for (group, commands) in &mut commands {
+        // One that was given up is done all the same, whenever that is.
+        if commands.iter().any(|(_, call)| call.code == Code::Cancelled) {
+            continue;
+        }
+        commands.sort_by_key(|(_, call)| call.began);
+        let mut quiet = sizes.remove(group).unwrap_or_default();
+        quiet.retain(|(_, size)| !commands.iter().any(|(_, call)| call.began < size.ended && call.ended > size.began));
+        quiet.sort_by_key(|(_, size)| size.began);
+        shows_commands(group, commands, &quiet)?;
     }
     Ok(())
+}
+
+/// Of one group: its commands, and its sizes while there were none.
+fn shows_commands(group: &str, commands: &[(Effect, &Call)], sizes: &[(i32, &Call)]) -> Result<()> {
+    let mut deleted = BTreeSet::new();
+    for pair in sizes.windows(2) {
+        let [(before, from), (after, to)] = pair else { continue };
+        let mut expected = Some(*before);
+        let between = commands.iter().filter(|(_, call)| call.began > from.ended && call.ended < to.began);
+        for (effect, _) in between {
+            let by = match effect {
+                Effect::By(by) => Some(*by),
+                Effect::Delete(names) => {
+                    let new = names.iter().filter(|name| deleted.insert(name.as_str())).count();
+                    Some(-i32::try_from(new)?)
+                }
+                Effect::Unknown => None,
+            };
+            expected = expected.zip(by).map(|(size, by)| size + by);
+        }
+        if let Some(expected) = expected {
+            ensure!(
+                *after == expected,
+                "{group} had the size {after} instead of {expected}, after {before}: {from:?} {to:?}"
+            );
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        proto::{NodeGroupDeleteNodesResponse, NodeGroupIncreaseSizeResponse},
+        provider::made_up_node,
+    };
+
+    const GROUP: &str = "MachineDeployment/team-a/workers";
+
+    fn size(time: [usize; 2], target_size: i32) -> Call {
+        let asked = NodeGroupTargetSizeRequest { id: GROUP.to_owned() };
+        Call::made("NodeGroupTargetSize", time, Code::Ok, &asked, &NodeGroupTargetSizeResponse { target_size })
+    }
+
+    fn increase(time: [usize; 2], delta: i32) -> Call {
+        let asked = NodeGroupIncreaseSizeRequest { delta, id: GROUP.to_owned() };
+        Call::made("NodeGroupIncreaseSize", time, Code::Ok, &asked, &NodeGroupIncreaseSizeResponse {})
+    }
+
+    fn delete(time: [usize; 2], node: &str, code: Code) -> Call {
+        let asked = NodeGroupDeleteNodesRequest { nodes: vec![made_up_node(node)], id: GROUP.to_owned() };
+        Call::made("NodeGroupDeleteNodes", time, code, &asked, &NodeGroupDeleteNodesResponse {})
+    }
+
+    fn deleted(time: [usize; 2], node: &str) -> Call {
+        delete(time, node, Code::Ok)
+    }
+
+    #[test]
+    fn an_increase_has_to_show_at_once() {
+        let calls = |after| [size([0, 1], 1), increase([2, 3], 2), size([4, 5], after)];
+        assert!(sizes_show_commands_at_once(&calls(3)).is_ok());
+        assert!(sizes_show_commands_at_once(&calls(1)).is_err());
+    }
+
+    #[test]
+    fn deletes_that_were_under_way_together_have_to_show_all_of_them() {
+        let calls = |after| [size([0, 1], 3), deleted([2, 4], "a"), deleted([3, 5], "b"), size([6, 7], after)];
+        assert!(sizes_show_commands_at_once(&calls(1)).is_ok());
+        assert!(sizes_show_commands_at_once(&calls(2)).is_err());
+    }
+
+    #[test]
+    fn a_size_that_is_asked_for_during_a_delete_may_show_it_or_not() {
+        for during in [2, 3] {
+            let calls = [size([0, 1], 3), deleted([2, 5], "a"), size([3, 4], during), size([6, 7], 2)];
+            assert!(sizes_show_commands_at_once(&calls).is_ok(), "{during}");
+        }
+    }
+
+    #[test]
+    fn a_node_that_is_named_again_counts_once() {
+        let calls = |after| [size([0, 1], 3), deleted([2, 3], "a"), deleted([4, 5], "a"), size([6, 7], after)];
+        assert!(sizes_show_commands_at_once(&calls(2)).is_ok());
+        assert!(sizes_show_commands_at_once(&calls(1)).is_err());
+    }
+
+    #[test]
+    fn a_size_that_changes_without_a_command_is_wrong() {
+        let calls = [size([0, 1], 3), deleted([2, 3], "a"), size([4, 5], 2), size([6, 7], 1)];
+        assert!(sizes_show_commands_at_once(&calls).is_err());
+    }
+
+    #[test]
+    fn a_delete_that_was_given_up_may_be_done_whenever_it_can() {
+        let given_up = delete([2, 3], "a", Code::Cancelled);
+        let calls = [size([0, 1], 3), given_up, size([4, 5], 3), size([6, 7], 2)];
+        assert!(sizes_show_commands_at_once(&calls).is_ok());
+    }
 }

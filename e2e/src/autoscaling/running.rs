@@ -72,7 +72,7 @@ impl Stage {
             });
         }
         let provider = self.serve().await?;
-        let recorder = Recorder::start(provider.channel()).await?;
+        let recorder = Recorder::start(provider.channel(), self.directory().join("calls.txt")).await?;
         let autoscaler = self.autoscaler.as_ref().context("nobody scales in this scenario")?;
         let running = match autoscaler {
             Autoscaler::Driver(version) => {

@@ -36,8 +36,11 @@ const AT_ONCE: usize = 6;
 /// So many Cluster Autoscalers at once, each with API servers of its own.
 const AUTOSCALERS_AT_ONCE: usize = 2;
 
-/// The version that the driver plays.
+/// The version that the driver plays in all scenarios.
 const DRIVEN: Version = Version::new(36, 1);
+
+/// Those that it plays in some: they differ from each other in what they ask and in the fields that they know.
+const DRIVEN_IN_SOME: [Version; 3] = [Version::new(33, 6), Version::new(34, 5), Version::new(35, 2)];
 
 /// What a scenario does.
 pub type Play = for<'a> fn(&'a Stage) -> LocalBoxFuture<'a, Result<()>>;
@@ -54,6 +57,8 @@ pub enum Runs {
     /// With real controllers and somebody who scales: the driver, and each Cluster Autoscaler that is named, with controllers of its
     /// own, since it looks at all Nodes and pods.
     Scaled,
+    /// The same, and the driver plays the other versions too.
+    ScaledAsEach,
     /// With Cluster API's development provider in memory, where it is named.
     InMemory,
     /// In clusters that are there already, where they are named.
@@ -124,6 +129,13 @@ pub fn run(scenarios: &[Scenario], logs: &Path) -> ExitCode {
             Runs::Scaled => trials.extend(scaled(&suite, scenario, &named)),
             Runs::HandedOver => trials.push(trial(&suite, scenario, "handed-over", Surroundings::HandedOver)),
             Runs::Existing => trials.push(in_existing(&suite, scenario, existing.as_ref())),
+            Runs::ScaledAsEach => {
+                trials.extend(scaled(&suite, scenario, &named));
+                trials.extend(DRIVEN_IN_SOME.map(|version| {
+                    let driver = Surroundings::Scaled(Autoscaler::Driver(version));
+                    trial(&suite, scenario, &format!("driver::{version}"), driver)
+                }));
+            }
         }
     }
     let conclusion = libtest_mimic::run(&arguments, trials);

@@ -10,6 +10,9 @@ use serde_json::{Value, json};
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
+/// What kubelets are told to register with, until Cluster API has put its labels on the Node.
+const UNINITIALIZED: &str = "node.cluster.x-k8s.io/uninitialized";
+
 /// A Node to be registered.
 pub(super) struct NewNode {
     pub(super) name: String,
@@ -20,7 +23,7 @@ pub(super) struct NewNode {
     pub(super) labels: Value,
 }
 
-/// Registers a Node that is not ready, unless it is there. The API server taints it.
+/// Registers a Node that is not ready, unless it is there. The API server taints it, and so does its kubelet.
 pub(super) async fn register(client: &Client, new: &NewNode) -> Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     if nodes.get_opt(&new.name).await?.is_some() {
@@ -36,7 +39,10 @@ pub(super) async fn register(client: &Client, new: &NewNode) -> Result<()> {
     }
     let node = json!({
         "metadata": { "name": new.name, "labels": labels },
-        "spec": { "providerID": new.provider_id },
+        "spec": {
+            "providerID": new.provider_id,
+            "taints": [{ "key": UNINITIALIZED, "effect": "NoSchedule" }],
+        },
     });
     let what = || format!("registering Node {}", new.name);
     let node = serde_json::from_value(node).with_context(what)?;

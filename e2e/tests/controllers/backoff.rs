@@ -23,7 +23,8 @@ pub(crate) async fn a_group_whose_machines_fail_is_left_for_another(stage: &Stag
 
 /// A Machine that never becomes a Node is given up after a while, and its group with it.
 pub(crate) async fn a_group_whose_machines_never_join_is_left_for_another(stage: &Stage) -> Result<()> {
-    another_takes_over(stage, "never-join", Settings { provision: Duration::from_secs(10), ..Settings::default() })
+    // The second has no longer than that either.
+    another_takes_over(stage, "never-join", Settings { provision: Duration::from_secs(20), ..Settings::default() })
         .await
 }
 

@@ -56,19 +56,22 @@ fn main() -> ExitCode {
     let real_alone = plays![RealAlone:
         outages::api_servers_that_restart_are_followed,
     ];
-    let scaled = plays![Scaled:
-        pods::pods_bring_nodes_of_the_group_that_fits_and_idle_nodes_go,
+    let scaled_as_each = plays![ScaledAsEach:
         pods::annotations_alone_bring_a_group_from_zero_and_back,
         pods::the_cheaper_group_is_taken,
+        idle::a_loop_with_nothing_to_do_asks_no_more_than_is_known,
+    ];
+    let scaled = plays![Scaled:
+        // It waits longest.
+        backoff::a_group_whose_machines_never_join_is_left_for_another,
+        pods::pods_bring_nodes_of_the_group_that_fits_and_idle_nodes_go,
         pods::a_paused_group_grows_once_it_goes_on,
         idle::idle_nodes_go_at_once_and_busy_ones_stay,
         idle::the_minimum_and_the_groups_own_times_keep_idle_nodes,
         idle::nothing_goes_while_a_rollout_goes_on,
         idle::an_idle_node_goes_while_another_machine_is_held_in_deletion,
-        idle::a_loop_with_nothing_to_do_asks_no_more_than_is_known,
         backoff::a_group_without_capacity_is_left_for_another,
         backoff::a_group_whose_machines_fail_is_left_for_another,
-        backoff::a_group_whose_machines_never_join_is_left_for_another,
     ];
     let in_memory = plays![InMemory:
         sizes::a_deployment_grows_from_zero_by_annotations_and_shrinks_to_zero,
@@ -104,7 +107,7 @@ fn main() -> ExitCode {
     let handed_over = plays![HandedOver:
         idle::nothing_goes_while_a_rollout_goes_on,
     ];
-    let named = scaled.into_iter().chain(in_memory).chain(existing).chain(handed_over);
+    let named = scaled_as_each.into_iter().chain(scaled).chain(in_memory).chain(existing).chain(handed_over);
     let scenarios: Vec<Scenario> = real_alone.into_iter().chain(named).chain(real).chain(everywhere).collect();
     suite::run(&scenarios, &Path::new(env!("CARGO_TARGET_TMPDIR")).join("controllers"))
 }

@@ -1,0 +1,158 @@
+//! What the driver sends in the fields of the version that it plays, and reads from those that this version knows.
+
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, Result};
+use k8s_pb::api::core::v1::{Container, Node, Pod, PodSpec, ResourceRequirements};
+use k8s_pb::apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta};
+use prost::{Message as _, bytes::Bytes};
+use prost_types::Timestamp;
+
+use super::{
+    Settings, Version,
+    pods::{Cpu, Shape},
+};
+use crate::proto::{
+    ExternalGrpcNode, MetaDuration, NodeGroupAutoscalingOptions, NodeGroupTemplateNodeInfoResponse,
+    PricingNodePriceRequest, PricingPodPriceRequest,
+};
+
+/// Fields that came to be besides others: which of the two a version knows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fields {
+    old: bool,
+    new: bool,
+}
+
+/// What a group's options say about its Nodes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Options {
+    /// A Node that is used less may go.
+    pub(super) threshold: f64,
+    /// After it has been idle for so long.
+    pub(super) unneeded: Duration,
+    /// How long a Node may take to join.
+    pub(super) provision: Duration,
+}
+
+impl Fields {
+    pub(super) fn of(version: Version) -> Self {
+        Self { old: version.knows_old_fields(), new: version.knows_new_fields() }
+    }
+
+    /// The Node of a template.
+    pub(super) fn template(self, answer: NodeGroupTemplateNodeInfoResponse) -> Result<Node> {
+        let bytes = if self.new { answer.node_bytes } else { answer.node_info };
+        Node::decode(bytes).context("a template that is no Node")
+    }
+
+    /// What it does with Nodes unless it is told otherwise.
+    pub(super) fn defaults(self, settings: Settings) -> NodeGroupAutoscalingOptions {
+        let old = |time: Duration| {
+            let duration = i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
+            self.old.then_some(MetaDuration { duration })
+        };
+        let new = |time: Duration| prost_types::Duration::try_from(time).ok().filter(|_| self.new);
+        let (unneeded, provision) = (settings.unneeded, settings.provision);
+        NodeGroupAutoscalingOptions {
+            scale_down_utilization_threshold: 0.5,
+            scale_down_gpu_utilization_threshold: 0.5,
+            scale_down_unneeded_time: old(unneeded),
+            scale_down_unready_time: old(unneeded),
+            max_node_provision_time: old(provision),
+            scale_down_unneeded_duration: new(unneeded),
+            scale_down_unready_duration: new(unneeded),
+            max_node_provision_duration: new(provision),
+            ..NodeGroupAutoscalingOptions::default()
+        }
+    }
+
+    /// What was answered, which replaces all that was sent.
+    pub(super) fn options(self, answer: &NodeGroupAutoscalingOptions) -> Result<Options> {
+        let time = |old: Option<MetaDuration>, new: Option<prost_types::Duration>| -> Result<Duration> {
+            if self.new {
+                return Ok(new.context("a new duration is missing")?.try_into()?);
+            }
+            Ok(Duration::from_nanos(old.context("an old duration is missing")?.duration.try_into()?))
+        };
+        Ok(Options {
+            threshold: answer.scale_down_utilization_threshold,
+            unneeded: time(answer.scale_down_unneeded_time, answer.scale_down_unneeded_duration)?,
+            provision: time(answer.max_node_provision_time, answer.max_node_provision_duration)?,
+        })
+    }
+
+    /// Asks what a Node of a group would cost.
+    pub(super) fn node_price(self, group: &str, shape: &Shape) -> PricingNodePriceRequest {
+        let node = template_node(format!("template-node-for-{group}-1"), shape);
+        let hour = TheNextHour::begin();
+        PricingNodePriceRequest {
+            node: Some(node),
+            start_time: self.old_time(hour.start),
+            end_time: self.old_time(hour.end),
+            start_timestamp: self.new_time(hour.start),
+            end_timestamp: self.new_time(hour.end),
+        }
+    }
+
+    /// Asks what a pod that asks for so many thousandths of a CPU would cost.
+    pub(super) fn pod_price(self, name: &str, cpu: Cpu) -> PricingPodPriceRequest {
+        let quantity = |text: String| Quantity { string: Some(text) };
+        let requests = [("cpu", format!("{cpu}m")), ("memory", "500Mi".to_owned())];
+        let requests = requests.into_iter().map(|(resource, text)| (resource.to_owned(), quantity(text))).collect();
+        let resources = ResourceRequirements { requests, ..ResourceRequirements::default() };
+        let container = Container { resources: Some(resources), ..Container::default() };
+        let pod = Pod {
+            metadata: Some(ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() }),
+            spec: Some(PodSpec { containers: vec![container], ..PodSpec::default() }),
+            ..Pod::default()
+        };
+        let pod = Bytes::from(pod.encode_to_vec());
+        let hour = TheNextHour::begin();
+        PricingPodPriceRequest {
+            pod: if self.old { pod.clone() } else { Bytes::new() },
+            start_time: self.old_time(hour.start),
+            end_time: self.old_time(hour.end),
+            pod_bytes: if self.new { pod } else { Bytes::new() },
+            start_timestamp: self.new_time(hour.start),
+            end_timestamp: self.new_time(hour.end),
+        }
+    }
+
+    /// The old times are whole seconds.
+    fn old_time(self, time: Timestamp) -> Option<Timestamp> {
+        self.old.then_some(Timestamp { nanos: 0, ..time })
+    }
+
+    fn new_time(self, time: Timestamp) -> Option<Timestamp> {
+        self.new.then_some(time)
+    }
+}
+
+/// A Node that stands for one that is coming.
+pub(super) fn upcoming_node(group: &str, shape: &Shape, number: usize) -> ExternalGrpcNode {
+    let annotations = [("cluster-autoscaler.k8s.io/upcoming-node".to_owned(), "true".to_owned())];
+    let node = template_node(format!("template-node-for-{group}-1-upcoming-{number}"), shape);
+    ExternalGrpcNode { annotations: annotations.into_iter().collect(), ..node }
+}
+
+/// A Node that a group might have. It has no providerID.
+fn template_node(name: String, shape: &Shape) -> ExternalGrpcNode {
+    let own = [("kubernetes.io/hostname", name.as_str()), ("cluster-autoscaler.kubernetes.io/template-node", "true")];
+    let own = own.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let labels = shape.labels.clone().into_iter().chain(own).collect();
+    ExternalGrpcNode { name, labels, ..ExternalGrpcNode::default() }
+}
+
+/// Prices are for an hour from now.
+struct TheNextHour {
+    start: Timestamp,
+    end: Timestamp,
+}
+
+impl TheNextHour {
+    fn begin() -> Self {
+        let now = SystemTime::now();
+        Self { start: now.into(), end: (now + Duration::from_secs(3600)).into() }
+    }
+}

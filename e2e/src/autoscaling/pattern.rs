@@ -1,0 +1,64 @@
+//! What differs from version to version in what Cluster Autoscaler asks, beside the fields: as recorded of the binaries that
+//! docs/testing.md names, and held against their sources. Only the driver goes by it.
+
+use super::Version;
+
+/// How often options are asked for to judge how much a Node is used, of each Node that the minimum lets go.
+pub(super) const QUESTIONS_ABOUT_USE: usize = 2;
+
+/// How often options are asked for before Nodes go: for each group, and for each of its Nodes that goes.
+pub(super) const QUESTIONS_ABOUT_GOING: (usize, usize) = (1, 3);
+
+/// How a version goes about its loops.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pattern(Version);
+
+impl Pattern {
+    pub(super) fn of(version: Version) -> Self {
+        Self(version)
+    }
+
+    fn since(self, minor: u32) -> bool {
+        self.0.minor >= minor
+    }
+
+    /// Whether a loop that has scaled up, or failed to, looks for idle Nodes too.
+    pub(super) fn goes_on_after_scale_up(self) -> bool {
+        self.since(34)
+    }
+
+    /// Whether all sizes are asked for before groups are considered for pods that are pending.
+    pub(super) fn asks_for_sizes_before_scale_up(self) -> bool {
+        !self.since(35)
+    }
+
+    /// Whether it is asked then of which group each Node is that is coming.
+    pub(super) fn asks_about_upcoming(self) -> bool {
+        self.since(35)
+    }
+
+    /// How often options are asked for about every Node of a group, for the time that it may take to start.
+    pub(super) fn questions_about_start(self) -> usize {
+        if self.since(35) { 2 } else { 0 }
+    }
+
+    /// How often options are asked for about an idle Node before sizes are asked for once more, and after that.
+    pub(super) fn questions_about_idle(self) -> (usize, usize) {
+        if self.since(35) { (2, 0) } else { (1, 1) }
+    }
+
+    /// Whether an increase that takes too long is taken back as a whole.
+    pub(super) fn takes_back(self) -> bool {
+        self.since(36)
+    }
+
+    /// Whether the template is asked for about each Node that is there at the start.
+    pub(super) fn asks_for_templates_of_nodes(self) -> bool {
+        self.since(35)
+    }
+
+    /// Whether the template is asked for about each Node that was deleted.
+    pub(super) fn asks_for_templates_of_deleted(self) -> bool {
+        self.since(36)
+    }
+}
