@@ -13,6 +13,7 @@ pub mod conformance;
 pub mod control_plane;
 pub mod controllers;
 pub mod crds;
+pub mod existing;
 pub mod fixtures;
 pub mod go;
 pub mod granted;

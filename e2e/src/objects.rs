@@ -60,7 +60,7 @@ impl Place {
     #[must_use]
     pub fn of(kind: &str, contract: Contract) -> Self {
         let (group, version) = match kind {
-            "Namespace" | "Node" | "Pod" | "Secret" | "ServiceAccount" => ("", "v1"),
+            "ConfigMap" | "Namespace" | "Node" | "Pod" | "Secret" | "ServiceAccount" => ("", "v1"),
             "Event" => ("events.k8s.io", "v1"),
             "ClusterRole" | "ClusterRoleBinding" | "Role" | "RoleBinding" => ("rbac.authorization.k8s.io", "v1"),
             "CustomResourceDefinition" => ("apiextensions.k8s.io", "v1"),
@@ -169,6 +169,12 @@ impl Objects {
         read.with_context(|| format!("reading {kind} {name}"))
     }
 
+    /// Reads an object that may not be there.
+    pub async fn find(&self, kind: &str, name: &str) -> Result<Option<DynamicObject>> {
+        let read = self.api(kind).get_opt(name).await;
+        read.with_context(|| format!("reading {kind} {name}"))
+    }
+
     /// Lists the objects of a kind that a label selector chooses.
     pub async fn list(&self, kind: &str, selector: &str) -> Result<Vec<DynamicObject>> {
         let listed = self.api(kind).list(&ListParams::default().labels(selector)).await;
@@ -207,6 +213,14 @@ impl Objects {
             .await
             .with_context(|| format!("deleting {kind} {name}"))?;
         Ok(())
+    }
+
+    /// Deletes an object that may be gone.
+    pub async fn remove(&self, kind: &str, name: &str) -> Result<()> {
+        match self.api(kind).delete(name, &DeleteParams::default()).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            deleted => deleted.map(drop).with_context(|| format!("deleting {kind} {name}")),
+        }
     }
 
     /// The size in an object's `/scale`, which is the size that its controller works towards.

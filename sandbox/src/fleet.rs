@@ -13,6 +13,7 @@ use crate::{
         Context, cluster, conditions, keys, machine, machine_deployment, machine_set,
         names::Names,
         object::{self, Object},
+        passed_on,
         plan::{Plan, Write},
     },
     definitions,
@@ -45,9 +46,11 @@ impl Fleet {
         let cluster = maker.cluster();
         let kind = definitions::of_provider(PROVIDER, TEMPLATE, &["v1beta2".to_owned()]);
         management.load_values(vec![kind, Value::clone(&cluster)])?;
+        // What controllers pass on they can take back only where they are said to have written it.
+        let controllers = management.as_manager(passed_on::MANAGER);
         for group in 0..self.groups {
             let (managed, nodes) = maker.group(group, &cluster);
-            management.load_values(managed)?;
+            controllers.load_values(managed)?;
             workload.load_values(nodes)?;
         }
         Ok(())

@@ -1,5 +1,7 @@
 //! An autoscaler at work in a scenario, with the program that it asks.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result, ensure};
 use tokio::task::JoinHandle;
 use tonic::Code;
@@ -12,40 +14,63 @@ use super::{
 };
 use crate::{
     controllers::stage::{Controllers, LOOK, PATIENCE, Stage},
+    existing::Status,
+    objects::Objects,
     process::Process,
     provider::{Caller, Provider},
     users::User,
     wait::{eventually, every},
 };
 
-/// What runs. Dropping it ends both.
+/// What runs. Dropping it ends both, but for what was there before.
 pub struct Autoscaling {
-    /// The program, for the scenario's own questions, which aren't recorded.
-    pub provider: Provider,
-    /// What the autoscaler asked.
+    /// What the autoscaler asked. Of one that was there before that isn't known.
     pub calls: Calls,
-    version: Version,
+    objects: Objects,
+    patience: Duration,
     running: Running,
+    /// The program, for the scenario's own questions, which aren't recorded, unless it was there before.
+    started: Option<Started>,
+}
+
+/// What a scenario has started beside the autoscaler.
+struct Started {
+    provider: Provider,
     recorder: Recorder,
+    version: Version,
 }
 
 enum Running {
     Driver(JoinHandle<()>),
     Binary(Process),
+    /// Cluster Autoscaler, with the program: somebody has installed both.
+    Installed(Status),
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         match self {
             Self::Driver(task) => task.abort(),
-            Self::Binary(_) => {}
+            Self::Binary(_) | Self::Installed(_) => {}
         }
     }
 }
 
 impl Stage {
-    /// Starts the program, and who scales here.
+    /// Starts the program, and who scales here. Where they are there already, their settings are as they are.
     pub async fn autoscale(&self, settings: Settings) -> Result<Autoscaling> {
+        if let Controllers::Existing(guest) = &self.controllers {
+            let status = guest.status();
+            every(LOOK, "the status of Cluster Autoscaler", self.patience(), async || status.version().await).await?;
+            guest.let_scale().await?;
+            return Ok(Autoscaling {
+                calls: Calls::default(),
+                objects: self.objects.clone(),
+                patience: self.patience(),
+                running: Running::Installed(status),
+                started: None,
+            });
+        }
         let provider = self.serve().await?;
         let recorder = Recorder::start(provider.channel(), self.directory().join("calls.txt")).await?;
         let autoscaler = self.autoscaler.as_ref().context("nobody scales in this scenario")?;
@@ -64,25 +89,38 @@ impl Stage {
             }
         };
         let calls = recorder.calls.clone();
-        Ok(Autoscaling { provider, calls, version: autoscaler.version(), running, recorder })
+        let started = Some(Started { provider, recorder, version: autoscaler.version() });
+        Ok(Autoscaling { calls, objects: self.objects.clone(), patience: self.patience(), running, started })
     }
 }
 
 impl Autoscaling {
-    /// The version whose fields it sends and reads.
+    /// The version whose fields it sends and reads, where it is known.
     #[must_use]
-    pub fn version(&self) -> Version {
-        self.version
+    pub fn version(&self) -> Option<Version> {
+        self.started.as_ref().map(|started| started.version)
     }
 
     /// Waits until it has looked so many times more.
     pub async fn looks(&mut self, times: usize) -> Result<()> {
         let looked = self.calls.of("Refresh").len();
-        every(LOOK, "more loops", PATIENCE, async || {
-            if let Running::Binary(process) = &mut self.running {
-                process.still_running()?;
-            }
-            let looks = self.calls.of("Refresh").len() - looked;
+        let mut last = String::new();
+        let mut seen = 0;
+        every(LOOK, "more loops", self.patience, async || {
+            let looks = match &mut self.running {
+                Running::Driver(_) => self.calls.of("Refresh").len() - looked,
+                Running::Binary(process) => {
+                    process.still_running()?;
+                    self.calls.of("Refresh").len() - looked
+                }
+                Running::Installed(status) => {
+                    let now = status.version().await?;
+                    // The first one is of a loop that had begun before.
+                    seen += usize::from(now != last);
+                    last = now;
+                    seen.saturating_sub(1)
+                }
+            };
             ensure!(looks > times, "{looks} loops");
             Ok(())
         })
@@ -90,21 +128,27 @@ impl Autoscaling {
     }
 
     /// Waits for something, and fails early when the autoscaler ends.
-    pub async fn until<T>(&mut self, what: &str, mut look: impl AsyncFnMut(&Provider) -> Result<T>) -> Result<T> {
-        every(LOOK, what, PATIENCE, async || {
+    pub async fn until<T>(&mut self, what: &str, mut look: impl AsyncFnMut() -> Result<T>) -> Result<T> {
+        every(LOOK, what, self.patience, async || {
             if let Running::Binary(process) = &mut self.running {
                 process.still_running()?;
             }
-            look(&self.provider).await
+            look().await
         })
         .await
     }
 
-    /// Waits until groups answer these sizes.
+    /// Waits until groups have these sizes: as the program answers them or, where it can't be asked, as their objects say.
     pub async fn sizes(&mut self, expected: &[(&str, i32)]) -> Result<()> {
-        self.until(&format!("sizes {expected:?}"), async |provider| {
+        every(LOOK, &format!("sizes {expected:?}"), self.patience, async || {
+            if let Running::Binary(process) = &mut self.running {
+                process.still_running()?;
+            }
             for (group, expected) in expected {
-                let size = provider.target_size(group).await?;
+                let size = match &self.started {
+                    Some(started) => started.provider.target_size(group).await?,
+                    None => size_of(&self.objects, group).await?,
+                };
                 ensure!(size == *expected, "{group} has {size} instead of {expected}");
             }
             Ok(())
@@ -112,17 +156,20 @@ impl Autoscaling {
         .await
     }
 
-    /// Ends the autoscaler as a container runtime does, and holds all its calls to the rules. The program goes on.
-    pub async fn end(&mut self) -> Result<Vec<Call>> {
+    /// Ends the autoscaler as a container runtime does, and holds all its calls to the rules. The program goes on. What was there before
+    /// isn't ended, and its calls aren't known.
+    pub async fn end(&mut self) -> Result<Option<Vec<Call>>> {
+        let Some(started) = &mut self.started else { return Ok(None) };
         match &mut self.running {
             Running::Driver(task) => {
                 task.abort();
-                Caller::to(&self.recorder.address)?.cleanup().await?;
+                Caller::to(&started.recorder.address)?.cleanup().await?;
             }
             Running::Binary(process) => {
                 process.terminate()?;
                 process.ended(PATIENCE).await?;
             }
+            Running::Installed(_) => return Ok(None),
         }
         eventually("Cleanup", PATIENCE, async || {
             let cleanups = self.calls.of("Cleanup");
@@ -130,9 +177,16 @@ impl Autoscaling {
             Ok(())
         })
         .await?;
-        self.provider.ready().await.context("after Cleanup")?;
+        started.provider.ready().await.context("after Cleanup")?;
         let calls = self.calls.all();
-        rules::hold(&calls, self.version)?;
-        Ok(calls)
+        rules::hold(&calls, started.version)?;
+        Ok(Some(calls))
     }
+}
+
+/// The size of the object that is a group, by the group's id.
+async fn size_of(objects: &Objects, group: &str) -> Result<i32> {
+    let mut parts = group.split('/');
+    let (kind, name) = (parts.next().unwrap_or_default(), parts.next_back().unwrap_or_default());
+    objects.scale(kind, name).await
 }

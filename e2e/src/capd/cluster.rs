@@ -91,9 +91,14 @@ pub(crate) fn in_memory() -> Value {
 
 /// By the kubeconfig that Cluster API keeps.
 async fn client(objects: &Objects, cluster: &str) -> Result<Client> {
-    let secret = objects.get("Secret", &format!("{cluster}-kubeconfig")).await?;
-    let value: ByteString = serde_json::from_value(secret.data["data"]["value"].clone())?;
-    let kubeconfig: Kubeconfig = serde_yaml::from_slice(&value.0).context("the kubeconfig of the Secret")?;
+    let kubeconfig: Kubeconfig = serde_yaml::from_str(&kubeconfig(objects, cluster).await?)?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     Ok(Client::try_from(config)?)
+}
+
+/// The kubeconfig that Cluster API keeps.
+pub(crate) async fn kubeconfig(objects: &Objects, cluster: &str) -> Result<String> {
+    let secret = objects.get("Secret", &format!("{cluster}-kubeconfig")).await?;
+    let value: ByteString = serde_json::from_value(secret.data["data"]["value"].clone())?;
+    String::from_utf8(value.0).context("the kubeconfig of the Secret")
 }

@@ -5,7 +5,7 @@ mod cluster;
 mod environment;
 mod managers;
 
-pub(crate) use cluster::in_memory;
+pub(crate) use cluster::{in_memory, kubeconfig};
 pub use environment::Environment;
 
 /// Names a binary of CAPD's manager.

@@ -1,15 +1,24 @@
 //! Node groups as an administrator makes them: one object and its template. Controllers do the rest.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
+use kube::api::DynamicObject;
 use sandbox::BEHAVIOUR_LABEL;
 use serde_json::{Map, Value, json};
 
-use super::stage::{Stage, infrastructure_reference};
+use super::stage::{Controllers, NODE_POOL, Stage, infrastructure_reference};
 use crate::{capd, pool::Scalable};
 
 const MIN: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
 const MAX: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
 const CAPACITY: &str = "capacity.cluster-autoscaler.kubernetes.io";
+
+/// How long Nodes of a group must be idle before they go, as an annotation of it.
+pub const UNNEEDED: &str = "cluster.x-k8s.io/autoscaling-options-scaledownunneededtime";
+
+/// Whether Cluster Autoscaler may change the size of an object, as far as its maximum says.
+pub(crate) fn is_group(object: &DynamicObject) -> bool {
+    object.metadata.annotations.as_ref().and_then(|all| all.get(MAX)).is_some_and(|max| max != "0")
+}
 
 /// A node group to be created.
 #[derive(Clone, Debug)]
@@ -23,6 +32,7 @@ pub struct Workers {
     template_kind: String,
     capacity: Value,
     publishes_capacity: bool,
+    sized: bool,
     surge: i32,
     machines: bool,
 }
@@ -52,6 +62,7 @@ impl Workers {
             template_kind: "LoopbackMachineTemplate".to_owned(),
             capacity: json!({ "cpu": "4", "memory": "16Gi", "pods": "110" }),
             publishes_capacity: false,
+            sized: false,
             surge: 1,
             machines: false,
         }
@@ -80,8 +91,9 @@ impl Workers {
 
     /// Says in annotations what its Nodes have.
     #[must_use]
-    pub fn sized(self) -> Self {
-        self.annotate(&format!("{CAPACITY}/cpu"), "4").annotate(&format!("{CAPACITY}/memory"), "16Gi")
+    pub fn sized(mut self) -> Self {
+        self.sized = true;
+        self
     }
 
     /// What its Nodes have, which its template says in `status.capacity`.
@@ -153,8 +165,12 @@ impl Workers {
         self.create_group(stage).await
     }
 
-    /// Creates the infrastructure template alone. Where no provider says its capacity, this does.
+    /// Creates the infrastructure template alone. Where no provider says its capacity, this does. In clusters that are there already
+    /// groups share one.
     pub async fn create_template(&self, stage: &Stage) -> Result<()> {
+        if stage.is_existing() {
+            return Ok(());
+        }
         let template = match self.scalable {
             Scalable::MachineDeployment | Scalable::MachineSet if stage.is_in_memory() => self.template_in_memory(),
             Scalable::MachinePool => json!({
@@ -196,41 +212,66 @@ impl Workers {
 
     /// Creates the group alone.
     pub async fn create_group(&self, stage: &Stage) -> Result<Group> {
+        let kind = self.scalable.kind();
+        let name = match &stage.controllers {
+            Controllers::Existing(guest) => guest.name(&self.name),
+            Controllers::Real(_) | Controllers::Simulated(_) | Controllers::InMemory(_) => self.name.clone(),
+        };
+        let group = Group { id: stage.id(kind, &name), kind, name };
+        let mut labels = Map::new();
+        labels.insert("cluster.x-k8s.io/cluster-name".to_owned(), json!(stage.cluster));
+        let mut annotations = self.annotations.clone();
+        for (resource, quantity) in self.announced(stage) {
+            annotations.insert(format!("{CAPACITY}/{resource}"), quantity);
+        }
+        let spec = self.spec(stage, &group)?;
+        if let Controllers::Existing(guest) = &stage.controllers {
+            guest.receive(&group, &mut labels, &mut annotations);
+        }
+        let metadata = json!({ "name": group.name, "labels": labels, "annotations": annotations });
+        stage.objects.create(json!({ "kind": kind, "metadata": metadata, "spec": spec })).await?;
+        Ok(group)
+    }
+
+    /// What its annotations say of its capacity.
+    fn announced(&self, stage: &Stage) -> Map<String, Value> {
+        let mut capacity = match &stage.controllers {
+            // There the template says what it really is, whatever is wanted.
+            Controllers::Existing(guest) if self.publishes_capacity && !guest.is_whole(&self.capacity["cpu"]) => {
+                self.capacity.clone()
+            }
+            Controllers::Existing(_) if self.sized => stage.capacity(&stage.cpu(1, 1)),
+            Controllers::Real(_) | Controllers::Simulated(_) | Controllers::InMemory(_) if self.sized => {
+                json!({ "cpu": "4", "memory": "16Gi" })
+            }
+            Controllers::Existing(_) | Controllers::Real(_) | Controllers::Simulated(_) | Controllers::InMemory(_) => {
+                Value::Null
+            }
+        };
+        let known = capacity.as_object_mut().map(std::mem::take).unwrap_or_default();
+        known.into_iter().filter(|(resource, _)| resource != "pods").collect()
+    }
+
+    fn spec(&self, stage: &Stage, group: &Group) -> Result<Value> {
         let mut labels = self.labels.clone();
-        labels.insert("pool".to_owned(), json!(self.name));
-        let kind = match self.scalable {
-            Scalable::MachinePool => "LoopbackMachinePool",
-            Scalable::MachineDeployment | Scalable::MachineSet if stage.is_in_memory() => capd::TEMPLATE_KIND,
-            Scalable::MachineDeployment | Scalable::MachineSet => &self.template_kind,
-        };
-        let bootstrap = if stage.is_in_memory() {
-            let group = "bootstrap.cluster.x-k8s.io";
-            json!({ "configRef": { "apiGroup": group, "kind": "KubeadmConfigTemplate", "name": stage.cluster } })
-        } else {
-            json!({ "dataSecretName": "none" })
-        };
+        labels.insert("pool".to_owned(), json!(group.name));
+        if stage.is_existing() && !labels.contains_key(NODE_POOL) {
+            labels.insert(NODE_POOL.to_owned(), json!(stage.mark()));
+        }
+        let mut machine = self.machine(stage, group)?;
+        machine["clusterName"] = json!(stage.cluster);
+        if !self.taints.is_empty() {
+            machine["taints"] = json!(self.taints);
+        }
         let mut spec = json!({
             "clusterName": stage.cluster,
-            "template": {
-                "metadata": { "labels": labels },
-                "spec": {
-                    "clusterName": stage.cluster,
-                    "bootstrap": bootstrap,
-                    "infrastructureRef": infrastructure_reference(kind, &self.name),
-                },
-            },
+            "template": { "metadata": { "labels": labels }, "spec": machine },
         });
-        if stage.is_in_memory() {
-            spec["template"]["spec"]["version"] = json!(capd::MACHINE_VERSION);
-        }
-        if !self.taints.is_empty() {
-            spec["template"]["spec"]["taints"] = json!(self.taints);
-        }
         if let Some(replicas) = self.replicas {
             spec["replicas"] = json!(replicas);
         }
         if self.scalable != Scalable::MachinePool {
-            spec["selector"] = json!({ "matchLabels": { "pool": self.name } });
+            spec["selector"] = json!({ "matchLabels": { "pool": group.name } });
         }
         if self.scalable == Scalable::MachineDeployment {
             spec["rollout"] = json!({ "strategy": {
@@ -238,17 +279,56 @@ impl Workers {
                 "rollingUpdate": { "maxSurge": self.surge, "maxUnavailable": 0 },
             } });
         }
-        let object = json!({
-            "kind": self.scalable.kind(),
-            "metadata": {
-                "name": self.name,
-                "labels": { "cluster.x-k8s.io/cluster-name": stage.cluster },
-                "annotations": self.annotations,
-            },
-            "spec": spec,
-        });
-        stage.objects.create(object).await?;
-        let kind = self.scalable.kind();
-        Ok(Group { id: stage.id(kind, &self.name), kind, name: self.name.clone() })
+        Ok(spec)
+    }
+
+    /// What its Machines are made of.
+    fn machine(&self, stage: &Stage, group: &Group) -> Result<Value> {
+        match &stage.controllers {
+            Controllers::Existing(guest) => {
+                ensure!(self.scalable != Scalable::MachinePool, "{} is made after a MachineDeployment", group.id);
+                let behaviour = self.labels.get(BEHAVIOUR_LABEL);
+                let joins = behaviour.is_none();
+                ensure!(
+                    joins || behaviour == Some(&json!("never-join")),
+                    "Machines of {} can't be had {behaviour:?}: real ones can only never join",
+                    group.id
+                );
+                Ok(guest.machine(joins))
+            }
+            Controllers::InMemory(_) if self.scalable != Scalable::MachinePool => Ok(json!({
+                "version": capd::MACHINE_VERSION,
+                "bootstrap": { "configRef": {
+                    "apiGroup": "bootstrap.cluster.x-k8s.io",
+                    "kind": "KubeadmConfigTemplate",
+                    "name": stage.cluster,
+                } },
+                "infrastructureRef": infrastructure_reference(capd::TEMPLATE_KIND, &group.name),
+            })),
+            Controllers::Real(_) | Controllers::Simulated(_) | Controllers::InMemory(_) => {
+                let pool = self.scalable == Scalable::MachinePool;
+                let kind = if pool { "LoopbackMachinePool" } else { &self.template_kind };
+                Ok(json!({
+                    "bootstrap": { "dataSecretName": "none" },
+                    "infrastructureRef": infrastructure_reference(kind, &group.name),
+                }))
+            }
+        }
+    }
+}
+
+impl Stage {
+    /// Has a MachineDeployment replace its Machines: by another version of them or, where those are real, by another template that says
+    /// the same.
+    pub async fn roll(&self, group: &Group) -> Result<()> {
+        let spec = match &self.controllers {
+            Controllers::Existing(guest) => {
+                json!({ "infrastructureRef": { "name": guest.another_template(group).await? } })
+            }
+            Controllers::Real(_) | Controllers::Simulated(_) | Controllers::InMemory(_) => {
+                json!({ "version": "v1.36.2" })
+            }
+        };
+        self.objects.patch(group.kind, &group.name, json!({ "spec": { "template": { "spec": spec } } })).await
     }
 }

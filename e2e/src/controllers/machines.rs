@@ -7,9 +7,15 @@ use kube::api::DynamicObject;
 
 use super::{
     groups::Group,
-    stage::{Controllers, LOOK, PATIENCE, Stage},
+    stage::{LOOK, Stage},
 };
-use crate::{capd, proto::ExternalGrpcNode, wait::every};
+use crate::{proto::ExternalGrpcNode, wait::every};
+
+/// Holds a Machine that is being deleted before its Node is drained, as an annotation of it.
+pub const HOOK: &str = "pre-drain.delete.hook.machine.cluster.x-k8s.io/e2e";
+
+/// Has a MachineSet take a Machine before others.
+const MARK: &str = "cluster.x-k8s.io/delete-machine";
 
 /// A Machine as it was at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,6 +30,8 @@ pub struct Machine {
     pub provider_id: Option<String>,
     /// Whether it is being deleted.
     pub deleting: bool,
+    /// Whether it is marked to go first.
+    pub marked: bool,
     /// The MachineSet or the like that controls it.
     pub owner: String,
 }
@@ -38,6 +46,7 @@ impl Machine {
             node: text(&object.data["status"]["nodeRef"]["name"]),
             provider_id: text(&object.data["spec"]["providerID"]).filter(|id| !id.is_empty()),
             deleting: object.metadata.deletion_timestamp.is_some(),
+            marked: object.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(MARK)),
             owner: owners.map(|owner| owner.name.clone()).next().unwrap_or_default(),
         }
     }
@@ -56,24 +65,6 @@ pub fn names(machines: &[Machine]) -> BTreeSet<String> {
 }
 
 impl Stage {
-    /// Whether the sandbox's controllers work here.
-    #[must_use]
-    pub fn is_simulated(&self) -> bool {
-        matches!(self.controllers, Controllers::Simulated(_))
-    }
-
-    /// Whether CAPD's machines in memory work here.
-    #[must_use]
-    pub fn is_in_memory(&self) -> bool {
-        matches!(self.controllers, Controllers::InMemory(_))
-    }
-
-    /// The kind of infrastructure template that groups have unless they say otherwise.
-    #[must_use]
-    pub fn template_kind(&self) -> &'static str {
-        if self.is_in_memory() { capd::TEMPLATE_KIND } else { "LoopbackMachineTemplate" }
-    }
-
     /// The Machines of a group, by name.
     pub async fn machines(&self, group: &Group) -> Result<Vec<Machine>> {
         let objects = self.objects.list("Machine", &format!("pool={}", group.name)).await?;
@@ -90,7 +81,7 @@ impl Stage {
         are: impl Fn(&[Machine]) -> bool,
     ) -> Result<Vec<Machine>> {
         let what = format!("{what} of {}", group.id);
-        every(LOOK, &what, PATIENCE, async || {
+        every(LOOK, &what, self.patience(), async || {
             let machines = self.machines(group).await?;
             ensure!(are(&machines), "its Machines are {machines:#?}");
             Ok(machines)

@@ -7,3 +7,4 @@ pub mod instances;
 pub mod machines;
 pub mod stage;
 pub mod suite;
+mod surroundings;

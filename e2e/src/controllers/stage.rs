@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use kube::{Client, Config, config::KubeConfigOptions};
 use sandbox::{Sandbox, SandboxOptions};
 use serde_json::{Value, json};
@@ -17,6 +17,7 @@ use crate::{
     capd,
     cluster_api::environment::Environment,
     control_plane::ControlPlane,
+    existing::{Clusters, Guest},
     infrastructure::kinds,
     objects::{Contract, INFRASTRUCTURE_GROUP, Objects},
     process::{tail, text},
@@ -32,6 +33,9 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 /// Time between two looks at many objects: the looks must not be what keeps the machine busy.
 pub const LOOK: Duration = Duration::from_millis(250);
 
+/// A label of the scenarios' Nodes, which Cluster API passes on to them.
+pub const NODE_POOL: &str = "node.cluster.x-k8s.io/pool";
+
 /// Whose controllers work.
 pub enum Controllers {
     /// Cluster API's.
@@ -40,6 +44,8 @@ pub enum Controllers {
     Simulated(Box<Sandbox>),
     /// Cluster API's, with CAPD's machines in memory.
     InMemory(Arc<capd::Environment>),
+    /// Those of clusters that are there already.
+    Existing(Box<Guest>),
 }
 
 impl Controllers {
@@ -47,7 +53,7 @@ impl Controllers {
     fn logs(&self) -> Vec<(&'static str, &Path)> {
         match self {
             Self::Real(environment) => environment.logs().to_vec(),
-            Self::Simulated(_) => Vec::new(),
+            Self::Simulated(_) | Self::Existing(_) => Vec::new(),
             Self::InMemory(environment) => environment.logs(),
         }
     }
@@ -110,6 +116,32 @@ impl Stage {
         };
         stage.cluster_is_up(&stage.cluster).await?;
         Ok(stage)
+    }
+
+    /// In a Cluster that is there already, from which all that it makes is taken away by `leave`.
+    pub async fn existing(clusters: &Clusters, number: usize, program: PathBuf, logs: PathBuf) -> Result<Self> {
+        let guest = Guest::arrive(clusters, number).await?;
+        Ok(Self {
+            namespace: clusters.namespace.clone(),
+            cluster: clusters.cluster.clone(),
+            objects: guest.objects.clone(),
+            workload: guest.workload.clone(),
+            autoscaler: None,
+            user: User::administrator(),
+            programs: Programs::new(program, logs),
+            controllers: Controllers::Existing(Box::new(guest)),
+        })
+    }
+
+    /// Takes away what was made in clusters that others use too. How they were before that is written down.
+    pub async fn leave(&self) -> Result<()> {
+        match &self.controllers {
+            Controllers::Existing(guest) => {
+                let written = guest.write_down(self.programs.directory()).await;
+                guest.leave().await.and(written)
+            }
+            Controllers::Real(_) | Controllers::Simulated(_) | Controllers::InMemory(_) => Ok(()),
+        }
     }
 
     /// On a sandbox of its own.
@@ -234,6 +266,7 @@ impl Stage {
             Controllers::Real(real) => self.write_kubeconfig(&real.management)?,
             Controllers::InMemory(real) => self.write_kubeconfig(&real.management)?,
             Controllers::Simulated(sandbox) => sandbox.management_kubeconfig(),
+            Controllers::Existing(guest) => guest.kubeconfig().to_owned(),
         };
         let cluster = format!("--cluster={}/{cluster}", self.namespace);
         let mut provider = self.programs.launch(&management, &[&cluster], environment)?;
@@ -260,6 +293,7 @@ impl Stage {
             Controllers::Simulated(_) | Controllers::InMemory(_) => {
                 kinds::install(&self.objects, &[kind, &format!("{kind}Template")]).await
             }
+            Controllers::Existing(_) => bail!("nothing is installed in clusters that others use too"),
         }
     }
 

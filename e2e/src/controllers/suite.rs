@@ -5,10 +5,13 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     process::ExitCode,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use futures::future::LocalBoxFuture;
 use libtest_mimic::{Arguments, Failed, Trial};
 use tokio::{
@@ -21,6 +24,7 @@ use crate::{
     autoscaling::{Autoscaler, Binary, Version, binary::VARIABLE},
     capd,
     cluster_api::environment::Environment,
+    existing::{Clusters, Host, MANAGEMENT},
     go::{self, Components},
     program,
     suite::said,
@@ -57,6 +61,10 @@ pub enum Runs {
     ScaledAsEach,
     /// With Cluster API's development provider in memory, where it is named.
     InMemory,
+    /// In clusters that are there already, where they are named.
+    Existing,
+    /// The same in clusters that are handed over to it, where the driver scales.
+    HandedOver,
 }
 
 /// A scenario.
@@ -101,6 +109,13 @@ pub fn run(scenarios: &[Scenario], logs: &Path) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    let existing = match Clusters::named() {
+        Ok(existing) => existing,
+        Err(error) => {
+            eprintln!("controllers: {error:#}");
+            return ExitCode::FAILURE;
+        }
+    };
     let mut trials = Vec::new();
     for &scenario in scenarios {
         match scenario.runs {
@@ -112,6 +127,8 @@ pub fn run(scenarios: &[Scenario], logs: &Path) -> ExitCode {
             Runs::RealAlone => trials.push(trial(&suite, scenario, "real", Surroundings::RealAlone)),
             Runs::InMemory => trials.push(in_memory(&suite, scenario)),
             Runs::Scaled => trials.extend(scaled(&suite, scenario, &named)),
+            Runs::HandedOver => trials.push(trial(&suite, scenario, "handed-over", Surroundings::HandedOver)),
+            Runs::Existing => trials.push(in_existing(&suite, scenario, existing.as_ref())),
             Runs::ScaledAsEach => {
                 trials.extend(scaled(&suite, scenario, &named));
                 trials.extend(DRIVEN_IN_SOME.map(|version| {
@@ -151,6 +168,15 @@ fn in_memory(suite: &Arc<Suite>, scenario: Scenario) -> Trial {
     Trial::test(format!("capd::{}", scenario.name), missing).with_ignored_flag(true)
 }
 
+/// In the clusters that are named. Without any, the scenario is listed as ignored.
+fn in_existing(suite: &Arc<Suite>, scenario: Scenario, named: Option<&Clusters>) -> Trial {
+    if let Some(clusters) = named {
+        return trial(suite, scenario, "existing", Surroundings::Existing(clusters.clone()));
+    }
+    let missing = || Err(format!("{MANAGEMENT} and its like name no clusters").into());
+    Trial::test(format!("existing::{}", scenario.name), missing).with_ignored_flag(true)
+}
+
 fn trial(suite: &Arc<Suite>, scenario: Scenario, whose: &str, surroundings: Surroundings) -> Trial {
     let suite = Arc::clone(suite);
     let name = format!("{whose}::{}", scenario.name);
@@ -165,6 +191,10 @@ enum Surroundings {
     Scaled(Autoscaler),
     /// With this manager of CAPD.
     InMemory(PathBuf),
+    /// In these clusters.
+    Existing(Clusters),
+    /// In clusters that are started for it, but which it doesn't know.
+    HandedOver,
 }
 
 /// The first attempt's outcome counts for all: what failed once for minutes is not tried again for each scenario.
@@ -178,6 +208,9 @@ struct Suite {
     shared: Mutex<Option<Result<Arc<Environment>, String>>>,
     in_memory: Mutex<Option<Result<Arc<capd::Environment>, String>>>,
     autoscalers: Semaphore,
+    /// One scenario at a time in clusters that are there already: they have one Cluster Autoscaler and few machines.
+    existing: Semaphore,
+    guests: AtomicUsize,
 }
 
 impl Suite {
@@ -190,26 +223,43 @@ impl Suite {
             shared: Mutex::default(),
             in_memory: Mutex::default(),
             autoscalers: Semaphore::new(AUTOSCALERS_AT_ONCE),
+            existing: Semaphore::new(1),
+            guests: AtomicUsize::new(0),
         })
     }
 
     fn try_scenario(&self, scenario: Scenario, surroundings: &Surroundings, name: &str) -> Result<(), Failed> {
         let _turn = match surroundings {
             Surroundings::Scaled(Autoscaler::Binary(_)) => Some(self.runtime.block_on(self.autoscalers.acquire())),
+            Surroundings::Existing(_) => Some(self.runtime.block_on(self.existing.acquire())),
             Surroundings::Scaled(Autoscaler::Driver(_))
+            | Surroundings::InMemory(_)
+            | Surroundings::HandedOver
+            | Surroundings::Real
+            | Surroundings::RealAlone
+            | Surroundings::Simulated => None,
+        };
+        let host = match surroundings {
+            Surroundings::HandedOver => Some(self.runtime.block_on(self.host(name)).map_err(|error| failed(&error))?),
+            Surroundings::Existing(_)
+            | Surroundings::Scaled(_)
             | Surroundings::InMemory(_)
             | Surroundings::Real
             | Surroundings::RealAlone
             | Surroundings::Simulated => None,
         };
-        let stage = self.runtime.block_on(self.stage(surroundings, name));
-        let stage = stage.map_err(|error| Failed::from(format!("{error:#}")))?;
+        let handed_over = host.as_ref().map(|host| Surroundings::Existing(host.clusters.clone()));
+        let stage = self.runtime.block_on(self.stage(handed_over.as_ref().unwrap_or(surroundings), name));
+        let stage = stage.map_err(|error| failed(&error))?;
         let play = AssertUnwindSafe(|| self.runtime.block_on((scenario.play)(&stage)));
         let outcome = catch_unwind(play).unwrap_or_else(|panic| Err(said(&*panic)));
-        let kept = stage.keep_logs().context("keeping its logs");
+        // Before anything is taken away.
+        let kept = stage.keep_logs().and_then(|()| host.as_ref().map_or(Ok(()), Host::keep_logs));
+        let kept = kept.context("keeping its logs");
+        let left = self.runtime.block_on(stage.leave()).context("taking away what it has made");
         // What a scenario leaves running ends on the runtime.
         let _entered = self.runtime.enter();
-        outcome.and(kept).map_err(|error| {
+        outcome.and(kept).and(left).map_err(|error| {
             let failure = format!("{error:#}\n{}", stage.last_words());
             // Other scenarios may go on for minutes before this is shown.
             let _ = fs::write(stage.directory().join("failure.txt"), &failure);
@@ -217,9 +267,24 @@ impl Suite {
         })
     }
 
-    async fn stage(&self, surroundings: &Surroundings, name: &str) -> Result<Stage> {
+    /// Clusters to be handed over, whose logs are beside the scenario's.
+    async fn host(&self, name: &str) -> Result<Host> {
+        let directory = self.logs.join(format!("{}-host", name.replace("::", "/")));
+        if directory.exists() {
+            fs::remove_dir_all(&directory).with_context(|| format!("removing {}", directory.display()))?;
+        }
+        fs::create_dir_all(&directory)?;
+        let driver = Autoscaler::Driver(DRIVEN);
+        Host::start(self.components()?, self.program()?, directory, driver).await
+    }
+
+    fn program(&self) -> Result<PathBuf> {
         let program = self.program.get_or_init(|| program::build().map_err(|error| format!("{error:#}")));
-        let program = program.clone().map_err(|error| anyhow!(error))?;
+        program.clone().map_err(|error| anyhow!(error))
+    }
+
+    async fn stage(&self, surroundings: &Surroundings, name: &str) -> Result<Stage> {
+        let program = self.program()?;
         let logs = self.logs.join(name.replace("::", "/"));
         if logs.exists() {
             fs::remove_dir_all(&logs).with_context(|| format!("removing {}", logs.display()))?;
@@ -230,6 +295,11 @@ impl Suite {
             Surroundings::Real => (false, None),
             Surroundings::RealAlone => (true, None),
             Surroundings::Scaled(who) => (matches!(who, Autoscaler::Binary(_)), Some(who.clone())),
+            Surroundings::HandedOver => bail!("nothing has been handed over"),
+            Surroundings::Existing(clusters) => {
+                let number = self.guests.fetch_add(1, Ordering::Relaxed);
+                return Stage::existing(clusters, number, program, logs).await;
+            }
             Surroundings::InMemory(capd) => {
                 let environment = self.shared_in_memory(capd).await?;
                 return Stage::in_memory(environment, program, logs).await;
@@ -267,6 +337,10 @@ impl Suite {
         self.shared.blocking_lock().take();
         self.in_memory.blocking_lock().take();
     }
+}
+
+fn failed(error: &anyhow::Error) -> Failed {
+    format!("{error:#}").into()
 }
 
 /// Starts what isn't there yet; an attempt that failed isn't repeated.

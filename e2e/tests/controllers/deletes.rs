@@ -1,20 +1,28 @@
 //! Scaling down takes the Machines that were named, and no others.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Result, ensure};
 use e2e::{
     controllers::{
         groups::{Group, Workers},
         instances::target_size_is,
-        machines::names,
-        stage::Stage,
+        machines::{HOOK, names},
+        stage::{LOOK, Stage},
     },
     pool::Scalable,
+    wait::every,
 };
 use futures::future::try_join_all;
 use serde_json::json;
 
 /// One call for each Node, all at once, as for empty Nodes.
 pub(crate) async fn parallel_deletes_take_exactly_the_named_machines(stage: &Stage) -> Result<()> {
+    if stage.is_existing() {
+        // Each is a real machine.
+        let group = Workers::new("workers").replicas(4).create(stage).await?;
+        return takes_exactly(stage, &group, 4, &[1, 3], true).await;
+    }
     let group = Workers::new("workers").replicas(6).create(stage).await?;
     takes_exactly(stage, &group, 6, &[1, 3, 4], true).await
 }
@@ -69,8 +77,7 @@ pub(crate) async fn a_named_machine_goes_while_another_is_held_in_deletion(stage
     let (held, named) = (&machines[0], &machines[1]);
     let node = stage.node_of(named).await?;
 
-    let hook = "pre-drain.delete.hook.machine.cluster.x-k8s.io/e2e";
-    stage.objects.annotate("Machine", &held.name, json!({ hook: "held" })).await?;
+    stage.objects.annotate("Machine", &held.name, json!({ HOOK: "held" })).await?;
     stage.objects.delete("Machine", &held.name).await?;
     stage
         .machines_that(&group, "a Machine held in deletion", |machines| {
@@ -87,8 +94,49 @@ pub(crate) async fn a_named_machine_goes_while_another_is_held_in_deletion(stage
         .await?;
 
     // Only once it is gone does the MachineSet lack a replica.
-    stage.objects.annotate("Machine", &held.name, json!({ hook: null })).await?;
+    stage.objects.annotate("Machine", &held.name, json!({ HOOK: null })).await?;
     let left = stage.running(&group, 2).await?;
     ensure!(names(&left).contains(&machines[2].name), "the third Machine went too: {left:?}");
     target_size_is(&provider, &group.id, 2).await
+}
+
+/// Cluster API copies a MachineDeployment's annotations to its MachineSets, the log of deletes too: what is over on the one is over on the
+/// other, and what somebody else has written there stays.
+pub(crate) async fn the_log_leaves_the_machine_set_when_the_deployment_has_none(stage: &Stage) -> Result<()> {
+    let group = Workers::new("workers").replicas(2).create(stage).await?;
+    let provider = stage.serve().await?;
+    provider.shows(&[&group.id]).await?;
+    let machines = stage.running(&group, 2).await?;
+    let (named, set) = (&machines[0], &machines[0].owner);
+    stage.objects.annotate("MachineSet", set, json!({ NOTE: "mine" })).await?;
+    stage.objects.annotate("Machine", &named.name, json!({ HOOK: "held" })).await?;
+
+    provider.delete_at_last(&group.id, &[stage.node_of(named).await?]).await?;
+    for (kind, name) in [("MachineDeployment", &group.name), ("MachineSet", set)] {
+        annotations_that(stage, kind, name, "the log", |annotations| annotations.contains_key(LOG)).await?;
+    }
+    stage.objects.annotate("Machine", &named.name, json!({ HOOK: null })).await?;
+    for (kind, name) in [("MachineDeployment", &group.name), ("MachineSet", set)] {
+        annotations_that(stage, kind, name, "no log", |annotations| !annotations.contains_key(LOG)).await?;
+    }
+    annotations_that(stage, "MachineSet", set, "the note", |left| left.get(NOTE).is_some_and(|note| note == "mine"))
+        .await
+}
+
+const LOG: &str = "capi-autoscaler-provider.io/deleting";
+const NOTE: &str = "example.com/note";
+
+async fn annotations_that(
+    stage: &Stage,
+    kind: &str,
+    name: &str,
+    what: &str,
+    are: impl Fn(&BTreeMap<String, String>) -> bool,
+) -> Result<()> {
+    every(LOOK, &format!("{what} in annotations of {kind} {name}"), stage.patience(), async || {
+        let annotations = stage.objects.get(kind, name).await?.metadata.annotations.unwrap_or_default();
+        ensure!(are(&annotations), "they are {annotations:?}");
+        Ok(())
+    })
+    .await
 }

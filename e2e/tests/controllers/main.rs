@@ -35,6 +35,7 @@ fn main() -> ExitCode {
         deletes::one_delete_of_several_nodes_takes_exactly_those,
         deletes::a_bare_machine_set_loses_exactly_the_named_machines,
         deletes::a_named_machine_goes_while_another_is_held_in_deletion,
+        deletes::the_log_leaves_the_machine_set_when_the_deployment_has_none,
         failures::a_machine_that_never_joins_is_creating_until_it_is_deleted,
         failures::a_failed_machine_is_told_and_can_be_deleted,
         failures::a_machine_that_never_joins_is_replaced_at_the_minimum,
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
         idle::idle_nodes_go_at_once_and_busy_ones_stay,
         idle::the_minimum_and_the_groups_own_times_keep_idle_nodes,
         idle::nothing_goes_while_a_rollout_goes_on,
+        idle::an_idle_node_goes_while_another_machine_is_held_in_deletion,
         backoff::a_group_without_capacity_is_left_for_another,
         backoff::a_group_whose_machines_fail_is_left_for_another,
     ];
@@ -75,13 +77,37 @@ fn main() -> ExitCode {
         sizes::a_deployment_grows_from_zero_by_annotations_and_shrinks_to_zero,
         sizes::a_template_that_learns_its_capacity_makes_a_group,
         sizes::a_bare_machine_set_grows_from_zero_and_shrinks_to_zero,
+        sizes::a_group_made_without_replicas_begins_at_its_minimum,
+        deletes::parallel_deletes_take_exactly_the_named_machines,
+        deletes::one_delete_of_several_nodes_takes_exactly_those,
+        deletes::a_bare_machine_set_loses_exactly_the_named_machines,
+        deletes::a_named_machine_goes_while_another_is_held_in_deletion,
+        deletes::the_log_leaves_the_machine_set_when_the_deployment_has_none,
+        pauses::a_paused_deployment_is_no_group_until_it_goes_on,
+        pauses::a_paused_cluster_has_no_groups_until_it_goes_on,
+        pauses::a_deployment_whose_rollouts_are_paused_still_grows,
+    ];
+    // What real machines, real kubelets and a Cluster Autoscaler that somebody has installed can do.
+    let existing = plays![Existing:
+        pods::pods_bring_nodes_of_the_group_that_fits_and_idle_nodes_go,
+        pods::annotations_alone_bring_a_group_from_zero_and_back,
+        pods::a_paused_group_grows_once_it_goes_on,
+        idle::idle_nodes_go_at_once_and_busy_ones_stay,
+        idle::the_minimum_and_the_groups_own_times_keep_idle_nodes,
+        idle::nothing_goes_while_a_rollout_goes_on,
+        idle::an_idle_node_goes_while_another_machine_is_held_in_deletion,
+        backoff::a_group_whose_machines_never_join_is_left_for_another,
+        sizes::a_deployment_grows_from_zero_by_annotations_and_shrinks_to_zero,
+        sizes::a_bare_machine_set_grows_from_zero_and_shrinks_to_zero,
         deletes::parallel_deletes_take_exactly_the_named_machines,
         deletes::a_named_machine_goes_while_another_is_held_in_deletion,
         pauses::a_paused_deployment_is_no_group_until_it_goes_on,
         pauses::a_paused_cluster_has_no_groups_until_it_goes_on,
     ];
-    let scaled = scaled_as_each.into_iter().chain(scaled);
-    let scenarios: Vec<Scenario> =
-        real_alone.into_iter().chain(scaled).chain(in_memory).chain(real).chain(everywhere).collect();
+    let handed_over = plays![HandedOver:
+        idle::nothing_goes_while_a_rollout_goes_on,
+    ];
+    let named = scaled_as_each.into_iter().chain(scaled).chain(in_memory).chain(existing).chain(handed_over);
+    let scenarios: Vec<Scenario> = real_alone.into_iter().chain(named).chain(real).chain(everywhere).collect();
     suite::run(&scenarios, &Path::new(env!("CARGO_TARGET_TMPDIR")).join("controllers"))
 }

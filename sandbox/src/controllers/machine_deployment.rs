@@ -13,6 +13,7 @@ use super::{
     machine_set::DefaultSize as _,
     names,
     object::{self, Object},
+    passed_on,
     plan::{Plan, Side},
     rollout::{Size, Strategy, scale_only, step},
 };
@@ -178,11 +179,6 @@ fn new_set(deployment: &Value, revision: i64, replicas: i64, strategy: Strategy,
 fn synced(set: &Value, deployment: &Value, revision: i64, replicas: i64, strategy: Strategy) -> Value {
     let mut set = set.clone();
     resize(&mut set, deployment, replicas, strategy);
-    for (key, value) in deployment.map("/metadata/annotations") {
-        if key != keys::LAST_APPLIED && key != keys::REVISION {
-            set.set(&object::annotation(&key), value);
-        }
-    }
     set.set(&object::annotation(keys::REVISION), json!(revision.to_string()));
     let mut labels = deployment.map("/spec/template/metadata/labels");
     if let Some(hash) = set.label(keys::TEMPLATE_HASH) {
@@ -215,8 +211,9 @@ fn synced(set: &Value, deployment: &Value, revision: i64, replicas: i64, strateg
     set
 }
 
-/// The size of a MachineSet, and what its annotations tell of its MachineDeployment's.
+/// The size of a MachineSet, its MachineDeployment's annotations, and what others tell of that one's size.
 fn resize(set: &mut Value, deployment: &Value, replicas: i64, strategy: Strategy) {
+    passed_on::pass_on(set, deployment);
     let desired = deployment.number("/spec/replicas");
     set.set("/spec/replicas", json!(replicas));
     set.set(&object::annotation(keys::DESIRED_REPLICAS), json!(desired.to_string()));

@@ -12,6 +12,7 @@ pub(crate) mod machine_set;
 pub(crate) mod names;
 pub(crate) mod node;
 pub(crate) mod object;
+pub(crate) mod passed_on;
 pub(crate) mod plan;
 mod rollout;
 

@@ -22,6 +22,7 @@ use crate::{
         Context, cluster, keys, machine, machine_deployment, machine_pool, machine_set,
         names::Names,
         object::Object,
+        passed_on,
         plan::{Plan, Side, Write},
     },
     settings::{Contract, Settings, Times},
@@ -62,7 +63,7 @@ impl Engine {
     pub(super) fn new(management: &Api, workload: &Api, clock: Clock, settings: Settings) -> Self {
         let kinds = Kind::ALL.map(|kind| resource(kind, settings.contract)).to_vec();
         Self {
-            management: Port::new(management.as_manager("capi-controllers"), kinds),
+            management: Port::new(management.as_manager(passed_on::MANAGER), kinds),
             workload: Port::new(workload.as_manager("kubelets"), vec![nodes()]),
             clock,
             settings,

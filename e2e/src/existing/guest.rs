@@ -1,0 +1,273 @@
+//! What one scenario has made in clusters that others use too, and how it is taken away again.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use kube::Client;
+use serde_json::{Map, Value, json};
+
+use super::{
+    Clusters, Status, WORKERS,
+    model::{Model, milli},
+};
+use crate::{
+    controllers::{
+        groups::{Group, UNNEEDED},
+        machines::HOOK,
+        stage::{LOOK, NODE_POOL},
+    },
+    objects::{Contract, Objects},
+    wait::every,
+};
+
+/// How long real machines may take to come or go.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Marks what scenarios make. The value says which one.
+const SCENARIO: &str = "e2e.capi-autoscaler-provider.io/scenario";
+
+/// What begins its value.
+const MARK: &str = "e2e-";
+
+/// Where its pods are.
+pub(super) const PODS: &str = "default";
+
+/// Keeps idle Nodes of a group until the scenario wants somebody to scale.
+const NOBODY_SCALES_YET: &str = "10h";
+
+/// One scenario in such clusters.
+pub struct Guest {
+    /// A kubeconfig of the management cluster.
+    kubeconfig: PathBuf,
+    /// Sets its objects, Nodes and pods apart from all others.
+    pub(crate) mark: String,
+    cluster: String,
+    workers: String,
+    model: Model,
+    /// Objects of the Cluster's namespace.
+    pub(crate) objects: Objects,
+    /// Nodes, and pods of the namespace that its pods are in.
+    pub(crate) workload: Objects,
+    workload_client: Client,
+    made: Mutex<Vec<Made>>,
+}
+
+/// Something that it has made.
+#[derive(Clone, Debug)]
+enum Made {
+    Group { group: Group, held: bool },
+    Template(String),
+}
+
+impl Guest {
+    /// Looks whether there is everything that it needs, and nothing that an earlier one has left.
+    pub async fn arrive(clusters: &Clusters, number: usize) -> Result<Self> {
+        let (management, workload) = clusters.clients().await?;
+        let objects = Objects::new(management, Contract::V1Beta2, &clusters.namespace);
+        let model = Model::read(&objects, &clusters.workers).await.with_context(|| format!("what {WORKERS} names"))?;
+        let cluster = objects.get("Cluster", &clusters.cluster).await?;
+        ensure!(cluster.data["spec"]["paused"] != true, "Cluster {} is paused: nothing would happen", clusters.cluster);
+        let guest = Self {
+            kubeconfig: clusters.management.clone(),
+            mark: mark(number),
+            cluster: clusters.cluster.clone(),
+            workers: clusters.workers.clone(),
+            workload: Objects::new(workload.clone(), Contract::V1Beta2, PODS),
+            workload_client: workload,
+            made: Mutex::default(),
+            objects,
+            model,
+        };
+        let mut left = guest.marked(SCENARIO).await?;
+        for pod in guest.workload.list("Pod", NODE_POOL).await? {
+            let name = pod.metadata.name.unwrap_or_default();
+            let labels = pod.metadata.labels.unwrap_or_default();
+            if labels.get(NODE_POOL).is_some_and(|mark| mark.starts_with(MARK)) {
+                left.push(format!("Pod/{name} of the workload cluster"));
+            }
+        }
+        ensure!(left.is_empty(), "left by an earlier run, and to be deleted first: {}", left.join(", "));
+        Ok(guest)
+    }
+
+    /// A kubeconfig of the management cluster.
+    pub(crate) fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// Who scales here, by its loops.
+    pub(crate) fn status(&self) -> Status {
+        Status::new(self.workload_client.clone())
+    }
+
+    /// A name that nobody else has.
+    pub(crate) fn name(&self, name: &str) -> String {
+        format!("{}-{name}", self.mark)
+    }
+
+    /// Thousandths of a CPU that a Node has.
+    pub(crate) fn cpu(&self) -> i64 {
+        self.model.cpu
+    }
+
+    /// The memory that a Node has.
+    pub(crate) fn memory(&self) -> &str {
+        &self.model.memory
+    }
+
+    /// Whether Nodes have just so many CPUs, so that their template says it.
+    pub(crate) fn is_whole(&self, cpu: &Value) -> bool {
+        milli(cpu) == Some(self.model.cpu)
+    }
+
+    /// The kind of infrastructure template that its groups have.
+    pub(crate) fn template_kind(&self) -> &str {
+        &self.model.template_kind
+    }
+
+    /// What the Machines of its groups are made of. One that isn't to join waits for bootstrap data that nobody makes.
+    pub(crate) fn machine(&self, joins: bool) -> Value {
+        let mut machine = self.model.machine.clone();
+        if !joins {
+            machine["bootstrap"] = json!({ "dataSecretName": self.name("missing") });
+        }
+        machine
+    }
+
+    /// Marks a group that is about to be made, and holds its Nodes until somebody is to scale.
+    pub(crate) fn receive(&self, group: &Group, labels: &mut Map<String, Value>, annotations: &mut Map<String, Value>) {
+        labels.insert(SCENARIO.to_owned(), json!(self.mark));
+        let held = !annotations.contains_key(UNNEEDED);
+        if held {
+            annotations.insert(UNNEEDED.to_owned(), json!(NOBODY_SCALES_YET));
+        }
+        self.remember(Made::Group { group: group.clone(), held });
+    }
+
+    /// Lets whoever scales do so.
+    pub(crate) async fn let_scale(&self) -> Result<()> {
+        for made in self.made() {
+            if let Made::Group { group, held: true } = made {
+                self.objects.annotate(group.kind, &group.name, json!({ UNNEEDED: null })).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Another infrastructure template of the same machines, by its name.
+    pub(crate) async fn another_template(&self, group: &Group) -> Result<String> {
+        let name = format!("{}-anew", group.name);
+        self.remember(Made::Template(name.clone()));
+        let metadata = json!({ "name": name, "labels": { SCENARIO: self.mark } });
+        self.objects.create(self.model.template(&metadata)).await?;
+        Ok(name)
+    }
+
+    /// Writes down what there is, for whoever looks for the cause of a failure afterwards.
+    pub(crate) async fn write_down(&self, directory: &Path) -> Result<()> {
+        let mut all = Vec::new();
+        for kind in ["MachineDeployment", "MachineSet", "Machine"] {
+            all.extend(self.objects.list(kind, "").await?);
+        }
+        all.extend(self.workload.list("Node", "").await?);
+        all.extend(self.workload.list("Pod", &format!("{NODE_POOL}={}", self.mark)).await?);
+        fs::write(directory.join("objects.yaml"), serde_yaml::to_string(&all)?)?;
+        Ok(())
+    }
+
+    /// Takes away all that it has made, and waits until it is gone.
+    pub async fn leave(&self) -> Result<()> {
+        let cluster = self.objects.get("Cluster", &self.cluster).await?;
+        if cluster.data["spec"]["paused"] == true {
+            self.objects.patch("Cluster", &self.cluster, json!({ "spec": { "paused": null } })).await?;
+        }
+        let selector = format!("{NODE_POOL}={}", self.mark);
+        for pod in self.workload.list("Pod", &selector).await? {
+            self.workload.remove("Pod", &pod.metadata.name.unwrap_or_default()).await?;
+        }
+        let made = self.made();
+        for made in &made {
+            if let Made::Group { group, .. } = made {
+                self.take_away(group).await?;
+            }
+        }
+        every(LOOK, "what the scenario has made gone", PATIENCE, async || {
+            for made in &made {
+                if let Made::Group { group, .. } = made {
+                    self.let_go(group).await?;
+                    let there = self.objects.find(group.kind, &group.name).await?;
+                    ensure!(there.is_none(), "{} is still there", group.id);
+                }
+            }
+            for kind in ["Node", "Pod"] {
+                let left = self.workload.list(kind, &selector).await?;
+                let left: Vec<_> = left.into_iter().filter_map(|object| object.metadata.name).collect();
+                ensure!(left.is_empty(), "{kind} {left:?} is still there");
+            }
+            Ok(())
+        })
+        .await?;
+        for made in made {
+            if let Made::Template(name) = made {
+                self.objects.remove(&self.model.template_kind, &name).await?;
+            }
+        }
+        let left = self.marked(&format!("{SCENARIO}={}", self.mark)).await?;
+        ensure!(left.is_empty(), "still there: {}", left.join(", "));
+        let workers = self.objects.find("MachineDeployment", &self.workers).await?;
+        workers.map(drop).with_context(|| format!("MachineDeployment {} is gone", self.workers))
+    }
+
+    /// Deletes a group, which may be paused.
+    async fn take_away(&self, group: &Group) -> Result<()> {
+        if self.objects.find(group.kind, &group.name).await?.is_none() {
+            return Ok(());
+        }
+        self.objects.annotate(group.kind, &group.name, json!({ "cluster.x-k8s.io/paused": null })).await?;
+        self.objects.remove(group.kind, &group.name).await
+    }
+
+    /// Lets go of Machines that are held in deletion. Where there are any left, it is an error.
+    async fn let_go(&self, group: &Group) -> Result<()> {
+        let machines = self.objects.list("Machine", &format!("pool={}", group.name)).await?;
+        for machine in &machines {
+            let annotations = machine.metadata.annotations.as_ref();
+            let name = machine.metadata.name.as_deref().unwrap_or_default();
+            if annotations.is_some_and(|all| all.contains_key(HOOK)) {
+                self.objects.annotate("Machine", name, json!({ HOOK: null })).await?;
+            }
+        }
+        ensure!(machines.is_empty(), "{} Machines of {} are still there", machines.len(), group.id);
+        Ok(())
+    }
+
+    /// What scenarios have made, as `Kind/name`.
+    async fn marked(&self, selector: &str) -> Result<Vec<String>> {
+        let mut marked = Vec::new();
+        for kind in ["MachineDeployment", "MachineSet", &self.model.template_kind] {
+            for object in self.objects.list(kind, selector).await? {
+                marked.push(format!("{kind}/{}", object.metadata.name.unwrap_or_default()));
+            }
+        }
+        Ok(marked)
+    }
+
+    fn remember(&self, made: Made) {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).push(made);
+    }
+
+    fn made(&self) -> Vec<Made> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Short, since names of Machines and Nodes grow from it, and new with each run.
+fn mark(number: usize) -> String {
+    let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    format!("{MARK}{:x}-{number}", seconds & 0x00ff_ffff)
+}

@@ -1,0 +1,123 @@
+//! Clusters to be handed over as if they had been there already: the stage of the scenarios with controllers, with the program and
+//! somebody who scales, or with CAPD's machines in memory and without. Scenarios must find nothing of it but what they are told.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use anyhow::Result;
+use serde_json::json;
+use tokio::task::JoinHandle;
+
+use super::{Clusters, guest::PODS, status::NAME};
+use crate::{
+    autoscaling::{Autoscaler, Settings, record::Calls, running::Autoscaling},
+    capd,
+    cluster_api::environment::Environment,
+    controllers::{
+        groups::Workers,
+        stage::{LOOK, Stage},
+    },
+    go::Components,
+    objects::Objects,
+    users::User,
+};
+
+/// Such clusters. Dropping it ends them.
+pub struct Host {
+    /// How they are found.
+    pub clusters: Clusters,
+    // In the order in which they are ended.
+    status: Option<JoinHandle<()>>,
+    _autoscaling: Option<Autoscaling>,
+    stage: Stage,
+}
+
+impl Host {
+    /// Starts all of it, with files in a directory.
+    pub async fn start(
+        components: Arc<Components>,
+        program: PathBuf,
+        directory: PathBuf,
+        autoscaler: Autoscaler,
+    ) -> Result<Self> {
+        let environment = Arc::new(Box::pin(Environment::start(components)).await?);
+        let administrator = User::administrator();
+        let (management, workload) = (directory.join("management-admin"), directory.join("workload-admin"));
+        fs::write(&management, environment.management.kubeconfig(&administrator).to_string())?;
+        fs::write(&workload, environment.workload.kubeconfig(&administrator).to_string())?;
+        let pods = environment.workload_objects(PODS);
+
+        let mut stage = Stage::real(environment, program, directory).await?;
+        stage.workload = pods.clone();
+        let workers = create_model(&stage).await?;
+        let writes_status = matches!(autoscaler, Autoscaler::Binary(_));
+        stage.autoscaler = Some(autoscaler);
+        let autoscaling = stage.autoscale(Settings::default()).await?;
+        let status = if writes_status { None } else { Some(tokio::spawn(tell(pods, autoscaling.calls.clone()))) };
+        let (namespace, cluster) = (stage.namespace.clone(), stage.cluster.clone());
+        let clusters = Clusters { management, workload, namespace, cluster, workers };
+        Ok(Self { clusters, status, _autoscaling: Some(autoscaling), stage })
+    }
+
+    /// Starts CAPD's machines in memory by its manager. There nobody scales, and no pods run.
+    pub async fn in_memory(
+        components: Arc<Components>,
+        capd: &Path,
+        program: PathBuf,
+        directory: PathBuf,
+    ) -> Result<Self> {
+        let environment = Arc::new(Box::pin(capd::Environment::start(components, capd, &directory)).await?);
+        let (management, workload) = (directory.join("management-admin"), directory.join("workload-admin"));
+        fs::write(&management, environment.management.kubeconfig(&User::administrator()).to_string())?;
+        let stage = Stage::in_memory(environment, program, directory).await?;
+        fs::write(&workload, capd::kubeconfig(&stage.objects, &stage.cluster).await?)?;
+        let workers = create_model(&stage).await?;
+        let (namespace, cluster) = (stage.namespace.clone(), stage.cluster.clone());
+        let clusters = Clusters { management, workload, namespace, cluster, workers };
+        Ok(Self { clusters, status: None, _autoscaling: None, stage })
+    }
+
+    /// Keeps the logs of the components, as a scenario does.
+    pub fn keep_logs(&self) -> Result<()> {
+        self.stage.keep_logs()
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        if let Some(status) = &self.status {
+            status.abort();
+        }
+    }
+}
+
+/// What groups are made after: no group itself.
+async fn create_model(stage: &Stage) -> Result<String> {
+    let capacity = json!({ "cpu": "4", "memory": "16Gi", "pods": "110" });
+    Ok(Workers::new("model").bounds(0, 0).publishing(capacity).create(stage).await?.name)
+}
+
+/// Writes the status that Cluster Autoscaler would write, for the driver, which doesn't: that it has looked again.
+async fn tell(objects: Objects, calls: Calls) {
+    let mut told = 0;
+    loop {
+        let looks = calls.of("Refresh").len();
+        if looks != told {
+            let status =
+                json!({ "kind": "ConfigMap", "metadata": { "name": NAME }, "data": { "looks": looks.to_string() } });
+            let written = if told == 0 {
+                objects.create(status).await.map(drop)
+            } else {
+                objects.patch("ConfigMap", NAME, status).await
+            };
+            // One that isn't written is written with the next look.
+            if written.is_ok() {
+                told = looks;
+            }
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
