@@ -7,6 +7,7 @@ use super::{
     Command, ScaleError,
     api::{CallError, GroupChange},
     draw_ticket,
+    going::Leaving,
     lane::Delete,
     metrics::Write,
     rule::{Acceptance, Life, Named, Refusal, Request, Seen},
@@ -46,7 +47,7 @@ pub(super) struct Decided {
 
 impl Command {
     pub(super) fn accepted(&self, delete: Delete) {
-        self.inner.going.accept(&self.id, delete.nodes.iter().map(|node| text_of(node).to_owned()));
+        self.inner.going.accept(&self.id, delete.nodes.iter().map(|node| Leaving::named(text_of(node))));
         self.answer(delete.caller, Ok(()));
     }
 

@@ -7,8 +7,9 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::{
+    capi::ObjectKey,
     index::{Index, NodeQuery},
-    nodegroup::GroupId,
+    nodegroup::{GroupId, PlaceholderRef},
 };
 
 /// How long a Node counts as on its way out. An infrastructure provider that has taken another instance in its stead is
@@ -25,13 +26,32 @@ pub enum MachinePoolDeletes {
     Refuse,
 }
 
-/// Accepted Nodes, by group and by what they were named, with when.
+/// What is on its way out.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub(super) enum Leaving {
+    /// A Machine without a Node. Its instance has one id after the other, as it is pending, failed or being deleted.
+    Machine(ObjectKey),
+    /// A Node, or an instance that is no Machine, by its providerID or name.
+    Node(String),
+}
+
+impl Leaving {
+    /// What a caller names by this text.
+    pub(super) fn named(text: &str) -> Self {
+        match PlaceholderRef::parse(text) {
+            Some(PlaceholderRef::Machine(key)) => Self::Machine(key),
+            Some(PlaceholderRef::Replica(_)) | None => Self::Node(text.to_owned()),
+        }
+    }
+}
+
+/// What is on its way out of each group, with since when.
 #[derive(Debug, Default)]
-pub(super) struct Going(Mutex<HashMap<GroupId, HashMap<String, Instant>>>);
+pub(super) struct Going(Mutex<HashMap<GroupId, HashMap<Leaving, Instant>>>);
 
 impl Going {
-    /// Remembers that the deletion of these was accepted.
-    pub(super) fn accept(&self, id: &GroupId, nodes: impl IntoIterator<Item = String>) {
+    /// Remembers that the deletion of these was accepted, or a smaller target size takes them.
+    pub(super) fn accept(&self, id: &GroupId, leaving: impl IntoIterator<Item = Leaving>) {
         let now = Instant::now();
         let mut going = self.0.lock();
         // Nobody may ever ask for them again.
@@ -39,17 +59,17 @@ impl Going {
             nodes.retain(|_, since| now.duration_since(*since) < GOING_FOR);
             !nodes.is_empty()
         });
-        for node in nodes {
-            going.entry(id.clone()).or_default().insert(node, now);
+        for one in leaving {
+            going.entry(id.clone()).or_default().insert(one, now);
         }
     }
 
-    /// Whether the deletion of this Node was accepted.
+    /// Whether what this text names is on its way out.
     pub(super) fn has(&self, id: &GroupId, node: &str) -> bool {
         let mut going = self.0.lock();
         let Some(nodes) = going.get_mut(id) else { return false };
         nodes.retain(|_, since| since.elapsed() < GOING_FOR);
-        let has = nodes.contains_key(node);
+        let has = nodes.contains_key(&Leaving::named(node));
         if nodes.is_empty() {
             going.remove(id);
         }
@@ -59,9 +79,13 @@ impl Going {
     /// Forgets the instances of a MachinePool that it doesn't list any more: one that is listed again is another.
     pub(super) fn forget_gone(&self, index: &Index, id: &GroupId) {
         let no_annotations = HashMap::new();
-        let is_listed = |instance: &str| {
-            let query = NodeQuery { name: instance, provider_id: instance, annotations: &no_annotations };
-            index.resolve(query).group().as_ref() == Some(id)
+        let is_listed = |leaving: &Leaving| match leaving {
+            // Its name is never used again.
+            Leaving::Machine(_) => true,
+            Leaving::Node(instance) => {
+                let query = NodeQuery { name: instance, provider_id: instance, annotations: &no_annotations };
+                index.resolve(query).group().as_ref() == Some(id)
+            }
         };
         if let Some(nodes) = self.0.lock().get_mut(id) {
             nodes.retain(|instance, _| is_listed(instance));
@@ -79,7 +103,7 @@ mod tests {
         let group = |name: &str| GroupId::parse(&format!("MachineDeployment/team-a/{name}")).unwrap();
         let going = Going::default();
         for minute in 0..100 {
-            going.accept(&group(&format!("g{minute}")), ["a".to_owned(), format!("b{minute}")]);
+            going.accept(&group(&format!("g{minute}")), ["a", &format!("b{minute}")].map(Leaving::named));
             tokio::time::advance(Duration::from_secs(60)).await;
         }
         let remembered: usize = going.0.lock().values().map(HashMap::len).sum();

@@ -7,6 +7,7 @@ use super::{
     Command, ScaleError,
     api::{CallError, GroupChange, GroupSeen},
     batch::Marked,
+    going::Leaving,
     lane::Caller,
     metrics::Write,
     outcome::SizeWritten,
@@ -171,6 +172,9 @@ impl Command {
         let soft = version.log().map_or(0, |log| uids.iter().filter(|uid| log.get(uid).is_some()).count());
         let lowered = self.carry_out(version, &uids, bounds, Marked::default()).await;
         let version = lowered.map_err(super::carry::NotLowered::error)?;
+        // Cluster Autoscaler may ask for one of them that it still holds for an instance.
+        let leaving = giving.machines.iter().map(|named| Leaving::Machine(self.machine_key(&named.name)));
+        self.inner.going.accept(&self.id, leaving);
         // Those that went by themselves meanwhile are replicas without a Machine.
         self.give_way(version, giving.others + giving.machines.len() - soft, None).await
     }

@@ -3,7 +3,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::fake::{Fault, LONG, World, group, status};
+use super::fake::{Fault, LONG, World, group, instance, status};
 use crate::scale::ScaleError;
 
 #[tokio::test]
@@ -253,6 +253,25 @@ async fn a_decrease_marks_as_many_machines_without_a_node_as_go_and_failed_ones_
     world.scale.decrease(group(), -2).await.unwrap();
     assert_eq!(world.api.replicas(), 2);
     assert_eq!(world.api.marked(), ["b", "c"]);
+}
+
+/// Cluster Autoscaler still holds it for an instance, and asks for it a moment later.
+#[rstest]
+#[case::as_it_was_told("pending-machine-team-a_b")]
+#[case::as_it_was_told_later("failed-machine-team-a_b")]
+#[tokio::test]
+async fn a_machine_that_a_decrease_has_taken_may_be_named_when_it_is_gone(#[case] id: &str) {
+    let world = World::new(3, &["a", "c"]);
+    world.machine("b", &json!({}), &json!({}));
+    world.scale.decrease(group(), -1).await.unwrap();
+    assert_eq!(world.api.marked(), ["b"]);
+    world.api.remove("b");
+    world.watch();
+    let calls = world.api.calls();
+    world.scale.delete(group(), instance(id)).await.unwrap();
+    assert_eq!((world.api.replicas(), world.api.calls()), (2, calls));
+    let error = world.scale.delete(group(), instance("pending-machine-team-a_z")).await.unwrap_err();
+    assert_eq!(error.code(), "not_found", "nobody has heard of it");
 }
 
 #[rstest]
