@@ -214,6 +214,19 @@ impl DeletionLog {
         Ok(Some(text))
     }
 
+    /// Whether it can be printed. What is surely short enough isn't printed for that.
+    ///
+    /// # Errors
+    /// As [`Self::print`].
+    pub fn check(&self) -> Result<(), LogError> {
+        // Alone in an acceptance, and with each character escaped.
+        let longest = |entry: &Entry| 6 * (entry.name.len() + entry.uid.to_string().len() + entry.ticket.0.len()) + 100;
+        if self.entries.len() <= MOST_ENTRIES && self.entries.iter().map(longest).sum::<usize>() <= LONGEST_TEXT {
+            return Ok(());
+        }
+        self.print().map(|_| ())
+    }
+
     /// All entries.
     #[must_use]
     pub fn entries(&self) -> &[Entry] {
@@ -354,7 +367,8 @@ mod tests {
             ..entry(&name(n), "t", Phase::Wanted, false)
         }));
         let printed = log.print();
-        assert_eq!(printed.is_ok(), fits, "{:?}", printed.err());
+        assert_eq!(printed.is_ok(), fits, "{:?}", printed.as_ref().err());
+        assert_eq!(log.check(), printed.map(|_| ()));
     }
 
     #[test]
@@ -387,6 +401,7 @@ mod tests {
             let log = log(entries);
             let text = log.print().unwrap();
             let again = DeletionLog::parse(text.as_deref()).unwrap();
+            prop_assert_eq!(log.check(), Ok(()));
             prop_assert_eq!(again.print().unwrap(), text, "and the text is stable");
             prop_assert_eq!(again.entries().len(), log.entries().len());
             prop_assert!(log.entries().iter().all(|entry| again.get(&entry.uid) == Some(entry)));

@@ -97,8 +97,15 @@ impl Command {
         if given_up.is_ok() && instances > 0 {
             self.tell(Happening::chosen_by_provider(instances));
         }
+        let log = match self.log_of(&lowered) {
+            Ok(log) => log,
+            Err(error) => {
+                self.answer_all(batch.deletes, &error);
+                return;
+            }
+        };
         for Sorted { delete, request, .. } in batch.deletes {
-            let end = self.end_of(&lowered, &request).await;
+            let end = self.end_of(&log, &request).await;
             // Replicas without a Machine may have failed alone.
             match if request.others == 0 { end } else { end.and_then(|()| given_up.clone()) } {
                 Ok(()) => self.accepted(delete),

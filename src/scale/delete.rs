@@ -161,8 +161,7 @@ impl Command {
     }
 
     /// What a request has come to whose Machines were lowered, or were found to need nothing.
-    pub(super) async fn end_of(&self, version: &GroupVersion, request: &Request) -> Result<(), ScaleError> {
-        let log = self.log_of(version)?;
+    pub(super) async fn end_of(&self, log: &DeletionLog, request: &Request) -> Result<(), ScaleError> {
         for named in &request.machines {
             if log.get(&named.uid).is_some() || !self.index().has_machine(&self.machine_key(&named.name), &named.uid) {
                 continue;

@@ -106,7 +106,7 @@ impl<'a> Acceptance<'a> {
             Entry { counted, ..entry(named, &self.ticket, false) }
         });
         let log = self.log.clone().with(entries);
-        log.print().map_err(Refusal::Log)?;
+        log.check().map_err(Refusal::Log)?;
         (self.log, self.others) = (log, others);
         Ok(())
     }
