@@ -141,7 +141,7 @@ impl Command {
     async fn mark_and_take_in(&self, batch: &mut Batch, mut waiting: VecDeque<Entry>) -> Marked {
         let began = Instant::now();
         let mut marked = Marked::default();
-        let mut begun = HashSet::new();
+        let mut on_their_way = HashSet::new();
         let mut marks = FuturesUnordered::new();
         let mut deciding = pin!(Fuse::terminated());
         let arrived = self.inner.lanes.arrived(&self.id);
@@ -151,7 +151,7 @@ impl Command {
                 && let Some(entry) = waiting.pop_front()
             {
                 // What somebody else wrote into the log is for who carries it out.
-                if !self.is_stranger(&entry) && begun.insert((entry.uid.clone(), entry.ticket.clone())) {
+                if !self.is_stranger(&entry) && on_their_way.insert((entry.uid.clone(), entry.ticket.clone())) {
                     marks.push(self.mark_logged(entry));
                 }
             }
@@ -183,7 +183,9 @@ impl Command {
     /// Decides deletes that join a batch, and those that come with them.
     async fn decide_next(&self, next: Vec<Delete>) -> Option<Decided> {
         let deletes = self.gather(next).await;
-        deletes.iter().for_each(|delete| traces::asked_by(delete.caller.trace()));
+        for delete in &deletes {
+            traces::asked_by(delete.caller.trace());
+        }
         self.decide(deletes).await
     }
 
