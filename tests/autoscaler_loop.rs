@@ -142,12 +142,13 @@ async fn a_loop_of_5000_nodes_asks_neither_api() {
     program.stop().await;
 }
 
-/// What the program asks from time to time, whether someone calls it or not: discovery once a minute, and a watch that
-/// has reached its end goes on in another one.
+/// What the program asks from time to time, whether someone calls it or not: discovery and the Secret with the workload
+/// cluster's kubeconfig once a minute, and a watch that has reached its end goes on in another one.
 fn comes_by_itself(request: &Request) -> bool {
     let path: Vec<_> = request.path.trim_matches('/').split('/').collect();
     let is_discovery = matches!(path[..], ["api" | "apis"] | ["api", _] | ["apis", _, _]);
-    request.verb == "watch" || (request.verb == "get" && is_discovery)
+    let is_kubeconfig = matches!(path[..], [.., "secrets", "prod-kubeconfig"]);
+    request.verb == "watch" || (request.verb == "get" && (is_discovery || is_kubeconfig))
 }
 
 #[tokio::test(flavor = "multi_thread")]
