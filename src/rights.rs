@@ -131,14 +131,17 @@ impl fmt::Display for Breaks {
             }
             Self::MachineList => {
                 "where the API server doesn't stream lists, it never comes to be ready: Refresh fails, and nothing is \
-                 scaled; and a delete that names a Machine which is going already is refused"
+                 scaled; and a delete that names a Machine which is going already, or a replica without one, is refused"
             }
             Self::Picture => "its changes aren't seen: Refresh fails after --max-staleness, and nothing is scaled",
             Self::WorkloadAccess => {
                 "the workload cluster isn't reached: it never comes to be ready, Refresh fails, and nothing is scaled"
             }
-            Self::Sizes => "nothing is scaled up, and replicas that have no Machine aren't given up",
-            Self::Deletions => "no Node is deleted, and no Machine is replaced at the least size",
+            Self::Sizes => "nothing is scaled up",
+            Self::Deletions => {
+                "no Node is deleted, replicas that have no Machine aren't given up, and no Machine is replaced at the \
+                 least size"
+            }
             Self::Repeats => {
                 "a write that another one came before fails instead of being decided anew, and a Machine that a smaller \
                  size has left isn't deleted"

@@ -24,8 +24,8 @@ use capi_autoscaler_provider::{
     cli::{Cli, Command, ServeConfig, Server},
     nodegroup::price::{Price, Rates, Tariff},
     nodegroup::{
-        Bounds, Definition, InfrastructureState, Problem, RealNodes, Rules, Scope, ScopeSpec, TemplateRules, Verdict,
-        capacity, evaluate, options,
+        Bounds, Definition, ErrorRules, InfrastructureState, Problem, RealNodes, Rules, Scope, ScopeSpec,
+        TemplateRules, Verdict, capacity, evaluate, options,
     },
     notify::{SinkKind, UrlSource, parse_rules},
     prices::PriceFile,
@@ -371,6 +371,7 @@ fn verdict(path: &str) -> Verdict {
         scope: Scope::Specs(vec![ScopeSpec::cluster("team-a", "prod")]),
         template: TemplateRules::default(),
         prices: Arc::default(),
+        errors: ErrorRules::default(),
     };
     let known = template.as_ref().map_or(InfrastructureState::Unknown, InfrastructureState::Known);
     evaluate(&object, None, known, RealNodes::default(), &rules)

@@ -11,7 +11,7 @@ use capi_autoscaler_provider::{
         ScalableResource,
     },
     index::{Change, Index, NodeQuery},
-    nodegroup::{self, GroupId, InstanceState, Rules, Scope, TemplateRules},
+    nodegroup::{self, ErrorRules, GroupId, InstanceState, Rules, Scope, TemplateRules},
 };
 use k8s_pb::api::core::v1 as pb;
 use prost::Message as _;
@@ -51,6 +51,7 @@ fn picture(moment: &str, version: &str) -> Index {
         scope: Scope::All,
         template: TemplateRules::default(),
         prices: Arc::default(),
+        errors: ErrorRules::default(),
     });
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(moment);
     for file in [&format!("management-{version}"), "templates", "workload-nodes"] {

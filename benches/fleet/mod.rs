@@ -6,7 +6,7 @@ use std::sync::Arc;
 use capi_autoscaler_provider::{
     capi::{Context, Keys, Machine, Meta, Node, ObjectKey, ScalableKind, ScalableResource},
     index::{Change, Index},
-    nodegroup::{Rules, Scope, TemplateRules},
+    nodegroup::{ErrorRules, Rules, Scope, TemplateRules},
 };
 use serde_json::{Value, json};
 
@@ -30,6 +30,7 @@ pub(crate) fn rules() -> Rules {
         scope: Scope::All,
         template: TemplateRules::default(),
         prices: Arc::default(),
+        errors: ErrorRules::default(),
     }
 }
 

@@ -215,6 +215,13 @@ impl Objects {
         Ok(())
     }
 
+    /// Asks whether an object could be deleted, and deletes nothing.
+    pub async fn try_delete(&self, kind: &str, name: &str) -> Result<()> {
+        let parameters = DeleteParams { dry_run: true, ..DeleteParams::default() };
+        self.api(kind).delete(name, &parameters).await.with_context(|| format!("trying to delete {kind} {name}"))?;
+        Ok(())
+    }
+
     /// Deletes an object that may be gone.
     pub async fn remove(&self, kind: &str, name: &str) -> Result<()> {
         match self.api(kind).delete(name, &DeleteParams::default()).await {

@@ -293,6 +293,44 @@ impl Pool {
     }
 }
 
+impl Group {
+    /// One more Machine that has no Node, as a `MachineSet` makes it for a replica that lacks one.
+    pub async fn add_pending(&self, world: &World, name: &str) -> Result<()> {
+        let model = self.machines.first().context("a group without Machines")?;
+        let mut machine = serde_json::to_value(world.objects.get("Machine", model).await?)?;
+        let metadata = machine["metadata"].take();
+        machine["metadata"] = json!({
+            "name": name,
+            "labels": metadata["labels"],
+            "ownerReferences": metadata["ownerReferences"],
+            "finalizers": metadata["finalizers"],
+        });
+        machine["spec"]["infrastructureRef"]["name"] = json!(name);
+        if let Some(spec) = machine["spec"].as_object_mut() {
+            spec.remove("providerID");
+        }
+        machine["status"] = json!({ "phase": "Provisioning" });
+        world.objects.create(machine).await?;
+        Ok(())
+    }
+
+    /// Has a `MachineDeployment` begin to replace its Machines: there is a newer `MachineSet`, which has none yet.
+    pub async fn begin_rollout(&self, world: &World) -> Result<()> {
+        let mut set = serde_json::to_value(world.objects.get("MachineSet", &format!("{}-set", self.name)).await?)?;
+        let metadata = set["metadata"].take();
+        set["metadata"] = json!({
+            "name": format!("{}-next", self.name),
+            "labels": metadata["labels"],
+            "annotations": { "machinedeployment.clusters.x-k8s.io/revision": "2" },
+            "ownerReferences": metadata["ownerReferences"],
+        });
+        set["spec"]["replicas"] = json!(0);
+        set["status"] = json!({ "replicas": 0 });
+        world.objects.create(set).await?;
+        Ok(())
+    }
+}
+
 /// A reference to an infrastructure object, as the contract version writes it.
 fn reference_to(world: &World, kind: &str, name: &str) -> Value {
     match world.plane.contract {

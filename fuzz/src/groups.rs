@@ -8,7 +8,7 @@ use capi_autoscaler_provider::{
         ScalableResource,
     },
     index::{Change, Index},
-    nodegroup::{GroupId, Quantity, Rules, Scope, TemplateRules},
+    nodegroup::{ErrorRules, GroupId, Quantity, Rules, Scope, TemplateRules},
 };
 use k8s_pb::api::core::v1::Node;
 use prost::Message as _;
@@ -76,6 +76,7 @@ pub(crate) fn index() -> Index {
         scope: Scope::All,
         template: TemplateRules::default(),
         prices: Arc::default(),
+        errors: ErrorRules::default(),
     })
 }
 

@@ -8,12 +8,26 @@ use crate::{
     world::{At, Few, Life, Machine, MachineSet, Phase, Picture, SLOTS, Set, World},
 };
 
+/// What a reconcile of the MachineSet controller does.
+#[derive(Clone, Copy, Debug)]
+struct Act {
+    /// The version of the MachineSet that it sees.
+    set: usize,
+    /// The picture of the Machines that it sees.
+    picture: usize,
+    victims: Set,
+    /// How many Machines it creates.
+    missing: i8,
+    is_without_error: bool,
+}
+
 impl Program<'_> {
     /// Whether what the MachineSet shows now is taken as a sign that its controller acts on the size it has.
     pub(crate) fn has_followed(&self, world: &World) -> bool {
-        let is_observed = world.sets.last().generation == world.sets.all()[0].generation;
+        let is_seen = world.sets.last().generation == world.sets.all()[0].generation;
         match self.rule.follows {
-            Follows::CopiedLogAndObserved => is_observed,
+            Follows::CopiedLogAndSeen => is_seen,
+            Follows::CopiedLogAndActed => is_seen && !world.is_unacted,
             Follows::CopiedLog => true,
             // The log isn't looked at: see `all_followed_by_size`.
             Follows::EqualSizes | Follows::AtOnce => false,
@@ -61,23 +75,26 @@ impl Program<'_> {
             self.delete_next(world, usize::from(set), left, found);
             return;
         }
-        for set in 0..world.sets.all().len() {
-            for picture in 0..world.seen.all().len() {
-                let seen = world.sets.all()[set];
-                let is_too_old = picture < usize::from(seen.copied.since);
-                if self.bounds.sees_marks && is_too_old {
-                    continue;
-                }
-                let alive = victims(world.seen.all()[picture], Self::excess(world, set, picture))
-                    & Set::of(|machine| world.machines[machine].life == Life::Alive);
-                if self.bounds.deletes_one_by_one && alive.len() > 1 {
-                    let deciding = Some((u8::try_from(set).unwrap_or_default(), alive));
-                    found(Step::Decide(seen.copied.replicas, alive), World { deciding, ..*world });
-                } else {
-                    Self::reconcile(world, set, picture, found);
-                }
+        for (set, picture) in self.views_of_set_controller(world) {
+            let alive = victims(world.seen.all()[picture], Self::excess(world, set, picture)) & world.living();
+            if self.bounds.deletes_one_by_one && alive.len() > 1 {
+                let deciding = Some((u8::try_from(set).unwrap_or_default(), alive));
+                let size = world.sets.all()[set].copied.replicas;
+                found(Step::Decide(size, alive), World { deciding, ..*world });
+            } else {
+                self.reconcile(world, set, picture, found);
             }
         }
+    }
+
+    /// The versions of the MachineSet and the pictures of the Machines that its controller may have before it.
+    fn views_of_set_controller(&self, world: &World) -> impl Iterator<Item = (usize, usize)> {
+        let (sets, pictures) = (world.sets, world.seen.all().len());
+        let sees_marks = self.bounds.sees_marks;
+        (0..sets.all().len()).flat_map(move |set| {
+            let since = usize::from(sets.all()[set].copied.since);
+            (0..pictures).filter(move |picture| !sees_marks || *picture >= since).map(move |picture| (set, picture))
+        })
     }
 
     fn excess(world: &World, set: usize, picture: usize) -> i8 {
@@ -89,11 +106,11 @@ impl Program<'_> {
     fn delete_next(&self, world: &World, set: usize, left: Set, found: &mut dyn FnMut(Step, World)) {
         for victim in left.iter() {
             let mut then = *world;
-            Self::delete_victim(&mut then, victim);
+            self.delete_victim(&mut then, victim);
             let left = left.without(Set::one(victim));
             then.deciding = if left.is_empty() { None } else { Some((u8::try_from(set).unwrap_or_default(), left)) };
             if left.is_empty() {
-                Self::acted_on(&mut then, set);
+                self.seen_to(&mut then, set, true);
                 Self::sees_own_writes(&mut then);
             } else {
                 then.machines_changed(self.bounds.lag);
@@ -102,10 +119,13 @@ impl Program<'_> {
         }
     }
 
-    fn acted_on(world: &mut World, set: usize) {
+    /// A reconcile of this version of the MachineSet has ended.
+    fn seen_to(&self, world: &mut World, set: usize, is_without_error: bool) {
         world.sets.drop_oldest(set);
         let base = world.sets.all()[0].generation;
         world.sets.all_mut().iter_mut().for_each(|set| set.generation -= base);
+        let is_asked = self.rule.follows == Follows::CopiedLogAndActed;
+        world.is_unacted = is_asked && !is_without_error && (world.is_unacted || base > 0);
     }
 
     /// It waits until its cache shows what it has written itself.
@@ -115,48 +135,97 @@ impl Program<'_> {
         world.forget_pictures(count);
     }
 
-    fn reconcile(world: &World, set: usize, picture: usize, found: &mut dyn FnMut(Step, World)) {
-        let seen = world.seen.all()[picture];
+    fn reconcile(&self, world: &World, set: usize, picture: usize, found: &mut dyn FnMut(Step, World)) {
+        let excess = Self::excess(world, set, picture);
+        let victims = victims(world.seen.all()[picture], excess);
+        self.act(
+            world,
+            Act { set, picture, victims, missing: -excess, is_without_error: !self.bounds.always_errs },
+            found,
+        );
+    }
+
+    /// Reconciles that end with an error, before all of their work or after any part of it.
+    pub(crate) fn failing_steps(&self, world: &World, found: &mut dyn FnMut(Step, World)) {
+        if world.budget.errors == 0 {
+            return;
+        }
+        let mut world = *world;
+        world.budget.errors -= 1;
+        if let Some((set, _)) = world.deciding {
+            let mut then = World { deciding: None, ..world };
+            self.seen_to(&mut then, set.into(), false);
+            if !self.bounds.forgets_own_writes {
+                Self::sees_own_writes(&mut then);
+            }
+            found(Step::StopDeleting, then);
+            return;
+        }
+        for (set, picture) in self.views_of_set_controller(&world) {
+            let excess = Self::excess(&world, set, picture);
+            let all = victims(world.seen.all()[picture], excess) & world.living();
+            if self.bounds.deletes_one_by_one && all.len() > 1 {
+                continue;
+            }
+            for victims in (0..=all.0).map(Set).filter(|victims| victims.without(all).is_empty()) {
+                for missing in 0..=(-excess).max(0) {
+                    self.act(&world, Act { set, picture, victims, missing, is_without_error: false }, found);
+                }
+            }
+        }
+    }
+
+    fn act(&self, world: &World, act: Act, found: &mut dyn FnMut(Step, World)) {
+        let Act { set, picture, victims, missing, is_without_error } = act;
         let size = world.sets.all()[set].copied.replicas;
         let mut then = *world;
-        Self::acted_on(&mut then, set);
-        let excess = seen.existing.len() - size;
-        let victims = victims(seen, excess);
+        self.seen_to(&mut then, set, is_without_error);
         for victim in victims.iter() {
-            Self::delete_victim(&mut then, victim);
+            self.delete_victim(&mut then, victim);
         }
         let mut created = Set(0);
-        for _ in excess..0 {
+        for _ in 0..missing {
             let Some(machine) = (0..SLOTS).find(|machine| then.machines[*machine].life == Life::Unborn) else {
-                found(Step::Reconcile { size, deleted: victims, created }, World { replicas: i8::MIN, ..*world });
+                let step = Step::Reconcile { size, deleted: victims, created, is_without_error };
+                found(step, World { replicas: i8::MIN, ..*world });
                 return;
             };
             then.machines[machine] = Machine { life: Life::Alive, mark: 0, has_node: false };
             created = created | Set::one(machine);
+            if then.is_counting() || then.ledger.places > 0 {
+                then.ledger.came = then.ledger.came | Set::one(machine);
+            }
         }
         let has_changed = then.machines != world.machines;
-        if has_changed {
+        let waits = is_without_error || !self.bounds.forgets_own_writes;
+        if has_changed && waits {
             Self::sees_own_writes(&mut then);
         }
         // Where nothing changes but what it has seen last, it has only fewer choices than before.
-        if has_changed || set > 0 {
-            if !has_changed {
+        if has_changed || set > 0 || then.is_unacted != world.is_unacted {
+            if !has_changed || !waits {
                 then.seen.drop_oldest(picture);
                 then.forget_pictures(u8::try_from(picture).unwrap_or_default());
+                then.machines_changed(self.bounds.lag);
             }
-            let deleted = Set::of(|machine| victims.has(machine) && world.machines[machine].life == Life::Alive);
-            found(Step::Reconcile { size, deleted, created }, then);
+            let deleted = victims & world.living();
+            found(Step::Reconcile { size, deleted, created, is_without_error }, then);
         }
     }
 
-    fn delete_victim(world: &mut World, victim: usize) {
+    fn delete_victim(&self, world: &mut World, victim: usize) {
         if world.machines[victim].life != Life::Alive {
             return;
         }
-        world.machines[victim].life = Life::Deleting;
+        world.begin_deleting(victim);
         let was_named = world.log[victim].phase != Phase::None || world.ledger.paid.has(victim);
         let why = if was_named { &mut world.ledger.chosen } else { &mut world.ledger.foreign };
         *why = *why | Set::one(victim);
+        if world.log[victim].phase == Phase::Wanted && self.may_miss_places(world) {
+            // It goes for a placeholder, whose place another Machine has; its own smaller size takes one more.
+            world.ledger.places_missed += 1;
+            world.ledger.others += 1;
+        }
         if !was_named {
             world.ledger.excused = world.ledger.excused | Set::one(victim);
             world.ledger.taken = world.ledger.taken | Set::one(victim);
@@ -166,7 +235,10 @@ impl Program<'_> {
             if is_early {
                 world.ledger.early = world.ledger.early | Set::one(victim);
             }
-            Self::took_another(world, victim);
+            // A Machine that joins after DecreaseTargetSize has marked it may go.
+            if !world.ledger.left_softly.has(victim) {
+                self.took_another(world, victim);
+            }
         }
     }
 }

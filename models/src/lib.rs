@@ -8,4 +8,6 @@ pub mod rule;
 pub mod world;
 
 mod controllers;
+mod finisher;
+mod places;
 mod program;

@@ -11,6 +11,7 @@ use models::{
 };
 
 /// A search through all that the rule of deletion can meet.
+#[allow(clippy::struct_excessive_bools, reason = "each widens or narrows the search by itself")]
 #[derive(Debug, Parser)]
 struct Args {
     /// Copies of the program, 1 or 2.
@@ -22,6 +23,9 @@ struct Args {
     /// Machines that have none yet.
     #[arg(long, default_value_t = 0)]
     pending: usize,
+    /// Replicas that have no Machine yet.
+    #[arg(long, default_value_t = 0)]
+    missing: usize,
     /// The group's min.
     #[arg(long, default_value_t = 0)]
     min: i8,
@@ -64,6 +68,24 @@ struct Args {
     /// Machines without a Node that get one.
     #[arg(long, default_value_t = 0)]
     joins: u8,
+    /// Reconciles of the MachineSet controller that end with an error.
+    #[arg(long, default_value_t = 0)]
+    errors: u8,
+    /// Let every reconcile of the MachineSet controller end with an error, after all of its work.
+    #[arg(long)]
+    always_errs: bool,
+    /// Let the MachineSet controller, after an error, act again before its cache shows what it has written.
+    #[arg(long)]
+    forgets_own_writes: bool,
+    /// Marks that land late.
+    #[arg(long, default_value_t = 0)]
+    late_marks: u8,
+    /// DeleteNodes that name placeholders, as many as `batch` at most.
+    #[arg(long, default_value_t = 0)]
+    placeholders: u8,
+    /// Size writes for placeholders whose answer is lost.
+    #[arg(long, default_value_t = 0)]
+    lost_answers: u8,
     /// Stop after so many states.
     #[arg(long, default_value_t = 30_000_000)]
     most_states: usize,
@@ -75,12 +97,17 @@ fn main() -> ExitCode {
         copies: args.copies,
         nodes: args.nodes,
         pending: args.pending,
+        missing: args.missing,
         min: args.min,
         batch: args.batch,
         lag: args.lag,
         sees_marks: !args.misses_marks,
         deletes_one_by_one: args.one_by_one,
         admits_known: !args.strict,
+        loses_nodes: args.placeholders > 0,
+        always_errs: args.always_errs,
+        forgets_own_writes: args.forgets_own_writes,
+        splits_unmarks: args.late_marks > 0,
         may_be_named: None,
         merges_copies: true,
         budget: Budget {
@@ -92,6 +119,10 @@ fn main() -> ExitCode {
             foreign_sizes: args.foreign_sizes,
             refusals: args.refusals,
             joins: args.joins,
+            errors: args.errors,
+            late_marks: args.late_marks,
+            placeholders: args.placeholders,
+            lost_answers: args.lost_answers,
         },
     };
     println!("{bounds:?}");

@@ -5,8 +5,8 @@ use std::fmt::{self, Display};
 
 use crate::{
     explore::{Model, Next},
-    program::Program,
-    rule::{Existence, Finish, Rule},
+    program::{Asked, Program},
+    rule::{Counts, Existence, Finish, Rule},
     world::{At, Budget, Fault, Life, Memory, Phase, SLOTS, Set, World, name},
 };
 
@@ -20,6 +20,8 @@ pub struct Bounds {
     pub nodes: usize,
     /// Machines that have none yet.
     pub pending: usize,
+    /// Replicas that have no Machine yet.
+    pub missing: usize,
     /// The group's min.
     pub min: i8,
     /// How many Machines one DeleteNodes names at most.
@@ -34,6 +36,14 @@ pub struct Bounds {
     /// named Machine was made good by a new one before the MachineSet controller saw the smaller size; and that a
     /// marked Machine goes for another smaller size while its own is refused for good.
     pub admits_known: bool,
+    /// True if a Machine that is being deleted loses its Node before it is gone.
+    pub loses_nodes: bool,
+    /// True if every reconcile of the MachineSet controller ends with an error after all of its work.
+    pub always_errs: bool,
+    /// True if the MachineSet controller, after an error, doesn't wait until its cache shows what it has written.
+    pub forgets_own_writes: bool,
+    /// True if a copy's taking off of a mark is on its way while all else goes on.
+    pub splits_unmarks: bool,
     /// Which Machines the Cluster Autoscaler may name; nothing for all.
     pub may_be_named: Option<Set>,
     /// Whether the copies count as alike, so that one order of them stands for both. Traces then call them 1 and 2
@@ -74,6 +84,24 @@ pub enum Step {
     Refused(Option<usize>, Set),
     /// A copy takes refused entries out of the log.
     TakeBack(usize),
+    /// DeleteNodes of so many placeholders comes to a copy, which views the group and lists the Machines.
+    AskPlaces(usize, i8),
+    /// A copy counts the placeholders, or counts them again.
+    Count(usize),
+    /// A copy lowers the size for so many placeholders; whether the answer is lost.
+    LowerPlaces(usize, i8, bool),
+    /// A copy finds what became of its write whose answer was lost.
+    ClearUp(usize),
+    /// The Node of a Machine that is being deleted is gone.
+    LoseNode(usize),
+    /// An entry is taken back whose Machine was to have no Node and has one.
+    TakeBackJoined(Option<usize>, usize),
+    /// A mark is sent, has no answer, and will land late or never.
+    SendMark(usize),
+    /// It lands.
+    LateMark(usize),
+    /// A finisher has found a mark without an entry, and sends the patch that takes it off.
+    SendUnmark(usize),
     /// A finisher acts on a Machine.
     Finish(Finish, usize),
     /// A copy is killed and starts again.
@@ -88,7 +116,11 @@ pub enum Step {
         deleted: Set,
         /// Machines that it creates.
         created: Set,
+        /// True if it ends without an error; else the rest of its work is left.
+        is_without_error: bool,
     },
+    /// The MachineSet controller, which deletes one by one, ends with an error.
+    StopDeleting,
     /// The MachineSet controller sees this size and decides which Machines go.
     Decide(i8, Set),
     /// The MachineSet controller deletes one of them.
@@ -128,6 +160,27 @@ impl Display for Step {
                 write!(formatter, "{}: the size write for [{set}] is refused for good", who(copy))
             }
             Self::TakeBack(copy) => write!(formatter, "copy {} takes these out of the log", copy + 1),
+            Self::AskPlaces(copy, count) => write!(
+                formatter,
+                "DeleteNodes of {count} placeholders to copy {}, which views the group and lists the Machines",
+                copy + 1
+            ),
+            Self::Count(copy) => write!(formatter, "copy {} counts the placeholders", copy + 1),
+            Self::LowerPlaces(copy, count, is_lost) => {
+                let answer = if *is_lost { ", and the answer is lost" } else { "" };
+                write!(formatter, "copy {} lowers the size by {count} for placeholders{answer}", copy + 1)
+            }
+            Self::ClearUp(copy) => write!(formatter, "copy {} looks at what became of its write", copy + 1),
+            Self::LoseNode(machine) => write!(formatter, "the Node of {} is gone", one(machine)),
+            Self::TakeBackJoined(copy, machine) => {
+                write!(formatter, "{} finds that {} has joined, and takes it out of the log", who(copy), one(machine))
+            }
+            Self::SendMark(machine) => write!(formatter, "a mark of {} is sent and has no answer", one(machine)),
+            Self::LateMark(machine) => write!(formatter, "that mark of {} lands", one(machine)),
+            Self::SendUnmark(machine) => {
+                let machine = one(machine);
+                write!(formatter, "a finisher finds no entry for the mark of {machine}, and sends its taking off")
+            }
             Self::Finish(call, machine) => {
                 let machine = one(machine);
                 match call {
@@ -135,17 +188,22 @@ impl Display for Step {
                     Finish::Lower => write!(formatter, "a finisher lowers the size for all that is wanted"),
                     Finish::Delete => write!(formatter, "a finisher deletes {machine}"),
                     Finish::Forget => write!(formatter, "a finisher takes {machine} out of the log"),
+                    Finish::TakeBack => {
+                        write!(formatter, "a finisher finds that {machine} has joined, and takes it out of the log")
+                    }
                     Finish::Unmark => write!(formatter, "a finisher takes the mark off {machine}"),
                 }
             }
             Self::Crash(copy) => write!(formatter, "copy {} is killed and starts again", copy + 1),
             Self::Sync(size) => write!(formatter, "the MachineDeployment controller sets the MachineSet to {size}"),
-            Self::Reconcile { size, deleted, created } => {
+            Self::Reconcile { size, deleted, created, is_without_error } => {
+                let end = if *is_without_error { "" } else { ", and ends with an error" };
                 write!(
                     formatter,
-                    "the MachineSet controller sees size {size}, deletes [{deleted}], creates [{created}]"
+                    "the MachineSet controller sees size {size}, deletes [{deleted}], creates [{created}]{end}"
                 )
             }
+            Self::StopDeleting => formatter.write_str("the MachineSet controller ends with an error"),
             Self::Decide(size, set) => {
                 write!(formatter, "the MachineSet controller sees size {size} and decides that [{set}] go")
             }
@@ -169,7 +227,8 @@ impl DeleteModel {
         self.program().note_followed(&mut world);
         world.note_past(self.bounds.lag);
         world.forget_idle_facts();
-        world.forget_pasts(self.rule.existence != Existence::CacheThatIsFarEnough);
+        let counts_all = self.rule.existence != Existence::CacheThatIsFarEnough || self.rule.counts == Counts::ByCache;
+        world.forget_pasts(counts_all);
         if self.bounds.merges_copies {
             world.copies.sort_unstable_by_key(|memory| (memory.at == At::Idle, memory.named.0, memory.done.0));
         }
@@ -187,13 +246,19 @@ impl DeleteModel {
                         let mut then = *world;
                         then.budget.deletes -= 1;
                         then.ledger.named = then.ledger.named | named;
-                        self.program().view(&mut then, copy, named, false, past);
+                        let never_joined = named & world.living() & Set::of(|one| !world.machines[one].has_node);
+                        self.program().view(&mut then, copy, Asked { named, never_joined, is_soft: false }, past);
                         found(Step::Ask(copy, named, past != world.pasts.last()), then);
                     }
                 }
             }
             if world.budget.decreases > 0 {
                 self.decreases(world, copy, found);
+            }
+            if world.budget.placeholders > 0 {
+                for count in 1..=self.bounds.batch {
+                    self.program().ask_places(world, copy, count, found);
+                }
             }
         }
         if world.budget.increases > 0 {
@@ -216,7 +281,8 @@ impl DeleteModel {
             for past in self.program().views_of(world, Set::one(machine)) {
                 let mut then = *world;
                 then.budget.decreases -= 1;
-                self.program().view(&mut then, copy, Set::one(machine), true, past);
+                let named = Set::one(machine);
+                self.program().view(&mut then, copy, Asked { named, never_joined: named, is_soft: true }, past);
                 found(Step::AskLess(copy, machine, past != world.pasts.last()), then);
             }
         }
@@ -264,6 +330,12 @@ impl DeleteModel {
                 then.machines_changed(self.bounds.lag);
                 found(Step::Join(machine), then);
             }
+        }
+        let hanging = Set::of(|machine| world.machines[machine].life == Life::Deleting);
+        for machine in hanging.iter().filter(|machine| self.bounds.loses_nodes && world.machines[*machine].has_node) {
+            let mut then = *world;
+            then.machines[machine].has_node = false;
+            found(Step::LoseNode(machine), then);
         }
         for delta in [1, -1] {
             if world.budget.foreign_sizes > 0 && world.replicas + delta >= 0 {
@@ -324,7 +396,7 @@ impl Model for DeleteModel {
     type Step = Step;
 
     fn initial(&self) -> World {
-        World::at_rest(self.bounds.nodes, self.bounds.pending, self.bounds.budget)
+        World::of(self.bounds.nodes, self.bounds.pending, self.bounds.missing, self.bounds.budget)
     }
 
     fn steps(&self, state: &World, found: &mut dyn FnMut(Next<Self>)) {
@@ -337,6 +409,8 @@ impl Model for DeleteModel {
         let mut free = |step, world| found(self.next(step, world, false));
         self.commands(state, &mut free);
         self.environment(state, &mut free);
+        program.failing_steps(state, &mut free);
+        program.late_steps(state, &mut free);
     }
 
     fn check(&self, state: &World, at_rest: bool) -> Result<(), String> {
@@ -349,6 +423,12 @@ impl Model for DeleteModel {
                 let machine = name(machine.into());
                 Err(format!("the deletion of {machine} was accepted, it is gone, and the size wasn't lowered for it"))
             }
+            Some(Fault::TooManyPlaces) => Err("the size was lowered for more placeholders than were named".to_owned()),
+            Some(Fault::BelowMin) => Err("the size was lowered below min".to_owned()),
+            Some(Fault::TookJoined(machine)) => Err(format!(
+                "{} goes as a Machine that never joined, and had its Node before it was marked",
+                name(machine.into())
+            )),
             None if at_rest => Self::check_at_rest(state),
             None => Ok(()),
         }

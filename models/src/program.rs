@@ -3,7 +3,7 @@
 
 use crate::{
     model::{Bounds, Step},
-    rule::{Accept, Existence, Finish, Follows, Precondition, Reached, Rule, Seen},
+    rule::{Accept, Existence, Precondition, Rule, Seen, UnmarkTests},
     world::{At, Entry, Fault, Life, Memory, Past, Phase, Set, World},
 };
 
@@ -14,6 +14,22 @@ pub(crate) struct Program<'a> {
     pub(crate) rule: &'a Rule,
     /// The bounds of the search.
     pub(crate) bounds: &'a Bounds,
+}
+
+/// What a command asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) named: Set,
+    /// Of these, those that are named as Machines that never joined.
+    pub(crate) never_joined: Set,
+    /// True if it is DecreaseTargetSize.
+    pub(crate) is_soft: bool,
+}
+
+impl Asked {
+    fn of(memory: Memory) -> Self {
+        Self { named: memory.named, never_joined: memory.never_joined, is_soft: memory.is_soft }
+    }
 }
 
 impl Program<'_> {
@@ -29,18 +45,28 @@ impl Program<'_> {
                     self.take_back(&mut then, copy);
                     found(Step::TakeBack(copy), then);
                 }
+                At::Counting | At::HalfCounted | At::Counted => self.steps_of_places(world, copy, found),
             }
         }
         self.steps_of_finisher(world, found);
     }
 
     /// A command arrives, or is decided again: the MachineDeployment is viewed, and each named Machine as a cache has it.
-    pub(crate) fn view(&self, world: &mut World, copy: usize, named: Set, is_soft: bool, past: Past) {
+    pub(crate) fn view(&self, world: &mut World, copy: usize, asked: Asked, past: Past) {
+        let Asked { named, never_joined, is_soft } = asked;
         let machines = &past.show(&world.machines);
         let seen = Seen { replicas: world.replicas, min: self.bounds.min, log: &world.log, machines };
         let in_the_way = Set::of(|machine| named.has(machine) && world.log[machine].phase != Phase::None)
             & Set::of(|machine| world.log[machine].is_soft != is_soft);
-        let accept = if in_the_way.is_empty() { self.rule.accept(&seen, named) } else { Accept::BelowMin };
+        // Those that are given up as Machines that never joined are read.
+        let has_joined = never_joined.without(world.logged())
+            & Set::of(|machine| world.machines[machine].life == Life::Alive && world.machines[machine].has_node);
+        // A smaller target size leaves all that have a Node.
+        let with_node = (past.alive & past.with_node).without(world.logged());
+        let spare = world.replicas - world.in_phase(Phase::Wanted).len() - with_node.len();
+        let takes_node = is_soft && named.without(world.logged()).len() > spare;
+        let is_refused = !in_the_way.is_empty() || !has_joined.is_empty() || takes_node;
+        let accept = if is_refused { Accept::BelowMin } else { self.rule.accept(&seen, named) };
         world.copies[copy] = Memory::default();
         match accept {
             Accept::BelowMin => {}
@@ -54,11 +80,13 @@ impl Program<'_> {
                     at: At::Viewed,
                     named,
                     done: new,
+                    never_joined,
                     is_soft,
                     has_counted: !(new & past.deleting).is_empty(),
                     is_fresh: true,
                     viewed_log: if compares { world.logged().0.into() } else { world.log_print() },
                     viewed_replicas: compares.then_some(world.replicas),
+                    ..Memory::default()
                 };
                 if !self.rule.logs_first {
                     new.iter().for_each(|machine| world.tickets[machine] += 1);
@@ -98,10 +126,14 @@ impl Program<'_> {
                 return;
             }
         }
+        if !self.passes(world, memory) && memory.places.asked > 0 {
+            self.count_again(world, copy, found);
+            return;
+        }
         if !self.passes(world, memory) {
             for past in self.views_of(world, memory.named) {
                 let mut then = *world;
-                self.view(&mut then, copy, memory.named, memory.is_soft, past);
+                self.view(&mut then, copy, Asked::of(memory), past);
                 found(Step::ViewAgain(copy, past != world.pasts.last()), then);
             }
             return;
@@ -142,7 +174,10 @@ impl Program<'_> {
                 world.tickets[machine] += 1;
             }
             let ticket = world.tickets[machine];
-            world.log[machine] = Entry { phase: Phase::Wanted, ticket, is_soft: memory.is_soft };
+            let never_joined = memory.never_joined.has(machine);
+            let is_placeholder = memory.places.asked > 0;
+            world.log[machine] =
+                Entry { phase: Phase::Wanted, ticket, is_soft: memory.is_soft, never_joined, is_placeholder };
             if world.machines[machine].life != Life::Alive {
                 world.ledger.foreign = world.ledger.foreign | Set::one(machine);
             }
@@ -162,8 +197,10 @@ impl Program<'_> {
             world.outdate_caches();
         }
         if self.rule.logs_first {
-            world.copies[copy] =
-                Memory { at: At::Logged, named: memory.named, is_soft: memory.is_soft, ..Memory::default() };
+            let Memory { named, is_soft, places, .. } = memory;
+            // Those that it carries on with may be of this kind too.
+            let never_joined = named & Set::of(|machine| world.log[machine].never_joined);
+            world.copies[copy] = Memory { at: At::Logged, named, never_joined, is_soft, places, ..Memory::default() };
             world.deployment_changed(self.bounds.lag);
         } else {
             self.lower(world, memory.done);
@@ -173,11 +210,15 @@ impl Program<'_> {
 
     fn steps_of_logged(&self, world: &World, copy: usize, found: &mut dyn FnMut(Step, World)) {
         let memory = world.copies[copy];
-        let unmarked = memory.named.without(memory.done)
-            & Set::of(|machine| self.rule.marks && world.machines[machine].exists() && !world.is_marked(machine));
+        let unmarked = self.unmarked_of(world, memory);
         // A copy doesn't read the log again before it marks: another one may have taken the entry back.
         for machine in unmarked.iter() {
             let mut then = *world;
+            if self.rule.is_joined(world.log[machine], world.machines[machine]) {
+                self.take_back_joined(&mut then, machine);
+                found(Step::TakeBackJoined(Some(copy), machine), then);
+                continue;
+            }
             self.mark(&mut then, machine, world.tickets[machine]);
             then.copies[copy].done = then.copies[copy].done | Set::one(machine);
             found(Step::Mark(Some(copy), machine), then);
@@ -200,24 +241,93 @@ impl Program<'_> {
         }
     }
 
+    /// Those that a command has to mark yet. The mark of a Machine that is to have no Node tests a version that was read
+    /// before the log: as long as that holds, the entry is wanted, since nobody lowers it without a mark.
+    fn unmarked_of(&self, world: &World, memory: Memory) -> Set {
+        let is_over = |machine: usize| {
+            let is_wanted = world.log[machine].phase == Phase::Wanted;
+            !is_wanted && memory.never_joined.has(machine) && self.rule.marks_only_unjoined
+        };
+        memory.named.without(memory.done)
+            & Set::of(|machine| {
+                let is_soft = world.log[machine].phase == Phase::Wanted && world.log[machine].is_soft;
+                let is_there = (world.machines[machine].exists() || is_soft) && !world.is_marked(machine);
+                self.rule.marks && is_there && !is_over(machine)
+            })
+    }
+
+    /// A Machine that was to have no Node has one before it is marked: its entry leaves the log.
+    pub(crate) fn take_back_joined(&self, world: &mut World, machine: usize) {
+        world.leave_log(machine);
+        if world.ledger.chosen.has(machine) {
+            // It has gone for another smaller size.
+            world.ledger.excused = world.ledger.excused | Set::one(machine);
+            world.ledger.foreign = world.ledger.foreign | Set::one(machine);
+            if world.machines[machine].has_node {
+                self.took_another(world, machine);
+            }
+        }
+        world.deployment_changed(self.bounds.lag);
+    }
+
+    /// Marks that are sent, have no answer, and land at any later time; and their landing.
+    pub(crate) fn late_steps(&self, world: &World, found: &mut dyn FnMut(Step, World)) {
+        if let Some((machine, ticket)) = world.in_flight.mark {
+            let mut then = *world;
+            then.in_flight.mark = None;
+            self.mark(&mut then, machine.into(), ticket);
+            found(Step::LateMark(machine.into()), then);
+        }
+        if world.budget.late_marks == 0 || world.in_flight.mark.is_some() {
+            return;
+        }
+        let by_commands = world.copies.iter().filter(|memory| memory.at == At::Logged);
+        // The mark of a Machine that is to have no Node tests the version in which it has none, and can't come after
+        // another mark.
+        let tested = |never_joined| if self.rule.marks_only_unjoined { never_joined } else { Set(0) };
+        let by_commands = by_commands
+            .fold(Set(0), |set, memory| set | self.unmarked_of(world, *memory).without(tested(memory.never_joined)));
+        let by_finishers = world.in_phase(Phase::Wanted)
+            & Set::of(|machine| world.machines[machine].exists() && !world.is_marked(machine));
+        let by_finishers = by_finishers.without(tested(Set::of(|machine| world.log[machine].never_joined)));
+        for machine in (by_commands | by_finishers).iter() {
+            let mut then = *world;
+            then.budget.late_marks -= 1;
+            let index = u8::try_from(machine).unwrap_or_default();
+            then.in_flight.mark = Some((index, world.tickets[machine]));
+            found(Step::SendMark(machine), then);
+        }
+    }
+
     /// Whether the size stays at min or above: it may have been changed since the Machines were logged.
-    fn fits(&self, world: &World, wanted: Set) -> bool {
+    pub(crate) fn fits(&self, world: &World, wanted: Set) -> bool {
         wanted.is_empty() || world.replicas - wanted.len() >= self.bounds.min
     }
 
     /// Whether the size write may be refused for good.
-    fn is_refused(&self, world: &World, wanted: Set) -> bool {
+    pub(crate) fn is_refused(&self, world: &World, wanted: Set) -> bool {
         !self.fits(world, wanted) || (!wanted.is_empty() && world.budget.refusals > 0)
     }
 
-    fn mark(&self, world: &mut World, machine: usize, ticket: u8) {
+    pub(crate) fn mark(&self, world: &mut World, machine: usize, ticket: u8) {
+        let is_changed = world.machines[machine].mark != ticket;
+        if is_changed && self.rule.unmark_tests == UnmarkTests::Version {
+            // What was to be taken off is there no more.
+            world.in_flight.unmark = world.in_flight.unmark.filter(|unmark| usize::from(unmark.0) != machine);
+        }
+        let entry = world.log[machine];
+        let is_first = entry.phase == Phase::Wanted && entry.ticket == ticket && is_changed;
+        let is_alive = world.machines[machine].life == Life::Alive;
+        if is_first && entry.never_joined && is_alive && world.machines[machine].has_node {
+            world.ledger.joined_before = world.ledger.joined_before | Set::one(machine);
+        }
         world.machines[machine].mark = ticket;
         world.machines_changed(self.bounds.lag);
     }
 
     /// For the variant whose marks are its reads: what this copy found gone and hasn't marked leaves the log, in the
     /// same patch. What lowers the size is left.
-    fn drop_unseen(&self, world: &mut World, wanted: Set, marked: Set) -> Set {
+    pub(crate) fn drop_unseen(&self, world: &mut World, wanted: Set, marked: Set) -> Set {
         if self.rule.existence != Existence::Mark {
             return wanted;
         }
@@ -230,7 +340,7 @@ impl Program<'_> {
     }
 
     /// One patch: the size is lowered by as many, and the log says so.
-    fn lower(&self, world: &mut World, set: Set) {
+    pub(crate) fn lower(&self, world: &mut World, set: Set) {
         if set.is_empty() {
             return;
         }
@@ -252,13 +362,30 @@ impl Program<'_> {
                 self.note_replaced(world, machine);
             }
         }
+        self.check_min(world);
         world.deployment_changed(self.bounds.lag);
         world.note_followed(self.has_followed(world));
     }
 
+    pub(crate) fn check_min(&self, world: &mut World) {
+        if world.replicas < self.bounds.min {
+            world.ledger.fault = Some(Fault::BelowMin);
+        }
+    }
+
     /// A command ends. Its Machines are in the log or gone, or another copy has taken them back.
     fn answer(world: &mut World, copy: usize) {
-        let Memory { named, is_soft, .. } = world.copies[copy];
+        let Memory { named, is_soft, mut places, .. } = world.copies[copy];
+        if places.asked > 0 {
+            // The entries have been lowered, or another copy has taken them back; the rest has no Machine.
+            let is_ok = named.iter().all(|machine| world.log[machine].phase != Phase::None);
+            places.asked -= named.len();
+            places.first_size -= named.len();
+            let goes_on = is_ok && places.asked > 0;
+            world.copies[copy] =
+                if goes_on { Memory { at: At::Counting, places, ..Memory::default() } } else { Memory::default() };
+            return;
+        }
         let is_ok = named.iter().all(|machine| {
             matches!(world.log[machine].phase, Phase::Wanted | Phase::Lowered)
                 || world.machines[machine].life == Life::Gone
@@ -270,7 +397,7 @@ impl Program<'_> {
     }
 
     /// The size write is refused for good.
-    fn refuse(&self, world: &mut World, copy: usize, refused: Set) {
+    pub(crate) fn refuse(&self, world: &mut World, copy: usize, refused: Set) {
         if self.fits(world, refused) {
             world.budget.refusals -= 1;
         }
@@ -287,15 +414,27 @@ impl Program<'_> {
             world.leave_log(machine);
             if world.ledger.chosen.has(machine) {
                 world.ledger.excused = world.ledger.excused | Set::one(machine);
-                Self::took_another(world, machine);
+                self.took_another(world, machine);
             }
         }
         world.copies[copy] = Memory::default();
         world.deployment_changed(self.bounds.lag);
     }
 
+    /// True if a Machine has come into the place of a placeholder whose smaller size is on its way.
+    pub(crate) fn may_miss_places(&self, world: &World) -> bool {
+        let came = world.ledger.places.min(world.ledger.came.len());
+        self.bounds.admits_known && came > world.ledger.places_missed
+    }
+
     /// A Machine was taken that nobody named, or whose command was refused.
-    pub(crate) fn took_another(world: &mut World, machine: usize) {
+    pub(crate) fn took_another(&self, world: &mut World, machine: usize) {
+        // A Machine may have come into a placeholder's place since it was counted. The smaller size takes that one as
+        // long as it is seen to have no Node, and isn't named or deleted itself.
+        if self.may_miss_places(world) {
+            world.ledger.places_missed += 1;
+            return;
+        }
         world.ledger.others -= 1;
         if world.ledger.others < 0 {
             world.ledger.fault = Some(Fault::TookAnother(u8::try_from(machine).unwrap_or_default()));
@@ -307,71 +446,6 @@ impl Program<'_> {
     pub(crate) fn note_replaced(&self, world: &mut World, machine: usize) {
         if self.bounds.admits_known && world.ledger.foreign.has(machine) {
             world.ledger.others += 1;
-        }
-    }
-
-    fn steps_of_finisher(&self, world: &World, found: &mut dyn FnMut(Step, World)) {
-        let mut all_wanted = Set(0);
-        for machine in 0..world.machines.len() {
-            let others = world.logged().without(world.followed | Set::one(machine));
-            let reached = Reached {
-                is_followed: world.followed.has(machine) || self.rule.follows == Follows::AtOnce,
-                are_others_followed: others.is_empty() || self.rule.follows == Follows::AtOnce,
-            };
-            let Some(call) = self.rule.finish(world.log[machine], world.machines[machine], reached) else {
-                continue;
-            };
-            // Without the log, only the age of a mark tells whether a command still needs it; here it always does.
-            let is_needed = world.copies.iter().any(|memory| memory.at == At::Viewed && memory.done.has(machine));
-            if call == Finish::Unmark && !self.rule.logs_first && is_needed {
-                continue;
-            }
-            if call == Finish::Lower {
-                all_wanted = all_wanted | Set::one(machine);
-                continue;
-            }
-            let mut then = *world;
-            self.finish(&mut then, machine, call);
-            found(Step::Finish(call, machine), then);
-        }
-        // All that is wanted is lowered at once, when all of it is marked.
-        if all_wanted.is_empty() || all_wanted != world.in_phase(Phase::Wanted) {
-            return;
-        }
-        if self.fits(world, all_wanted) {
-            let mut then = *world;
-            let lowered = self.drop_unseen(&mut then, all_wanted, Set(0));
-            self.lower(&mut then, lowered);
-            found(Step::Lower(None, lowered), then);
-        }
-        let idle = world.copies.iter().position(|memory| memory.at == At::Idle);
-        if let Some(copy) = idle
-            && self.is_refused(world, all_wanted)
-        {
-            let mut then = *world;
-            self.refuse(&mut then, copy, all_wanted);
-            found(Step::Refused(None, all_wanted), then);
-        }
-    }
-
-    fn finish(&self, world: &mut World, machine: usize, call: Finish) {
-        match call {
-            Finish::Mark => self.mark(world, machine, world.log[machine].ticket),
-            Finish::Lower => self.lower(world, world.in_phase(Phase::Wanted)),
-            Finish::Delete => {
-                world.machines[machine].life = Life::Deleting;
-                world.machines_changed(self.bounds.lag);
-            }
-            Finish::Forget => {
-                let is_soft = world.log[machine].is_soft;
-                world.leave_log(machine);
-                if is_soft && self.rule.existence.minds_soft_entries() {
-                    world.outdate_caches();
-                }
-                world.followed = world.followed.without(Set::one(machine));
-                world.deployment_changed(self.bounds.lag);
-            }
-            Finish::Unmark => self.mark(world, machine, 0),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The rule itself: what a copy of the program decides to do next, given what it sees. Pure functions of small
 //! values; each step of the rule that can be left out is a field of [`Rule`], so that a test can show what it is for.
 
-use crate::world::{Entry, Life, Machine, Phase, Set};
+use crate::world::{Count, Entry, Life, Machine, Phase, Places, Set};
 
 /// The steps of the rule. [`Rule::default`] has them all.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +31,78 @@ pub struct Rule {
     pub cleans_marks: bool,
     /// What is done about a Machine that is being deleted when it is named for the first time.
     pub deleting: Deleting,
+    /// What is done about a mark of ours that isn't the mark of its Machine's entry.
+    pub other_marks: OtherMarks,
+    /// What the patch tests that takes a mark off.
+    pub unmark_tests: UnmarkTests,
+    /// A Machine that is given up as one that never joined is marked only while it has no Node; else its entry is taken
+    /// back.
+    pub marks_only_unjoined: bool,
+    /// A soft entry of a Machine that is alive stays until no more Machines are alive than the size says.
+    pub soft_waits: bool,
+    /// What is counted before the size is lowered for placeholders.
+    pub counts: Counts,
+    /// What the write tests that lowers the size for placeholders.
+    pub place_tests: PlaceTests,
+    /// A lost answer to such a write is cleared up by who wrote the size last.
+    pub knows_own_writes: bool,
+}
+
+/// By what the replicas are counted that have no Machine.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Counts {
+    /// By the log and a fresh list of the Machines, at each decision.
+    AtEachDecision,
+    /// Likewise at the first decision; after a failed write what is asked is taken off what the size is.
+    Once,
+    /// By a cache of the Machines that may lag behind.
+    ByCache,
+    /// Without the log.
+    WithoutLog,
+    /// By a log whose lowered soft entries count as leaving.
+    SoftAsLeaving,
+}
+
+/// What the write tests that lowers the size for placeholders.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum PlaceTests {
+    /// metadata.generation and the log, like all writes of the log.
+    Group,
+    /// The size; and the Machines are listed before the MachineDeployment is read.
+    SizeAfterList,
+    /// The size; and the Machines are listed after the MachineDeployment was viewed.
+    Size,
+}
+
+/// What is decided about placeholders.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Place {
+    /// Success: there is nothing to do.
+    Nothing,
+    /// These are logged, as Machines that are being deleted and would be replaced.
+    Log(Set),
+    /// The size is lowered by as many.
+    Lower(i8),
+    /// A Machine has come into a place, or the size would be below min.
+    Refused,
+}
+
+/// What is done about a mark of ours on a Machine whose entry has another ticket.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum OtherMarks {
+    /// The Machine is marked again, with its entry's ticket.
+    MarkedAgain,
+    /// The mark is taken off, as one whose ticket isn't in the log.
+    TakenOff,
+}
+
+/// What the patch tests that takes a mark off.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum UnmarkTests {
+    /// The Machine's resourceVersion, as of before the log was read: it hasn't been marked since.
+    Version,
+    /// The mark's value, which a mark that lands late may have brought back.
+    Value,
 }
 
 /// What is done about a Machine that is being deleted when it is named for the first time.
@@ -78,8 +150,12 @@ pub enum Precondition {
 /// What is taken as a sign that the MachineSet controller acts on the smaller size.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Follows {
-    /// The MachineSet carries the copied log with the entry lowered, and its observedGeneration is its generation.
-    CopiedLogAndObserved,
+    /// The MachineSet carries the copied log with the entry lowered, and its controller has seen its generation: a
+    /// reconcile of it has ended, with an error or without (the condition ScalingDown's observedGeneration).
+    CopiedLogAndSeen,
+    /// The MachineSet carries the copied log with the entry lowered, and a reconcile of its generation has ended without
+    /// an error (status.observedGeneration since Cluster API 1.11).
+    CopiedLogAndActed,
     /// The MachineSet carries the copied log with the entry lowered.
     CopiedLog,
     /// The MachineSet's size and its desired-replicas annotation equal the MachineDeployment's size, and its
@@ -111,12 +187,19 @@ impl Default for Rule {
             has_tickets: true,
             marks: true,
             carries_on: true,
-            follows: Follows::CopiedLogAndObserved,
+            follows: Follows::CopiedLogAndSeen,
             finishes: true,
             waits_for_others: true,
             forgets: Forgets::GoneAndFollowed,
             cleans_marks: true,
             deleting: Deleting::LowersWhereReplaced,
+            other_marks: OtherMarks::MarkedAgain,
+            unmark_tests: UnmarkTests::Version,
+            marks_only_unjoined: true,
+            soft_waits: true,
+            counts: Counts::AtEachDecision,
+            place_tests: PlaceTests::Group,
+            knows_own_writes: true,
         }
     }
 }
@@ -197,19 +280,73 @@ impl Rule {
         if new.is_empty() && (all_named & wanted).is_empty() { Accept::Nothing } else { Accept::Log(new) }
     }
 
+    /// What to do for a command that names placeholders; `lowered` is how many lowered entries of placeholders there are.
+    #[must_use]
+    pub fn place(&self, count: Count, asked: Places, lowered: i8, min: i8) -> Place {
+        let logged = match self.counts {
+            Counts::WithoutLog => Set(0),
+            Counts::SoftAsLeaving => count.logged,
+            Counts::AtEachDecision | Counts::Once | Counts::ByCache => count.logged.without(count.soft),
+        };
+        let wanted = if self.counts == Counts::WithoutLog { 0 } else { count.wanted };
+        let staying = count.there.without(logged);
+        let hanging = count.hanging.without(count.logged);
+        let shown = (count.size - wanted - staying.len()).max(0);
+        let is_counted = self.counts != Counts::Once || !asked.has_failed;
+        let fewer = if is_counted { asked.asked.min(shown) } else { asked.asked };
+        let has_come_down = asked.first_size - count.size;
+        if asked.asked - fewer > has_come_down.max(lowered) {
+            return Place::Refused;
+        }
+        if fewer == 0 {
+            return Place::Nothing;
+        }
+        if count.size - wanted - fewer < min {
+            return Place::Refused;
+        }
+        let entries = hanging.first(fewer);
+        if entries.is_empty() { Place::Lower(fewer) } else { Place::Log(entries) }
+    }
+
     /// What the finisher of any copy does next about one Machine.
     #[must_use]
     pub fn finish(&self, entry: Entry, machine: Machine, size: Reached) -> Option<Finish> {
         let is_settled = size.is_followed && (size.are_others_followed || !self.waits_for_others);
         match entry.phase {
             Phase::Wanted if !self.carries_on => None,
+            Phase::Wanted if self.is_joined(entry, machine) => Some(Finish::TakeBack),
             Phase::Wanted if self.marks && machine.exists() && machine.mark != entry.ticket => Some(Finish::Mark),
             Phase::Wanted => Some(Finish::Lower),
             Phase::Lowered if self.forgets(machine, size) => Some(Finish::Forget),
-            Phase::Lowered if entry.is_soft => is_settled.then_some(Finish::Forget),
+            Phase::Lowered if self.has_other_mark(entry, machine) => match self.other_marks {
+                OtherMarks::TakenOff => Some(Finish::Unmark),
+                OtherMarks::MarkedAgain => Some(Finish::Mark),
+            },
+            Phase::Lowered if entry.is_soft => {
+                let is_over = size.is_down || machine.life != Life::Alive || !self.soft_waits;
+                (is_settled && is_over).then_some(Finish::Forget)
+            }
             Phase::Lowered => (self.finishes && is_settled && machine.life == Life::Alive).then_some(Finish::Delete),
             Phase::None => (self.cleans_marks && machine.mark != 0 && machine.exists()).then_some(Finish::Unmark),
         }
+    }
+
+    /// True if an entry that is wanted gives up a Machine as one that never joined, and it has joined before its mark; or,
+    /// for a soft entry, goes anyway.
+    #[must_use]
+    pub fn is_joined(&self, entry: Entry, machine: Machine) -> bool {
+        let is_marked = machine.mark == entry.ticket;
+        let is_alive = machine.life == Life::Alive;
+        let has_joined = is_alive && machine.has_node;
+        let goes_anyway = entry.is_soft && !is_alive;
+        let is_first = entry.phase == Phase::Wanted && !is_marked;
+        self.marks_only_unjoined && entry.never_joined && (has_joined || goes_anyway) && is_first
+    }
+
+    fn has_other_mark(&self, entry: Entry, machine: Machine) -> bool {
+        let is_other = machine.mark != entry.ticket;
+        let is_seen = machine.mark != 0 || self.other_marks == OtherMarks::MarkedAgain;
+        self.marks && machine.life == Life::Alive && is_other && is_seen
     }
 
     fn forgets(&self, machine: Machine, size: Reached) -> bool {
@@ -230,6 +367,8 @@ pub struct Reached {
     pub is_followed: bool,
     /// Every other entry of the log is lowered and followed as well.
     pub are_others_followed: bool,
+    /// The MachineSet's size is seen, and no more Machines are alive than it says.
+    pub is_down: bool,
 }
 
 /// One API call of the finisher, about one Machine.
@@ -245,4 +384,6 @@ pub enum Finish {
     Forget,
     /// Take the mark off, if it is still the one seen.
     Unmark,
+    /// Take an entry out of the log whose Machine was to have no Node and has one.
+    TakeBack,
 }

@@ -188,6 +188,10 @@ pub struct Entry {
     pub ticket: u8,
     /// Whether it only steers which Machine a smaller target size takes, and need not go.
     pub is_soft: bool,
+    /// The Machine was given up as one that never joined: it must have no Node when it is marked. Soft entries are so.
+    pub never_joined: bool,
+    /// The Machine was being deleted without a Node, and was named as a placeholder.
+    pub is_placeholder: bool,
 }
 
 /// What the MachineDeployment controller sees of a MachineDeployment.
@@ -232,7 +236,7 @@ impl Picture {
             existing,
             deleting: Set::of(|machine| machines[machine].life == Life::Deleting),
             marked: existing & Set::of(|machine| machines[machine].mark != 0),
-            with_node: existing & Set::of(|machine| machines[machine].has_node),
+            with_node: Set::of(|machine| machines[machine].life == Life::Alive && machines[machine].has_node),
         }
     }
 }
@@ -297,6 +301,12 @@ pub enum At {
     Logged,
     /// The size write was refused for good.
     TakingBack,
+    /// It is to count which replicas have no Machine.
+    Counting,
+    /// It has one half of what it counts by: the Machines, or the MachineDeployment.
+    HalfCounted,
+    /// It is to lower the size for replicas that have no Machine.
+    Counted,
 }
 
 /// The memory of one copy of the program, which a crash takes away.
@@ -308,6 +318,8 @@ pub struct Memory {
     pub named: Set,
     /// Of these, what it is going to log (when viewed), or what it has marked (afterwards).
     pub done: Set,
+    /// Of the named ones, those that it gives up as Machines that never joined.
+    pub never_joined: Set,
     /// Whether its command only lowers the target size.
     pub is_soft: bool,
     /// Whether one of those it is going to log is being deleted, and lowers the size by what was counted.
@@ -318,6 +330,46 @@ pub struct Memory {
     pub viewed_log: u32,
     /// For variants that compare values: the size as viewed.
     pub viewed_replicas: Option<i8>,
+    /// What its command asks about placeholders.
+    pub places: Places,
+}
+
+/// The memory of a command that names placeholders.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct Places {
+    /// How many it names, but for those that have entries by now.
+    pub asked: i8,
+    /// The size that it saw first, less those that have entries by now.
+    pub first_size: i8,
+    /// How many its next write lowers, or its last write may have lowered.
+    pub to_lower: i8,
+    /// By how many it has lowered the size indeed.
+    pub lowered: i8,
+    /// True if its answer to the last write was lost.
+    pub is_unknown: bool,
+    /// True if a write has failed.
+    pub has_failed: bool,
+    /// The half that it has counted by.
+    pub half: Count,
+}
+
+/// By what placeholders are counted.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct Count {
+    /// Machines that are alive, or are being deleted and have their Node.
+    pub there: Set,
+    /// Machines that are being deleted and have no Node.
+    pub hanging: Set,
+    /// Machines in the log.
+    pub logged: Set,
+    /// Of these, soft ones that are lowered: their Machines need not go.
+    pub soft: Set,
+    /// How many of these are wanted.
+    pub wanted: i8,
+    /// The size.
+    pub size: i8,
+    /// A fingerprint of the log.
+    pub log: u32,
 }
 
 /// What may still happen.
@@ -339,6 +391,23 @@ pub struct Budget {
     pub refusals: u8,
     /// Machines that get their Node.
     pub joins: u8,
+    /// Reconciles of the MachineSet controller that end with an error, with some of their work done or none.
+    pub errors: u8,
+    /// Marks that are sent and land at any later time.
+    pub late_marks: u8,
+    /// DeleteNodes that name placeholders.
+    pub placeholders: u8,
+    /// Size writes for placeholders whose answer is lost.
+    pub lost_answers: u8,
+}
+
+/// Writes of a copy that are on their way to the API server, while all else goes on.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct InFlight {
+    /// A mark: of which Machine, with which ticket.
+    pub mark: Option<(u8, u8)>,
+    /// The taking off of a mark: of which Machine, and the mark that it tests.
+    pub unmark: Option<(u8, u8)>,
 }
 
 /// What the checker remembers.
@@ -362,6 +431,16 @@ pub struct Ledger {
     pub excused: Set,
     /// What the size should be.
     pub size: i8,
+    /// Those that had a Node when they were marked, for an entry that gives up a Machine without one.
+    pub joined_before: Set,
+    /// Those that are alive and have left the log as soft entries, while their mark may still be seen.
+    pub left_softly: Set,
+    /// Those created since placeholders were counted whose smaller size is on its way.
+    pub came: Set,
+    /// How many placeholders' smaller sizes are on their way.
+    pub places: i8,
+    /// For how many of them a Machine with a Node went, since another one had come into the place.
+    pub places_missed: i8,
     /// How many Machines with a Node may still be chosen although nobody named them.
     pub others: i8,
     /// A rule that broke in the last step.
@@ -377,6 +456,12 @@ pub enum Fault {
     TookAnother(u8),
     /// The deletion of a Machine was accepted and it is gone, and the size wasn't lowered for it.
     NotCounted(u8),
+    /// A Machine that had its Node before it was marked goes for an entry of one that never joined.
+    TookJoined(u8),
+    /// The size was lowered for more placeholders than were named.
+    TooManyPlaces,
+    /// The size was lowered below min.
+    BelowMin,
 }
 
 /// One moment.
@@ -400,6 +485,11 @@ pub struct World {
     pub pasts: Few<Past, 4>,
     /// Machines that have left the log since the first of these moments.
     pub left_log: Set,
+    /// True if no reconcile of the generation that the MachineSet controller saw last has ended without an error.
+    /// Unset where the rule doesn't ask.
+    pub is_unacted: bool,
+    /// Writes that may land late.
+    pub in_flight: InFlight,
     /// Which Machines the MachineSet controller is deleting one by one, and for which of the MachineSet's versions.
     pub deciding: Option<(u8, Set)>,
     /// Logged Machines whose smaller size has reached the MachineSet controller, as a copy may have seen.
@@ -413,14 +503,15 @@ pub struct World {
 }
 
 impl World {
-    /// A group at rest with `nodes` Machines that have a Node and `pending` that have none yet.
+    /// A group with `nodes` Machines that have a Node, `pending` that have none yet, and `missing` replicas without a
+    /// Machine.
     #[must_use]
-    pub fn at_rest(nodes: usize, pending: usize, budget: Budget) -> Self {
+    pub fn of(nodes: usize, pending: usize, missing: usize, budget: Budget) -> Self {
         let mut machines = [Machine::default(); SLOTS];
         for (index, machine) in machines.iter_mut().take(nodes + pending).enumerate() {
             *machine = Machine { life: Life::Alive, mark: 0, has_node: index < nodes };
         }
-        let replicas = i8::try_from(nodes + pending).unwrap_or_default();
+        let replicas = i8::try_from(nodes + pending + missing).unwrap_or_default();
         let deployment = Deployment { replicas, lowered: Set(0), since: 0 };
         Self {
             machines,
@@ -432,6 +523,8 @@ impl World {
             seen: Few::of(Picture::of(&machines)),
             pasts: Few::of(Past::of(&machines)),
             left_log: Set(0),
+            is_unacted: false,
+            in_flight: InFlight::default(),
             deciding: None,
             followed: Set(0),
             copies: [Memory::default(); 2],
@@ -451,6 +544,24 @@ impl World {
     #[must_use]
     pub fn logged(&self) -> Set {
         Set::of(|machine| self.log[machine].phase != Phase::None)
+    }
+
+    /// True if a command counts placeholders, or is about to lower the size for them.
+    #[must_use]
+    pub fn is_counting(&self) -> bool {
+        self.copies.iter().any(|memory| matches!(memory.at, At::Counting | At::HalfCounted | At::Counted))
+    }
+
+    /// True if the MachineSet controller has seen the last size, and has no Machine too many.
+    fn is_settled(&self) -> bool {
+        let is_seen = self.deployments.all().len() == 1 && self.sets.all().len() == 1 && self.deciding.is_none();
+        is_seen && self.seen.last().existing.len() <= self.replicas
+    }
+
+    /// The Machines that are there and not being deleted.
+    #[must_use]
+    pub fn living(&self) -> Set {
+        Set::of(|machine| self.machines[machine].life == Life::Alive)
     }
 
     /// The Machines in the log in this phase.
@@ -513,6 +624,15 @@ impl World {
     pub fn leave_log(&mut self, machine: usize) {
         self.log[machine] = Entry::default();
         self.left_log = self.left_log | Set::one(machine);
+        self.ledger.joined_before = self.ledger.joined_before.without(Set::one(machine));
+    }
+
+    /// A Machine begins to be deleted, for its entry if it has one.
+    pub fn begin_deleting(&mut self, machine: usize) {
+        self.machines[machine].life = Life::Deleting;
+        if self.ledger.joined_before.has(machine) {
+            self.ledger.fault = Some(Fault::TookJoined(u8::try_from(machine).unwrap_or_default()));
+        }
     }
 
     /// From now on caches that haven't come so far are out of date.
@@ -534,6 +654,7 @@ impl World {
     pub fn forget_pasts(&mut self, counts_all: bool) {
         let now = self.pasts.last();
         let is_viewed = self.budget.deletes > 0
+            || (counts_all && (self.budget.placeholders > 0 || self.is_counting()))
             || self.budget.decreases > 0
             || self.copies.iter().any(|memory| memory.at == At::Viewed);
         let unasked = if counts_all { Set(0) } else { self.logged() | self.left_log };
@@ -562,6 +683,16 @@ impl World {
 
     /// Forgets what can't matter any more, so that states that differ in nothing else are one.
     pub fn forget_idle_facts(&mut self) {
+        let shown_marked = self.seen.all().iter().fold(Set(0), |set, picture| set | picture.marked);
+        self.ledger.left_softly = self.ledger.left_softly & shown_marked & self.living();
+        if !self.is_counting() && self.is_settled() {
+            (self.ledger.came, self.ledger.places, self.ledger.places_missed) = (Set(0), 0, 0);
+        }
+        // A write that lands on nothing has no effect.
+        let is_over = |write: &(u8, u8)| !self.machines[usize::from(write.0)].exists();
+        let InFlight { mark, unmark } = self.in_flight;
+        self.in_flight =
+            InFlight { mark: mark.filter(|mark| !is_over(mark)), unmark: unmark.filter(|unmark| !is_over(unmark)) };
         let held = self.copies.iter().fold(self.logged(), |held, memory| held | memory.named);
         let over = Set::of(|machine| self.machines[machine].life == Life::Gone).without(held);
         let uncounted = (over & self.ledger.accepted).without(self.ledger.paid | self.ledger.excused);

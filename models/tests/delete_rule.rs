@@ -3,7 +3,7 @@
 use models::{
     explore::{Broken, explore},
     model::{Bounds, DeleteModel},
-    rule::{Deleting, Existence, Follows, Forgets, Precondition, Rule},
+    rule::{Counts, Deleting, Existence, Follows, Forgets, OtherMarks, PlaceTests, Precondition, Rule, UnmarkTests},
     world::{Budget, Set},
 };
 use rstest::rstest;
@@ -15,12 +15,17 @@ fn bounds(budget: Budget) -> Bounds {
         copies: 2,
         nodes: 3,
         pending: 0,
+        missing: 0,
         min: 0,
         batch: 1,
         lag: 2,
         sees_marks: true,
         deletes_one_by_one: false,
         admits_known: true,
+        loses_nodes: budget.placeholders > 0,
+        always_errs: false,
+        forgets_own_writes: false,
+        splits_unmarks: budget.late_marks > 0,
         may_be_named: None,
         merges_copies: true,
         budget,
@@ -28,7 +33,8 @@ fn bounds(budget: Budget) -> Bounds {
 }
 
 /// The first letters of what may happen: d a DeleteNodes, i an increase, s a decrease of the target size, c a crash,
-/// f a foreign delete, z a foreign size, r a refusal, j a Machine that gets its Node.
+/// f a foreign delete, z a foreign size, r a refusal, j a Machine that gets its Node, e a reconcile that ends with an
+/// error, l a mark that lands late, p a DeleteNodes of placeholders, a an answer that is lost.
 fn budget(letters: &str) -> Budget {
     let count = |letter| u8::try_from(letters.matches(letter).count()).unwrap_or(u8::MAX);
     Budget {
@@ -40,6 +46,10 @@ fn budget(letters: &str) -> Budget {
         foreign_sizes: count('z'),
         refusals: count('r'),
         joins: count('j'),
+        errors: count('e'),
+        late_marks: count('l'),
+        placeholders: count('p'),
+        lost_answers: count('a'),
     }
 }
 
@@ -60,6 +70,14 @@ fn broken(rule: Rule, bounds: Bounds) -> Option<Broken> {
 #[case::refusal(3, 0, "ddcr")]
 #[case::decrease(2, 1, "dcs")]
 #[case::two_decreases(2, 2, "dss")]
+#[case::errors(3, 0, "ddcee")]
+#[case::errors_and_a_foreign_delete(3, 0, "ddfe")]
+#[case::errors_and_an_increase(3, 0, "ddie")]
+#[case::an_error_and_a_decrease(2, 1, "dsej")]
+#[case::a_late_mark(3, 0, "ddcrl")]
+#[case::joins(2, 1, "ddcj")]
+#[case::joins_and_a_decrease(2, 1, "dscj")]
+#[case::a_decrease_and_a_foreign_size(2, 1, "dszj")]
 fn holds_within_small_bounds(#[case] nodes: usize, #[case] pending: usize, #[case] letters: &str) {
     let bounds = Bounds { nodes, pending, ..bounds(budget(letters)) };
     if let Some(broken) = broken(Rule::default(), bounds) {
@@ -89,6 +107,104 @@ fn holds_at_min() {
     if let Some(broken) = broken(Rule::default(), bounds) {
         panic!("it breaks:\n{broken}");
     }
+}
+
+#[rstest]
+#[case::a_replica_without_a_machine(2, 0, 1, "dpj")]
+#[case::a_machine_that_hangs_in_deletion(3, 0, 0, "dpf")]
+#[case::a_foreign_size_and_a_lost_answer(2, 0, 2, "ppza")]
+#[case::a_pending_machine_and_a_decrease(2, 1, 1, "psj")]
+fn holds_for_placeholders(#[case] nodes: usize, #[case] pending: usize, #[case] missing: usize, #[case] letters: &str) {
+    let bounds = Bounds { nodes, pending, missing, batch: 2, min: 1, ..bounds(budget(letters)) };
+    if let Some(broken) = broken(ALL(), bounds) {
+        panic!("it breaks:\n{broken}");
+    }
+}
+
+/// By the generation of the last reconcile without an error, nothing is followed on a MachineSet whose reconciles all
+/// end with one; by the generation seen, all is.
+#[test]
+fn entries_never_leave_by_acted_generations_when_reconciles_end_with_errors() {
+    let bounds = Bounds { always_errs: true, ..bounds(budget("ddc")) };
+    assert!(broken(ALL(), bounds).is_none(), "it must hold by the generation seen");
+    let rule = Rule { follows: Follows::CopiedLogAndActed, ..ALL() };
+    let found = broken(rule, bounds).expect("entries stay for ever");
+    println!("{found}");
+    assert!(found.what.contains("still in the log"), "{}", found.what);
+}
+
+#[test]
+fn holds_by_acted_generations_while_errors_pass() {
+    let rule = Rule { follows: Follows::CopiedLogAndActed, ..ALL() };
+    if let Some(broken) = broken(rule, bounds(budget("ddfe"))) {
+        panic!("it breaks:\n{broken}");
+    }
+}
+
+#[rstest]
+#[case::marks_again_what_has_an_entry(Rule { other_marks: OtherMarks::TakenOff, ..ALL() }, "ddrl", "was taken")]
+#[case::the_version_as_precondition_of_taking_off(Rule { unmark_tests: UnmarkTests::Value, ..ALL() }, "ddrl", "was taken")]
+fn breaks_when_a_mark_lands_late_without(#[case] rule: Rule, #[case] letters: &str, #[case] what: &str) {
+    let bounds = Bounds { admits_known: false, may_be_named: Some(Set::one(1)), ..bounds(budget(letters)) };
+    assert!(broken(ALL(), bounds).is_none(), "it must hold with all steps");
+    let found = broken(rule, bounds).expect("the rule needs this step");
+    println!("{found}");
+    assert!(found.what.contains(what), "{}", found.what);
+}
+
+#[rstest]
+#[case::a_named_machine("dj")]
+#[case::a_smaller_target_size("sj")]
+fn breaks_when_a_machine_that_has_joined_is_marked(#[case] letters: &str) {
+    let bounds = Bounds { nodes: 2, pending: 1, ..bounds(budget(letters)) };
+    let found = broken(Rule { marks_only_unjoined: false, ..ALL() }, bounds).expect("the rule needs this step");
+    println!("{found}");
+    assert!(found.what.contains("had its Node before it was marked"), "{}", found.what);
+}
+
+#[test]
+fn breaks_when_a_soft_entry_leaves_before_the_machines_are_down() {
+    let bounds = Bounds { nodes: 2, pending: 1, ..bounds(budget("sje")) };
+    assert!(broken(ALL(), bounds).is_none(), "it must hold when it waits");
+    let found = broken(Rule { soft_waits: false, ..ALL() }, bounds).expect("the rule needs this step");
+    println!("{found}");
+    assert!(found.what.contains("was taken"), "{}", found.what);
+}
+
+#[rstest]
+#[case::a_count_after_a_failed_write(Rule { counts: Counts::Once, ..ALL() }, 0, 1, "dpj")]
+#[case::a_fresh_list(Rule { counts: Counts::ByCache, ..ALL() }, 0, 1, "pj")]
+#[case::the_log(Rule { counts: Counts::WithoutLog, ..ALL() }, 0, 0, "dpf")]
+#[case::soft_entries_as_staying(Rule { counts: Counts::SoftAsLeaving, ..ALL() }, 1, 1, "psj")]
+#[case::a_list_after_the_view(Rule { place_tests: PlaceTests::SizeAfterList, ..ALL() }, 0, 1, "dpj")]
+fn breaks_for_placeholders_without(
+    #[case] rule: Rule,
+    #[case] pending: usize,
+    #[case] missing: usize,
+    #[case] letters: &str,
+) {
+    let bounds = Bounds { nodes: 2, pending, missing, batch: 2, merges_copies: false, ..bounds(budget(letters)) };
+    assert!(broken(ALL(), bounds).is_none(), "it must hold with all steps");
+    let found = broken(rule, bounds).expect("the rule needs this step");
+    println!("{found}");
+}
+
+#[test]
+fn breaks_for_placeholders_when_only_the_size_is_tested() {
+    let strict = Bounds { admits_known: false, may_be_named: Some(Set::one(0)), ..bounds(budget("dpf")) };
+    let bounds = Bounds { nodes: 2, merges_copies: false, ..strict };
+    assert!(broken(ALL(), bounds).is_none(), "it must hold with all steps");
+    let found = broken(Rule { place_tests: PlaceTests::Size, ..ALL() }, bounds).expect("the rule needs this step");
+    println!("{found}");
+    assert!(found.what.contains("was taken"), "{}", found.what);
+}
+
+#[test]
+fn breaks_when_a_lost_answer_is_not_cleared_up() {
+    let bounds = Bounds { nodes: 2, missing: 2, ..bounds(budget("pa")) };
+    let found = broken(Rule { knows_own_writes: false, ..ALL() }, bounds).expect("the rule needs this step");
+    println!("{found}");
+    assert!(found.what.contains("more placeholders"), "{}", found.what);
 }
 
 const ALL: fn() -> Rule = Rule::default;
@@ -129,7 +245,8 @@ fn breaks_when_marks_come_before_the_log() {
 
 #[test]
 fn breaks_when_the_gain_of_an_entry_outdates_no_cache() {
-    let bounds = Bounds { merges_copies: false, copies: 2, ..bounds(budget("ddfz")) };
+    let may_be_named = Some(Set::one(0) | Set::one(1));
+    let bounds = Bounds { merges_copies: false, may_be_named, ..bounds(budget("ddfz")) };
     let rule = Rule { existence: Existence::CacheBeforeEntries, ..ALL() };
     let found = broken(rule, bounds).expect("the rule needs this step");
     println!("{found}");
@@ -173,6 +290,8 @@ fn breaks_when_every_deleting_machine_lowers_the_size() {
 #[rstest]
 #[case::a_named_machine_is_replaced_before_the_machine_set_follows(Bounds { admits_known: false, ..bounds(budget("ddf")) })]
 #[case::a_replacement_has_joined(Bounds { admits_known: false, may_be_named: Some(Set::one(0)), ..bounds(budget("dfj")) })]
+#[case::a_machine_has_come_into_a_placeholders_place(Bounds { admits_known: false, nodes: 2, missing: 1, ..bounds(budget("pj")) })]
+#[case::the_machine_set_controller_forgets_its_own_deletes_after_an_error(Bounds { forgets_own_writes: true, ..bounds(budget("ddej")) })]
 #[case::the_machine_set_controller_misses_a_mark(Bounds { sees_marks: false, ..bounds(budget("d")) })]
 #[case::another_smaller_size_takes_a_machine_that_is_refused(Bounds { admits_known: false, ..bounds(budget("ddr")) })]
 fn no_rule_can_promise_that(#[case] bounds: Bounds) {

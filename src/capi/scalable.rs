@@ -87,8 +87,8 @@ pub struct ScalableResource {
     pub rolling_out_since: Option<Timestamp>,
     /// `metadata.generation`, 0 when absent: which version of its spec this is.
     pub generation: i64,
-    /// `status.observedGeneration`, 0 when absent: which version its controller has acted on.
-    pub observed_generation: i64,
+    /// Which version its controller has seen, whether it could act on it or not; 0 when nothing says.
+    pub seen_generation: i64,
     /// The annotation desired-replicas of a MachineSet, where it is a number.
     pub desired_replicas: Option<i32>,
     /// The annotation [`DELETING`], as it stands there; on a MachineSet of a MachineDeployment a copy.
@@ -287,10 +287,10 @@ impl ScalableResource {
                 .filter(|condition| condition.status == "True")
                 .and_then(wire::Condition::since),
             generation: metadata.generation.unwrap_or_default(),
-            observed_generation: object
+            seen_generation: object
                 .status
                 .as_ref()
-                .and_then(|status| status.observed_generation)
+                .and_then(|status| seen_generation(kind, status))
                 .unwrap_or_default(),
             desired_replicas: metadata.annotation(DESIRED_REPLICAS).and_then(|text| text.parse().ok()),
             deleting_log: metadata.annotation(DELETING).map(ArcStr::from),
@@ -336,6 +336,17 @@ fn bootstrap_ref(bootstrap: &Bootstrap<'_>, context: &Context) -> Option<Infrast
         let intern = |text: &str| context.interner.intern(text);
         Some(InfrastructureRef { group: intern(""), kind: intern("Secret"), name: intern(name) })
     })
+}
+
+/// Since Cluster API 1.11 a MachineSet's `status.observedGeneration` moves only when its reconcile ended without an error,
+/// while its condition ScalingDown has the generation of every reconcile.
+fn seen_generation(kind: ScalableKind, status: &Status<'_>) -> Option<i64> {
+    let scaling_down = match kind {
+        ScalableKind::MachineSet => wire::condition(status.v1beta2.as_ref(), status.conditions.as_ref(), "ScalingDown"),
+        // Machines of a MachineDeployment are made by its MachineSets, and those of a MachinePool by its infrastructure.
+        ScalableKind::MachineDeployment | ScalableKind::MachinePool => None,
+    };
+    scaling_down.and_then(|condition| condition.observed_generation).or(status.observed_generation)
 }
 
 /// Where all Machines will be; `None` where that isn't said, or they may be in several places.

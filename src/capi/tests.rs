@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
+mod generations;
 mod rollouts;
 
 /// The identity as the informers hand it over.

@@ -123,6 +123,8 @@ pub(super) struct Condition<'a> {
     pub(super) message: Text<'a>,
     #[serde(borrow)]
     last_transition_time: Option<Text<'a>>,
+    /// Which version of the object it was made of; Cluster API's own conditions have none.
+    pub(super) observed_generation: Option<i64>,
 }
 
 impl Condition<'_> {

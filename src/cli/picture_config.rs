@@ -9,7 +9,7 @@ use super::{PictureArgs, UsageError};
 use crate::{
     capi::{DEFAULT_GROUP, Keys},
     connect::{ClusterRef, Source, WorkloadSource},
-    nodegroup::{Architecture, ResourceList, Rules, Scope, ScopeSpec, TemplateRules, resource_list},
+    nodegroup::{Architecture, ErrorRules, ResourceList, Rules, Scope, ScopeSpec, TemplateRules, resource_list},
 };
 
 /// The value of a kubeconfig flag that means the Pod's service account.
@@ -61,6 +61,7 @@ impl PictureConfig {
                 },
                 // They are read from the file at the start.
                 prices: Arc::default(),
+                errors: ErrorRules::default(),
             },
             capi_version: capi_version(args.capi_version.as_deref())?,
             prices: given(args.prices.as_deref()).map(PathBuf::from),

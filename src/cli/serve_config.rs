@@ -17,7 +17,7 @@ use super::{
 use crate::{
     cluster::GroupSeries,
     connect::{Source, WorkloadSource},
-    nodegroup::{GoDuration, Rules},
+    nodegroup::{ErrorRules, GoDuration, Rules},
     scale::{AtMinSize, MachinePoolDeletes, ScaleOptions},
     server::{HostName, TlsFiles},
     traces::OtlpEndpoint,
@@ -150,7 +150,10 @@ impl TryFrom<ServeArgs> for ServeConfig {
             admin_allowed_hosts: hosts(&args.admin_allowed_hosts)?,
             management: picture.management,
             workload: picture.workload,
-            rules: picture.rules,
+            rules: Rules {
+                errors: ErrorRules { deletes: !args.read_only, replaces_at_min: !args.no_replacement },
+                ..picture.rules
+            },
             max_staleness: duration_of(&MAX_STALENESS, &args.max_staleness)?,
             slow_rpc: duration_of(&SLOW_RPC, &args.slow_rpc)?,
             otlp: otlp(args.otlp_endpoint.as_deref())?,

@@ -429,7 +429,8 @@ fn instance_to_wire(instance: Instance) -> proto::Instance {
         InstanceState::Running => WireState::InstanceRunning,
         InstanceState::Deleting => WireState::InstanceDeleting,
     };
-    let error_info = instance.error.map(|error| proto::InstanceErrorInfo {
+    let error = instance.error.filter(|_| instance.sends_error);
+    let error_info = error.map(|error| proto::InstanceErrorInfo {
         error_code: error.code.to_owned(),
         error_message: error.message,
         instance_error_class: error.class.number(),

@@ -43,10 +43,6 @@ impl Picture {
         let sample = group.sample.as_ref().map(|(_, node)| node.as_ref());
         let nodes = RealNodes { sample, ..self.lessons_for(id, object) };
         let verdict = nodegroup::evaluate(object, cluster, infrastructure, nodes, &self.rules);
-        // It may have been paused until now, and its deletions with it.
-        if object.deleting_log.is_some() {
-            self.unfinished.insert(id.clone());
-        }
         let wants = if names_a_group(&verdict) { template.map(|(kind, _)| kind) } else { None };
         self.set_verdict(id, verdict, waiting);
         self.set_wanted(id, wants);
@@ -66,6 +62,7 @@ impl Picture {
 
     fn set_verdict(&mut self, id: &GroupId, verdict: Verdict, waiting: bool) {
         let Some(group) = self.groups.get_mut(id) else { return };
+        let waited = group.min_of_deletions().is_none();
         match verdict {
             Verdict::Group(definition) => {
                 let old = group.served.as_deref().map(|served| &served.definition);
@@ -96,6 +93,10 @@ impl Picture {
                     group.standing = standing;
                 }
             }
+        }
+        // What has happened to its Machines meanwhile woke nobody who could do anything.
+        if waited && group.min_of_deletions().is_some() {
+            self.look_at_deletions_of(id);
         }
     }
 

@@ -3,13 +3,14 @@
 
 use std::{sync::Arc, time::Instant};
 
+use arcstr::ArcStr;
 use jiff::Timestamp;
 use prost::bytes::Bytes;
 
 use super::version::{GroupVersion, Versions};
 use crate::{
-    capi::{KindRef, Node, ObjectKey, ScalableResource},
-    nodegroup::{Definition, LeftOut, Overrides, Problem, RolloutCause, rollout},
+    capi::{KindRef, Node, ObjectKey, REPLACED, ScalableResource},
+    nodegroup::{Definition, DeleteConditions, ErrorRules, LeftOut, Overrides, Problem, RolloutCause, rollout},
 };
 
 /// Whether an object is a group now.
@@ -78,6 +79,8 @@ pub(super) struct Group {
     pub(super) rollout: Option<Ongoing>,
     /// The object's versions, or those it had last.
     pub(super) versions: Versions,
+    /// Since when there has been no object, where it answers all the same.
+    pub(super) gone_since: Option<tokio::time::Instant>,
 }
 
 impl Group {
@@ -85,11 +88,21 @@ impl Group {
     pub(super) fn set_object(&mut self, object: Arc<ScalableResource>) {
         self.versions.show(GroupVersion::of(&object));
         self.object = Some(object);
+        self.gone_since = None;
     }
 
     /// The size asked for: what was written last, else what the object says, else what it said last.
     pub(super) fn size(&self, now: Instant) -> i32 {
         self.versions.size(now)
+    }
+
+    /// The conditions that a delete of its failed Machines would meet now.
+    pub(super) fn delete_conditions(&self, rules: ErrorRules, now: Instant) -> DeleteConditions {
+        let can_scale_down = self.is_live() && self.holding_rollout().is_none();
+        let min = self.served.as_ref().map_or(0, |served| served.definition.bounds.min);
+        let log = self.versions.current(now).and_then(|version| version.log.as_deref());
+        let replaced = self.object.as_ref().and_then(|object| object.annotations.get(REPLACED));
+        DeleteConditions::of(rules, can_scale_down, min, log, replaced.map(ArcStr::as_str))
     }
 
     /// The rollout that keeps its Machines from being deleted; `None` where it opts out of that.
@@ -101,6 +114,26 @@ impl Group {
     /// Whether there is an object, be it one that doesn't decode.
     pub(super) fn is_known(&self) -> bool {
         self.object.is_some() || matches!(self.standing, Standing::Undecodable(_))
+    }
+
+    /// The least size that deletions keep to, which is 0 for what isn't a group any more. `None` where deletions have to
+    /// wait, or are another program's.
+    pub(super) fn min_of_deletions(&self) -> Option<i32> {
+        self.object.as_ref()?;
+        match &self.standing {
+            Standing::Live => Some(self.served.as_ref()?.definition.bounds.min),
+            // What was accepted is carried out, though the group asks for no more.
+            Standing::LeftOut(LeftOut::NotAutoscaled | LeftOut::InvalidBounds | LeftOut::NoScaleFromZero, _)
+            | Standing::Waiting => Some(0),
+            Standing::LeftOut(LeftOut::OutOfScope | LeftOut::OwnedByMachineDeployment | LeftOut::Paused, _)
+            | Standing::Undecodable(_)
+            | Standing::Gone => None,
+        }
+    }
+
+    /// True if its object has a log of deletions.
+    pub(super) fn has_log(&self) -> bool {
+        self.object.as_ref().is_some_and(|object| object.deleting_log.is_some())
     }
 
     /// Whether it is a group now.

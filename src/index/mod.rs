@@ -8,10 +8,12 @@ mod change;
 mod evaluate;
 mod feed;
 mod filed;
+mod gone;
 mod group;
 mod held;
 mod holder;
 mod lessons;
+mod members;
 mod picture;
 mod pinned;
 mod prices;
@@ -23,6 +25,7 @@ mod snapshot;
 mod stats;
 #[cfg(test)]
 pub(crate) mod tests;
+mod unfinished;
 mod version;
 
 use std::{
@@ -40,6 +43,7 @@ pub use self::{
     evaluate::{GroupState, Notice},
     feed::{Fed, FedKeys, Feed},
     group::{Ongoing, Served},
+    members::Member,
     pinned::PinnedGroup,
     prices::{NoPrice, NodeLabels},
     resolve::{NodeQuery, Resolved},
@@ -54,12 +58,8 @@ use self::{
 };
 use crate::{
     capi::{KindRef, Machine, ObjectKey, REPLACED, ScalableKind, ScalableResource, Uid},
-    nodegroup::{self, Bounds, GroupId, Instance, LeftOut, Rules, instance},
+    nodegroup::{self, Bounds, GroupId, Instance, Rules, instance},
 };
-
-/// The most placeholders one answer holds for replicas without a Machine: a size beyond all reason must not
-/// make an answer beyond what the caller takes (4 MiB).
-const MOST_PLACEHOLDERS: u32 = 10_000;
 
 /// The live picture of one workload cluster.
 #[derive(Debug)]
@@ -242,26 +242,17 @@ impl Index {
         let inner = self.inner.read();
         let picture = &inner.picture;
         let group = inner.answering(id)?;
-        let mut instances: Vec<_> = match (id.kind, &group.object) {
-            (ScalableKind::MachinePool, Some(pool)) => {
-                pool.provider_ids.iter().map(|provider_id| instance::of_provider_id(provider_id)).collect()
-            }
-            (ScalableKind::MachinePool, None) => Vec::new(),
-            (ScalableKind::MachineDeployment | ScalableKind::MachineSet, _) => picture
-                .machines_of(id)
-                .map(|machine| {
-                    let node = if machine.provider_id.is_some() { None } else { picture.node_of(machine) };
-                    instance::of_machine(machine, node.and_then(|node| node.provider_id.as_deref()))
-                })
-                .collect(),
-        };
-        // A MachineSet counts Machines that are being deleted as replicas until they are gone, so they take no
-        // placeholder's place from it. A group that is gone makes no more Machines.
-        if group.object.is_some() {
-            let missing = missing_replicas(group.size(Instant::now()), instances.len());
-            instances.extend((0..missing).map(|index| instance::replica_placeholder(id, index)));
+        let now = Instant::now();
+        // A group that is gone makes no more Machines.
+        let size = if group.object.is_some() { group.size(now) } else { 0 };
+        if id.kind == ScalableKind::MachinePool {
+            let ids = group.object.as_ref().map(|pool| pool.provider_ids.as_slice()).unwrap_or_default();
+            let known = ids.iter().map(|provider_id| instance::of_provider_id(provider_id));
+            return Some(known.chain(instance::placeholders(id, size, ids.len())).collect());
         }
-        Some(instances)
+        let members: Vec<_> =
+            picture.members_of(id).map(|(machine, node)| (machine.as_ref(), node.map(AsRef::as_ref))).collect();
+        Some(instance::of_group(id, size, &members, || group.delete_conditions(picture.rules.errors, now)))
     }
 
     /// What a command needs to know of a group before it writes.
@@ -277,7 +268,7 @@ impl Index {
                 bounds: served.definition.bounds,
                 version: group.versions.current(Instant::now()).ok_or(NotScalable::Unknown)?.clone(),
                 machines: picture.machine_count(id, group),
-                machines_with_node: picture.machines_with_node(id, group),
+                machines_with_node: picture.joined(id, group.object.as_deref()),
                 replaced: group.object.as_ref().and_then(|object| object.annotations.get(REPLACED).cloned()),
                 rollout: group.holding_rollout().cloned(),
             }),
@@ -289,16 +280,6 @@ impl Index {
             (Standing::Gone, Some(_)) => Err(NotScalable::LeftOut("its object was deleted".to_owned())),
             (_, None) => Err(NotScalable::Unknown),
         }
-    }
-
-    /// The Machines of a group that have no Node and aren't being deleted; those that failed come first.
-    #[must_use]
-    pub fn machines_without_node(&self, id: &GroupId) -> Vec<Arc<Machine>> {
-        let inner = self.inner.read();
-        let waiting = inner.picture.machines_of(id).filter(|machine| machine.node_name.is_none() && !machine.deleting);
-        let mut machines: Vec<_> = waiting.cloned().collect();
-        machines.sort_by_key(|machine| machine.failure.is_none());
-        machines
     }
 
     /// The uid of a group's object; `None` when it is gone.
@@ -328,15 +309,7 @@ impl Index {
         let picture = &inner.picture;
         let group = picture.groups.get(id)?;
         let object = group.object.as_ref()?;
-        let min = match &group.standing {
-            Standing::Live => group.served.as_ref()?.definition.bounds.min,
-            // What was accepted is carried out, though the group asks for no more.
-            Standing::LeftOut(LeftOut::NotAutoscaled | LeftOut::InvalidBounds | LeftOut::NoScaleFromZero, _)
-            | Standing::Waiting => 0,
-            Standing::LeftOut(LeftOut::OutOfScope | LeftOut::OwnedByMachineDeployment | LeftOut::Paused, _)
-            | Standing::Undecodable(_)
-            | Standing::Gone => return None,
-        };
+        let min = group.min_of_deletions()?;
         let sets = match id.kind {
             ScalableKind::MachineDeployment => picture.sets_of(&id.key).cloned().collect(),
             ScalableKind::MachineSet | ScalableKind::MachinePool => vec![Arc::clone(object)],
@@ -349,10 +322,18 @@ impl Index {
         })
     }
 
-    /// The Machines of a group, those that are being deleted included.
+    /// The Machines of a group with their Nodes, those that are being deleted included.
     #[must_use]
-    pub fn machines(&self, id: &GroupId) -> Vec<Arc<Machine>> {
-        self.inner.read().picture.machines_of(id).cloned().collect()
+    pub fn members(&self, id: &GroupId) -> Vec<Member> {
+        let inner = self.inner.read();
+        let members = inner.picture.members_of(id);
+        members.map(|(machine, node)| Member { machine: Arc::clone(machine), node: node.cloned() }).collect()
+    }
+
+    /// Returns true if a known Node leads to a Machine of this key and providerID, as the API server has them.
+    #[must_use]
+    pub fn knows_node_of(&self, key: &ObjectKey, provider_id: Option<&ArcStr>) -> bool {
+        self.inner.read().picture.node_that_leads_to(key, provider_id).is_some()
     }
 
     /// Whether a Machine with that uid is known, be it on its way out.
@@ -406,12 +387,6 @@ impl Index {
     }
 }
 
-/// How many placeholders stand for the replicas of a size that `known` instances leave.
-fn missing_replicas(size: i32, known: usize) -> u32 {
-    let size = u32::try_from(size).unwrap_or_default();
-    size.saturating_sub(u32::try_from(known).unwrap_or(u32::MAX)).min(MOST_PLACEHOLDERS)
-}
-
 impl Index {
     /// The keys that `of` finds in the picture.
     fn keys(&self, of: impl FnOnce(&Picture) -> HashSet<ObjectKey>) -> HashSet<ObjectKey> {
@@ -432,17 +407,6 @@ impl Picture {
             (ScalableKind::MachinePool, Some(pool)) => pool.provider_ids.len(),
             (ScalableKind::MachinePool, None) => 0,
             (ScalableKind::MachineDeployment | ScalableKind::MachineSet, _) => self.machines_of(id).count(),
-        };
-        i32::try_from(count).unwrap_or(i32::MAX)
-    }
-
-    fn machines_with_node(&self, id: &GroupId, group: &Group) -> i32 {
-        let count = match (id.kind, &group.object) {
-            (ScalableKind::MachinePool, Some(pool)) => pool.node_names.len(),
-            (ScalableKind::MachinePool, None) => 0,
-            (ScalableKind::MachineDeployment | ScalableKind::MachineSet, _) => {
-                self.machines_of(id).filter(|machine| machine.node_name.is_some() && !machine.deleting).count()
-            }
         };
         i32::try_from(count).unwrap_or(i32::MAX)
     }

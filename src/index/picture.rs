@@ -17,10 +17,12 @@ use crate::{
 use super::{
     Change, KindState,
     filed::File,
+    gone::Gone,
     group::{Group, Standing},
     held::Held,
     holder::{Holder, OnNode},
     lessons::Lessons,
+    members::{NodeById, NodeByMachine},
     prices::CheapestUnits,
     relation::{cluster_key, group_of, owner_of, template_key},
     several::Several,
@@ -45,6 +47,8 @@ pub(super) struct Picture {
     /// The MachineSets of a MachineDeployment.
     pub(super) sets_by_deployment: Several<ObjectKey, ObjectKey>,
     machines_by_node: File<OnNode>,
+    pub(super) nodes_by_provider_id: File<NodeById>,
+    pub(super) nodes_by_machine: File<NodeByMachine>,
     /// The MachinePools whose nodeRefs name a Node.
     pools_by_node: Several<ArcStr, GroupId>,
     groups_by_cluster: Several<ObjectKey, GroupId>,
@@ -62,6 +66,8 @@ pub(super) struct Picture {
     pub(super) unfinished: BTreeSet<GroupId>,
     /// Whether a group came, went, or changed its bounds since the last pinning.
     pub(super) membership_changed: bool,
+    /// Groups that are gone and answer all the same.
+    pub(super) gone: Gone,
 }
 
 impl Picture {
@@ -78,6 +84,8 @@ impl Picture {
             holders: File::default(),
             sets_by_deployment: Several::default(),
             machines_by_node: File::default(),
+            nodes_by_provider_id: File::default(),
+            nodes_by_machine: File::default(),
             pools_by_node: Several::default(),
             groups_by_cluster: Several::default(),
             groups_by_template: Several::default(),
@@ -88,10 +96,12 @@ impl Picture {
             changed: BTreeSet::new(),
             unfinished: BTreeSet::new(),
             membership_changed: true,
+            gone: Gone::default(),
         }
     }
 
     pub(super) fn apply(&mut self, change: Change) {
+        self.drop_gone();
         match change {
             Change::Cluster(cluster) => {
                 let key = cluster.meta.key.clone();
@@ -124,11 +134,13 @@ impl Picture {
             Change::MachineGone(key) => self.remove_machine(&key),
             Change::Node(node) => {
                 let name = node.meta.key.name.clone();
-                self.nodes.insert(node);
+                let old = self.nodes.insert(Arc::clone(&node));
+                self.relate_node(old.as_ref(), Some(&node));
                 self.node_changed(&name);
             }
             Change::NodeGone(name) => {
-                self.nodes.remove(&name);
+                let old = self.nodes.remove(&name);
+                self.relate_node(old.as_ref(), None);
                 self.node_changed(&name);
             }
             Change::Template(kind, template) => {
@@ -157,6 +169,8 @@ impl Picture {
             ("holders", self.holders.is_empty()),
             ("sets_by_deployment", self.sets_by_deployment.is_empty()),
             ("machines_by_node", self.machines_by_node.is_empty()),
+            ("nodes_by_provider_id", self.nodes_by_provider_id.is_empty()),
+            ("nodes_by_machine", self.nodes_by_machine.is_empty()),
             ("pools_by_node", self.pools_by_node.is_empty()),
             ("groups_by_cluster", self.groups_by_cluster.is_empty()),
             ("groups_by_template", self.groups_by_template.is_empty()),
@@ -165,6 +179,7 @@ impl Picture {
             ("wanted", self.wanted.is_empty()),
             ("groups", self.groups.is_empty()),
             ("prices", self.prices.is_empty()),
+            ("gone", self.gone.is_empty()),
         ];
         left.into_iter().filter(|(_, empty)| !empty).map(|(name, _)| name).collect()
     }
@@ -186,9 +201,7 @@ impl Picture {
         }
         self.relate(id, old.as_deref(), Some(object));
         self.owner_changed(id, old.as_deref(), Some(object));
-        if object.deleting_log.is_some() || old.as_ref().is_some_and(|old| old.deleting_log.is_some()) {
-            self.unfinished.insert(group_of(object));
-        }
+        self.look_at_log(old.as_deref(), object);
         // A MachineSet's Machines were looked at as it took its place; a MachinePool's Nodes may be others now.
         if id.kind == ScalableKind::MachinePool || (old.is_none() && id.kind == ScalableKind::MachineDeployment) {
             self.resample(id);
@@ -201,6 +214,7 @@ impl Picture {
     /// MachineSet, a MachineDeployment's Machines would count as replicas that never came, and be scaled down.
     fn set_undecodable(&mut self, id: &GroupId, problem: Problem) {
         let group = self.groups.entry(id.clone()).or_default();
+        group.gone_since = None;
         let standing = Standing::Undecodable(problem);
         if group.standing != standing {
             group.standing = standing;
@@ -219,6 +233,9 @@ impl Picture {
             self.membership_changed = true;
         }
         let keep = group.served.is_some();
+        if keep {
+            self.gone.note(id, group);
+        }
         self.relate(id, old.as_deref(), None);
         self.owner_changed(id, old.as_deref(), None);
         self.set_wanted(id, None);
@@ -274,12 +291,16 @@ impl Picture {
                 }
             }
             self.resample(&group);
+            self.look_at_deletions_of_set(id, group);
         }
     }
 
     fn set_machine(&mut self, machine: &Arc<Machine>) {
         let old = self.machines.insert(Arc::clone(machine));
         if let Some(old) = &old {
+            if old.owner != machine.owner {
+                self.look_at_deletions(old);
+            }
             self.unrelate_machine(old, Some(machine));
         }
         if machine.provider_id.is_some() {
@@ -303,15 +324,6 @@ impl Picture {
         if let Some(old) = self.machines.remove(key) {
             self.look_at_deletions(&old);
             self.unrelate_machine(&old, None);
-        }
-    }
-
-    /// A Machine has changed: a deletion of its group may have come further by that.
-    fn look_at_deletions(&mut self, machine: &Machine) {
-        let Some(id) = self.group_of(machine) else { return };
-        let object = self.groups.get(&id).and_then(|group| group.object.as_ref());
-        if machine.delete_mark.is_some() || object.is_some_and(|object| object.deleting_log.is_some()) {
-            self.unfinished.insert(id);
         }
     }
 

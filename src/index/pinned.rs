@@ -38,6 +38,7 @@ impl Membership {
             }
             group.is_known()
         });
+        picture.gone.clear();
         let mut groups: Vec<_> = picture
             .groups
             .iter()

@@ -81,7 +81,7 @@ impl Picture {
     }
 
     /// Whole ids first; what follows the last `/` only where exactly one holder has it.
-    fn by_provider_id(&self, query: NodeQuery<'_>) -> Resolved {
+    pub(super) fn by_provider_id(&self, query: NodeQuery<'_>) -> Resolved {
         let id = query.provider_id;
         if id.is_empty() {
             return Resolved::Unknown;

@@ -11,14 +11,14 @@ use std::{
 use arcstr::ArcStr;
 
 use crate::{
-    capi::{Machine, Node, ObjectKey, ScalableKind, ScalableResource},
-    nodegroup::{GroupId, Instance, LeftOut, Problem, instance, topology},
+    capi::{ObjectKey, REPLACED, ScalableKind, ScalableResource},
+    nodegroup::{Definition, DeleteConditions, ErrorRules, GroupId, Instance, LeftOut, Problem, instance, topology},
 };
 
 use super::{
     Index, Inner, Ongoing, Served,
     group::{Group, Standing},
-    missing_replicas,
+    members::Member,
     picture::Picture,
     relation::cluster_key,
 };
@@ -56,8 +56,10 @@ pub struct GroupSnapshot {
     pub topology_sets_size: bool,
     /// Its log of deletions as the annotation has it, own writes included.
     pub deletion_log: Option<ArcStr>,
-    /// Its Machines, each with its Node where it has no providerID of its own.
-    machines: Vec<(Arc<Machine>, Option<Arc<Node>>)>,
+    /// The operator's rules for deletes of failed Machines.
+    errors: ErrorRules,
+    /// Its Machines with their Nodes.
+    members: Vec<Member>,
 }
 
 /// What an object is.
@@ -89,8 +91,8 @@ pub struct WrittenSize {
 pub struct OwnedInstance<'a> {
     /// As Cluster Autoscaler sees it.
     pub instance: Instance,
-    /// Its Machine; `None` for those of a MachinePool and for replicas that have none yet.
-    pub machine: Option<&'a Machine>,
+    /// Its Machine with its Node; `None` for those of a MachinePool and for placeholders.
+    pub member: Option<&'a Member>,
 }
 
 impl Index {
@@ -130,8 +132,8 @@ impl Inner {
             (Standing::Gone, _) | (Standing::Live, None) => SnapshotStanding::Gone,
         };
         // The Machines of a MachineSet that is no group are shown by its MachineDeployment.
-        let machines = match standing {
-            SnapshotStanding::Live(_) => self.picture.copy_machines(id),
+        let members = match standing {
+            SnapshotStanding::Live(_) => self.picture.copy_members(id),
             SnapshotStanding::LeftOut(..)
             | SnapshotStanding::Waiting
             | SnapshotStanding::Undecodable(_)
@@ -150,47 +152,55 @@ impl Inner {
                 cluster.is_some_and(|cluster| topology::sets_size(object, cluster))
             }),
             deletion_log: group.versions.current(now).and_then(|version| version.log.clone()),
-            machines,
+            errors: self.picture.rules.errors,
+            members,
         }
     }
 }
 
 impl Picture {
-    fn copy_machines(&self, id: &GroupId) -> Vec<(Arc<Machine>, Option<Arc<Node>>)> {
+    fn copy_members(&self, id: &GroupId) -> Vec<Member> {
         if id.kind == ScalableKind::MachinePool {
             return Vec::new();
         }
-        self.machines_of(id)
-            .map(|machine| {
-                let node = if machine.provider_id.is_some() { None } else { self.node_of(machine) };
-                (Arc::clone(machine), node.cloned())
-            })
-            .collect()
+        let members = self.members_of(id);
+        members.map(|(machine, node)| Member { machine: Arc::clone(machine), node: node.cloned() }).collect()
     }
 }
 
 impl GroupSnapshot {
     /// Its instances in the order of [`Index::instances`], placeholders last.
     pub fn instances(&self) -> impl Iterator<Item = OwnedInstance<'_>> {
-        let pool = match (&self.object, &self.standing) {
-            (Some(object), SnapshotStanding::Live(_)) => object.provider_ids.as_slice(),
-            (Some(_) | None, _) => &[],
-        };
-        let of_machines = self.machines.iter().map(|(machine, node)| OwnedInstance {
-            instance: instance::of_machine(machine, node.as_ref().and_then(|node| node.provider_id.as_deref())),
-            machine: Some(machine.as_ref()),
+        let is_live = matches!(self.standing, SnapshotStanding::Live(_));
+        let size = if is_live { self.size } else { 0 };
+        let pool = self.object.as_ref().filter(|_| is_live && self.id.kind == ScalableKind::MachinePool);
+        let of_pool = pool.map(|pool| {
+            let ids = pool.provider_ids.as_slice();
+            let known = ids.iter().map(|id| instance::of_provider_id(id));
+            known.chain(instance::placeholders(&self.id, size, ids.len())).collect()
         });
-        let of_pool = pool.iter().map(|id| OwnedInstance { instance: instance::of_provider_id(id), machine: None });
-        let known = self.machines.len() + pool.len();
-        let missing = match self.standing {
-            SnapshotStanding::Live(_) => missing_replicas(self.size, known),
+        let instances = of_pool.unwrap_or_else(|| {
+            let members: Vec<_> =
+                self.members.iter().map(|member| (member.machine.as_ref(), member.node.as_deref())).collect();
+            instance::of_group(&self.id, size, &members, || self.delete_conditions())
+        });
+        let members = self.members.iter().map(Some).chain(std::iter::repeat(None));
+        instances.into_iter().zip(members).map(|(instance, member)| OwnedInstance { instance, member })
+    }
+
+    fn delete_conditions(&self) -> DeleteConditions {
+        let served = match &self.standing {
+            SnapshotStanding::Live(served) => Some(&served.definition),
             SnapshotStanding::LeftOut(..)
             | SnapshotStanding::Waiting
             | SnapshotStanding::Undecodable(_)
-            | SnapshotStanding::Gone => 0,
+            | SnapshotStanding::Gone => None,
         };
-        let replicas = (0..missing)
-            .map(|index| OwnedInstance { instance: instance::replica_placeholder(&self.id, index), machine: None });
-        of_machines.chain(of_pool).chain(replicas)
+        let is_held = |definition: &&Definition| self.rollout.is_some() && !definition.ignores_rollouts;
+        let can_scale_down = served.is_some_and(|definition| !is_held(&definition));
+        let min = served.map_or(0, |definition| definition.bounds.min);
+        let replaced = self.object.as_ref().and_then(|object| object.annotations.get(REPLACED));
+        let log = self.deletion_log.as_deref();
+        DeleteConditions::of(self.errors, can_scale_down, min, log, replaced.map(ArcStr::as_str))
     }
 }

@@ -235,6 +235,7 @@ mod tests {
             phase: Phase::Wanted,
             soft: machine.starts_with("soft"),
             counted: machine.starts_with("counted"),
+            pending: false,
         };
         let log = DeletionLog::default().with([entry]).print().unwrap();
         GroupVersion { generation, log: log.map(ArcStr::from), ..version(3, resource_version) }

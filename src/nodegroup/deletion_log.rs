@@ -101,6 +101,16 @@ pub struct Entry {
     /// Whether it was being deleted already when it was logged: that a new Machine would come in its place was found by
     /// counting the group's others.
     pub counted: bool,
+    /// Set if its caller named it by the id of an instance that never joined: it goes only as long as it has no Node.
+    pub pending: bool,
+}
+
+impl Entry {
+    /// Returns true if the Machine is given up as one that never joined, so that it stays if it has a Node when it is marked.
+    #[must_use]
+    pub fn gives_up(&self) -> bool {
+        self.soft || self.pending
+    }
 }
 
 /// The log of a group. No Machine is in it twice.
@@ -140,6 +150,8 @@ struct Written {
     soft: bool,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     counted: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pending: bool,
     machines: BTreeMap<String, String>,
 }
 
@@ -173,6 +185,7 @@ impl DeletionLog {
                     phase: acceptance.phase,
                     soft: acceptance.soft,
                     counted: acceptance.counted,
+                    pending: acceptance.pending,
                 });
             }
         }
@@ -190,7 +203,8 @@ impl DeletionLog {
         let full = || LogError::Full { count: self.entries.len() };
         let mut acceptances: BTreeMap<_, Vec<BTreeMap<_, _>>> = BTreeMap::new();
         for entry in &self.entries {
-            let alike = acceptances.entry((&entry.ticket, entry.phase, entry.soft, entry.counted)).or_default();
+            let alike =
+                acceptances.entry((&entry.ticket, entry.phase, entry.soft, entry.counted, entry.pending)).or_default();
             let name = entry.name.to_string();
             // Two Machines of one name, one after the other, stand apart.
             match alike.iter_mut().find(|machines| !machines.contains_key(&name)) {
@@ -202,8 +216,9 @@ impl DeletionLog {
         }
         let written: Vec<_> = acceptances
             .into_iter()
-            .flat_map(|((ticket, phase, soft, counted), alike)| {
-                let written = move |machines| Written { ticket: ticket.clone(), phase, soft, counted, machines };
+            .flat_map(|((ticket, phase, soft, counted, pending), alike)| {
+                let written =
+                    move |machines| Written { ticket: ticket.clone(), phase, soft, counted, pending, machines };
                 alike.into_iter().map(written)
             })
             .collect();
@@ -249,6 +264,12 @@ impl DeletionLog {
     #[must_use]
     pub fn wanted(&self) -> usize {
         self.entries.iter().filter(|entry| entry.phase == Phase::Wanted).count()
+    }
+
+    /// The number of Machines that it has room for, where names are as long as usual.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        MOST_ENTRIES.saturating_sub(self.entries.len())
     }
 
     /// Whether a ticket has entries.
@@ -298,7 +319,7 @@ mod tests {
 
     fn entry(name: &str, ticket: &str, phase: Phase, soft: bool) -> Entry {
         let uid = Uid::from(format!("uid-of-{name}"));
-        Entry { name: name.into(), uid, ticket: ticket.into(), phase, soft, counted: false }
+        Entry { name: name.into(), uid, ticket: ticket.into(), phase, soft, counted: false, pending: false }
     }
 
     fn log(entries: impl IntoIterator<Item = Entry>) -> DeletionLog {

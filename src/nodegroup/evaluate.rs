@@ -4,8 +4,8 @@
 use std::{fmt, sync::Arc};
 
 use super::{
-    Bounds, Drivers, GroupId, GroupPrice, NodeTemplate, Overrides, PriceList, Problem, ProblemKind, RealNodes, Scope,
-    TemplateRules, bounds, options, price, problem::keep_first, rollout, template,
+    Bounds, Drivers, ErrorRules, GroupId, GroupPrice, NodeTemplate, Overrides, PriceList, Problem, ProblemKind,
+    RealNodes, Scope, TemplateRules, bounds, options, price, problem::keep_first, rollout, template,
 };
 use crate::capi::{Cluster, InfrastructureTemplate, Keys, PAUSED, ScalableResource};
 
@@ -20,6 +20,8 @@ pub struct Rules {
     pub template: TemplateRules,
     /// What the operator says that Nodes cost.
     pub prices: Arc<PriceList>,
+    /// The operator's rules for deletes of failed Machines.
+    pub errors: ErrorRules,
 }
 
 /// What is known of an object's infrastructure template.

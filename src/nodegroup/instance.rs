@@ -2,8 +2,12 @@
 //! the order in which they are looked at.
 
 pub use super::placeholder::{PlaceholderRef, template_node_groups};
-use super::{GroupId, exhausted, placeholder};
-use crate::capi::{Machine, MachinePhase};
+use super::{
+    DeletionLog, GroupId, exhausted, placeholder,
+    replacement::{self, Replaced, Replacement},
+};
+use crate::capi::{Machine, MachinePhase, Node};
+use jiff::Timestamp;
 
 /// A condition's message may be 32 KiB long, and thousands of Machines may fail at once: an answer beyond 4 MiB is an
 /// error to Cluster Autoscaler, which then takes the group for one without instances.
@@ -19,6 +23,8 @@ pub struct Instance {
     pub state: InstanceState,
     /// What went wrong with it.
     pub error: Option<InstanceError>,
+    /// True if the error is sent to Cluster Autoscaler: see [`of_group`].
+    pub sends_error: bool,
 }
 
 /// What an instance is doing.
@@ -64,53 +70,183 @@ impl ErrorClass {
     }
 }
 
-/// The instance of a Machine. `node_provider_id` is that of its Node, for a Machine that lacks one.
+/// The most placeholders one answer holds: a size beyond all reason must not make an answer beyond what the caller takes
+/// (4 MiB).
+const MOST_PLACEHOLDERS: u32 = 10_000;
+
+/// The operator's rules for deletes of failed Machines.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct ErrorRules {
+    /// Deletes are carried out: the server may write.
+    pub deletes: bool,
+    /// At the minimum size one Machine after the other is replaced.
+    pub replaces_at_min: bool,
+}
+
+impl Default for ErrorRules {
+    fn default() -> Self {
+        Self { deletes: true, replaces_at_min: true }
+    }
+}
+
+/// The conditions that a delete of a group's failed Machines would meet now.
+#[derive(Clone, Debug)]
+pub struct DeleteConditions {
+    /// The operator's rules.
+    pub rules: ErrorRules,
+    /// The group can be scaled down: it is one now, and isn't rolling out.
+    pub accepts: bool,
+    /// The minimum size.
+    pub min: i32,
+    /// The deletions that are on their way.
+    pub log: DeletionLog,
+    /// The last replacement at the minimum size.
+    pub replaced: Option<Replaced>,
+    /// The present time.
+    pub now: Timestamp,
+}
+
+impl DeleteConditions {
+    /// The conditions in a group that can be scaled down or not, by its minimum and its annotations. A log
+    /// that nobody can read stops all deletions.
+    #[must_use]
+    pub fn of(rules: ErrorRules, can_scale_down: bool, min: i32, log: Option<&str>, replaced: Option<&str>) -> Self {
+        let log = DeletionLog::parse(log);
+        Self {
+            rules,
+            accepts: can_scale_down && log.is_ok(),
+            min,
+            log: log.unwrap_or_default(),
+            replaced: replaced.and_then(|text| text.parse().ok()),
+            now: Timestamp::now(),
+        }
+    }
+}
+
+/// The instances of a group, in the order of its Machines, and placeholders for the rest of its size.
+///
+/// Each replica of the size is a Node or an instance that Cluster Autoscaler counts as unregistered. Where their sum stays
+/// below the size, it calls DecreaseTargetSize and skips the rest of its loop for all groups, again and again. So
+///
+/// - a Machine that is being deleted and has no Node any more takes no placeholder's place;
+/// - an error, by which an instance counts as neither, is sent only where the delete that it causes is accepted now: not
+///   while the group rolls out, not for more Machines than the minimum leaves, which are deleted in one call, and at the
+///   minimum for the one that would be replaced now.
+pub fn of_group<'a>(
+    id: &GroupId,
+    size: i32,
+    members: &[(&'a Machine, Option<&'a Node>)],
+    conditions: impl FnOnce() -> DeleteConditions,
+) -> Vec<Instance> {
+    let mut instances: Vec<_> = members.iter().map(|(machine, node)| of_machine(machine, *node)).collect();
+    let is_creating = |instance: &Instance| instance.error.is_some() && instance.state == InstanceState::Creating;
+    if instances.iter().any(is_creating) {
+        let failed = instances.iter().zip(members).filter(|(instance, _)| is_creating(instance));
+        let failed: Vec<_> = failed.map(|(_, (machine, _))| *machine).collect();
+        let deletable = deletable(size, &failed, members, &conditions());
+        for (instance, (machine, _)) in instances.iter_mut().zip(members) {
+            let is_deletable = || deletable.iter().any(|one| std::ptr::eq(*one, *machine));
+            instance.sends_error = !is_creating(instance) || is_deletable();
+        }
+    }
+    let holding = members.iter().filter(|(machine, node)| holds_its_place(machine, node.is_some())).count();
+    instances.extend(placeholders(id, size, holding));
+    instances
+}
+
+/// Returns true if a Machine stands for a replica by itself: Cluster Autoscaler sees its Node, or counts its instance as one that
+/// may still come.
+#[must_use]
+pub fn holds_its_place(machine: &Machine, has_known_node: bool) -> bool {
+    !machine.deleting || has_known_node
+}
+
+/// Placeholders for the replicas of a size that `held` others leave.
+pub fn placeholders(id: &GroupId, size: i32, held: usize) -> impl Iterator<Item = Instance> {
+    let size = u32::try_from(size).unwrap_or_default();
+    let missing = size.saturating_sub(u32::try_from(held).unwrap_or(u32::MAX)).min(MOST_PLACEHOLDERS);
+    (0..missing).map(move |index| replica_placeholder(id, index))
+}
+
+/// Those of the failed Machines whose deletion in one call would be accepted now.
+fn deletable<'a>(
+    size: i32,
+    failed: &[&'a Machine],
+    members: &[(&Machine, Option<&Node>)],
+    conditions: &DeleteConditions,
+) -> Vec<&'a Machine> {
+    let DeleteConditions { rules, accepts, min, log, replaced, now } = conditions;
+    if !rules.deletes || !accepts {
+        return Vec::new();
+    }
+    let mut failed: Vec<_> = failed.iter().copied().filter(|machine| log.get(&machine.meta.uid).is_none()).collect();
+    let promised = i32::try_from(log.wanted()).unwrap_or(i32::MAX);
+    let above_min = usize::try_from(size.saturating_sub(promised).saturating_sub(*min)).unwrap_or_default();
+    if above_min > 0 {
+        failed.sort_by_key(|machine| replacement::rank(machine, None));
+        failed.truncate(above_min.min(log.room()));
+        return failed;
+    }
+    let has_joined = |(machine, node): &&(&Machine, Option<&Node>)| machine.node_name.is_some() || node.is_some();
+    let joined = members.iter().filter(has_joined).filter_map(|(machine, _)| machine.created.time()).max();
+    let first = replacement::first(failed, replaced.as_ref()).filter(|_| rules.replaces_at_min);
+    let is_due = |machine: &&Machine| match replacement::decide(replaced.as_ref(), &machine.meta.uid, joined, *now) {
+        Replacement::Begin(_) | Replacement::Continue(_) => true,
+        Replacement::Wait(_) => false,
+    };
+    first.filter(is_due).into_iter().collect()
+}
+
+/// The instance of a Machine, with the Node of it that is known.
 ///
 /// A Machine that has a Node but no provider id on either keeps its `pending-machine` id and counts as creating, since
 /// Cluster Autoscaler couldn't recognize its Node; Cluster API sets no nodeRef before there is a provider id.
 #[must_use]
-pub fn of_machine(machine: &Machine, node_provider_id: Option<&str>) -> Instance {
+pub fn of_machine(machine: &Machine, node: Option<&Node>) -> Instance {
     let key = || machine.meta.key.clone();
     let failed = machine.failure.is_some() || machine.phase == MachinePhase::Failed;
-    let has_node = machine.node_name.is_some();
+    let has_node = machine.node_name.is_some() || node.is_some();
+    let instance = |id, state, error| Instance { id, state, error, sends_error: true };
     match (failed, machine.deleting) {
-        (true, true) => Instance {
-            id: placeholder::failed(&key()),
-            state: InstanceState::Deleting,
-            error: Some(InstanceError {
+        (true, true) => {
+            let error = InstanceError {
                 code: "DeletingFailed",
                 message: message(machine, "deleting the Machine failed"),
                 class: ErrorClass::Other,
-            }),
-        },
-        (true, false) if !has_node => Instance {
-            id: placeholder::failed(&key()),
-            state: InstanceState::Creating,
-            error: Some(provisioning_failed(machine)),
-        },
-        (false, true) => Instance { id: placeholder::deleting(&key()), state: InstanceState::Deleting, error: None },
-        (false, false) if !has_node => Instance {
-            id: placeholder::pending(&key()),
-            state: InstanceState::Creating,
-            error: infrastructure_is_exhausted(machine).then(|| provisioning_failed(machine)),
-        },
-        (true | false, false) => match machine.provider_id.as_deref().or(node_provider_id) {
-            Some(id) => of_provider_id(id),
-            None => Instance { id: placeholder::pending(&key()), state: InstanceState::Creating, error: None },
-        },
+            };
+            instance(placeholder::failed(&key()), InstanceState::Deleting, Some(error))
+        }
+        (true, false) if !has_node => {
+            instance(placeholder::failed(&key()), InstanceState::Creating, Some(provisioning_failed(machine)))
+        }
+        (false, true) => instance(placeholder::deleting(&key()), InstanceState::Deleting, None),
+        (false, false) if !has_node => {
+            let error = infrastructure_is_exhausted(machine).then(|| provisioning_failed(machine));
+            instance(placeholder::pending(&key()), InstanceState::Creating, error)
+        }
+        (true | false, false) => {
+            // Cluster Autoscaler compares whole ids with those of Nodes, and would name one that differs as never joined.
+            let own = machine.provider_id.as_deref();
+            let of_node = node.map(|node| node.provider_id.as_deref());
+            let id = if machine.node_name.is_some() { own.or(of_node.flatten()) } else { of_node.unwrap_or(own) };
+            match id {
+                Some(id) => of_provider_id(id),
+                None => instance(placeholder::pending(&key()), InstanceState::Creating, None),
+            }
+        }
     }
 }
 
 /// An instance of a MachinePool, which has no Machines: one of its `spec.providerIDList`.
 #[must_use]
 pub fn of_provider_id(id: &str) -> Instance {
-    Instance { id: id.to_owned(), state: InstanceState::Running, error: None }
+    Instance { id: id.to_owned(), state: InstanceState::Running, error: None, sends_error: true }
 }
 
 /// The stand-in for a replica that has no Machine yet, counted from 0 within its group.
 #[must_use]
 pub fn replica_placeholder(group: &GroupId, index: u32) -> Instance {
-    Instance { id: placeholder::replica(group, index), state: InstanceState::Creating, error: None }
+    Instance { id: placeholder::replica(group, index), state: InstanceState::Creating, error: None, sends_error: true }
 }
 
 fn provisioning_failed(machine: &Machine) -> InstanceError {

@@ -47,7 +47,7 @@ pub use duration::GoDuration;
 pub use evaluate::{Definition, InfrastructureState, LeftOut, Rules, Verdict, evaluate};
 pub use fit::{EmptyNode, Obstacle};
 pub use id::GroupId;
-pub use instance::{ErrorClass, Instance, InstanceError, InstanceState};
+pub use instance::{DeleteConditions, ErrorClass, ErrorRules, Instance, InstanceError, InstanceState};
 pub use learned::{Amounts, Lesson, RealNodes};
 pub use options::Overrides;
 pub use placeholder::{PlaceholderRef, template_node_groups};

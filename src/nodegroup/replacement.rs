@@ -5,6 +5,7 @@
 
 use std::{fmt, str::FromStr};
 
+use arcstr::ArcStr;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::capi::{Machine, Uid};
@@ -45,18 +46,15 @@ impl Replaced {
     }
 }
 
-/// Whether a Machine that is asked for can be replaced at all. One that has, or had, a Node is for a MachineHealthCheck.
-#[must_use]
-pub fn is_replaceable(machine: &Machine) -> bool {
-    machine.node_name.is_none()
-}
-
 /// Which of these Machines goes first: the one that is being replaced already, else one that failed for good, else by name.
 pub fn first<'a>(machines: impl IntoIterator<Item = &'a Machine>, known: Option<&Replaced>) -> Option<&'a Machine> {
-    machines.into_iter().min_by_key(|machine| {
-        let is_known = known.is_some_and(|known| known.uid == machine.meta.uid);
-        (!is_known, machine.failure.is_none(), machine.meta.key.name.clone())
-    })
+    machines.into_iter().min_by_key(|machine| rank(machine, known))
+}
+
+/// The order in which Machines that never became Nodes go.
+pub(super) fn rank(machine: &Machine, known: Option<&Replaced>) -> (bool, bool, ArcStr) {
+    let is_known = known.is_some_and(|known| known.uid == machine.meta.uid);
+    (!is_known, machine.failure.is_none(), machine.meta.key.name.clone())
 }
 
 /// What to do for the Machine of this uid. `joined` is when the youngest Machine of the group was made that has a Node.
@@ -180,14 +178,6 @@ mod tests {
         let known = Replaced { uid: "uid-of-a".into(), ..known(1) };
         assert_eq!(name(Some(&known)), "a", "what was begun is gone on with");
         assert_eq!(first(&[], None), None);
-    }
-
-    #[test]
-    fn a_machine_with_a_node_is_not_replaced() {
-        let mut machine = machine("a");
-        assert!(is_replaceable(&machine));
-        machine.node_name = Some("node-a".into());
-        assert!(!is_replaceable(&machine));
     }
 
     #[test]

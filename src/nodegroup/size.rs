@@ -77,16 +77,16 @@ pub fn delete(current: i32, count: usize, bounds: Bounds) -> Result<i32, SizeErr
 }
 
 /// The size after DecreaseTargetSize. It gives up replicas that have no Node yet and never an instance that has one: it
-/// stops at `machines_with_node`, the number of Machines with a nodeRef that aren't deleting, and that is a success
-/// (kubernetes/autoscaler#7928). It never raises the size. It knows no minimum: what it undoes was asked for above it.
+/// stops at `machines_with_node`, the number of Machines that have a Node and aren't deleting, and at the minimum, and
+/// that is a success (kubernetes/autoscaler#7928). It never raises the size, also where that is below the minimum already.
 ///
 /// # Errors
 /// When `delta` isn't negative.
-pub fn decrease(current: i32, delta: i32, machines_with_node: i32) -> Result<i32, SizeError> {
+pub fn decrease(current: i32, delta: i32, machines_with_node: i32, min: i32) -> Result<i32, SizeError> {
     if delta >= 0 {
         return Err(SizeError::Delta { delta, rule: "negative to decrease a target size" });
     }
-    Ok(current.saturating_add(delta).max(machines_with_node).max(0).min(current))
+    Ok(current.saturating_add(delta).max(machines_with_node).max(min).max(0).min(current))
 }
 
 #[cfg(test)]
@@ -124,22 +124,25 @@ mod tests {
     }
 
     #[rstest]
-    #[case::of_replicas_without_a_node(5, -2, 3, Ok(3))]
-    #[case::stops_at_machines_with_a_node(5, -4, 3, Ok(3))]
-    #[case::all_have_a_node(5, -2, 5, Ok(5))]
-    #[case::never_raises_the_size(3, -1, 4, Ok(3))]
-    #[case::never_below_0(1, -2, 0, Ok(0))]
-    #[case::knows_no_minimum(2, -1, 0, Ok(1))]
-    #[case::far(1, i32::MIN, 0, Ok(0))]
-    #[case::by_0(3, 0, 1, Err("delta is 0: it must be negative to decrease a target size"))]
-    #[case::by_more(3, 1, 1, Err("delta is 1: it must be negative to decrease a target size"))]
+    #[case::of_replicas_without_a_node(5, -2, 3, 0, Ok(3))]
+    #[case::stops_at_machines_with_a_node(5, -4, 3, 0, Ok(3))]
+    #[case::all_have_a_node(5, -2, 5, 0, Ok(5))]
+    #[case::never_raises_the_size(3, -1, 4, 0, Ok(3))]
+    #[case::never_below_0(1, -2, 0, 0, Ok(0))]
+    #[case::stops_at_the_minimum(4, -3, 1, 2, Ok(2))]
+    #[case::at_the_minimum(2, -1, 0, 2, Ok(2))]
+    #[case::below_the_minimum_already(1, -1, 0, 2, Ok(1))]
+    #[case::far(1, i32::MIN, 0, 0, Ok(0))]
+    #[case::by_0(3, 0, 1, 0, Err("delta is 0: it must be negative to decrease a target size"))]
+    #[case::by_more(3, 1, 1, 0, Err("delta is 1: it must be negative to decrease a target size"))]
     fn a_decrease(
         #[case] current: i32,
         #[case] delta: i32,
         #[case] with_node: i32,
+        #[case] min: i32,
         #[case] expected: Result<i32, &str>,
     ) {
-        let size = decrease(current, delta, with_node).map_err(|error| error.to_string());
+        let size = decrease(current, delta, with_node, min).map_err(|error| error.to_string());
         assert_eq!(size, expected.map_err(str::to_owned));
     }
 
@@ -156,8 +159,8 @@ mod tests {
             if let Ok(size) = delete(current, count, bounds) {
                 prop_assert!(size == current || (size < current && size >= min));
             }
-            if let Ok(size) = decrease(current, delta, with_node) {
-                prop_assert!((0..=current).contains(&size) && size >= with_node.min(current));
+            if let Ok(size) = decrease(current, delta, with_node, min) {
+                prop_assert!((0..=current).contains(&size) && size >= with_node.max(min).min(current));
             }
         }
     }

@@ -33,7 +33,7 @@ pub(crate) fn scalable(kind: ScalableKind, name: &str) -> ScalableResource {
         created: None,
         rolling_out_since: None,
         generation: 1,
-        observed_generation: 1,
+        seen_generation: 1,
         desired_replicas: None,
         deleting_log: None,
         provider_ids: Vec::new(),

@@ -72,7 +72,12 @@ fn hostile() -> (State, Told) {
     let instance = InstanceOf {
         id: text(),
         state: InstanceActivity::Creating,
-        error: Some(InstanceFailure { code: "ProvisioningFailed".to_owned(), message: text(), out_of_resources: true }),
+        error: Some(InstanceFailure {
+            code: "ProvisioningFailed".to_owned(),
+            message: text(),
+            out_of_resources: true,
+            sent: true,
+        }),
         machine: Some(text()),
         node: Some(text()),
         created_at: Some(text()),

@@ -26,6 +26,9 @@ use crate::{
     traces::{Span, Traces},
 };
 
+/// The label of a Machine that names its MachineDeployment.
+const DEPLOYMENT_NAME: &str = "cluster.x-k8s.io/deployment-name";
+
 /// How many Machines one page of a list has.
 const PAGE: u32 = 500;
 
@@ -101,13 +104,27 @@ pub(super) struct GroupChange {
     pub(super) log: Option<String>,
 }
 
+/// A Machine that was read whole, before it is given up as one that never joined.
+#[derive(Clone, Debug)]
+pub(super) struct WholeMachine {
+    pub(super) deleting: bool,
+    /// The version that this is, for the mark to test.
+    pub(super) version: ResourceVersion,
+    pub(super) provider_id: Option<ArcStr>,
+    /// The name in its nodeRef.
+    pub(super) node_name: Option<ArcStr>,
+}
+
 /// A Machine as an answer shows it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct MachineSeen {
     pub(super) name: ArcStr,
     pub(super) uid: Uid,
+    pub(super) version: ResourceVersion,
     pub(super) deleting: bool,
     owners: Vec<(String, String)>,
+    /// The MachineDeployment that its label names.
+    deployment: Option<String>,
 }
 
 impl MachineSeen {
@@ -116,8 +133,10 @@ impl MachineSeen {
         Self {
             name: metadata.name.as_deref().unwrap_or_default().into(),
             uid: metadata.uid.as_deref().unwrap_or_default().into(),
+            version: metadata.resource_version.as_deref().unwrap_or_default().into(),
             deleting: metadata.deletion_timestamp.is_some(),
             owners: owners.map(|owner| (owner.kind.clone(), owner.name.clone())).collect(),
+            deployment: metadata.labels.as_ref().and_then(|labels| labels.get(DEPLOYMENT_NAME).cloned()),
         }
     }
 
@@ -236,12 +255,8 @@ impl Api {
         seen: &GroupVersion,
         change: &GroupChange,
     ) -> Result<GroupVersion, CallError> {
-        let log = format!("/metadata/annotations/{}", DELETING.replace('/', "~1"));
-        let mut patch = vec![
-            json!({"op": "test", "path": "/metadata/uid", "value": seen.uid.to_string()}),
-            json!({"op": "test", "path": "/metadata/generation", "value": seen.generation}),
-            json!({"op": "test", "path": log, "value": seen.log.as_deref()}),
-        ];
+        let log = log_path();
+        let mut patch = tests_of(seen);
         if let Some(replicas) = change.replicas {
             patch.push(json!({"op": "add", "path": "/spec/replicas", "value": replicas}));
         }
@@ -314,6 +329,22 @@ impl Api {
         })
     }
 
+    /// Writes the size `to`, under the command's own name, if neither the spec nor the log of the group seen has been
+    /// written since: the Machines that were counted for it after it was seen are counted by both.
+    pub(super) async fn write_counted_size(
+        &self,
+        id: &GroupId,
+        seen: &GroupVersion,
+        to: i32,
+        writer: &SizeWriter,
+    ) -> Result<GroupVersion, CallError> {
+        let mut patch = tests_of(seen);
+        patch.push(json!({"op": "add", "path": "/spec/replicas", "value": to}));
+        let params = PatchParams { field_manager: Some(writer.to_string()), ..PatchParams::default() };
+        let request = self.group_requests(id)?.patch(&id.key.name, &params, &json_patch_of(patch)?);
+        Ok(version_of(&self.call(request).await?))
+    }
+
     /// Reads a Machine; `None` when there is none of that name and uid.
     pub(super) async fn read_machine(&self, key: &ObjectKey, uid: &Uid) -> Result<Option<MachineSeen>, CallError> {
         let request = self.machine_requests(&key.namespace)?.get_metadata(&key.name, &GetParams::default());
@@ -322,6 +353,31 @@ impl Api {
             Err(CallError::Missing(_)) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Reads all that tells whether a Machine has joined; `None` when there is none of that name and uid.
+    pub(super) async fn read_whole_machine(
+        &self,
+        key: &ObjectKey,
+        uid: &Uid,
+    ) -> Result<Option<WholeMachine>, CallError> {
+        let request = self.machine_requests(&key.namespace)?.get(&key.name, &GetParams::default());
+        let found: DynamicObject = match self.call(request).await {
+            Ok(found) => found,
+            Err(CallError::Missing(_)) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let text = |pointer: &str| {
+            let text = found.data.pointer(pointer).and_then(Value::as_str);
+            text.filter(|text| !text.is_empty()).map(ArcStr::from)
+        };
+        let is_same = found.metadata.uid.as_deref().is_some_and(|found| *uid == Uid::from(found));
+        Ok(is_same.then(|| WholeMachine {
+            deleting: found.metadata.deletion_timestamp.is_some(),
+            version: found.metadata.resource_version.as_deref().unwrap_or_default().into(),
+            provider_id: text("/spec/providerID"),
+            node_name: text("/status/nodeRef/name"),
+        }))
     }
 
     /// All Machines of a namespace that belong to a group, by their owners.
@@ -336,7 +392,11 @@ impl Api {
         loop {
             let page: ObjectList<PartialObjectMeta> = self.call(machines.list_metadata(&params)).await?;
             let machines = page.items.iter().map(|item| MachineSeen::of(&item.metadata));
-            seen.extend(machines.filter(|machine| machine.is_of(owners)));
+            // Of a MachineSet that the watch hasn't shown yet only the label tells.
+            let is_labelled = |machine: &MachineSeen| {
+                id.kind == ScalableKind::MachineDeployment && machine.deployment.as_deref() == Some(&*id.key.name)
+            };
+            seen.extend(machines.filter(|machine| machine.is_of(owners) || is_labelled(machine)));
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params = params.continue_token(&token),
                 None => break,
@@ -345,20 +405,37 @@ impl Api {
         Ok(seen)
     }
 
-    /// Sets the delete-machine annotation of a Machine. The uid makes sure that it is still the same Machine.
-    pub(super) async fn set_mark(&self, key: &ObjectKey, uid: &Uid, value: &str) -> Result<(), CallError> {
-        let patch = json!({
+    /// Sets the delete-machine annotation of a Machine. The uid makes sure that it is still the same Machine, and a
+    /// version that nothing of it has changed since.
+    pub(super) async fn set_mark(
+        &self,
+        key: &ObjectKey,
+        uid: &Uid,
+        version: Option<&ResourceVersion>,
+        value: &str,
+    ) -> Result<(), CallError> {
+        let mut patch = json!({
             "metadata": {"uid": uid.to_string(), "annotations": {self.keys.delete_machine.as_str(): value}},
         });
+        if let Some(version) = version {
+            patch["metadata"]["resourceVersion"] = json!(version.to_string());
+        }
         let machines = self.machine_requests(&key.namespace)?;
         let request = machines.patch_metadata(&key.name, &PatchParams::default(), &Patch::Merge(patch));
         self.call(request).await.map(|_: IgnoredAny| ())
     }
 
-    /// Takes the delete-machine annotation off a Machine if it has this value.
-    pub(super) async fn take_mark(&self, key: &ObjectKey, value: &str) -> Result<(), CallError> {
+    /// Takes the delete-machine annotation off a Machine if it has this value, and nothing of it has changed since this
+    /// version.
+    pub(super) async fn take_mark(
+        &self,
+        key: &ObjectKey,
+        value: &str,
+        version: &ResourceVersion,
+    ) -> Result<(), CallError> {
         let annotation = format!("/metadata/annotations/{}", self.keys.delete_machine.replace('/', "~1"));
         let operations = vec![
+            json!({"op": "test", "path": "/metadata/resourceVersion", "value": version.to_string()}),
             json!({"op": "test", "path": annotation, "value": value}),
             json!({"op": "remove", "path": annotation}),
         ];
@@ -380,6 +457,19 @@ impl Api {
         let request = self.machine_requests(&key.namespace)?.delete(&key.name, &params);
         self.call(request).await.map(|_: IgnoredAny| ())
     }
+}
+
+fn log_path() -> String {
+    format!("/metadata/annotations/{}", DELETING.replace('/', "~1"))
+}
+
+/// Tests that a group's object still is the one seen: neither its spec nor its log has been written since.
+fn tests_of(seen: &GroupVersion) -> Vec<Value> {
+    vec![
+        json!({"op": "test", "path": "/metadata/uid", "value": seen.uid.to_string()}),
+        json!({"op": "test", "path": "/metadata/generation", "value": seen.generation}),
+        json!({"op": "test", "path": log_path(), "value": seen.log.as_deref()}),
+    ]
 }
 
 fn json_patch_of(operations: Vec<Value>) -> Result<Patch<()>, CallError> {

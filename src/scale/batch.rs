@@ -16,16 +16,19 @@ use futures::{
 use tokio::time::Instant;
 
 use super::{
-    Command,
-    api::CallError,
+    Command, ScaleError,
+    carry::{Carried, NotMarked},
     delete::{Decided, Sorted},
     events::Happening,
     known::SIDE_BY_SIDE,
     lane::{Caller, Delete},
+    rule::Listed,
+    size::GivingUp,
 };
 use crate::{
     capi::Uid,
     index::GroupVersion,
+    informer::ResourceVersion,
     nodegroup::{Bounds, Phase, Ticket, deletion_log::Entry},
     traces,
 };
@@ -40,6 +43,10 @@ struct Batch {
     bounds: Bounds,
     /// Those that need something.
     deletes: Vec<Sorted>,
+    /// The group's Machines, where they were counted for what was accepted last.
+    listed: Listed,
+    /// The versions of Machines that never joined, for their marks to test.
+    versions: HashMap<Uid, ResourceVersion>,
 }
 
 /// What was marked of a batch.
@@ -47,26 +54,26 @@ struct Batch {
 pub(super) struct Marked {
     /// Each Machine, with the ticket that its mark has.
     pub(super) tickets: HashMap<Uid, Ticket>,
-    /// The first mark that failed, if one did.
-    pub(super) failure: Option<CallError>,
+    /// The Machines that couldn't be marked.
+    pub(super) failures: HashMap<Uid, NotMarked>,
 }
 
 impl Batch {
     /// Whether it lowers the size for what has no Machine: what is still left of that is counted when a batch is decided.
     fn has_others(&self) -> bool {
-        self.deletes.iter().any(|it| it.request.others > 0)
+        self.deletes.iter().any(|it| it.others() > 0)
     }
 
-    /// The Machines that it names.
-    fn uids(&self) -> HashSet<Uid> {
-        let named = self.deletes.iter().flat_map(|it| &it.request.machines);
-        named.map(|named| named.uid.clone()).collect()
+    /// The Machines of each request.
+    fn requests(&self) -> Vec<HashSet<Uid>> {
+        let uids = |it: &Sorted| it.machines().map(|named| named.uid.clone()).collect();
+        self.deletes.iter().map(uids).collect()
     }
 
     /// The one caller whose deadline ends the write; several can't end one write together.
     fn only_caller(&self) -> Option<&Caller> {
         match self.deletes.as_slice() {
-            [one] if one.request.machines.is_empty() => Some(&one.delete.caller),
+            [one] if one.machines().next().is_none() => Some(&one.delete.caller),
             _ => None,
         }
     }
@@ -76,27 +83,30 @@ impl Command {
     /// Deletes what a batch names, and answers each of its callers.
     pub(super) async fn delete(&self, deletes: Vec<Delete>) {
         let Some(decided) = self.decide(deletes).await else { return };
-        let mut batch = Batch { version: decided.version.clone(), bounds: decided.bounds, deletes: Vec::new() };
+        let mut batch = Batch {
+            version: decided.version.clone(),
+            bounds: decided.bounds,
+            deletes: Vec::new(),
+            listed: Listed::default(),
+            versions: HashMap::new(),
+        };
         let entries = self.take_in(&mut batch, decided);
         let marked = self.mark_and_take_in(&mut batch, entries).await;
-        let uids = batch.uids();
-        let lowered = match self.carry_out(batch.version.clone(), &uids, batch.bounds, marked).await {
-            Ok(version) => version,
-            Err(error) => {
-                let error = error.error();
-                self.answer_all(batch.deletes, &error);
-                return;
+        let requests = batch.requests();
+        let uids: HashSet<_> = requests.iter().flatten().cloned().collect();
+        let Carried { version: lowered, lowered: count, failures } =
+            self.carry_out(batch.version.clone(), &uids, &requests, batch.bounds, marked).await;
+        // A request ends by what its own Machines came to.
+        let mut standing = Vec::new();
+        for (one, uids) in std::mem::take(&mut batch.deletes).into_iter().zip(&requests) {
+            match uids.iter().find_map(|uid| failures.get(uid)) {
+                Some(failure) => self.answer(one.delete.caller, Err(failure.error().clone())),
+                None => standing.push(one),
             }
-        };
-        let others: usize = batch.deletes.iter().map(|it| it.request.others).sum();
-        let given_up = match others {
-            0 => Ok(()),
-            _ => self.give_up(lowered.clone(), others, batch.bounds, batch.only_caller()).await,
-        };
-        let instances = batch.deletes.iter().map(|it| it.request.others - it.replicas).sum();
-        if given_up.is_ok() && instances > 0 {
-            self.tell(Happening::chosen_by_provider(instances));
         }
+        batch.deletes = standing;
+        let counted = uids.is_empty().then(|| batch.listed.clone());
+        let given_up = self.give_up_others(&batch, &lowered, count, counted).await;
         let log = match self.log_of(&lowered) {
             Ok(log) => log,
             Err(error) => {
@@ -104,35 +114,66 @@ impl Command {
                 return;
             }
         };
-        for Sorted { delete, request, .. } in batch.deletes {
-            let end = self.end_of(&log, &request).await;
+        for one in batch.deletes {
+            let end = self.end_of(&log, &one).await;
             // Replicas without a Machine may have failed alone.
-            match if request.others == 0 { end } else { end.and_then(|()| given_up.clone()) } {
-                Ok(()) => self.accepted(delete),
-                Err(error) => self.answer(delete.caller, Err(error)),
+            match if one.others() == 0 { end } else { end.and_then(|()| given_up.clone()) } {
+                Ok(()) => self.accepted(one.delete),
+                Err(error) => self.answer(one.delete.caller, Err(error)),
             }
         }
     }
 
+    /// Lowers the size for what a batch names that is no Machine, after it was lowered for `lowered` Machines. `listed` is
+    /// what was counted, where nothing was written or waited for since.
+    async fn give_up_others(
+        &self,
+        batch: &Batch,
+        version: &GroupVersion,
+        lowered: usize,
+        listed: Option<Listed>,
+    ) -> Result<(), ScaleError> {
+        let replicas: usize = batch.deletes.iter().map(|it| it.accepted.replicas).sum();
+        let instances: usize = batch.deletes.iter().map(|it| it.request.instances).sum();
+        if replicas + instances == 0 {
+            return Ok(());
+        }
+        let lowered = i32::try_from(lowered).unwrap_or(i32::MAX);
+        let giving = GivingUp {
+            replicas,
+            instances,
+            bounds: batch.bounds,
+            from: batch.version.replicas.saturating_sub(lowered),
+            listed,
+        };
+        self.give_up(version.clone(), giving, batch.only_caller()).await?;
+        if instances > 0 {
+            self.tell(Happening::chosen_by_provider(instances));
+        }
+        Ok(())
+    }
+
     /// Adds to a batch what was decided, and answers what needs nothing: that doesn't depend on the end of the rest. The
     /// entries that are to be marked are returned.
-    fn take_in(&self, batch: &mut Batch, Decided { version, bounds, accepted }: Decided) -> VecDeque<Entry> {
+    fn take_in(&self, batch: &mut Batch, decided: Decided) -> VecDeque<Entry> {
+        let Decided { version, bounds, accepted, listed, versions } = decided;
         let log = version.log().unwrap_or_default();
         let wanted_of = |it: &Sorted| {
-            let entries = it.request.machines.iter().filter_map(|named| log.get(&named.uid));
+            let entries = it.machines().filter_map(|named| log.get(&named.uid));
             entries.filter(|entry| entry.phase == Phase::Wanted).cloned().collect::<Vec<_>>()
         };
         let mut entries = VecDeque::new();
         for one in accepted {
             let wanted = wanted_of(&one);
-            if wanted.is_empty() && one.request.others == 0 {
+            if wanted.is_empty() && one.others() == 0 {
                 self.accepted(one.delete);
             } else {
                 entries.extend(wanted);
                 batch.deletes.push(one);
             }
         }
-        (batch.version, batch.bounds) = (version, bounds);
+        (batch.version, batch.bounds, batch.listed) = (version, bounds, listed);
+        batch.versions.extend(versions);
         entries
     }
 
@@ -147,15 +188,16 @@ impl Command {
         let arrived = self.inner.lanes.arrived(&self.id);
         loop {
             while marks.len() < SIDE_BY_SIDE
-                && marked.failure.is_none()
+                && marked.failures.is_empty()
                 && let Some(entry) = waiting.pop_front()
             {
                 // What somebody else wrote into the log is for who carries it out.
                 if !self.is_stranger(&entry) && on_their_way.insert((entry.uid.clone(), entry.ticket.clone())) {
-                    marks.push(self.mark_logged(entry));
+                    let version = batch.versions.get(&entry.uid).cloned();
+                    marks.push(self.mark_logged(entry, version));
                 }
             }
-            let is_open = marked.failure.is_none() && !batch.has_others() && began.elapsed() < OPEN_FOR;
+            let is_open = marked.failures.is_empty() && !batch.has_others() && began.elapsed() < OPEN_FOR;
             if is_open && deciding.is_terminated() {
                 let next = self.inner.lanes.more_deletes(&self.id);
                 if !next.is_empty() {
@@ -167,8 +209,8 @@ impl Command {
                     Ok(()) => {
                         marked.tickets.insert(entry.uid, entry.ticket);
                     }
-                    Err(error) => {
-                        marked.failure.get_or_insert(error);
+                    Err(failure) => {
+                        marked.failures.insert(entry.uid, failure);
                     }
                 },
                 decided = &mut deciding, if !deciding.is_terminated() => if let Some(decided) = decided {
@@ -189,8 +231,8 @@ impl Command {
         self.decide(deletes).await
     }
 
-    async fn mark_logged(&self, entry: Entry) -> (Entry, Result<(), CallError>) {
-        let result = self.mark_one(&entry).await;
+    async fn mark_logged(&self, entry: Entry, version: Option<ResourceVersion>) -> (Entry, Result<(), NotMarked>) {
+        let result = self.mark_one(&entry, version.as_ref()).await;
         (entry, result)
     }
 }

@@ -2,10 +2,7 @@
 //! of the program that carries on what another one began; or takes them back when that is refused for good. It must
 //! never lower the size for an entry that it hasn't marked under the entry's own ticket.
 
-use std::{
-    collections::{HashMap, HashSet},
-    ops::ControlFlow,
-};
+use std::collections::{HashMap, HashSet};
 
 use arcstr::ArcStr;
 use futures::{StreamExt as _, stream};
@@ -21,113 +18,206 @@ use super::{
     rule::{self, Life, Lowering, Named},
 };
 use crate::{
-    capi::{DELETING, Uid},
+    capi::{DELETING, ObjectKey, Uid},
     index::GroupVersion,
+    informer::ResourceVersion,
     nodegroup::{Bounds, DeletionLog, Phase, Ticket, deletion_log::Entry},
 };
 
-/// Why entries were not lowered.
-#[derive(Debug)]
+/// The reason for which an entry was not lowered.
+#[derive(Clone, Debug)]
 pub(super) enum NotLowered {
-    /// They have been taken back.
+    /// It has been taken back.
     Refused(ScaleError),
-    /// They stay in the log, and a finisher goes on with them.
+    /// It has been taken back, since its Machine has joined or the minimum leaves no room: it was only to steer which
+    /// Machine goes, or was named as one that never joined.
+    Spared(ScaleError),
+    /// It stays in the log, and a finisher goes on with it.
     Pending(ScaleError),
 }
 
+/// The outcome of entries that were to be lowered.
+#[derive(Debug)]
+pub(super) struct Carried {
+    /// The version that it came to.
+    pub(super) version: GroupVersion,
+    /// The number of entries for which the size was lowered here.
+    pub(super) lowered: usize,
+    /// Those that were not lowered.
+    pub(super) failures: HashMap<Uid, NotLowered>,
+}
+
+/// Entries that can't be lowered, each with the reason.
+type Failing = Vec<(Entry, NotLowered)>;
+
+/// The reason for which a Machine wasn't marked.
+#[derive(Debug)]
+pub(super) enum NotMarked {
+    Failed(CallError),
+    /// It is given up as one that never joined, and has a Node by now.
+    Joined,
+    /// It was to steer which Machine goes, and goes by itself: the smaller size would take another.
+    Going,
+}
+
 /// What has become of entries that were to be taken back.
-enum TakenBack {
-    /// None is in the log any more.
-    All,
-    /// Another copy has lowered some or all of them, as of this version.
-    LoweredMeanwhile(GroupVersion),
+struct TakenBack {
+    version: GroupVersion,
+    /// Another copy has lowered these meanwhile.
+    lowered: HashSet<Uid>,
+}
+
+impl From<CallError> for NotMarked {
+    fn from(error: CallError) -> Self {
+        Self::Failed(error)
+    }
 }
 
 impl NotLowered {
-    pub(super) fn error(self) -> ScaleError {
+    pub(super) fn error(&self) -> &ScaleError {
         match self {
-            Self::Refused(error) | Self::Pending(error) => error,
+            Self::Refused(error) | Self::Spared(error) | Self::Pending(error) => error,
         }
     }
 }
 
 impl Command {
     /// Marks and lowers those of `uids` that are wanted, beginning at a version that has them in its log and with what is
-    /// marked already. The version that it came to is returned.
+    /// marked already. What can't be lowered is taken back together with all that was asked for with it, and no more:
+    /// each of `together` is one request.
     pub(super) async fn carry_out(
         &self,
-        mut version: GroupVersion,
+        version: GroupVersion,
         uids: &HashSet<Uid>,
+        together: &[HashSet<Uid>],
         bounds: Bounds,
-        Marked { tickets: mut marked, mut failure }: Marked,
-    ) -> Result<GroupVersion, NotLowered> {
+        Marked { tickets: mut marked, failures: mut unmarked }: Marked,
+    ) -> Carried {
         let mut attempts = self.attempts();
         let mut refused_at = None;
+        let mut carried = Carried { version, lowered: 0, failures: HashMap::new() };
         loop {
-            let log = self.log_of(&version).map_err(NotLowered::Refused)?;
-            let wanted: Vec<_> = wanted(&log, uids).cloned().collect();
-            if wanted.is_empty() {
-                return Ok(version);
-            }
-            let strangers: Vec<_> = wanted.iter().filter(|entry| self.is_stranger(entry)).cloned().collect();
-            if let Some(stranger) = strangers.first() {
-                return self.give_back(&version, &strangers, self.names_a_stranger(stranger)).await;
-            }
-            let marks = match failure.take() {
-                None => self.mark(&wanted, &mut marked).await,
-                Some(failure) => Err(failure),
-            };
-            if let Err(error) = marks {
-                if let ControlFlow::Break(end) = self.after_failure(&mut attempts, &error, &version, &wanted).await {
-                    return end;
+            let log = match self.log_of(&carried.version) {
+                Ok(log) => log,
+                Err(error) => {
+                    let failures = uids.iter().map(|uid| (uid.clone(), NotLowered::Refused(error.clone())));
+                    carried.failures.extend(failures);
+                    return carried;
                 }
+            };
+            let is_left = |entry: &&Entry| !carried.failures.contains_key(&entry.uid);
+            let wanted: Vec<_> = wanted(&log, uids).filter(is_left).cloned().collect();
+            if wanted.is_empty() {
+                return carried;
+            }
+            let before = carried.version.clone();
+            let failing =
+                self.refused_of(&mut carried.version, &wanted, &mut marked, &mut unmarked, &mut attempts).await;
+            if !failing.is_empty() {
+                self.give_back(&mut carried, &wanted, failing, together).await;
                 continue;
             }
-            let lowering = match rule::lower(&log, version.replicas, bounds, &marked) {
+            let is_marked = |entry: &Entry| marked.get(&entry.uid) == Some(&entry.ticket);
+            if carried.version != before || !wanted.iter().all(is_marked) {
+                continue;
+            }
+            let lowering = match rule::lower(&log, carried.version.replicas, bounds, &marked) {
                 Ok(Some(lowering)) => lowering,
-                Ok(None) => return Ok(version),
-                Err(error) => return self.give_back(&version, &wanted, self.refused(&error)).await,
+                Ok(None) => return carried,
+                Err(error) => {
+                    let refusal = self.refused(&error);
+                    let all = wanted.iter().map(|entry| (entry.clone(), not_below_min(entry, &refusal))).collect();
+                    self.give_back(&mut carried, &wanted, all, together).await;
+                    continue;
+                }
             };
-            let error = match self.lower(&version, &lowering, &attempts).await {
-                Ok(written) => return Ok(written),
+            let error = match self.lower(&carried.version, &lowering, &attempts).await {
+                Ok(written) => {
+                    carried.version = written;
+                    carried.lowered += lowering.names.len();
+                    continue;
+                }
                 Err(error) => error,
             };
             if let CallError::Rejected(message) = &error
-                && refused_at.as_ref() == Some(&version)
+                && refused_at.as_ref() == Some(&carried.version)
             {
-                return self.give_back(&version, &wanted, self.refuses(lowering.to, message)).await;
+                let refusal = NotLowered::Refused(self.refuses(lowering.to, message));
+                self.give_back(&mut carried, &wanted, all_of(&wanted, &refusal), together).await;
+                continue;
             }
-            refused_at = Some(version.clone());
-            if let ControlFlow::Break(end) = self.after_failure(&mut attempts, &error, &version, &wanted).await {
-                return end;
+            refused_at = Some(carried.version.clone());
+            if attempts.again(&error).await {
+                match self.view_again(&mut attempts).await {
+                    Ok(version) => carried.version = version,
+                    Err(error) => return self.left_pending(carried, &wanted, &error),
+                }
+            } else if is_final(&error) {
+                let refusal = NotLowered::Refused(self.failed(&error));
+                self.give_back(&mut carried, &wanted, all_of(&wanted, &refusal), together).await;
+            } else {
+                return self.left_pending(carried, &wanted, &error);
             }
-            version =
-                self.view_again(&mut attempts).await.map_err(|error| NotLowered::Pending(self.pending(&error)))?;
         }
     }
 
-    /// Waits for the next attempt, or ends this one: for good, or so that a finisher goes on.
-    async fn after_failure(
+    /// Marks those that aren't marked yet. Those that can't be are returned, each with the reason; none where the marks
+    /// are to be tried again, on the version that is there then.
+    async fn refused_of(
         &self,
-        attempts: &mut Attempts,
-        error: &CallError,
-        version: &GroupVersion,
+        version: &mut GroupVersion,
         wanted: &[Entry],
-    ) -> ControlFlow<Result<GroupVersion, NotLowered>> {
-        if attempts.again(error).await {
-            return ControlFlow::Continue(());
+        marked: &mut HashMap<Uid, Ticket>,
+        unmarked: &mut HashMap<Uid, NotMarked>,
+        attempts: &mut Attempts,
+    ) -> Failing {
+        // Others have been taken back or lowered meanwhile, and are nobody's to mark any more.
+        unmarked.retain(|uid, _| wanted.iter().any(|entry| entry.uid == *uid));
+        let (strangers, ours): (Vec<_>, Vec<_>) = wanted.iter().partition(|entry| self.is_stranger(entry));
+        if !strangers.is_empty() {
+            let refused = |entry: &Entry| (entry.clone(), NotLowered::Refused(self.names_a_stranger(entry)));
+            return strangers.into_iter().map(refused).collect();
         }
-        ControlFlow::Break(match error {
-            CallError::Forbidden(_) | CallError::Refused(_) | CallError::Missing(_) => {
-                self.give_back(version, wanted, self.failed(error)).await
+        if unmarked.is_empty() {
+            *unmarked = self.mark(&ours, marked).await;
+        }
+        let reason = |entry: &Entry| match unmarked.get(&entry.uid)? {
+            NotMarked::Joined => Some(NotLowered::Spared(self.has_joined_meanwhile(&entry.name))),
+            NotMarked::Going => Some(NotLowered::Spared(ScaleError::Aborted(format!(
+                "{}: Machine {} is going by itself; the size stays as it is for it",
+                self.id, entry.name
+            )))),
+            NotMarked::Failed(error) if is_final(error) => Some(NotLowered::Refused(self.failed(error))),
+            NotMarked::Failed(_) => None,
+        };
+        let failing: Failing = wanted.iter().filter_map(|entry| Some((entry.clone(), reason(entry)?))).collect();
+        if !failing.is_empty() {
+            for (entry, _) in &failing {
+                unmarked.remove(&entry.uid);
             }
-            CallError::Rejected(_)
-            | CallError::Conflict(_)
-            | CallError::Busy(..)
-            | CallError::Unknown(..)
-            | CallError::Unauthorized(_)
-            | CallError::NotDiscovered => Err(NotLowered::Pending(self.pending(error))),
-        })
+            return failing;
+        }
+        let open = unmarked.values().find_map(|failure| match failure {
+            NotMarked::Failed(error) => Some(error),
+            NotMarked::Joined | NotMarked::Going => None,
+        });
+        let Some(error) = open else { return Failing::new() };
+        if attempts.again(error).await {
+            unmarked.clear();
+            *version = self.view_again(attempts).await.unwrap_or_else(|_| version.clone());
+            return Failing::new();
+        }
+        let pending = NotLowered::Pending(self.pending(error));
+        let is_open = |entry: &&Entry| unmarked.contains_key(&entry.uid);
+        let failing = wanted.iter().filter(is_open).map(|entry| (entry.clone(), pending.clone())).collect();
+        unmarked.clear();
+        failing
+    }
+
+    fn left_pending(&self, mut carried: Carried, wanted: &[Entry], error: &CallError) -> Carried {
+        let pending = NotLowered::Pending(self.pending(error));
+        carried.failures.extend(wanted.iter().map(|entry| (entry.uid.clone(), pending.clone())));
+        carried
     }
 
     async fn lower(
@@ -143,77 +233,139 @@ impl Command {
         Ok(written)
     }
 
-    /// Marks those that aren't under their ticket yet, side by side. One that is gone needs none, nor does one that
-    /// somebody else has marked.
-    async fn mark(&self, wanted: &[Entry], marked: &mut HashMap<Uid, Ticket>) -> Result<(), CallError> {
+    /// Marks those that aren't under their ticket yet, side by side, and returns those that couldn't be. One that is gone
+    /// needs no mark, nor does one that somebody else has marked.
+    async fn mark(&self, wanted: &[&Entry], marked: &mut HashMap<Uid, Ticket>) -> HashMap<Uid, NotMarked> {
         let unmarked = wanted.iter().filter(|entry| marked.get(&entry.uid) != Some(&entry.ticket));
-        let unmarked: Vec<_> = unmarked.cloned().collect();
+        let unmarked: Vec<_> = unmarked.map(|entry| Entry::clone(entry)).collect();
         let marks = stream::iter(unmarked).map(async |entry| {
-            let result = self.mark_one(&entry).await;
+            let result = self.mark_one(&entry, None).await;
             (entry, result)
         });
         let results: Vec<_> = marks.buffer_unordered(SIDE_BY_SIDE).collect().await;
-        let mut failure = None;
+        let mut failures = HashMap::new();
         for (entry, result) in results {
             match result {
                 Ok(()) => {
                     marked.insert(entry.uid, entry.ticket);
                 }
-                Err(error) => failure = Some(error),
+                Err(failure) => {
+                    failures.insert(entry.uid, failure);
+                }
             }
         }
-        failure.map_or(Ok(()), Err)
+        failures
     }
 
-    pub(super) async fn mark_one(&self, entry: &Entry) -> Result<(), CallError> {
+    /// Marks a Machine under its entry's ticket. One that is given up as one that never joined is read whole first, unless
+    /// `version` is one in which it had no Node, and the mark tests that version.
+    pub(super) async fn mark_one(&self, entry: &Entry, version: Option<&ResourceVersion>) -> Result<(), NotMarked> {
         let key = self.machine_key(&entry.name);
         if self.index().is_of(&self.id, &key, &entry.uid).is_none() {
             match self.api().read_machine(&key, &entry.uid).await? {
+                None if entry.soft && entry.phase == Phase::Wanted => return Err(NotMarked::Going),
                 None => return Ok(()),
                 Some(seen) if seen.is_of(&self.index().owners(&self.id)) => {}
                 Some(_) => {
                     let why =
                         format!("the log names Machine {}, which isn't known yet as one of the group's", entry.name);
-                    return Err(CallError::Unknown(why, None));
+                    return Err(CallError::Unknown(why, None).into());
                 }
             }
         }
         let is_marked_by_another =
             self.index().mark_of(&key, &entry.uid).is_some_and(|mark| Ticket::of_mark(&mark).is_none());
+        if entry.gives_up() && entry.phase == Phase::Wanted {
+            return self.mark_pending(&key, entry, version, is_marked_by_another).await;
+        }
         if is_marked_by_another {
             return Ok(());
         }
         let mark = entry.ticket.mark();
-        match self.write(Write::Mark, self.api().set_mark(&key, &entry.uid, &mark)).await {
+        match self.write(Write::Mark, self.api().set_mark(&key, &entry.uid, None, &mark)).await {
             // Another Machine has its name by now, or another write came between.
             Err(error @ (CallError::Rejected(_) | CallError::Conflict(_))) => {
                 match self.read_life(&named(entry)).await? {
                     Life::Gone => Ok(()),
-                    Life::Alive | Life::Deleting => Err(error),
+                    Life::Alive | Life::Deleting => Err(error.into()),
                 }
             }
             Err(CallError::Missing(_)) => Ok(()),
-            other => other,
+            other => Ok(other?),
         }
     }
 
-    /// Ends entries that are refused for good. Where even that can't be written, nothing is refused: they are noted, and
-    /// will be carried out when the API server lets it. Nor is it where another copy was let and has lowered them: then
-    /// the version that it came to is returned.
-    async fn give_back(
+    async fn mark_pending(
         &self,
-        version: &GroupVersion,
-        entries: &[Entry],
-        why: ScaleError,
-    ) -> Result<GroupVersion, NotLowered> {
-        match self.take_back(version, entries).await {
-            Ok(TakenBack::All) => Err(NotLowered::Refused(why)),
-            Ok(TakenBack::LoweredMeanwhile(version)) => Ok(version),
-            Err(error) => Err(NotLowered::Pending(ScaleError::Unavailable(format!(
-                "{why}; nor can the decision be taken back ({}): the deletion stays noted in the annotation {DELETING} and \
-                 is carried out when the API server lets it; ask again to learn its end",
-                self.failed(&error)
-            )))),
+        key: &ObjectKey,
+        entry: &Entry,
+        known: Option<&ResourceVersion>,
+        is_marked_by_another: bool,
+    ) -> Result<(), NotMarked> {
+        // A mark that somebody else has set tests nothing: the Machine is read in its stead.
+        let known = known.filter(|_| !is_marked_by_another);
+        let version = if let Some(version) = known {
+            Some(version.clone())
+        } else {
+            let version = match self.api().read_whole_machine(key, &entry.uid).await? {
+                None if entry.soft => return Err(NotMarked::Going),
+                Some(machine) if machine.deleting && entry.soft => return Err(NotMarked::Going),
+                None => return Ok(()),
+                Some(machine) if machine.deleting => None,
+                Some(machine) if self.has_joined(key, &machine) => return Err(NotMarked::Joined),
+                Some(machine) => Some(machine.version),
+            };
+            // Read after the Machine: an entry that was taken back meanwhile must not be marked.
+            let seen = self.api().read_group(&self.id).await?;
+            self.index().set_written(&self.id, seen.version.clone());
+            let log = seen.version.log().map_err(|error| CallError::Refused(error.to_string()))?;
+            if log.get(&entry.uid) != Some(entry) {
+                let why = format!("the log has another entry of Machine {} by now, or none", entry.name);
+                return Err(CallError::Conflict(why).into());
+            }
+            version
+        };
+        if is_marked_by_another {
+            return Ok(());
+        }
+        let mark = entry.ticket.mark();
+        match self.write(Write::Mark, self.api().set_mark(key, &entry.uid, version.as_ref(), &mark)).await {
+            Err(CallError::Missing(_)) if entry.soft => Err(NotMarked::Going),
+            Err(CallError::Missing(_)) => Ok(()),
+            // It has changed since: it is read again with the next attempt.
+            other => Ok(other?),
+        }
+    }
+
+    /// Ends entries that can't be lowered, and those that were asked for with them. Where even that can't be written,
+    /// nothing is refused: they stay noted, and are carried out when the API server lets it. Nor is it where another copy
+    /// was let and has lowered them.
+    async fn give_back(&self, carried: &mut Carried, wanted: &[Entry], failing: Failing, together: &[HashSet<Uid>]) {
+        let (pending, failing): (Vec<_>, Vec<_>) =
+            failing.into_iter().partition(|(_, why)| matches!(why, NotLowered::Pending(_)));
+        carried.failures.extend(pending.into_iter().map(|(entry, why)| (entry.uid, why)));
+        let failing = with_their_requests(failing, wanted, together);
+        if failing.is_empty() {
+            return;
+        }
+        let entries: Vec<_> = failing.iter().map(|(entry, _)| entry.clone()).collect();
+        match self.take_back(&carried.version, &entries).await {
+            Ok(TakenBack { version, lowered }) => {
+                carried.version = version;
+                let ended = failing.into_iter().filter(|(entry, _)| !lowered.contains(&entry.uid));
+                carried.failures.extend(ended.map(|(entry, why)| (entry.uid, why)));
+            }
+            Err(error) => {
+                let failed = self.failed(&error);
+                for (entry, why) in failing {
+                    let why = ScaleError::Unavailable(format!(
+                        "{}; nor can the decision be taken back ({failed}): the deletion stays noted in the annotation \
+                         {DELETING} and is carried out when the API server lets it; ask again to learn its end",
+                        why.error()
+                    ));
+                    carried.failures.insert(entry.uid, NotLowered::Pending(why));
+                }
+            }
         }
     }
 
@@ -240,17 +392,34 @@ impl Command {
         };
         let (lowered, taken): (Vec<_>, Vec<_>) =
             entries.iter().partition(|one| log.get(&one.uid).is_some_and(|entry| entry.ticket == one.ticket));
-        for entry in taken.into_iter().filter(|entry| !self.is_stranger(entry)) {
-            self.unmark(&entry.name, &entry.ticket.mark().into()).await;
-        }
-        Ok(if lowered.is_empty() { TakenBack::All } else { TakenBack::LoweredMeanwhile(version) })
+        let ours: Vec<_> = taken.into_iter().filter(|entry| !self.is_stranger(entry)).cloned().collect();
+        self.unmark_taken_back(ours).await;
+        Ok(TakenBack { version, lowered: lowered.into_iter().map(|entry| entry.uid.clone()).collect() })
     }
 
-    /// Takes a mark of ours off. A failure is only logged: the finisher finds the mark again.
-    pub(super) async fn unmark(&self, name: &ArcStr, mark: &ArcStr) -> bool {
+    /// Takes the marks of entries off that were taken back. Each Machine is read before the log is, as by the finisher; a
+    /// mark that stays for want of an answer is left to that.
+    async fn unmark_taken_back(&self, entries: Vec<Entry>) {
+        let reads = stream::iter(entries).map(async |entry: Entry| {
+            let seen = self.api().read_machine(&self.machine_key(&entry.name), &entry.uid).await.ok()??;
+            Some((entry, seen.version))
+        });
+        let seen: Vec<_> = reads.buffer_unordered(SIDE_BY_SIDE).filter_map(async |seen| seen).collect().await;
+        if seen.is_empty() {
+            return;
+        }
+        let Ok(group) = self.api().read_group(&self.id).await else { return };
+        let Ok(log) = group.version.log() else { return };
+        for (entry, version) in seen.into_iter().filter(|(entry, _)| log.get(&entry.uid).is_none()) {
+            self.unmark(&entry.name, &entry.ticket.mark().into(), &version).await;
+        }
+    }
+
+    /// Takes a mark of ours off a Machine of this version. A failure is only logged: the finisher finds the mark again.
+    pub(super) async fn unmark(&self, name: &ArcStr, mark: &ArcStr, version: &ResourceVersion) -> bool {
         let key = self.machine_key(name);
-        let result = self.write(Write::Unmark, self.api().take_mark(&key, mark)).await;
-        // It is gone, or has another mark or none: that is as good.
+        let result = self.write(Write::Unmark, self.api().take_mark(&key, mark, version)).await;
+        // It is gone, or has changed, so that it is looked at again.
         let is_off = matches!(result, Ok(()) | Err(CallError::Missing(_) | CallError::Rejected(_)));
         if let Err(error) = result
             && !is_off
@@ -284,7 +453,50 @@ impl Command {
 
 /// The Machine that an entry is about.
 pub(super) fn named(entry: &Entry) -> Named {
-    Named { name: entry.name.clone(), uid: entry.uid.clone() }
+    Named { name: entry.name.clone(), uid: entry.uid.clone(), never_joined: entry.gives_up() }
+}
+
+/// Returns true if a call would fail again.
+fn is_final(error: &CallError) -> bool {
+    match error {
+        CallError::Forbidden(_) | CallError::Refused(_) | CallError::Missing(_) => true,
+        CallError::Rejected(_)
+        | CallError::Conflict(_)
+        | CallError::Busy(..)
+        | CallError::Unknown(..)
+        | CallError::Unauthorized(_)
+        | CallError::NotDiscovered => false,
+    }
+}
+
+fn not_below_min(entry: &Entry, refusal: &ScaleError) -> NotLowered {
+    if entry.soft { NotLowered::Spared(refusal.clone()) } else { NotLowered::Refused(refusal.clone()) }
+}
+
+fn all_of(wanted: &[Entry], why: &NotLowered) -> Failing {
+    wanted.iter().map(|entry| (entry.clone(), why.clone())).collect()
+}
+
+/// Adds the rest of the requests that name what can't be lowered, but for what other requests name too.
+fn with_their_requests(mut failing: Failing, wanted: &[Entry], together: &[HashSet<Uid>]) -> Failing {
+    // Others of the request of one that has joined may be marked, and go on.
+    let ends_its_request = |(_, why): &&(Entry, NotLowered)| !matches!(why, NotLowered::Spared(_));
+    let ending: Vec<_> = failing.iter().filter(ends_its_request).map(|(entry, _)| entry.uid.clone()).collect();
+    let fails = |request: &&HashSet<Uid>| ending.iter().any(|uid| request.contains(uid));
+    let (failed, standing): (Vec<_>, Vec<_>) = together.iter().partition(fails);
+    let is_named_by = |requests: &[&HashSet<Uid>], entry: &Entry| requests.iter().any(|it| it.contains(&entry.uid));
+    let mut siblings = Failing::new();
+    for entry in wanted.iter().filter(|entry| is_named_by(&failed, entry) && !is_named_by(&standing, entry)) {
+        let of_request = failed.iter().find(|request| request.contains(&entry.uid));
+        let reason = of_request.and_then(|request| failing.iter().find(|(failing, _)| request.contains(&failing.uid)));
+        if let Some((_, why)) = reason
+            && failing.iter().all(|(failing, _)| failing.uid != entry.uid)
+        {
+            siblings.push((entry.clone(), why.clone()));
+        }
+    }
+    failing.extend(siblings);
+    failing
 }
 
 fn wanted<'a>(log: &'a DeletionLog, uids: &'a HashSet<Uid>) -> impl Iterator<Item = &'a Entry> {

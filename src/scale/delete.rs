@@ -8,14 +8,16 @@ use super::{
     api::{CallError, GroupChange},
     draw_ticket,
     going::Leaving,
+    known::Known,
     lane::Delete,
     metrics::Write,
-    rule::{Acceptance, Life, Named, Refusal, Request, Seen},
+    rule::{Acceptance, Accepted, Life, Listed, Named, Refusal, Request, Seen},
 };
 use crate::{
     capi::{ObjectKey, ScalableKind, Uid},
     index::{GroupVersion, NodeQuery, Resolved, ScaleView},
-    nodegroup::{Bounds, DeletionLog, PlaceholderRef, Ticket},
+    informer::ResourceVersion,
+    nodegroup::{Bounds, DeletionLog, Phase, PlaceholderRef, Ticket, deletion_log::Entry},
 };
 
 /// A Node as the caller names it.
@@ -33,8 +35,22 @@ pub struct NodeName {
 pub(super) struct Sorted {
     pub(super) delete: Delete,
     pub(super) request: Request,
-    /// How many of the request's others are replicas without a Machine.
-    pub(super) replicas: usize,
+    /// The outcome when it was accepted last.
+    pub(super) accepted: Accepted,
+    /// The number of its placeholders that were given up not long ago, as this process remembers.
+    given_up: usize,
+}
+
+impl Sorted {
+    /// The Machines whose deletion it asks for.
+    pub(super) fn machines(&self) -> impl Iterator<Item = &Named> {
+        self.request.machines.iter().chain(&self.accepted.without_node)
+    }
+
+    /// The number of replicas and instances that only lower the size for it.
+    pub(super) fn others(&self) -> usize {
+        self.accepted.replicas + self.request.instances
+    }
 }
 
 /// What was decided of deletes that stood together, and written to the log.
@@ -43,6 +59,10 @@ pub(super) struct Decided {
     pub(super) version: GroupVersion,
     pub(super) bounds: Bounds,
     pub(super) accepted: Vec<Sorted>,
+    /// The group's Machines, where they were counted for it.
+    pub(super) listed: Listed,
+    /// The versions of Machines that never joined, for their marks to test.
+    pub(super) versions: HashMap<Uid, ResourceVersion>,
 }
 
 impl Command {
@@ -65,6 +85,7 @@ impl Command {
         let mut read: Option<GroupVersion> = None;
         let mut refused_at: Option<GroupVersion> = None;
         let mut sorted: Vec<_> = deletes.into_iter().filter_map(|delete| self.sort(delete)).collect();
+        let mut first_size = None;
         let ticket = draw_ticket();
         loop {
             if sorted.is_empty() {
@@ -81,12 +102,13 @@ impl Command {
             };
             if log.has(&ticket) {
                 // A write whose answer was lost was done: nothing of it is refused any more, nor ends with its caller.
-                return Some(Decided { version, bounds: view.bounds, accepted: sorted });
+                let (listed, versions) = (Listed::default(), HashMap::new());
+                return Some(Decided { version, bounds: view.bounds, accepted: sorted, listed, versions });
             }
             let (gone, waiting): (Vec<_>, Vec<_>) = sorted.into_iter().partition(|it| it.delete.caller.is_gone());
             self.answer_all(gone, &self.abandoned());
-            let waiting = self.with_replicas(waiting, version.replicas.saturating_sub(view.machines));
-            let error = match self.accept_and_log(&version, &log, (&view, &ticket), waiting).await {
+            let came_down = first_size.get_or_insert(version.replicas).saturating_sub(version.replicas);
+            let error = match self.accept_and_log(&version, &log, (&view, &ticket, came_down), waiting).await {
                 Ok(decided) => return decided,
                 Err((error, again)) => {
                     sorted = again;
@@ -115,16 +137,25 @@ impl Command {
         &self,
         version: &GroupVersion,
         log: &DeletionLog,
-        (view, ticket): (&ScaleView, &Ticket),
+        (view, ticket, came_down): (&ScaleView, &Ticket, i32),
         sorted: Vec<Sorted>,
     ) -> Result<Option<Decided>, (CallError, Vec<Sorted>)> {
         let named = sorted.iter().flat_map(|it| &it.request.machines);
-        let known = match self.learn(version, log, named).await {
+        let counts = sorted.iter().any(|it| it.request.replicas > 0);
+        let known = match self.learn(version, log, named, counts).await {
             Ok(known) => known,
             Err(error) => return Err((error, sorted)),
         };
         let bounds = view.bounds;
-        let seen = Seen { log, replicas: version.replicas, bounds, lives: &known.lives, alive: &known.alive };
+        let seen = Seen {
+            log,
+            replicas: version.replicas,
+            bounds,
+            lives: &known.lives,
+            joined: &known.joined,
+            listed: &known.listed,
+            given_up: given_up(log, &known.listed, &sorted, came_down),
+        };
         let mut acceptance = Acceptance::new(seen, ticket.clone());
         let mut accepted = Vec::new();
         for mut one in sorted {
@@ -135,7 +166,7 @@ impl Command {
                 continue;
             }
             match acceptance.accept(&one.request) {
-                Ok(()) => accepted.push(one),
+                Ok(to) => accepted.push(Sorted { accepted: to, ..one }),
                 Err(Refusal::BelowMin(below)) => {
                     match self.replace_one(&one.request, log, view, self.refused(&below)).await {
                         Ok(()) => self.accepted(one.delete),
@@ -145,8 +176,10 @@ impl Command {
                 Err(refusal) => self.answer(one.delete.caller, Err(self.refusal(&refusal))),
             }
         }
-        let Some(log) = acceptance.log() else {
-            return Ok(Some(Decided { version: version.clone(), bounds, accepted }));
+        let log = acceptance.log().cloned();
+        let Known { listed, versions, .. } = known;
+        let Some(log) = log else {
+            return Ok(Some(Decided { version: version.clone(), bounds, accepted, listed, versions }));
         };
         let text = match log.print() {
             Ok(text) => text,
@@ -154,15 +187,15 @@ impl Command {
         };
         let change = GroupChange { replicas: None, log: text };
         match self.wrote_log(self.write(Write::Log, self.api().write_group(&self.id, version, &change)).await) {
-            Ok(version) => Ok(Some(Decided { version, bounds, accepted })),
+            Ok(version) => Ok(Some(Decided { version, bounds, accepted, listed, versions })),
             // It may be done: the next round finds these in the log then.
             Err(error) => Err((error, accepted)),
         }
     }
 
     /// What a request has come to whose Machines were lowered, or were found to need nothing.
-    pub(super) async fn end_of(&self, log: &DeletionLog, request: &Request) -> Result<(), ScaleError> {
-        for named in &request.machines {
+    pub(super) async fn end_of(&self, log: &DeletionLog, delete: &Sorted) -> Result<(), ScaleError> {
+        for named in delete.machines() {
             if log.get(&named.uid).is_some() || !self.index().has_machine(&self.machine_key(&named.name), &named.uid) {
                 continue;
             }
@@ -181,30 +214,19 @@ impl Command {
         Ok(())
     }
 
-    /// Refuses who names more replicas without a Machine than are left, in order of arrival.
-    fn with_replicas(&self, sorted: Vec<Sorted>, missing: i32) -> Vec<Sorted> {
-        let mut missing = usize::try_from(missing).unwrap_or_default();
-        let mut left = Vec::new();
-        for one in sorted {
-            match missing.checked_sub(one.replicas) {
-                Some(rest) => {
-                    missing = rest;
-                    left.push(one);
-                }
-                None => self.answer(one.delete.caller, Err(self.too_many_replicas(one.replicas, missing))),
-            }
-        }
-        left
-    }
-
     /// Looks up the Nodes of a delete; one that names a wrong one is answered.
     fn sort(&self, delete: Delete) -> Option<Sorted> {
         let named = self.find(&delete.nodes).and_then(|named| self.warn_of_instances(&named).map(|()| named));
         match named {
             Ok(Nodes { machines, replicas, instances }) => {
-                let machines = machines.into_iter().map(|(key, uid)| Named { name: key.name, uid }).collect();
-                let request = Request { machines, others: replicas.len() + instances.len() };
-                Some(Sorted { delete, request, replicas: replicas.len() })
+                let named = |(key, (uid, never_joined)): (ObjectKey, _)| Named { name: key.name, uid, never_joined };
+                let request = Request {
+                    machines: machines.into_iter().map(named).collect(),
+                    replicas: replicas.len(),
+                    instances: instances.len(),
+                };
+                let given_up = replicas.iter().filter(|text| self.inner.going.has(&self.id, text)).count();
+                Some(Sorted { delete, request, accepted: Accepted::default(), given_up })
             }
             Err(error) => {
                 self.answer(delete.caller, Err(error));
@@ -224,17 +246,13 @@ impl Command {
             let text = text_of(node);
             match self.index().resolve(query) {
                 Resolved::Machine(machine, Some(group)) if group == self.id => {
-                    let has_joined =
-                        PlaceholderRef::parse(text).is_some() && machine.node_name.is_some() && !machine.deleting;
-                    if has_joined {
-                        return Err(ScaleError::FailedPrecondition(format!(
-                            "{}: instance {text} has joined as Node {} meanwhile; nothing was changed, ask for the \
-                             group's instances again",
-                            self.id,
-                            machine.node_name.as_deref().unwrap_or_default()
-                        )));
+                    let never_joined = PlaceholderRef::parse(text).is_some() && !machine.deleting;
+                    let key = &machine.meta.key;
+                    let node = || self.index().knows_node_of(key, machine.provider_id.as_ref());
+                    if never_joined && (machine.node_name.is_some() || node()) {
+                        return Err(self.has_joined_meanwhile(&key.name));
                     }
-                    named.machines.insert(machine.meta.key.clone(), machine.meta.uid.clone());
+                    named.machines.insert(key.clone(), (machine.meta.uid.clone(), never_joined));
                 }
                 Resolved::Replica(group) if group == self.id => {
                     named.replicas.insert(text.to_owned());
@@ -264,7 +282,15 @@ impl Command {
         Ok(named)
     }
 
-    fn too_many_replicas(&self, named: usize, left: usize) -> ScaleError {
+    pub(super) fn has_joined_meanwhile(&self, machine: &str) -> ScaleError {
+        ScaleError::FailedPrecondition(format!(
+            "{}: Machine {machine} has a Node by now, and was named as an instance that never joined; nothing was changed \
+             for it, ask for the group's instances again",
+            self.id
+        ))
+    }
+
+    pub(super) fn replaced(&self, named: usize, left: usize) -> ScaleError {
         ScaleError::FailedPrecondition(format!(
             "{}: {named} replicas without a Machine were named and only {left} are left: the others have a Machine by \
              now; nothing was changed, ask for the group's instances again",
@@ -294,6 +320,8 @@ impl Command {
                 "{}: Machine {name} may go for a smaller target size just now; try again in some seconds",
                 self.id
             )),
+            Refusal::HasJoined(name) => self.has_joined_meanwhile(name),
+            Refusal::Replaced { named, left } => self.replaced(*named, *left),
             Refusal::BelowMin(error) => self.refused(error),
             Refusal::Log(error) => ScaleError::Aborted(format!("{}: {error}", self.id)),
         }
@@ -310,12 +338,25 @@ impl Command {
 /// What Nodes stand for.
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
-    /// Machines; by name, so that one named twice counts once.
-    pub(super) machines: BTreeMap<ObjectKey, Uid>,
+    /// Machines, and whether each is given up as one that never joined; by name, so that one named twice counts once.
+    pub(super) machines: BTreeMap<ObjectKey, (Uid, bool)>,
     /// Replicas without a Machine, which only lower the size.
     pub(super) replicas: HashSet<String>,
     /// Instances of a MachinePool that are no Machines, which only lower the size.
     pub(super) instances: HashSet<String>,
+}
+
+/// The number of placeholders that are known to be given up already: as many as the size came down since it was seen first, as the
+/// log tells, and as this process remembers.
+fn given_up(log: &DeletionLog, listed: &Listed, sorted: &[Sorted], came_down: i32) -> usize {
+    let is_given_up = |entry: &&Entry| match entry.phase {
+        Phase::Lowered => entry.counted,
+        // Its Machine is gone, and the size will come down for it.
+        Phase::Wanted => !entry.soft && !listed.has(&entry.uid),
+    };
+    let in_log = log.entries().iter().filter(is_given_up).count();
+    let remembered: usize = sorted.iter().map(|it| it.given_up).sum();
+    usize::try_from(came_down).unwrap_or_default().max(in_log).max(remembered)
 }
 
 /// What a Node is known by.

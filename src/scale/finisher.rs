@@ -1,16 +1,17 @@
 //! Sees the deletions that are on their way to their end, whoever began them: a task that is woken by what the watches
-//! show, in every copy of the program, and that needs no memory. It must never wait for a caller, and never hold up a
+//! show, in every copy of the program, and that needs no memory but of how long it has waited. It must never wait for a caller, and never hold up a
 //! command for longer than one look at its group takes.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{HashMap, HashSet},
     sync::{Arc, Weak},
     time::Duration,
 };
 
+use futures::{StreamExt as _, stream};
+use parking_lot::Mutex;
 use tokio::{
-    sync::{oneshot, watch},
-    task::JoinSet,
+    sync::watch,
     time::{Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
@@ -19,50 +20,44 @@ use super::{
     Command, Inner,
     api::{CallError, GroupChange},
     batch::Marked,
-    carry::{NotLowered, named},
+    carry::{NotLowered, NotMarked, named},
     events::Happening,
+    known::SIDE_BY_SIDE,
     metrics::Write,
-    rule::{self, Finish, Followed, Life},
+    rule::{self, Finish, Followed, LEFT_TO_PROVIDER, LeftSince, Life},
 };
 use crate::{
-    capi::Uid,
-    index::{DeletionView, Index},
-    nodegroup::{Bounds, DeletionLog, GroupId, Ticket, deletion_log::Entry},
+    capi::{Machine, Uid},
+    index::{DeletionView, GroupVersion, Index},
+    nodegroup::{Bounds, DeletionLog, GroupId, Phase, Ticket, deletion_log::Entry},
 };
 
-/// How many groups are looked at side by side.
-const GROUPS_AT_ONCE: usize = 8;
 /// How long what is wanted is left to the copy that may just be lowering it. Nothing depends on it but the number of
 /// conflicts.
 const LEFT_ALONE: Duration = Duration::from_secs(2);
-/// The pause after a look that failed; it doubles up to the longest.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// What a look at a group has come to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Pass {
     /// The next change wakes.
     Done,
-    /// Something is left to others for now.
-    Waits,
+    /// Something is left to others until then.
+    Waits(Instant),
     /// A call failed.
     Failed,
 }
 
-/// Which tickets are wanted, since when as this process saw it.
-pub(super) type WantedSince = HashMap<Ticket, Instant>;
+/// Since when, as this process saw it, something of each group is left to others. No result depends on it but by how
+/// long that takes.
+#[derive(Default)]
+pub(super) struct Memory(Mutex<HashMap<GroupId, Remembered>>);
 
-/// The looks at groups, in their order.
-struct Finisher {
-    inner: Weak<Inner>,
-    /// Groups to look at again without a change, with when.
-    later: BTreeMap<GroupId, Instant>,
-    /// Groups that wait for their turn.
-    due: HashSet<GroupId>,
-    under_way: HashSet<GroupId>,
-    passes: JoinSet<(GroupId, Pass)>,
-    pauses: HashMap<GroupId, Duration>,
+/// The same of one group.
+#[derive(Default)]
+struct Remembered {
+    /// Tickets that are wanted.
+    wanted: HashMap<Ticket, Instant>,
+    left: LeftSince,
 }
 
 /// Finishes deletions until `ended`, or until nobody holds `inner` any more.
@@ -72,86 +67,20 @@ pub(super) async fn run(
     mut changes: watch::Receiver<()>,
     ended: CancellationToken,
 ) {
-    let mut finisher = Finisher {
-        inner,
-        later: BTreeMap::new(),
-        // What was there before this began.
-        due: index.take_unfinished().into_iter().collect(),
-        under_way: HashSet::new(),
-        passes: JoinSet::new(),
-        pauses: HashMap::new(),
-    };
-    loop {
-        finisher.start_due();
-        let next = finisher.later.values().min().copied();
+    let Some(look_ended) = inner.upgrade().map(|inner| inner.lanes.look_ended()) else { return };
+    while let Some(next) = inner.upgrade().map(|inner| inner.look_at(index.take_unfinished(), Instant::now())) {
         tokio::select! {
-            () = ended.cancelled() => return,
-            woken = changes.changed() => {
-                if woken.is_err() {
-                    return;
-                }
-                finisher.take_changed(index.take_unfinished());
-            }
-            Some(done) = finisher.passes.join_next() => {
-                if let Ok((id, pass)) = done {
-                    finisher.end(&id, pass);
-                }
-            }
-            () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => finisher.take_later(),
+            biased;
+            () = ended.cancelled() => break,
+            woken = changes.changed() => if woken.is_err() {
+                break;
+            },
+            () = look_ended.notified() => {}
+            () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
         }
     }
-}
-
-impl Finisher {
-    fn start_due(&mut self) {
-        let Some(inner) = self.inner.upgrade() else { return };
-        let free = GROUPS_AT_ONCE.saturating_sub(self.under_way.len());
-        let due: Vec<_> = self.due.iter().filter(|id| !self.under_way.contains(*id)).take(free).cloned().collect();
-        for id in due {
-            self.due.remove(&id);
-            self.under_way.insert(id.clone());
-            let (done, ended) = oneshot::channel();
-            inner.order_finish(&id, done);
-            // A lane that broke off has failed.
-            self.passes.spawn(async move { (id, ended.await.unwrap_or(Pass::Failed)) });
-        }
-    }
-
-    fn end(&mut self, id: &GroupId, pass: Pass) {
-        self.under_way.remove(id);
-        let pause = match pass {
-            Pass::Done => {
-                self.pauses.remove(id);
-                return;
-            }
-            Pass::Waits => LEFT_ALONE,
-            Pass::Failed => {
-                let pause = self.pauses.entry(id.clone()).or_insert(FIRST_PAUSE);
-                let now = *pause;
-                *pause = (*pause * 2).min(LONGEST_PAUSE);
-                // What has changed meanwhile, by its own marks for example, waits for the pause as well.
-                self.due.remove(id);
-                now
-            }
-        };
-        self.later.insert(id.clone(), Instant::now() + pause);
-    }
-
-    /// Groups of which something has changed. After a look that failed a change doesn't shorten the pause: a group of
-    /// many Machines changes all the time, and what the API server refuses would be asked of it each time.
-    fn take_changed(&mut self, changed: impl IntoIterator<Item = GroupId>) {
-        let pauses = |id: &GroupId| self.pauses.contains_key(id) && self.later.contains_key(id);
-        let due: Vec<_> = changed.into_iter().filter(|id| !pauses(id)).collect();
-        self.due.extend(due);
-    }
-
-    fn take_later(&mut self) {
-        let now = Instant::now();
-        let due: Vec<_> = self.later.iter().filter(|(_, at)| **at <= now).map(|(id, _)| id.clone()).collect();
-        for id in due {
-            self.later.remove(&id);
-            self.due.insert(id);
-        }
+    if let Some(inner) = inner.upgrade() {
+        inner.lanes.stop_looks();
     }
 }
 
@@ -159,7 +88,7 @@ impl Command {
     /// Looks at the group's deletions once, and does what can be done.
     pub(super) async fn finish(&self) -> Pass {
         let Some(view) = self.index().deletions(&self.id) else {
-            self.inner.wanted.lock().remove(&self.id);
+            self.inner.memory.forget(&self.id);
             return Pass::Done;
         };
         let log = match view.version.log() {
@@ -170,11 +99,10 @@ impl Command {
             }
         };
         let followed = Followed::by(self.id.kind, &view.sets);
-        let steps = rule::finish(&log, &view.machines, &followed);
-        self.inner.forget_wanted(&log, &self.id);
-        let mut pass = Pass::Done;
+        let (steps, left_until) = self.inner.memory.decide(&self.id, &log, &view.machines, &followed);
+        let mut pass = left_until.map_or(Pass::Done, Pass::Waits);
         if steps.contains(&Finish::CarryOn) {
-            pass = self.carry_on(&view, &log).await;
+            pass = pass.and(self.carry_on(&view, &log).await);
         }
         match self.settle(&view, &followed, steps).await {
             Ok(()) => pass,
@@ -187,63 +115,126 @@ impl Command {
 
     /// Lowers what is wanted, unless another copy may just be at it.
     async fn carry_on(&self, view: &DeletionView, log: &DeletionLog) -> Pass {
-        let (ripe, waits) = self.inner.ripe(&self.id, log);
+        let (ripe, next) = self.inner.memory.ripe(&self.id, log);
+        let waits = next.map_or(Pass::Done, Pass::Waits);
         if ripe.is_empty() {
-            return Pass::Waits;
+            return waits;
         }
         let bounds = Bounds { min: view.min, max: i32::MAX };
-        match self.carry_out(view.version.clone(), &ripe, bounds, Marked::default()).await {
-            Ok(_) if waits => Pass::Waits,
-            Ok(_) => Pass::Done,
-            Err(NotLowered::Refused(error)) => {
-                tracing::warn!(group = %self.id, code = error.code(), "deletions that were decided are given up: {error}");
-                // What is left of them is found by the next look.
-                Pass::Failed
-            }
-            Err(NotLowered::Pending(error)) => {
-                tracing::warn!(group = %self.id, code = error.code(), "deletions that were decided wait: {error}");
-                Pass::Failed
+        let carried = self.carry_out(view.version.clone(), &ripe, &[], bounds, Marked::default()).await;
+        let mut pass = waits;
+        for failure in carried.failures.values() {
+            match failure {
+                NotLowered::Spared(why) => {
+                    tracing::info!(group = %self.id, "a deletion that was decided is given up: {why}");
+                }
+                NotLowered::Refused(error) => {
+                    tracing::warn!(group = %self.id, code = error.code(), "a deletion that was decided is given up: {error}");
+                    // What is left of it is found by the next look.
+                    pass = Pass::Failed;
+                }
+                NotLowered::Pending(error) => {
+                    tracing::warn!(group = %self.id, code = error.code(), "a deletion that was decided waits: {error}");
+                    pass = Pass::Failed;
+                }
             }
         }
+        pass
     }
 
-    /// Deletes by name what a smaller size has left, and forgets what is over.
+    /// Deletes by name what a smaller size has left, and forgets what is over. A failure holds up nothing else; the first
+    /// is told in the end.
     async fn settle(&self, view: &DeletionView, followed: &Followed, steps: Vec<Finish>) -> Result<(), CallError> {
-        let mut over = Vec::new();
-        let mut settled = Vec::new();
-        let mut to_unmark = Vec::new();
+        let (mut gone, mut settled, mut marks) = (Vec::new(), Vec::new(), Vec::new());
         for step in steps {
             match step {
-                Finish::CarryOn => {}
-                Finish::ForgetGone(entry) => {
-                    // The cache may not have heard of it yet.
-                    if self.is_stranger(&entry) || self.read_life(&named(&entry)).await? == Life::Gone {
-                        over.push(entry);
-                    }
-                }
+                Finish::CarryOn | Finish::Leave(..) => {}
+                Finish::ForgetGone(entry) => gone.push(entry),
                 Finish::ForgetSoft(entry) | Finish::Delete(entry) => settled.push(entry),
-                Finish::Unmark(name, mark) => to_unmark.push((name, mark)),
+                step @ (Finish::MarkAgain(_) | Finish::Unmark(..)) => marks.push(step),
             }
         }
-        if !settled.is_empty() || !to_unmark.is_empty() {
-            let now = self.api().read_group(&self.id).await?.version;
-            self.index().set_written(&self.id, now.clone());
-            let Ok(log) = now.log() else { return Ok(()) };
-            let are_all_followed = followed.has_all(&log);
-            for entry in settled.into_iter().filter(|entry| are_all_followed && log.get(&entry.uid) == Some(entry)) {
-                if entry.soft {
-                    over.push(entry);
-                } else {
-                    self.delete_by_name(&entry).await?;
-                }
-            }
-            for (name, mark) in to_unmark {
-                if Ticket::of_mark(&mark).is_some_and(|ticket| !log.has(&ticket)) && !self.unmark(&name, &mark).await {
-                    return Err(CallError::Unknown(format!("the mark of Machine {name} stays"), None));
-                }
+        let reads = stream::iter(gone).map(|entry| self.if_gone(entry));
+        let mut results: Vec<_> = reads.buffer_unordered(SIDE_BY_SIDE).collect().await;
+        if !settled.is_empty() || !marks.is_empty() {
+            match self.api().read_group(&self.id).await {
+                Ok(seen) => results.extend(self.settle_as_of(seen.version, (view, followed), settled, marks).await),
+                Err(error) => results.push(Err(error)),
             }
         }
-        self.forget(view, over).await
+        let (mut over, mut failures) = (Vec::new(), Vec::new());
+        for result in results {
+            match result {
+                Ok(entry) => over.extend(entry),
+                Err(error) => failures.push(error),
+            }
+        }
+        failures.extend(self.forget(view, over).await.err());
+        failures.into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// Does what depends on the group as it is now: each entry that is over by it, or a failure.
+    async fn settle_as_of(
+        &self,
+        now: GroupVersion,
+        (view, followed): (&DeletionView, &Followed),
+        settled: Vec<Entry>,
+        marks: Vec<Finish>,
+    ) -> Vec<Result<Option<Entry>, CallError>> {
+        self.index().set_written(&self.id, now.clone());
+        let Ok(log) = now.log() else { return Vec::new() };
+        let log = &log;
+        let are_all_followed = followed.has_all(log);
+        let settled = settled.into_iter().filter(|entry| are_all_followed && log.get(&entry.uid) == Some(entry));
+        let (soft, to_delete): (Vec<_>, Vec<_>) = settled.partition(|entry| entry.soft);
+        let deletes = stream::iter(to_delete).map(async |entry| self.delete_by_name(&entry).await);
+        let mut results: Vec<_> = deletes.buffer_unordered(SIDE_BY_SIDE).collect().await;
+        let marks = stream::iter(marks).map(|mark| self.correct_mark(log, mark));
+        results.extend(marks.buffer_unordered(SIDE_BY_SIDE).collect::<Vec<_>>().await);
+        let done = results.into_iter().map(|result| result.map(|()| None));
+        let over = match self.soft_that_are_over(view, soft).await {
+            Ok(over) => over.into_iter().map(|entry| Ok(Some(entry))).collect(),
+            Err(error) => vec![Err(error)],
+        };
+        over.into_iter().chain(done).collect()
+    }
+
+    /// The soft entries for which nothing is left to go: their Machine goes, or the MachineSets have no more than their size.
+    /// Until then a reconcile that failed may still have to take one, and their marks say which.
+    async fn soft_that_are_over(&self, view: &DeletionView, soft: Vec<Entry>) -> Result<Vec<Entry>, CallError> {
+        if soft.is_empty() {
+            return Ok(soft);
+        }
+        let listed = self.list().await?;
+        let size: i64 = view.sets.iter().map(|set| i64::from(set.replicas.unwrap_or_default())).sum();
+        let is_done = i64::try_from(listed.alive.len()).unwrap_or(i64::MAX) <= size;
+        Ok(soft.into_iter().filter(|entry| is_done || !listed.alive.contains(&entry.uid)).collect())
+    }
+
+    /// The entry, if its Machine is gone: the cache may not have heard of it yet.
+    async fn if_gone(&self, entry: Entry) -> Result<Option<Entry>, CallError> {
+        let is_gone = self.is_stranger(&entry) || self.read_life(&named(&entry)).await? == Life::Gone;
+        Ok(is_gone.then_some(entry))
+    }
+
+    /// Does what is still to be done about a mark as the group's log is now.
+    async fn correct_mark(&self, log: &DeletionLog, step: Finish) -> Result<(), CallError> {
+        let step = match step {
+            Finish::Unmark(named, mark, version) => rule::of_mark(log, named, &mark, &version),
+            step => Some(step),
+        };
+        match step {
+            Some(Finish::MarkAgain(entry)) if log.get(&entry.uid) == Some(&entry) => {
+                match self.mark_one(&entry, None).await {
+                    Ok(()) | Err(NotMarked::Joined | NotMarked::Going) => Ok(()),
+                    Err(NotMarked::Failed(error)) => Err(error),
+                }
+            }
+            Some(Finish::Unmark(named, mark, version)) if !self.unmark(&named.name, &mark, &version).await => {
+                Err(CallError::Unknown(format!("the mark of Machine {} stays", named.name), None))
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Deletes a Machine whose deletion was spent on another one. The watch of Machines may lag behind that of MachineSets,
@@ -299,34 +290,78 @@ fn names(entries: &[Entry]) -> String {
     entries.iter().map(|entry| entry.name.as_str()).collect::<Vec<_>>().join(",")
 }
 
-impl Inner {
-    /// The entries that are wanted for so long that nobody else may be lowering them, and whether there are others.
-    fn ripe(&self, id: &GroupId, log: &DeletionLog) -> (HashSet<Uid>, bool) {
-        let now = Instant::now();
-        let mut wanted = self.wanted.lock();
-        let wanted = wanted.entry(id.clone()).or_default();
-        let (mut ripe, mut waits) = (HashSet::new(), false);
-        for entry in log.entries().iter().filter(|entry| entry.phase == crate::nodegroup::Phase::Wanted) {
-            let since = *wanted.entry(entry.ticket.clone()).or_insert(now);
-            if now.duration_since(since) >= LEFT_ALONE {
-                ripe.insert(entry.uid.clone());
-            } else {
-                waits = true;
-            }
+impl Pass {
+    /// What two looks at one group have come to.
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Failed, _) | (_, Self::Failed) => Self::Failed,
+            (Self::Waits(one), Self::Waits(other)) => Self::Waits(one.min(other)),
+            (Self::Waits(until), Self::Done) | (Self::Done, Self::Waits(until)) => Self::Waits(until),
+            (Self::Done, Self::Done) => Self::Done,
         }
-        (ripe, waits)
+    }
+}
+
+impl Memory {
+    fn forget(&self, id: &GroupId) {
+        self.0.lock().remove(id);
     }
 
-    /// Forgets the tickets that are wanted no more.
-    fn forget_wanted(&self, log: &DeletionLog, id: &GroupId) {
-        let mut all = self.wanted.lock();
-        let Some(wanted) = all.get_mut(id) else { return };
-        let is_wanted = |ticket: &Ticket| {
-            log.entries().iter().any(|entry| entry.ticket == *ticket && entry.phase == crate::nodegroup::Phase::Wanted)
-        };
-        wanted.retain(|ticket, _| is_wanted(ticket));
-        if wanted.is_empty() {
-            all.remove(id);
+    /// Decides what is to be done, and remembers since when Machines are left to their provider; until when that is so,
+    /// of the first.
+    fn decide(
+        &self,
+        id: &GroupId,
+        log: &DeletionLog,
+        machines: &[Arc<Machine>],
+        followed: &Followed,
+    ) -> (Vec<Finish>, Option<Instant>) {
+        let mut groups = self.0.lock();
+        let mut remembered = groups.remove(id).unwrap_or_default();
+        let steps = rule::finish(log, machines, followed, &remembered.left, Instant::now());
+        let key = |entry: &Entry| (entry.uid.clone(), entry.ticket.clone());
+        let mut left = LeftSince::new();
+        let mut until = None;
+        for step in &steps {
+            match step {
+                Finish::Leave(entry, since) => {
+                    left.insert(key(entry), *since);
+                    let end = *since + LEFT_TO_PROVIDER;
+                    until = Some(until.map_or(end, |until: Instant| until.min(end)));
+                }
+                // Should the call fail, it is repeated without another wait.
+                Finish::Delete(entry) => left.extend(remembered.left.remove_entry(&key(entry))),
+                Finish::CarryOn
+                | Finish::ForgetGone(_)
+                | Finish::ForgetSoft(_)
+                | Finish::MarkAgain(_)
+                | Finish::Unmark(..) => {}
+            }
         }
+        let is_wanted =
+            |ticket: &Ticket| log.entries().iter().any(|entry| entry.ticket == *ticket && entry.phase == Phase::Wanted);
+        remembered.wanted.retain(|ticket, _| is_wanted(ticket));
+        remembered.left = left;
+        if !remembered.wanted.is_empty() || !remembered.left.is_empty() {
+            groups.insert(id.clone(), remembered);
+        }
+        (steps, until)
+    }
+
+    /// The entries that are wanted for so long that nobody else may be lowering them, and when the first of the others is.
+    fn ripe(&self, id: &GroupId, log: &DeletionLog) -> (HashSet<Uid>, Option<Instant>) {
+        let now = Instant::now();
+        let mut groups = self.0.lock();
+        let wanted = &mut groups.entry(id.clone()).or_default().wanted;
+        let (mut ripe, mut next) = (HashSet::new(), None);
+        for entry in log.entries().iter().filter(|entry| entry.phase == Phase::Wanted) {
+            let at = *wanted.entry(entry.ticket.clone()).or_insert(now) + LEFT_ALONE;
+            if at <= now {
+                ripe.insert(entry.uid.clone());
+            } else {
+                next = Some(next.map_or(at, |next: Instant| next.min(at)));
+            }
+        }
+        (ripe, next)
     }
 }

@@ -33,6 +33,8 @@ pub(super) enum Leaving {
     Machine(ObjectKey),
     /// A Node, or an instance that is no Machine, by its providerID or name.
     Node(String),
+    /// A replica without a Machine, by its placeholder.
+    Replica(String),
 }
 
 impl Leaving {
@@ -40,7 +42,8 @@ impl Leaving {
     pub(super) fn named(text: &str) -> Self {
         match PlaceholderRef::parse(text) {
             Some(PlaceholderRef::Machine(key)) => Self::Machine(key),
-            Some(PlaceholderRef::Replica(_)) | None => Self::Node(text.to_owned()),
+            Some(PlaceholderRef::Replica(_)) => Self::Replica(text.to_owned()),
+            None => Self::Node(text.to_owned()),
         }
     }
 }
@@ -76,12 +79,19 @@ impl Going {
         has
     }
 
+    /// Forgets the placeholders of a group: of a larger size they are others.
+    pub(super) fn forget_replicas(&self, id: &GroupId) {
+        if let Some(nodes) = self.0.lock().get_mut(id) {
+            nodes.retain(|leaving, _| !matches!(leaving, Leaving::Replica(_)));
+        }
+    }
+
     /// Forgets the instances of a MachinePool that it doesn't list any more: one that is listed again is another.
     pub(super) fn forget_gone(&self, index: &Index, id: &GroupId) {
         let no_annotations = HashMap::new();
         let is_listed = |leaving: &Leaving| match leaving {
             // Its name is never used again.
-            Leaving::Machine(_) => true,
+            Leaving::Machine(_) | Leaving::Replica(_) => true,
             Leaving::Node(instance) => {
                 let query = NodeQuery { name: instance, provider_id: instance, annotations: &no_annotations };
                 index.resolve(query).group().as_ref() == Some(id)

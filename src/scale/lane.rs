@@ -1,9 +1,13 @@
 //! The order of commands: one at a time per group and side by side across groups, in the order of their arrival. Deletes
-//! that stand together are one batch. It must never hold a lock across an await.
+//! that stand together are one batch. The finisher's looks take turns with a group's commands. It must never hold a lock
+//! across an await, and a command never waits for a look that hasn't begun.
+
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -14,7 +18,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::{Command, Inner, ScaleError, delete::NodeName, finisher::Pass};
+use super::{Command, Inner, ScaleError, delete::NodeName, finisher::Pass, passes::Passes};
 use crate::{
     nodegroup::GroupId,
     traces::{self, Span},
@@ -92,55 +96,133 @@ pub(super) enum Order {
 /// What a group has to do next.
 enum Turn {
     Order(Order),
-    Finish(oneshot::Sender<Pass>),
+    /// A look of the finisher, which has its slot.
+    Finish,
 }
 
-/// What waits for one group's turn. It is there for as long as its task runs.
+/// The turns of one group. It is there for as long as its task runs.
 #[derive(Default)]
 struct Lane {
     orders: VecDeque<Order>,
-    /// Those who wait for the finisher's look at the group.
-    finish: Vec<oneshot::Sender<Pass>>,
-    /// Whether the finisher is next, when commands wait too.
-    finish_is_next: bool,
+    pass: LanePass,
+    /// True if a look was the last turn, so that a command goes first.
+    was_looked_at: bool,
     /// Rung for each order.
     arrived: Arc<Notify>,
 }
 
+/// What a lane has of the finisher's looks.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+enum LanePass {
+    /// None, and no slot.
+    #[default]
+    None,
+    /// A slot, for its next turn.
+    Next,
+    /// A slot, and its turn.
+    UnderWay,
+}
+
 /// What waits for each group's turn.
 #[derive(Default)]
-pub(super) struct Lanes(Mutex<HashMap<GroupId, Lane>>);
+pub(super) struct Lanes {
+    state: Mutex<State>,
+    /// Rung when the finisher has to see when it looks next.
+    look_ended: Arc<Notify>,
+}
+
+#[derive(Default)]
+struct State {
+    lanes: HashMap<GroupId, Lane>,
+    /// As long as a slot is free, every group that is due has a lane, in the middle of a turn.
+    passes: Passes,
+}
+
+impl State {
+    /// Puts a command into its group's lane; whether that has to be run.
+    fn order(&mut self, id: &GroupId, order: Order) -> bool {
+        let is_new = !self.lanes.contains_key(id);
+        let lane = self.lanes.entry(id.clone()).or_default();
+        lane.was_looked_at |= is_new;
+        lane.orders.push_back(order);
+        lane.arrived.notify_one();
+        is_new
+    }
+
+    /// Opens a lane for each look that can begin; they have to be run.
+    fn begin_looks(&mut self) -> Vec<GroupId> {
+        let mut begun = Vec::new();
+        while let Some(id) = self.passes.begin_first(|id| !self.lanes.contains_key(id)) {
+            self.lanes.insert(id.clone(), Lane { pass: LanePass::Next, ..Lane::default() });
+            begun.push(id);
+        }
+        begun
+    }
+
+    /// What comes next; without any the lane ends. Commands and looks take turns, and a look that finds no free slot
+    /// keeps its place.
+    fn next(&mut self, id: &GroupId) -> Option<Turn> {
+        let lane = self.lanes.get_mut(id)?;
+        let is_order_first = lane.was_looked_at && !lane.orders.is_empty();
+        let looks = lane.pass == LanePass::Next || !is_order_first && self.passes.begin(id);
+        if looks {
+            lane.pass = LanePass::UnderWay;
+            return Some(Turn::Finish);
+        }
+        lane.was_looked_at = false;
+        let order = lane.orders.pop_front();
+        if order.is_none() {
+            self.lanes.remove(id);
+        }
+        order.map(Turn::Order)
+    }
+
+    /// The look that is a lane's turn has ended; the lanes that have to be run for others.
+    fn end_look(&mut self, id: &GroupId, pass: Pass, now: Instant) -> Vec<GroupId> {
+        if let Some(lane) = self.lanes.get_mut(id) {
+            (lane.pass, lane.was_looked_at) = (LanePass::None, true);
+            self.passes.end(id, pass, now);
+        }
+        self.begin_looks()
+    }
+
+    /// A lane's task has ended in the middle of a turn.
+    fn break_off(&mut self, id: &GroupId, now: Instant) {
+        if let Some(lane) = self.lanes.remove(id)
+            && lane.pass != LanePass::None
+        {
+            self.passes.end(id, Pass::Failed, now);
+        }
+    }
+}
 
 impl Lanes {
     /// How many groups have something to do.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.0.lock().len()
-    }
-
-    /// What comes next; without any the lane ends.
-    fn next(&self, id: &GroupId) -> Option<Turn> {
-        let mut lanes = self.0.lock();
-        let lane = lanes.get_mut(id)?;
-        lane.finish_is_next = !lane.finish_is_next;
-        let order = if lane.finish_is_next && !lane.finish.is_empty() { None } else { lane.orders.pop_front() };
-        let turn = order.map(Turn::Order).or_else(|| lane.finish.pop().map(Turn::Finish));
-        if turn.is_none() {
-            lanes.remove(id);
-        }
-        turn
+        self.state.lock().lanes.len()
     }
 
     /// What is rung when an order comes for the group.
     pub(super) fn arrived(&self, id: &GroupId) -> Arc<Notify> {
-        self.0.lock().get(id).map(|lane| Arc::clone(&lane.arrived)).unwrap_or_default()
+        self.state.lock().lanes.get(id).map(|lane| Arc::clone(&lane.arrived)).unwrap_or_default()
+    }
+
+    /// What is rung when a look has ended.
+    pub(super) fn look_ended(&self) -> Arc<Notify> {
+        Arc::clone(&self.look_ended)
+    }
+
+    /// Begins no more looks.
+    pub(super) fn stop_looks(&self) {
+        self.state.lock().passes.stop();
     }
 
     /// The deletes that stand first, for as long as they do.
     pub(super) fn more_deletes(&self, id: &GroupId) -> Vec<Delete> {
         let mut deletes = Vec::new();
-        let mut lanes = self.0.lock();
-        let Some(lane) = lanes.get_mut(id) else { return deletes };
+        let mut state = self.state.lock();
+        let Some(lane) = state.lanes.get_mut(id) else { return deletes };
         while let Some(Order::Delete(_)) = lane.orders.front() {
             if let Some(Order::Delete(delete)) = lane.orders.pop_front() {
                 deletes.push(delete);
@@ -160,7 +242,10 @@ struct Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if !self.has_ended {
-            self.inner.lanes.0.lock().remove(&self.id);
+            let lanes = &self.inner.lanes;
+            lanes.state.lock().break_off(&self.id, Instant::now());
+            // It begins the looks that can begin by this: a runtime that ends would drop them here, one within the other.
+            lanes.look_ended.notify_one();
         }
     }
 }
@@ -168,34 +253,61 @@ impl Drop for Guard {
 impl Inner {
     /// Lets a command wait for its group's turn.
     pub(super) fn order(self: &Arc<Self>, id: &GroupId, order: Order) {
-        self.enter(id, |lane| {
-            lane.orders.push_back(order);
-            lane.arrived.notify_one();
-        });
-    }
-
-    /// Lets the finisher look at a group.
-    pub(super) fn order_finish(self: &Arc<Self>, id: &GroupId, done: oneshot::Sender<Pass>) {
-        self.enter(id, |lane| lane.finish.push(done));
-    }
-
-    fn enter(self: &Arc<Self>, id: &GroupId, put: impl FnOnce(&mut Lane)) {
-        let mut lanes = self.lanes.0.lock();
-        if let Some(lane) = lanes.get_mut(id) {
-            return put(lane);
+        if self.lanes.state.lock().order(id, order) {
+            self.run_lane(id.clone());
         }
-        put(lanes.entry(id.clone()).or_default());
-        drop(lanes);
-        let guard = Guard { inner: Arc::clone(self), id: id.clone(), has_ended: false };
+    }
+
+    /// Lets the finisher look at groups that have changed, and at those that are to be looked at again by now. When the
+    /// next is to be looked at is returned.
+    pub(super) fn look_at(
+        self: &Arc<Self>,
+        changed: impl IntoIterator<Item = GroupId>,
+        now: Instant,
+    ) -> Option<Instant> {
+        let mut state = self.lanes.state.lock();
+        for id in changed {
+            state.passes.change(id);
+        }
+        state.passes.take_later(now);
+        let (begun, next) = (state.begin_looks(), state.passes.next_time());
+        drop(state);
+        self.run_lanes(begun);
+        next
+    }
+
+    fn end_look(self: &Arc<Self>, id: &GroupId, pass: Pass) {
+        let begun = self.lanes.state.lock().end_look(id, pass, Instant::now());
+        self.lanes.look_ended.notify_one();
+        self.run_lanes(begun);
+    }
+
+    fn run_lanes(self: &Arc<Self>, ids: Vec<GroupId>) {
+        for id in ids {
+            self.run_lane(id);
+        }
+    }
+
+    fn run_lane(self: &Arc<Self>, id: GroupId) {
+        let guard = Guard { inner: Arc::clone(self), id, has_ended: false };
         self.tasks.spawn_on(run(guard), &self.runtime);
+    }
+
+    fn next_turn(&self, id: &GroupId) -> Option<Turn> {
+        self.lanes.state.lock().next(id)
     }
 }
 
 /// Takes one turn after the other, until none is left.
 async fn run(mut guard: Guard) {
-    let command = Command { inner: Arc::clone(&guard.inner), id: guard.id.clone(), resized: Mutex::default() };
-    while let Some(turn) = command.inner.lanes.next(&command.id) {
-        command.resized.lock().take();
+    let command = Command {
+        inner: Arc::clone(&guard.inner),
+        id: guard.id.clone(),
+        resized: Mutex::default(),
+        has_written: AtomicBool::default(),
+    };
+    while let Some(turn) = command.inner.next_turn(&command.id) {
+        command.begin_turn();
         match turn {
             Turn::Order(Order::Increase(delta, caller)) => {
                 let work = command.increase(delta, &caller);
@@ -215,10 +327,9 @@ async fn run(mut guard: Guard) {
                 command.delete(deletes).with_context(span.context()).await;
                 span.close();
             }
-            Turn::Finish(done) => {
+            Turn::Finish => {
                 let pass = command.finish().await;
-                // The finisher has ended, and so has the program.
-                let _ = done.send(pass);
+                command.inner.end_look(&command.id, pass);
             }
         }
     }

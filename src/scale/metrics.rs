@@ -53,6 +53,11 @@ struct CommandLabels {
 }
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct RepeatLabels {
+    command: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 struct WriteLabels {
     write: &'static str,
     result: &'static str,
@@ -72,6 +77,7 @@ struct EventLabels {
 #[derive(Clone, Debug)]
 pub struct ScaleMetrics {
     commands: Family<CommandLabels, Counter>,
+    repeated: Family<RepeatLabels, Counter>,
     writes: Family<WriteLabels, Counter>,
     latencies: Family<LatencyLabels, Histogram, fn() -> Histogram>,
     retries: Counter,
@@ -82,6 +88,7 @@ impl Default for ScaleMetrics {
     fn default() -> Self {
         Self {
             commands: Family::default(),
+            repeated: Family::default(),
             writes: Family::default(),
             latencies: Family::new_with_constructor(|| Histogram::new(LATENCIES)),
             retries: Counter::default(),
@@ -95,6 +102,11 @@ impl ScaleMetrics {
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         registry.register("commands", "Scaling commands, by kind and result", metrics.commands.clone());
+        registry.register(
+            "repeated_commands_without_effect",
+            "Scaling commands that succeeded, changed nothing, and had done so before within 15 minutes",
+            metrics.repeated.clone(),
+        );
         registry.register("writes", "API writes, by kind and result", metrics.writes.clone());
         registry.register("write_seconds", "How long API writes take, by kind", metrics.latencies.clone());
         registry.register("write_retries", "Repetitions of reads and writes by a command", metrics.retries.clone());
@@ -107,6 +119,7 @@ impl ScaleMetrics {
             }
         }
         for command in ["increase", "decrease", "delete"] {
+            let _ = metrics.repeated.get_or_create(&RepeatLabels { command });
             for result in ["ok"].into_iter().chain(ScaleError::CODES) {
                 let _ = metrics.commands.get_or_create(&CommandLabels { command, result });
             }
@@ -120,6 +133,10 @@ impl ScaleMetrics {
     pub(super) fn count_command(&self, command: &'static str, error: Option<&ScaleError>) {
         let result = error.map_or("ok", ScaleError::code);
         self.commands.get_or_create(&CommandLabels { command, result }).inc();
+    }
+
+    pub(super) fn count_repeated(&self, command: &'static str) {
+        self.repeated.get_or_create(&RepeatLabels { command }).inc();
     }
 
     pub(super) fn count_write(&self, write: Write, error: Option<&CallError>, took: Duration) {

@@ -18,7 +18,9 @@ mod known;
 mod lane;
 mod metrics;
 mod outcome;
+mod passes;
 mod read_only;
+mod repeats;
 mod replace;
 mod retry;
 mod rollout;
@@ -29,9 +31,8 @@ pub(crate) mod tests;
 mod writer;
 
 use std::{
-    collections::HashMap,
     hash::{BuildHasher as _, RandomState},
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -56,10 +57,10 @@ pub use self::{
 };
 use self::{
     api::{CallError, GroupSeen},
-    finisher::WantedSince,
     going::Going,
     lane::{Caller, Delete, Lanes, Order},
     outcome::Resized,
+    repeats::Repeats,
     retry::Attempts,
 };
 use crate::{
@@ -102,7 +103,8 @@ struct Inner {
     ended: CancellationToken,
     lanes: Lanes,
     going: Going,
-    wanted: Mutex<HashMap<GroupId, WantedSince>>,
+    repeats: Repeats,
+    memory: finisher::Memory,
 }
 
 /// What a command works with: its group, and what it knows of it and does to it.
@@ -111,6 +113,8 @@ struct Command {
     id: GroupId,
     /// The size that was written in this turn.
     resized: Mutex<Option<Resized>>,
+    /// True once something was written in this turn.
+    has_written: AtomicBool,
 }
 
 impl Scale {
@@ -140,7 +144,8 @@ impl Scale {
             ended: ended.clone(),
             lanes: Lanes::default(),
             going: Going::default(),
-            wanted: Mutex::default(),
+            repeats: Repeats::default(),
+            memory: finisher::Memory::default(),
         });
         if !options.read_only {
             let changes = index.unfinished();

@@ -1,7 +1,7 @@
 //! What comes of writes and commands, told in one place: to the log, the metrics, the index, and by Events. Nothing is
 //! decided here.
 
-use std::time::Instant;
+use std::{sync::atomic::Ordering, time::Instant};
 
 use arcstr::ArcStr;
 
@@ -35,6 +35,7 @@ impl Command {
         let started = Instant::now();
         let result = call.await;
         self.inner.metrics.count_write(write, result.as_ref().err(), started.elapsed());
+        self.has_written.fetch_or(result.is_ok(), Ordering::Relaxed);
         result
     }
 
@@ -81,11 +82,32 @@ impl Command {
         }
     }
 
+    /// Forgets the turn before.
+    pub(super) fn begin_turn(&self) {
+        self.resized.lock().take();
+        self.has_written.store(false, Ordering::Relaxed);
+    }
+
+    /// A command has succeeded: whether it changed nothing, once more.
+    fn look_at_effect(&self, command: &'static str) {
+        let has_effect = self.has_written.load(Ordering::Relaxed);
+        if let Some(repeat) = self.inner.repeats.note(&self.id, command, has_effect) {
+            self.inner.metrics.count_repeated(command);
+            tracing::warn!(
+                group = %self.id, command, times = repeat.times,
+                "command succeeds, changes nothing and comes again: Cluster Autoscaler may be skipping its loops for it"
+            );
+        }
+    }
+
     /// A command has ended like this; its caller is told.
     pub(super) fn answer(&self, caller: Caller, result: Result<(), ScaleError>) {
         let command = caller.command();
         self.inner.metrics.count_command(command, result.as_ref().err());
         self.say(&caller, &result);
+        if result.is_ok() {
+            self.look_at_effect(command);
+        }
         if let Err(error) = &result {
             match Happening::of_error(command == "increase", error) {
                 Some(happening) => self.tell_with_code(happening, Some(error.code())),

@@ -1,12 +1,12 @@
 //! Commands of a server that may not write: what would be done is decided as far as memory tells, said and counted, and
 //! nothing is done.
 //!
-//! An increase and a delete are refused, since to say that they were done would have Cluster Autoscaler wait for Nodes
-//! that never come, and again in every loop: an error backs the group off. A decrease of the target size is a success that
-//! changes nothing, as while a group is rolling out: an error would end the caller's loop for all groups
-//! (kubernetes/autoscaler#7928).
+//! All are refused. To say that an increase or a delete was done would have Cluster Autoscaler wait for Nodes that never
+//! come, and again in every loop: an error backs the group off. To say so of a decrease of the target size would have it
+//! take the size for mended and skip the rest of its loop for all groups, in silence and for ever; an error ends the loop
+//! as well, and says why.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicBool};
 
 use parking_lot::Mutex;
 
@@ -41,21 +41,25 @@ impl Scale {
     }
 
     pub(super) fn would_decrease(&self, id: GroupId, delta: i32) -> Result<(), ScaleError> {
-        let told = self.tell_only(id, "decrease", |command| {
-            size::decrease(0, delta, 0).map_err(|error| command.refused(&error))?;
+        self.tell_only(id, "decrease", |command| {
+            size::decrease(0, delta, 0, 0).map_err(|error| command.refused(&error))?;
+            let unchanged = |why: &str| {
+                ScaleError::ReadOnly(format!(
+                    "{}: the size would be left as it is: {why}; this server is started with --read-only and changes none",
+                    command.id
+                ))
+            };
             if let Err(NotScalable::LeftOut(why)) = command.index().scale_view(&command.id) {
-                return Err(ScaleError::ReadOnly(format!("{}: the size would be left as it is: {why}", command.id)));
+                return Err(unchanged(&why));
             }
             let view = command.view()?;
             let from = view.version.replicas;
             let least = if view.rollout.is_some() { from } else { view.machines_with_node };
-            let to = size::decrease(from, delta, least).map_err(|error| command.refused(&error))?;
-            Ok(Would { from, to, machines: Vec::new() })
-        });
-        match told {
-            Err(ScaleError::ReadOnly(_)) => Ok(()),
-            other => other,
-        }
+            match size::decrease(from, delta, least, view.bounds.min).map_err(|error| command.refused(&error))? {
+                to if to == from => Err(unchanged("all of it has Nodes, is the minimum, or is rolling out")),
+                to => Ok(Would { from, to, machines: Vec::new() }),
+            }
+        })
     }
 
     pub(super) fn would_delete(&self, id: GroupId, nodes: &[NodeName]) -> Result<(), ScaleError> {
@@ -63,12 +67,16 @@ impl Scale {
             let view = command.view()?;
             let log = command.log_of(&view.version)?;
             let named = command.find(nodes)?;
-            let there = command.index().machines(&command.id);
+            let there = command.index().members(&command.id);
             let is_going = |uid: &_| {
-                log.get(uid).is_some() || !there.iter().any(|machine| machine.meta.uid == *uid && !machine.deleting)
+                log.get(uid).is_some() || !there.iter().any(|it| it.machine.meta.uid == *uid && !it.machine.deleting)
             };
-            let machines: Vec<_> =
-                named.machines.iter().filter(|(_, uid)| !is_going(uid)).map(|(key, _)| key.name.to_string()).collect();
+            let machines: Vec<_> = named
+                .machines
+                .iter()
+                .filter(|(_, (uid, _))| !is_going(uid))
+                .map(|(key, _)| key.name.to_string())
+                .collect();
             let count = machines.len() + named.replicas.len() + named.instances.len();
             if let Some(rollout) = view.rollout.as_ref().filter(|_| count > 0) {
                 return Err(ScaleError::FailedPrecondition(command.rollout_refusal(rollout)));
@@ -86,7 +94,12 @@ impl Scale {
         name: &'static str,
         decide: impl FnOnce(&Command) -> Result<Would, ScaleError>,
     ) -> Result<(), ScaleError> {
-        let command = Command { inner: Arc::clone(&self.inner), id, resized: Mutex::default() };
+        let command = Command {
+            inner: Arc::clone(&self.inner),
+            id,
+            resized: Mutex::default(),
+            has_written: AtomicBool::default(),
+        };
         let result = decide(&command).and_then(|Would { from, to, machines }| {
             if from == to && machines.is_empty() {
                 return Ok(());

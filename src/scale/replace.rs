@@ -39,28 +39,32 @@ impl Command {
         view: &ScaleView,
         refusal: ScaleError,
     ) -> Result<(), ScaleError> {
-        if request.others > 0 {
+        if !request.is_of_machines() {
             return Err(refusal);
         }
-        let machines = self.index().machines(&self.id);
+        let members = self.index().members(&self.id);
         // Those that are on their way out already need nothing.
         let named = |machine: &Machine| {
             let uid = &machine.meta.uid;
             !machine.deleting && log.get(uid).is_none() && request.machines.iter().any(|named| named.uid == *uid)
         };
-        let named: Vec<_> = machines.iter().map(AsRef::as_ref).filter(|machine| named(machine)).collect();
+        let named: Vec<_> = members.iter().filter(|member| named(&member.machine)).collect();
         if named.is_empty() {
             // They go, and others come in their places: the size stays.
             return Ok(());
         }
-        let all_replaceable = named.iter().all(|machine| replacement::is_replaceable(machine));
-        if self.inner.options.at_min_size == AtMinSize::Refuse || !all_replaceable {
+        // A MachineHealthCheck says if one that has a Node is dead.
+        let has_joined = named.iter().any(|member| member.has_node());
+        if self.inner.options.at_min_size == AtMinSize::Refuse || has_joined {
             return Err(refusal);
         }
         let known: Option<Replaced> = view.replaced.as_deref().and_then(|text| text.parse().ok());
-        let Some(machine) = replacement::first(named.iter().copied(), known.as_ref()) else { return Err(refusal) };
-        let with_node = machines.iter().filter(|machine| machine.node_name.is_some());
-        let joined = with_node.filter_map(|machine| machine.created.time()).max();
+        let Some(machine) = replacement::first(named.iter().map(|member| member.machine.as_ref()), known.as_ref())
+        else {
+            return Err(refusal);
+        };
+        let with_node = members.iter().filter(|member| member.has_node());
+        let joined = with_node.filter_map(|member| member.machine.created.time()).max();
         let next = match replacement::decide(known.as_ref(), &machine.meta.uid, joined, Timestamp::now()) {
             Replacement::Begin(replaced) => {
                 self.write_replaced(view, &replaced).await?;

@@ -1,8 +1,9 @@
 //! How often a call is tried again, and after which pauses. Nothing here makes a call.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
+use tokio::time::Instant;
 
 use super::api::CallError;
 
@@ -12,6 +13,10 @@ const MOST: u32 = 6;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// A longer wish of the server isn't waited for: the caller comes again anyway.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// No further attempt begins later than this after the first: the group's other commands wait meanwhile, and its callers have
+/// given up long before.
+const LAST_ATTEMPT_AFTER: Duration = Duration::from_secs(20);
 
 /// The attempts at one write of a command.
 pub(super) struct Attempts {
@@ -39,15 +44,18 @@ impl Attempts {
 
     /// Waits for the next attempt after a failure. Not, when it makes no sense or there were enough.
     pub(super) async fn again(&mut self, error: &CallError) -> bool {
-        let Some(pause) = pause_after(error, self.made) else { return false };
-        if self.made == MOST || pause > LONGEST_PAUSE {
-            return false;
-        }
+        let Some(pause) = next_pause(error, self.made, self.elapsed()) else { return false };
         self.made += 1;
         self.repeated.inc();
         tokio::time::sleep(pause).await;
         true
     }
+}
+
+/// How long to wait before another attempt, so long after the first; `None` when there is none.
+fn next_pause(error: &CallError, made: u32, elapsed: Duration) -> Option<Duration> {
+    let pause = pause_after(error, made).filter(|pause| *pause <= LONGEST_PAUSE)?;
+    (made < MOST && elapsed + pause <= LAST_ATTEMPT_AFTER).then_some(pause)
 }
 
 /// How long to wait after the n-th attempt has failed like this; `None` when it would fail again.
@@ -93,6 +101,30 @@ mod tests {
         let mut attempts = Attempts::counted(Counter::default());
         while attempts.again(&CallError::Unknown(text(), None)).await {}
         assert_eq!(attempts.made(), MOST);
+    }
+
+    #[rstest]
+    #[case::at_once(1, 0, Some(100))]
+    #[case::the_last_one(5, 3_000, Some(1_600))]
+    #[case::there_were_enough(6, 3_000, None)]
+    #[case::just_in_time(1, 19_900, Some(100))]
+    #[case::too_late(1, 19_901, None)]
+    #[case::long_ago(1, 600_000, None)]
+    fn attempts_have_a_number_and_an_end(#[case] made: u32, #[case] elapsed: u64, #[case] pause: Option<u64>) {
+        let error = CallError::Unknown(text(), None);
+        let next = next_pause(&error, made, Duration::from_millis(elapsed));
+        assert_eq!(next, pause.map(Duration::from_millis));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_attempt_begins_later_than_20_seconds_after_the_first() {
+        let first = Instant::now();
+        let mut attempts = Attempts::counted(Counter::default());
+        let mut begun = vec![0];
+        while attempts.again(&CallError::Busy(text(), Some(Duration::from_secs(5)))).await {
+            begun.push(first.elapsed().as_secs());
+        }
+        assert_eq!(begun, [0, 5, 10, 15, 20]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -25,15 +25,15 @@ impl Command {
     ) -> Result<(), ScaleError> {
         let is_logged = |uid: &Uid| log.get(uid).is_some();
         let takes = |uid: &Uid| !is_logged(uid) && lives.get(uid) == Some(&Life::Alive);
-        if request.others > 0 || request.machines.iter().any(|named| takes(&named.uid)) {
+        if !request.is_of_machines() || request.machines.iter().any(|named| takes(&named.uid)) {
             return Err(ScaleError::FailedPrecondition(self.rollout_refusal(rollout)));
         }
         request.machines.retain(|named| is_logged(&named.uid));
         Ok(())
     }
 
-    /// Whether a target size is left as it is because the group is rolling out. Only time mends that, and an error would
-    /// end the caller's loop (kubernetes/autoscaler#7928).
+    /// Returns true if a target size is left as it is because the group is rolling out. Only time mends that. An error would
+    /// fail the caller's loop (kubernetes/autoscaler#7928); a success ends it as well, but it isn't asked again.
     pub(super) fn is_left_while_rolling_out(&self, view: &ScaleView) -> bool {
         if let Some(rollout) = &view.rollout {
             tracing::info!(group = %self.id, size = view.version.replicas, "target size is left as it is: the group is {}", rollout.cause);

@@ -4,14 +4,17 @@
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
+    time::Duration,
 };
 
 use arcstr::ArcStr;
+use tokio::time::Instant;
 
 use super::writer::SizedBy;
 use crate::{
     capi::{Machine, ScalableKind, ScalableResource, Uid},
     index::GroupVersion,
+    informer::ResourceVersion,
     nodegroup::{Bounds, DeletionLog, LogError, Phase, SizeError, Ticket, deletion_log::Entry, size},
 };
 
@@ -28,14 +31,55 @@ pub(super) enum Life {
 pub(super) struct Named {
     pub(super) name: ArcStr,
     pub(super) uid: Uid,
+    /// True if it is given up as one that never joined: named by the id of such an instance, or chosen for a smaller
+    /// target size.
+    pub(super) never_joined: bool,
 }
 
 /// What a request names.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) struct Request {
     pub(super) machines: Vec<Named>,
-    /// How many replicas without a Machine, or instances that are no Machines, which only lower the size.
-    pub(super) others: usize,
+    /// The number of placeholders of replicas.
+    pub(super) replicas: usize,
+    /// The number of instances of a MachinePool that are no Machines, which only lower the size.
+    pub(super) instances: usize,
+}
+
+impl Request {
+    /// Returns true if it names Machines alone.
+    pub(super) fn is_of_machines(&self) -> bool {
+        self.replicas + self.instances == 0
+    }
+}
+
+/// The Machines of a group, as one list from the API server shows them at one moment.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(super) struct Listed {
+    /// Those that aren't being deleted.
+    pub(super) alive: HashSet<Uid>,
+    /// Those that are being deleted and whose Node is there.
+    pub(super) draining: HashSet<Uid>,
+    /// Those that are being deleted and have no Node any more: Cluster Autoscaler has placeholders for them.
+    pub(super) without_node: Vec<Named>,
+    /// The number of instances of a MachinePool, which counts by these.
+    pub(super) instances: Option<usize>,
+}
+
+impl Listed {
+    /// Returns true if a Machine is there.
+    pub(super) fn has(&self, uid: &Uid) -> bool {
+        let is_without_node = || self.without_node.iter().any(|named| named.uid == *uid);
+        self.alive.contains(uid) || self.draining.contains(uid) || is_without_node()
+    }
+
+    /// Counts the placeholders of a size, without what leaves it.
+    pub(super) fn placeholders(&self, size: i64, leaves: impl Fn(&Uid) -> bool) -> usize {
+        let staying = self
+            .instances
+            .unwrap_or_else(|| self.alive.iter().chain(&self.draining).filter(|uid| !leaves(uid)).count());
+        usize::try_from(size.saturating_sub(as_i64(staying))).unwrap_or_default()
+    }
 }
 
 /// What a group looks like when requests are decided.
@@ -46,9 +90,22 @@ pub(super) struct Seen<'a> {
     pub(super) bounds: Bounds,
     /// Of each Machine that a request names and that isn't in the log.
     pub(super) lives: &'a HashMap<Uid, Life>,
-    /// All Machines of the group that are alive, at the same moment as `lives`. Empty where no named one is being
-    /// deleted: only then it matters.
-    pub(super) alive: &'a HashSet<Uid>,
+    /// Those of them that have a Node although they are given up as ones that never joined.
+    pub(super) joined: &'a HashSet<Uid>,
+    /// All Machines of the group, at the same moment as `lives`. Empty where no named one is being deleted and no
+    /// placeholder is named: only then it matters.
+    pub(super) listed: &'a Listed,
+    /// The number of placeholders that are known to be given up already.
+    pub(super) given_up: usize,
+}
+
+/// The part of an accepted request beside the Machines that it names.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(super) struct Accepted {
+    /// Machines that are being deleted and have no Node any more, which its placeholders stand for.
+    pub(super) without_node: Vec<Named>,
+    /// The number of replicas without a Machine, which only lower the size.
+    pub(super) replicas: usize,
 }
 
 /// Why a request isn't accepted.
@@ -56,6 +113,13 @@ pub(super) struct Seen<'a> {
 pub(super) enum Refusal {
     /// A Machine is in the log for a smaller target size, and leaves it within seconds.
     InTheWay(ArcStr),
+    /// A Machine has a Node although it is named as one that never joined.
+    HasJoined(ArcStr),
+    /// Placeholders have become Machines since.
+    Replaced {
+        named: usize,
+        left: usize,
+    },
     BelowMin(SizeError),
     Log(LogError),
 }
@@ -67,15 +131,16 @@ pub(super) struct Acceptance<'a> {
     ticket: Ticket,
     log: DeletionLog,
     others: usize,
+    given_up: usize,
 }
 
 impl<'a> Acceptance<'a> {
     pub(super) fn new(seen: Seen<'a>, ticket: Ticket) -> Self {
-        Self { log: seen.log.clone(), seen, ticket, others: 0 }
+        Self { log: seen.log.clone(), given_up: seen.given_up, seen, ticket, others: 0 }
     }
 
     /// Accepts a request as a whole or not at all.
-    pub(super) fn accept(&mut self, request: &Request) -> Result<(), Refusal> {
+    pub(super) fn accept(&mut self, request: &Request) -> Result<Accepted, Refusal> {
         let mut leaving = Vec::new();
         let mut deleting = Vec::new();
         for named in &request.machines {
@@ -84,20 +149,43 @@ impl<'a> Acceptance<'a> {
                 Some(_) => continue,
                 None => {}
             }
+            if named.never_joined && self.seen.joined.contains(&named.uid) {
+                return Err(Refusal::HasJoined(named.name.clone()));
+            }
             match self.seen.lives.get(&named.uid) {
                 Some(Life::Alive) => leaving.push(named),
                 Some(Life::Deleting) => deleting.push(named),
                 Some(Life::Gone) | None => {}
             }
         }
-        let others = self.others + request.others;
         let alive = leaving.len();
-        let size = i64::from(self.seen.replicas) - as_i64(self.log.wanted() + leaving.len() + others);
+        let size = self.size_without(leaving.len() + request.instances);
         if !deleting.is_empty() {
             let replaced = self.replaced(size, &leaving);
             leaving.extend(deleting.into_iter().take(replaced));
         }
-        if leaving.len() + request.others > 0 {
+        let mut accepted = Accepted::default();
+        let mut given_up = 0;
+        if request.replicas > 0 {
+            let listed = self.seen.listed;
+            let leaves = |uid: &Uid| leaves(&self.log, uid) || leaving.iter().any(|named| named.uid == *uid);
+            let size = self.size_without(leaving.len() + request.instances);
+            let left = listed.placeholders(size, leaves).min(request.replicas);
+            let joined = self.wanted_placeholders(request.replicas - left);
+            given_up = request.replicas - left - joined.len();
+            if given_up > self.given_up {
+                return Err(Refusal::Replaced { named: request.replicas, left });
+            }
+            if listed.instances.is_none() {
+                let without_node = listed.without_node.iter().filter(|named| !leaves(&named.uid));
+                accepted.without_node = without_node.take(left).cloned().collect();
+            }
+            accepted.replicas = left - accepted.without_node.len();
+            leaving.extend(listed.without_node.iter().filter(|named| accepted.without_node.contains(named)));
+            accepted.without_node.extend(joined);
+        }
+        let others = self.others + accepted.replicas + request.instances;
+        if leaving.len() + accepted.replicas + request.instances > 0 {
             let count = self.log.wanted() + leaving.len() + others;
             size::delete(self.seen.replicas, count, self.seen.bounds).map_err(Refusal::BelowMin)?;
         }
@@ -108,7 +196,20 @@ impl<'a> Acceptance<'a> {
         let log = self.log.clone().with(entries);
         log.check().map_err(Refusal::Log)?;
         (self.log, self.others) = (log, others);
-        Ok(())
+        self.given_up -= given_up;
+        Ok(accepted)
+    }
+
+    /// Machines that placeholders stand for and whose deletion is wanted already, at most so many.
+    fn wanted_placeholders(&self, most: usize) -> Vec<Named> {
+        let is_wanted =
+            |named: &&Named| self.log.get(&named.uid).is_some_and(|entry| entry.phase == Phase::Wanted && !entry.soft);
+        self.seen.listed.without_node.iter().filter(is_wanted).take(most).cloned().collect()
+    }
+
+    /// The size that is decided so far, less as many.
+    fn size_without(&self, count: usize) -> i64 {
+        i64::from(self.seen.replicas) - as_i64(self.log.wanted() + self.others + count)
     }
 
     /// How many of those that are being deleted would be replaced by new Machines: as long as the size that is decided
@@ -116,7 +217,7 @@ impl<'a> Acceptance<'a> {
     fn replaced(&self, size: i64, leaving: &[&Named]) -> usize {
         let logged = self.log.entries().iter().map(|entry| &entry.uid);
         let leaving: HashSet<_> = logged.chain(leaving.iter().map(|named| &named.uid)).collect();
-        let staying = self.seen.alive.iter().filter(|uid| !leaving.contains(uid)).count();
+        let staying = self.seen.listed.alive.iter().filter(|uid| !leaving.contains(uid)).count();
         usize::try_from(size - as_i64(staying)).unwrap_or_default()
     }
 
@@ -126,14 +227,21 @@ impl<'a> Acceptance<'a> {
     }
 }
 
+/// Returns true if the log takes a Machine from those that stay. One that only steers which goes for a size that is lowered already
+/// may stay after all.
+pub(super) fn leaves(log: &DeletionLog, uid: &Uid) -> bool {
+    log.get(uid).is_some_and(|entry| !entry.soft || entry.phase == Phase::Wanted)
+}
+
 fn as_i64(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// A new entry of the log.
 pub(super) fn entry(named: &Named, ticket: &Ticket, soft: bool) -> Entry {
-    let Named { name, uid } = named.clone();
-    Entry { name, uid, ticket: ticket.clone(), phase: Phase::Wanted, soft, counted: false }
+    let Named { name, uid, never_joined } = named.clone();
+    let pending = never_joined && !soft;
+    Entry { name, uid, ticket: ticket.clone(), phase: Phase::Wanted, soft, counted: false, pending }
 }
 
 /// The write that lowers the size for what is wanted.
@@ -146,7 +254,7 @@ pub(super) struct Lowering {
 }
 
 /// Lowers the size for entries that are wanted under the ticket under which they were marked; `None` when there are none.
-/// Soft ones were asked for above the minimum, and know none.
+/// Where the minimum leaves no room for all, the soft ones stay.
 pub(super) fn lower(
     log: &DeletionLog,
     replicas: i32,
@@ -154,14 +262,18 @@ pub(super) fn lower(
     marked: &HashMap<Uid, Ticket>,
 ) -> Result<Option<Lowering>, SizeError> {
     let is_ready = |entry: &Entry| entry.phase == Phase::Wanted && marked.get(&entry.uid) == Some(&entry.ticket);
-    let ready: Vec<_> = log.entries().iter().filter(|entry| is_ready(entry)).collect();
-    if ready.is_empty() {
-        return Ok(None);
-    }
-    let min = if ready.iter().all(|entry| entry.soft) { 0 } else { bounds.min };
-    let to = size::delete(replicas, ready.len(), Bounds { min, max: bounds.max })?;
-    let names = ready.iter().map(|entry| entry.name.clone()).collect();
-    Ok(Some(Lowering { to, log: log.clone().lowered(is_ready), names }))
+    let lower = |is_such: &dyn Fn(&Entry) -> bool| {
+        let ready: Vec<_> = log.entries().iter().filter(|entry| is_such(entry)).collect();
+        let to = size::delete(replicas, ready.len(), bounds)?;
+        let names: Vec<_> = ready.iter().map(|entry| entry.name.clone()).collect();
+        let lowering = Lowering { to, log: log.clone().lowered(is_such), names };
+        Ok(Some(lowering).filter(|lowering| !lowering.names.is_empty()))
+    };
+    let is_hard = |entry: &Entry| is_ready(entry) && !entry.soft;
+    lower(&is_ready).or_else(|error| match lower(&is_hard) {
+        Ok(None) => Err(error),
+        hard => hard,
+    })
 }
 
 /// What has become of a size write from `seen` to `to` whose answer was lost, by what the object is now.
@@ -195,17 +307,35 @@ pub(super) enum Finish {
     CarryOn,
     /// Takes the entry of a Machine that seems gone out of the log, once it is known to be gone.
     ForgetGone(Entry),
-    /// Takes a soft entry out of the log.
+    /// Takes a soft entry out of the log, once nothing is left to go for its smaller size.
     ForgetSoft(Entry),
     /// Deletes the Machine itself: its deletion was spent on another one.
     Delete(Entry),
-    /// Takes a mark of ours off that belongs to no entry: the Machine's name, and the mark.
-    Unmark(ArcStr, ArcStr),
+    /// Leaves the Machine to its infrastructure provider, as since then.
+    Leave(Entry, Instant),
+    /// Marks a Machine under its entry's ticket, whose mark is that of an acceptance that is over.
+    MarkAgain(Entry),
+    /// Takes a mark of ours off that belongs to no entry, from a Machine of this version: a mark that lands meanwhile may
+    /// have hidden that of a later entry.
+    Unmark(Named, ArcStr, ResourceVersion),
 }
+
+/// How long a Machine is left to its infrastructure provider once its MachinePool has come down to the smaller size:
+/// the provider may be deleting it, and which one it has taken is told nowhere.
+pub(super) const LEFT_TO_PROVIDER: Duration = Duration::from_secs(300);
+
+/// Since when Machines of a MachinePool have been left to their infrastructure provider.
+pub(super) type LeftSince = HashMap<(Uid, Ticket), Instant>;
 
 /// What is to be done about a group's deletions. The log and the Machines may be views that lag behind: what counts is
 /// read again before it is done.
-pub(super) fn finish(log: &DeletionLog, machines: &[Arc<Machine>], followed: &Followed) -> Vec<Finish> {
+pub(super) fn finish(
+    log: &DeletionLog,
+    machines: &[Arc<Machine>],
+    followed: &Followed,
+    left: &LeftSince,
+    now: Instant,
+) -> Vec<Finish> {
     let mut steps = Vec::new();
     if log.wanted() > 0 {
         steps.push(Finish::CarryOn);
@@ -216,29 +346,69 @@ pub(super) fn finish(log: &DeletionLog, machines: &[Arc<Machine>], followed: &Fo
         match life {
             None => steps.push(Finish::ForgetGone(entry.clone())),
             Some(_) if entry.soft && are_all_followed => steps.push(Finish::ForgetSoft(entry.clone())),
-            Some(false) if !entry.soft && are_all_followed => steps.push(Finish::Delete(entry.clone())),
+            Some(false) if !entry.soft && are_all_followed => steps.extend(by_name(entry, followed.by_name, left, now)),
             Some(_) => {}
         }
     }
-    for machine in machines {
-        if let Some(mark) = &machine.delete_mark
-            && Ticket::of_mark(mark).is_some_and(|ticket| !log.has(&ticket))
-        {
-            steps.push(Finish::Unmark(machine.meta.key.name.clone(), mark.clone()));
+    steps.extend(machines.iter().filter_map(|machine| {
+        let named = Named { name: machine.meta.key.name.clone(), uid: machine.meta.uid.clone(), never_joined: false };
+        of_mark(log, named, machine.delete_mark.as_ref()?, &machine.meta.resource_version)
+    }));
+    steps
+}
+
+/// What is to be done about a Machine's mark. One whose answer was lost is set again, and may come after that of a later
+/// acceptance: without any the smaller size would take another Machine.
+pub(super) fn of_mark(log: &DeletionLog, named: Named, mark: &ArcStr, version: &ResourceVersion) -> Option<Finish> {
+    let ticket = Ticket::of_mark(mark)?;
+    if log.has(&ticket) {
+        return None;
+    }
+    match log.get(&named.uid) {
+        None => Some(Finish::Unmark(named, mark.clone(), version.clone())),
+        Some(entry) if entry.phase == Phase::Lowered => Some(Finish::MarkAgain(entry.clone())),
+        // Who lowers it marks it before.
+        Some(_) => None,
+    }
+}
+
+/// What is to be done with a Machine that is still there though its smaller size has been followed.
+fn by_name(entry: &Entry, by_name: ByName, left: &LeftSince, now: Instant) -> Option<Finish> {
+    match by_name {
+        ByName::AtOnce => Some(Finish::Delete(entry.clone())),
+        ByName::NotYet => None,
+        ByName::InTime => {
+            let since = left.get(&(entry.uid.clone(), entry.ticket.clone())).copied().unwrap_or(now);
+            let is_time = now.saturating_duration_since(since) >= LEFT_TO_PROVIDER;
+            Some(if is_time { Finish::Delete(entry.clone()) } else { Finish::Leave(entry.clone(), since) })
         }
     }
-    steps
+}
+
+/// When a Machine may be deleted by name that a smaller size has left.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+enum ByName {
+    /// Its MachineSet has counted it out.
+    #[default]
+    AtOnce,
+    /// There are more replicas than its MachinePool should have: its provider hasn't acted.
+    NotYet,
+    /// Once its provider had the time to delete it.
+    InTime,
 }
 
 /// The lowered entries whose smaller size has reached whoever has the Machines made, by uid and ticket.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(super) struct Followed(HashMap<Uid, Ticket>);
+pub(super) struct Followed {
+    tickets: HashMap<Uid, Ticket>,
+    by_name: ByName,
+}
 
 impl Followed {
     /// By what the objects show that have the Machines made.
     pub(super) fn by(kind: ScalableKind, sets: &[Arc<ScalableResource>]) -> Self {
         // A new Machine of an old MachineSet would be as wrong as one of the newest.
-        if !sets.iter().all(|set| set.observed_generation == set.generation) {
+        if !sets.iter().all(|set| set.seen_generation == set.generation) {
             return Self::default();
         }
         let has_size = |set: &&Arc<ScalableResource>| match kind {
@@ -250,12 +420,18 @@ impl Followed {
             Some(copied.entries().to_vec())
         });
         let lowered = logs.flatten().filter(|entry| entry.phase == Phase::Lowered);
-        Self(lowered.map(|entry| (entry.uid, entry.ticket)).collect())
+        let has_come_down = sets.iter().all(|pool| pool.status_replicas <= pool.replicas.unwrap_or_default());
+        let by_name = match kind {
+            ScalableKind::MachineDeployment | ScalableKind::MachineSet => ByName::AtOnce,
+            ScalableKind::MachinePool if has_come_down => ByName::InTime,
+            ScalableKind::MachinePool => ByName::NotYet,
+        };
+        Self { tickets: lowered.map(|entry| (entry.uid, entry.ticket)).collect(), by_name }
     }
 
     /// Whether this entry is lowered and followed.
     pub(super) fn has(&self, entry: &Entry) -> bool {
-        entry.phase == Phase::Lowered && self.0.get(&entry.uid) == Some(&entry.ticket)
+        entry.phase == Phase::Lowered && self.tickets.get(&entry.uid) == Some(&entry.ticket)
     }
 
     /// Whether all entries of a log are.
@@ -272,208 +448,4 @@ fn has_its_size(set: &ScalableResource, sets: &[Arc<ScalableResource>]) -> bool 
 }
 
 #[cfg(test)]
-mod tests {
-    use rstest::rstest;
-
-    use super::*;
-    use crate::nodegroup::testing;
-
-    const BOUNDS: Bounds = Bounds { min: 1, max: 10 };
-
-    fn named(name: &str) -> Named {
-        Named { name: name.into(), uid: name.into() }
-    }
-
-    /// `a` is wanted, `a!` is lowered, `a~` is wanted and soft; the ticket is `t`.
-    fn log(entries: &[&str]) -> DeletionLog {
-        let ticket = Ticket::from("t");
-        let log = |text: &&str| {
-            let name = text.trim_end_matches(['!', '~']);
-            let phase = if text.ends_with('!') { Phase::Lowered } else { Phase::Wanted };
-            Entry { phase, ..entry(&named(name), &ticket, text.ends_with('~')) }
-        };
-        DeletionLog::default().with(entries.iter().map(log))
-    }
-
-    /// `a` is alive, `a?` is being deleted, `a-` is gone.
-    fn lives(machines: &[&str]) -> HashMap<Uid, Life> {
-        let life = |text: &&str| match text.chars().last() {
-            Some('?') => Life::Deleting,
-            Some('-') => Life::Gone,
-            _ => Life::Alive,
-        };
-        machines.iter().map(|text| (Uid::from(text.trim_end_matches(['?', '-'])), life(text))).collect()
-    }
-
-    /// What a request of these Machines adds to the log.
-    fn accept(
-        replicas: i32,
-        in_log: &[&str],
-        machines: &[&str],
-        request: &[&str],
-    ) -> Result<Vec<String>, &'static str> {
-        let (log, lives) = (log(in_log), lives(machines));
-        let alive = lives.iter().filter(|(_, life)| **life == Life::Alive).map(|(uid, _)| uid.clone()).collect();
-        let seen = Seen { log: &log, replicas, bounds: BOUNDS, lives: &lives, alive: &alive };
-        let mut acceptance = Acceptance::new(seen, Ticket::from("new"));
-        let request = Request { machines: request.iter().map(|name| named(name)).collect(), others: 0 };
-        match acceptance.accept(&request) {
-            Ok(()) => {
-                let new = |entry: &&Entry| entry.ticket == Ticket::from("new");
-                let log = acceptance.log().cloned().unwrap_or_default();
-                Ok(log.entries().iter().filter(new).map(|entry| entry.name.to_string()).collect())
-            }
-            Err(Refusal::InTheWay(_)) => Err("in the way"),
-            Err(Refusal::BelowMin(_)) => Err("below min"),
-            Err(Refusal::Log(_)) => Err("full"),
-        }
-    }
-
-    #[rstest]
-    #[case::one_that_is_alive(3, &[], &["a", "b", "c"], &["b"], Ok("b"))]
-    #[case::one_that_is_gone_needs_nothing(3, &[], &["a-", "b", "c"], &["a"], Ok(""))]
-    #[case::one_that_is_wanted_is_joined(3, &["a"], &["b", "c"], &["a"], Ok(""))]
-    #[case::one_that_is_lowered_needs_nothing(2, &["a!"], &["b", "c"], &["a"], Ok(""))]
-    #[case::a_soft_one_is_in_the_way(3, &["a~"], &["b", "c"], &["a", "b"], Err("in the way"))]
-    #[case::down_to_the_min(3, &[], &["a", "b", "c"], &["a", "b"], Ok("a b"))]
-    #[case::below_the_min(2, &[], &["a", "b"], &["a", "b"], Err("below min"))]
-    #[case::below_the_min_with_what_is_wanted(3, &["c"], &["a", "b"], &["a", "b"], Err("below min"))]
-    #[case::at_the_min_a_lowered_one_is_a_success(1, &["a!"], &["b"], &["a"], Ok(""))]
-    #[case::a_deleting_one_that_would_be_replaced(3, &[], &["a?", "b", "c"], &["a"], Ok("a"))]
-    #[case::a_deleting_one_that_goes_for_a_smaller_size(2, &[], &["a?", "b", "c"], &["a"], Ok(""))]
-    #[case::of_two_deleting_ones_as_many_as_would_be_replaced(3, &[], &["a?", "b?", "c", "d"], &["a", "b"], Ok("a"))]
-    #[case::a_deleting_one_beside_one_that_is_alive(3, &[], &["a?", "b", "c"], &["a", "b"], Ok("b a"))]
-    #[case::a_deleting_one_while_another_is_wanted(3, &["b"], &["a?", "c"], &["a"], Ok("a"))]
-    fn a_request_is_accepted(
-        #[case] replicas: i32,
-        #[case] log: &[&str],
-        #[case] machines: &[&str],
-        #[case] request: &[&str],
-        #[case] expected: Result<&str, &'static str>,
-    ) {
-        let accepted = accept(replicas, log, machines, request).map(|names| names.join(" "));
-        assert_eq!(accepted, expected.map(str::to_owned));
-    }
-
-    #[test]
-    fn only_what_was_marked_under_its_ticket_lowers_the_size() {
-        let log = log(&["a", "b", "c!"]);
-        let marked = HashMap::from([("a".into(), "t".into()), ("b".into(), "older".into()), ("c".into(), "t".into())]);
-        let lowering = lower(&log, 3, BOUNDS, &marked).unwrap().unwrap();
-        assert_eq!((lowering.to, lowering.names), (2, vec!["a".into()]));
-        assert_eq!(lowering.log.wanted(), 1, "b is wanted still");
-        assert_eq!(lower(&log, 3, BOUNDS, &HashMap::new()), Ok(None));
-    }
-
-    #[rstest]
-    #[case::a_hard_one_keeps_the_min(&["a"], 1, None)]
-    #[case::a_soft_one_knows_none(&["a~"], 1, Some(0))]
-    #[case::together_they_keep_it(&["a", "b~"], 2, None)]
-    fn the_minimum_is_looked_at_again(#[case] entries: &[&str], #[case] replicas: i32, #[case] to: Option<i32>) {
-        let log = log(entries);
-        let marked = log.entries().iter().map(|entry| (entry.uid.clone(), entry.ticket.clone())).collect();
-        let lowering = lower(&log, replicas, BOUNDS, &marked);
-        assert_eq!(lowering.ok().flatten().map(|it| it.to), to);
-    }
-
-    #[rstest]
-    #[case::nothing_was_written(5, 1, SizedBy::Another, Fate::NotDone)]
-    #[case::something_else_was_written(5, 2, SizedBy::Another, Fate::NotDone)]
-    #[case::another_size_was_written(9, 2, SizedBy::Another, Fate::NotDone)]
-    #[case::it_was_done(8, 2, SizedBy::This, Fate::Done)]
-    #[case::it_was_done_and_other_things_were_written(8, 4, SizedBy::This, Fate::Done)]
-    #[case::another_made_the_same_size(8, 2, SizedBy::Another, Fate::NotDone)]
-    #[case::another_made_the_same_size_and_wrote_something_else(8, 3, SizedBy::Another, Fate::NotDone)]
-    #[case::it_may_have_been_done_undone_and_done_by_another(8, 4, SizedBy::Another, Fate::Unknown)]
-    #[case::it_may_have_been_done_and_changed_since(9, 3, SizedBy::Another, Fate::Unknown)]
-    #[case::nobody_says_who_made_the_same_size(8, 2, SizedBy::Nobody, Fate::Unknown)]
-    fn a_write_whose_answer_was_lost(
-        #[case] replicas: i32,
-        #[case] generation: i64,
-        #[case] sized_by: SizedBy,
-        #[case] expected: Fate,
-    ) {
-        let seen =
-            GroupVersion { uid: "x".into(), resource_version: "1".into(), generation: 1, replicas: 5, log: None };
-        let now = GroupVersion { generation, replicas, ..seen.clone() };
-        assert_eq!(fate(&seen, &now, 8, sized_by), expected);
-        let anew = GroupVersion { uid: "y".into(), replicas: 8, generation: 2, ..seen.clone() };
-        assert_eq!(fate(&seen, &anew, 8, SizedBy::Another), Fate::NotDone, "another object has the name");
-    }
-
-    /// A MachineSet of size 3 that has this log, and whose controller has acted on it.
-    fn set(entries: &[&str], change: impl FnOnce(&mut ScalableResource)) -> Arc<ScalableResource> {
-        let mut set = testing::machine_set("workers-1");
-        set.desired_replicas = Some(3);
-        set.deleting_log = log(entries).print().unwrap().map(Into::into);
-        change(&mut set);
-        Arc::new(set)
-    }
-
-    #[rstest]
-    #[case::all_has_arrived(set(&["a!"], |_| ()), true)]
-    #[case::the_copy_is_older(set(&["a"], |_| ()), false)]
-    #[case::there_is_no_copy(set(&[], |_| ()), false)]
-    #[case::its_controller_has_not_acted(set(&["a!"], |set| set.observed_generation = 0), false)]
-    #[case::its_size_has_not_come_with_it(set(&["a!"], |set| set.replicas = Some(4)), false)]
-    fn the_smaller_size_has_reached_the_machine_set(#[case] set: Arc<ScalableResource>, #[case] expected: bool) {
-        let log = log(&["a!"]);
-        let followed = Followed::by(ScalableKind::MachineDeployment, &[set]);
-        assert_eq!(followed.has_all(&log), expected);
-        let other = log.entries()[0].clone();
-        assert!(!followed.has(&Entry { ticket: "another".into(), ..other }), "another acceptance is another entry");
-    }
-
-    #[test]
-    fn a_machine_set_that_is_the_group_needs_no_copy_of_the_size() {
-        let own = set(&["a!"], |set| set.desired_replicas = None);
-        assert!(Followed::by(ScalableKind::MachineSet, &[own]).has_all(&log(&["a!"])));
-    }
-
-    fn machine(text: &str) -> Arc<Machine> {
-        let mut machine = testing::machine(text.trim_end_matches('?'));
-        machine.meta.uid = text.trim_end_matches('?').into();
-        machine.deleting = text.ends_with('?');
-        Arc::new(machine)
-    }
-
-    #[rstest]
-    #[case::gone(&["a!"], &[], &["a!"], &["ForgetGone a"])]
-    #[case::going(&["a!"], &["a?"], &["a!"], &[])]
-    #[case::left_over(&["a!"], &["a"], &["a!"], &["Delete a"])]
-    #[case::not_followed(&["a!"], &["a"], &["a"], &[])]
-    #[case::gone_and_not_followed(&["a!"], &[], &["a"], &[])]
-    #[case::another_is_on_its_way(&["a!", "b"], &["a", "b"], &["a!", "b"], &["CarryOn"])]
-    #[case::another_is_not_followed(&["a!", "b!"], &["a", "b"], &["a!"], &[])]
-    fn the_finisher(
-        #[case] entries: &[&str],
-        #[case] machines: &[&str],
-        #[case] copied: &[&str],
-        #[case] expected: &[&str],
-    ) {
-        let machines: Vec<_> = machines.iter().map(|text| machine(text)).collect();
-        let followed = Followed::by(ScalableKind::MachineDeployment, &[set(copied, |_| ())]);
-        let steps: Vec<_> = finish(&log(entries), &machines, &followed)
-            .into_iter()
-            .map(|step| match step {
-                Finish::CarryOn => "CarryOn".to_owned(),
-                Finish::ForgetGone(entry) => format!("ForgetGone {}", entry.name),
-                Finish::ForgetSoft(entry) => format!("ForgetSoft {}", entry.name),
-                Finish::Delete(entry) => format!("Delete {}", entry.name),
-                Finish::Unmark(name, _) => format!("Unmark {name}"),
-            })
-            .collect();
-        assert_eq!(steps, expected);
-    }
-
-    #[rstest]
-    #[case::of_the_log("capi-autoscaler-provider t", 0)]
-    #[case::of_another_ticket("capi-autoscaler-provider u", 1)]
-    #[case::of_somebody_else("by hand", 0)]
-    fn a_mark_is_taken_off_when_it_is_ours_and_belongs_to_nothing(#[case] mark: &str, #[case] expected: usize) {
-        let mut marked = Machine::clone(&machine("b"));
-        marked.delete_mark = Some(mark.into());
-        let steps = finish(&log(&["a!"]), &[Arc::new(marked)], &Followed::default());
-        assert_eq!(steps.iter().filter(|step| matches!(step, Finish::Unmark(..))).count(), expected);
-    }
-}
+mod tests;

@@ -7,17 +7,18 @@ use super::{
     Command, ScaleError,
     api::{CallError, GroupChange, GroupSeen},
     batch::Marked,
+    carry::{Carried, NotLowered},
     going::Leaving,
     lane::Caller,
     metrics::Write,
     outcome::SizeWritten,
-    rule::{self, Fate, Named, entry},
+    rule::{self, Fate, Listed, Named, entry},
     writer::SizeWriter,
 };
 use crate::{
     capi::{Machine, ScalableKind},
-    index::{GroupVersion, NotScalable},
-    nodegroup::{Bounds, DeletionLog, SizeError, Ticket, size},
+    index::{GroupVersion, Member, NotScalable},
+    nodegroup::{Bounds, DeletionLog, Ticket, size},
 };
 
 /// How a smaller target size comes about.
@@ -30,45 +31,141 @@ struct Giving {
 
 /// The Machines of a group that are there and in no log.
 struct There {
-    /// How many, those that are being deleted included.
-    all: i32,
     /// How many have a Node and aren't being deleted.
     with_node: i32,
     /// Those that have no Node and aren't being deleted.
     waiting: Vec<Arc<Machine>>,
 }
 
+/// The part of a delete that is no Machine.
+pub(super) struct GivingUp {
+    /// Placeholders of replicas.
+    pub(super) replicas: usize,
+    /// Instances of a MachinePool.
+    pub(super) instances: usize,
+    pub(super) bounds: Bounds,
+    /// The size by which this was decided, less what was lowered for Machines since.
+    pub(super) from: i32,
+    /// The group's Machines, where they were counted a moment ago and nothing was written since.
+    pub(super) listed: Option<Listed>,
+}
+
+/// The size that a command aims at.
+enum Aim {
+    Increase(i32, Bounds),
+    GiveUp(GivingUp),
+    /// Gives up as many replicas without a Machine, as far as there are some.
+    GiveWay {
+        most: usize,
+        min: i32,
+    },
+}
+
+impl Aim {
+    /// Returns true if Machines are counted for it, so that its write tests what they were counted by.
+    fn counts(&self) -> bool {
+        match self {
+            Self::Increase(..) => false,
+            Self::GiveUp(giving) => giving.replicas > 0,
+            Self::GiveWay { .. } => true,
+        }
+    }
+}
+
 impl Command {
     pub(super) async fn increase(&self, delta: i32, caller: &Caller) -> Result<(), ScaleError> {
         let view = self.view()?;
-        let bounds = view.bounds;
-        let decide = |version: &GroupVersion| size::increase(version.replicas, delta, bounds);
-        self.resize(view.version, decide, Some(caller)).await
+        self.resize(view.version, Aim::Increase(delta, view.bounds), Some(caller)).await?;
+        self.inner.going.forget_replicas(&self.id);
+        Ok(())
     }
 
     /// Lowers the size for replicas without a Machine, or instances that are no Machines.
     pub(super) async fn give_up(
         &self,
         version: GroupVersion,
-        count: usize,
-        bounds: Bounds,
+        giving: GivingUp,
         caller: Option<&Caller>,
     ) -> Result<(), ScaleError> {
-        let decide = |version: &GroupVersion| {
-            // What is wanted lowers the size as well; a log that nobody can read was refused before this.
-            let wanted = version.log().map_or(0, |log| log.wanted());
-            let others = size::delete(version.replicas, wanted, Bounds { min: 0, ..bounds })?;
-            size::delete(others, count, bounds)?;
-            size::delete(version.replicas, count, bounds)
-        };
-        self.resize(version, decide, caller).await
+        self.resize(version, Aim::GiveUp(giving), caller).await
     }
 
-    /// Never an error where only time can help, since it would end the caller's loop for all groups
-    /// (kubernetes/autoscaler#7928): then nothing changes.
+    /// The size that a command makes of a version of the group.
+    async fn aim(&self, version: &GroupVersion, aim: &mut Aim) -> Result<i32, ScaleError> {
+        let size = match aim {
+            Aim::Increase(delta, bounds) => size::increase(version.replicas, *delta, *bounds),
+            Aim::GiveUp(giving) => return self.size_without(version, giving).await,
+            Aim::GiveWay { most, min } => {
+                let Ok(log) = version.log() else { return Ok(version.replicas) };
+                let left = self.placeholders(version, &log, None, 0).await?;
+                match left.min(*most) {
+                    0 => Ok(version.replicas),
+                    // Wanted entries lower the size as well.
+                    fewer => {
+                        let wanted = count(log.wanted());
+                        let with_node = self.there(&log).with_node.saturating_add(wanted);
+                        size::decrease(version.replicas, -count(fewer), with_node, min.saturating_add(wanted))
+                    }
+                }
+            }
+        };
+        size.map_err(|error| self.refused(&error))
+    }
+
+    /// The size without what a delete gives up. Each placeholder is looked for anew: one that the size came down for
+    /// meanwhile needs nothing more, and one that has become a Machine refuses all.
+    async fn size_without(&self, version: &GroupVersion, giving: &mut GivingUp) -> Result<i32, ScaleError> {
+        let GivingUp { replicas, instances, bounds, from, listed } = giving;
+        // A log that nobody can read was refused before this.
+        let log = version.log().unwrap_or_default();
+        let left = match *replicas {
+            0 => 0,
+            replicas => self.placeholders(version, &log, listed.take(), *instances).await?.min(replicas),
+        };
+        let came_down = usize::try_from(from.saturating_sub(version.replicas)).unwrap_or_default();
+        if *replicas - left > came_down {
+            return Err(self.replaced(*replicas, left));
+        }
+        // Wanted entries lower the size as well, and have been promised.
+        let promised = size::delete(version.replicas, log.wanted(), Bounds { min: 0, ..*bounds });
+        let size = promised.and_then(|size| size::delete(size, left + *instances, *bounds));
+        let size = size.and_then(|_| size::delete(version.replicas, left + *instances, *bounds));
+        size.map_err(|error| self.refused(&error))
+    }
+
+    /// Counts the placeholders by what the API server says of the group's Machines now: a watch that lags behind
+    /// takes for missing what has come.
+    async fn placeholders(
+        &self,
+        version: &GroupVersion,
+        log: &DeletionLog,
+        listed: Option<Listed>,
+        instances: usize,
+    ) -> Result<usize, ScaleError> {
+        let listed = match listed {
+            Some(listed) => listed,
+            None => self.list_again().await.map_err(|error| self.failed(&error))?,
+        };
+        let size = i64::from(version.replicas) - i64::from(count(log.wanted() + instances));
+        Ok(listed.placeholders(size, |uid| rule::leaves(log, uid)))
+    }
+
+    async fn list_again(&self) -> Result<Listed, CallError> {
+        let mut attempts = self.attempts();
+        loop {
+            match self.list().await {
+                Err(error) if attempts.again(&error).await => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// Where only time can help it is a success that changes nothing: an error would fail the caller's loop for all groups
+    /// (kubernetes/autoscaler#7928). A success ends that loop too, and silently; so instances are answered so that the
+    /// caller never asks again and again (see [`crate::nodegroup::instance::of_group`]).
     pub(super) async fn decrease(&self, delta: i32, caller: &Caller) -> Result<(), ScaleError> {
         // A wrong delta is wrong whatever the group is like.
-        size::decrease(0, delta, 0).map_err(|error| self.refused(&error))?;
+        size::decrease(0, delta, 0, 0).map_err(|error| self.refused(&error))?;
         if let Err(NotScalable::LeftOut(why)) = self.index().scale_view(&self.id) {
             tracing::info!(group = %self.id, "the size is left as it is: {why}");
             return Ok(());
@@ -81,6 +178,7 @@ impl Command {
         let ticket = super::draw_ticket();
         let mut version = view.version;
         let mut chosen: Option<Giving> = None;
+        let (mut delta, mut has_given_way) = (delta, false);
         loop {
             let log = match version.log() {
                 Ok(log) => log,
@@ -91,17 +189,25 @@ impl Command {
             };
             // A write whose answer was lost was done: what was chosen then stays.
             if let Some(giving) = chosen.take_if(|_| log.has(&ticket)) {
-                return self.lower_soft(version, giving).await;
+                return self.lower_soft(version, giving, view.bounds).await;
             }
-            let giving = self.choose(&version, &log, delta)?;
+            let mut giving = self.choose(&version, &log, delta, view.bounds)?;
             if giving.machines.is_empty() {
-                return self.give_way(version, giving.others, Some(caller)).await;
+                return self.give_way(version, giving.others, view.bounds, Some(caller)).await;
             }
+            if giving.others > 0 && !has_given_way {
+                // Before the Machines: those that the size is lowered for may stay, and count as if they did.
+                self.give_way(version, giving.others, view.bounds, Some(caller)).await?;
+                (delta, has_given_way) = (-count(giving.machines.len()), true);
+                version = self.view()?.version;
+                continue;
+            }
+            giving.others = 0;
             if caller.is_gone() {
                 return Err(self.abandoned());
             }
             let error = match self.log_soft(&version, &log, &giving.machines, &ticket).await {
-                Ok(logged) => return self.lower_soft(logged, giving).await,
+                Ok(logged) => return self.lower_soft(logged, giving, view.bounds).await,
                 Err(error) => error,
             };
             chosen = Some(giving);
@@ -113,11 +219,17 @@ impl Command {
     }
 
     /// Chooses what goes for a smaller target size: never a Machine that has a Node.
-    fn choose(&self, version: &GroupVersion, log: &DeletionLog, delta: i32) -> Result<Giving, ScaleError> {
+    fn choose(
+        &self,
+        version: &GroupVersion,
+        log: &DeletionLog,
+        delta: i32,
+        bounds: Bounds,
+    ) -> Result<Giving, ScaleError> {
         let there = self.there(log);
         // What is wanted has been promised already.
         let size = version.replicas.saturating_sub(count(log.wanted()));
-        let target = size::decrease(size, delta, there.with_node).map_err(|error| self.refused(&error))?;
+        let target = size::decrease(size, delta, there.with_node, bounds.min).map_err(|error| self.refused(&error))?;
         let fewer = usize::try_from(size.saturating_sub(target)).unwrap_or_default();
         let mut waiting = there.waiting;
         waiting.sort_by_key(|machine| machine.failure.is_none());
@@ -125,29 +237,30 @@ impl Command {
         waiting.truncate(waiting.len().saturating_sub(staying).min(fewer));
         let machines: Vec<_> = waiting
             .into_iter()
-            .map(|machine| Named { name: machine.meta.key.name.clone(), uid: machine.meta.uid.clone() })
+            .map(|machine| Named {
+                name: machine.meta.key.name.clone(),
+                uid: machine.meta.uid.clone(),
+                never_joined: true,
+            })
             .collect();
         Ok(Giving { others: fewer - machines.len(), machines })
     }
 
     /// The Machines that are there now, but for those in the log.
     fn there(&self, log: &DeletionLog) -> There {
-        let mut machines = self.index().machines(&self.id);
-        machines.retain(|machine| log.get(&machine.meta.uid).is_none());
-        let with_node = machines.iter().filter(|machine| machine.node_name.is_some() && !machine.deleting).count();
-        let mut there = There { all: count(machines.len()), with_node: count(with_node), waiting: Vec::new() };
+        let mut members = self.index().members(&self.id);
+        members.retain(|member| log.get(&member.machine.meta.uid).is_none() && !member.machine.deleting);
         if self.id.kind == ScalableKind::MachinePool
-            && machines.is_empty()
+            && members.is_empty()
             && let Ok(view) = self.index().scale_view(&self.id)
         {
-            (there.all, there.with_node) = (view.machines, view.machines_with_node);
+            return There { with_node: view.machines_with_node, waiting: Vec::new() };
         }
-        there.waiting = machines;
-        there.waiting.retain(|machine| machine.node_name.is_none() && !machine.deleting);
-        there
+        let (joined, waiting): (Vec<_>, Vec<_>) = members.into_iter().partition(Member::has_node);
+        There { with_node: count(joined.len()), waiting: waiting.into_iter().map(|member| member.machine).collect() }
     }
 
-    /// Logs Machines without a Node, as far as they are alive.
+    /// Logs Machines without a Node, as far as they are alive and haven't joined.
     async fn log_soft(
         &self,
         version: &GroupVersion,
@@ -155,8 +268,9 @@ impl Command {
         machines: &[Named],
         ticket: &Ticket,
     ) -> Result<GroupVersion, CallError> {
-        let known = self.learn(version, log, machines).await?;
-        let alive = machines.iter().filter(|named| known.lives.get(&named.uid) == Some(&rule::Life::Alive));
+        let known = self.learn(version, log, machines, false).await?;
+        let is_pending = |uid| known.lives.get(uid) == Some(&rule::Life::Alive) && !known.joined.contains(uid);
+        let alive = machines.iter().filter(|named| is_pending(&named.uid));
         let entries: Vec<_> = alive.map(|named| entry(named, ticket, true)).collect();
         if entries.is_empty() {
             return Ok(version.clone());
@@ -166,53 +280,48 @@ impl Command {
         self.wrote_log(self.write(Write::Log, self.api().write_group(&self.id, version, &change)).await)
     }
 
-    async fn lower_soft(&self, version: GroupVersion, giving: Giving) -> Result<(), ScaleError> {
-        let bounds = Bounds { min: 0, max: i32::MAX };
+    async fn lower_soft(&self, version: GroupVersion, giving: Giving, bounds: Bounds) -> Result<(), ScaleError> {
         let uids: HashSet<_> = giving.machines.iter().map(|named| named.uid.clone()).collect();
         let soft = version.log().map_or(0, |log| uids.iter().filter(|uid| log.get(uid).is_some()).count());
-        let lowered = self.carry_out(version, &uids, bounds, Marked::default()).await;
-        let version = lowered.map_err(super::carry::NotLowered::error)?;
+        let Carried { version, failures, .. } =
+            self.carry_out(version, &uids, std::slice::from_ref(&uids), bounds, Marked::default()).await;
+        for failure in failures.values() {
+            match failure {
+                NotLowered::Refused(error) | NotLowered::Pending(error) => return Err(error.clone()),
+                NotLowered::Spared(why) => tracing::info!(group = %self.id, "the size is left as it is: {why}"),
+            }
+        }
         // Cluster Autoscaler may ask for one of them that it still holds for an instance.
-        let leaving = giving.machines.iter().map(|named| Leaving::Machine(self.machine_key(&named.name)));
-        self.inner.going.accept(&self.id, leaving);
+        let lowered = giving.machines.iter().filter(|named| !failures.contains_key(&named.uid));
+        self.inner.going.accept(&self.id, lowered.map(|named| Leaving::Machine(self.machine_key(&named.name))));
         // Those that went by themselves meanwhile are replicas without a Machine.
-        self.give_way(version, giving.others + giving.machines.len() - soft, None).await
+        self.give_way(version, giving.others + giving.machines.len() - soft, bounds, None).await
     }
 
-    /// Lowers the size by as many, as far as there are replicas without a Machine, and not below the Machines that have a
-    /// Node and what is promised to go: by what is there at the moment of each write.
-    async fn give_way(&self, version: GroupVersion, most: usize, caller: Option<&Caller>) -> Result<(), ScaleError> {
+    /// Lowers the size by as many, as far as there are placeholders, and not below the minimum, nor the Machines that have
+    /// a Node and what is promised to go: by what is there at the moment of each write.
+    async fn give_way(
+        &self,
+        version: GroupVersion,
+        most: usize,
+        bounds: Bounds,
+        caller: Option<&Caller>,
+    ) -> Result<(), ScaleError> {
         if most == 0 {
             return Ok(());
         }
-        let decide = |version: &GroupVersion| {
-            let Ok(log) = version.log() else { return Ok(version.replicas) };
-            let there = self.there(&log);
-            // Lowered entries count no more in the size, wanted ones still do; neither is among those that are there.
-            let wanted = self::count(log.wanted());
-            let missing = version.replicas.saturating_sub(there.all.saturating_add(wanted)).max(0);
-            match missing.min(self::count(most)) {
-                0 => Ok(version.replicas),
-                fewer => size::decrease(version.replicas, -fewer, there.with_node.saturating_add(wanted)),
-            }
-        };
-        self.resize(version, decide, caller).await
+        self.resize(version, Aim::GiveWay { most, min: bounds.min }, caller).await
     }
 
-    /// Writes the size that `decide` makes of the group. The first decision is made on `version`, without a read. Before
+    /// Writes the size that a command aims at. The first decision is made on `version`, without a read of the group. Before
     /// the first write it ends with its caller.
-    async fn resize(
-        &self,
-        mut version: GroupVersion,
-        decide: impl Fn(&GroupVersion) -> Result<i32, SizeError>,
-        caller: Option<&Caller>,
-    ) -> Result<(), ScaleError> {
+    async fn resize(&self, mut version: GroupVersion, mut aim: Aim, caller: Option<&Caller>) -> Result<(), ScaleError> {
         let writer = SizeWriter::draw();
         let mut attempts = self.attempts();
         let mut maybe_done = false;
         let mut refused = false;
         loop {
-            let to = decide(&version).map_err(|error| self.refused(&error))?;
+            let to = self.aim(&version, &mut aim).await?;
             let from = version.replicas;
             if to == from {
                 tracing::info!(group = %self.id, size = from, "size is left as it is");
@@ -221,7 +330,12 @@ impl Command {
             if !maybe_done && caller.is_some_and(Caller::is_gone) {
                 return Err(self.abandoned());
             }
-            let error = match self.write(Write::Size, self.api().write_size(&self.id, &version, to, &writer)).await {
+            let written = if aim.counts() {
+                self.write(Write::Size, self.api().write_counted_size(&self.id, &version, to, &writer)).await
+            } else {
+                self.write(Write::Size, self.api().write_size(&self.id, &version, to, &writer)).await
+            };
+            let error = match written {
                 Ok(written) => {
                     self.wrote(&written, SizeWritten { from, machines: &[], attempts: &attempts });
                     return Ok(());
@@ -250,14 +364,20 @@ impl Command {
                     self.wrote(&now, SizeWritten { from, machines: &[], attempts: &attempts });
                     return Ok(());
                 }
+                // With several writes since, a counted one may be the first of them, and would be done twice.
+                Fate::NotDone if maybe_done && aim.counts() && now.generation > version.generation + 1 => {
+                    return Err(self.unknown(from, to, now.replicas, &error));
+                }
                 Fate::NotDone if is_tried_again => {}
                 // It may arrive yet: nothing was refused for good.
                 Fate::NotDone | Fate::Unknown => return Err(self.unknown(from, to, now.replicas, &error)),
             }
+            let is_as_expected = now.replicas == from
+                && (!aim.counts() || (now.generation, &now.log) == (version.generation, &version.log));
             if let CallError::Rejected(message) = &error
-                && now.replicas == from
+                && is_as_expected
             {
-                // The size was as expected, and yet the write was rejected: by validation or a webhook.
+                // All was as expected, and yet the write was rejected: by validation or a webhook.
                 if std::mem::replace(&mut refused, true) {
                     return Err(self.refuses(to, message));
                 }

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     grpc::{Calls, Refreshed},
-    index::{GroupSnapshot, Ongoing, OwnedInstance, Served, SnapshotStanding},
+    index::{GroupSnapshot, Member, Ongoing, OwnedInstance, Served, SnapshotStanding},
     informer::Status,
     nodegroup::{
         ErrorClass, GroupId, InstanceState, NodeTemplate, Overrides, Problem, RolloutCause, Sourced, SourcedMap,
@@ -131,7 +131,7 @@ pub(super) fn tls(standing: TlsStanding) -> TlsState {
     }
 }
 
-fn instance_of(OwnedInstance { instance, machine }: OwnedInstance<'_>) -> InstanceOf {
+fn instance_of(OwnedInstance { instance, member }: OwnedInstance<'_>) -> InstanceOf {
     InstanceOf {
         id: instance.id,
         state: match instance.state {
@@ -143,10 +143,11 @@ fn instance_of(OwnedInstance { instance, machine }: OwnedInstance<'_>) -> Instan
             code: error.code.to_owned(),
             message: error.message,
             out_of_resources: error.class == ErrorClass::OutOfResources,
+            sent: instance.sends_error,
         }),
-        machine: machine.map(|machine| machine.meta.key.name.to_string()),
-        node: machine.and_then(|machine| machine.node_name.as_ref()).map(ToString::to_string),
-        created_at: machine.and_then(|machine| machine.created.time()).map(|time| time.to_string()),
+        machine: member.map(|member| member.machine.meta.key.name.to_string()),
+        node: member.and_then(Member::node_name).map(ToString::to_string),
+        created_at: member.and_then(|member| member.machine.created.time()).map(|time| time.to_string()),
     }
 }
 

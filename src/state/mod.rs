@@ -373,6 +373,9 @@ pub struct InstanceFailure {
     pub message: String,
     /// Whether it is for want of capacity or quota.
     pub out_of_resources: bool,
+    /// True if it is sent to Cluster Autoscaler: only while the delete that it answers with would be accepted.
+    #[serde(default)]
+    pub sent: bool,
 }
 
 /// A MachineDeployment, MachineSet or MachinePool that is no node group.

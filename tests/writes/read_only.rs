@@ -61,8 +61,9 @@ async fn call_all(world: &World, copy: usize) {
     let refused = world.delete(copy, vec![node], LONG).await.unwrap_err();
     assert_eq!(refused.code(), Code::FailedPrecondition);
     assert!(refused.message().contains("would be scaled from 3 to 2, for Machines workers-"), "{refused}");
-    // An error would end the caller's loop.
-    world.decrease(copy, -1, LONG).await.unwrap();
+    // To a success the caller would take the size for mended, in every loop.
+    let refused = world.decrease(copy, -1, LONG).await.unwrap_err();
+    assert!(refused.message().contains("--read-only"), "{refused}");
 }
 
 async fn page(world: &World, copy: usize, path: &str) -> String {
@@ -78,8 +79,15 @@ async fn no_call_and_no_finisher_writes() {
     let mut world = World::start(Start { copies: 0, machines: 3, ..Start::default() }).await;
     // A deletion that has come to its end, which a server takes out of the log that may write.
     let ticket = Ticket::new("2026-01-01T00:00:00Z".parse::<Timestamp>().unwrap(), 1);
-    let gone =
-        Entry { name: "gone".into(), uid: "1".into(), ticket, phase: Phase::Lowered, soft: false, counted: false };
+    let gone = Entry {
+        name: "gone".into(),
+        uid: "1".into(),
+        ticket,
+        phase: Phase::Lowered,
+        soft: false,
+        counted: false,
+        pending: false,
+    };
     let log = DeletionLog::default().with([gone]).print().unwrap();
     let patch = json!({"metadata": {"annotations": {DELETING: log}}});
     let api = world.sandbox.management().api();

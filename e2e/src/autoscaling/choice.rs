@@ -64,12 +64,15 @@ impl Driver {
     /// The pods that fit on no Node that is there or coming.
     fn without_room<'a>(&self, look: &Look, pending: &[&'a Pod]) -> Result<Vec<&'a Pod>> {
         let mut rooms: Vec<(&Shape, Cpu)> = Vec::new();
-        for group in look.groups.iter().filter(|group| !self.memory.backed_off.contains(&group.id)) {
+        for group in &look.groups {
             let Some(shape) = self.memory.shapes.get(&group.id) else { continue };
-            let nodes = look.nodes_of(&group.id).iter();
-            let mut left: Vec<Cpu> = nodes.map(|node| shape.cpu - used(node, &look.pods)).collect();
-            left.resize(usize::try_from(look.sizes[&group.id])?, shape.cpu);
-            rooms.extend(left.into_iter().map(|cpu| (shape, cpu)));
+            let nodes = look.nodes_of(&group.id);
+            rooms.extend(nodes.iter().map(|node| (shape, shape.cpu - used(node, &look.pods))));
+            let there = nodes.len() + self.long_unregistered(&group.id);
+            let coming = usize::try_from(look.sizes[&group.id])?.saturating_sub(there);
+            if self.pattern.expects_nodes_nobody_waits_for() || self.memory.increases.contains_key(&group.id) {
+                rooms.extend(vec![(shape, shape.cpu); coming]);
+            }
         }
         let mut without = Vec::new();
         for pod in pending {

@@ -24,6 +24,7 @@ use super::{
     fields::{Fields, Options},
     pattern::Pattern,
     pods::{Shape, is_leaving, is_ready, is_unschedulable},
+    state::Unregistered,
 };
 use crate::{
     objects::Objects,
@@ -62,8 +63,10 @@ pub(super) struct Memory {
     /// The instances of each group, as they were when it was last asked, and when all of them were.
     pub(super) instances: BTreeMap<String, Vec<Instance>>,
     pub(super) instances_since: Option<Instant>,
-    /// Since when instances have had no Node, and of which group they are, by id.
-    pub(super) unregistered: BTreeMap<String, (String, Instant)>,
+    /// Instances that have no Node, by id.
+    pub(super) unregistered: BTreeMap<String, Unregistered>,
+    /// The instances that said in the last loop that they couldn't be made.
+    pub(super) failed: BTreeSet<String>,
     /// Groups whose size isn't the number of their Nodes: that number, the size, and since when.
     pub(super) incorrect: BTreeMap<String, (usize, i32, Instant)>,
     /// Groups that didn't bring what they were asked for.

@@ -47,6 +47,12 @@ impl Pattern {
         if self.since(35) { (2, 0) } else { (1, 1) }
     }
 
+    /// True if pods are thought to fit on Nodes that a group's size lacks, though no increase of it is under way: for ever, where a replica
+    /// is neither a Node nor an instance that has been waited for too long.
+    pub(super) fn expects_nodes_nobody_waits_for(self) -> bool {
+        !self.since(36)
+    }
+
     /// Whether an increase that takes too long is taken back as a whole.
     pub(super) fn takes_back(self) -> bool {
         self.since(36)

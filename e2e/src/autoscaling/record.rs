@@ -3,7 +3,7 @@
 use std::{
     convert::Infallible,
     fs,
-    future::poll_fn,
+    future::{poll_fn, ready},
     net::Ipv4Addr,
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
@@ -197,8 +197,13 @@ impl Way {
         let response = body.to_bytes();
         let code = code(trailers.as_ref().unwrap_or(&head.headers));
         pending.end(code, response.clone());
-        let body = Full::new(response).with_trailers(async move { trailers.map(Ok) });
-        Ok(Response::from_parts(head, Body::new(body)))
+        let body = Full::new(response);
+        // A refusal has its status in the head, and ends there: a caller that is told otherwise waits for trailers, and finds none.
+        let body = match trailers {
+            Some(trailers) => Body::new(body.with_trailers(ready(Some(Ok(trailers))))),
+            None => Body::new(body),
+        };
+        Ok(Response::from_parts(head, body))
     }
 }
 

@@ -23,7 +23,8 @@ pub fn hold(calls: &[Call], version: Version) -> Result<()> {
         answers_fill_all_fields(call).with_context(what)?;
     }
     node_groups_are_those_of_the_last_list(calls)?;
-    sizes_show_commands_at_once(calls)
+    sizes_show_commands_at_once(calls)?;
+    loops_are_not_skipped_for_ever(calls)
 }
 
 /// A version sends the fields that it knows, and no others.
@@ -129,6 +130,39 @@ fn node_groups_are_those_of_the_last_list(calls: &[Call]) -> Result<()> {
     Ok(())
 }
 
+/// A smaller target size that was answered with OK counts as a correction and ends the loop for all groups, so one that changed nothing
+/// may not come again.
+pub(super) fn loops_are_not_skipped_for_ever(calls: &[Call]) -> Result<()> {
+    let (mut commands, sizes) = by_group(calls)?;
+    for (group, commands) in &mut commands {
+        // What was refused has changed nothing.
+        commands.retain(|(_, call)| matches!(call.code, Code::Ok | Code::Cancelled));
+        commands.sort_by_key(|(_, call)| call.began);
+        for pair in commands.windows(2) {
+            let [(_, first), (_, second)] = pair else { continue };
+            let (Some(by), Some(again)) = (correction(first)?, correction(second)?) else { continue };
+            let sizes = sizes.get(group).map(Vec::as_slice).unwrap_or_default();
+            let before = sizes.iter().filter(|(_, size)| size.ended < first.began).max_by_key(|(_, size)| size.ended);
+            let between = sizes.iter().filter(|(_, size)| size.began > first.ended && size.ended < second.began);
+            let after = between.min_by_key(|(_, size)| size.began);
+            let (Some((before, _)), Some((after, _))) = (before, after) else { continue };
+            ensure!(
+                by != again || after < before,
+                "frozen: {group} was asked for {by} twice, and had the size {after} after {before}: {first:?} {second:?}"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// By how much a smaller target size was asked for, where that was answered with OK.
+fn correction(call: &Call) -> Result<Option<i32>> {
+    if call.name != "NodeGroupDecreaseTargetSize" || call.code != Code::Ok {
+        return Ok(None);
+    }
+    Ok(Some(call.request::<NodeGroupDecreaseTargetSizeRequest>()?.delta))
+}
+
 /// What a command does to the size of its group.
 enum Effect {
     By(i32),
@@ -155,9 +189,11 @@ fn command(call: &Call) -> Result<Option<(String, Effect)>> {
     Ok(Some((group, if call.code == Code::Ok { effect } else { Effect::Unknown })))
 }
 
-/// A size that is asked for after commands shows all of them, and nothing but them: one that is asked for while a command is under way may
-/// show it or not.
-fn sizes_show_commands_at_once(calls: &[Call]) -> Result<()> {
+type Commands<'a> = BTreeMap<String, Vec<(Effect, &'a Call)>>;
+type Sizes<'a> = BTreeMap<String, Vec<(i32, &'a Call)>>;
+
+/// The commands to each group, and the sizes that were answered.
+fn by_group(calls: &[Call]) -> Result<(Commands<'_>, Sizes<'_>)> {
     let mut commands: BTreeMap<String, Vec<(Effect, &Call)>> = BTreeMap::new();
     let mut sizes: BTreeMap<String, Vec<(i32, &Call)>> = BTreeMap::new();
     for call in calls {
@@ -169,6 +205,13 @@ fn sizes_show_commands_at_once(calls: &[Call]) -> Result<()> {
             sizes.entry(group).or_default().push((size, call));
         }
     }
+    Ok((commands, sizes))
+}
+
+/// A size that is asked for after commands shows all of them, and nothing but them: one that is asked for while a command is under way may
+/// show it or not.
+fn sizes_show_commands_at_once(calls: &[Call]) -> Result<()> {
+    let (mut commands, mut sizes) = by_group(calls)?;
     for (group, commands) in &mut commands {
         // One that was given up is done all the same, whenever that is.
         if commands.iter().any(|(_, call)| call.code == Code::Cancelled) {
@@ -178,13 +221,25 @@ fn sizes_show_commands_at_once(calls: &[Call]) -> Result<()> {
         let mut quiet = sizes.remove(group).unwrap_or_default();
         quiet.retain(|(_, size)| !commands.iter().any(|(_, call)| call.began < size.ended && call.ended > size.began));
         quiet.sort_by_key(|(_, size)| size.began);
-        shows_commands(group, commands, &quiet)?;
+        shows_commands(group, commands, &quiet, minimum(calls, group)?)?;
     }
     Ok(())
 }
 
-/// Of one group: its commands, and its sizes while there were none.
-fn shows_commands(group: &str, commands: &[(Effect, &Call)], sizes: &[(i32, &Call)]) -> Result<()> {
+/// A group's minimum, as it was listed last.
+fn minimum(calls: &[Call], group: &str) -> Result<i32> {
+    for call in calls.iter().rev().filter(|call| call.name == "NodeGroups" && call.code == Code::Ok) {
+        let list: NodeGroupsResponse = call.response()?;
+        if let Some(listed) = list.node_groups.iter().find(|listed| listed.id == group) {
+            return Ok(listed.min_size);
+        }
+    }
+    Ok(0)
+}
+
+/// Of one group: its commands, and its sizes while there were none. A placeholder's name may stand for another replica later, and at the
+/// minimum a Machine may be replaced, which leaves the size.
+fn shows_commands(group: &str, commands: &[(Effect, &Call)], sizes: &[(i32, &Call)], minimum: i32) -> Result<()> {
     let mut deleted = BTreeSet::new();
     for pair in sizes.windows(2) {
         let [(before, from), (after, to)] = pair else { continue };
@@ -193,6 +248,11 @@ fn shows_commands(group: &str, commands: &[(Effect, &Call)], sizes: &[(i32, &Cal
         for (effect, _) in between {
             let by = match effect {
                 Effect::By(by) => Some(*by),
+                Effect::Delete(names)
+                    if names.iter().any(|name| is_placeholder(name) && deleted.contains(name.as_str())) =>
+                {
+                    None
+                }
                 Effect::Delete(names) => {
                     let new = names.iter().filter(|name| deleted.insert(name.as_str())).count();
                     Some(-i32::try_from(new)?)
@@ -202,8 +262,9 @@ fn shows_commands(group: &str, commands: &[(Effect, &Call)], sizes: &[(i32, &Cal
             expected = expected.zip(by).map(|(size, by)| size + by);
         }
         if let Some(expected) = expected {
+            let is_replaced = *after == *before && expected < minimum;
             ensure!(
-                *after == expected,
+                *after == expected || is_replaced,
                 "{group} had the size {after} instead of {expected}, after {before}: {from:?} {to:?}"
             );
         }
@@ -211,11 +272,19 @@ fn shows_commands(group: &str, commands: &[(Effect, &Call)], sizes: &[(i32, &Cal
     Ok(())
 }
 
+/// True if the name is that of a replica that has no Machine.
+fn is_placeholder(name: &str) -> bool {
+    name.starts_with("replica-")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
-        proto::{NodeGroupDeleteNodesResponse, NodeGroupIncreaseSizeResponse},
+        proto::{
+            NodeGroup, NodeGroupDecreaseTargetSizeResponse, NodeGroupDeleteNodesResponse,
+            NodeGroupIncreaseSizeResponse, NodeGroupsRequest,
+        },
         provider::made_up_node,
     };
 
@@ -273,6 +342,62 @@ mod tests {
     fn a_size_that_changes_without_a_command_is_wrong() {
         let calls = [size([0, 1], 3), deleted([2, 3], "a"), size([4, 5], 2), size([6, 7], 1)];
         assert!(sizes_show_commands_at_once(&calls).is_err());
+    }
+
+    #[test]
+    fn at_the_minimum_a_delete_may_leave_the_size() {
+        let listed = |min_size| NodeGroupsResponse {
+            node_groups: vec![NodeGroup { id: GROUP.to_owned(), min_size, max_size: 5, ..NodeGroup::default() }],
+        };
+        let calls = |min_size, after| {
+            let list = Call::made("NodeGroups", [0, 1], Code::Ok, &NodeGroupsRequest {}, &listed(min_size));
+            [list, size([2, 3], 2), deleted([4, 5], "failed-machine-team-a_workers-0"), size([6, 7], after)]
+        };
+        assert!(sizes_show_commands_at_once(&calls(2, 2)).is_ok());
+        assert!(sizes_show_commands_at_once(&calls(1, 2)).is_err(), "it may be lowered");
+        assert!(sizes_show_commands_at_once(&calls(1, 1)).is_ok());
+    }
+
+    fn corrected(time: [usize; 2], delta: i32, code: Code) -> Call {
+        let asked = NodeGroupDecreaseTargetSizeRequest { delta, id: GROUP.to_owned() };
+        Call::made("NodeGroupDecreaseTargetSize", time, code, &asked, &NodeGroupDecreaseTargetSizeResponse {})
+    }
+
+    #[test]
+    fn a_correction_without_effect_may_not_come_again() {
+        let calls = |after, code, delta| {
+            [size([0, 1], 2), corrected([2, 3], -1, code), size([4, 5], after), corrected([6, 7], delta, Code::Ok)]
+        };
+        assert!(loops_are_not_skipped_for_ever(&calls(2, Code::Ok, -1)).is_err());
+        assert!(loops_are_not_skipped_for_ever(&calls(1, Code::Ok, -1)).is_ok(), "it had an effect");
+        assert!(loops_are_not_skipped_for_ever(&calls(2, Code::Ok, -2)).is_ok(), "it is another one");
+        assert!(loops_are_not_skipped_for_ever(&calls(2, Code::FailedPrecondition, -1)).is_ok(), "it was an error");
+        let refused = [
+            size([0, 1], 2),
+            corrected([2, 3], -1, Code::Ok),
+            size([4, 5], 2),
+            delete([6, 7], "a", Code::FailedPrecondition),
+            corrected([8, 9], -1, Code::Ok),
+        ];
+        assert!(loops_are_not_skipped_for_ever(&refused).is_err(), "what is refused between them changes nothing");
+        let between = [
+            size([0, 1], 2),
+            corrected([2, 3], -1, Code::Ok),
+            increase([4, 5], 1),
+            size([6, 7], 3),
+            corrected([8, 9], -1, Code::Ok),
+        ];
+        assert!(loops_are_not_skipped_for_ever(&between).is_ok(), "the group has grown meanwhile");
+    }
+
+    #[test]
+    fn a_placeholder_that_is_named_again_may_be_another_replica() {
+        for after in [1, 2] {
+            let [first, second] =
+                [[2, 3], [4, 5]].map(|time| deleted(time, "replica-MachineDeployment-team-a_workers-0"));
+            let calls = [size([0, 1], 3), first, second, size([6, 7], after)];
+            assert!(sizes_show_commands_at_once(&calls).is_ok(), "{after}");
+        }
     }
 
     #[test]

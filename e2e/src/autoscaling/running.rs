@@ -19,7 +19,7 @@ use crate::{
     process::Process,
     provider::{Caller, Provider},
     users::User,
-    wait::{eventually, every},
+    wait::{Hopeless, eventually, every},
 };
 
 /// What runs. Dropping it ends both, but for what was there before.
@@ -45,6 +45,20 @@ enum Running {
     Binary(Process),
     /// Cluster Autoscaler, with the program: somebody has installed both.
     Installed(Status),
+}
+
+impl Running {
+    /// Fails at once where there is nothing to wait for any more.
+    fn check(&mut self, calls: &Calls) -> Result<()> {
+        if let Self::Binary(process) = self {
+            process.still_running()?;
+        }
+        // Few scenarios have any, and all calls are many.
+        if calls.of("NodeGroupDecreaseTargetSize").len() > 1 {
+            rules::loops_are_not_skipped_for_ever(&calls.all()).map_err(|error| Hopeless(format!("{error:#}")))?;
+        }
+        Ok(())
+    }
 }
 
 impl Drop for Running {
@@ -127,12 +141,10 @@ impl Autoscaling {
         .await
     }
 
-    /// Waits for something, and fails early when the autoscaler ends.
+    /// Waits for something, and fails early when the autoscaler ends or skips all its loops.
     pub async fn until<T>(&mut self, what: &str, mut look: impl AsyncFnMut() -> Result<T>) -> Result<T> {
         every(LOOK, what, self.patience, async || {
-            if let Running::Binary(process) = &mut self.running {
-                process.still_running()?;
-            }
+            self.running.check(&self.calls)?;
             look().await
         })
         .await
@@ -141,9 +153,7 @@ impl Autoscaling {
     /// Waits until groups have these sizes: as the program answers them or, where it can't be asked, as their objects say.
     pub async fn sizes(&mut self, expected: &[(&str, i32)]) -> Result<()> {
         every(LOOK, &format!("sizes {expected:?}"), self.patience, async || {
-            if let Running::Binary(process) = &mut self.running {
-                process.still_running()?;
-            }
+            self.running.check(&self.calls)?;
             for (group, expected) in expected {
                 let size = match &self.started {
                     Some(started) => started.provider.target_size(group).await?,

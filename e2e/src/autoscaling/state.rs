@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    mem::replace,
     time::{Duration, Instant},
 };
 
@@ -22,6 +23,21 @@ const REASON: &str = "k8s.io/cluster-autoscaler/fake-node-reason";
 
 /// After that long all instances are asked for again, whatever their group does.
 const INSTANCES_LAST: Duration = Duration::from_secs(120);
+
+/// An instance that has no Node and should have one.
+#[derive(Clone, Debug)]
+pub(super) struct Unregistered {
+    group: String,
+    since: Instant,
+    /// How long it may take.
+    provision: Duration,
+}
+
+impl Unregistered {
+    fn is_late(&self) -> bool {
+        self.since.elapsed() > self.provision
+    }
+}
 
 impl Driver {
     /// Learns what has become of Nodes, instances and increases since the last loop.
@@ -60,9 +76,9 @@ impl Driver {
         let mut unregistered = BTreeMap::new();
         for id in missing {
             let Some(group) = self.caller.group_of(&fake(&id, "unregistered")).await? else { continue };
-            self.options(&group.id, 1).await?;
-            let since = self.memory.unregistered.get(&id).map_or_else(Instant::now, |(_, since)| *since);
-            unregistered.insert(id, (group.id, since));
+            let Some(options) = self.options(&group.id, 1).await? else { continue };
+            let since = self.memory.unregistered.get(&id).map_or_else(Instant::now, |known| known.since);
+            unregistered.insert(id, Unregistered { group: group.id, since, provision: options.provision });
         }
         self.memory.unregistered = unregistered;
         Ok(())
@@ -72,26 +88,33 @@ impl Driver {
     async fn close_increases(&mut self, look: &Look) -> Result<()> {
         for (group, (by, until)) in self.memory.increases.clone() {
             let ready = look.nodes_of(&group).iter().filter(|node| is_ready(node)).count();
-            if look.sizes.get(&group).is_none_or(|size| usize::try_from(*size).is_ok_and(|size| ready >= size)) {
+            let settled = ready + self.long_unregistered(&group);
+            if look.sizes.get(&group).is_none_or(|size| usize::try_from(*size).is_ok_and(|size| settled >= size)) {
                 self.memory.increases.remove(&group);
             } else if until < Instant::now() {
                 self.memory.increases.remove(&group);
                 self.memory.backed_off.insert(group.clone());
                 self.note("took too long", &format!("{by} of {group}"));
-                if self.pattern.takes_back() {
-                    self.caller.decrease(&group, -by).await?;
+                if self.pattern.takes_back()
+                    && let Err(status) = self.caller.decrease(&group, -by).await
+                {
+                    // Unlike a correction, it doesn't end the loop.
+                    self.note("not taken back", &status);
                 }
             }
         }
         Ok(())
     }
 
-    /// Groups that were to grow and have instances that say that they couldn't be made are asked no more.
+    /// Groups that were to grow and have instances that say, as they didn't before, that they couldn't be made are asked no more.
     async fn find_failures(&mut self) -> Result<()> {
+        let all = self.memory.instances.values().flatten().filter(|instance| has_failed(instance));
+        let now: BTreeSet<_> = all.map(|instance| instance.id.clone()).collect();
+        let known = replace(&mut self.memory.failed, now);
         let mut increases = BTreeMap::new();
         for (group, (by, until)) in self.memory.increases.clone() {
-            let instances = self.memory.instances.get(&group);
-            let failed = instances.into_iter().flatten().filter(|instance| has_failed(instance)).count();
+            let instances = self.memory.instances.get(&group).into_iter().flatten();
+            let failed = instances.filter(|instance| has_failed(instance) && !known.contains(&instance.id)).count();
             if failed > 0 {
                 self.options(&group, 1).await?;
                 self.memory.backed_off.insert(group.clone());
@@ -105,12 +128,19 @@ impl Driver {
         Ok(())
     }
 
-    /// Groups with more Nodes than their size, or with fewer and nothing that would become one.
+    /// How many instances of a group have had no Node for too long. Nodes are not waited for in their place.
+    pub(super) fn long_unregistered(&self, group: &str) -> usize {
+        let all = self.memory.unregistered.values();
+        all.filter(|one| one.group == group && one.is_late()).count()
+    }
+
+    /// Groups with more Nodes than their size, or with fewer and nothing that would become one. Instances that are being deleted or say
+    /// that they failed are neither. A group with no Node and nothing that would become one is left alone.
     fn find_incorrect_sizes(&mut self, look: &Look) {
         let mut incorrect = BTreeMap::new();
         for (group, size) in &look.sizes {
             let nodes = look.nodes_of(group).len();
-            let coming = self.memory.unregistered.values().filter(|(of, _)| of == group).count();
+            let coming = self.memory.unregistered.values().filter(|one| one.group == *group).count();
             let expected = usize::try_from(*size).unwrap_or_default();
             if nodes + coming == 0 || (nodes <= expected && nodes + coming >= expected) {
                 continue;
@@ -122,13 +152,13 @@ impl Driver {
         self.memory.incorrect = incorrect;
     }
 
-    /// Deletes instances that have had no Node for too long, as far as the minimum allows.
+    /// Deletes instances that have had no Node for too long, as far as the minimum allows: at the minimum they are left as they are.
     pub(super) async fn give_up(&mut self, look: &Look) -> Result<()> {
         let mut late: BTreeMap<String, Vec<ExternalGrpcNode>> = BTreeMap::new();
-        for (id, (group, since)) in &self.memory.unregistered {
-            let Some(options) = self.options(group, 1).await? else { continue };
-            if since.elapsed() > options.provision {
-                late.entry(group.clone()).or_default().push(fake(id, "unregistered"));
+        for (id, one) in &self.memory.unregistered {
+            self.options(&one.group, 1).await?;
+            if one.is_late() {
+                late.entry(one.group.clone()).or_default().push(fake(id, "unregistered"));
             }
         }
         for group in &look.groups {
@@ -138,7 +168,12 @@ impl Driver {
             if nodes.is_empty() {
                 continue;
             }
-            self.delete_made_up("giving up", &group.id, &nodes).await?;
+            let deleted = self.delete_made_up("giving up", &group.id, &nodes).await?;
+            self.memory.instances.remove(&group.id);
+            if !deleted {
+                // Other groups have to wait for the next loop.
+                break;
+            }
         }
         Ok(())
     }
@@ -171,7 +206,8 @@ impl Driver {
         Ok(deleted.is_ok())
     }
 
-    /// Sizes that have long been greater than the number of Nodes are made that. It ends the loop.
+    /// Sizes that have long been incorrect are made the number of Nodes. An answer that is no error counts as a correction, whatever came
+    /// of it, and ends the loop for all groups; so does an error, before the groups that follow.
     pub(super) async fn correct_sizes(&mut self, look: &Look) -> Result<bool> {
         let mut any = false;
         for group in &look.groups {

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use e2e::{
     controllers::{
         groups::{Group, Workers},
         instances::target_size_is,
-        machines::{HOOK, names},
+        machines::{HOOK, Machine, names},
         stage::{LOOK, Stage},
     },
     pool::Scalable,
+    provider::Provider,
     wait::every,
 };
 use futures::future::try_join_all;
@@ -121,6 +122,96 @@ pub(crate) async fn the_log_leaves_the_machine_set_when_the_deployment_has_none(
     }
     annotations_that(stage, "MachineSet", set, "the note", |left| left.get(NOTE).is_some_and(|note| note == "mine"))
         .await
+}
+
+/// Cluster API reconciles a MachineSet with an error for as long as one of its Machines lacks its infrastructure object. It has seen the
+/// smaller size all the same.
+pub(crate) async fn the_log_is_cleared_while_a_machine_has_lost_its_infrastructure(stage: &Stage) -> Result<()> {
+    let group = Workers::new("workers").replicas(3).create(stage).await?;
+    let provider = stage.serve().await?;
+    provider.shows(&[&group.id]).await?;
+    let machines = stage.running(&group, 3).await?;
+    let (broken, named) = (&machines[0], &machines[1]);
+    let object = stage.objects.get("Machine", &broken.name).await?;
+    let lost = object.data["spec"]["infrastructureRef"]["name"].as_str().context("a Machine without infrastructure")?;
+    stage.objects.delete("LoopbackMachine", lost).await?;
+    every(LOOK, &format!("{lost} gone"), stage.patience(), async || {
+        ensure!(stage.objects.find("LoopbackMachine", lost).await?.is_none(), "it is there");
+        Ok(())
+    })
+    .await?;
+    goes_and_leaves_no_log(stage, &provider, &group, named).await
+}
+
+/// Cluster API reconciles a MachineSet with an error for as long as a webhook refuses the delete of one of its Machines.
+pub(crate) async fn the_log_is_cleared_while_the_delete_of_another_machine_is_refused(stage: &Stage) -> Result<()> {
+    let group = Workers::new("workers").replicas(3).create(stage).await?;
+    let provider = stage.serve().await?;
+    provider.shows(&[&group.id]).await?;
+    let machines = stage.running(&group, 3).await?;
+    let (kept, named) = (&machines[0], &machines[1]);
+    let policy = deletes_refused(stage, kept).await?;
+    // Somebody wants it to go.
+    stage.objects.annotate("Machine", &kept.name, json!({ "cluster.x-k8s.io/delete-machine": "yes" })).await?;
+    stage.objects.patch(group.kind, &group.name, json!({ "spec": { "replicas": 2 } })).await?;
+    target_size_is(&provider, &group.id, 2).await?;
+    let left = goes_and_leaves_no_log(stage, &provider, &group, named).await;
+    for kind in ["ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy"] {
+        stage.objects.delete(kind, &policy).await?;
+    }
+    left?;
+    let last = stage.running(&group, 1).await?;
+    ensure!(names(&last) == names(&machines[2..]), "{last:?} is left");
+    Ok(())
+}
+
+async fn goes_and_leaves_no_log(stage: &Stage, provider: &Provider, group: &Group, named: &Machine) -> Result<()> {
+    provider.delete_at_last(&group.id, &[stage.node_of(named).await?]).await?;
+    stage.machines_that(group, "the named Machine gone", |left| !names(left).contains(&named.name)).await?;
+    let no_log = |annotations: &BTreeMap<String, String>| !annotations.contains_key(LOG);
+    let left = annotations_that(stage, group.kind, &group.name, "no log", no_log).await;
+    let set = stage.objects.get("MachineSet", &named.owner).await?;
+    let mut conditions = set.data["status"]["conditions"].as_array().into_iter().flatten();
+    let seen = conditions.find(|condition| condition["type"] == "ScalingDown");
+    let (generation, observed) = (set.metadata.generation, &set.data["status"]["observedGeneration"]);
+    left.with_context(|| {
+        format!("MachineSet {}: generation {generation:?}, {observed} observed, {seen:?}", named.owner)
+    })
+}
+
+/// A policy, and its name, by which a Machine can't be deleted.
+async fn deletes_refused(stage: &Stage, machine: &Machine) -> Result<String> {
+    let name = format!("{}-stays", stage.namespace);
+    let rules = json!([{
+        "apiGroups": ["cluster.x-k8s.io"],
+        "apiVersions": ["*"],
+        "operations": ["DELETE"],
+        "resources": ["machines"],
+        "resourceNames": [machine.name],
+    }]);
+    let here = json!({ "matchLabels": { "kubernetes.io/metadata.name": stage.namespace } });
+    let policy = json!({
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": { "name": name },
+        "spec": {
+            "matchConstraints": { "resourceRules": rules, "namespaceSelector": here },
+            "validations": [{ "expression": "false", "message": "it stays" }],
+        },
+    });
+    let binding = json!({
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": { "name": name },
+        "spec": { "policyName": name, "validationActions": ["Deny"] },
+    });
+    stage.objects.create(policy).await?;
+    stage.objects.create(binding).await?;
+    every(LOOK, "a refused delete", stage.patience(), async || {
+        let refused = stage.objects.try_delete("Machine", &machine.name).await.err();
+        ensure!(refused.is_some(), "nothing is refused");
+        Ok(())
+    })
+    .await?;
+    Ok(name)
 }
 
 const LOG: &str = "capi-autoscaler-provider.io/deleting";

@@ -6,6 +6,7 @@
 mod backoff;
 mod deletes;
 mod failures;
+mod frozen;
 mod idle;
 mod outages;
 mod pauses;
@@ -40,6 +41,8 @@ fn main() -> ExitCode {
         failures::a_failed_machine_is_told_and_can_be_deleted,
         failures::a_machine_that_never_joins_is_replaced_at_the_minimum,
         failures::exhausted_capacity_is_told_by_its_class_until_there_is_some,
+        frozen::a_replica_whose_machine_hangs_in_deletion_can_be_given_up,
+        frozen::a_smaller_target_size_stops_at_the_minimum,
         pauses::a_paused_deployment_is_no_group_until_it_goes_on,
         pauses::a_paused_cluster_has_no_groups_until_it_goes_on,
         pauses::a_deployment_whose_rollouts_are_paused_still_grows,
@@ -50,6 +53,8 @@ fn main() -> ExitCode {
         versions::both_versions_of_the_contract_lead_to_the_same_answers,
     ];
     let real = plays![Real:
+        deletes::the_log_is_cleared_while_a_machine_has_lost_its_infrastructure,
+        deletes::the_log_is_cleared_while_the_delete_of_another_machine_is_refused,
         deletes::a_machine_pool_with_machines_loses_exactly_the_named_ones,
         topologies::a_group_of_a_topology_is_scaled_where_the_topology_sets_no_replicas,
     ];
@@ -60,10 +65,14 @@ fn main() -> ExitCode {
         pods::annotations_alone_bring_a_group_from_zero_and_back,
         pods::the_cheaper_group_is_taken,
         idle::a_loop_with_nothing_to_do_asks_no_more_than_is_known,
+        frozen::a_machine_that_hangs_in_deletion_stops_no_other_group,
     ];
     let scaled = plays![Scaled:
         // It waits longest.
         backoff::a_group_whose_machines_never_join_is_left_for_another,
+        frozen::a_machine_that_hangs_in_deletion_at_the_minimum_stops_no_other_group,
+        frozen::a_machine_without_capacity_at_the_minimum_stops_no_other_group,
+        frozen::a_machine_that_fails_in_a_rollout_stops_no_other_group,
         pods::pods_bring_nodes_of_the_group_that_fits_and_idle_nodes_go,
         pods::a_paused_group_grows_once_it_goes_on,
         idle::idle_nodes_go_at_once_and_busy_ones_stay,

@@ -11,9 +11,11 @@ use e2e::{
         stage::{LOOK, PATIENCE, Stage},
     },
     pool::Scalable,
+    proto::NodeGroupTemplateNodeInfoResponse,
     provider::Provider,
     wait::every,
 };
+use tonic::Status;
 
 /// Whichever version it reads, the program answers the same about Machines in every state.
 pub(crate) async fn both_versions_of_the_contract_lead_to_the_same_answers(stage: &Stage) -> Result<()> {
@@ -41,14 +43,19 @@ pub(crate) async fn both_versions_of_the_contract_lead_to_the_same_answers(stage
     })
     .await?;
     assert_eq!(classes, [None, None, Some(99), Some(1), None]);
-    for id in ids {
-        let (old, new) = (old.template(id).await, new.template(id).await);
-        let bytes = |answer: Result<e2e::proto::NodeGroupTemplateNodeInfoResponse, tonic::Status>| {
-            answer.map(|answer| answer.node_bytes).map_err(|status| status.code())
-        };
-        assert_eq!(bytes(old), bytes(new), "templates of {id}");
-    }
-    Ok(())
+    // Each follows the kinds of templates by itself, and may come to one later than the other does.
+    every(LOOK, "the same templates", PATIENCE, async || {
+        for id in &ids {
+            let (old, new) = (old.template(id).await, new.template(id).await);
+            let bytes = |answer: Result<NodeGroupTemplateNodeInfoResponse, Status>| {
+                answer.map(|answer| answer.node_bytes).map_err(|status| status.code())
+            };
+            let (old, new) = (bytes(old), bytes(new));
+            ensure!(old == new, "templates of {id} are {old:?} and {new:?}");
+        }
+        Ok(())
+    })
+    .await
 }
 
 async fn answers(provider: &Provider, ids: &[&str]) -> Result<BTreeMap<String, BTreeMap<String, Seen>>> {

@@ -6,13 +6,17 @@
 mod behind;
 mod copies;
 mod deletes;
+mod errors;
 mod faults;
+mod followed;
 mod groups;
 mod instances;
+mod joined;
 mod measured;
 mod membership;
 mod nodes;
 mod options;
+mod placeholders;
 mod program;
 mod refusals;
 mod replacements;
@@ -26,7 +30,7 @@ use std::process::ExitCode;
 
 use e2e::{
     scenarios,
-    suite::{self, Scenario},
+    suite::{self, Run, Scenario},
 };
 
 fn main() -> ExitCode {
@@ -69,36 +73,6 @@ fn main() -> ExitCode {
         template_faults::a_missing_kind_a_forbidden_kind_and_a_missing_template_hold_up_nothing,
         template_faults::a_kind_installed_later_is_found,
         template_faults::an_unreadable_capacity_spoils_only_its_own_group,
-        sizes::an_increase_is_in_scale_and_answered_at_once,
-        sizes::a_group_grows_from_zero,
-        sizes::a_size_whose_answer_is_lost_is_known_to_be_written,
-        sizes::increases_add_up,
-        sizes::a_wrong_increase_is_refused_and_changes_nothing,
-        sizes::a_decrease_stops_at_the_machines_that_have_a_node,
-        sizes::a_decrease_marks_machines_that_have_no_node,
-        sizes::a_wrong_decrease_is_refused_and_changes_nothing,
-        sizes::a_size_set_by_someone_else_is_answered,
-        deletes::the_machines_named_are_marked_and_the_size_is_lowered,
-        deletes::parallel_deletes_lower_the_size_once_each,
-        deletes::a_machine_that_is_going_already_is_not_counted_twice,
-        deletes::below_the_minimum_nothing_is_deleted_or_marked,
-        deletes::a_node_of_another_group_spoils_the_whole_request,
-        deletes::a_placeholder_lowers_the_size_and_marks_nothing,
-        deletes::a_machine_without_a_node_is_deleted_by_its_placeholder,
-        deletes::a_machine_of_a_pool_is_marked_and_the_pool_made_smaller,
-        behind::an_own_write_is_answered_before_the_watch_tells_it,
-        behind::a_size_set_by_someone_else_is_not_written_over,
-        behind::deletes_are_judged_by_what_was_written,
-        copies::a_copy_that_is_behind_adds_to_what_the_other_has_logged,
-        copies::nodes_named_to_both_copies_at_once_are_counted_once,
-        copies::increases_by_both_copies_at_once_add_up,
-        replacements::one_machine_is_replaced_at_the_minimum_and_told,
-        replacements::sizes_written_and_refused_are_told_by_events,
-        replacements::a_machine_that_is_another_by_now_is_not_replaced,
-        refusals::a_size_that_a_webhook_refuses_leaves_nothing_behind,
-        refusals::a_size_that_a_policy_finds_invalid_leaves_nothing_behind,
-        refusals::a_size_that_a_policy_forbids_leaves_nothing_behind,
-        refusals::a_webhook_that_does_not_answer_is_waited_for,
         rotation::a_revoked_token_is_followed_by_the_next_one_in_the_secret,
         rotation::a_secret_that_may_not_be_used_leaves_the_one_in_force,
         rotation::sizes_are_written_while_the_kubeconfig_file_is_exchanged,
@@ -117,12 +91,71 @@ fn main() -> ExitCode {
         faults::stale_data_is_not_answered_for_ever,
     ];
     let by_hand = scenarios![measured::fifty_deletes_at_once];
-    let scenarios: Vec<Scenario> =
-        [(false, false, shared.as_slice()), (true, false, own.as_slice()), (true, true, by_hand.as_slice())]
-            .into_iter()
-            .flat_map(|(own_api_server, by_hand, listed)| {
-                listed.iter().map(move |&(name, run)| Scenario { name, own_api_server, by_hand, run })
-            })
-            .collect();
+    let commands = commands();
+    let scenarios: Vec<Scenario> = [
+        (false, false, shared.as_slice()),
+        (false, false, commands.as_slice()),
+        (true, false, own.as_slice()),
+        (true, true, by_hand.as_slice()),
+    ]
+    .into_iter()
+    .flat_map(|(own_api_server, by_hand, listed)| {
+        listed.iter().map(move |&(name, run)| Scenario { name, own_api_server, by_hand, run })
+    })
+    .collect();
     suite::run(&scenarios)
+}
+
+/// What sizes and deletes lead to.
+fn commands() -> Vec<(&'static str, Run)> {
+    scenarios![
+        sizes::an_increase_is_in_scale_and_answered_at_once,
+        sizes::a_group_grows_from_zero,
+        sizes::a_size_whose_answer_is_lost_is_known_to_be_written,
+        sizes::increases_add_up,
+        sizes::a_wrong_increase_is_refused_and_changes_nothing,
+        sizes::a_decrease_stops_at_the_machines_that_have_a_node,
+        sizes::a_decrease_marks_machines_that_have_no_node,
+        sizes::a_decrease_stops_at_the_minimum,
+        sizes::a_wrong_decrease_is_refused_and_changes_nothing,
+        sizes::a_size_set_by_someone_else_is_answered,
+        deletes::the_machines_named_are_marked_and_the_size_is_lowered,
+        deletes::parallel_deletes_lower_the_size_once_each,
+        deletes::a_machine_that_is_going_already_is_not_counted_twice,
+        deletes::below_the_minimum_nothing_is_deleted_or_marked,
+        deletes::a_node_of_another_group_spoils_the_whole_request,
+        deletes::a_placeholder_lowers_the_size_and_marks_nothing,
+        deletes::a_machine_without_a_node_is_deleted_by_its_placeholder,
+        deletes::a_machine_of_a_pool_is_marked_and_the_pool_made_smaller,
+        behind::an_own_write_is_answered_before_the_watch_tells_it,
+        behind::a_size_set_by_someone_else_is_not_written_over,
+        behind::deletes_are_judged_by_what_was_written,
+        joined::machines_whose_nodes_are_known_run,
+        joined::a_decrease_takes_no_machine_whose_node_is_known,
+        joined::a_machine_whose_node_is_known_is_not_deleted_as_one_that_never_joined,
+        joined::a_decrease_reads_machines_that_the_watch_says_never_joined,
+        joined::a_decrease_takes_nothing_where_all_have_joined_meanwhile,
+        joined::a_delete_reads_a_machine_that_the_watch_says_never_joined,
+        placeholders::a_size_whose_answer_is_lost_is_lowered_once,
+        placeholders::a_size_whose_answer_is_lost_is_lowered_once_while_watches_are_behind,
+        placeholders::a_size_that_someone_else_has_lowered_meanwhile_stays,
+        placeholders::a_size_that_someone_else_has_lowered_in_part_is_lowered_by_the_rest,
+        placeholders::a_placeholder_that_has_become_a_machine_is_refused,
+        followed::an_entry_leaves_once_the_observed_generation_has_moved,
+        followed::an_entry_leaves_where_every_reconcile_fails,
+        errors::failures_are_told_where_their_delete_would_be_accepted,
+        errors::failures_at_the_minimum_are_not_told_without_replacement,
+        errors::after_a_replacement_failures_at_the_minimum_are_not_told,
+        copies::a_copy_that_is_behind_adds_to_what_the_other_has_logged,
+        copies::nodes_named_to_both_copies_at_once_are_counted_once,
+        copies::increases_by_both_copies_at_once_add_up,
+        replacements::one_machine_is_replaced_at_the_minimum_and_told,
+        replacements::sizes_written_and_refused_are_told_by_events,
+        replacements::a_machine_that_is_another_by_now_is_not_replaced,
+        refusals::a_size_that_a_webhook_refuses_leaves_nothing_behind,
+        refusals::a_size_that_a_policy_finds_invalid_leaves_nothing_behind,
+        refusals::a_size_that_a_policy_forbids_leaves_nothing_behind,
+        refusals::a_webhook_that_does_not_answer_is_waited_for,
+    ]
+    .to_vec()
 }

@@ -162,6 +162,23 @@ pub(crate) async fn a_decrease_marks_machines_that_have_no_node(world: &World) -
     world.objects.assert_marked(&["workers-2", "workers-3"]).await
 }
 
+/// The minimum holds for what has no Node, too: asked for more than it allows, it succeeds with what it allows.
+pub(crate) async fn a_decrease_stops_at_the_minimum(world: &World) -> Result<()> {
+    let above = Pool::new("above").running(1).pending(1).missing(1).bounds(2, 10).create(world).await?;
+    let at = Pool::new("at").running(1).pending(1).bounds(2, 10).create(world).await?;
+    let below = Pool::new("below").running(1).missing(1).bounds(3, 10).create(world).await?;
+    let provider = world.serve().await?;
+    provider.shows(&[&above.id, &at.id, &below.id]).await?;
+    for _ in 0..2 {
+        for group in [&above, &at, &below] {
+            provider.decrease(&group.id, -2).await?;
+            assert_scale(world, group, 2).await?;
+            assert_eq!(provider.target_size(&group.id).await?, 2);
+        }
+    }
+    Ok(())
+}
+
 /// A decrease is negative, of a group that there is.
 pub(crate) async fn a_wrong_decrease_is_refused_and_changes_nothing(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(1).missing(2).create(world).await?;

@@ -63,6 +63,7 @@ fn fleet() -> State {
             code: "ProvisioningFailed".to_owned(),
             message: message.to_owned(),
             out_of_resources: true,
+            sent: true,
         }),
         machine: Some(id.trim_start_matches("pending-machine-team-a_").to_owned()),
         created_at: None,

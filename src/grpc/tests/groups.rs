@@ -116,10 +116,12 @@ async fn an_instance_tells_what_its_machine_does(
     provider.world.machine("m", &status, &metadata);
     provider.refresh().await.unwrap();
     let instances = provider.instances(WORKERS).await.unwrap();
-    let [instance] = instances.as_slice() else { panic!("{instances:?}") };
+    let [instance, placeholders @ ..] = instances.as_slice() else { panic!("{instances:?}") };
     assert_eq!(instance.id, id);
     let shown = instance.status.clone().unwrap();
     assert_eq!(shown.instance_state(), state);
+    let is_gone = state == InstanceState::InstanceDeleting;
+    assert_eq!(placeholders.len(), usize::from(is_gone), "its Node is gone: {placeholders:?}");
     let error_info = shown.error_info.as_ref();
     let seen = error_info.map(|it| (it.error_code.as_str(), it.instance_error_class, it.error_message.as_str()));
     assert_eq!(seen, error);

@@ -1,13 +1,13 @@
 //! Any order of events, with repeats, deletes and re-lists, equals a rebuild from scratch.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use proptest::{collection::vec, prelude::*, sample::Index as Pick};
 use serde_json::{Value, json};
 
 use super::objects::*;
 use crate::{
-    capi::{ObjectKey, PRICE_PER_HOUR, ScalableKind},
+    capi::{DELETING, ObjectKey, PRICE_PER_HOUR, ScalableKind},
     index::{Change, Index, KindState, NodeQuery},
     nodegroup::GroupId,
 };
@@ -70,6 +70,14 @@ fn bounds(variant: &mut u16) -> (&'static str, &'static str) {
     *choose(variant, &[&("0", "5"), &("1", "3"), &("x", "3"), &("0", "0")])
 }
 
+/// A log of deletions, or none.
+fn log(variant: &mut u16) -> Value {
+    match choose(variant, &["", "", "x"]) {
+        "" => json!({}),
+        log => json!({"metadata": {"annotations": {DELETING: log}}}),
+    }
+}
+
 fn set(entity: Entity, mut variant: u16) -> Change {
     let v = &mut variant;
     match entity {
@@ -99,6 +107,7 @@ fn set(entity: Entity, mut variant: u16) -> Change {
                 merge(&mut more, &json!({"metadata": {"labels": labels}}));
                 merge(&mut more, &json!({"spec": {"template": {"spec": {"version": "v1.35.0"}}}}));
             }
+            merge(&mut more, &log(v));
             deployment(&format!("md{n}"), replicas, bounds, &more)
         }
         Entity::Set(n) => {
@@ -108,6 +117,10 @@ fn set(entity: Entity, mut variant: u16) -> Change {
                 owner => {
                     let mut more = choose(v, &[&json!({}), &using_template("t0")]).clone();
                     merge(&mut more, &of_revision(*v % 2 + 1, *v / 2 % 2));
+                    *v /= 4;
+                    merge(&mut more, &json!({"status": {"observedGeneration": *v % 2}}));
+                    *v /= 2;
+                    merge(&mut more, &log(v));
                     set_of_with(owner, &name, &more)
                 }
             }
@@ -132,6 +145,10 @@ fn set(entity: Entity, mut variant: u16) -> Change {
             let ids = ["", "cloud:///zone/n0", "cloud:///zone/n1", "other:///n0", "other:///n2"];
             merge(&mut more, &json!({"spec": {"providerID": choose(v, &ids)}}));
             merge(&mut more, &json!({"status": {"nodeRef": {"name": choose(v, &["", "n0", "n1", "n2"])}}}));
+            if let mark @ ("capi-autoscaler-provider t" | "x") = choose(v, &["", "", "capi-autoscaler-provider t", "x"])
+            {
+                merge(&mut more, &json!({"metadata": {"annotations": {"cluster.x-k8s.io/delete-machine": mark}}}));
+            }
             machine(owner, &format!("m{n}"), &more)
         }
         Entity::Node(n) => node_of(n, v),
@@ -214,12 +231,50 @@ fn delete(entity: Entity) -> Change {
     }
 }
 
+/// All that is ever a group.
+fn group_ids() -> impl Iterator<Item = GroupId> {
+    let entities = (0..2).map(Entity::Deployment).chain((0..3).map(Entity::Set)).chain([Entity::Pool]);
+    entities.filter_map(group_id)
+}
+
+/// All that decides on the next step of a group's deletions: one text of all where there is a log, else one of each mark.
+fn unfinished(index: &Index, id: &GroupId) -> BTreeSet<String> {
+    let Some(view) = index.deletions(id) else { return BTreeSet::new() };
+    let machines = view.machines.iter().map(|it| (it.meta.key.name.as_str(), it.deleting, it.delete_mark.as_deref()));
+    if view.version.log.is_some() {
+        let sets = view.sets.iter().map(|set| (set.generation, set.seen_generation, set.replicas, &set.deleting_log));
+        return [format!("{:?} {:?}", sets.collect::<Vec<_>>(), machines.collect::<Vec<_>>())].into();
+    }
+    let is_ours = |mark: &str| mark.starts_with("capi-autoscaler-provider ");
+    machines.filter(|(_, _, mark)| mark.is_some_and(is_ours)).map(|(name, ..)| name.to_owned()).collect()
+}
+
+/// Who finishes deletions, with what it has seen of each group.
+#[derive(Default)]
+struct Finisher(BTreeMap<GroupId, BTreeSet<String>>);
+
+impl Finisher {
+    /// Looks at the groups that woke it; one is returned that has something that it hasn't seen.
+    fn look(&mut self, index: &Index) -> Option<GroupId> {
+        let woken = index.take_unfinished();
+        group_ids().find(|id| {
+            let now = unfinished(index, id);
+            let seen = self.0.entry(id.clone()).or_default();
+            if woken.contains(id) {
+                seen.clone_from(&now);
+            }
+            // A mark that comes back is another one.
+            seen.retain(|one| now.contains(one));
+            *seen != now
+        })
+    }
+}
+
 /// Everything a caller can see.
 fn answers(index: &Index) -> Vec<String> {
     index.refresh();
     let mut answers = vec![format!("{:?}", index.groups())];
-    let entities = (0..2).map(Entity::Deployment).chain((0..3).map(Entity::Set)).chain([Entity::Pool]);
-    for id in entities.filter_map(group_id) {
+    for id in group_ids() {
         answers.push(format!("{id} size {:?}", index.target_size(&id)));
         answers.push(format!("{id} instances {:?}", index.instances(&id)));
         answers.push(format!("{id} served {:?}", index.served(&id)));
@@ -265,6 +320,7 @@ proptest! {
         order in any::<u64>(),
     ) {
         let index = Index::new(rules());
+        let mut finisher = Finisher::default();
         // What each entity is; while it doesn't decode, what it was before as well.
         let mut world: BTreeMap<Entity, Vec<Change>> = BTreeMap::new();
         for step in steps {
@@ -275,10 +331,12 @@ proptest! {
                     known.retain(|known| is_undecodable(&change) && !is_undecodable(known));
                     known.push(change.clone());
                     index.apply_quietly(change);
+                    prop_assert_eq!(finisher.look(&index), None, "nobody is woken for it");
                 }
                 Step::Delete(entity) => {
                     world.remove(&entity);
                     index.apply_quietly(delete(entity));
+                    prop_assert_eq!(finisher.look(&index), None, "nobody is woken for it");
                 }
                 Step::Refresh => index.refresh(),
                 Step::Relist(start) => {
@@ -286,6 +344,7 @@ proptest! {
                     let start = if changes.is_empty() { 0 } else { start.index(changes.len()) };
                     for change in changes[start..].iter().chain(&changes[..start]) {
                         index.apply_quietly(change.clone());
+                        prop_assert_eq!(finisher.look(&index), None, "nobody is woken for it");
                     }
                 }
             }

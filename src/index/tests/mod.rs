@@ -3,10 +3,13 @@
 
 mod any_order;
 mod feeds;
+mod gone;
 mod lessons;
+mod members;
 mod nodes;
 pub(crate) mod objects;
 mod prices;
 mod rollouts;
 mod snapshots;
 mod stories;
+mod unfinished;

@@ -10,7 +10,7 @@ use crate::{
         ScalableResource,
     },
     index::{Change, GroupVersion, Index, NodeQuery},
-    nodegroup::{GroupId, Rules, Scope, TemplateRules},
+    nodegroup::{ErrorRules, GroupId, Rules, Scope, TemplateRules},
 };
 
 pub(crate) const NAMESPACE: &str = "team-a";
@@ -21,6 +21,7 @@ pub(crate) fn rules() -> Rules {
         scope: Scope::All,
         template: TemplateRules::default(),
         prices: Arc::default(),
+        errors: ErrorRules::default(),
     }
 }
 

@@ -51,7 +51,7 @@ fn an_instance_is_shown_with_its_machine() {
     let index = index(workers());
     let group = group(&index, WORKERS);
     let machines: Vec<_> =
-        group.instances().map(|owned| owned.machine.map(|machine| machine.meta.key.name.to_string())).collect();
+        group.instances().map(|owned| owned.member.map(|member| member.machine.meta.key.name.to_string())).collect();
     assert_eq!(machines, [Some("a".to_owned()), Some("b".to_owned()), Some("c".to_owned()), None]);
 }
 

@@ -367,7 +367,7 @@ fn a_size_beyond_all_reason_gives_a_bounded_answer() {
 }
 
 #[test]
-fn deleting_machines_take_the_place_of_a_placeholder_until_they_are_gone() {
+fn deleting_machines_take_the_place_of_a_placeholder_until_their_nodes_are_gone() {
     let mut changes = workers();
     changes.push(machine(
         "MachineSet/workers-1",

@@ -8,13 +8,19 @@ use super::*;
 use crate::{
     capi::{InfrastructureRef, ScalableKind},
     nodegroup::{
-        ScopeSpec,
+        ErrorRules, ScopeSpec,
         testing::{cluster, deployment, infrastructure, machine_set, scalable},
     },
 };
 
 fn rules() -> Rules {
-    Rules { keys: Keys::default(), scope: Scope::All, template: TemplateRules::default(), prices: Arc::default() }
+    Rules {
+        keys: Keys::default(),
+        scope: Scope::All,
+        template: TemplateRules::default(),
+        prices: Arc::default(),
+        errors: ErrorRules::default(),
+    }
 }
 
 fn annotate(object: &mut ScalableResource, key: &str, value: &str) {

@@ -5,7 +5,7 @@ use rstest::rstest;
 use super::*;
 use crate::{
     capi::{Condition, Failure},
-    nodegroup::testing::machine,
+    nodegroup::testing::{self, machine},
 };
 
 const ID: &str = "team-a_worker-1";
@@ -24,6 +24,12 @@ fn failed(reason: Option<&str>, message: Option<&str>) -> Option<Box<Failure>> {
 #[allow(clippy::unnecessary_wraps)] // as the field has it
 fn not_ready(reason: &str, message: &str) -> Option<Box<Condition>> {
     Some(Box::new(Condition { reason: reason.into(), message: message.into() }))
+}
+
+fn node(provider_id: &str) -> Node {
+    let mut node = testing::node(&[]);
+    node.provider_id = Some(provider_id.into());
+    node
 }
 
 /// Id, state, and code and class of the error.
@@ -135,7 +141,20 @@ fn with_a_node_it_is_running(#[case] own: Option<&str>, #[case] nodes: Option<&s
         machine.node_name = Some("worker-1".into());
         machine.provider_id = own.map(Into::into);
     });
-    assert_eq!(seen(&of_machine(&machine, nodes)), (id.to_owned(), InstanceState::Running, None));
+    let node = nodes.map(node);
+    assert_eq!(seen(&of_machine(&machine, node.as_ref())), (id.to_owned(), InstanceState::Running, None));
+}
+
+/// Its nodeRef lags: a Node that leads to it says as much.
+#[rstest]
+#[case::healthy(None)]
+#[case::failed(failed(None, Some("broken")))]
+fn with_a_known_node_it_is_running_though_its_node_ref_is_empty(#[case] failure: Option<Box<Failure>>) {
+    let machine = with(|machine| {
+        machine.provider_id = Some("x://1".into());
+        machine.failure = failure;
+    });
+    assert_eq!(seen(&of_machine(&machine, Some(&node("x://1")))), ("x://1".to_owned(), InstanceState::Running, None));
 }
 
 #[test]
@@ -189,4 +208,84 @@ fn error_classes_have_their_numbers_on_the_wire() {
     assert_eq!(ErrorClass::OutOfResources.number(), ErrorClass::OutOfResources as i32);
     assert_eq!(ErrorClass::Other.number(), ErrorClass::Other as i32);
     assert_eq!((ErrorClass::OutOfResources.number(), ErrorClass::Other.number()), (1, 99));
+}
+
+const NOW: &str = "2026-01-01T12:00:00Z";
+
+/// The conditions in a group that can be scaled down.
+fn conditions(min: i32) -> DeleteConditions {
+    DeleteConditions {
+        rules: ErrorRules::default(),
+        accepts: true,
+        min,
+        log: DeletionLog::default(),
+        replaced: None,
+        now: NOW.parse().unwrap(),
+    }
+}
+
+/// The Machines of a group whose errors are sent: `h` is healthy, and those that begin with `f` failed.
+fn sent(size: i32, names: &[&str], conditions: impl FnOnce(&mut DeleteConditions), min: i32) -> String {
+    let machines: Vec<_> = names
+        .iter()
+        .map(|name| {
+            let mut machine = machine(name);
+            machine.node_name = name.starts_with('h').then(|| (*name).into());
+            machine.provider_id = name.starts_with('h').then(|| format!("x://{name}").into());
+            machine.failure = if name.starts_with('f') { failed(None, Some("broken")) } else { None };
+            machine
+        })
+        .collect();
+    let members: Vec<_> = machines.iter().map(|machine| (machine, None)).collect();
+    let id = GroupId::parse("MachineDeployment/team-a/workers").unwrap();
+    let instances = of_group(&id, size, &members, || {
+        let mut all = self::conditions(min);
+        conditions(&mut all);
+        all
+    });
+    let sent = instances.iter().zip(names).filter(|(instance, _)| instance.error.is_some() && instance.sends_error);
+    sent.map(|(_, name)| *name).collect::<Vec<_>>().join(" ")
+}
+
+fn logging(name: &str) -> DeletionLog {
+    let log = format!(r#"[{{"ticket":"t","phase":"wanted","machines":{{"{name}":"{}"}}}}]"#, machine(name).meta.uid);
+    DeletionLog::parse(Some(&log)).unwrap()
+}
+
+#[allow(clippy::unnecessary_wraps)] // as the field has it
+fn replaced(minutes_ago: i64, name: &str) -> Option<Replaced> {
+    let now: Timestamp = NOW.parse().unwrap();
+    Some(Replaced { at: now - jiff::SignedDuration::from_mins(minutes_ago), count: 1, uid: machine(name).meta.uid })
+}
+
+#[rstest]
+#[case::all_that_may_go(3, 1, &["h", "f1", "f2"], |_: &mut DeleteConditions| (), "f1 f2")]
+#[case::as_many_as_the_minimum_leaves(3, 2, &["h", "f1", "f2"], |_: &mut DeleteConditions| (), "f1")]
+#[case::one_at_the_minimum(3, 3, &["h", "f1", "f2"], |_: &mut DeleteConditions| (), "f1")]
+#[case::below_the_minimum(2, 3, &["h", "f1"], |_: &mut DeleteConditions| (), "f1")]
+#[case::none_while_it_rolls_out(3, 1, &["h", "f1"], |it: &mut DeleteConditions| it.accepts = false, "")]
+#[case::none_where_nothing_is_written(3, 1, &["h", "f1"], |it: &mut DeleteConditions| it.rules.deletes = false, "")]
+#[case::none_at_the_minimum_without_replacement(2, 2, &["h", "f1"], |it: &mut DeleteConditions| it.rules.replaces_at_min = false, "")]
+#[case::above_the_minimum_without_replacement(2, 1, &["h", "f1"], |it: &mut DeleteConditions| it.rules.replaces_at_min = false, "f1")]
+#[case::none_that_is_going_already(3, 1, &["h", "f1", "f2"], |it: &mut DeleteConditions| it.log = logging("f1"), "f2")]
+#[case::by_the_size_that_is_promised(3, 2, &["h", "f1", "f2"], |it: &mut DeleteConditions| it.log = logging("h"), "f1")]
+#[case::the_one_that_is_being_replaced(2, 2, &["f1", "f2"], |it: &mut DeleteConditions| it.replaced = replaced(1, "f2"), "f2")]
+#[case::none_before_the_next_may_be_replaced(2, 2, &["f1", "f2"], |it: &mut DeleteConditions| it.replaced = replaced(1, "gone"), "")]
+#[case::the_next_when_it_is_time(2, 2, &["f1", "f2"], |it: &mut DeleteConditions| it.replaced = replaced(5, "gone"), "f1")]
+fn an_error_is_sent_where_its_delete_is_accepted(
+    #[case] size: i32,
+    #[case] min: i32,
+    #[case] names: &[&str],
+    #[case] change: impl FnOnce(&mut DeleteConditions),
+    #[case] expected: &str,
+) {
+    assert_eq!(sent(size, names, change, min), expected);
+}
+
+#[test]
+fn a_log_that_nobody_can_read_stops_deletes() {
+    let rules = ErrorRules::default();
+    assert!(DeleteConditions::of(rules, true, 0, None, None).accepts);
+    assert!(!DeleteConditions::of(rules, true, 0, Some("v9"), None).accepts);
+    assert!(!DeleteConditions::of(rules, false, 0, None, None).accepts);
 }

@@ -21,12 +21,12 @@ use tokio::{runtime::Handle, sync::Notify};
 
 use crate::{
     capi::{
-        Context, CoreResources, DELETING, DESIRED_REPLICAS, Keys, Machine, Meta, ObjectKey, ScalableKind,
+        Context, CoreResources, DELETING, DESIRED_REPLICAS, Keys, Machine, Meta, Node, ObjectKey, ScalableKind,
         ScalableResource,
     },
     index::{Change, Index},
     informer::{AsOf, Object},
-    nodegroup::{DeletionLog, GroupId, Rules, Scope, TemplateRules},
+    nodegroup::{DeletionLog, ErrorRules, GroupId, Rules, Scope, TemplateRules},
     scale::{Api, EventRecorder, MachinePoolDeletes, NodeName, Scale, ScaleMetrics, ScaleOptions, WatchedMachines},
 };
 
@@ -148,6 +148,22 @@ impl FakeApi {
 
     /// The MachineDeployment's controller passes size and log on to the MachineSet, and its controller acts on them.
     pub(crate) fn follow(&self) {
+        let generation = self.pass_on();
+        self.status("machinesets", "workers-1", &json!({"observedGeneration": generation}));
+    }
+
+    /// The same, but the controller's reconcile of the MachineSet ends with an error: only the condition says what it saw.
+    pub(crate) fn follow_with_errors(&self) {
+        let generation = self.pass_on();
+        let condition = json!({
+            "type": "ScalingDown", "status": "True", "reason": "ScalingDown", "message": "",
+            "observedGeneration": generation, "lastTransitionTime": "2026-01-01T00:00:00Z",
+        });
+        self.status("machinesets", "workers-1", &json!({"observedGeneration": 0, "conditions": [condition]}));
+    }
+
+    /// The MachineDeployment's controller passes size and log on to the MachineSet, whose generation by that is returned.
+    fn pass_on(&self) -> Value {
         let group = self.object("machinedeployments", "workers").expect("the group");
         let size = &group["spec"]["replicas"];
         let annotations = json!({
@@ -157,19 +173,43 @@ impl FakeApi {
         let patch = json!({"metadata": {"annotations": annotations}, "spec": {"replicas": size}});
         self.change("machinesets", "workers-1", patch);
         let set = self.object("machinesets", "workers-1").expect("the MachineSet");
-        let status = json!({"status": {"observedGeneration": set["metadata"]["generation"]}});
-        let sets = resource("machinesets");
-        let patched = self.objects.patch(&sets, NAMESPACE, "workers-1", PatchKind::Merge, Subresource::Status, status);
+        set["metadata"]["generation"].clone()
+    }
+
+    fn status(&self, plural: &str, name: &str, status: &Value) {
+        let (resource, patch) = (resource(plural), json!({"status": status}));
+        let patched = self.objects.patch(&resource, NAMESPACE, name, PatchKind::Merge, Subresource::Status, patch);
         patched.expect("patched");
+    }
+
+    /// A newer MachineSet of the group takes its first Machine.
+    pub(crate) fn roll_out(&self) {
+        let revision = |number: &str| json!({"machinedeployment.clusters.x-k8s.io/revision": number});
+        self.change("machinesets", "workers-1", json!({"metadata": {"annotations": revision("1")}}));
+        let newer = json!({
+            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineSet",
+            "metadata": {"name": "workers-2", "namespace": NAMESPACE, "annotations": revision("2"), "ownerReferences": [
+                {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment", "name": "workers", "uid": "x", "controller": true},
+            ]},
+            "spec": {"clusterName": "prod", "replicas": 1}, "status": {"observedGeneration": 1},
+        });
+        self.objects.load_values(vec![newer]).expect("loaded");
+    }
+
+    pub(crate) fn is_deleting(&self, machine: &str) -> bool {
+        let machine = self.object("machines", machine).expect("the Machine");
+        machine["metadata"]["deletionTimestamp"].is_string()
     }
 
     /// The MachinePool's controller has seen its newest spec.
     pub(crate) fn follow_pool(&self) {
         let pool = self.object("machinepools", "pool").expect("the pool");
-        let status = json!({"status": {"observedGeneration": pool["metadata"]["generation"]}});
-        let pools = resource("machinepools");
-        let patched = self.objects.patch(&pools, NAMESPACE, "pool", PatchKind::Merge, Subresource::Status, status);
-        patched.expect("patched");
+        self.pool_status(&json!({"observedGeneration": pool["metadata"]["generation"]}));
+    }
+
+    /// The MachinePool's status is this too.
+    pub(crate) fn pool_status(&self, status: &Value) {
+        self.status("machinepools", "pool", status);
     }
 
     /// Somebody else deletes the group and makes it anew with this size.
@@ -340,6 +380,7 @@ impl Copy {
             scope: Scope::All,
             template: TemplateRules::default(),
             prices: Arc::default(),
+            errors: ErrorRules::default(),
         }));
         let calls = api.clone();
         let client = Client::new(tower::service_fn(move |request| calls.clone().serve(request)), "default");
@@ -443,6 +484,13 @@ impl World {
         self.watch();
     }
 
+    /// The group has this minimum, and the watch shows it.
+    pub(crate) fn set_min(&self, min: i32) {
+        let annotations = json!({"cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": min.to_string()});
+        self.api.change("machinedeployments", "workers", json!({"metadata": {"annotations": annotations}}));
+        self.watch();
+    }
+
     /// A MachinePool `team-a/pool` of this size that lists these instances; none of them is a Machine.
     pub(crate) fn pool(&self, replicas: i32, provider_ids: &[&str]) -> GroupId {
         let pool = json!({
@@ -465,6 +513,22 @@ impl World {
     pub(crate) fn machine(&self, name: &str, status: &Value, metadata: &Value) {
         load_machine(&self.api, name, status, metadata);
         self.watch();
+    }
+
+    /// A Machine is so now, and the watch hasn't shown it.
+    pub(crate) fn machine_unseen(&self, name: &str, status: &Value, metadata: &Value) {
+        load_machine(&self.api, name, status, metadata);
+    }
+
+    /// The workload cluster shows a Node, by this providerID and with these annotations.
+    pub(crate) fn node(&self, name: &str, provider_id: Option<&str>, annotations: &Value) {
+        let value = json!({
+            "metadata": {"name": name, "uid": format!("uid-of-node-{name}"), "annotations": annotations},
+            "spec": {"providerID": provider_id},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        let node = Node::decode(meta(&value), &value, &context()).expect("decodes");
+        self.index.apply_quietly(Change::Node(Arc::new(node)));
     }
 
     pub(crate) fn target_size(&self) -> i32 {

@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use rstest::rstest;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::fake::{Fault, World, group, nodes, status};
-use crate::capi::DELETING;
+use crate::{capi::DELETING, nodegroup::GroupId};
 
 const ABCD: [&str; 4] = ["a", "b", "c", "d"];
 
@@ -124,12 +124,8 @@ async fn what_would_pass_the_minimum_by_now_is_taken_back() {
 #[tokio::test(start_paused = true)]
 async fn a_mark_of_ours_that_belongs_to_nothing_is_taken_off_and_no_other_mark_is() {
     let world = World::new(4, &ABCD);
-    let mark = |machine: &str, mark: &str| {
-        let annotations = json!({"cluster.x-k8s.io/delete-machine": mark});
-        world.api.change("machines", machine, json!({"metadata": {"annotations": annotations}}));
-    };
-    mark("a", "capi-autoscaler-provider 2026-01-02T03:04:05Z-0");
-    mark("b", "by hand");
+    marked_with(&world, "a", "capi-autoscaler-provider 2026-01-02T03:04:05Z-0");
+    marked_with(&world, "b", "by hand");
     until(&world, "a's mark is off", |world| world.api.marked() == ["b"]).await;
     wait(&world).await;
     assert_eq!(world.api.mark_of("b").as_deref(), Some("by hand"));
@@ -170,10 +166,8 @@ async fn a_finisher_ends_with_its_copy() {
     assert_eq!(index.strong_count(), 0, "somebody still holds it");
 }
 
-/// Machines of a MachinePool: its infrastructure provider makes it smaller, and takes whichever it likes.
-#[tokio::test(start_paused = true)]
-async fn a_named_machine_of_a_pool_goes_and_no_other_though_its_provider_takes_none() {
-    let world = World::new(1, &["a"]);
+/// A MachinePool of the Machines `pa`, `pb` and `pc`.
+fn pool_of_three(world: &World) -> GroupId {
     let pool = world.pool(3, &["cloud:///pa", "cloud:///pb", "cloud:///pc"]);
     let owner = json!({"ownerReferences": [
         {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachinePool", "name": "pool", "uid": "y", "controller": true},
@@ -181,11 +175,25 @@ async fn a_named_machine_of_a_pool_goes_and_no_other_though_its_provider_takes_n
     for name in ["pa", "pb", "pc"] {
         world.machine(name, &json!({"phase": "Running", "nodeRef": {"name": name}}), &owner);
     }
-    let log = |world: &World| {
-        let pool = world.api.object("machinepools", "pool").expect("the pool");
-        pool["metadata"]["annotations"][DELETING].as_str().map(str::to_owned)
-    };
+    world.api.pool_status(&json!({"replicas": 3}));
+    pool
+}
 
+fn log_of_pool(world: &World) -> Option<String> {
+    let pool = world.api.object("machinepools", "pool").expect("the pool");
+    pool["metadata"]["annotations"][DELETING].as_str().map(str::to_owned)
+}
+
+/// Time passes in which the watches show nothing.
+async fn nothing_happens_for(seconds: u64) {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+}
+
+/// Machines of a MachinePool: its infrastructure provider makes it smaller, and takes whichever it likes.
+#[tokio::test(start_paused = true)]
+async fn a_named_machine_of_a_pool_goes_and_no_other_though_its_provider_takes_none() {
+    let world = World::new(1, &["a"]);
+    let pool = pool_of_three(&world);
     world.scale.delete(pool.clone(), nodes(&["pb"])).await.unwrap();
     assert_eq!((world.size_of_pool(), world.api.marked()), (2, vec!["pb".to_owned()]));
     world.scale.delete(pool, nodes(&["pb"])).await.unwrap();
@@ -194,9 +202,146 @@ async fn a_named_machine_of_a_pool_goes_and_no_other_though_its_provider_takes_n
     assert!(!is_deleting(&world, "pb"), "the smaller size hasn't been seen yet");
 
     world.api.follow_pool();
-    until(&world, "pb is deleted", |world| is_deleting(world, "pb")).await;
+    world.api.pool_status(&json!({"replicas": 2}));
+    world.watch();
+    nothing_happens_for(301).await;
+    assert!(is_deleting(&world, "pb"));
     world.api.remove("pb");
-    until(&world, "pb has left the log", |world| log(world).is_none_or(|log| !log.contains("uid-pb"))).await;
+    until(&world, "pb has left the log", |world| log_of_pool(world).is_none_or(|log| !log.contains("uid-pb"))).await;
     assert_eq!(world.size_of_pool(), 2);
     assert!(!is_deleting(&world, "pa") && !is_deleting(&world, "pc"));
+}
+
+/// The pool's controller has seen the smaller size; its infrastructure provider hasn't acted on it, and may yet take
+/// another Machine than the named one. Both would go.
+#[tokio::test(start_paused = true)]
+async fn a_machine_of_a_pool_is_not_deleted_by_name_before_its_provider_had_time_to_take_it() {
+    let world = World::new(1, &["a"]);
+    let pool = pool_of_three(&world);
+    world.scale.delete(pool, nodes(&["pb"])).await.unwrap();
+    world.api.follow_pool();
+    world.watch();
+    nothing_happens_for(600).await;
+    assert!(!is_deleting(&world, "pb"), "status.replicas is still 3");
+
+    world.api.pool_status(&json!({"replicas": 2}));
+    world.watch();
+    nothing_happens_for(290).await;
+    assert!(!is_deleting(&world, "pb"), "its provider may be deleting it, or another one");
+    world.api.pool_status(&json!({"replicas": 3}));
+    world.watch();
+    nothing_happens_for(60).await;
+    assert!(!is_deleting(&world, "pb"), "the pool has grown again, and comes down anew");
+    world.api.pool_status(&json!({"replicas": 2}));
+    world.watch();
+    nothing_happens_for(290).await;
+    assert!(!is_deleting(&world, "pb"), "the time began anew");
+    world.api.remove("pb");
+    until(&world, "pb has left the log", |world| log_of_pool(world).is_none()).await;
+    assert!(!world.api.calls().contains(&"DELETE machine pb".to_owned()), "{:?}", world.api.calls());
+}
+
+fn marked_with(world: &World, machine: &str, mark: &str) {
+    let annotations = json!({"cluster.x-k8s.io/delete-machine": mark});
+    world.api.change("machines", machine, json!({"metadata": {"annotations": annotations}}));
+}
+
+/// A mark whose answer was lost was sent again, and has come after that of a later acceptance.
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_has_an_entry_is_marked_again_and_its_late_mark_is_not_taken_off() {
+    let world = World::new(3, &ABCD);
+    world.api.set_log(r#"[{"ticket":"new","phase":"lowered","machines":{"b":"uid-b"}}]"#);
+    marked_with(&world, "b", "capi-autoscaler-provider old");
+    until(&world, "b has its own mark", |world| {
+        world.api.mark_of("b").as_deref() == Some("capi-autoscaler-provider new")
+    })
+    .await;
+    let marks = world.api.calls().iter().filter(|call| *call == "PATCH machine b").count();
+    assert_eq!(marks, 1, "it was never without a mark");
+}
+
+/// The cache that the step was decided on had no entry yet.
+#[tokio::test(start_paused = true)]
+async fn a_mark_stays_when_its_machine_has_come_to_have_an_entry_meanwhile() {
+    let world = World::new(3, &ABCD);
+    world.api.fault("GET group", Fault::Hold);
+    marked_with(&world, "b", "capi-autoscaler-provider old");
+    world.watch();
+    world.api.held().await;
+    world.api.set_log(r#"[{"ticket":"new","phase":"lowered","machines":{"b":"uid-b"}}]"#);
+    world.api.release();
+    nothing_happens_for(1).await;
+    assert_eq!(world.api.mark_of("b").as_deref(), Some("capi-autoscaler-provider new"));
+}
+
+/// Since Cluster API 1.11 a MachineSet's observedGeneration stays where it is while its reconciles end with an error, of
+/// one Machine without its infrastructure object for example.
+#[tokio::test(start_paused = true)]
+async fn an_entry_leaves_though_the_reconciles_of_its_machine_set_end_with_errors() {
+    let world = World::new(4, &ABCD);
+    world.scale.delete(group(), nodes(&["b"])).await.unwrap();
+    world.api.follow_with_errors();
+    until(&world, "b is deleted", |world| is_deleting(world, "b")).await;
+    world.api.remove("b");
+    until(&world, "b has left the log", |world| world.api.log().is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_over_is_forgotten_though_something_else_of_the_group_fails() {
+    let world = World::new(4, &ABCD);
+    world.api.set_log(r#"[{"ticket":"t","phase":"lowered","machines":{"b":"uid-b","c":"uid-c","d":"uid-d"}}]"#);
+    world.api.follow();
+    for machine in ["b", "d"] {
+        world.api.remove(machine);
+    }
+    for _ in 0..10_000 {
+        world.api.fault("GET machine b", Fault::Answer(500, status(500, "internal error")));
+        world.api.fault("DELETE machine c", Fault::Answer(403, status(403, "admission webhook denied the request")));
+    }
+    until(&world, "d has left the log", |world| world.api.log() == ["b lowered", "c lowered"]).await;
+}
+
+/// Another MachineDeployment.
+fn load_group(world: &World, name: &str) -> GroupId {
+    let object = json!({
+        "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment",
+        "metadata": {"name": name, "namespace": "team-a", "annotations": {
+            "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": "1",
+            "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "10",
+        }},
+        "spec": {"clusterName": "prod", "replicas": 3},
+    });
+    world.api.objects.load_values(vec![object]).expect("loaded");
+    GroupId::parse(&format!("MachineDeployment/team-a/{name}")).expect("an id")
+}
+
+#[tokio::test(start_paused = true)]
+async fn groups_whose_commands_are_slow_hold_up_no_deletions_of_other_groups() {
+    let world = World::new(4, &ABCD);
+    let slow: Vec<_> = (0..8).map(|number| load_group(&world, &format!("slow-{number}"))).collect();
+    world.watch();
+    let mut callers = Vec::new();
+    for id in &slow {
+        world.api.fault("PATCH scale", Fault::Hold);
+        let (scale, id) = (world.scale.clone(), id.clone());
+        callers.push(tokio::spawn(async move { scale.increase(id, 1).await }));
+        world.api.held().await;
+    }
+    let log = |log: Value| json!({"metadata": {"annotations": {DELETING: log.to_string()}}});
+    for id in &slow {
+        let lowered =
+            json!([{"ticket": "t", "phase": "lowered", "machines": {"x": format!("uid-of-{}", id.key.name)}}]);
+        world.api.change("machinedeployments", &id.key.name, log(lowered));
+    }
+    world.watch();
+    nothing_happens_for(1).await;
+    world.api.set_log(r#"[{"ticket":"t","phase":"wanted","machines":{"b":"uid-b"}}]"#);
+    until(&world, "b is lowered", |world| world.api.log() == ["b lowered"]).await;
+    for _ in &callers {
+        world.api.release();
+        nothing_happens_for(1).await;
+    }
+    for caller in callers {
+        caller.await.expect("ran").expect("increased");
+    }
 }

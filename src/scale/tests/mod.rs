@@ -1,9 +1,12 @@
 //! Commands against an API server of a few lines, with faults at the HTTP layer: the end state is checked.
 
+mod autoscaler;
 mod deletes;
 pub(crate) mod fake;
 mod finishing;
+mod joined;
 mod joins;
+mod placeholders;
 mod read_only;
 mod replacements;
 mod rollouts;

@@ -30,9 +30,13 @@ async fn what_would_be_written_is_told_and_not_written() {
 #[case::replicas_without_a_machine(4, -2)]
 #[case::all_have_a_node(2, -1)]
 #[tokio::test]
-async fn a_smaller_target_size_is_a_success_that_changes_nothing(#[case] replicas: i32, #[case] delta: i32) {
+async fn a_smaller_target_size_is_refused_since_a_success_would_freeze_the_caller(
+    #[case] replicas: i32,
+    #[case] delta: i32,
+) {
     let world = world(replicas, &["a", "b"]);
-    world.scale.decrease(group(), delta).await.unwrap();
+    let decrease = told(world.scale.decrease(group(), delta).await);
+    assert!(decrease.contains("--read-only"), "{decrease}");
     assert_eq!(world.api.calls(), Vec::<String>::new());
     assert_eq!(world.target_size(), replicas);
 }

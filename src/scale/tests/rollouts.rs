@@ -54,7 +54,7 @@ async fn a_machine_that_is_going_already_is_a_success_all_the_same() {
     assert_eq!(writes, [""; 0], "the rollout makes it good, and lowers nothing");
 }
 
-/// An error would end Cluster Autoscaler's loop (kubernetes/autoscaler#7928).
+/// An error would fail Cluster Autoscaler's loop (kubernetes/autoscaler#7928).
 #[tokio::test]
 async fn a_decrease_changes_nothing_and_succeeds() {
     let world = rolling_out(3);

@@ -187,10 +187,11 @@ async fn a_lost_write_and_another_copys_write_of_the_same_size_are_two_increases
 #[tokio::test]
 async fn a_lost_write_of_a_size_of_zero_has_a_known_result_too() {
     let world = World::new(2, &[]);
+    world.set_min(0);
     world.api.fault("PATCH group", Fault::CutAfter);
     world.scale.decrease(group(), -2).await.unwrap();
     assert_eq!(world.api.replicas(), 0);
-    assert_eq!(world.api.calls(), ["PATCH group", "GET group"]);
+    assert_eq!(world.api.calls(), ["LIST machines", "PATCH group", "GET group"]);
 }
 
 #[tokio::test]

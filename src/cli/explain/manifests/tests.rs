@@ -9,7 +9,7 @@ use super::*;
 use crate::{
     capi::Keys,
     index::SnapshotStanding,
-    nodegroup::{Rules, Scope, TemplateRules},
+    nodegroup::{ErrorRules, Rules, Scope, TemplateRules},
 };
 
 /// A directory with files in it.
@@ -45,7 +45,13 @@ fn ids(manifests: &Manifests) -> Vec<String> {
 }
 
 fn rules(group: &str) -> Rules {
-    Rules { keys: Keys::new(group), scope: Scope::All, template: TemplateRules::default(), prices: Arc::default() }
+    Rules {
+        keys: Keys::new(group),
+        scope: Scope::All,
+        template: TemplateRules::default(),
+        prices: Arc::default(),
+        errors: ErrorRules::default(),
+    }
 }
 
 fn object(kind: &str, name: &str) -> String {

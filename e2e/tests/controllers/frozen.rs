@@ -1,0 +1,271 @@
+//! What would end every loop of Cluster Autoscaler without a word: a replica that is neither a Node nor an instance that could become
+//! one, for longer than a Node may take. It asks for a smaller size then, takes any answer for a correction, and does nothing else.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use e2e::{
+    autoscaling::{Settings, record::Call, running::Autoscaling},
+    controllers::{
+        groups::{Group, Workers},
+        instances::{Seen, instances, instances_are, target_size_is},
+        machines::{Machine, names},
+        stage::{LOOK, PATIENCE, Stage},
+    },
+    proto::{
+        NodeGroupDecreaseTargetSizeRequest,
+        instance_status::InstanceState::{InstanceCreating, InstanceDeleting, InstanceRunning},
+    },
+    provider::made_up_node,
+    wait::{SOON, eventually, every},
+};
+use sandbox::BEHAVIOUR_LABEL;
+use serde_json::{Value, json};
+
+use crate::pods::{create_pod, pods_run, workers};
+
+/// Holds a Machine that is being deleted, whatever its controllers do.
+const FINALIZER: &str = "capi-autoscaler-provider.io/e2e";
+
+/// Its Node is gone, and no other comes as long as it hangs: the replica has a placeholder, which can be given up for a smaller size. The
+/// Machine that is going already goes for it.
+pub(crate) async fn a_replica_whose_machine_hangs_in_deletion_can_be_given_up(stage: &Stage) -> Result<()> {
+    let group = Workers::new("workers").replicas(2).create(stage).await?;
+    let provider = stage.serve().await?;
+    provider.shows(&[&group.id]).await?;
+    let machines = stage.running(&group, 2).await?;
+    let (hanging, stays) = (&machines[0], &machines[1]);
+    hang(stage, hanging).await?;
+
+    let (placeholder, seen) = eventually("a placeholder", SOON, async || {
+        let seen = instances(&provider, &group.id).await?;
+        let placeholder = seen.keys().find(|id| id.starts_with("replica-")).cloned();
+        Ok((placeholder.with_context(|| format!("instances are {seen:?}"))?, seen))
+    })
+    .await?;
+    let deleting = (format!("deleting-machine-{}_{}", stage.namespace, hanging.name), (InstanceDeleting, None));
+    let creating = (placeholder.clone(), (InstanceCreating, None));
+    ensure!(seen == [running(stays)?, deleting.clone(), creating].into(), "instances are {seen:?}");
+    ensure!(provider.target_size(&group.id).await? == 2, "the size has changed");
+    let made_up = made_up_node(&placeholder);
+    let found = provider.group_of(&made_up).await?.map(|group| group.id);
+    ensure!(found.as_deref() == Some(group.id.as_str()), "{placeholder} is of {found:?}");
+
+    provider.delete_at_last(&group.id, &[made_up]).await?;
+    target_size_is(&provider, &group.id, 1).await?;
+    instances_are(&provider, &group.id, [running(stays)?, deleting]).await?;
+    let_go(stage, hanging).await?;
+    let left = stage.running(&group, 1).await?;
+    ensure!(names(&left) == names(std::slice::from_ref(stays)), "{left:?} is left");
+    instances_are(&provider, &group.id, [running(stays)?]).await?;
+    target_size_is(&provider, &group.id, 1).await?;
+    stage.objects.assert_marked(&[]).await
+}
+
+/// What has no Node may go by a smaller target size, down to the minimum: asked for more, it succeeds.
+pub(crate) async fn a_smaller_target_size_stops_at_the_minimum(stage: &Stage) -> Result<()> {
+    let group = Workers::new("workers").that("never-join").bounds(2, 5).replicas(3).create(stage).await?;
+    let provider = stage.serve().await?;
+    provider.shows(&[&group.id]).await?;
+    let provisioned =
+        |machines: &[Machine]| machines.len() == 3 && machines.iter().all(|machine| machine.phase == "Provisioned");
+    stage.machines_that(&group, "three provisioned Machines", provisioned).await?;
+    for delta in [-3, -1] {
+        eventually("a smaller target size", SOON, async || Ok(provider.decrease(&group.id, delta).await?)).await?;
+        let size = provider.target_size(&group.id).await?;
+        ensure!(size == 2, "the size is {size} after {delta}, and the minimum 2");
+    }
+    stage.machines_that(&group, "two Machines", |machines| machines.len() == 2).await?;
+    target_size_is(&provider, &group.id, 2).await
+}
+
+/// The replica is given up, and all groups go on.
+pub(crate) async fn a_machine_that_hangs_in_deletion_stops_no_other_group(stage: &Stage) -> Result<()> {
+    let held = workers(stage, "held").sized().bounds(1, 5).replicas(2).create(stage).await?;
+    let scene = Scene::set(stage).await?;
+    let machines = stage.running(&held, 2).await?;
+    hang(stage, &machines[0]).await?;
+    let mut autoscaling = scene.autoscale(stage).await?;
+    scene.another_grows(stage, &mut autoscaling).await?;
+    autoscaling.sizes(&[(&held.id, 1), (&scene.other.id, 1)]).await?;
+    let_go(stage, &machines[0]).await?;
+    let left = stage.running(&held, 1).await?;
+    ensure!(names(&left) == names(&machines[1..]), "{left:?} is left");
+    scene.ends(stage, autoscaling, &[(&held, 1)]).await
+}
+
+/// At the minimum it isn't given up. The Machine is replaced once it is gone.
+pub(crate) async fn a_machine_that_hangs_in_deletion_at_the_minimum_stops_no_other_group(stage: &Stage) -> Result<()> {
+    let held = workers(stage, "held").sized().bounds(2, 5).replicas(2).create(stage).await?;
+    let scene = Scene::set(stage).await?;
+    let machines = stage.running(&held, 2).await?;
+    hang(stage, &machines[0]).await?;
+    let mut autoscaling = scene.autoscale(stage).await?;
+    scene.another_grows(stage, &mut autoscaling).await?;
+    autoscaling.sizes(&[(&held.id, 2), (&scene.other.id, 1)]).await?;
+    let_go(stage, &machines[0]).await?;
+    scene.ends(stage, autoscaling, &[(&held, 2)]).await
+}
+
+/// Its failure is told as long as a delete for it would be accepted. Otherwise it is an instance that is waited for.
+pub(crate) async fn a_machine_without_capacity_at_the_minimum_stops_no_other_group(stage: &Stage) -> Result<()> {
+    let full = workers(stage, "full").sized().bounds(1, 5).replicas(1).create(stage).await?;
+    let scene = Scene::set(stage).await?;
+    let first = stage.running(&full, 1).await?;
+    let minimum = json!({ "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": "2" });
+    stage.objects.annotate(full.kind, &full.name, minimum).await?;
+    turn(stage, &full, "no-capacity", json!({ "spec": { "replicas": 2 } })).await?;
+    stage.machines_that(&full, "two Machines", |machines| machines.len() == 2).await?;
+    fails(stage, &full, |machine| !names(&first).contains(&machine.name)).await?;
+    let mut autoscaling = scene.autoscale(stage).await?;
+    scene.another_grows(stage, &mut autoscaling).await?;
+    autoscaling.sizes(&[(&full.id, 2), (&scene.other.id, 1)]).await?;
+    turn(stage, &full, "joins", json!({})).await?;
+    let left = stage.running(&full, 2).await?;
+    ensure!(names(&first).is_subset(&names(&left)), "{first:?} went, and there are {left:?}");
+    scene.ends(stage, autoscaling, &[(&full, 2)]).await
+}
+
+/// Deletes are refused until the rollout has come to its end, so the failure isn't told.
+pub(crate) async fn a_machine_that_fails_in_a_rollout_stops_no_other_group(stage: &Stage) -> Result<()> {
+    let rolling = workers(stage, "rolling").sized().replicas(2).create(stage).await?;
+    let scene = Scene::set(stage).await?;
+    let old = stage.running(&rolling, 2).await?;
+    // An old Machine goes before the new one is there.
+    let strategy = json!({ "type": "RollingUpdate", "rollingUpdate": { "maxSurge": 0, "maxUnavailable": 1 } });
+    let strategy = json!({ "spec": { "rollout": { "strategy": strategy } } });
+    stage.objects.patch(rolling.kind, &rolling.name, strategy).await?;
+    turn(stage, &rolling, "fail", json!({ "spec": { "template": { "spec": { "version": "v1.36.2" } } } })).await?;
+    let is_old = |machine: &Machine| names(&old).contains(&machine.name);
+    stage
+        .machines_that(&rolling, "an old Machine beside a new one", |machines| {
+            machines.len() == 2
+                && machines.iter().all(|machine| !machine.deleting)
+                && machines.iter().filter(|machine| is_old(machine)).count() == 1
+        })
+        .await?;
+    fails(stage, &rolling, |machine| !is_old(machine)).await?;
+    let mut autoscaling = scene.autoscale(stage).await?;
+    scene.another_grows(stage, &mut autoscaling).await?;
+    autoscaling.sizes(&[(&rolling.id, 2), (&scene.other.id, 1)]).await?;
+    turn(stage, &rolling, "joins", json!({ "spec": { "template": { "spec": { "version": "v1.36.1" } } } })).await?;
+    stage
+        .machines_that(&rolling, "two new Machines", |machines| {
+            machines.len() == 2 && machines.iter().all(|machine| machine.runs() && !is_old(machine))
+        })
+        .await?;
+    scene.ends(stage, autoscaling, &[(&rolling, 2)]).await
+}
+
+/// The groups beside the one that could stop them.
+struct Scene {
+    /// Fits a pod that no other group fits.
+    other: Group,
+    /// Its Machine never joins and is given up: by then the time is over in which a Node may come.
+    clock: Group,
+}
+
+impl Scene {
+    async fn set(stage: &Stage) -> Result<Self> {
+        let other = workers(stage, "other").publishing(stage.capacity(&stage.cpu(16, 16))).create(stage).await?;
+        let clock = workers(stage, "clock").sized().that("never-join").replicas(1).create(stage).await?;
+        Ok(Self { other, clock })
+    }
+
+    /// Nothing goes for being idle.
+    async fn autoscale(&self, stage: &Stage) -> Result<Autoscaling> {
+        let provisioned = |machines: &[Machine]| machines.iter().any(|machine| machine.phase == "Provisioned");
+        stage.machines_that(&self.clock, "a provisioned Machine", provisioned).await?;
+        let settings =
+            Settings { unneeded: Duration::from_secs(3600), provision: Duration::from_secs(20), ..Settings::default() };
+        stage.autoscale(settings).await
+    }
+
+    /// Once a size that is incorrect would be corrected, a pod comes that needs the other group.
+    async fn another_grows(&self, stage: &Stage, autoscaling: &mut Autoscaling) -> Result<()> {
+        autoscaling.sizes(&[(&self.clock.id, 0)]).await?;
+        create_pod(stage, "web", &stage.cpu(9, 16)).await?;
+        pods_run(stage, autoscaling, 1).await?;
+        stage.running(&self.other, 1).await?;
+        nothing_is_corrected(&autoscaling.calls.all())
+    }
+
+    /// At rest sizes, Machines and Nodes agree.
+    async fn ends(&self, stage: &Stage, mut autoscaling: Autoscaling, others: &[(&Group, usize)]) -> Result<()> {
+        for &(group, size) in others.iter().chain(&[(&self.other, 1), (&self.clock, 0)]) {
+            stage.running(group, size).await?;
+            autoscaling.sizes(&[(&group.id, i32::try_from(size)?)]).await?;
+        }
+        autoscaling.looks(4).await?;
+        for &(group, size) in others {
+            stage.running(group, size).await?;
+        }
+        let Some(calls) = autoscaling.end().await? else { return Ok(()) };
+        nothing_is_corrected(&calls)
+    }
+}
+
+/// No size was ever taken for incorrect.
+fn nothing_is_corrected(calls: &[Call]) -> Result<()> {
+    let corrected = calls.iter().filter(|call| call.name == "NodeGroupDecreaseTargetSize").map(Call::request);
+    let corrected: Vec<NodeGroupDecreaseTargetSizeRequest> = corrected.collect::<Result<_>>()?;
+    ensure!(corrected.is_empty(), "sizes were taken for incorrect: {corrected:?}");
+    Ok(())
+}
+
+fn running(machine: &Machine) -> Result<(String, Seen)> {
+    let id = machine.provider_id.clone().with_context(|| format!("{machine:?} has no providerID"))?;
+    Ok((id, (InstanceRunning, None)))
+}
+
+/// Deletes a Machine that hangs then, and waits until its Node is gone.
+async fn hang(stage: &Stage, machine: &Machine) -> Result<()> {
+    let finalizers = stage.objects.get("Machine", &machine.name).await?.metadata.finalizers.unwrap_or_default();
+    let finalizers = [finalizers, vec![FINALIZER.to_owned()]].concat();
+    stage.objects.patch("Machine", &machine.name, json!({ "metadata": { "finalizers": finalizers } })).await?;
+    stage.objects.delete("Machine", &machine.name).await?;
+    let node = machine.node.as_deref().context("a Machine without Node")?;
+    every(LOOK, &format!("Node {node} gone"), PATIENCE, async || {
+        let left = stage.workload.find("Node", node).await?;
+        ensure!(left.is_none(), "it is there");
+        let hanging = stage.objects.get("Machine", &machine.name).await?;
+        ensure!(hanging.metadata.deletion_timestamp.is_some(), "the Machine isn't being deleted");
+        let finalizers = hanging.metadata.finalizers.unwrap_or_default();
+        ensure!(finalizers == [FINALIZER], "the Machine is held by {finalizers:?}");
+        Ok(())
+    })
+    .await
+}
+
+/// Lets a Machine go that hangs, and waits until it is gone.
+async fn let_go(stage: &Stage, machine: &Machine) -> Result<()> {
+    stage.objects.patch("Machine", &machine.name, json!({ "metadata": { "finalizers": null } })).await?;
+    every(LOOK, &format!("Machine {} gone", machine.name), PATIENCE, async || {
+        let left = stage.objects.find("Machine", &machine.name).await?;
+        ensure!(left.is_none(), "it is there");
+        Ok(())
+    })
+    .await
+}
+
+/// Waits until Cluster API says of a Machine of a group that its infrastructure failed, or has no room for it.
+async fn fails(stage: &Stage, group: &Group, is_it: impl Fn(&Machine) -> bool) -> Result<()> {
+    let failed = ["ImageNotFound", "ProvisioningFailed"];
+    every(LOOK, &format!("a Machine of {} that failed", group.id), PATIENCE, async || {
+        let machines = stage.machines(group).await?;
+        let machine = machines.iter().find(|machine| is_it(machine)).context("there is none")?;
+        let status = stage.objects.get("Machine", &machine.name).await?.data["status"].take();
+        let mut conditions = status["conditions"].as_array().into_iter().flatten();
+        let ready = conditions.find(|condition| condition["type"] == "InfrastructureReady");
+        let is_failed = |ready: &Value| failed.iter().any(|reason| ready["reason"] == *reason);
+        ensure!(ready.is_some_and(is_failed), "its status is {status}");
+        Ok(())
+    })
+    .await
+}
+
+/// Has the Machines of a group turn out otherwise from now on, by a patch that may change more.
+async fn turn(stage: &Stage, group: &Group, behaviour: &str, mut patch: Value) -> Result<()> {
+    patch["spec"]["template"]["metadata"]["labels"][BEHAVIOUR_LABEL] = json!(behaviour);
+    stage.objects.patch(group.kind, &group.name, patch).await
+}

@@ -1,0 +1,117 @@
+//! Which instances say that they failed: those whose delete, which Cluster Autoscaler asks for in every loop and for all of them at once,
+//! would be accepted now. Any other would be neither a Node nor one to come, for as long as the delete is refused.
+
+use anyhow::{Result, ensure};
+use e2e::{
+    objects::Contract,
+    pool::{Group, Pool},
+    proto::instance_status::InstanceState::InstanceCreating,
+    provider::{Provider, made_up_node},
+    wait::{SOON, eventually},
+    world::World,
+};
+use serde_json::json;
+
+use crate::sizes::assert_scale;
+
+/// A group of one Node and some Machines that failed.
+struct Case {
+    name: &'static str,
+    failed: usize,
+    min: i32,
+    rolling: bool,
+    /// How many of them say so.
+    told: usize,
+}
+
+/// A smaller size, or a replacement at the minimum, is what a delete leads to; in a rollout it is refused.
+pub(crate) async fn failures_are_told_where_their_delete_would_be_accepted(world: &World) -> Result<()> {
+    let cases = [
+        Case { name: "above", failed: 2, min: 0, rolling: false, told: 2 },
+        Case { name: "nearly", failed: 2, min: 2, rolling: false, told: 1 },
+        Case { name: "at-minimum", failed: 1, min: 2, rolling: false, told: 1 },
+        Case { name: "many-at-minimum", failed: 3, min: 4, rolling: false, told: 1 },
+        Case { name: "rolling", failed: 2, min: 0, rolling: true, told: 0 },
+        Case { name: "rolling-at-minimum", failed: 2, min: 3, rolling: true, told: 0 },
+    ];
+    hold(world, &cases, &[]).await
+}
+
+/// At the minimum nothing may go then.
+pub(crate) async fn failures_at_the_minimum_are_not_told_without_replacement(world: &World) -> Result<()> {
+    let cases = [
+        Case { name: "above", failed: 2, min: 0, rolling: false, told: 2 },
+        Case { name: "nearly", failed: 2, min: 2, rolling: false, told: 1 },
+        Case { name: "at-minimum", failed: 2, min: 3, rolling: false, told: 0 },
+    ];
+    hold(world, &cases, &["--no-replacement"]).await
+}
+
+/// Until the next one may be replaced, none of those that are left says that it failed.
+pub(crate) async fn after_a_replacement_failures_at_the_minimum_are_not_told(world: &World) -> Result<()> {
+    let case = Case { name: "workers", failed: 3, min: 4, rolling: false, told: 1 };
+    let group = case.create(world).await?;
+    let provider = world.serve().await?;
+    provider.shows(&[&group.id]).await?;
+    let told = says(&provider, &group, 1).await?;
+    provider.delete(&group.id, &[made_up_node(&told[0])]).await?;
+    says(&provider, &group, 0).await?;
+    assert_scale(world, &group, 4).await
+}
+
+async fn hold(world: &World, cases: &[Case], flags: &[&str]) -> Result<()> {
+    let mut groups = Vec::new();
+    for case in cases {
+        groups.push(case.create(world).await?);
+    }
+    let provider = world.serve_with(flags).await?;
+    let ids: Vec<&str> = groups.iter().map(|group| group.id.as_str()).collect();
+    provider.shows(&ids).await?;
+    let mut wrong = Vec::new();
+    for (case, group) in cases.iter().zip(&groups) {
+        match says(&provider, group, case.told).await {
+            Err(error) => wrong.push(format!("{error:#}")),
+            Ok(told) if told.is_empty() => {}
+            Ok(told) => {
+                let nodes: Vec<_> = told.iter().map(|id| made_up_node(id)).collect();
+                let deleted = provider.delete(&group.id, &nodes).await;
+                wrong.extend(deleted.err().map(|status| format!("deletes of {told:?}: {status}")));
+            }
+        }
+    }
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(())
+}
+
+impl Case {
+    async fn create(&self, world: &World) -> Result<Group> {
+        let group = Pool::new(self.name).running(1).pending(self.failed).bounds(self.min, 10).create(world).await?;
+        for machine in &group.machines[1..] {
+            let failure = json!({ "failureReason": "CreateError", "failureMessage": "it broke" });
+            let status = match world.plane.contract {
+                Contract::V1Beta1 => failure,
+                Contract::V1Beta2 => json!({ "deprecated": { "v1beta1": failure } }),
+            };
+            world.objects.patch_status("Machine", machine, status).await?;
+        }
+        if self.rolling {
+            group.begin_rollout(world).await?;
+        }
+        Ok(group)
+    }
+}
+
+/// Waits until so many instances of a group that are being created have an error. Those that are being deleted aren't named for theirs.
+async fn says(provider: &Provider, group: &Group, expected: usize) -> Result<Vec<String>> {
+    eventually(&format!("{expected} instances of {} with an error", group.id), SOON, async || {
+        let instances = provider.instances(&group.id).await?;
+        let failed = instances.iter().filter(|instance| {
+            let status = instance.status.as_ref();
+            status.is_some_and(|it| it.instance_state() == InstanceCreating && it.error_info.is_some())
+        });
+        let failed: Vec<_> = failed.map(|instance| instance.id.clone()).collect();
+        ensure!(failed.len() == expected, "they are {failed:?} of {instances:?}");
+        Ok(failed)
+    })
+    .await
+}

@@ -1,0 +1,97 @@
+//! When a MachineSet's controller has seen a size: entries leave the log of deletions then. A reconcile that ends with an error leaves
+//! `status.observedGeneration` where it was, though it has seen the size and acted on it; its conditions say so.
+
+use anyhow::{Context, Result, ensure};
+use e2e::{
+    objects::Contract,
+    pool::{Group, Pool, Scalable},
+    wait::{SOON, eventually},
+    world::World,
+};
+use serde_json::{Value, json};
+
+use crate::sizes::assert_scale;
+
+const LOG: &str = "capi-autoscaler-provider.io/deleting";
+const DESIRED: &str = "machinedeployment.clusters.x-k8s.io/desired-replicas";
+
+/// What a controller says of what it has seen.
+#[derive(Clone, Copy)]
+enum Says {
+    /// Its reconcile ended without an error.
+    ObservedGeneration,
+    /// It ended with one.
+    ScalingDown,
+}
+
+/// Up to Cluster API 1.10 in every case, later where nothing fails.
+pub(crate) async fn an_entry_leaves_once_the_observed_generation_has_moved(world: &World) -> Result<()> {
+    entries_leave(world, Says::ObservedGeneration).await
+}
+
+/// Where another Machine's delete is refused, or lacks its infrastructure, for days.
+pub(crate) async fn an_entry_leaves_where_every_reconcile_fails(world: &World) -> Result<()> {
+    entries_leave(world, Says::ScalingDown).await
+}
+
+async fn entries_leave(world: &World, says: Says) -> Result<()> {
+    let workers = Pool::new("workers").running(3).create(world).await?;
+    let bare = Pool::new("bare").of(Scalable::MachineSet).running(3).create(world).await?;
+    for set in ["workers-set", "bare"] {
+        reconcile(world, set, Says::ObservedGeneration).await?;
+    }
+    let provider = world.serve().await?;
+    provider.shows(&[&workers.id, &bare.id]).await?;
+    for (group, set) in [(&workers, "workers-set"), (&bare, "bare")] {
+        provider.delete(&group.id, &group.nodes[..1]).await?;
+        assert_scale(world, group, 2).await?;
+        if group.name != set {
+            hand_down(world, group, set).await?;
+        }
+        reconcile(world, set, says).await?;
+        let machine = &group.machines[0];
+        world.objects.delete("Machine", machine).await?;
+        world.objects.patch("Machine", machine, json!({ "metadata": { "finalizers": null } })).await?;
+        eventually(&format!("no log of deletions on {}", group.id), SOON, async || {
+            let log = log(world, group.kind, &group.name).await?;
+            ensure!(log.is_none(), "it is {log:?}");
+            Ok(())
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+/// What the MachineDeployment's controller copies to its MachineSet.
+async fn hand_down(world: &World, group: &Group, set: &str) -> Result<()> {
+    let log = log(world, group.kind, &group.name).await?.context("there is no log of deletions")?;
+    let patch = json!({
+        "metadata": { "annotations": { LOG: log, DESIRED: "2" } },
+        "spec": { "replicas": 2 },
+    });
+    world.objects.patch("MachineSet", set, patch).await
+}
+
+/// What the MachineSet's controller writes.
+async fn reconcile(world: &World, set: &str, says: Says) -> Result<()> {
+    let generation = world.objects.get("MachineSet", set).await?.metadata.generation;
+    let condition = json!([{
+        "type": "ScalingDown",
+        "status": "True",
+        "reason": "ScalingDown",
+        "message": "Scaling down from 3 to 2 replicas",
+        "lastTransitionTime": "2026-11-22T12:00:00Z",
+        "observedGeneration": generation,
+    }]);
+    let status: Value = match (says, world.plane.contract) {
+        (Says::ObservedGeneration, _) => json!({ "observedGeneration": generation }),
+        (Says::ScalingDown, Contract::V1Beta1) => json!({ "v1beta2": { "conditions": condition } }),
+        (Says::ScalingDown, Contract::V1Beta2) => json!({ "conditions": condition }),
+    };
+    world.objects.patch_status("MachineSet", set, status).await
+}
+
+async fn log(world: &World, kind: &str, name: &str) -> Result<Option<String>> {
+    let annotations = world.objects.get(kind, name).await?.metadata.annotations.unwrap_or_default();
+    Ok(annotations.get(LOG).cloned())
+}

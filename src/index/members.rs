@@ -1,0 +1,159 @@
+//! The Machines of a group with their Nodes. Must never take a Machine for one that hasn't joined because its nodeRef lags:
+//! that is empty for as long as Cluster API can't reach the workload cluster.
+
+use std::{collections::HashMap, sync::Arc};
+
+use arcstr::ArcStr;
+
+use super::{
+    filed::Filed,
+    holder::{Holder, holder_key},
+    picture::Picture,
+    resolve::{NodeQuery, Resolved},
+};
+use crate::{
+    capi::{Machine, Node, ObjectKey, ScalableKind, ScalableResource},
+    nodegroup::{GroupId, provider_id},
+};
+
+/// A Machine of a group, with its Node.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Member {
+    /// The Machine.
+    pub machine: Arc<Machine>,
+    /// Its Node in the workload cluster, as far as it is known there.
+    pub node: Option<Arc<Node>>,
+}
+
+impl Member {
+    /// Returns true if it has joined: its nodeRef or a known Node says so.
+    #[must_use]
+    pub fn has_node(&self) -> bool {
+        self.machine.node_name.is_some() || self.node.is_some()
+    }
+
+    /// The name of its Node, for people.
+    #[must_use]
+    pub fn node_name(&self) -> Option<&ArcStr> {
+        self.machine.node_name.as_ref().or_else(|| Some(&self.node.as_ref()?.meta.key.name))
+    }
+}
+
+/// A Node, filed under its providerID.
+#[derive(Clone, Debug)]
+pub(super) struct NodeById(pub(super) Arc<Node>);
+
+impl Filed for NodeById {
+    /// See [`holder_key`].
+    type Key = str;
+    type Order = ArcStr;
+
+    fn key(&self) -> &str {
+        self.0.provider_id.as_deref().map_or("", holder_key)
+    }
+
+    fn order(&self) -> ArcStr {
+        self.0.meta.key.name.clone()
+    }
+}
+
+/// A Node, filed under the Machine that its annotations name.
+#[derive(Clone, Debug)]
+pub(super) struct NodeByMachine(pub(super) Arc<Node>);
+
+impl Filed for NodeByMachine {
+    type Key = ObjectKey;
+    type Order = ArcStr;
+
+    fn key(&self) -> &ObjectKey {
+        // A Node that names none is never filed.
+        self.0.machine.as_ref().unwrap_or(&self.0.meta.key)
+    }
+
+    fn order(&self) -> ArcStr {
+        self.0.meta.key.name.clone()
+    }
+}
+
+impl Picture {
+    /// Moves the relations of a Node from its old to its new version.
+    pub(super) fn relate_node(&mut self, old: Option<&Arc<Node>>, new: Option<&Arc<Node>>) {
+        if let Some(old) = old {
+            if old.provider_id.is_some() {
+                self.nodes_by_provider_id.remove(&NodeById(Arc::clone(old)));
+            }
+            if old.machine.is_some() {
+                self.nodes_by_machine.remove(&NodeByMachine(Arc::clone(old)));
+            }
+        }
+        if let Some(new) = new {
+            if new.provider_id.is_some() {
+                self.nodes_by_provider_id.insert(NodeById(Arc::clone(new)));
+            }
+            if new.machine.is_some() {
+                self.nodes_by_machine.insert(NodeByMachine(Arc::clone(new)));
+            }
+        }
+    }
+
+    /// The Machines of a group with their Nodes, by MachineSet and name.
+    pub(super) fn members_of<'a>(
+        &'a self,
+        id: &'a GroupId,
+    ) -> impl Iterator<Item = (&'a Arc<Machine>, Option<&'a Arc<Node>>)> {
+        self.machines_of(id).map(|machine| (machine, self.known_node_of(machine)))
+    }
+
+    /// The Node of a Machine that the workload cluster shows: the one that its nodeRef names, else one with its providerID,
+    /// else one whose annotations name it.
+    pub(super) fn known_node_of(&self, machine: &Machine) -> Option<&Arc<Node>> {
+        self.node_of(machine).or_else(|| self.node_that_leads_to(&machine.meta.key, machine.provider_id.as_ref()))
+    }
+
+    /// A Node that leads to the Machine of this key and providerID.
+    pub(super) fn node_that_leads_to(&self, key: &ObjectKey, provider_id: Option<&ArcStr>) -> Option<&Arc<Node>> {
+        provider_id.and_then(|id| self.node_with_id(key, id)).or_else(|| self.node_that_names(key))
+    }
+
+    fn node_with_id(&self, key: &ObjectKey, id: &ArcStr) -> Option<&Arc<Node>> {
+        let nodes = || self.nodes_by_provider_id.get(holder_key(id)).map(|NodeById(node)| node);
+        let same = nodes().find(|node| node.provider_id.as_ref() == Some(id));
+        same.or_else(|| {
+            // The two may write it differently; by its end it is known where no other Machine has that.
+            let tail = provider_id::tail(id)?;
+            let is_other = |holder: &Holder| match holder {
+                Holder::Machine(other) => other.meta.key != *key,
+                Holder::Pool(_) => false,
+            };
+            if self.holders.get(tail).take(3).any(is_other) { None } else { nodes().next() }
+        })
+    }
+
+    /// A Node whose providerID leads to another Machine isn't this one's, whatever its annotations say: its kubelet may
+    /// write those.
+    fn node_that_names(&self, key: &ObjectKey) -> Option<&Arc<Node>> {
+        let no_annotations = HashMap::new();
+        let leads_elsewhere = |node: &Node| {
+            let provider_id = node.provider_id.as_deref().unwrap_or_default();
+            let query = NodeQuery { name: &node.meta.key.name, provider_id, annotations: &no_annotations };
+            matches!(self.by_provider_id(query), Resolved::Machine(other, _) if other.meta.key != *key)
+        };
+        let nodes = self.nodes_by_machine.get(key).map(|NodeByMachine(node)| node);
+        nodes.into_iter().find(|node| !leads_elsewhere(node))
+    }
+
+    /// Counts the Machines of a group that have joined and aren't being deleted.
+    pub(super) fn joined(&self, id: &GroupId, object: Option<&ScalableResource>) -> i32 {
+        let count = match (id.kind, object) {
+            (ScalableKind::MachinePool, Some(pool)) => pool.node_names.len(),
+            (ScalableKind::MachinePool, None) => 0,
+            (ScalableKind::MachineDeployment | ScalableKind::MachineSet, _) => {
+                let joined = |machine: &&Arc<Machine>| {
+                    !machine.deleting && (machine.node_name.is_some() || self.known_node_of(machine).is_some())
+                };
+                self.machines_of(id).filter(joined).count()
+            }
+        };
+        i32::try_from(count).unwrap_or(i32::MAX)
+    }
+}

@@ -1,0 +1,51 @@
+//! Which changes may bring the deletions of a group further, for whoever finishes them. A group's Machines are looked at
+//! only where one of its owners comes, or where its deletions go on that had to wait; never at every change.
+
+use std::sync::Arc;
+
+use super::{group::Group, picture::Picture, relation::group_of};
+use crate::{
+    capi::{Machine, ScalableResource},
+    nodegroup::GroupId,
+};
+
+impl Picture {
+    /// A MachineDeployment, MachineSet or MachinePool has changed.
+    pub(super) fn look_at_log(&mut self, old: Option<&ScalableResource>, new: &ScalableResource) {
+        let group = group_of(new);
+        let is_logged = [old, Some(new)].into_iter().flatten().any(|object| object.deleting_log.is_some());
+        if is_logged || self.has_log(&group) {
+            self.unfinished.insert(group);
+        }
+    }
+
+    /// A MachineSet has joined a group or left it. Its Machines may have come before it.
+    pub(super) fn look_at_deletions_of_set(&mut self, set: &GroupId, group: GroupId) {
+        if self.has_log(&group) || self.has_marks(set) {
+            self.unfinished.insert(group);
+        }
+    }
+
+    /// A Machine has changed.
+    pub(super) fn look_at_deletions(&mut self, machine: &Machine) {
+        let Some(id) = self.group_of(machine) else { return };
+        if machine.delete_mark.is_some() || self.has_log(&id) {
+            self.unfinished.insert(id);
+        }
+    }
+
+    /// The deletions of a group go on that had to wait.
+    pub(super) fn look_at_deletions_of(&mut self, id: &GroupId) {
+        if self.has_log(id) || self.has_marks(id) {
+            self.unfinished.insert(id.clone());
+        }
+    }
+
+    fn has_log(&self, id: &GroupId) -> bool {
+        self.groups.get(id).is_some_and(Group::has_log)
+    }
+
+    fn has_marks(&self, id: &GroupId) -> bool {
+        self.machines_of(id).any(|machine: &Arc<Machine>| machine.delete_mark.is_some())
+    }
+}

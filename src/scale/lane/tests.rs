@@ -1,0 +1,222 @@
+//! Lanes and slots in any order of what may happen, without tasks: the test plays those.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::collections::BTreeMap;
+
+use proptest::{collection::vec, prelude::*, sample::Index as Pick};
+
+use super::*;
+
+const SLOTS: usize = 2;
+
+/// The task of a lane is here.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum At {
+    /// Before its next turn.
+    Boundary,
+    Command,
+    Look,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Command(u8),
+    Change(Vec<u8>),
+    /// A lane's task comes to its next point, where a look ends like this.
+    Go(Pick, End),
+    /// A lane's task ends in the middle.
+    Break(Pick),
+    Pass(u8),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Done,
+    Waits,
+    Failed,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let end = prop_oneof![3 => Just(End::Done), 1 => Just(End::Waits), 1 => Just(End::Failed)];
+    prop_oneof![
+        3 => (0..6_u8).prop_map(Step::Command),
+        3 => vec(0..6_u8, 1..4).prop_map(Step::Change),
+        8 => (any::<Pick>(), end).prop_map(|(pick, end)| Step::Go(pick, end)),
+        1 => any::<Pick>().prop_map(Step::Break),
+        1 => (0..5_u8).prop_map(Step::Pass),
+    ]
+}
+
+fn group(number: u8) -> GroupId {
+    GroupId::parse(&format!("MachineDeployment/team-a/g{number}")).unwrap()
+}
+
+/// Lanes, and the tasks that would run them.
+struct World {
+    state: State,
+    tasks: BTreeMap<GroupId, At>,
+    last_turns: HashMap<GroupId, At>,
+    now: Instant,
+}
+
+impl World {
+    fn new() -> Self {
+        let state = State { lanes: HashMap::new(), passes: Passes::at_once(SLOTS) };
+        Self { state, tasks: BTreeMap::new(), last_turns: HashMap::new(), now: Instant::now() }
+    }
+
+    fn run_lanes(&mut self, ids: Vec<GroupId>) {
+        for id in ids {
+            assert_eq!(self.tasks.insert(id.clone(), At::Boundary), None, "{id} runs twice");
+            self.last_turns.remove(&id);
+        }
+    }
+
+    fn begin_looks(&mut self) {
+        let waiting = self.state.passes.waiting();
+        let idle: Vec<_> = waiting.into_iter().filter(|id| !self.tasks.contains_key(id)).collect();
+        let begun = self.state.begin_looks();
+        assert_eq!(begun, idle[..begun.len()], "not first in, first out");
+        self.run_lanes(begun);
+    }
+
+    /// The finisher is woken.
+    fn look_at(&mut self, changed: &[u8]) {
+        for number in changed {
+            self.state.passes.change(group(*number));
+        }
+        self.state.passes.take_later(self.now);
+        self.begin_looks();
+    }
+
+    fn command(&mut self, number: u8) {
+        let id = group(number);
+        let (answer, _) = oneshot::channel();
+        if self.state.order(&id, Order::Increase(1, Caller::new("increase", answer))) {
+            self.run_lanes(vec![id]);
+        }
+    }
+
+    fn go(&mut self, id: &GroupId, end: End) {
+        match self.tasks[id] {
+            At::Boundary => self.next(id),
+            At::Command => {
+                self.tasks.insert(id.clone(), At::Boundary);
+            }
+            At::Look => {
+                let pass = match end {
+                    End::Done => Pass::Done,
+                    End::Waits => Pass::Waits(self.now + Duration::from_secs(2)),
+                    End::Failed => Pass::Failed,
+                };
+                let begun = self.state.end_look(id, pass, self.now);
+                self.tasks.insert(id.clone(), At::Boundary);
+                self.run_lanes(begun);
+            }
+        }
+    }
+
+    fn next(&mut self, id: &GroupId) {
+        let has_commands = !self.state.lanes[id].orders.is_empty();
+        let had_slot = self.state.lanes[id].pass == LanePass::Next;
+        let may_look = had_slot || self.state.passes.waiting().contains(id) && self.state.passes.free() > 0;
+        let last = self.last_turns.get(id).copied();
+        let turn = match self.state.next(id) {
+            Some(Turn::Order(_)) => At::Command,
+            Some(Turn::Finish) => At::Look,
+            None => {
+                assert!(!has_commands && !may_look, "{id} has something to do");
+                self.tasks.remove(id);
+                return;
+            }
+        };
+        if has_commands && may_look && !had_slot {
+            assert_ne!(last, Some(turn), "commands and looks of {id} don't take turns");
+        }
+        self.last_turns.insert(id.clone(), turn);
+        self.tasks.insert(id.clone(), turn);
+    }
+
+    fn check(&self) {
+        let mut lanes: Vec<_> = self.state.lanes.keys().collect();
+        lanes.sort();
+        assert_eq!(lanes, self.tasks.keys().collect::<Vec<_>>(), "each lane has a task");
+        let with_slot = self.state.lanes.values().filter(|lane| lane.pass != LanePass::None).count();
+        assert_eq!(with_slot + self.state.passes.free(), SLOTS, "slots are lost or made");
+        let under_way = self.tasks.values().filter(|at| **at == At::Look).count();
+        assert!(under_way <= with_slot, "a look without a slot");
+        if self.state.passes.free() > 0 {
+            let waiting = self.state.passes.waiting();
+            assert!(waiting.iter().all(|id| self.tasks.contains_key(id)), "{waiting:?} wait for nothing");
+        }
+    }
+
+    /// Every turn comes to its end, and no further command comes.
+    fn settle(&mut self) {
+        for _ in 0..1_000 {
+            let Some(id) = self.tasks.keys().next().cloned() else { return };
+            self.go(&id, End::Done);
+            self.check();
+        }
+        panic!("it never ends: {:?}", self.tasks);
+    }
+}
+
+proptest! {
+    #[test]
+    fn looks_begin_in_order_and_no_slow_group_holds_up_another(steps in vec(step(), 0..120)) {
+        let mut world = World::new();
+        for step in steps {
+            let pick = |world: &World, pick: &Pick| {
+                let tasks: Vec<_> = world.tasks.keys().cloned().collect();
+                (!tasks.is_empty()).then(|| pick.get(&tasks).clone())
+            };
+            match step {
+                Step::Command(number) => world.command(number),
+                Step::Change(changed) => world.look_at(&changed),
+                Step::Go(task, end) => if let Some(id) = pick(&world, &task) {
+                    world.go(&id, end);
+                    // A look that ended wakes the finisher.
+                    world.look_at(&[]);
+                },
+                Step::Break(task) => if let Some(id) = pick(&world, &task) {
+                    world.tasks.remove(&id);
+                    world.state.break_off(&id, world.now);
+                    world.look_at(&[]);
+                },
+                Step::Pass(seconds) => {
+                    world.now += Duration::from_secs(seconds.into());
+                    world.look_at(&[]);
+                }
+            }
+            world.check();
+        }
+        // Nothing is forgotten: what was to be looked at again is, and then nobody waits.
+        world.now += Duration::from_secs(3_600);
+        world.look_at(&[]);
+        world.settle();
+        prop_assert_eq!(world.state.passes.waiting(), []);
+        prop_assert_eq!(world.state.passes.free(), SLOTS);
+    }
+}
+
+#[test]
+fn slots_are_not_held_behind_slow_commands_and_their_groups_are_looked_at_in_turn() {
+    let mut world = World::new();
+    for number in 0..4 {
+        world.command(number);
+        world.go(&group(number), End::Done);
+    }
+    world.look_at(&[0, 1, 2, 3, 4]);
+    assert_eq!(world.tasks.get(&group(4)), Some(&At::Boundary), "it is looked at");
+    world.go(&group(4), End::Done);
+    world.go(&group(2), End::Done);
+    world.go(&group(2), End::Done);
+    assert_eq!(world.tasks[&group(2)], At::Look, "a slot was free at its turn's end");
+    world.command(3);
+    world.go(&group(3), End::Done);
+    world.go(&group(3), End::Done);
+    assert_eq!(world.tasks[&group(3)], At::Command, "none was");
+    assert_eq!(world.state.passes.waiting(), [0, 1, 3].map(group), "they keep their places");
+    world.settle();
+}

@@ -1,0 +1,219 @@
+//! Which groups the finisher looks at next, first in, first out, and how many at once. A group waits here without a slot,
+//! for as long as something else is done in it. Nothing here waits or makes a call: the time is an input.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::finisher::Pass;
+use crate::nodegroup::GroupId;
+
+/// How many groups are looked at side by side.
+const GROUPS_AT_ONCE: usize = 8;
+/// The pause after a look that failed; it doubles up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// The looks at groups, those under way and those to come.
+#[derive(Debug)]
+pub(super) struct Passes {
+    /// Groups that are due, by their places in the queue; none has two.
+    queue: BTreeMap<u64, GroupId>,
+    places: HashMap<GroupId, u64>,
+    next_place: u64,
+    /// How many more may be under way.
+    free: usize,
+    /// Groups to look at again without a change, with when.
+    later: BTreeMap<GroupId, Instant>,
+    /// The next pause of groups whose last look failed.
+    pauses: HashMap<GroupId, Duration>,
+    has_stopped: bool,
+}
+
+impl Default for Passes {
+    fn default() -> Self {
+        Self::with_slots(GROUPS_AT_ONCE)
+    }
+}
+
+impl Passes {
+    fn with_slots(free: usize) -> Self {
+        Self {
+            queue: BTreeMap::new(),
+            places: HashMap::new(),
+            next_place: 0,
+            free,
+            later: BTreeMap::new(),
+            pauses: HashMap::new(),
+            has_stopped: false,
+        }
+    }
+
+    /// Something of a group has changed. After a look that failed a change doesn't shorten the pause: a group of many
+    /// Machines changes all the time, and what the API server refuses would be asked of it each time.
+    pub(super) fn change(&mut self, id: GroupId) {
+        if !(self.pauses.contains_key(&id) && self.later.contains_key(&id)) {
+            self.enqueue(id);
+        }
+    }
+
+    /// Takes up those that are to be looked at again by now.
+    pub(super) fn take_later(&mut self, now: Instant) {
+        let due: Vec<_> = self.later.iter().filter(|(_, at)| **at <= now).map(|(id, _)| id.clone()).collect();
+        for id in due {
+            self.later.remove(&id);
+            self.enqueue(id);
+        }
+    }
+
+    /// When the next is to be looked at again.
+    pub(super) fn next_time(&self) -> Option<Instant> {
+        self.later.values().min().copied()
+    }
+
+    /// Begins the look that stands first of those at groups that are idle, if a slot is free.
+    pub(super) fn begin_first(&mut self, is_idle: impl Fn(&GroupId) -> bool) -> Option<GroupId> {
+        if self.free == 0 {
+            return None;
+        }
+        let id = self.queue.values().find(|id| is_idle(id))?.clone();
+        self.begin(&id).then_some(id)
+    }
+
+    /// Begins the look at a group, if it is due and a slot is free.
+    pub(super) fn begin(&mut self, id: &GroupId) -> bool {
+        let begins = self.free > 0 && self.dequeue(id);
+        if begins {
+            self.free -= 1;
+            self.later.remove(id);
+        }
+        begins
+    }
+
+    /// A look has ended like this.
+    pub(super) fn end(&mut self, id: &GroupId, pass: Pass, now: Instant) {
+        self.free += 1;
+        match pass {
+            Pass::Done => {
+                self.pauses.remove(id);
+            }
+            Pass::Waits(until) => {
+                // A failure before it holds up no change any more.
+                self.pauses.remove(id);
+                self.later.insert(id.clone(), until);
+            }
+            Pass::Failed => {
+                let pause = self.pauses.entry(id.clone()).or_insert(FIRST_PAUSE);
+                self.later.insert(id.clone(), now + *pause);
+                *pause = (*pause * 2).min(LONGEST_PAUSE);
+                // What has changed meanwhile, by its own marks for example, waits for the pause as well.
+                self.dequeue(id);
+            }
+        }
+    }
+
+    /// Begins no more.
+    pub(super) fn stop(&mut self) {
+        self.has_stopped = true;
+        self.queue.clear();
+        self.places.clear();
+    }
+
+    fn enqueue(&mut self, id: GroupId) {
+        if !self.has_stopped && !self.places.contains_key(&id) {
+            self.places.insert(id.clone(), self.next_place);
+            self.queue.insert(self.next_place, id);
+            self.next_place += 1;
+        }
+    }
+
+    fn dequeue(&mut self, id: &GroupId) -> bool {
+        let place = self.places.remove(id);
+        place.is_some_and(|place| self.queue.remove(&place).is_some())
+    }
+}
+
+#[cfg(test)]
+impl Passes {
+    /// The same, with that many at once.
+    pub(super) fn at_once(slots: usize) -> Self {
+        Self::with_slots(slots)
+    }
+
+    /// Groups that are due, in order.
+    pub(super) fn waiting(&self) -> Vec<GroupId> {
+        assert_eq!(self.queue.len(), self.places.len());
+        self.queue.values().cloned().collect()
+    }
+
+    pub(super) fn free(&self) -> usize {
+        self.free
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn group(name: &str) -> GroupId {
+        GroupId::parse(&format!("MachineDeployment/team-a/{name}")).unwrap()
+    }
+
+    #[test]
+    fn the_first_that_is_idle_begins_and_who_is_busy_keeps_its_place() {
+        let mut passes = Passes::at_once(2);
+        for name in ["c", "a", "b", "c"] {
+            passes.change(group(name));
+        }
+        assert_eq!(passes.begin_first(|id| *id != group("c")), Some(group("a")));
+        assert_eq!(passes.begin_first(|_| true), Some(group("c")));
+        assert_eq!(passes.begin_first(|_| true), None, "no slot is free");
+        assert!(!passes.begin(&group("b")));
+        passes.end(&group("a"), Pass::Done, Instant::now());
+        assert!(passes.begin(&group("b")));
+        assert_eq!(passes.waiting(), []);
+    }
+
+    #[test]
+    fn pauses_after_failures_grow_up_to_a_minute_and_changes_dont_shorten_them() {
+        let mut now = Instant::now();
+        let mut passes = Passes::default();
+        passes.change(group("a"));
+        let mut seconds = Vec::new();
+        for _ in 0..8 {
+            assert!(passes.begin(&group("a")));
+            passes.change(group("a"));
+            passes.end(&group("a"), Pass::Failed, now);
+            passes.change(group("a"));
+            assert_eq!(passes.waiting(), []);
+            let next = passes.next_time().unwrap();
+            seconds.push((next - now).as_secs());
+            now = next;
+            passes.take_later(now);
+        }
+        assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 60, 60]);
+        passes.begin(&group("a"));
+        passes.end(&group("a"), Pass::Done, now);
+        passes.change(group("a"));
+        assert_eq!(passes.waiting(), [group("a")], "a success ends the pauses");
+    }
+
+    #[test]
+    fn a_group_that_waits_is_looked_at_again_and_sooner_when_it_changes() {
+        let now = Instant::now();
+        let mut passes = Passes::default();
+        passes.change(group("a"));
+        passes.begin(&group("a"));
+        passes.end(&group("a"), Pass::Waits(now + Duration::from_secs(2)), now);
+        passes.take_later(now + Duration::from_secs(1));
+        assert_eq!(passes.waiting(), []);
+        passes.change(group("a"));
+        assert_eq!(passes.waiting(), [group("a")]);
+        passes.take_later(now + Duration::from_secs(2));
+        assert_eq!(passes.waiting(), [group("a")], "it stands there once");
+    }
+}

@@ -1,0 +1,189 @@
+//! Machines that have joined although their nodeRef doesn't say so: Cluster API can't reach the workload cluster, or the
+//! watch of Machines is behind. Nothing that gives up what never joined may take them.
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::fake::{Fault, World, group, instance, status};
+
+/// Three Machines of which `a` alone has a nodeRef.
+fn world() -> World {
+    let world = World::new(3, &["a"]);
+    for name in ["b", "c"] {
+        world.machine(name, &json!({}), &json!({}));
+    }
+    world
+}
+
+fn names(machine: &str) -> Value {
+    json!({"cluster.x-k8s.io/machine": machine, "cluster.x-k8s.io/cluster-namespace": "team-a"})
+}
+
+/// How a Node shows whose it is.
+#[derive(Clone, Copy, Debug)]
+enum Shown {
+    ProviderId,
+    ProviderIdWrittenDifferently,
+    Annotation,
+}
+
+fn show(world: &World, name: &str, shown: Shown) {
+    match shown {
+        Shown::ProviderId => world.node(name, Some(&format!("cloud:///{name}")), &json!({})),
+        Shown::ProviderIdWrittenDifferently => world.node(name, Some(&format!("cloud:///zone-1/{name}")), &json!({})),
+        Shown::Annotation => world.node(name, None, &names(name)),
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_decrease_leaves_machines_whose_nodes_are_there(
+    #[values(Shown::ProviderId, Shown::ProviderIdWrittenDifferently, Shown::Annotation)] shown: Shown,
+) {
+    let world = world();
+    for name in ["b", "c"] {
+        show(&world, name, shown);
+    }
+    world.scale.decrease(group(), -2).await.unwrap();
+    assert_eq!(world.api.replicas(), 3);
+    assert!(world.api.marked().is_empty() && world.api.log().is_empty());
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_machine_whose_node_is_there_is_not_deleted_by_its_placeholder(
+    #[values(Shown::ProviderId, Shown::ProviderIdWrittenDifferently, Shown::Annotation)] shown: Shown,
+) {
+    let world = world();
+    show(&world, "b", shown);
+    let error = world.scale.delete(group(), instance("pending-machine-team-a_b")).await.unwrap_err();
+    assert_eq!(error.code(), "failed_precondition", "{error}");
+    assert!(world.api.calls().is_empty());
+}
+
+/// The watch shows neither its nodeRef nor its Node: what the API server says counts.
+#[rstest]
+#[case::named("named")]
+#[case::chosen("chosen")]
+#[tokio::test]
+async fn a_machine_that_is_given_up_is_read_whole_first(#[case] by: &str) {
+    let world = World::new(3, &["a", "c"]);
+    world.machine("b", &json!({}), &json!({}));
+    world.machine_unseen("b", &json!({"nodeRef": {"name": "b"}}), &json!({}));
+    let result = match by {
+        "named" => world.scale.delete(group(), instance("pending-machine-team-a_b")).await,
+        _ => world.scale.decrease(group(), -1).await,
+    };
+    match by {
+        "named" => assert_eq!(result.unwrap_err().code(), "failed_precondition"),
+        _ => result.unwrap(),
+    }
+    assert_eq!((world.api.replicas(), world.api.marked(), world.api.log()), (3, vec![], vec![]));
+    assert!(!world.api.calls().iter().any(|call| call.contains("PATCH")), "{:?}", world.api.calls());
+}
+
+/// Its Node is there, and the API server tells the providerID by which it is the Machine's.
+#[tokio::test]
+async fn a_machine_that_is_given_up_is_known_by_the_provider_id_that_is_read() {
+    let world = World::new(3, &["a", "c"]);
+    world.machine("b", &json!({}), &json!({}));
+    world.api.change("machines", "b", json!({"spec": {"providerID": "cloud:///new"}}));
+    world.node("node-b", Some("cloud:///new"), &json!({}));
+    let error = world.scale.delete(group(), instance("pending-machine-team-a_b")).await.unwrap_err();
+    assert_eq!(error.code(), "failed_precondition", "{error}");
+    assert_eq!((world.api.replicas(), world.api.marked()), (3, vec![]));
+}
+
+/// It joins after it was read: the mark tests the version that was read.
+#[rstest]
+#[case::named("named")]
+#[case::chosen("chosen")]
+#[tokio::test]
+async fn a_machine_that_joins_before_it_is_marked_stays(#[case] by: &str) {
+    let world = World::new(3, &["a", "c"]);
+    world.machine("b", &json!({}), &json!({}));
+    world.api.fault("PATCH machine b", Fault::Hold);
+    let scale = world.scale.clone();
+    let named = by == "named";
+    let command = tokio::spawn(async move {
+        if named {
+            scale.delete(group(), instance("pending-machine-team-a_b")).await
+        } else {
+            scale.decrease(group(), -1).await
+        }
+    });
+    world.api.held().await;
+    world.machine_unseen("b", &json!({"nodeRef": {"name": "b"}}), &json!({}));
+    world.api.release();
+    let result = command.await.unwrap();
+    if named {
+        assert_eq!(result.unwrap_err().code(), "failed_precondition");
+    } else {
+        result.unwrap();
+    }
+    assert_eq!((world.api.replicas(), world.api.marked(), world.api.log()), (3, vec![], vec![]));
+}
+
+/// Another copy of the program, whose watches go on, empties the log.
+async fn another_copy_carries_on(world: &World) {
+    let other = world.another_copy();
+    for _ in 0..1_000 {
+        if world.api.log().is_empty() {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        other.watch();
+    }
+    panic!("in vain: the log is {:?}", world.api.log());
+}
+
+/// Another copy carries on what a killed one has logged, and knows what kind of an entry it is.
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_joins_while_its_copy_is_down_stays() {
+    let world = World::new(3, &["a", "c"]);
+    world.machine("b", &json!({}), &json!({}));
+    for _ in 0..6 {
+        world.api.fault("PATCH machine b", Fault::Answer(503, status(503, "down")));
+    }
+    let error = world.scale.delete(group(), instance("pending-machine-team-a_b")).await.unwrap_err();
+    assert_eq!(error.code(), "unavailable", "{error}");
+    assert_eq!(world.api.log().len(), 1, "it is carried on");
+    world.machine("b", &json!({"nodeRef": {"name": "b"}}), &json!({}));
+    another_copy_carries_on(&world).await;
+    assert_eq!((world.api.replicas(), world.api.marked()), (3, vec![]));
+}
+
+#[tokio::test]
+async fn deletes_of_machines_with_nodes_still_read_nothing() {
+    let world = World::new(3, &["a", "b", "c"]);
+    world.scale.delete(group(), super::fake::nodes(&["b"])).await.unwrap();
+    assert!(world.api.calls().iter().all(|call| call.starts_with("PATCH")), "{:?}", world.api.calls());
+}
+
+/// The watch doesn't show it any more: the smaller size would take another Machine.
+#[tokio::test(start_paused = true)]
+async fn one_that_was_chosen_and_is_gone_lowers_nothing() {
+    let world = World::new(3, &["a", "c"]);
+    world.machine("b", &json!({}), &json!({}));
+    for _ in 0..6 {
+        world.api.fault("PATCH machine b", Fault::Answer(503, status(503, "down")));
+    }
+    let error = world.scale.decrease(group(), -1).await.unwrap_err();
+    assert_eq!((error.code(), world.api.log().len()), ("unavailable", 1), "{error}");
+    world.api.remove("b");
+    world.machine("d", &json!({"nodeRef": {"name": "d"}}), &json!({}));
+    another_copy_carries_on(&world).await;
+    assert_eq!(world.api.replicas(), 3);
+}
+
+/// Its Node has another providerID, or none: Cluster Autoscaler would not know it by the Machine's.
+#[rstest]
+#[case::another(Some("cloud:///zone-1/b"), "cloud:///zone-1/b")]
+#[case::none(None, "pending-machine-team-a_b")]
+#[tokio::test]
+async fn the_id_of_one_that_has_joined_is_the_one_that_its_node_has(#[case] id: Option<&str>, #[case] expected: &str) {
+    let world = world();
+    world.node("b", id, &names("b"));
+    let instances = world.index.instances(&group()).unwrap();
+    assert_eq!(instances[1].id, expected);
+}

@@ -1,0 +1,184 @@
+//! Placeholders: replicas that have no Machine, and those whose Machine is being deleted and has no Node any more.
+//! Deleting one lowers the size and never takes another Machine.
+
+use rstest::rstest;
+use serde_json::json;
+
+use super::fake::{Fault, World, group, instance, nodes, status};
+use crate::scale::NodeName;
+
+const ABC: [&str; 3] = ["a", "b", "c"];
+
+fn replicas(numbers: &[u32]) -> Vec<NodeName> {
+    let name = |number| instance(&format!("replica-MachineDeployment-team-a_workers-{number}"));
+    numbers.iter().flat_map(name).collect()
+}
+
+#[tokio::test]
+async fn a_repeat_whose_size_write_was_done_is_a_success() {
+    let world = World::new(5, &ABC);
+    world.api.fault("PATCH group", Fault::CutAfter);
+    world.scale.delete(group(), replicas(&[0, 1])).await.unwrap();
+    world.scale.delete(group(), replicas(&[0, 1])).await.unwrap();
+    assert_eq!(world.api.replicas(), 3);
+}
+
+#[rstest]
+#[case::both(3, 3)]
+#[case::one_of_them(4, 3)]
+#[tokio::test]
+async fn what_somebody_else_has_given_up_meanwhile_is_not_given_up_again(#[case] written: i32, #[case] end: i32) {
+    let world = World::new(5, &ABC);
+    world.api.fault("PATCH group", Fault::SizeIs(written));
+    world.scale.delete(group(), replicas(&[0, 1])).await.unwrap();
+    assert_eq!((world.api.replicas(), world.target_size()), (end, end));
+}
+
+#[tokio::test]
+async fn one_that_has_become_a_machine_since_is_refused() {
+    let world = World::new(5, &ABC);
+    world.machine_unseen("d", &json!({}), &json!({}));
+    let error = world.scale.delete(group(), replicas(&[0, 1])).await.unwrap_err();
+    assert_eq!(error.code(), "failed_precondition", "{error}");
+    assert_eq!(world.api.replicas(), 5);
+    world.scale.delete(group(), replicas(&[0])).await.unwrap();
+    assert_eq!(world.api.replicas(), 4);
+}
+
+#[tokio::test]
+async fn one_that_becomes_a_machine_before_the_size_is_written_again_is_refused() {
+    let world = World::new(4, &ABC);
+    world.api.fault("PATCH group", Fault::Hold);
+    let scale = world.scale.clone();
+    let delete = tokio::spawn(async move { scale.delete(group(), replicas(&[0])).await });
+    world.api.held().await;
+    // Somebody asks for one more, and both are made.
+    world.api.change("machinedeployments", "workers", json!({"spec": {"replicas": 5}}));
+    for name in ["d", "e"] {
+        world.machine_unseen(name, &json!({}), &json!({}));
+    }
+    world.api.release();
+    let error = delete.await.unwrap().unwrap_err();
+    assert_eq!(error.code(), "failed_precondition", "{error}");
+    assert_eq!(world.api.replicas(), 5);
+}
+
+/// A Machine that hangs in deletion: its Node is gone, and the size still counts it.
+fn hanging() -> World {
+    let world = World::new(3, &ABC);
+    for name in ["a", "b"] {
+        world.node(name, Some(&format!("cloud:///{name}")), &json!({}));
+    }
+    world.api.begin_to_delete("c");
+    world.watch();
+    world
+}
+
+#[tokio::test]
+async fn a_replica_whose_machine_hangs_in_deletion_is_given_up_by_its_placeholder() {
+    let world = hanging();
+    world.scale.delete(group(), replicas(&[0])).await.unwrap();
+    assert_eq!((world.api.replicas(), world.api.log()), (2, vec!["c lowered".to_owned()]));
+    assert_eq!(world.api.marked(), ["c"]);
+}
+
+#[tokio::test]
+async fn its_placeholder_named_again_lowers_nothing_more() {
+    let world = hanging();
+    let other = world.another_copy();
+    world.scale.delete(group(), replicas(&[0])).await.unwrap();
+    world.scale.delete(group(), replicas(&[0])).await.unwrap();
+    other.scale.delete(group(), replicas(&[0])).await.unwrap();
+    assert_eq!(world.api.replicas(), 2, "the log tells every copy that it was lowered");
+}
+
+#[tokio::test]
+async fn while_its_node_is_there_it_is_no_placeholder() {
+    let world = hanging();
+    world.node("c", Some("cloud:///c"), &json!({}));
+    let error = world.scale.delete(group(), replicas(&[0])).await.unwrap_err();
+    assert_eq!(error.code(), "failed_precondition", "{error}");
+    assert_eq!(world.api.replicas(), 3);
+}
+
+#[tokio::test]
+async fn placeholders_and_nodes_of_one_request_go_together() {
+    let world = World::new(6, &ABC);
+    for name in ["a", "b"] {
+        world.node(name, Some(&format!("cloud:///{name}")), &json!({}));
+    }
+    world.api.begin_to_delete("c");
+    world.watch();
+    let named = [nodes(&["a"]), replicas(&[0, 1])].concat();
+    world.scale.delete(group(), named).await.unwrap();
+    assert_eq!(world.api.replicas(), 3);
+    assert_eq!(world.api.marked(), ["a", "c"]);
+}
+
+#[tokio::test]
+async fn the_minimum_holds_for_placeholders() {
+    let world = World::new(2, &["a"]);
+    world.set_min(2);
+    let error = world.scale.delete(group(), replicas(&[0])).await.unwrap_err();
+    assert_eq!((error.code(), world.api.replicas()), ("failed_precondition", 2), "{error}");
+}
+
+#[tokio::test]
+async fn a_decrease_gives_up_a_replica_whose_machine_hangs_in_deletion() {
+    let world = hanging();
+    world.scale.decrease(group(), -1).await.unwrap();
+    assert_eq!(world.api.replicas(), 2);
+}
+
+#[rstest]
+#[case::down_to_the_minimum(5, 2, 2)]
+#[case::at_the_minimum(2, 2, 2)]
+#[case::below_the_minimum_already(2, 3, 2)]
+#[tokio::test]
+async fn a_decrease_stops_at_the_minimum(#[case] size: i32, #[case] min: i32, #[case] end: i32) {
+    let world = World::new(size, &["a"]);
+    world.machine("b", &json!({}), &json!({}));
+    world.set_min(min);
+    world.scale.decrease(group(), -5).await.unwrap();
+    assert_eq!(world.api.replicas(), end);
+}
+
+/// One Machine that a webhook refuses, beside others that stand in the same batch.
+#[tokio::test]
+async fn a_machine_whose_mark_is_refused_fails_only_the_requests_that_name_it() {
+    let world = World::new(6, &["a", "b", "c", "d", "e", "f"]);
+    let refusal = status(403, "admission webhook \"guard\" denied the request: keep b");
+    world.api.fault("PATCH machine b", Fault::Answer(403, refusal));
+    let scale = &world.scale;
+    let (a, bc, cd, e) = tokio::join!(
+        scale.delete(group(), nodes(&["a"])),
+        scale.delete(group(), nodes(&["b", "e"])),
+        scale.delete(group(), nodes(&["c", "d"])),
+        scale.delete(group(), nodes(&["e"])),
+    );
+    assert_eq!((a, cd, e), (Ok(()), Ok(()), Ok(())));
+    let error = bc.unwrap_err();
+    assert_eq!(error.code(), "failed_precondition", "{error}");
+    assert!(error.to_string().contains("keep b"), "{error}");
+    assert_eq!(world.api.replicas(), 2);
+    assert_eq!(world.api.marked(), ["a", "c", "d", "e"]);
+    assert_eq!(world.api.log().len(), 4);
+}
+
+/// A request beside it has failed, which took its time: the Machines are counted anew.
+#[tokio::test]
+async fn one_that_becomes_a_machine_while_another_request_fails_is_refused() {
+    let world = World::new(4, &ABC);
+    world.api.fault("PATCH machine a", Fault::Answer(403, status(403, "forbidden")));
+    world.api.fault("GET machine a", Fault::Hold);
+    let (first, second) = (world.scale.clone(), world.scale.clone());
+    let deletes = tokio::spawn(async move {
+        tokio::join!(first.delete(group(), nodes(&["a"])), second.delete(group(), replicas(&[0])))
+    });
+    world.api.held().await;
+    world.machine_unseen("d", &json!({"nodeRef": {"name": "d"}}), &json!({}));
+    world.api.release();
+    let (a, replica) = deletes.await.unwrap();
+    assert_eq!((a.unwrap_err().code(), replica.unwrap_err().code()), ("permission_denied", "failed_precondition"));
+    assert_eq!(world.api.replicas(), 4);
+}
