@@ -1,6 +1,6 @@
-//! Infrastructure templates: the informer of their kind starts when a group first names it, and no RPC waits for it. A
-//! kind that is missing or forbidden is told to the index and tried again; it never makes Refresh fail. A kind once
-//! named is followed to the end: groups come back, and what was known of their templates must not be stale then.
+//! Infrastructure templates: the informer of their kind starts when a group first names it. Only the first Refresh to
+//! succeed waits for their first lists, for some seconds; a kind that is missing or forbidden, or named later, never makes
+//! Refresh fail: the index gets the reason, and the kind is tried again. A kind once named is followed to the end: groups come back, and what was known of their templates must not be stale then.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},

@@ -28,6 +28,11 @@ use crate::{
     server::{Check, Checks},
 };
 
+const FIRST_TEMPLATES: &str = "the first list isn't complete yet";
+
+/// How long the first Refresh to succeed may wait for the first lists of infrastructure templates.
+const TEMPLATES_AT_START: Duration = Duration::from_secs(10);
+
 /// How a workload cluster is read.
 #[derive(Clone, Debug)]
 pub struct WorkloadOptions {
@@ -56,8 +61,21 @@ struct Inner {
     core: Mutex<Core>,
     connection: Mutex<Connection>,
     templates: KindStates,
+    start: Mutex<Start>,
     tasks: TaskTracker,
     ended: CancellationToken,
+}
+
+/// How far the start is: Cluster Autoscaler's first loop chooses among all groups only if their templates are known.
+#[derive(Default)]
+enum Start {
+    /// Core kinds aren't in sync yet.
+    #[default]
+    CoreKinds,
+    /// The templates that groups name are still in their first list.
+    Templates { until: tokio::time::Instant },
+    /// Nothing is waited for any more: a template that can't be read concerns its own groups.
+    Over,
 }
 
 /// The kinds of the management cluster, once discovery has found them.
@@ -100,6 +118,7 @@ impl Workload {
                 core: Mutex::default(),
                 connection: Mutex::new(Connection::Pending("not connected yet".to_owned())),
                 templates: KindStates::default(),
+                start: Mutex::default(),
                 tasks: TaskTracker::new(),
                 ended: CancellationToken::new(),
             }),
@@ -273,6 +292,24 @@ impl Workload {
         })
     }
 
+    /// Whether the start still waits for templates, given that core kinds are in sync.
+    fn awaits_templates(&self) -> bool {
+        let inner = &self.inner;
+        let mut start = inner.start.lock();
+        let now = tokio::time::Instant::now();
+        if let Start::CoreKinds = *start {
+            *start = Start::Templates { until: now + TEMPLATES_AT_START };
+        }
+        let waits = match *start {
+            Start::Templates { until } => now < until && !inner.index.has_settled(),
+            Start::CoreKinds | Start::Over => false,
+        };
+        if !waits {
+            *start = Start::Over;
+        }
+        waits
+    }
+
     /// The accounts of the informers that feed this index, by the cluster they watch.
     #[must_use]
     pub fn informers(&self) -> Vec<(&'static str, Status)> {
@@ -306,7 +343,11 @@ impl Freshness for Workload {
     fn check(&self) -> Result<(), String> {
         let missing: Vec<_> =
             self.problems().filter_map(|(name, problem)| Some(format!("{name}: {}", problem?))).collect();
-        if missing.is_empty() { Ok(()) } else { Err(missing.join("; ")) }
+        match missing.is_empty() {
+            false => Err(missing.join("; ")),
+            true if self.awaits_templates() => Err(format!("templates: {FIRST_TEMPLATES}")),
+            true => Ok(()),
+        }
     }
 }
 
@@ -319,19 +360,29 @@ impl WatchedMachines for Workload {
 
 impl Checks for Workload {
     fn checks(&self) -> Vec<Check> {
-        let core = self.problems().map(|(name, problem)| match problem {
-            None => Check::ready(name),
-            Some(why) => Check::pending(name, why),
-        });
+        let core: Vec<_> = self
+            .problems()
+            .map(|(name, problem)| match problem {
+                None => Check::ready(name),
+                Some(why) => Check::pending(name, why),
+            })
+            .collect();
+        let awaited = core.iter().all(Check::is_ready) && self.awaits_templates();
         let templates = self.inner.templates.lock();
         let templates = templates.iter().map(|(kind, state)| {
             let name = format!("templates/{kind}");
             match state {
                 KindState::Synced => Check::ready(name),
-                KindState::Pending => Check::informational(name, "the first list isn't complete yet"),
+                KindState::Pending if awaited => Check::pending(name, FIRST_TEMPLATES),
+                KindState::Pending => Check::informational(name, FIRST_TEMPLATES),
                 KindState::Unreadable(why) => Check::informational(name, &**why),
             }
         });
-        core.chain(templates).collect()
+        let mut checks: Vec<_> = core.into_iter().chain(templates).collect();
+        // A kind that was named an instant ago has no state of its own yet.
+        if awaited && checks.iter().all(Check::is_ready) {
+            checks.push(Check::pending("templates", FIRST_TEMPLATES));
+        }
+        checks
     }
 }

@@ -14,7 +14,10 @@ use http::{Request, Response, Uri};
 use kube::Client;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, sync::mpsc};
+use tokio::{
+    net::TcpListener,
+    sync::{mpsc, watch},
+};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use crate::connect::Clients;
@@ -58,6 +61,8 @@ struct State {
 #[derive(Clone, Default)]
 pub(super) struct FakeApi {
     state: Arc<Mutex<State>>,
+    /// Plurals whose lists and watches aren't answered for now.
+    held: watch::Sender<BTreeSet<String>>,
 }
 
 impl FakeApi {
@@ -132,6 +137,16 @@ impl FakeApi {
         self.state.lock().refusals.remove(plural).unwrap();
     }
 
+    /// Leaves lists and watches of a resource without an answer.
+    pub(super) fn hold(&self, plural: &str) {
+        self.held.send_modify(|held| drop(held.insert(plural.to_owned())));
+    }
+
+    /// Answers those that wait, and those to come.
+    pub(super) fn release(&self, plural: &str) {
+        self.held.send_modify(|held| drop(held.remove(plural)));
+    }
+
     /// From here on nothing is answered, and no watch is left.
     pub(super) fn go_down(&self) {
         self.state.lock().down = true;
@@ -163,8 +178,13 @@ impl FakeApi {
     pub(super) fn clients(&self) -> Clients {
         let api = self.clone();
         let service = tower::service_fn(move |request: Request<kube::client::Body>| {
-            let answer = api.answer(request.uri());
-            async move { answer.map_err(tower::BoxError::from) }
+            let (api, mut held) = (api.clone(), api.held.subscribe());
+            async move {
+                let plural = request.uri().path().rsplit('/').next().unwrap_or_default();
+                // The sender lives as long as the server.
+                drop(held.wait_for(|held| !held.contains(plural)).await);
+                api.answer(request.uri()).map_err(tower::BoxError::from)
+            }
         });
         let client = Client::new(service, "default");
         Clients { watches: client.clone(), writes: client }

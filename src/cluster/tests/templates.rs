@@ -2,6 +2,7 @@
 
 use prost::Message;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::{WORKERS, World, fake::*, scalable};
 use crate::{
@@ -12,6 +13,8 @@ use crate::{
 
 const GROUP: &str = "infrastructure.cluster.x-k8s.io";
 const CHECK: &str = "templates/CloudMachineTemplate.infrastructure.cluster.x-k8s.io";
+
+const PLURAL: &str = "cloudmachinetemplates";
 
 fn installed() -> FakeApi {
     let api = FakeApi::with_capi();
@@ -86,6 +89,56 @@ async fn a_kind_that_is_forbidden_leaves_its_groups_to_their_annotations() {
 }
 
 /// The sync of a template kind is told as soon as nothing of it holds anyone up.
+/// A Refresh before that would have Cluster Autoscaler choose among the groups whose templates came first.
+#[tokio::test(start_paused = true)]
+async fn the_first_refresh_waits_for_the_first_list_of_templates() {
+    let api = installed();
+    api.install(GROUP, "CloudMachineTemplate", PLURAL);
+    api.put(PLURAL, "t", &capacity("8"));
+    api.put("machinedeployments", "workers", &from_zero());
+    api.hold(PLURAL);
+    let world = World::new(&api);
+    world.until("the wait", |world| world.problem() == "templates: the first list isn't complete yet").await;
+    world.until("the kind", |world| matches!(world.check(CHECK), Some(CheckState::Pending(_)))).await;
+    assert!(!world.is_ready());
+    api.release(PLURAL);
+    world.until_ready().await;
+    assert_eq!(cpu(&world).as_deref(), Some("8"));
+    assert!(world.is_ready());
+    world.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn templates_that_never_come_hold_the_start_for_ten_seconds() {
+    let api = installed();
+    api.install(GROUP, "CloudMachineTemplate", PLURAL);
+    api.put("machinedeployments", "workers", &annotated("CloudMachineTemplate"));
+    api.hold(PLURAL);
+    let world = World::new(&api);
+    world.until("the wait", |world| world.problem().starts_with("templates: ")).await;
+    let waited = Instant::now();
+    world.until_ready().await;
+    let waited = waited.elapsed();
+    assert!((9..=11).contains(&waited.as_secs()), "{waited:?}");
+    assert!(matches!(world.check(CHECK), Some(CheckState::Informational(_))), "{:?}", world.check(CHECK));
+    assert_eq!(world.groups(), [WORKERS]);
+    world.shutdown().await;
+}
+
+/// Only the start is held: a kind that comes later concerns its own groups.
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_named_later_leaves_refresh_alone() {
+    let api = installed();
+    api.install(GROUP, "CloudMachineTemplate", PLURAL);
+    api.hold(PLURAL);
+    let world = World::synced(&api).await;
+    api.put("machinedeployments", "workers", &annotated("CloudMachineTemplate"));
+    world.until("the kind", |world| world.check(CHECK).is_some()).await;
+    assert_eq!(world.problem(), "");
+    assert!(world.is_ready());
+    world.shutdown().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_appears_later_brings_its_groups() {
     let api = installed();
