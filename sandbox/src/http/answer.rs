@@ -14,13 +14,13 @@ use crate::api::{Object, Page, Refusal};
 /// Why a connection is cut while an answer is under way.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("the connection is cut by a fault")]
-pub(crate) struct Cut;
+pub struct Cut;
 
 /// The body of an answer.
-pub(crate) type Body = UnsyncBoxBody<Bytes, Cut>;
+pub type Body = UnsyncBoxBody<Bytes, Cut>;
 
 /// An answer.
-pub(crate) type Answer = Response<Body>;
+pub type Answer = Response<Body>;
 
 /// How many bytes of a list are put together at once.
 const PIECE: usize = 128 * 1024;

@@ -23,6 +23,7 @@ mod access;
 mod answer;
 mod discovery;
 mod handle;
+mod in_process;
 mod json_path;
 mod list;
 mod route;
@@ -32,8 +33,10 @@ mod table;
 mod tests;
 mod watch;
 
-use answer::{Answer, Cut, refusal_answer, typed};
+pub use answer::{Answer, Body, Cut};
+use answer::{refusal_answer, typed};
 use handle::{Received, target_of, user_agent};
+pub use in_process::InProcess;
 use route::{Query, Route};
 
 /// The largest body that is read: that of a real API server.

@@ -1,0 +1,124 @@
+//! Chance and time of one thread: all that the program draws or reads from the operating system comes from the seed and
+//! from virtual time. A thread that was never seeded, such as a test runner's, gets the real ones.
+//!
+//! Two functions of libc are taken over, because what uses them (hash maps, uuids, `select!`, both clocks of std) has no
+//! seam of its own. Whatever else asks the kernel by a system call of its own isn't controlled.
+#![allow(unsafe_code, reason = "functions of libc are taken over, in a crate that never ships")]
+
+use std::cell::Cell;
+
+use tokio::time::Instant;
+
+/// Nanoseconds since a world began.
+pub(crate) type Nanos = u64;
+
+/// The wall clock's reading when a world begins: 2026-01-01T00:00:00Z.
+const EPOCH: u64 = 1_767_225_600;
+/// What the monotonic clock shows then, in seconds: far enough from zero to be subtracted from.
+const BOOT: u64 = 1_000_000;
+const SECOND: u64 = 1_000_000_000;
+
+thread_local! {
+    static CHANCE: Cell<Option<u64>> = const { Cell::new(None) };
+    static TIME: Cell<Option<Nanos>> = const { Cell::new(None) };
+    static RUNNING: Cell<Option<Running>> = const { Cell::new(None) };
+    static IS_READING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The host whose runtime is being polled: its clock may be ahead of the world's.
+#[derive(Clone, Copy)]
+pub(crate) struct Running {
+    /// When it began, and what its runtime's clock showed then.
+    pub(crate) began: Nanos,
+    pub(crate) origin: Instant,
+    /// How far its wall clock is off, in nanoseconds.
+    pub(crate) skew: i64,
+}
+
+/// Seeds this thread. Call it before anything of the thread draws.
+pub(crate) fn seed(seed: u64) {
+    CHANCE.set(Some(mix(seed)));
+    TIME.set(Some(0));
+}
+
+/// Sets the time outside of hosts.
+pub(crate) fn set_time(time: Nanos) {
+    TIME.set(Some(time));
+}
+
+/// Has the clocks follow a host until [`leave`].
+pub(crate) fn enter(running: Running) {
+    RUNNING.set(Some(running));
+}
+
+/// Ends what [`enter`] began.
+pub(crate) fn leave() {
+    RUNNING.set(None);
+}
+
+/// Virtual time, without the skew of a wall clock; zero on a thread that isn't seeded.
+pub(crate) fn now() -> Nanos {
+    virtual_time().map_or(0, |(time, _)| time)
+}
+
+fn virtual_time() -> Option<(Nanos, i64)> {
+    let fixed = TIME.get()?;
+    // Reading a runtime's clock outside of it reads that of std, which ends here again.
+    if IS_READING.get() {
+        return Some((fixed, 0));
+    }
+    let Some(running) = RUNNING.get() else { return Some((fixed, 0)) };
+    IS_READING.set(true);
+    let elapsed = Instant::now().saturating_duration_since(running.origin);
+    IS_READING.set(false);
+    let elapsed = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
+    Some((running.began.saturating_add(elapsed), running.skew))
+}
+
+/// One round of splitmix64.
+fn mix(state: u64) -> u64 {
+    let mut z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// # Safety
+/// As libc's: `buffer` must be writable for `length` bytes.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn getrandom(buffer: *mut libc::c_void, length: libc::size_t, flags: libc::c_uint) -> libc::ssize_t {
+    let Some(mut state) = CHANCE.get() else {
+        // SAFETY: the arguments are the caller's.
+        let read = unsafe { libc::syscall(libc::SYS_getrandom, buffer, length, flags) };
+        return read as libc::ssize_t;
+    };
+    // SAFETY: the caller promises that the buffer is as long.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(buffer.cast::<u8>(), length) };
+    for chunk in bytes.chunks_mut(8) {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        chunk.copy_from_slice(&mix(state).to_le_bytes()[..chunk.len()]);
+    }
+    CHANCE.set(Some(state));
+    length.cast_signed()
+}
+
+/// # Safety
+/// As libc's: `time` must be writable.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn clock_gettime(clock: libc::clockid_t, time: *mut libc::timespec) -> libc::c_int {
+    let Some((now, skew)) = virtual_time() else {
+        // SAFETY: the arguments are the caller's.
+        let read = unsafe { libc::syscall(libc::SYS_clock_gettime, clock, time) };
+        return read as libc::c_int;
+    };
+    let now = match clock {
+        libc::CLOCK_REALTIME | libc::CLOCK_REALTIME_COARSE => (EPOCH * SECOND + now).saturating_add_signed(skew),
+        _ => BOOT * SECOND + now,
+    };
+    // SAFETY: the caller promises that it may be written.
+    unsafe {
+        (*time).tv_sec = (now / SECOND).cast_signed();
+        (*time).tv_nsec = (now % SECOND).cast_signed();
+    }
+    0
+}

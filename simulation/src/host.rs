@@ -1,0 +1,88 @@
+//! A host: a runtime of one thread with a paused clock, driven step by step. Dropping it ends all its tasks at their
+//! awaits, as a kill does.
+
+use std::{cell::Cell, sync::Arc, time::Duration};
+
+use tokio::{
+    runtime::{Builder, Runtime},
+    sync::Notify,
+    time::{Instant, sleep},
+};
+
+use crate::entropy::{self, Nanos, Running};
+
+/// The shortest step: the granularity of tokio's timers.
+pub(crate) const TICK: Nanos = 1_000_000;
+
+/// A host.
+pub(crate) struct Host {
+    runtime: Runtime,
+    running: Running,
+    now: Cell<Nanos>,
+    /// Notified when one of its tasks has sent something.
+    sent: Arc<Notify>,
+    /// Whether something was delivered to it since it ran.
+    has_mail: Cell<bool>,
+}
+
+impl Host {
+    /// A host that begins now.
+    pub(crate) fn new(now: Nanos) -> anyhow::Result<Self> {
+        entropy::set_time(now);
+        let runtime = Builder::new_current_thread().enable_time().start_paused(true).build()?;
+        let origin = runtime.block_on(async { Instant::now() });
+        let running = Running { began: now, origin, skew: 0 };
+        Ok(Self { runtime, running, now: Cell::new(now), sent: Arc::default(), has_mail: Cell::new(true) })
+    }
+
+    /// What its senders notify.
+    pub(crate) fn sent(&self) -> Arc<Notify> {
+        Arc::clone(&self.sent)
+    }
+
+    /// Its time, which may be ahead of the world's.
+    pub(crate) fn now(&self) -> Nanos {
+        self.now.get()
+    }
+
+    /// Something was delivered to it: it runs in the next round, whatever its time.
+    pub(crate) fn deliver(&self) {
+        self.has_mail.set(true);
+    }
+
+    /// Sets its wall clock off.
+    pub(crate) fn skew(&mut self, by: i64) {
+        self.running.skew = by;
+    }
+
+    /// Runs its tasks until its time is `limit`, or until one of them has sent something.
+    pub(crate) fn run_until(&self, limit: Nanos) {
+        let left = limit.saturating_sub(self.now.get());
+        if left < TICK && !self.has_mail.replace(false) {
+            return;
+        }
+        self.enter(async {
+            tokio::select! {
+                biased;
+                () = sleep(Duration::from_nanos(left.max(TICK))) => {}
+                () = self.sent.notified() => {}
+            }
+        });
+    }
+
+    /// Runs a future on it to its end, which must not wait for another host.
+    pub(crate) fn enter<T>(&self, future: impl Future<Output = T>) -> T {
+        entropy::set_time(self.now.get());
+        entropy::enter(self.running);
+        let (output, now) = self.runtime.block_on(async { (future.await, entropy::now()) });
+        entropy::leave();
+        self.now.set(now);
+        output
+    }
+
+    /// Starts a task on it.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(task);
+        self.deliver();
+    }
+}

@@ -1,0 +1,144 @@
+//! The messages between hosts, before they are given a time: each host puts what it sends into one outbox, and the world
+//! decides when it arrives, and whether.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http::{Request, Response, request::Parts};
+use http_body_util::{BodyExt as _, Collected, combinators::UnsyncBoxBody};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, oneshot};
+use tower::BoxError;
+
+use crate::{
+    entropy::{self, Nanos},
+    host::Host,
+};
+
+/// The number of a host in its world.
+pub(crate) type HostId = usize;
+
+/// A body that comes whole or in pieces.
+pub(crate) type Body = UnsyncBoxBody<Bytes, BoxError>;
+
+/// Something that a host has sent.
+pub(crate) struct Sent {
+    pub(crate) at: Nanos,
+    pub(crate) from: HostId,
+    pub(crate) message: Message,
+}
+
+/// A message.
+pub(crate) enum Message {
+    /// To the API.
+    Request(ApiRequest),
+    /// A piece of a watch, or its end.
+    Piece(u64, Option<Bytes>),
+    /// To a copy of the program.
+    Call(Call),
+    /// The answer to a call.
+    Reply(u64, RpcResult),
+    /// A line for the trace, from an actor.
+    Note(String),
+}
+
+/// A request to the API.
+pub(crate) struct ApiRequest {
+    pub(crate) parts: Parts,
+    pub(crate) body: Bytes,
+    pub(crate) reply: oneshot::Sender<Result<Response<Body>, BoxError>>,
+}
+
+/// A call of the program.
+pub(crate) struct Call {
+    /// Which copy.
+    pub(crate) to: usize,
+    pub(crate) parts: Parts,
+    pub(crate) body: Bytes,
+    pub(crate) reply: oneshot::Sender<RpcResult>,
+}
+
+/// An answer to a call, trailers included; `Err` where the connection is cut.
+pub(crate) type RpcResult = Result<Response<Collected<Bytes>>, BoxError>;
+
+/// A host's way out.
+#[derive(Clone)]
+pub(crate) struct Port {
+    from: HostId,
+    outbox: Arc<Mutex<Vec<Sent>>>,
+    sent: Arc<Notify>,
+}
+
+impl Port {
+    pub(crate) fn new(from: HostId, host: &Host, outbox: &Arc<Mutex<Vec<Sent>>>) -> Self {
+        Self { from, outbox: Arc::clone(outbox), sent: host.sent() }
+    }
+
+    pub(crate) fn send(&self, message: Message) {
+        self.outbox.lock().push(Sent { at: entropy::now(), from: self.from, message });
+        self.sent.notify_one();
+    }
+
+    pub(crate) fn note(&self, line: impl Into<String>) {
+        self.send(Message::Note(line.into()));
+    }
+
+    /// A client of the API.
+    pub(crate) fn client(&self) -> kube::Client {
+        let port = self.clone();
+        let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+            let port = port.clone();
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect_bytes().await?;
+                let (reply, answer) = oneshot::channel();
+                port.send(Message::Request(ApiRequest { parts, body, reply }));
+                answer.await.map_err(|_| cut())?
+            }
+        });
+        kube::Client::new(service, "default")
+    }
+
+    /// A way to call a copy of the program.
+    pub(crate) fn caller(&self, to: usize) -> Caller {
+        Caller { port: self.clone(), to }
+    }
+}
+
+/// The error of a connection that is gone.
+pub(crate) fn cut() -> BoxError {
+    BoxError::from(std::io::Error::from(std::io::ErrorKind::ConnectionReset))
+}
+
+/// Calls one copy.
+#[derive(Clone)]
+pub(crate) struct Caller {
+    port: Port,
+    to: usize,
+}
+
+impl tower::Service<Request<tonic::body::Body>> for Caller {
+    type Response = Response<Collected<Bytes>>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = RpcResult> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<tonic::body::Body>) -> Self::Future {
+        let (port, to) = (self.port.clone(), self.to);
+        Box::pin(async move {
+            let (parts, body) = request.into_parts();
+            let body = body.collect().await?.to_bytes();
+            let (reply, answer) = oneshot::channel();
+            port.send(Message::Call(Call { to, parts, body, reply }));
+            answer.await.map_err(|_| cut())?
+        })
+    }
+}

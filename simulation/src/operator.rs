@@ -1,0 +1,64 @@
+//! A caller that asks for this and that, as a seed says.
+
+use std::time::Duration;
+
+use capi_autoscaler_provider::proto::{
+    ExternalGrpcNode, NodeGroupDecreaseTargetSizeRequest, NodeGroupDeleteNodesRequest, NodeGroupIncreaseSizeRequest,
+    NodeGroupNodesRequest, NodeGroupsRequest, RefreshRequest, cloud_provider_client::CloudProviderClient,
+};
+use tokio::time::sleep;
+
+use crate::{
+    chance::Chance,
+    network::{Caller, Port},
+};
+
+/// Goes on until its host ends.
+pub(crate) async fn run(port: Port, copies: usize, seed: u64) {
+    let chance = Chance::new(seed);
+    for ordinal in 0.. {
+        let mut draw = chance.of("operator", 0, ordinal);
+        sleep(Duration::from_millis(draw.u64(200..6000))).await;
+        let caller = port.caller(draw.usize(0..copies));
+        if let Err(status) = act(caller, &port, &mut draw).await {
+            port.note(format!("operator: {:?} {}", status.code(), status.message()));
+        }
+    }
+}
+
+async fn act(caller: Caller, port: &Port, draw: &mut fastrand::Rng) -> Result<(), tonic::Status> {
+    let mut client = CloudProviderClient::new(caller);
+    client.refresh(RefreshRequest {}).await?;
+    let groups = client.node_groups(NodeGroupsRequest {}).await?.into_inner().node_groups;
+    if groups.is_empty() {
+        return Ok(());
+    }
+    let id = groups[draw.usize(0..groups.len())].id.clone();
+    match draw.u32(0..10) {
+        0..4 => {
+            let delta = draw.i32(1..3);
+            client.node_group_increase_size(NodeGroupIncreaseSizeRequest { delta, id: id.clone() }).await?;
+            port.note(format!("increased {id} by {delta}"));
+        }
+        4..6 => {
+            let delta = -draw.i32(1..3);
+            client
+                .node_group_decrease_target_size(NodeGroupDecreaseTargetSizeRequest { delta, id: id.clone() })
+                .await?;
+            port.note(format!("decreased {id} by {delta}"));
+        }
+        _ => {
+            let instances =
+                client.node_group_nodes(NodeGroupNodesRequest { id: id.clone() }).await?.into_inner().instances;
+            if instances.is_empty() {
+                return Ok(());
+            }
+            let named = &instances[draw.usize(0..instances.len())].id;
+            let node =
+                ExternalGrpcNode { provider_id: named.clone(), name: named.clone(), ..ExternalGrpcNode::default() };
+            client.node_group_delete_nodes(NodeGroupDeleteNodesRequest { nodes: vec![node], id: id.clone() }).await?;
+            port.note(format!("deleted {named} of {id}"));
+        }
+    }
+    Ok(())
+}
