@@ -67,7 +67,13 @@ impl Ledger {
             Ok(log) => log,
             Err(why) => {
                 if let Author::Copy(copy) = author {
-                    self.find(Check::Phases, format!("copy {copy} wrote a log of {id} that is none: {why}"));
+                    self.find(
+                        Check::Phases,
+                        format!(
+                            "copy {copy} wrote a log of {id} that is none: {why}: {}",
+                            annotation(object, ANNOTATION).unwrap_or_default()
+                        ),
+                    );
                 }
                 return;
             }
