@@ -79,12 +79,12 @@ impl Ledger {
             }
         };
         let Some(before) = self.groups.get(id).filter(|group| !group.is_gone).cloned() else {
-            let group = Group { size, min, max, log, ..Group::default() };
+            let group = Group { size, log, ..Group::default() };
             self.note_size(id, size);
             self.groups.insert(id.to_owned(), group);
             return;
         };
-        let mut group = Group { size, min, max, ..before.clone() };
+        let mut group = Group { size, ..before.clone() };
         if let Author::Copy(copy) = author {
             let lowers = self.entries(id, &before.log, &log);
             let by = before.size - size;
