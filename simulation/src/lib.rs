@@ -1,5 +1,6 @@
 //! The whole program under one seed.
 
+mod autoscaler;
 mod chance;
 mod copy;
 mod entropy;
@@ -9,6 +10,7 @@ mod ledger;
 mod network;
 mod operator;
 mod panics;
+mod workloads;
 mod world;
 
 pub use faults::Decision;
