@@ -122,6 +122,12 @@ impl Objects {
         Self { client, contract, namespace: namespace.to_owned() }
     }
 
+    /// What reads and writes them.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
     /// Theirs.
     #[must_use]
     pub fn namespace(&self) -> &str {

@@ -1,30 +1,22 @@
 //! The program under test, called as Cluster Autoscaler calls it.
 
-use std::{ops::Deref, time::Duration};
+use std::ops::Deref;
 
 use anyhow::{Context, Result, ensure};
+use autoscaler::DEADLINE;
+pub use autoscaler::{ask, made_up_node};
 use kube::{Client, Config, client::Body};
 use tonic::{
-    Code, Request, Status,
+    Code, Status,
     transport::{Channel, Endpoint},
 };
 
 use crate::{
     control_plane::http_get,
     process::Process,
-    proto::{
-        CleanupRequest, ExternalGrpcNode, GetAvailableGpuTypesRequest, GpuLabelRequest, Instance, NodeGroup,
-        NodeGroupAutoscalingOptions, NodeGroupAutoscalingOptionsRequest, NodeGroupDecreaseTargetSizeRequest,
-        NodeGroupDeleteNodesRequest, NodeGroupForNodeRequest, NodeGroupIncreaseSizeRequest, NodeGroupNodesRequest,
-        NodeGroupTargetSizeRequest, NodeGroupTemplateNodeInfoRequest, NodeGroupTemplateNodeInfoResponse,
-        NodeGroupsRequest, PricingNodePriceRequest, PricingPodPriceRequest, RefreshRequest,
-        cloud_provider_client::CloudProviderClient,
-    },
+    proto::{ExternalGrpcNode, cloud_provider_client::CloudProviderClient},
     wait::{Hopeless, SOON, eventually},
 };
-
-/// Cluster Autoscaler's own deadline. A call that takes longer fails the scenario, so none can hang.
-const DEADLINE: Duration = Duration::from_secs(5);
 
 /// A running program, which can be called. Dropping it kills it.
 pub struct Provider {
@@ -37,7 +29,18 @@ pub struct Provider {
 
 /// A connection to a provider.
 #[derive(Clone, Debug)]
-pub struct Caller(Channel);
+pub struct Caller {
+    channel: Channel,
+    caller: autoscaler::Caller,
+}
+
+impl Deref for Caller {
+    type Target = autoscaler::Caller;
+
+    fn deref(&self) -> &autoscaler::Caller {
+        &self.caller
+    }
+}
 
 impl Deref for Provider {
     type Target = Caller;
@@ -61,7 +64,7 @@ impl Provider {
     /// The same, called by another way to its gRPC port.
     #[must_use]
     pub fn called_by(self, channel: impl FnOnce(u16) -> Channel) -> Self {
-        Self { caller: Caller(channel(self.grpc)), ..self }
+        Self { caller: Caller::by(channel(self.grpc)), ..self }
     }
 
     /// Waits until `/readyz` says that it is ready.
@@ -88,33 +91,24 @@ impl Provider {
 impl Caller {
     /// To an address, as `127.0.0.1:1234`; it is connected to when it is called.
     pub fn to(address: &str) -> Result<Self> {
-        Ok(Self(Endpoint::from_shared(format!("http://{address}"))?.timeout(DEADLINE).connect_lazy()))
+        Ok(Self::by(Endpoint::from_shared(format!("http://{address}"))?.timeout(DEADLINE).connect_lazy()))
+    }
+
+    fn by(channel: Channel) -> Self {
+        let caller = autoscaler::Caller::new(channel.clone());
+        Self { channel, caller }
     }
 
     /// The connection itself.
     #[must_use]
     pub fn channel(&self) -> Channel {
-        self.0.clone()
+        self.channel.clone()
     }
 
     /// A client for what the methods here do not cover.
     #[must_use]
     pub fn client(&self) -> CloudProviderClient<Channel> {
         CloudProviderClient::new(self.channel())
-    }
-
-    /// Refresh
-    pub async fn refresh(&self) -> Result<(), Status> {
-        self.client().refresh(ask(RefreshRequest {})).await?;
-        Ok(())
-    }
-
-    /// `NodeGroups`, by id
-    pub async fn groups(&self) -> Result<Vec<NodeGroup>, Status> {
-        let answer = self.client().node_groups(ask(NodeGroupsRequest {})).await?;
-        let mut groups = answer.into_inner().node_groups;
-        groups.sort_by(|a, b| a.id.cmp(&b.id));
-        Ok(groups)
     }
 
     /// Refresh, then the ids of `NodeGroups` in order
@@ -136,51 +130,6 @@ impl Caller {
         .await
     }
 
-    /// `NodeGroupForNode`; None for a Node of no group
-    pub async fn group_of(&self, node: &ExternalGrpcNode) -> Result<Option<NodeGroup>, Status> {
-        let request = NodeGroupForNodeRequest { node: Some(node.clone()) };
-        let answer = self.client().node_group_for_node(ask(request)).await?;
-        let group = answer.into_inner().node_group;
-        Ok(group.filter(|group| !group.id.is_empty()))
-    }
-
-    /// `NodeGroupNodes`
-    pub async fn instances(&self, id: &str) -> Result<Vec<Instance>, Status> {
-        let request = NodeGroupNodesRequest { id: id.to_owned() };
-        let answer = self.client().node_group_nodes(ask(request)).await?;
-        Ok(answer.into_inner().instances)
-    }
-
-    /// `NodeGroupTargetSize`
-    pub async fn target_size(&self, id: &str) -> Result<i32, Status> {
-        let request = NodeGroupTargetSizeRequest { id: id.to_owned() };
-        let answer = self.client().node_group_target_size(ask(request)).await?;
-        Ok(answer.into_inner().target_size)
-    }
-
-    /// `NodeGroupIncreaseSize`
-    pub async fn increase(&self, id: &str, delta: i32) -> Result<(), Status> {
-        let id = id.to_owned();
-        let request = NodeGroupIncreaseSizeRequest { delta, id };
-        self.client().node_group_increase_size(ask(request)).await?;
-        Ok(())
-    }
-
-    /// `NodeGroupDecreaseTargetSize`
-    pub async fn decrease(&self, id: &str, delta: i32) -> Result<(), Status> {
-        let id = id.to_owned();
-        let request = NodeGroupDecreaseTargetSizeRequest { delta, id };
-        self.client().node_group_decrease_target_size(ask(request)).await?;
-        Ok(())
-    }
-
-    /// `NodeGroupDeleteNodes`
-    pub async fn delete(&self, id: &str, nodes: &[ExternalGrpcNode]) -> Result<(), Status> {
-        let request = NodeGroupDeleteNodesRequest { nodes: nodes.to_vec(), id: id.to_owned() };
-        self.client().node_group_delete_nodes(ask(request)).await?;
-        Ok(())
-    }
-
     /// `NodeGroupDeleteNodes` as it is asked for over several loops: a call that ran out of time, or says come again, is repeated.
     pub async fn delete_at_last(&self, id: &str, nodes: &[ExternalGrpcNode]) -> Result<()> {
         eventually(&format!("delete in {id}"), 2 * SOON, async || {
@@ -191,64 +140,6 @@ impl Caller {
         })
         .await
     }
-
-    /// `NodeGroupGetOptions`; None where the defaults stand
-    pub async fn options(
-        &self,
-        id: &str,
-        defaults: NodeGroupAutoscalingOptions,
-    ) -> Result<Option<NodeGroupAutoscalingOptions>, Status> {
-        let request = NodeGroupAutoscalingOptionsRequest { id: id.to_owned(), defaults: Some(defaults) };
-        let answer = self.client().node_group_get_options(ask(request)).await?;
-        Ok(answer.into_inner().node_group_autoscaling_options)
-    }
-
-    /// `PricingNodePrice`
-    pub async fn node_price(&self, request: PricingNodePriceRequest) -> Result<f64, Status> {
-        Ok(self.client().pricing_node_price(ask(request)).await?.into_inner().price)
-    }
-
-    /// `PricingPodPrice`
-    pub async fn pod_price(&self, request: PricingPodPriceRequest) -> Result<f64, Status> {
-        Ok(self.client().pricing_pod_price(ask(request)).await?.into_inner().price)
-    }
-
-    /// `GPULabel`
-    pub async fn gpu_label(&self) -> Result<String, Status> {
-        Ok(self.client().gpu_label(ask(GpuLabelRequest {})).await?.into_inner().label)
-    }
-
-    /// `GetAvailableGPUTypes`, by name
-    pub async fn gpu_types(&self) -> Result<Vec<String>, Status> {
-        let answer = self.client().get_available_gpu_types(ask(GetAvailableGpuTypesRequest {})).await?;
-        Ok(answer.into_inner().gpu_types.into_keys().collect())
-    }
-
-    /// `Cleanup`
-    pub async fn cleanup(&self) -> Result<(), Status> {
-        self.client().cleanup(ask(CleanupRequest {})).await?;
-        Ok(())
-    }
-
-    /// `NodeGroupTemplateNodeInfo`
-    pub async fn template(&self, id: &str) -> Result<NodeGroupTemplateNodeInfoResponse, Status> {
-        let request = NodeGroupTemplateNodeInfoRequest { id: id.to_owned() };
-        let answer = self.client().node_group_template_node_info(ask(request)).await?;
-        Ok(answer.into_inner())
-    }
-}
-
-/// A request with Cluster Autoscaler's deadline in it.
-pub fn ask<T>(message: T) -> Request<T> {
-    let mut request = Request::new(message);
-    request.set_timeout(DEADLINE);
-    request
-}
-
-/// A Node as Cluster Autoscaler makes one up for an instance that has none: both name and providerID are the instance's id.
-#[must_use]
-pub fn made_up_node(instance: &str) -> ExternalGrpcNode {
-    ExternalGrpcNode { provider_id: instance.to_owned(), name: instance.to_owned(), ..ExternalGrpcNode::default() }
 }
 
 /// Fails unless the call was refused with this code, and with a message that says each of these.

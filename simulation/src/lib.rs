@@ -1,5 +1,6 @@
 //! The whole program under one seed.
 
+mod autoscaler;
 mod chance;
 mod copy;
 mod entropy;
@@ -10,6 +11,7 @@ mod network;
 mod operator;
 mod outcome;
 mod panics;
+mod workloads;
 mod world;
 
 pub use faults::Decision;

@@ -1,4 +1,4 @@
-//! A caller that asks for this and that, as a seed says.
+//! People who call by hand, and ask for this and that, as a seed says.
 
 use std::{
     sync::{
@@ -22,9 +22,15 @@ use crate::{
 /// Goes on until its host ends.
 pub(crate) async fn run(port: Port, copies: usize, seed: u64, is_quiet: Arc<AtomicBool>) {
     let chance = Chance::new(seed);
+    // Some worlds are left to Cluster Autoscaler, and in most of the others people call now and then.
+    let pause = match chance.of("operator's pace", 0, 0).u32(0..4) {
+        0 => return,
+        1 => 200..6000,
+        _ => 10_000..120_000,
+    };
     for ordinal in 0.. {
         let mut draw = chance.of("operator", 0, ordinal);
-        sleep(Duration::from_millis(draw.u64(200..6000))).await;
+        sleep(Duration::from_millis(draw.u64(pause.clone()))).await;
         if is_quiet.load(Ordering::Relaxed) {
             return;
         }

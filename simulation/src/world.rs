@@ -29,6 +29,7 @@ use tokio::sync::{mpsc, oneshot};
 use tower::BoxError;
 
 use crate::{
+    autoscaler,
     chance::Chance,
     copy::Copy,
     entropy::{self, Nanos},
@@ -37,6 +38,7 @@ use crate::{
     ledger::{Answered, Author, Check, Finding, Ledger},
     network::{Answer, ApiRequest, Body, Call, HostId, Message, Port, RpcResult, Sent, cut},
     operator, panics,
+    workloads::{self, Waitlist},
 };
 
 const SECOND: Nanos = 1_000_000_000;
@@ -180,6 +182,8 @@ struct World {
     at_rest: u64,
     /// Set when nobody is to ask for anything any more.
     is_quiet: Arc<AtomicBool>,
+    /// The Pods that fit on no Node.
+    waitlist: Waitlist,
     _controllers: Simulation,
 }
 
@@ -239,6 +243,7 @@ impl World {
             frozen: BTreeMap::new(),
             at_rest: 0,
             is_quiet: Arc::default(),
+            waitlist: Waitlist::default(),
             _controllers: controllers,
             plan,
         };
@@ -251,8 +256,25 @@ impl World {
         let port = Port::new(world.members.len(), &host, &world.outbox);
         host.spawn(operator::run(port, copies, world.plan.seed, Arc::clone(&world.is_quiet)));
         world.members.push(Member::Plain(host));
+        world.start_workloads()?;
         world.plan_disasters();
         Ok(world)
+    }
+
+    /// Starts Cluster Autoscaler, and what it scales for.
+    fn start_workloads(&mut self) -> Result<()> {
+        let host = Host::new(self.now)?;
+        let port = Port::new(self.members.len(), &host, &self.outbox);
+        let (is_quiet, waitlist) = (Arc::clone(&self.is_quiet), self.waitlist.clone());
+        host.spawn(workloads::run(port, self.plan.seed, pools(), is_quiet, waitlist));
+        self.members.push(Member::Plain(host));
+        let host = Host::new(self.now)?;
+        let port = Port::new(self.members.len(), &host, &self.outbox);
+        let calm = self.plan.seconds * SECOND;
+        let times = autoscaler::Times { calm, end: (calm + self.plan.quiet * SECOND).saturating_sub(REST) };
+        host.spawn(autoscaler::run(port, self.copies, self.plan.seed, times));
+        self.members.push(Member::Plain(host));
+        Ok(())
     }
 
     /// Draws when copies are killed or frozen, and when their clocks jump.
@@ -669,6 +691,14 @@ fn refusal(code: u16) -> Response<Body> {
     answer
 }
 
+/// The label by which Pods choose Nodes of one group.
+const POOL: &str = "node.cluster.x-k8s.io/pool";
+
+/// The groups as Pods may choose them.
+fn pools() -> Vec<BTreeMap<String, String>> {
+    ["workers", "spare"].map(|name| BTreeMap::from([(POOL.to_owned(), name.to_owned())])).into()
+}
+
 /// What a world begins with.
 fn objects() -> Vec<Value> {
     let template = json!({
@@ -689,7 +719,7 @@ fn objects() -> Vec<Value> {
                 "capacity.cluster-autoscaler.kubernetes.io/memory": "16Gi",
             }},
             "spec": {"clusterName": "prod", "replicas": replicas, "selector": {"matchLabels": {"group": name}},
-                "template": {"metadata": {"labels": {"group": name}}, "spec": {
+                "template": {"metadata": {"labels": {"group": name, POOL: name}}, "spec": {
                     "clusterName": "prod",
                     "bootstrap": {"dataSecretName": "b"},
                     "infrastructureRef": {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "DockerMachineTemplate", "name": "t"},

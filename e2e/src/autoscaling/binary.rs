@@ -1,16 +1,17 @@
 //! Cluster Autoscalers that somebody has named, as processes. They are unmodified, and speak to 127.0.0.1 only.
 
 use std::{
-    env, fmt, fs,
+    env, fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     time::Duration,
 };
 
 use anyhow::{Context, Result, ensure};
+use autoscaler::UNINITIALIZED;
 use serde_json::Value;
 
-use super::{PAUSE, Settings, pods::UNINITIALIZED};
+use super::{BACKOFF, PAUSE, Settings, Version};
 use crate::{ports::free_port, process::Process};
 
 /// Names binaries of Cluster Autoscaler, separated as in `PATH`.
@@ -18,50 +19,6 @@ pub const VARIABLE: &str = "CLUSTER_AUTOSCALER";
 
 /// What a binary says first.
 const GREETING: &str = "Cluster Autoscaler ";
-
-/// A version of Cluster Autoscaler.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Version {
-    /// As 36 of 1.36.1.
-    pub minor: u32,
-    /// As 1 of 1.36.1.
-    pub patch: u32,
-}
-
-impl Version {
-    /// Of 1.`minor`.`patch`.
-    #[must_use]
-    pub const fn new(minor: u32, patch: u32) -> Self {
-        Self { minor, patch }
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        let mut numbers = text.strip_prefix("1.")?.split('.');
-        let minor = numbers.next()?.parse().ok()?;
-        let patch = numbers.next()?;
-        // As in 1.36.0-beta.1.
-        let patch = patch.split(['-', '+']).next()?.parse().ok()?;
-        Some(Self { minor, patch })
-    }
-
-    /// Whether it sends and reads the durations and Nodes that embed Kubernetes' own messages.
-    #[must_use]
-    pub fn knows_old_fields(self) -> bool {
-        self < Self::new(35, 0)
-    }
-
-    /// Whether it sends and reads the fields that took their place.
-    #[must_use]
-    pub fn knows_new_fields(self) -> bool {
-        self >= Self::new(34, 2)
-    }
-}
-
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "1.{}.{}", self.minor, self.patch)
-    }
-}
 
 /// A binary of Cluster Autoscaler.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,9 +76,8 @@ impl Binary {
             .args(duration("scale-down-unneeded-time", settings.unneeded))
             .args(duration("scale-down-unready-time", settings.unneeded))
             .args(duration("max-node-provision-time", settings.provision))
-            // As long as a scenario may take: a group that failed is not tried again in it.
-            .args(duration("initial-node-group-backoff-duration", Duration::from_secs(3600)))
-            .args(duration("max-node-group-backoff-duration", Duration::from_secs(3600)))
+            .args(duration("initial-node-group-backoff-duration", BACKOFF))
+            .args(duration("max-node-group-backoff-duration", BACKOFF))
             .arg(format!("--startup-taint={UNINITIALIZED}"))
             // What takes minutes by default, and would tell a scenario nothing.
             .args(["--scale-down-delay-after-add=1s", "--scale-down-delay-after-failure=1s"])

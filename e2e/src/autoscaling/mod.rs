@@ -4,22 +4,16 @@
 //! program does, but what it promises on the wire.
 
 pub mod binary;
-mod choice;
-pub mod driver;
-mod fields;
-mod idle;
 pub mod loops;
-mod pattern;
-mod pods;
 pub mod record;
 pub mod rules;
 pub mod running;
-mod state;
 mod transcript;
 
 use std::time::Duration;
 
-pub use binary::{Binary, Version};
+pub use autoscaler::{Expander, Version};
+pub use binary::Binary;
 
 /// Who scales.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,22 +55,27 @@ impl Default for Settings {
     }
 }
 
-/// Which of the groups that would do is chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expander {
-    /// The one with the least left over.
-    LeastWaste,
-    /// The cheapest, by the provider's prices.
-    Price,
-}
+/// As long as a scenario may take: a group that failed is not tried again in it.
+const BACKOFF: Duration = Duration::from_secs(3600);
 
-impl Expander {
-    /// As Cluster Autoscaler calls it.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::LeastWaste => "least-waste",
-            Self::Price => "price",
+impl Settings {
+    /// The driver's, whose other times are as short as the binaries are given them.
+    fn of_driver(self) -> autoscaler::Settings {
+        let second = Duration::from_secs(1);
+        autoscaler::Settings {
+            // It has less to think about than Cluster Autoscaler.
+            pause: Duration::from_millis(300),
+            unneeded: self.unneeded,
+            unready: self.unneeded,
+            provision: self.provision,
+            delay_after_add: second,
+            delay_after_failure: second,
+            delay_after_taint: Duration::ZERO,
+            recheck: second,
+            waits_for_more_pods: false,
+            backoff: autoscaler::Backoff { initial: BACKOFF, max: BACKOFF, reset: 3 * BACKOFF },
+            expander: self.expander,
+            ..autoscaler::Settings::default()
         }
     }
 }

@@ -1,14 +1,14 @@
 //! An autoscaler at work in a scenario, with the program that it asks.
 
-use std::time::Duration;
+use std::{fs::File, io::Write as _, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
+use autoscaler::{Driver, Workload};
 use tokio::task::JoinHandle;
 use tonic::Code;
 
 use super::{
     Autoscaler, Settings, Version,
-    driver::Driver,
     record::{Call, Calls, Recorder},
     rules,
 };
@@ -91,7 +91,15 @@ impl Stage {
         let running = match autoscaler {
             Autoscaler::Driver(version) => {
                 let caller = Caller::to(&recorder.address)?;
-                let driver = Driver::new(caller, self.workload.clone(), *version, settings, self.directory())?;
+                let caller = autoscaler::Caller::new(caller.channel());
+                let workload = Workload::of_namespace(self.workload.client(), self.workload.namespace());
+                let log = File::create(self.directory().join("cluster-autoscaler.log"))?;
+                let note = move |line: &str| {
+                    // A log that can't be written is missed where it is shown.
+                    let _ = writeln!(&log, "{line}");
+                };
+                let chance = fastrand::Rng::with_seed(0);
+                let driver = Driver::new(caller, workload, *version, settings.of_driver(), chance, note);
                 Running::Driver(tokio::spawn(driver.run()))
             }
             Autoscaler::Binary(binary) => {

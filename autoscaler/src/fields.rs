@@ -3,6 +3,10 @@
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result};
+use capi_autoscaler_provider::proto::{
+    ExternalGrpcNode, MetaDuration, NodeGroupAutoscalingOptions, NodeGroupTemplateNodeInfoResponse,
+    PricingNodePriceRequest, PricingPodPriceRequest,
+};
 use k8s_pb::api::core::v1::{Container, Node, Pod, PodSpec, ResourceRequirements};
 use k8s_pb::apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta};
 use prost::{Message as _, bytes::Bytes};
@@ -12,63 +16,63 @@ use super::{
     Settings, Version,
     pods::{Cpu, Shape},
 };
-use crate::proto::{
-    ExternalGrpcNode, MetaDuration, NodeGroupAutoscalingOptions, NodeGroupTemplateNodeInfoResponse,
-    PricingNodePriceRequest, PricingPodPriceRequest,
-};
 
 /// Fields that came to be besides others: which of the two a version knows.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Fields {
+pub(crate) struct Fields {
     old: bool,
     new: bool,
 }
 
 /// What a group's options say about its Nodes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Options {
+pub(crate) struct Options {
     /// A Node that is used less may go.
-    pub(super) threshold: f64,
-    /// After it has been idle for so long.
-    pub(super) unneeded: Duration,
+    pub(crate) threshold: f64,
+    /// After it has been unneeded for so long.
+    pub(crate) unneeded: Duration,
+    /// For one that isn't ready.
+    pub(crate) unready: Duration,
     /// How long a Node may take to join.
-    pub(super) provision: Duration,
+    pub(crate) provision: Duration,
+    /// How long one that isn't ready counts as one that is starting.
+    pub(crate) startup: Duration,
 }
 
 impl Fields {
-    pub(super) fn of(version: Version) -> Self {
+    pub(crate) fn of(version: Version) -> Self {
         Self { old: version.knows_old_fields(), new: version.knows_new_fields() }
     }
 
     /// The Node of a template.
-    pub(super) fn template(self, answer: NodeGroupTemplateNodeInfoResponse) -> Result<Node> {
+    pub(crate) fn template(self, answer: NodeGroupTemplateNodeInfoResponse) -> Result<Node> {
         let bytes = if self.new { answer.node_bytes } else { answer.node_info };
         Node::decode(bytes).context("a template that is no Node")
     }
 
     /// What it does with Nodes unless it is told otherwise.
-    pub(super) fn defaults(self, settings: Settings) -> NodeGroupAutoscalingOptions {
+    pub(crate) fn defaults(self, settings: Settings) -> NodeGroupAutoscalingOptions {
         let old = |time: Duration| {
             let duration = i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
             self.old.then_some(MetaDuration { duration })
         };
         let new = |time: Duration| prost_types::Duration::try_from(time).ok().filter(|_| self.new);
-        let (unneeded, provision) = (settings.unneeded, settings.provision);
+        let (unneeded, unready, provision) = (settings.unneeded, settings.unready, settings.provision);
         NodeGroupAutoscalingOptions {
             scale_down_utilization_threshold: 0.5,
             scale_down_gpu_utilization_threshold: 0.5,
             scale_down_unneeded_time: old(unneeded),
-            scale_down_unready_time: old(unneeded),
+            scale_down_unready_time: old(unready),
             max_node_provision_time: old(provision),
             scale_down_unneeded_duration: new(unneeded),
-            scale_down_unready_duration: new(unneeded),
+            scale_down_unready_duration: new(unready),
             max_node_provision_duration: new(provision),
             ..NodeGroupAutoscalingOptions::default()
         }
     }
 
     /// What was answered, which replaces all that was sent.
-    pub(super) fn options(self, answer: &NodeGroupAutoscalingOptions) -> Result<Options> {
+    pub(crate) fn options(self, answer: &NodeGroupAutoscalingOptions, startup: Duration) -> Result<Options> {
         let time = |old: Option<MetaDuration>, new: Option<prost_types::Duration>| -> Result<Duration> {
             if self.new {
                 return Ok(new.context("a new duration is missing")?.try_into()?);
@@ -78,12 +82,14 @@ impl Fields {
         Ok(Options {
             threshold: answer.scale_down_utilization_threshold,
             unneeded: time(answer.scale_down_unneeded_time, answer.scale_down_unneeded_duration)?,
+            unready: time(answer.scale_down_unready_time, answer.scale_down_unready_duration)?,
             provision: time(answer.max_node_provision_time, answer.max_node_provision_duration)?,
+            startup,
         })
     }
 
     /// Asks what a Node of a group would cost.
-    pub(super) fn node_price(self, group: &str, shape: &Shape) -> PricingNodePriceRequest {
+    pub(crate) fn node_price(self, group: &str, shape: &Shape) -> PricingNodePriceRequest {
         let node = template_node(format!("template-node-for-{group}-1"), shape);
         let hour = TheNextHour::begin();
         PricingNodePriceRequest {
@@ -96,7 +102,7 @@ impl Fields {
     }
 
     /// Asks what a pod that asks for so many thousandths of a CPU would cost.
-    pub(super) fn pod_price(self, name: &str, cpu: Cpu) -> PricingPodPriceRequest {
+    pub(crate) fn pod_price(self, name: &str, cpu: Cpu) -> PricingPodPriceRequest {
         let quantity = |text: String| Quantity { string: Some(text) };
         let requests = [("cpu", format!("{cpu}m")), ("memory", "500Mi".to_owned())];
         let requests = requests.into_iter().map(|(resource, text)| (resource.to_owned(), quantity(text))).collect();
@@ -130,7 +136,7 @@ impl Fields {
 }
 
 /// A Node that stands for one that is coming.
-pub(super) fn upcoming_node(group: &str, shape: &Shape, number: usize) -> ExternalGrpcNode {
+pub(crate) fn upcoming_node(group: &str, shape: &Shape, number: usize) -> ExternalGrpcNode {
     let annotations = [("cluster-autoscaler.k8s.io/upcoming-node".to_owned(), "true".to_owned())];
     let node = template_node(format!("template-node-for-{group}-1-upcoming-{number}"), shape);
     ExternalGrpcNode { annotations: annotations.into_iter().collect(), ..node }

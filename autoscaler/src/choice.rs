@@ -1,18 +1,26 @@
 //! How the driver chooses a group for pods that are pending, and what it asks for that: sizes, options, prices.
 
-use std::time::Instant;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::Result;
+use capi_autoscaler_provider::proto::NodeGroup;
 use k8s_openapi::api::core::v1::Pod;
+use tokio::time::Instant;
 use tonic::Code;
 
 use super::{
     Expander,
     driver::{Driver, Look},
     fields::upcoming_node,
-    pods::{Cpu, Shape, asks_for, fits, new_nodes, used},
+    pods::{Cpu, asks_for, fits, is_movable, is_unschedulable, is_younger, new_nodes},
+    rooms::Rooms,
 };
-use crate::proto::NodeGroup;
+
+/// Pods that are all younger may have others coming after them.
+const NEW: Duration = Duration::from_secs(2);
 
 /// A pod that nobody has made: by what it costs, prices of nothing are kept from dividing by nothing.
 const STABILIZATION: (&str, Cpu) = ("stabilize", 500);
@@ -26,14 +34,19 @@ struct Candidate<'a> {
 }
 
 impl Driver {
-    /// Increases one group by what the pending pods need beyond the room of Nodes that are there, which the scheduler has yet to find,
+    /// Increases one group by what the pending Pods need beyond the room of Nodes that are there, which the scheduler has yet to find,
     /// and of those that are still coming. Says whether it has.
-    pub(super) async fn scale_up(&mut self, look: &Look, pending: &[&Pod]) -> Result<bool> {
-        let pending = self.without_room(look, pending)?;
+    pub(crate) async fn scale_up(&mut self, look: &Look) -> Result<bool> {
+        self.memory.cooldown.this_loop = false;
+        let pending = self.without_room(look);
         if pending.is_empty() {
             return Ok(false);
         }
-        let open = look.groups.iter().filter(|group| !self.memory.backed_off.contains(&group.id));
+        if self.settings.waits_for_more_pods && pending.iter().all(|pod| is_younger(&pod.metadata, NEW)) {
+            self.memory.cooldown.this_loop = true;
+            return Ok(false);
+        }
+        let open = look.groups.iter().filter(|group| self.is_safe(&group.id));
         let needs: Result<Vec<Candidate>> = open.filter_map(|group| self.need(group, &pending).transpose()).collect();
         let needs = needs?;
         if self.pattern.asks_about_upcoming() {
@@ -45,53 +58,70 @@ impl Driver {
         let candidates = self.candidates(look, needs).await?;
         let Some(chosen) = self.choose(candidates).await? else { return Ok(false) };
         let (id, by) = (chosen.group.id.clone(), chosen.nodes);
+        // Others may have changed it since.
         let before = self.caller.target_size(&id).await?;
-        self.learn_gpus().await?;
+        let by = by.min(chosen.group.max_size - before);
+        if by <= 0 {
+            return Ok(false);
+        }
+        self.learn_gpus().await;
         self.note("increasing", &format!("{id} by {by}"));
         if let Err(status) = self.caller.increase(&id, by).await {
-            self.memory.backed_off.insert(id);
+            self.back_off(&id);
             return Err(status.into());
         }
-        let options = self.options(&id, 1).await?.context("options of a group that was increased")?;
-        let now = Instant::now();
-        self.memory.increased = Some(now);
-        self.memory.increases.insert(id.clone(), (by, now + options.provision));
-        let after = self.sizes(&look.groups).await?;
-        ensure!(after.get(&id) == Some(&(before + by)), "{id}: {before}, increased by {by}, is {after:?}");
+        self.register_increase(&id, by).await?;
+        self.memory.cooldown.increased = Some(Instant::now());
+        self.recalculate(look).await;
+        let after = self.memory.targets.get(&id);
+        if after != Some(&(before + by)) {
+            self.note("increased", &format!("{id}: {before}, increased by {by}, is {after:?}"));
+        }
         Ok(true)
     }
 
-    /// The pods that fit on no Node that is there or coming.
-    fn without_room<'a>(&self, look: &Look, pending: &[&'a Pod]) -> Result<Vec<&'a Pod>> {
-        let mut rooms: Vec<(&Shape, Cpu)> = Vec::new();
+    /// The Pods that fit on no Node that is there or coming, with those that are about to lose theirs.
+    fn without_room<'a>(&self, look: &'a Look) -> Vec<&'a Pod> {
+        let mut rooms = Rooms::default();
+        let mut starting = BTreeSet::new();
         for group in &look.groups {
-            let Some(shape) = self.memory.shapes.get(&group.id) else { continue };
-            let nodes = look.nodes_of(&group.id);
-            rooms.extend(nodes.iter().map(|node| (shape, shape.cpu - used(node, &look.pods))));
-            let there = nodes.len() + self.long_unregistered(&group.id);
-            let coming = usize::try_from(look.sizes[&group.id])?.saturating_sub(there);
-            if self.pattern.expects_nodes_nobody_waits_for() || self.memory.increases.contains_key(&group.id) {
-                rooms.extend(vec![(shape, shape.cpu); coming]);
+            starting.extend(self.starting(&group.id));
+            if let Some(shape) = self.memory.shapes.get(&group.id) {
+                rooms.add_coming(shape, self.counted_upcoming(&group.id));
             }
         }
-        let mut without = Vec::new();
-        for pod in pending {
-            let room = rooms.iter_mut().find(|(shape, left)| fits(pod, shape) && asks_for(pod) <= *left);
-            match room {
-                Some((_, left)) => *left -= asks_for(pod),
-                None => without.push(*pod),
+        for node in look.all_nodes() {
+            let name = node.metadata.name.as_deref().unwrap_or_default();
+            if !starting.contains(name) && !look.going.contains_key(name) {
+                rooms.add(node, &look.pods);
             }
         }
-        Ok(without)
+        let is_pending = |pod: &&Pod| is_unschedulable(pod) || self.loses_its_node(look, pod);
+        look.pods.iter().filter(is_pending).filter(|pod| !rooms.place(pod)).collect()
+    }
+
+    fn loses_its_node(&self, look: &Look, pod: &Pod) -> bool {
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
+        let going = node.and_then(|node| look.going.get(node));
+        going.is_some_and(|going| going.drains) && is_movable(pod)
+    }
+
+    /// How many Nodes of a group are thought of as coming.
+    pub(crate) fn counted_upcoming(&self, group: &str) -> usize {
+        let nobody_waits =
+            !self.memory.requests.contains_key(group) || self.memory.backed_off.has(group, Instant::now());
+        if nobody_waits && !self.pattern.expects_nodes_nobody_waits_for() {
+            return 0;
+        }
+        self.upcoming(group)
     }
 
     /// Made-up Nodes stand for those that are coming, and it is asked of which group they are.
     async fn ask_about_upcoming(&self, look: &Look) -> Result<()> {
-        for group in self.memory.increases.keys() {
-            let (Some(shape), Some(size)) = (self.memory.shapes.get(group), look.sizes.get(group)) else { continue };
-            for number in look.nodes_of(group).len()..usize::try_from(*size)? {
-                let upcoming = upcoming_node(group, shape, number);
-                self.caller.group_of(&upcoming).await?;
+        for group in &look.groups {
+            let Some(shape) = self.memory.shapes.get(&group.id) else { continue };
+            for number in 0..self.counted_upcoming(&group.id) {
+                self.caller.group_of(&upcoming_node(&group.id, shape, number)).await?;
             }
         }
         Ok(())
@@ -110,14 +140,18 @@ impl Driver {
 
     /// Those with room for more, by no more than their maximum allows: others bring the rest in the next loop.
     async fn candidates<'a>(&self, look: &'a Look, needs: Vec<Candidate<'a>>) -> Result<Vec<Candidate<'a>>> {
-        for group in look.groups.iter().filter(|group| !self.memory.backed_off.contains(&group.id)) {
-            if self.caller.target_size(&group.id).await? < group.max_size {
+        let mut room = BTreeMap::new();
+        for group in look.groups.iter().filter(|group| self.is_safe(&group.id)) {
+            // One whose size isn't answered isn't considered.
+            let Ok(size) = self.caller.target_size(&group.id).await else { continue };
+            if size < group.max_size {
+                room.insert(&group.id, group.max_size - size);
                 self.options(&group.id, 1).await?;
             }
         }
         let mut candidates = Vec::new();
         for candidate in needs {
-            let nodes = candidate.nodes.min(candidate.group.max_size - look.sizes[&candidate.group.id]);
+            let nodes = candidate.nodes.min(room.get(&candidate.group.id).copied().unwrap_or_default());
             if nodes > 0 {
                 self.caller.target_size(&candidate.group.id).await?;
                 self.options(&candidate.group.id, 1).await?;
@@ -127,7 +161,9 @@ impl Driver {
         Ok(candidates)
     }
 
-    async fn choose<'a>(&self, candidates: Vec<Candidate<'a>>) -> Result<Option<Candidate<'a>>> {
+    async fn choose<'a>(&mut self, mut candidates: Vec<Candidate<'a>>) -> Result<Option<Candidate<'a>>> {
+        // Of those that are as good one is taken by chance.
+        self.chance.shuffle(&mut candidates);
         match self.settings.expander {
             Expander::LeastWaste => Ok(candidates.into_iter().min_by_key(|candidate| candidate.left_over)),
             Expander::Price => self.cheapest(candidates).await,

@@ -1,0 +1,178 @@
+//! What Pods ask for and Nodes have, as far as it is played: CPUs, labels and taints.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use k8s_openapi::{
+    api::core::v1::{Node as CoreNode, Pod, Taint},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use k8s_pb::api::core::v1::Node;
+
+/// The taint that makes a Node unfit for new Pods before it goes.
+pub const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
+
+/// The taint of a Node until Cluster API has put its labels on it: until then it is no judge of what its group's Nodes are like.
+pub const UNINITIALIZED: &str = "node.cluster.x-k8s.io/uninitialized";
+
+/// An annotation of a Pod: it may be moved, or may not, whoever made it.
+const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
+
+/// A Node that was tainted longer ago isn't taken for one that is going.
+const DELETION: Duration = Duration::from_secs(300);
+
+/// Thousandths of a CPU.
+pub type Cpu = i64;
+
+/// Whether the scheduler has found no Node for a Pod.
+#[must_use]
+pub fn is_unschedulable(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.into_iter().flatten().any(|condition| {
+        condition.type_ == "PodScheduled"
+            && condition.status == "False"
+            && condition.reason.as_deref() == Some("Unschedulable")
+    })
+}
+
+/// Whether a Node takes Pods, but for taints of its own.
+#[must_use]
+pub fn is_ready(node: &CoreNode) -> bool {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let ready = conditions.into_iter().flatten().any(|one| one.type_ == "Ready" && one.status == "True");
+    ready && !has_taint(node, "node.kubernetes.io/not-ready") && !has_taint(node, UNINITIALIZED)
+}
+
+pub(crate) fn is_leaving(node: &CoreNode) -> bool {
+    has_taint(node, TO_BE_DELETED)
+}
+
+/// Whether a Node was tainted not long ago, so that whoever did that is at it.
+pub(crate) fn is_going(node: &CoreNode) -> bool {
+    let taint = taints(node).find(|taint| taint.key == TO_BE_DELETED);
+    let since = taint.and_then(|taint| taint.value.as_ref()?.parse::<i64>().ok());
+    since.is_some_and(|since| seconds_since_epoch() - since < DELETION.as_secs().cast_signed())
+}
+
+fn has_taint(node: &CoreNode, key: &str) -> bool {
+    taints(node).any(|taint| taint.key == key)
+}
+
+fn taints(node: &CoreNode) -> impl Iterator<Item = &Taint> {
+    node.spec.iter().filter_map(|spec| spec.taints.as_ref()).flatten()
+}
+
+/// The wall clock, which taints and creation times are read off.
+pub(crate) fn seconds_since_epoch() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs().cast_signed())
+}
+
+/// Whether an object was created less than so long ago.
+pub(crate) fn is_younger(metadata: &ObjectMeta, than: Duration) -> bool {
+    let created = metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second());
+    created + than.as_secs().cast_signed() > seconds_since_epoch()
+}
+
+/// Whether whoever has made a Pod makes another one when it is evicted.
+pub(crate) fn is_movable(pod: &Pod) -> bool {
+    match pod.metadata.annotations.as_ref().and_then(|all| all.get(SAFE_TO_EVICT)).map(String::as_str) {
+        Some("true") => true,
+        Some("false") => false,
+        Some(_) | None => pod.metadata.owner_references.iter().flatten().any(|owner| owner.controller == Some(true)),
+    }
+}
+
+/// The effect of a taint that keeps no Pod off.
+const MILD: &str = "PreferNoSchedule";
+
+/// What decides whether a Node takes a Pod.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// The keys of the taints that keep Pods off it.
+    pub taints: Vec<String>,
+    /// What it has for Pods.
+    pub cpu: Cpu,
+}
+
+/// Of a Node to come.
+impl From<&Node> for Shape {
+    fn from(template: &Node) -> Self {
+        let labels = template.metadata.clone().unwrap_or_default().labels.into_iter().collect();
+        let taints = template.spec.iter().flat_map(|spec| &spec.taints);
+        let taints = taints.filter(|taint| taint.effect.as_deref() != Some(MILD)).filter_map(|taint| taint.key.clone());
+        let cpu = template.status.as_ref().and_then(|status| status.allocatable.get("cpu")?.string.as_deref());
+        Self { labels, taints: taints.collect(), cpu: cpu.map_or(0, milli) }
+    }
+}
+
+/// Of a Node that is there.
+impl From<&CoreNode> for Shape {
+    fn from(node: &CoreNode) -> Self {
+        let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
+        Self {
+            labels: node.metadata.labels.clone().unwrap_or_default(),
+            taints: taints(node).filter(|taint| taint.effect != MILD).map(|taint| taint.key.clone()).collect(),
+            cpu: allocatable.and_then(|resources| resources.get("cpu")).map_or(0, |cpu| milli(&cpu.0)),
+        }
+    }
+}
+
+/// Whether such a Node, if it were empty, would take the Pod.
+#[must_use]
+pub fn fits(pod: &Pod, shape: &Shape) -> bool {
+    let Some(spec) = &pod.spec else { return false };
+    let mut chosen = spec.node_selector.iter().flatten();
+    let tolerates =
+        |key: &String| spec.tolerations.iter().flatten().any(|toleration| toleration.key.as_ref() == Some(key));
+    chosen.all(|(key, value)| shape.labels.get(key) == Some(value))
+        && shape.taints.iter().all(tolerates)
+        && asks_for(pod) <= shape.cpu
+}
+
+/// How many Nodes of this size the pods need, and what is left over on them.
+pub(crate) fn new_nodes(pods: &[&Pod], size: Cpu) -> (usize, Cpu) {
+    let mut rooms: Vec<Cpu> = Vec::new();
+    for pod in pods {
+        let cpu = asks_for(pod);
+        match rooms.iter_mut().find(|room| **room >= cpu) {
+            Some(room) => *room -= cpu,
+            None => rooms.push(size - cpu),
+        }
+    }
+    (rooms.len(), rooms.iter().sum())
+}
+
+/// What the pods on a Node ask for.
+pub(crate) fn used(node: &CoreNode, pods: &[Pod]) -> Cpu {
+    pods.iter().filter(|pod| is_on(pod, node)).map(asks_for).sum()
+}
+
+/// Whether a Pod is bound to a Node, and hasn't ended.
+pub(crate) fn is_on(pod: &Pod, node: &CoreNode) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    if matches!(phase, Some("Succeeded" | "Failed")) {
+        return false;
+    }
+    let on = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
+    on.is_some() && on == node.metadata.name.as_ref()
+}
+
+/// What a Pod asks for.
+#[must_use]
+pub fn asks_for(pod: &Pod) -> Cpu {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let cpu = containers.filter_map(|container| container.resources.as_ref()?.requests.as_ref()?.get("cpu"));
+    cpu.map(|cpu| milli(&cpu.0)).sum()
+}
+
+/// The two ways in which CPUs are written here.
+fn milli(text: &str) -> Cpu {
+    match text.strip_suffix('m') {
+        Some(milli) => milli.parse().unwrap_or_default(),
+        None => text.parse::<Cpu>().unwrap_or_default() * 1000,
+    }
+}

@@ -1,0 +1,87 @@
+//! The room on Nodes, which Pods are thought to take: of those that are there, and of those that are coming.
+
+use k8s_openapi::api::core::v1::{Node as CoreNode, Pod};
+
+use super::pods::{Cpu, Shape, asks_for, fits, used};
+
+/// A Node with what is left on it. One that is coming has no name.
+#[derive(Clone, Debug)]
+struct Room {
+    node: Option<String>,
+    shape: Shape,
+    left: Cpu,
+}
+
+/// All of them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rooms(Vec<Room>);
+
+impl Rooms {
+    /// A Node with the Pods that are on it.
+    pub(crate) fn add(&mut self, node: &CoreNode, pods: &[Pod]) {
+        let shape = Shape::from(node);
+        let left = shape.cpu - used(node, pods);
+        self.0.push(Room { node: node.metadata.name.clone(), shape, left });
+    }
+
+    /// Nodes that are coming.
+    pub(crate) fn add_coming(&mut self, shape: &Shape, count: usize) {
+        let room = Room { node: None, left: shape.cpu, shape: shape.clone() };
+        self.0.extend(vec![room; count]);
+    }
+
+    /// Whether a Pod has found room. It takes it.
+    pub(crate) fn place(&mut self, pod: &Pod) -> bool {
+        let cpu = asks_for(pod);
+        match self.0.iter_mut().find(|room| fits(pod, &room.shape) && cpu <= room.left) {
+            Some(room) => {
+                room.left -= cpu;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Whether all Pods of a Node have found room elsewhere. They take it, and the Node takes no more.
+    pub(crate) fn vacate(&mut self, node: &str, pods: &[&Pod]) -> bool {
+        let mut rooms = self.clone();
+        rooms.0.retain(|room| room.node.as_deref() != Some(node));
+        let placed = pods.iter().all(|pod| rooms.place(pod));
+        if placed {
+            *self = rooms;
+        }
+        placed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn node(name: &str, cpu: &str) -> CoreNode {
+        let node = json!({ "metadata": { "name": name }, "status": { "allocatable": { "cpu": cpu } } });
+        serde_json::from_value(node).unwrap_or_default()
+    }
+
+    fn pod(node: &str, cpu: &str) -> Pod {
+        let container = json!({ "name": "a", "resources": { "requests": { "cpu": cpu } } });
+        let pod = json!({ "spec": { "nodeName": node, "containers": [container] } });
+        serde_json::from_value(pod).unwrap_or_default()
+    }
+
+    #[test]
+    fn nodes_are_vacated_as_long_as_their_pods_find_room_on_others() {
+        let pods = [pod("a", "1"), pod("b", "1"), pod("c", "3500m")];
+        let mut rooms = Rooms::default();
+        for name in ["a", "b", "c"] {
+            rooms.add(&node(name, "4"), &pods);
+        }
+        assert!(!rooms.vacate("c", &[&pods[2]]), "it doesn't fit beside another");
+        assert!(rooms.vacate("a", &[&pods[0]]), "it fits on b");
+        assert!(!rooms.vacate("b", &[&pods[0], &pods[1]]), "a takes no more");
+        assert!(rooms.place(&pod("", "2")));
+        assert!(!rooms.place(&pod("", "1")));
+    }
+}

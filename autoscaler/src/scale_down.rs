@@ -1,0 +1,190 @@
+//! Which Nodes nobody needs, and which of those may go now.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use anyhow::Result;
+use capi_autoscaler_provider::proto::NodeGroup;
+use k8s_openapi::api::core::v1::{Node as CoreNode, Pod};
+use tokio::time::Instant;
+
+use super::{
+    driver::{Driver, Look},
+    pattern::QUESTIONS_ABOUT_USE,
+    pods::{Shape, is_going, is_movable, is_on, is_ready, used},
+    rooms::Rooms,
+};
+
+/// When groups and Nodes were changed last.
+#[derive(Debug, Default)]
+pub(crate) struct Cooldown {
+    /// A group was increased.
+    pub(crate) increased: Option<Instant>,
+    /// Nodes began to go.
+    pub(crate) deleted: Option<Instant>,
+    /// Nodes couldn't be made to go.
+    pub(crate) failed: Option<Instant>,
+    /// Until the next loop, since Pods are too new to be thought about.
+    pub(crate) this_loop: bool,
+}
+
+/// A Node that nobody needs.
+#[derive(Clone, Copy)]
+pub(crate) struct Removable<'a> {
+    pub(crate) group: &'a NodeGroup,
+    pub(crate) node: &'a CoreNode,
+    pub(crate) name: &'a str,
+    /// Whether it has Pods, which fit elsewhere.
+    pub(crate) drains: bool,
+    since: Instant,
+    unneeded: Duration,
+}
+
+impl Driver {
+    /// Begins to delete Nodes that have been unneeded for as long as their options say, as far as the minimum allows.
+    pub(crate) async fn scale_down(&mut self, look: &Look) -> Result<()> {
+        let sizes = self.known_sizes(look).await;
+        let candidates = self.candidates_for_removal(look, &sizes);
+        let unneeded = self.find_unneeded(look, &candidates).await?;
+        self.memory.unneeded = unneeded.iter().map(|one| (one.name.to_owned(), one.since)).collect();
+        if candidates.is_empty() || self.cools_down() {
+            return Ok(());
+        }
+        let sizes = self.known_sizes(look).await;
+        for one in &unneeded {
+            self.options(&one.group.id, self.pattern.questions_about_idle().1).await?;
+        }
+        let going = self.choose_removals(look, &sizes, unneeded);
+        if going.is_empty() { Ok(()) } else { self.start_deletion(look, &going).await }
+    }
+
+    fn cools_down(&self) -> bool {
+        let (cooldown, settings) = (&self.memory.cooldown, &self.settings);
+        let lasts = |since: Option<Instant>, delay| since.is_some_and(|since| since.elapsed() < delay);
+        cooldown.this_loop
+            || lasts(cooldown.increased, settings.delay_after_add)
+            || lasts(cooldown.failed, settings.delay_after_failure)
+            || lasts(cooldown.deleted, settings.delay_after_delete)
+    }
+
+    /// A group whose size isn't answered has none.
+    async fn known_sizes(&self, look: &Look) -> BTreeMap<String, i32> {
+        let mut sizes = BTreeMap::new();
+        for group in &look.groups {
+            if let Ok(size) = self.caller.target_size(&group.id).await {
+                sizes.insert(group.id.clone(), size);
+            }
+        }
+        sizes
+    }
+
+    /// The Nodes of groups above their minimum which aren't starting, and aren't going.
+    fn candidates_for_removal<'a>(
+        &self,
+        look: &'a Look,
+        sizes: &BTreeMap<String, i32>,
+    ) -> Vec<(&'a NodeGroup, &'a CoreNode)> {
+        let mut candidates = Vec::new();
+        for group in look.groups.iter().filter(|group| sizes.get(&group.id).is_some_and(|size| *size > group.min_size))
+        {
+            let starting = self.starting(&group.id);
+            let nodes = look.nodes_of(&group.id).iter().filter(|node| {
+                let name = name(node);
+                !starting.contains(name) && !look.going.contains_key(name) && !is_going(node)
+            });
+            candidates.extend(nodes.map(|node| (group, node)));
+        }
+        candidates
+    }
+
+    /// The Nodes of a group that are thought of as coming.
+    pub(crate) fn starting(&self, group: &str) -> BTreeSet<String> {
+        if self.counted_upcoming(group) == 0 {
+            return BTreeSet::new();
+        }
+        self.memory.readiness.get(group).map(|readiness| readiness.starting.clone()).unwrap_or_default()
+    }
+
+    /// Of those that may go, the Nodes that are used little, and whose Pods fit on others.
+    async fn find_unneeded<'a>(
+        &mut self,
+        look: &'a Look,
+        candidates: &[(&'a NodeGroup, &'a CoreNode)],
+    ) -> Result<Vec<Removable<'a>>> {
+        let now = Instant::now();
+        self.memory.unremovable.retain(|_, until| *until > now);
+        let mut unneeded = Vec::new();
+        let mut rooms = Rooms::default();
+        for node in look.all_nodes().filter(|node| is_ready(node) && !look.going.contains_key(name(node))) {
+            rooms.add(node, &look.pods);
+        }
+        for &(group, node) in candidates {
+            let name = name(node);
+            if self.memory.unremovable.contains_key(name) {
+                continue;
+            }
+            let Some(options) = self.options(&group.id, QUESTIONS_ABOUT_USE).await? else { continue };
+            if use_of(node, &look.pods) > options.threshold {
+                continue;
+            }
+            let pods: Vec<&Pod> = look.pods.iter().filter(|pod| is_on(pod, node)).collect();
+            if !pods.iter().all(|pod| is_movable(pod)) || !rooms.vacate(name, &pods) {
+                self.memory.unremovable.insert(name.to_owned(), now + self.settings.recheck);
+                continue;
+            }
+            let since = self.memory.unneeded.get(name).copied().unwrap_or(now);
+            let time = if is_ready(node) { options.unneeded } else { options.unready };
+            unneeded.push(Removable { group, node, name, drains: !pods.is_empty(), since, unneeded: time });
+        }
+        for one in &unneeded {
+            self.options(&one.group.id, self.pattern.questions_about_idle().0).await?;
+        }
+        Ok(unneeded)
+    }
+
+    /// Those that have been unneeded for long enough, as far as the minimum allows, and no more at once than may go.
+    fn choose_removals<'a>(
+        &mut self,
+        look: &Look,
+        sizes: &BTreeMap<String, i32>,
+        mut unneeded: Vec<Removable<'a>>,
+    ) -> Vec<Removable<'a>> {
+        let mut spare: BTreeMap<&str, i32> = BTreeMap::new();
+        for group in &look.groups {
+            let going = look.going.values().filter(|one| one.group == group.id).count();
+            let size = sizes.get(&group.id).copied().unwrap_or_default();
+            spare.insert(&group.id, size - i32::try_from(going).unwrap_or(i32::MAX) - group.min_size);
+        }
+        let drains = look.going.values().filter(|one| one.drains).count();
+        let mut left = self.settings.parallelism.saturating_sub(look.going.len());
+        let mut drains_left = self.settings.drain_parallelism.saturating_sub(drains);
+        self.chance.shuffle(&mut unneeded);
+        unneeded.sort_by_key(|one| one.drains);
+        let mut chosen = Vec::new();
+        for one in unneeded.into_iter().filter(|one| one.since.elapsed() >= one.unneeded) {
+            let Some(spare) = spare.get_mut(&*one.group.id).filter(|spare| **spare > 0) else { continue };
+            *spare -= 1;
+            if left == 0 || (one.drains && drains_left == 0) {
+                continue;
+            }
+            left -= 1;
+            drains_left -= usize::from(one.drains);
+            chosen.push(one);
+        }
+        chosen
+    }
+}
+
+/// The part of a Node that its Pods ask for.
+fn use_of(node: &CoreNode, pods: &[Pod]) -> f64 {
+    let there = Shape::from(node).cpu;
+    #[expect(clippy::cast_precision_loss, reason = "so many CPUs are in no Node")]
+    let part = |used: i64| used as f64 / there.max(1) as f64;
+    part(used(node, pods))
+}
+
+fn name(node: &CoreNode) -> &str {
+    node.metadata.name.as_deref().unwrap_or_default()
+}

@@ -1,0 +1,405 @@
+//! The state of groups before anything is decided: which instances have no Node, which increases came to their end, and what has to be
+//! taken back.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem::{replace, take},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+use capi_autoscaler_provider::proto::{ExternalGrpcNode, Instance, NodeGroup, instance_status::InstanceState};
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::Node as CoreNode;
+use tokio::time::Instant;
+
+use super::{
+    driver::{Driver, INSTANCES_LAST, Look, provider_id},
+    made_up_node,
+    pods::{is_leaving, is_ready, is_younger},
+};
+
+/// Says of a Node that is made up why it was.
+const REASON: &str = "k8s.io/cluster-autoscaler/fake-node-reason";
+
+/// Nodes that break down don't matter up to this number, and up to this part of all.
+const OK_UNREADY: (usize, f64) = (3, 0.45);
+
+/// An instance that has no Node and should have one.
+#[derive(Clone, Debug)]
+pub(crate) struct Unregistered {
+    since: Instant,
+    /// Its group, and how long it may take. None where that couldn't be asked.
+    of: Option<(String, Duration)>,
+}
+
+impl Unregistered {
+    fn is_late(&self) -> bool {
+        self.of.as_ref().is_some_and(|(_, provision)| self.since.elapsed() > *provision)
+    }
+}
+
+/// An increase whose Nodes have yet to join.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    by: i32,
+    until: Instant,
+}
+
+/// How many Nodes a group has, and instances that should become one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Readiness {
+    pub(crate) ready: usize,
+    /// They have broken down.
+    unready: usize,
+    /// The names of those that have never been ready, and may still take a while.
+    pub(crate) starting: BTreeSet<String>,
+    registered: usize,
+    unregistered: usize,
+    /// They have had no Node for too long. Nodes are not waited for in their place.
+    late: usize,
+}
+
+impl Readiness {
+    fn add(&mut self, node: &CoreNode, startup: Duration) {
+        self.registered += 1;
+        if is_leaving(node) {
+            // It counts as gone.
+        } else if is_ready(node) {
+            self.ready += 1;
+        } else if is_younger(&node.metadata, startup) {
+            self.starting.extend(node.metadata.name.clone());
+        } else {
+            self.unready += 1;
+        }
+    }
+}
+
+impl Driver {
+    /// Learns what has become of Nodes, instances and increases since the last loop.
+    pub(crate) async fn update(&mut self, look: &Look) -> Result<()> {
+        self.refresh_instances(&look.groups).await?;
+        self.find_unregistered(look).await;
+        self.measure_readiness(look).await?;
+        self.close_requests(look).await;
+        self.find_failures().await?;
+        self.find_incorrect_sizes();
+        Ok(())
+    }
+
+    /// Of groups that are scaling up, and of those that aren't known. All of them now and then, where an error is no instances.
+    async fn refresh_instances(&mut self, groups: &[NodeGroup]) -> Result<()> {
+        if self.memory.instances_since.is_none_or(|since| since.elapsed() > INSTANCES_LAST) {
+            self.memory.instances_since = Some(Instant::now());
+            self.memory.instances.clear();
+            self.memory.invalid.clear();
+            self.ask_for_instances(groups).await;
+            return Ok(());
+        }
+        let ids: BTreeSet<_> = groups.iter().map(|group| &group.id).collect();
+        let invalid = take(&mut self.memory.invalid);
+        let known = self.memory.instances.keys();
+        let stale = known.filter(|id| !ids.contains(id) || invalid.contains(*id) || self.is_scaling_up(id));
+        for id in stale.cloned().collect::<Vec<_>>() {
+            self.memory.instances.remove(&id);
+        }
+        let unknown: Vec<_> = groups.iter().filter(|group| !self.memory.instances.contains_key(&group.id)).collect();
+        let asked = join_all(unknown.iter().map(async |group| match self.caller.instances(&group.id).await {
+            Ok(instances) => Ok(instances),
+            Err(_) => self.caller.instances(&group.id).await,
+        }));
+        for (group, instances) in unknown.iter().zip(asked.await) {
+            let instances = instances.with_context(|| format!("instances of {}", group.id))?;
+            self.memory.instances.insert(group.id.clone(), instances);
+        }
+        Ok(())
+    }
+
+    /// Instances that should have a Node: it is asked of which group such a Node would be.
+    async fn find_unregistered(&mut self, look: &Look) {
+        let registered: BTreeSet<_> = look.all_nodes().filter_map(provider_id).collect();
+        let instances = self.memory.instances.values().flatten().filter(|instance| is_expected(instance));
+        let missing: Vec<_> =
+            instances.map(|instance| instance.id.clone()).filter(|id| !registered.contains(id)).collect();
+        let mut unregistered = BTreeMap::new();
+        for id in missing {
+            let since = self.memory.unregistered.get(&id).map_or_else(Instant::now, |known| known.since);
+            let of = self.group_and_provision(&id).await;
+            unregistered.insert(id, Unregistered { since, of });
+        }
+        self.memory.unregistered = unregistered;
+    }
+
+    async fn group_and_provision(&self, id: &str) -> Option<(String, Duration)> {
+        let group = self.caller.group_of(&fake(id, "unregistered")).await.ok()??;
+        let options = self.options(&group.id, 1).await.ok()??;
+        Some((group.id, options.provision))
+    }
+
+    async fn measure_readiness(&mut self, look: &Look) -> Result<()> {
+        let mut all = BTreeMap::new();
+        for (group, nodes) in &look.nodes {
+            let questions = nodes.len() * self.pattern.questions_about_start();
+            let options = self.options(group, questions).await?;
+            let startup = options.map_or(self.settings.startup, |options| options.startup);
+            let readiness: &mut Readiness = all.entry(group.clone()).or_default();
+            for node in nodes {
+                readiness.add(node, startup);
+            }
+        }
+        for one in self.memory.unregistered.values() {
+            let Some((group, _)) = &one.of else { continue };
+            let readiness: &mut Readiness = all.entry(group.clone()).or_default();
+            *(if one.is_late() { &mut readiness.late } else { &mut readiness.unregistered }) += 1;
+        }
+        let mut others = Readiness::default();
+        for node in &look.others {
+            others.add(node, self.settings.startup);
+        }
+        let unready = all.values().map(|readiness| readiness.unready).sum::<usize>() + others.unready;
+        self.memory.total = (look.all_nodes().count(), unready);
+        self.memory.readiness = all;
+        Ok(())
+    }
+
+    /// How many Nodes of a group are still to come, whether they are asked for or not.
+    pub(crate) fn upcoming(&self, group: &str) -> usize {
+        let target = self.memory.targets.get(group).map_or(0, |size| usize::try_from(*size).unwrap_or_default());
+        let there = self.memory.readiness.get(group).map_or(0, |one| one.ready + one.unready + one.late);
+        target.saturating_sub(there)
+    }
+
+    /// Whether an increase of a group isn't over.
+    fn waits_for_nodes(&self, group: &str) -> bool {
+        let Some(target) = self.memory.targets.get(group) else { return false };
+        let Some(readiness) = self.memory.readiness.get(group) else { return *target > 0 };
+        if self.pattern.counts_nodes_that_go() {
+            usize::try_from(*target).is_ok_and(|target| target > readiness.registered - readiness.starting.len())
+        } else {
+            self.upcoming(group) > 0
+        }
+    }
+
+    fn is_scaling_up(&self, group: &str) -> bool {
+        self.memory.requests.contains_key(group) && self.waits_for_nodes(group)
+    }
+
+    /// Whether so few Nodes are broken that it goes on at all.
+    pub(crate) fn is_healthy(&self) -> bool {
+        let (nodes, unready) = self.memory.total;
+        !is_too_many(unready, nodes)
+    }
+
+    /// Whether a group may be increased: it didn't fail of late, and lacks few Nodes that nobody waits for.
+    pub(crate) fn is_safe(&self, group: &str) -> bool {
+        if self.memory.backed_off.has(group, Instant::now()) {
+            return false;
+        }
+        let Some(target) = self.memory.targets.get(group) else { return false };
+        let target = usize::try_from(*target).unwrap_or_default();
+        let asked_for = self.memory.requests.get(group).map_or(0, |request| request.by);
+        let asked_for = usize::try_from(asked_for).unwrap_or_default();
+        let Some(readiness) = self.memory.readiness.get(group) else { return target <= asked_for };
+        let expected = target.saturating_sub(readiness.late).saturating_sub(asked_for);
+        let there = readiness.ready + readiness.unready + readiness.starting.len();
+        !is_too_many(expected.saturating_sub(readiness.ready), there)
+    }
+
+    /// Adds to what a group is asked for, or takes from it.
+    pub(crate) async fn register_increase(&mut self, group: &str, by: i32) -> Result<()> {
+        // Nothing is registered where that can't be asked.
+        let Some(options) = self.options(group, 1).await? else { return Ok(()) };
+        let until = Instant::now() + options.provision;
+        match self.memory.requests.get_mut(group) {
+            None if by > 0 => {
+                self.memory.requests.insert(group.to_owned(), Request { by, until });
+            }
+            None => {}
+            Some(request) if request.by + by <= 0 => {
+                self.memory.requests.remove(group);
+            }
+            Some(request) => {
+                request.by += by;
+                if by > 0 {
+                    request.until = until;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A group has failed to grow.
+    pub(crate) fn back_off(&mut self, group: &str) {
+        self.memory.backed_off.fail(group, Instant::now(), self.settings.backoff);
+    }
+
+    /// Increases that have come to their end, or have taken too long. Some versions take back as much then, even if most of it came.
+    async fn close_requests(&mut self, look: &Look) {
+        self.memory.backed_off.forget(Instant::now(), self.settings.backoff);
+        for (group, request) in self.memory.requests.clone() {
+            if !self.waits_for_nodes(&group) {
+                self.memory.requests.remove(&group);
+            } else if request.until < Instant::now() {
+                self.memory.requests.remove(&group);
+                self.back_off(&group);
+                self.note("took too long", &format!("{} of {group}", request.by));
+                let is_there = look.groups.iter().any(|one| one.id == group);
+                if self.pattern.takes_back()
+                    && is_there
+                    && let Err(status) = self.caller.decrease(&group, -request.by).await
+                {
+                    // Unlike a correction, it doesn't end the loop.
+                    self.note("not taken back", &status);
+                }
+            }
+        }
+    }
+
+    /// Groups that were to grow and have instances that say, as they didn't before, that they couldn't be made are left alone for a while.
+    async fn find_failures(&mut self) -> Result<()> {
+        let all = self.memory.instances.values().flatten().filter(|instance| has_failed(instance));
+        let now: BTreeSet<_> = all.map(|instance| instance.id.clone()).collect();
+        let known = replace(&mut self.memory.failed, now);
+        for group in self.memory.instances.keys().cloned().collect::<Vec<_>>() {
+            let mut by_code: BTreeMap<(String, i32), i32> = BTreeMap::new();
+            let failed = self.memory.instances[&group].iter().filter(|one| has_failed(one) && !known.contains(&one.id));
+            for error in failed.filter_map(|instance| instance.status.as_ref()?.error_info.as_ref()) {
+                *by_code.entry((error.error_code.clone(), error.instance_error_class)).or_default() += 1;
+            }
+            for ((code, _), count) in by_code {
+                if self.is_scaling_up(&group) {
+                    self.note("failed", &format!("{count} of {group}: {code}"));
+                    self.register_increase(&group, -count).await?;
+                    self.back_off(&group);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Groups with more Nodes than their size, or with fewer and nothing that would become one. Instances that are being deleted or say
+    /// that they failed are neither. A group with no Node and nothing that would become one is left alone.
+    fn find_incorrect_sizes(&mut self) {
+        let mut incorrect = BTreeMap::new();
+        for (group, size) in &self.memory.targets {
+            let Some(readiness) = self.memory.readiness.get(group) else { continue };
+            let nodes = readiness.registered;
+            let coming = readiness.unregistered + readiness.late;
+            let expected = usize::try_from(*size).unwrap_or_default();
+            if nodes <= expected && nodes + coming >= expected {
+                continue;
+            }
+            let known = self.memory.incorrect.get(group).filter(|known| (known.0, known.1) == (nodes, *size));
+            let since = known.map_or_else(Instant::now, |(.., since)| *since);
+            incorrect.insert(group.clone(), (nodes, *size, since));
+        }
+        self.memory.incorrect = incorrect;
+    }
+
+    /// Deletes instances that have had no Node for too long, as far as the minimum allows: at the minimum they are left as they are.
+    pub(crate) async fn give_up(&mut self, look: &Look) {
+        let mut late: BTreeMap<String, Vec<ExternalGrpcNode>> = BTreeMap::new();
+        for (id, one) in &self.memory.unregistered {
+            let Some((group, _)) = &one.of else { continue };
+            let Ok(Some(options)) = self.options(group, 1).await else {
+                self.note("nothing given up", &format!("no options of {group}"));
+                return;
+            };
+            if one.since.elapsed() > options.provision {
+                late.entry(group.clone()).or_default().push(fake(id, "unregistered"));
+            }
+        }
+        let mut groups: Vec<_> = look.groups.iter().filter(|group| late.contains_key(&group.id)).collect();
+        self.chance.shuffle(&mut groups);
+        for group in groups {
+            let Some(mut nodes) = late.remove(&group.id) else { continue };
+            self.chance.shuffle(&mut nodes);
+            let Ok(size) = self.caller.target_size(&group.id).await else { continue };
+            nodes.truncate(usize::try_from(size - group.min_size).unwrap_or_default());
+            if nodes.is_empty() {
+                continue;
+            }
+            let deleted = self.delete_made_up("giving up", &group.id, &nodes).await;
+            self.memory.invalid.insert(group.id.clone());
+            if deleted == Some(false) {
+                // Other groups have to wait for the next loop.
+                break;
+            }
+        }
+    }
+
+    /// Deletes instances that say that they couldn't be made, in every loop and whatever the minimum.
+    pub(crate) async fn delete_failed(&mut self, look: &Look) {
+        let mut any = false;
+        let mut groups: Vec<_> = self.memory.instances.clone().into_iter().collect();
+        self.chance.shuffle(&mut groups);
+        for (group, instances) in groups {
+            let failed = instances.iter().filter(|instance| has_failed(instance));
+            let nodes: Vec<_> = failed.map(|instance| fake(&instance.id, "create-error")).collect();
+            if !nodes.is_empty() {
+                any |= self.delete_made_up("deleting what failed", &group, &nodes).await == Some(true);
+            }
+        }
+        if any {
+            self.recalculate(look).await;
+        }
+    }
+
+    /// One that is refused is named again in the next loop. None where nothing was asked for.
+    async fn delete_made_up(&mut self, why: &str, group: &str, nodes: &[ExternalGrpcNode]) -> Option<bool> {
+        self.options(group, 1).await.ok()??;
+        let deleted = self.caller.delete(group, nodes).await;
+        let names: Vec<_> = nodes.iter().map(|node| &node.name).collect();
+        self.note(why, &format!("{names:?} of {group}: {deleted:?}"));
+        if deleted.is_ok() {
+            self.memory.invalid.insert(group.to_owned());
+        }
+        Some(deleted.is_ok())
+    }
+
+    /// Sizes that have long been incorrect are made the number of Nodes. An answer that is no error counts as a correction, whatever came
+    /// of it, and ends the loop for all groups; so does an error, before the groups that follow.
+    pub(crate) async fn correct_sizes(&mut self, look: &Look) -> Result<bool> {
+        let mut any = false;
+        for group in &look.groups {
+            let Some(&(nodes, size, since)) = self.memory.incorrect.get(&group.id) else { continue };
+            let options = self.options(&group.id, 1).await?;
+            let options = options.with_context(|| format!("no options of {}", group.id))?;
+            let by = i32::try_from(nodes)? - size;
+            if by < 0 && since.elapsed() > options.provision {
+                self.note("correcting", &format!("{} by {by}", group.id));
+                self.caller.decrease(&group.id, by).await.context("correcting a size")?;
+                any = true;
+            }
+        }
+        Ok(any)
+    }
+}
+
+/// A Node that is made up for an instance without one.
+fn fake(instance: &str, reason: &str) -> ExternalGrpcNode {
+    let annotations = [(REASON.to_owned(), reason.to_owned())].into_iter().collect();
+    ExternalGrpcNode { annotations, ..made_up_node(instance) }
+}
+
+fn is_too_many(unready: usize, of: usize) -> bool {
+    let (ok, part) = OK_UNREADY;
+    #[expect(clippy::cast_precision_loss, reason = "so many Nodes are in no cluster")]
+    let too_many = unready as f64 > part * of as f64;
+    unready > ok && too_many
+}
+
+fn has_failed(instance: &Instance) -> bool {
+    instance
+        .status
+        .as_ref()
+        .is_some_and(|status| status.instance_state() == InstanceState::InstanceCreating && status.error_info.is_some())
+}
+
+/// Whether it is going to have a Node.
+fn is_expected(instance: &Instance) -> bool {
+    instance
+        .status
+        .as_ref()
+        .is_none_or(|status| status.instance_state() != InstanceState::InstanceDeleting && status.error_info.is_none())
+}
