@@ -110,6 +110,12 @@ impl World {
         }
     }
 
+    /// One controller sees everything and does all there is to do.
+    fn only(&mut self, controller: Controller) {
+        self.see_all(controller);
+        self.acts(controller);
+    }
+
     fn step(&mut self, controller: Controller) -> Option<String> {
         self.fail(controller, Fault::None)
     }

@@ -104,11 +104,13 @@ fn in_1_8_an_unhealthy_machine_may_go_before_a_marked_one(
     crate::controllers::node::set_ready(&mut unready, false, world.clock.now());
     world.api.update_status(&Resource::core("nodes"), unready).unwrap();
     world.patch("machines", machines[1].name(), json!({ "metadata": { "annotations": { keys::DELETE_MACHINE: "" } } }));
-    world.pass(2);
+    // The kubelet doesn't get to put it right.
+    world.clock.advance(Duration::from_secs(2));
+    world.only(Controller::Machine);
     assert!(conditions::is_false(&world.list("machines")[0], Contract::V1Beta2, "NodeHealthy"));
     let deletion = order.map(|order| json!({ "order": order }));
     world.patch("machinesets", "workers", json!({ "spec": { "replicas": 1, "deletion": deletion } }));
-    world.pass(2);
+    world.only(Controller::MachineSet);
     assert_eq!(world.list("machines")[1].deleting(), marked_goes);
     assert_eq!(world.machines(), (2, 1));
 }
