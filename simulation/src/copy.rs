@@ -11,18 +11,21 @@ use capi_autoscaler_provider::{
     index::Index,
     informer::Settings,
     nodegroup::{ErrorRules, Rules, Scope, TemplateRules},
-    proto::cloud_provider_server::CloudProviderServer,
+    proto::{
+        NodeGroupNodesRequest, NodeGroupTargetSizeRequest, NodeGroupsRequest, RefreshRequest,
+        cloud_provider_client::CloudProviderClient, cloud_provider_server::CloudProviderServer,
+    },
     scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions},
 };
 use http::Request;
-use http_body_util::{BodyExt as _, Full};
+use http_body_util::Full;
 use prometheus_client::registry::Registry;
 use tokio::runtime::Handle;
 use tower::{BoxError, ServiceExt as _};
 
 use crate::{
     host::Host,
-    network::{Message, Port, RpcResult},
+    network::{Answer, Message, Port, RpcResult},
 };
 
 /// Cluster Autoscaler's own limit for a call: beyond it the handler is dropped.
@@ -34,7 +37,7 @@ pub(crate) struct Copy {
     port: Port,
     server: CloudProviderServer<Service>,
     /// What must live as long as the copy.
-    pub(crate) workload: Workload,
+    _workload: Workload,
     _management: Management,
     _scale: Scale,
 }
@@ -81,7 +84,7 @@ impl Copy {
             let service = Service::new(index, scale.clone(), Arc::new(workload.clone()), metrics);
             (management, workload, scale, CloudProviderServer::new(service))
         });
-        Self { host, port, server, workload, _management: management, _scale: scale }
+        Self { host, port, server, _workload: workload, _management: management, _scale: scale }
     }
 
     /// Answers a call on its host.
@@ -91,17 +94,31 @@ impl Copy {
             let request = Request::from_parts(parts, tonic::body::Body::new(Full::new(body)));
             let answered = tokio::time::timeout(DEADLINE, server.oneshot(request)).await;
             let result: RpcResult = match answered {
-                Ok(Ok(response)) => {
-                    let (parts, body) = response.into_parts();
-                    match body.collect().await {
-                        Ok(body) => Ok(http::Response::from_parts(parts, body)),
-                        Err(error) => Err(BoxError::from(error)),
-                    }
-                }
+                Ok(Ok(response)) => Answer::read(response).await.map_err(BoxError::from),
                 Ok(Err(never)) => match never {},
                 Err(_) => Err(BoxError::from("the deadline is over")),
             };
             port.send(Message::Reply(number, result));
         });
+    }
+
+    /// What it answers to reads, after a Refresh: a line for each group's bounds and size, and for each instance.
+    pub(crate) fn answers(&self) -> Result<Vec<String>, tonic::Status> {
+        let mut client = CloudProviderClient::new(self.server.clone());
+        self.host.enter(async move {
+            client.refresh(RefreshRequest {}).await?;
+            let mut lines = Vec::new();
+            for group in client.node_groups(NodeGroupsRequest {}).await?.into_inner().node_groups {
+                let id = group.id;
+                let size = client.node_group_target_size(NodeGroupTargetSizeRequest { id: id.clone() }).await?;
+                let size = size.into_inner().target_size;
+                lines.push(format!("{id} {}..{} {size}", group.min_size, group.max_size));
+                let instances = client.node_group_nodes(NodeGroupNodesRequest { id: id.clone() }).await?.into_inner();
+                for instance in instances.instances {
+                    lines.push(format!("{id} {} {:?}", instance.id, instance.status));
+                }
+            }
+            Ok(lines)
+        })
     }
 }

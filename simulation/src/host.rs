@@ -55,6 +55,13 @@ impl Host {
         self.running.skew = by;
     }
 
+    /// Moves its clock to `now` as one that stood still: all that was due meanwhile is due at once.
+    pub(crate) fn jump(&self, now: Nanos) {
+        let by = now.saturating_sub(self.now.get());
+        self.enter(tokio::time::advance(Duration::from_nanos(by)));
+        self.deliver();
+    }
+
     /// Runs its tasks until its time is `limit`, or until one of them has sent something.
     pub(crate) fn run_until(&self, limit: Nanos) {
         let left = limit.saturating_sub(self.now.get());

@@ -3,9 +3,14 @@
 mod chance;
 mod copy;
 mod entropy;
+mod faults;
 mod host;
+mod ledger;
 mod network;
 mod operator;
+mod panics;
 mod world;
 
+pub use faults::Decision;
+pub use ledger::{Check, Finding};
 pub use world::{Plan, Report, run};

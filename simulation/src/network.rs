@@ -9,10 +9,13 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{Request, Response, request::Parts};
-use http_body_util::{BodyExt as _, Collected, combinators::UnsyncBoxBody};
+use futures::stream;
+use http::{HeaderMap, Request, Response, request::Parts};
+use http_body::Frame;
+use http_body_util::{BodyExt as _, StreamBody, combinators::UnsyncBoxBody};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
+use tonic::Code;
 use tower::BoxError;
 
 use crate::{
@@ -63,8 +66,39 @@ pub(crate) struct Call {
     pub(crate) reply: oneshot::Sender<RpcResult>,
 }
 
-/// An answer to a call, trailers included; `Err` where the connection is cut.
-pub(crate) type RpcResult = Result<Response<Collected<Bytes>>, BoxError>;
+/// An answer to a call; `Err` where the connection is cut.
+pub(crate) type RpcResult = Result<Answer, BoxError>;
+
+/// An answer to a call of one message.
+pub(crate) struct Answer {
+    parts: http::response::Parts,
+    /// The message with the five bytes before it.
+    pub(crate) message: Bytes,
+    trailers: Option<HeaderMap>,
+}
+
+impl Answer {
+    /// Reads the whole body.
+    pub(crate) async fn read<B: http_body::Body<Data = Bytes>>(response: Response<B>) -> Result<Self, B::Error> {
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await?;
+        let trailers = body.trailers().cloned();
+        Ok(Self { parts, message: body.to_bytes(), trailers })
+    }
+
+    /// The status.
+    pub(crate) fn code(&self) -> Code {
+        let in_trailers = self.trailers.as_ref().and_then(|trailers| trailers.get("grpc-status"));
+        let code = self.parts.headers.get("grpc-status").or(in_trailers);
+        Code::from_bytes(code.map_or(b"0", |code| code.as_bytes()))
+    }
+
+    fn into_response(self) -> Response<Body> {
+        let trailers = self.trailers.map(|trailers| Ok(Frame::trailers(trailers)));
+        let frames = [Ok(Frame::data(self.message))].into_iter().chain(trailers);
+        Response::from_parts(self.parts, StreamBody::new(stream::iter(frames)).boxed_unsync())
+    }
+}
 
 /// A host's way out.
 #[derive(Clone)]
@@ -123,9 +157,9 @@ pub(crate) struct Caller {
 }
 
 impl tower::Service<Request<tonic::body::Body>> for Caller {
-    type Response = Response<Collected<Bytes>>;
+    type Response = Response<Body>;
     type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = RpcResult> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, BoxError>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         Poll::Ready(Ok(()))
@@ -138,7 +172,8 @@ impl tower::Service<Request<tonic::body::Body>> for Caller {
             let body = body.collect().await?.to_bytes();
             let (reply, answer) = oneshot::channel();
             port.send(Message::Call(Call { to, parts, body, reply }));
-            answer.await.map_err(|_| cut())?
+            let answer = answer.await.map_err(|_| cut())??;
+            Ok(answer.into_response())
         })
     }
 }

@@ -1,6 +1,12 @@
 //! A caller that asks for this and that, as a seed says.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use capi_autoscaler_provider::proto::{
     ExternalGrpcNode, NodeGroupDecreaseTargetSizeRequest, NodeGroupDeleteNodesRequest, NodeGroupIncreaseSizeRequest,
@@ -14,11 +20,14 @@ use crate::{
 };
 
 /// Goes on until its host ends.
-pub(crate) async fn run(port: Port, copies: usize, seed: u64) {
+pub(crate) async fn run(port: Port, copies: usize, seed: u64, is_quiet: Arc<AtomicBool>) {
     let chance = Chance::new(seed);
     for ordinal in 0.. {
         let mut draw = chance.of("operator", 0, ordinal);
         sleep(Duration::from_millis(draw.u64(200..6000))).await;
+        if is_quiet.load(Ordering::Relaxed) {
+            return;
+        }
         let caller = port.caller(draw.usize(0..copies));
         if let Err(status) = act(caller, &port, &mut draw).await {
             port.note(format!("operator: {:?} {}", status.code(), status.message()));

@@ -1,0 +1,131 @@
+//! What goes wrong with messages, hosts and clocks: each fault is a decision of the plan that can be taken away without
+//! shifting another.
+
+use std::{collections::BTreeSet, fmt};
+
+use fastrand::Rng;
+
+use crate::{chance::Chance, entropy::Nanos, host::TICK};
+
+const SECOND: Nanos = 1_000_000_000;
+
+/// Which decision: by what it is about, whose it is, and how many came before.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Decision {
+    /// What it is about.
+    pub what: &'static str,
+    /// Whose.
+    pub actor: usize,
+    /// The number among those of the same kind.
+    pub ordinal: u64,
+}
+
+impl fmt::Display for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.what, self.actor, self.ordinal)
+    }
+}
+
+/// What goes wrong with a request.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum RequestFault {
+    /// It never arrives.
+    LostBefore,
+    /// It is done, and its answer never arrives.
+    LostAfter,
+    /// It is answered with this status and not looked at.
+    Refused(u16),
+    /// It arrives late, perhaps after it was given up.
+    Late(Nanos),
+    /// Its answer arrives late.
+    AnswerLate(Nanos),
+    /// It is done, and its answer is no JSON.
+    Garbage,
+}
+
+/// What goes wrong with a piece of a watch.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum PieceFault {
+    /// It and all after it come late.
+    Late(Nanos),
+    /// The connection is cut before it.
+    Cut,
+    /// It comes twice.
+    Doubled,
+    /// It never comes, if it is a bookmark.
+    NoBookmark,
+}
+
+/// How often things go wrong in one world.
+#[derive(Clone, Debug)]
+pub(crate) struct Faults {
+    chance: Chance,
+    /// Of 10,000.
+    requests: u32,
+    pieces: u32,
+    /// Faults of requests are refusals alone, or anything.
+    pub(crate) until: Nanos,
+    skipped: BTreeSet<Decision>,
+    pub(crate) struck: Vec<Decision>,
+}
+
+impl Faults {
+    pub(crate) fn new(chance: Chance, until: Nanos, skipped: BTreeSet<Decision>) -> Self {
+        let mut draw = chance.of("faults", 0, 0);
+        let level = |draw: &mut Rng| [0, 20, 100, 400][draw.usize(0..4)];
+        let (requests, pieces) = (level(&mut draw), level(&mut draw));
+        Self { chance, requests, pieces, until, skipped, struck: Vec::new() }
+    }
+
+    /// Whether a decision stands; one that does is written down.
+    pub(crate) fn strikes(&mut self, decision: Decision) -> bool {
+        let strikes = !self.skipped.contains(&decision);
+        if strikes {
+            self.struck.push(decision);
+        }
+        strikes
+    }
+
+    /// What goes wrong with a request that is sent at this time.
+    pub(crate) fn of_request(&mut self, actor: usize, ordinal: u64, at: Nanos, is_watch: bool) -> Option<RequestFault> {
+        let decision = Decision { what: "request", actor, ordinal };
+        let mut draw = self.chance.of("fault of request", actor, ordinal);
+        if at >= self.until || draw.u32(0..10_000) >= self.requests || !self.strikes(decision) {
+            return None;
+        }
+        Some(match draw.u32(0..10) {
+            0 | 1 => RequestFault::LostBefore,
+            2 | 3 => RequestFault::LostAfter,
+            4 => RequestFault::Late(draw.u64(1..60) * SECOND),
+            5 => RequestFault::AnswerLate(draw.u64(1..30) * SECOND),
+            6 if !is_watch => RequestFault::Garbage,
+            _ if is_watch => RequestFault::Refused([410, 403, 429, 500, 503][draw.usize(0..5)]),
+            _ => RequestFault::Refused([401, 403, 409, 422, 429, 500, 503, 504][draw.usize(0..8)]),
+        })
+    }
+
+    /// What goes wrong with a piece of a watch.
+    pub(crate) fn of_piece(&mut self, actor: usize, ordinal: u64, at: Nanos) -> Option<PieceFault> {
+        let decision = Decision { what: "piece", actor, ordinal };
+        let mut draw = self.chance.of("fault of piece", actor, ordinal);
+        if at >= self.until || draw.u32(0..10_000) >= self.pieces || !self.strikes(decision) {
+            return None;
+        }
+        Some(match draw.u32(0..6) {
+            0 | 1 => PieceFault::Cut,
+            2 | 3 => PieceFault::Late(draw.u64(1..90) * SECOND),
+            4 => PieceFault::Doubled,
+            _ => PieceFault::NoBookmark,
+        })
+    }
+}
+
+/// How long a message takes: mostly some milliseconds, now and then seconds.
+pub(crate) fn latency(draw: &mut Rng) -> Nanos {
+    let milliseconds = match draw.u32(0..100) {
+        0 => draw.u64(500..4000),
+        1..10 => draw.u64(20..500),
+        _ => draw.u64(1..20),
+    };
+    milliseconds * TICK
+}

@@ -1,0 +1,302 @@
+//! Checks on calls of the program: what was asked, what was answered, and what was written for it.
+
+use std::collections::BTreeSet;
+
+use capi_autoscaler_provider::proto::{
+    NodeGroupDecreaseTargetSizeRequest, NodeGroupDeleteNodesRequest, NodeGroupForNodeResponse,
+    NodeGroupIncreaseSizeRequest, NodeGroupTargetSizeRequest, NodeGroupTargetSizeResponse, NodeGroupsResponse,
+};
+use tonic::Code;
+
+use super::{Check, Group, Ledger};
+use crate::entropy::Nanos;
+
+/// How long a command may go on that its caller has given up.
+const RUNS_ON: Nanos = 600 * 1_000_000_000;
+/// How long a write may take from its decision until it is sent.
+const AT_ONCE: Nanos = 50_000_000;
+
+/// A call.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    copy: usize,
+    at: Nanos,
+    ended: Option<Nanos>,
+    request: Request,
+    /// How often an increase was applied, or how many replicas were given up.
+    applied: i64,
+}
+
+#[derive(Clone, Debug)]
+enum Request {
+    Increase {
+        group: String,
+        delta: i64,
+    },
+    Decrease {
+        group: String,
+        delta: i64,
+    },
+    /// Machines by uid, and how many instances without one.
+    Delete {
+        group: String,
+        uids: BTreeSet<String>,
+        places: i64,
+    },
+    TargetSize {
+        group: String,
+    },
+    Other(&'static str),
+}
+
+/// How a call ended.
+#[derive(Clone, Debug)]
+pub(crate) struct Answered<'a> {
+    /// `None` if the connection was cut.
+    pub(crate) code: Option<Code>,
+    pub(crate) message: &'a [u8],
+}
+
+fn decode<M: prost::Message + Default>(message: &[u8]) -> M {
+    // Five bytes say whether it is compressed, and how long it is.
+    M::decode(message.get(5..).unwrap_or_default()).unwrap_or_default()
+}
+
+impl Ledger {
+    /// A call arrives at a copy.
+    pub(crate) fn asked(&mut self, number: u64, copy: usize, path: &str, message: &[u8]) {
+        let request = match path.rsplit('/').next().unwrap_or_default() {
+            "NodeGroupIncreaseSize" => {
+                let request: NodeGroupIncreaseSizeRequest = decode(message);
+                Request::Increase { group: request.id, delta: request.delta.into() }
+            }
+            "NodeGroupDecreaseTargetSize" => {
+                let request: NodeGroupDecreaseTargetSizeRequest = decode(message);
+                Request::Decrease { group: request.id, delta: request.delta.into() }
+            }
+            "NodeGroupDeleteNodes" => {
+                let request: NodeGroupDeleteNodesRequest = decode(message);
+                let (mut uids, mut places) = (BTreeSet::new(), 0);
+                for node in &request.nodes {
+                    match self.machine_of(&node.provider_id) {
+                        Some(uid) => drop(uids.insert(uid)),
+                        None => places += 1,
+                    }
+                }
+                self.named.extend(uids.iter().cloned());
+                Request::Delete { group: request.id, uids, places }
+            }
+            "NodeGroupTargetSize" => {
+                let request: NodeGroupTargetSizeRequest = decode(message);
+                Request::TargetSize { group: request.id }
+            }
+            "NodeGroups" => Request::Other("NodeGroups"),
+            "NodeGroupForNode" => Request::Other("NodeGroupForNode"),
+            _ => Request::Other(""),
+        };
+        self.asked.insert(number, Asked { copy, at: self.now, ended: None, request, applied: 0 });
+        let now = self.now;
+        self.asked.retain(|_, asked| asked.ended.is_none_or(|ended| now.saturating_sub(ended) < RUNS_ON));
+    }
+
+    /// The Machine that an instance id stands for.
+    fn machine_of(&self, id: &str) -> Option<String> {
+        let name = ["pending-machine-", "failed-machine-", "deleting-machine-"]
+            .iter()
+            .find_map(|prefix| id.strip_prefix(prefix))
+            .and_then(|rest| rest.split_once('_'))
+            .map(|(_, name)| name);
+        let is_it = |machine: &super::Machine| {
+            !machine.is_gone && name.map_or(machine.provider_id == id, |name| machine.name == name)
+        };
+        self.machines.iter().find(|(_, machine)| is_it(machine)).map(|(uid, _)| uid.clone())
+    }
+
+    /// A call has ended.
+    pub(crate) fn answered(&mut self, number: u64, answered: &Answered<'_>) {
+        let now = self.now;
+        let Some(asked) = self.asked.get_mut(&number) else { return };
+        asked.ended = Some(now);
+        let asked = asked.clone();
+        let Some(code) = answered.code else { return };
+        // These say that nobody knows, or that it is to be asked again.
+        let is_open = matches!(code, Code::Unavailable | Code::Aborted | Code::DeadlineExceeded | Code::Cancelled);
+        match &asked.request {
+            Request::Increase { group, delta } => {
+                let allowed = if code == Code::Ok {
+                    1..=1
+                } else if is_open {
+                    0..=1
+                } else {
+                    0..=0
+                };
+                if !allowed.contains(&asked.applied) {
+                    let times = asked.applied;
+                    self.find(
+                        Check::IncreaseOnce,
+                        format!("an increase of {group} by {delta} was answered {code:?} and done {times} times"),
+                    );
+                }
+            }
+            Request::Delete { group, uids, .. } if code == Code::Ok => {
+                for uid in uids {
+                    self.ok_deletes.insert(uid.clone(), now);
+                }
+                let _ = group;
+            }
+            Request::Delete { group, uids, .. } if !is_open => self.refused(number, group, uids, code),
+            Request::TargetSize { group } if code == Code::Ok => {
+                let answer: NodeGroupTargetSizeResponse = decode(answered.message);
+                self.size_is_visible(&asked, group, answer.target_size.into());
+            }
+            Request::Other("NodeGroups") if code == Code::Ok => {
+                let answer: NodeGroupsResponse = decode(answered.message);
+                let groups = answer.node_groups.into_iter().map(|group| group.id).collect();
+                self.last_groups.insert(asked.copy, groups);
+            }
+            Request::Other("NodeGroupForNode") if code == Code::Ok => {
+                let answer: NodeGroupForNodeResponse = decode(answered.message);
+                let id = answer.node_group.unwrap_or_default().id;
+                let known = self.last_groups.get(&asked.copy);
+                if !id.is_empty() && known.is_some_and(|known| !known.contains(&id)) {
+                    self.find(
+                        Check::Consistent,
+                        format!("copy {} answers that a Node is of {id}, which NodeGroups didn't name", asked.copy),
+                    );
+                }
+            }
+            Request::Other("NodeGroupForNode") if !is_open => {
+                self.find(Check::Consistent, format!("copy {} answers NodeGroupForNode with {code:?}", asked.copy));
+            }
+            Request::Decrease { .. } | Request::Delete { .. } | Request::TargetSize { .. } | Request::Other(_) => {}
+        }
+    }
+
+    /// A request that is refused for good leaves no entry of a Machine that nobody else has named.
+    fn refused(&mut self, number: u64, group: &str, uids: &BTreeSet<String>, code: Code) {
+        let logged: Vec<_> = self
+            .groups
+            .get(group)
+            .into_iter()
+            .flat_map(|group| &group.log)
+            .filter(|(uid, entry)| uids.contains(*uid) && !entry.is_soft)
+            .filter(|(uid, _)| !self.is_named_by_others(number, uid))
+            .map(|(_, entry)| entry.name.clone())
+            .collect();
+        for name in logged {
+            self.find(
+                Check::RefusedLeavesNothing,
+                format!("the deletion of {name} of {group} was refused with {code:?} and is in the log"),
+            );
+        }
+    }
+
+    fn is_named_by_others(&self, number: u64, uid: &str) -> bool {
+        self.asked.iter().any(|(other, asked)| {
+            *other != number && matches!(&asked.request, Request::Delete { uids, .. } if uids.contains(uid))
+        })
+    }
+
+    /// A connection was cut, or a copy died: the call has ended for its caller.
+    pub(crate) fn lost(&mut self, number: u64) {
+        self.answered(number, &Answered { code: None, message: &[] });
+    }
+
+    /// A copy is killed: its commands end with it, but what it has sent may still arrive.
+    pub(crate) fn killed(&mut self, copy: usize) {
+        self.last_groups.remove(&copy);
+        self.last_killed.insert(copy, self.now);
+    }
+
+    /// A copy has written a size for which no entry was lowered.
+    pub(super) fn size_of_command(&mut self, copy: usize, id: &str, before: &Group, size: i64) {
+        let by = size - before.size;
+        let (now, sent) = (self.now, self.sent);
+        let mut late = None;
+        // The newest first: an old one may have ended without effect.
+        let found =
+            self.asked.values_mut().rev().filter(|asked| asked.copy == copy).find(|asked| match &asked.request {
+                Request::Increase { group, delta } => group == id && *delta == by && asked.applied == 0,
+                Request::Decrease { group, delta } => group == id && by < 0 && -by <= -delta - asked.applied,
+                Request::Delete { group, places, .. } => group == id && by < 0 && -by <= places - asked.applied,
+                Request::TargetSize { .. } | Request::Other(_) => false,
+            });
+        match found {
+            Some(asked) => {
+                asked.applied += if by > 0 { 1 } else { -by };
+                // What was written before its end goes on to a known result.
+                if let Some(ended) = asked.ended
+                    && sent > ended + AT_ONCE
+                {
+                    late = Some((asked.at, ended));
+                }
+            }
+            None => {
+                let from = before.size;
+                self.find(
+                    Check::SizeOfCommand,
+                    format!("copy {copy} wrote size {from} to {size} of {id}, for which no call has asked"),
+                );
+            }
+        }
+        if let Some((at, ended)) = late
+            && !self.has_patched(copy, id, at, ended)
+        {
+            let milliseconds = (sent - ended) / 1_000_000;
+            self.find(
+                Check::AfterDeadline,
+                format!(
+                    "copy {copy} wrote size {size} of {id} first {milliseconds} ms after its caller had left, at {now}"
+                ),
+            );
+        }
+    }
+
+    /// Whether a call has named instances of this group without a Machine, or decreases it.
+    pub(super) fn has_place_command(&self, id: &str) -> bool {
+        self.asked.values().any(|asked| match &asked.request {
+            Request::Delete { group, places, .. } => group == id && *places > 0,
+            Request::Decrease { group, .. } => group == id,
+            Request::Increase { .. } | Request::TargetSize { .. } | Request::Other(_) => false,
+        })
+    }
+
+    /// A copy has sent a request.
+    pub(crate) fn requested(&mut self, copy: usize, method: &str, path: &str, at: Nanos) {
+        self.sent = at;
+        if method != "GET" {
+            self.patches.push((copy, path.to_owned(), at));
+            let now = self.now;
+            self.patches.retain(|(_, _, at)| now.saturating_sub(*at) < RUNS_ON);
+        }
+    }
+
+    /// Whether a copy has sent a write of a group between two times.
+    fn has_patched(&self, copy: usize, id: &str, from: Nanos, to: Nanos) -> bool {
+        let name = id.rsplit('/').next().unwrap_or_default();
+        let is_of = |path: &str| path.split(['/', '?']).any(|part| part == name);
+        self.patches.iter().any(|(by, path, at)| *by == copy && (from..=to + AT_ONCE).contains(at) && is_of(path))
+    }
+
+    /// The size that a copy has written is visible in its answers at once.
+    fn size_is_visible(&mut self, asked: &Asked, id: &str, answered: i64) {
+        let newest = self
+            .asked
+            .values()
+            .filter(|other| other.copy == asked.copy && other.applied > 0)
+            .filter(|other| matches!(&other.request, Request::Increase { group, .. } if group == id))
+            .filter_map(|other| other.ended)
+            .filter(|ended| *ended <= asked.at)
+            .max();
+        let (Some(since), Some(history)) = (newest, self.sizes.get(id)) else { return };
+        let later = history.iter().skip_while(|(until, _)| until.is_some_and(|until| until < since));
+        let sizes: BTreeSet<i64> = later.map(|(_, size)| *size).collect();
+        if !sizes.contains(&answered) && self.last_killed.get(&asked.copy).is_none_or(|killed| *killed < since) {
+            let copy = asked.copy;
+            self.find(
+                Check::Consistent,
+                format!("copy {copy} answers size {answered} of {id}, which since its increase was {sizes:?}"),
+            );
+        }
+    }
+}

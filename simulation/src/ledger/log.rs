@@ -1,0 +1,51 @@
+//! The log of deletions as docs/delete-rule.md describes it, read by this crate's own code: a mistake in the program's
+//! parser must not hide itself.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+/// The annotation of a group that holds the log.
+pub(super) const ANNOTATION: &str = "capi-autoscaler-provider.io/deleting";
+/// What a mark of the program begins with.
+pub(super) const MARKED_BY: &str = "capi-autoscaler-provider ";
+
+/// An entry, by the uid of its Machine.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Entry {
+    pub(super) name: String,
+    pub(super) ticket: String,
+    pub(super) is_lowered: bool,
+    pub(super) is_soft: bool,
+    pub(super) is_pending: bool,
+}
+
+/// A log.
+pub(super) type Log = BTreeMap<String, Entry>;
+
+/// Reads a log; `Err` for a text that is none.
+pub(super) fn parse(text: Option<&str>) -> Result<Log, String> {
+    let Some(text) = text else { return Ok(Log::new()) };
+    let written: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let mut log = Log::new();
+    for acceptance in written.as_array().ok_or("no list")? {
+        let is = |field: &str| acceptance[field] == true;
+        for (name, uid) in acceptance["machines"].as_object().ok_or("no machines")? {
+            let entry = Entry {
+                name: name.clone(),
+                ticket: acceptance["ticket"].as_str().ok_or("no ticket")?.to_owned(),
+                is_lowered: match acceptance["phase"].as_str() {
+                    Some("lowered") => true,
+                    Some("wanted") => false,
+                    other => return Err(format!("phase {other:?}")),
+                },
+                is_soft: is("soft"),
+                is_pending: is("pending"),
+            };
+            if log.insert(uid.as_str().ok_or("no uid")?.to_owned(), entry).is_some() {
+                return Err(format!("{uid} twice"));
+            }
+        }
+    }
+    Ok(log)
+}

@@ -1,0 +1,235 @@
+//! What must be true of every revision of the API and of every answer of the program, whatever happens. It reads objects
+//! and messages alone, never the program's own state, and shares no rule with it.
+
+mod calls;
+mod log;
+mod objects;
+mod rest;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    fmt,
+};
+
+use sandbox::api::{Api, ChangeKind, Resource, Selection};
+use serde_json::Value;
+
+use self::{calls::Asked, log::Log};
+use crate::entropy::Nanos;
+
+pub(crate) use self::calls::Answered;
+
+/// Who changed an object.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Author {
+    /// A copy of the program.
+    Copy(usize),
+    /// Cluster API's controllers and kubelets.
+    Controllers,
+    /// People, MachineHealthChecks, webhooks: somebody else.
+    Foreign,
+}
+
+/// A rule of the ledger. The numbers are those of the list in the crate's docs.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Check {
+    /// 1: a write that lowers k entries lowers the size by k.
+    LowersByEntries,
+    /// 2: a Machine lowers the size once at most.
+    LoweredOnce,
+    /// 3: every other size write belongs to one command.
+    SizeOfCommand,
+    /// 4: an increase is done exactly once if it is answered OK.
+    IncreaseOnce,
+    /// 5: a Machine with a Node goes only if it is named.
+    TakenUnnamed,
+    /// 6: a deletion that was answered OK is done.
+    DeletedInTime,
+    /// 7: what is refused for good leaves nothing.
+    RefusedLeavesNothing,
+    /// 8: min and max are kept.
+    Bounds,
+    /// 9: entries go from none to wanted to lowered to none.
+    Phases,
+    /// 10: nothing that isn't in the log is marked or deleted.
+    MarksOwn,
+    /// 11: at rest nothing is left over.
+    Rest,
+    /// 12: at rest the API is left alone.
+    QuietApi,
+    /// 13: nothing is written for who left before its first write.
+    AfterDeadline,
+    /// 14: what a copy answers is what a fresh copy answers.
+    LikeFresh,
+    /// 16: Refresh succeeds once all is healed.
+    RefreshHealed,
+    /// 17: Nodes and groups are answered consistently.
+    Consistent,
+    /// 19: nothing panics.
+    Panic,
+    /// 20: a Pod that fits runs within bounded time.
+    Progress,
+}
+
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:?}")
+    }
+}
+
+/// A rule that was broken.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Finding {
+    /// Which.
+    pub check: Check,
+    /// When, in virtual milliseconds.
+    pub at: u64,
+    /// By what.
+    pub what: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {} ms: {}", self.check, self.at, self.what)
+    }
+}
+
+/// A node group.
+#[derive(Clone, Debug, Default)]
+struct Group {
+    size: i64,
+    min: i64,
+    max: i64,
+    log: Log,
+    /// What may be taken that nobody named, by the cause that docs/delete-rule.md gives.
+    allowed: BTreeMap<&'static str, i64>,
+    is_gone: bool,
+}
+
+/// A Machine.
+#[derive(Clone, Debug, Default)]
+struct Machine {
+    group: String,
+    name: String,
+    has_node_ref: bool,
+    provider_id: String,
+    is_deleting: bool,
+    is_gone: bool,
+    /// The value of the delete-machine annotation, and since when.
+    mark: Option<(String, Nanos)>,
+    created: Nanos,
+}
+
+/// All that is known.
+pub(crate) struct Ledger {
+    now: Nanos,
+    seen: u64,
+    groups: BTreeMap<String, Group>,
+    /// The group of each MachineSet.
+    sets: HashMap<String, String>,
+    machines: BTreeMap<String, Machine>,
+    /// Nodes by providerID.
+    nodes: HashMap<String, String>,
+    /// The Machines that a DeleteNodes has named, by uid.
+    named: BTreeSet<String>,
+    /// Hard entries that have lowered the size, by uid.
+    lowered: BTreeSet<String>,
+    /// Every ticket of an entry that has left, with its uid.
+    left: BTreeSet<(String, String)>,
+    asked: BTreeMap<u64, Asked>,
+    /// Deletes that were answered OK, by uid.
+    ok_deletes: BTreeMap<String, Nanos>,
+    last_groups: HashMap<usize, BTreeSet<String>>,
+    last_killed: HashMap<usize, Nanos>,
+    /// When the request that is being served was sent.
+    sent: Nanos,
+    /// The writes that copies have sent, by path.
+    patches: Vec<(usize, String, Nanos)>,
+    /// The sizes of each group, with when each ended.
+    sizes: HashMap<String, Vec<(Option<Nanos>, i64)>>,
+    findings: Vec<Finding>,
+    /// How often something that can't be promised was met, by its cause.
+    pub(crate) exceptions: BTreeMap<&'static str, u64>,
+}
+
+/// The kinds that are looked at, in the order in which their changes are.
+const KINDS: [&str; 4] = ["machinedeployments", "machinesets", "machinepools", "machines"];
+
+impl Ledger {
+    pub(crate) fn new() -> Self {
+        Self {
+            now: 0,
+            seen: 0,
+            groups: BTreeMap::new(),
+            sets: HashMap::new(),
+            machines: BTreeMap::new(),
+            nodes: HashMap::new(),
+            named: BTreeSet::new(),
+            lowered: BTreeSet::new(),
+            left: BTreeSet::new(),
+            asked: BTreeMap::new(),
+            ok_deletes: BTreeMap::new(),
+            last_groups: HashMap::new(),
+            last_killed: HashMap::new(),
+            sent: 0,
+            patches: Vec::new(),
+            sizes: HashMap::new(),
+            findings: Vec::new(),
+            exceptions: BTreeMap::new(),
+        }
+    }
+
+    /// Sets the time of what comes.
+    pub(crate) fn at(&mut self, now: Nanos) {
+        self.now = now;
+    }
+
+    /// Looks at what has changed since it was last asked, all of it by `author`.
+    pub(crate) fn observe(&mut self, api: &Api, author: Author) {
+        let revision = api.revision();
+        if revision == self.seen {
+            return;
+        }
+        let mut changes = Vec::new();
+        for (resource, is_node) in KINDS
+            .map(|plural| (Resource::new("cluster.x-k8s.io", "v1beta2", plural), false))
+            .into_iter()
+            .chain([(Resource::core("nodes"), true)])
+        {
+            let Ok(events) = api.changes(&resource, &Selection::default(), self.seen) else { continue };
+            changes.extend(events.into_iter().map(|event| (event.revision, event.kind, event.object, is_node)));
+        }
+        self.seen = revision;
+        changes.sort_by_key(|(revision, ..)| *revision);
+        for (_, kind, object, is_node) in changes {
+            if is_node {
+                self.node(kind, &object);
+            } else {
+                self.object(kind, &object, author);
+            }
+        }
+    }
+
+    fn node(&mut self, kind: ChangeKind, node: &Value) {
+        let Some(provider_id) = node["spec"]["providerID"].as_str() else { return };
+        match kind {
+            ChangeKind::Deleted => drop(self.nodes.remove(provider_id)),
+            ChangeKind::Added | ChangeKind::Modified => {
+                let name = node["metadata"]["name"].as_str().unwrap_or_default();
+                self.nodes.insert(provider_id.to_owned(), name.to_owned());
+            }
+        }
+    }
+
+    pub(crate) fn find(&mut self, check: Check, what: impl Into<String>) {
+        self.findings.push(Finding { check, at: self.now / 1_000_000, what: what.into() });
+    }
+
+    pub(crate) fn findings(&mut self) -> Vec<Finding> {
+        std::mem::take(&mut self.findings)
+    }
+
+    pub(crate) fn has_findings(&self) -> bool {
+        !self.findings.is_empty()
+    }
+}

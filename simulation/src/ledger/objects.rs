@@ -1,0 +1,284 @@
+//! Checks on each new state of an object.
+
+use sandbox::api::ChangeKind;
+use serde_json::Value;
+
+use super::{
+    Author, Check, Group, Ledger, Machine,
+    log::{self, ANNOTATION, Log, MARKED_BY},
+};
+
+const MIN: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
+const MAX: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
+const DELETE_MACHINE: &str = "cluster.x-k8s.io/delete-machine";
+
+/// How long a mark may go unseen by a controller whose caches lag.
+const UNSEEN: u64 = 120 * 1_000_000_000;
+
+/// A cause for which a Machine may go that nobody named: docs/delete-rule.md, What can't be promised.
+pub(super) const FOREIGN_DELETE: &str = "a named Machine that someone else deletes may be made good first";
+const FOREIGN_SIZE: &str = "someone else wrote a smaller size";
+const MISSED_MARK: &str = "the MachineSet controller may miss a mark";
+const PLACE: &str = "a Machine has come into a placeholder's place";
+
+fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+    object["metadata"][field].as_str().unwrap_or_default()
+}
+
+fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+    object["metadata"]["annotations"][key].as_str()
+}
+
+fn controller(object: &Value) -> Option<(&str, &str)> {
+    let owners = object["metadata"]["ownerReferences"].as_array()?;
+    let owner = owners.iter().find(|owner| owner["controller"] == true)?;
+    Some((owner["kind"].as_str()?, owner["name"].as_str()?))
+}
+
+impl Ledger {
+    pub(super) fn object(&mut self, change: ChangeKind, object: &Value, author: Author) {
+        let (kind, namespace, name) =
+            (object["kind"].as_str().unwrap_or_default(), text(object, "namespace"), text(object, "name"));
+        let id = format!("{kind}/{namespace}/{name}");
+        match kind {
+            "Machine" => self.machine(change, object, author),
+            "MachineSet" => {
+                let owner = controller(object).map(|(kind, owner)| format!("{kind}/{namespace}/{owner}"));
+                self.sets.insert(format!("{namespace}/{name}"), owner.clone().unwrap_or_else(|| id.clone()));
+                if owner.is_none() {
+                    self.group(change, &id, object, author);
+                }
+            }
+            _ => self.group(change, &id, object, author),
+        }
+    }
+
+    fn group(&mut self, change: ChangeKind, id: &str, object: &Value, author: Author) {
+        let number = |key: &str| annotation(object, key).and_then(|text| text.parse().ok());
+        let (Some(min), Some(max)) = (number(MIN), number(MAX)) else { return };
+        if change == ChangeKind::Deleted {
+            if let Some(group) = self.groups.get_mut(id) {
+                group.is_gone = true;
+            }
+            return;
+        }
+        let size = object["spec"]["replicas"].as_i64().unwrap_or(1);
+        let log = match log::parse(annotation(object, ANNOTATION)) {
+            Ok(log) => log,
+            Err(why) => {
+                if let Author::Copy(copy) = author {
+                    self.find(
+                        Check::Phases,
+                        format!(
+                            "copy {copy} wrote a log of {id} that is none: {why}: {}",
+                            annotation(object, ANNOTATION).unwrap_or_default()
+                        ),
+                    );
+                }
+                return;
+            }
+        };
+        let Some(before) = self.groups.get(id).filter(|group| !group.is_gone).cloned() else {
+            let group = Group { size, min, max, log, ..Group::default() };
+            self.note_size(id, size);
+            self.groups.insert(id.to_owned(), group);
+            return;
+        };
+        let mut group = Group { size, min, max, ..before.clone() };
+        if let Author::Copy(copy) = author {
+            let lowers = self.entries(id, &before.log, &log);
+            let by = before.size - size;
+            if lowers > 0 && by != lowers {
+                self.find(
+                    Check::LowersByEntries,
+                    format!(
+                        "copy {copy} lowered {lowers} entries of {id} and its size by {by}: {} to {size}",
+                        before.size
+                    ),
+                );
+            }
+            if lowers == 0 && by != 0 {
+                self.size_of_command(copy, id, &before, size);
+                if by > 0 {
+                    *group.allowed.entry(PLACE).or_default() += by;
+                }
+            }
+            if by > 0 && size < min {
+                self.find(Check::Bounds, format!("copy {copy} wrote size {size} of {id}, below min {min}"));
+            }
+            if by < 0 && size > max {
+                self.find(Check::Bounds, format!("copy {copy} wrote size {size} of {id}, above max {max}"));
+            }
+        } else if author == Author::Foreign && size < before.size {
+            *group.allowed.entry(FOREIGN_SIZE).or_default() += before.size - size;
+        }
+        group.log = log;
+        self.note_size(id, size);
+        self.groups.insert(id.to_owned(), group);
+    }
+
+    fn note_size(&mut self, id: &str, size: i64) {
+        let now = self.now;
+        let history = self.sizes.entry(id.to_owned()).or_default();
+        if history.last().is_some_and(|(_, known)| *known == size) {
+            return;
+        }
+        if let Some((until, _)) = history.last_mut() {
+            *until = Some(now);
+        }
+        history.push((None, size));
+    }
+
+    /// Checks how entries have changed; returns how many were lowered.
+    fn entries(&mut self, id: &str, before: &Log, after: &Log) -> i64 {
+        let mut lowered = 0;
+        for (uid, entry) in after {
+            let known = before.get(uid).filter(|known| known.ticket == entry.ticket);
+            if known.is_none() && self.left.contains(&(uid.clone(), entry.ticket.clone())) {
+                self.find(Check::Phases, format!("{}: the ticket {} of {} came back", id, entry.ticket, entry.name));
+            }
+            let was_lowered = known.is_some_and(|known| known.is_lowered);
+            if was_lowered && !entry.is_lowered {
+                self.find(Check::Phases, format!("{id}: the entry of {} went from lowered to wanted", entry.name));
+            }
+            if entry.is_lowered && !was_lowered {
+                lowered += 1;
+                if known.is_none() {
+                    self.find(
+                        Check::Phases,
+                        format!("{id}: the entry of {} is lowered and was never wanted", entry.name),
+                    );
+                }
+                if !entry.is_soft && !self.lowered.insert(uid.clone()) {
+                    self.find(Check::LoweredOnce, format!("{id}: {} ({uid}) lowered the size twice", entry.name));
+                }
+            }
+            if known.is_none()
+                && let Some(machine) = self.machines.get(uid)
+                && machine.group != id
+            {
+                let of = machine.group.clone();
+                self.find(Check::MarksOwn, format!("{id}: {} was logged, which is of {of}", entry.name));
+            }
+            if known.is_none() && !entry.is_soft && !self.named.contains(uid) && !self.has_place_command(id) {
+                self.find(Check::MarksOwn, format!("{id}: {} was logged, which nobody has named", entry.name));
+            }
+        }
+        for (uid, entry) in before {
+            if after.get(uid).is_none_or(|kept| kept.ticket != entry.ticket) {
+                self.left.insert((uid.clone(), entry.ticket.clone()));
+            }
+        }
+        lowered
+    }
+
+    fn machine(&mut self, change: ChangeKind, object: &Value, author: Author) {
+        let uid = text(object, "uid").to_owned();
+        let namespace = text(object, "namespace");
+        let group = match controller(object) {
+            Some(("MachineSet", set)) => {
+                self.sets.get(&format!("{namespace}/{set}")).cloned().unwrap_or_else(|| set.to_owned())
+            }
+            Some((kind, name)) => format!("{kind}/{namespace}/{name}"),
+            None => String::new(),
+        };
+        let before = self.machines.get(&uid).cloned();
+        let mark = annotation(object, DELETE_MACHINE).map(str::to_owned);
+        let known = before.as_ref().and_then(|machine| machine.mark.clone());
+        let now = self.now;
+        let after = Machine {
+            group: before.as_ref().map_or(group, |machine| machine.group.clone()),
+            name: text(object, "name").to_owned(),
+            has_node_ref: object["status"]["nodeRef"]["name"].is_string(),
+            provider_id: object["spec"]["providerID"].as_str().unwrap_or_default().to_owned(),
+            is_deleting: object["metadata"]["deletionTimestamp"].is_string() || change == ChangeKind::Deleted,
+            is_gone: change == ChangeKind::Deleted,
+            mark: mark.map(|mark| match &known {
+                Some((known, since)) if *known == mark => (mark, *since),
+                Some(_) | None => (mark, now),
+            }),
+            created: before.as_ref().map_or(now, |machine| machine.created),
+        };
+        if let Author::Copy(copy) = author {
+            self.write_of_machine(copy, &uid, before.as_ref(), &after);
+        }
+        if after.is_deleting && before.as_ref().is_some_and(|machine| !machine.is_deleting) {
+            self.goes(&uid, before.as_ref().unwrap_or(&after), author);
+        }
+        self.machines.insert(uid, after);
+    }
+
+    /// A copy has written a Machine: marks and deletes belong to entries.
+    fn write_of_machine(&mut self, copy: usize, uid: &str, before: Option<&Machine>, after: &Machine) {
+        let Some(group) = self.groups.get(&after.group) else { return };
+        let entry = group.log.get(uid);
+        let old = before.and_then(|machine| machine.mark.as_ref()).map(|(mark, _)| mark);
+        let new = after.mark.as_ref().map(|(mark, _)| mark);
+        if new != old
+            && let Some(ticket) = new.and_then(|mark| mark.strip_prefix(MARKED_BY))
+        {
+            let is_known = entry.is_some_and(|entry| entry.ticket == ticket)
+                || self.left.contains(&(uid.to_owned(), ticket.to_owned()));
+            if !is_known {
+                let (name, group) = (after.name.clone(), after.group.clone());
+                self.find(
+                    Check::MarksOwn,
+                    format!("copy {copy} marked {name} of {group} under {ticket}, which was never logged"),
+                );
+            }
+        }
+        let is_taken = after.is_deleting && before.is_some_and(|machine| !machine.is_deleting);
+        let is_lowered =
+            self.groups.get(&after.group).and_then(|group| group.log.get(uid)).is_some_and(|entry| entry.is_lowered);
+        if is_taken && !is_lowered && !self.named.contains(uid) {
+            let (name, group) = (after.name.clone(), after.group.clone());
+            self.find(
+                Check::MarksOwn,
+                format!("copy {copy} deleted {name} of {group}, which nobody has named and no entry has lowered"),
+            );
+        }
+    }
+
+    /// A Machine is going: one with a Node goes only if somebody has named it, or for a cause that can't be ruled out.
+    fn goes(&mut self, uid: &str, machine: &Machine, author: Author) {
+        let has_node =
+            machine.has_node_ref || (!machine.provider_id.is_empty() && self.nodes.contains_key(&machine.provider_id));
+        if author == Author::Foreign {
+            // The deletion of a Machine that is in the log may be made good before the smaller size arrives.
+            let is_logged = self.groups.get(&machine.group).is_some_and(|group| group.log.contains_key(uid));
+            if let Some(group) = self.groups.get_mut(&machine.group)
+                && (is_logged || self.named.contains(uid))
+            {
+                *group.allowed.entry(FOREIGN_DELETE).or_default() += 1;
+            }
+            return;
+        }
+        if !has_node || self.named.contains(uid) {
+            return;
+        }
+        let now = self.now;
+        let is_unseen = |log: &Log| {
+            log.iter().any(|(uid, entry)| {
+                let Some(machine) = self.machines.get(uid) else { return false };
+                let is_fresh = machine.mark.as_ref().is_none_or(|(_, since)| now.saturating_sub(*since) < UNSEEN);
+                entry.is_lowered && !machine.is_gone && !machine.is_deleting && is_fresh
+            })
+        };
+        let missed = self.groups.get(&machine.group).is_some_and(|group| is_unseen(&group.log));
+        let Some(group) = self.groups.get_mut(&machine.group) else { return };
+        let cause = [FOREIGN_SIZE, FOREIGN_DELETE, PLACE]
+            .into_iter()
+            .find(|cause| group.allowed.get(cause).is_some_and(|left| *left > 0));
+        match cause {
+            Some(cause) => {
+                *group.allowed.entry(cause).or_default() -= 1;
+                *self.exceptions.entry(cause).or_default() += 1;
+            }
+            None if missed => *self.exceptions.entry(MISSED_MARK).or_default() += 1,
+            None => {
+                let what = format!("{} of {} went with its Node, and nobody has named it", machine.name, machine.group);
+                self.find(Check::TakenUnnamed, what);
+            }
+        }
+    }
+}
