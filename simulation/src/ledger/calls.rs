@@ -22,6 +22,7 @@ pub(super) struct Asked {
     copy: usize,
     at: Nanos,
     ended: Option<Nanos>,
+    is_ok: bool,
     request: Request,
     /// How often an increase was applied, or how many replicas were given up.
     applied: i64,
@@ -94,7 +95,7 @@ impl Ledger {
             "NodeGroupForNode" => Request::Other("NodeGroupForNode"),
             _ => Request::Other(""),
         };
-        self.asked.insert(number, Asked { copy, at: self.now, ended: None, request, applied: 0 });
+        self.asked.insert(number, Asked { copy, at: self.now, ended: None, is_ok: false, request, applied: 0 });
         let now = self.now;
         self.asked.retain(|_, asked| asked.ended.is_none_or(|ended| now.saturating_sub(ended) < RUNS_ON));
     }
@@ -117,6 +118,7 @@ impl Ledger {
         let now = self.now;
         let Some(asked) = self.asked.get_mut(&number) else { return };
         asked.ended = Some(now);
+        asked.is_ok = answered.code == Some(Code::Ok);
         let asked = asked.clone();
         let Some(code) = answered.code else { return };
         // These say that nobody knows, or that it is to be asked again.
@@ -283,7 +285,7 @@ impl Ledger {
         let newest = self
             .asked
             .values()
-            .filter(|other| other.copy == asked.copy && other.applied > 0)
+            .filter(|other| other.copy == asked.copy && other.is_ok && other.applied > 0)
             .filter(|other| matches!(&other.request, Request::Increase { group, .. } if group == id))
             .filter_map(|other| other.ended)
             .filter(|ended| *ended <= asked.at)
