@@ -96,11 +96,11 @@ impl Driver {
                 rooms.add(node, &look.pods);
             }
         }
-        let is_pending = |pod: &&Pod| is_unschedulable(pod) || self.loses_its_node(look, pod);
+        let is_pending = |pod: &&Pod| is_unschedulable(pod) || Self::loses_its_node(look, pod);
         look.pods.iter().filter(is_pending).filter(|pod| !rooms.place(pod)).collect()
     }
 
-    fn loses_its_node(&self, look: &Look, pod: &Pod) -> bool {
+    fn loses_its_node(look: &Look, pod: &Pod) -> bool {
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
         let going = node.and_then(|node| look.going.get(node));
         going.is_some_and(|going| going.drains) && is_movable(pod)

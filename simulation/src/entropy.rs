@@ -90,7 +90,7 @@ unsafe extern "C" fn getrandom(buffer: *mut libc::c_void, length: libc::size_t, 
     let Some(mut state) = CHANCE.get() else {
         // SAFETY: the arguments are the caller's.
         let read = unsafe { libc::syscall(libc::SYS_getrandom, buffer, length, flags) };
-        return read as libc::ssize_t;
+        return libc::ssize_t::try_from(read).unwrap_or(-1);
     };
     // SAFETY: the caller promises that the buffer is as long.
     let bytes = unsafe { std::slice::from_raw_parts_mut(buffer.cast::<u8>(), length) };
@@ -109,7 +109,7 @@ unsafe extern "C" fn clock_gettime(clock: libc::clockid_t, time: *mut libc::time
     let Some((now, skew)) = virtual_time() else {
         // SAFETY: the arguments are the caller's.
         let read = unsafe { libc::syscall(libc::SYS_clock_gettime, clock, time) };
-        return read as libc::c_int;
+        return libc::c_int::try_from(read).unwrap_or(-1);
     };
     let now = match clock {
         libc::CLOCK_REALTIME | libc::CLOCK_REALTIME_COARSE => (EPOCH * SECOND + now).saturating_add_signed(skew),

@@ -22,6 +22,7 @@ use simulation::{Outcome, Plan, shrink};
 /// world couldn't be run.
 #[derive(Debug, Parser)]
 #[command(version)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 struct Arguments {
     /// The first seed.
     #[arg(long, value_name = "N", default_value_t = 1)]

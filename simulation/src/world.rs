@@ -198,7 +198,8 @@ impl Trace {
     fn line(&mut self, now: Nanos, line: &str) {
         (now, line).hash(&mut self.hasher);
         if let Some(kept) = &mut self.kept {
-            kept.push(format!("{:>12.3} {line}", now as f64 / SECOND as f64));
+            let (seconds, milliseconds) = (now / SECOND, now % SECOND / TICK);
+            kept.push(format!("{seconds:>8}.{milliseconds:03} {line}"));
         }
     }
 }

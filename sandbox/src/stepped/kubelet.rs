@@ -42,8 +42,8 @@ enum Presence {
 }
 
 impl Server {
-    pub(super) fn new(machine: Arc<Value>, fate: Fate, up: Timestamp) -> Self {
-        Self { machine, fate, up, registered: 0, gone: None }
+    pub(super) fn new(machine: Arc<Value>, fate: &Fate, up: Timestamp) -> Self {
+        Self { machine, fate: *fate, up, registered: 0, gone: None }
     }
 
     pub(super) fn id(&self) -> &str {

@@ -17,6 +17,7 @@ mod view;
 mod write;
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::large_types_passed_by_value, reason = "tests")]
 mod tests;
 
 use std::{

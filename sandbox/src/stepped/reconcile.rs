@@ -139,11 +139,11 @@ impl Controllers {
         }
         let fate = self.fate_of.get(machine.uid()).copied();
         let fate = fate.unwrap_or(Fate::plain(self.options.settings.times));
-        let server = self.servers.entry(key.clone()).or_insert_with(|| Server::new(Arc::clone(machine), fate, now));
+        let server = self.servers.entry(key.clone()).or_insert_with(|| Server::new(Arc::clone(machine), &fate, now));
         match seen {
             Some(seen) if same(seen, &server.machine) => server.machine = Arc::clone(seen),
             // Another Machine of that name.
-            Some(seen) => *server = Server::new(Arc::clone(seen), fate, now),
+            Some(seen) => *server = Server::new(Arc::clone(seen), &fate, now),
             None => {
                 server.gone.get_or_insert(now);
             }

@@ -82,7 +82,7 @@ fn a_node_that_somebody_deletes_does_not_come_back() {
     let mut world = one(fate());
     world.pass(60);
     let name = world.nodes()[0].name().to_owned();
-    world.api.delete(&Resource::core("nodes"), "", &name, &Default::default()).unwrap();
+    world.api.delete(&Resource::core("nodes"), "", &name, &DeleteOptions::default()).unwrap();
     world.pass(60);
     assert_eq!(state(&world), is("Running", true, 0, 0));
 }

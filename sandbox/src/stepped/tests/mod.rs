@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    api::{PatchKind, Resource, Selection, Subresource},
+    api::{DeleteOptions, PatchKind, Resource, Selection, Subresource},
     controllers::{conditions, keys},
     define_cluster_api,
     settings::{Contract, Times},

@@ -36,7 +36,7 @@ fn a_controller_that_misses_the_deletion_of_a_machine_counts_it_as_alive() {
     let machines = world.list("machines");
     let resource = Resource::new(keys::GROUP, "v1beta2", "machines");
     // Of the two the first goes by its name. Somebody else has deleted the other one.
-    world.api.delete(&resource, NAMESPACE, machines[1].name(), &Default::default()).unwrap();
+    world.api.delete(&resource, NAMESPACE, machines[1].name(), &DeleteOptions::default()).unwrap();
     world.resize("machinesets", 1);
     world.see(Controller::MachineSet, Kind::MachineSet);
     world.acts(Controller::MachineSet);
