@@ -73,6 +73,8 @@ pub struct ScalableResource {
     pub failure_domain: Option<ArcStr>,
     /// `spec.template.metadata.labels`.
     pub template_labels: BTreeMap<ArcStr, ArcStr>,
+    /// `spec.template.spec.metadata.labels`, which OpenShift has: all of them come to be on the Nodes.
+    pub node_labels: BTreeMap<ArcStr, ArcStr>,
     /// `spec.template.spec.taints`.
     pub taints: Vec<MachineTaint>,
     /// The annotation revision of a MachineSet, where it is a number.
@@ -91,6 +93,9 @@ pub struct ScalableResource {
     pub seen_generation: i64,
     /// The annotation desired-replicas of a MachineSet, where it is a number.
     pub desired_replicas: Option<i32>,
+    /// True if `status.authoritativeAPI`, which OpenShift has, gives the object to another API: its controller leaves it
+    /// alone then.
+    pub handed_over: bool,
     /// The annotation [`DELETING`], as it stands there; on a MachineSet of a MachineDeployment a copy.
     pub deleting_log: Option<ArcStr>,
     /// `spec.providerIDList` of a MachinePool.
@@ -164,6 +169,8 @@ struct TemplateMetadata<'a> {
 #[serde(rename_all = "camelCase")]
 struct TemplateSpec<'a> {
     #[serde(borrow)]
+    metadata: Option<TemplateMetadata<'a>>,
+    #[serde(borrow)]
     infrastructure_ref: Option<wire::Reference<'a>>,
     #[serde(borrow)]
     taints: Option<Vec<Taint<'a>>>,
@@ -201,6 +208,8 @@ struct Taint<'a> {
 struct Status<'a> {
     replicas: Option<i32>,
     observed_generation: Option<i64>,
+    #[serde(borrow, rename = "authoritativeAPI")]
+    authoritative_api: Option<Cow<'a, str>>,
     #[serde(borrow)]
     node_refs: Option<Vec<wire::NodeRef<'a>>>,
     #[serde(borrow)]
@@ -258,6 +267,7 @@ impl ScalableResource {
             template_labels: share(template.and_then(|template| template.metadata.as_ref()?.labels.as_ref()), &|_| {
                 true
             }),
+            node_labels: share(template_spec.and_then(|spec| spec.metadata.as_ref()?.labels.as_ref()), &|_| true),
             taints: template_spec
                 .and_then(|spec| spec.taints.as_ref())
                 .into_iter()
@@ -293,6 +303,11 @@ impl ScalableResource {
                 .and_then(|status| seen_generation(kind, status))
                 .unwrap_or_default(),
             desired_replicas: metadata.annotation(DESIRED_REPLICAS).and_then(|text| text.parse().ok()),
+            handed_over: object
+                .status
+                .as_ref()
+                .and_then(|status| status.authoritative_api.as_deref())
+                .is_some_and(|authority| !matches!(authority, "" | "MachineAPI")),
             deleting_log: metadata.annotation(DELETING).map(ArcStr::from),
             provider_ids: spec
                 .and_then(|spec| spec.provider_id_list.as_ref())
