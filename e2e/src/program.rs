@@ -90,6 +90,30 @@ impl Programs {
         Provider::new(process, grpc, http)
     }
 
+    /// Runs `check` with a management kubeconfig and these flags and environment variables only; returns its exit code and
+    /// its report.
+    pub fn check(
+        &self,
+        management: &Path,
+        flags: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Result<(Option<i32>, Value)> {
+        let output = Command::new(&self.program)
+            .args(["check", "-o", "json"])
+            .arg(format!("--management-kubeconfig={}", management.display()))
+            .args(flags)
+            .env_clear()
+            .env("HOME", &self.directory)
+            .envs(environment.iter().copied())
+            .stdin(Stdio::null())
+            .output()
+            .context("running check")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        let report =
+            serde_json::from_slice(&output.stdout).with_context(|| format!("check wrote no report: {said}"))?;
+        Ok((output.status.code(), report))
+    }
+
     /// From now on, what these write is shown with what those do.
     pub(crate) fn share_logs(&mut self, with: &Self) {
         self.logs = Arc::clone(&with.logs);

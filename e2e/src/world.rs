@@ -103,6 +103,11 @@ impl World {
         self.programs.launch(management, flags, environment)
     }
 
+    /// Runs `check` with the management kubeconfig and these flags and environment variables only.
+    pub fn check(&self, flags: &[&str], environment: &[(&str, &str)]) -> Result<(Option<i32>, Value)> {
+        self.programs.check(&self.kubeconfig()?, flags, environment)
+    }
+
     /// A file with the kubeconfig of the scenario's user.
     pub fn kubeconfig(&self) -> Result<PathBuf> {
         let path = self.programs.directory().join("kubeconfig");
