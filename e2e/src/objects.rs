@@ -213,6 +213,14 @@ impl Objects {
         Ok(())
     }
 
+    /// Changes an object by a merge patch, as another program would that calls itself so.
+    pub async fn patch_as(&self, manager: &str, kind: &str, name: &str, patch: Value) -> Result<()> {
+        let params = PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() };
+        let patched = self.api(kind).patch(name, &params, &Patch::Merge(patch)).await;
+        patched.with_context(|| format!("patching {kind} {name} as {manager}"))?;
+        Ok(())
+    }
+
     /// Changes the status of an object by a merge patch.
     pub async fn patch_status(&self, kind: &str, name: &str, status: Value) -> Result<()> {
         let patch = Patch::Merge(json!({ "status": status }));

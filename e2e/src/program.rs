@@ -90,16 +90,17 @@ impl Programs {
         Provider::new(process, grpc, http)
     }
 
-    /// Runs `check` with a management kubeconfig and these flags and environment variables only; returns its exit code and
-    /// its report.
-    pub fn check(
+    /// Runs a subcommand with a management kubeconfig and these flags and environment variables only; returns its exit code
+    /// and what it printed as JSON.
+    pub fn report(
         &self,
+        subcommand: &str,
         management: &Path,
         flags: &[&str],
         environment: &[(&str, &str)],
     ) -> Result<(Option<i32>, Value)> {
         let output = Command::new(&self.program)
-            .args(["check", "-o", "json"])
+            .args([subcommand, "-o", "json"])
             .arg(format!("--management-kubeconfig={}", management.display()))
             .args(flags)
             .env_clear()
@@ -107,10 +108,10 @@ impl Programs {
             .envs(environment.iter().copied())
             .stdin(Stdio::null())
             .output()
-            .context("running check")?;
+            .with_context(|| format!("running {subcommand}"))?;
         let said = String::from_utf8_lossy(&output.stderr);
         let report =
-            serde_json::from_slice(&output.stdout).with_context(|| format!("check wrote no report: {said}"))?;
+            serde_json::from_slice(&output.stdout).with_context(|| format!("{subcommand} wrote no report: {said}"))?;
         Ok((output.status.code(), report))
     }
 

@@ -87,6 +87,9 @@ pub struct ScalableResource {
     pub created: Option<Timestamp>,
     /// Since when the condition RollingOut is True, which Cluster API sets on MachineDeployments since 1.9.
     pub rolling_out_since: Option<Timestamp>,
+    /// The reason for which a MachineSet makes no Machine for a larger size, such as a preflight check that fails while the
+    /// control plane is being upgraded.
+    pub held_back: Option<ArcStr>,
     /// `metadata.generation`, 0 when absent: which version of its spec this is.
     pub generation: i64,
     /// Which version its controller has seen, whether it could act on it or not; 0 when nothing says.
@@ -296,6 +299,10 @@ impl ScalableResource {
                 .and_then(|status| wire::condition(status.v1beta2.as_ref(), status.conditions.as_ref(), "RollingOut"))
                 .filter(|condition| condition.status == "True")
                 .and_then(wire::Condition::since),
+            held_back: match kind {
+                ScalableKind::MachineSet => object.status.as_ref().and_then(held_back),
+                ScalableKind::MachineDeployment | ScalableKind::MachinePool => None,
+            },
             generation: metadata.generation.unwrap_or_default(),
             seen_generation: object
                 .status
@@ -362,6 +369,23 @@ fn seen_generation(kind: ScalableKind, status: &Status<'_>) -> Option<i64> {
         ScalableKind::MachineDeployment | ScalableKind::MachinePool => None,
     };
     scaling_down.and_then(|condition| condition.observed_generation).or(status.observed_generation)
+}
+
+/// By the condition ScalingUp, whose message lists what blocks it; before Cluster API 1.9 by MachinesCreated.
+fn held_back(status: &Status<'_>) -> Option<ArcStr> {
+    const BLOCKED: &str = " is blocked because:";
+    let condition = |kind| wire::condition(status.v1beta2.as_ref(), status.conditions.as_ref(), kind);
+    let reasons = match condition("ScalingUp") {
+        Some(scaling_up) if scaling_up.status == "True" => scaling_up.message.split_once(BLOCKED)?.1,
+        Some(_) => return None,
+        None => {
+            let created = condition("MachinesCreated")?;
+            (created.status == "False" && created.reason == "PreflightCheckFailed").then_some(&*created.message)?
+        }
+    };
+    let reasons = reasons.lines().map(|line| line.trim().trim_start_matches("* ")).filter(|line| !line.is_empty());
+    let reasons = reasons.collect::<Vec<_>>().join("; ");
+    Some(reasons.into()).filter(|reasons: &ArcStr| !reasons.is_empty())
 }
 
 /// Where all Machines will be; `None` where that isn't said, or they may be in several places.

@@ -33,6 +33,7 @@ pub(crate) fn scalable(kind: ScalableKind, name: &str) -> ScalableResource {
         version: Some("v1.35.0".into()),
         created: None,
         rolling_out_since: None,
+        held_back: None,
         generation: 1,
         seen_generation: 1,
         desired_replicas: None,

@@ -16,6 +16,7 @@ mod machine_api;
 mod measured;
 mod membership;
 mod nodes;
+mod observed;
 mod options;
 mod placeholders;
 mod program;
@@ -164,6 +165,8 @@ fn commands() -> Vec<(&'static str, Run)> {
         replacements::one_machine_is_replaced_at_the_minimum_and_told,
         replacements::sizes_written_and_refused_are_told_by_events,
         replacements::a_machine_that_is_another_by_now_is_not_replaced,
+        observed::who_keeps_putting_a_size_back_is_named,
+        observed::machines_that_are_not_made_are_told,
         refusals::a_size_that_a_webhook_refuses_leaves_nothing_behind,
         refusals::a_size_that_a_policy_finds_invalid_leaves_nothing_behind,
         refusals::a_size_that_a_policy_forbids_leaves_nothing_behind,
