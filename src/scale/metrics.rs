@@ -19,6 +19,11 @@ const LATENCIES: [f64; 12] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5
 /// How many field managers have a series of their own.
 const MOST_MANAGERS: usize = 20;
 
+/// A field manager of which an object doesn't say who it is.
+pub(super) const UNKNOWN_MANAGER: &str = "unknown";
+/// Those that have no series of their own.
+const OTHER_MANAGERS: &str = "other";
+
 /// What a call writes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Write {
@@ -144,6 +149,9 @@ impl ScaleMetrics {
                 let _ = metrics.commands.get_or_create(&CommandLabels { command, result });
             }
         }
+        for manager in [UNKNOWN_MANAGER, OTHER_MANAGERS].map(str::to_owned) {
+            let _ = metrics.put_back.get_or_create(&ManagerLabels { manager });
+        }
         for result in EventResult::ALL.map(EventResult::as_str) {
             let _ = metrics.events.get_or_create(&EventLabels { result });
         }
@@ -170,7 +178,7 @@ impl ScaleMetrics {
     pub(super) fn count_put_back(&self, manager: &str) {
         let mut managers = self.managers.lock();
         let is_named = managers.contains(manager) || managers.len() < MOST_MANAGERS;
-        let manager = if is_named { manager } else { "other" }.to_owned();
+        let manager = if is_named { manager } else { OTHER_MANAGERS }.to_owned();
         if is_named {
             managers.insert(manager.clone());
         }

@@ -11,7 +11,7 @@ use arcstr::ArcStr;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::{Command, Inner, events::Happening, writer};
+use super::{Command, Inner, events::Happening, metrics::UNKNOWN_MANAGER, writer};
 use crate::{
     index::{Index, Overwritten},
     nodegroup::GroupId,
@@ -100,7 +100,7 @@ impl Command {
             return;
         }
         let Some(times) = observed.note(&self.id, to, manager.clone(), Instant::now()) else { return };
-        let manager = manager.unwrap_or_else(|| "unknown".into());
+        let manager = manager.unwrap_or_else(|| UNKNOWN_MANAGER.into());
         self.inner.metrics.count_put_back(&manager);
         tracing::warn!(group = %self.id, from, to, %manager, times, "somebody keeps putting the size back");
         self.tell(Happening::put_back(from, to, &manager));
