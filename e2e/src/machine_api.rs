@@ -65,7 +65,7 @@ pub fn definition(kind: &str) -> Value {
 }
 
 /// An object with these fields, and any others.
-fn open(properties: Value) -> Value {
+fn open(properties: &Value) -> Value {
     json!({ "type": "object", "properties": properties, "x-kubernetes-preserve-unknown-fields": true })
 }
 
@@ -80,22 +80,22 @@ fn count() -> Value {
 /// What a Node gets: labels, annotations and taints; and how the provider makes the machine.
 fn spec_of_machine() -> Value {
     let texts = json!({ "type": "object", "additionalProperties": text() });
-    open(json!({
-        "metadata": open(json!({ "labels": texts, "annotations": texts })),
+    open(&json!({
+        "metadata": open(&json!({ "labels": texts, "annotations": texts })),
         "providerID": text(),
-        "providerSpec": open(json!({})),
-        "taints": { "type": "array", "items": open(json!({ "key": text(), "value": text(), "effect": text() })) },
+        "providerSpec": open(&json!({})),
+        "taints": { "type": "array", "items": open(&json!({ "key": text(), "value": text(), "effect": text() })) },
     }))
 }
 
 fn of_machine() -> Value {
     json!({
         "spec": spec_of_machine(),
-        "status": open(json!({
+        "status": open(&json!({
             "phase": text(),
             "errorReason": text(),
             "errorMessage": text(),
-            "nodeRef": open(json!({ "kind": text(), "name": text(), "uid": text() })),
+            "nodeRef": open(&json!({ "kind": text(), "name": text(), "uid": text() })),
             "conditions": conditions(),
         })),
     })
@@ -105,13 +105,13 @@ fn of_machine_set() -> Value {
     let mut replicas = count();
     replicas["default"] = json!(1);
     json!({
-        "spec": open(json!({
+        "spec": open(&json!({
             "replicas": replicas,
             "deletePolicy": { "type": "string", "enum": ["Random", "Newest", "Oldest"] },
-            "selector": open(json!({})),
-            "template": open(json!({ "spec": spec_of_machine() })),
+            "selector": open(&json!({})),
+            "template": open(&json!({ "spec": spec_of_machine() })),
         })),
-        "status": open(json!({
+        "status": open(&json!({
             "replicas": count(),
             "observedGeneration": { "type": "integer", "format": "int64" },
             "labelSelector": text(),
@@ -123,7 +123,7 @@ fn of_machine_set() -> Value {
 
 /// Conditions have a severity, and no generation.
 fn conditions() -> Value {
-    let condition = open(json!({ "type": text(), "status": text(), "severity": text(), "reason": text() }));
+    let condition = open(&json!({ "type": text(), "status": text(), "severity": text(), "reason": text() }));
     json!({
         "type": "array",
         "items": {

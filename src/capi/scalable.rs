@@ -271,21 +271,7 @@ impl ScalableResource {
                 true
             }),
             node_labels: share(template_spec.and_then(|spec| spec.metadata.as_ref()?.labels.as_ref()), &|_| true),
-            taints: template_spec
-                .and_then(|spec| spec.taints.as_ref())
-                .into_iter()
-                .flatten()
-                .map(|taint| MachineTaint {
-                    key: intern(&taint.key),
-                    value: intern(&taint.value),
-                    effect: intern(&taint.effect),
-                    propagation: if taint.propagation == "OnInitialization" {
-                        Propagation::OnInitialization
-                    } else {
-                        Propagation::Always
-                    },
-                })
-                .collect(),
+            taints: template_spec.map(|spec| taints(spec, context)).unwrap_or_default(),
             revision: metadata.annotation(REVISION).and_then(|text| text.parse().ok()),
             status_replicas: object.status.as_ref().and_then(|status| status.replicas).unwrap_or_default(),
             version: template_spec
@@ -334,6 +320,21 @@ impl ScalableResource {
             meta,
         })
     }
+}
+
+fn taints(spec: &TemplateSpec<'_>, context: &Context) -> Vec<MachineTaint> {
+    let intern = |text: &str| context.interner.intern(text);
+    let taint = |taint: &Taint<'_>| MachineTaint {
+        key: intern(&taint.key),
+        value: intern(&taint.value),
+        effect: intern(&taint.effect),
+        propagation: if taint.propagation == "OnInitialization" {
+            Propagation::OnInitialization
+        } else {
+            Propagation::Always
+        },
+    };
+    spec.taints.iter().flatten().map(taint).collect()
 }
 
 /// The group comes from `apiGroup` (v1beta2), else from `apiVersion` (v1beta1). The version named there is

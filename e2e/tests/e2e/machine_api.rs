@@ -70,7 +70,7 @@ pub(crate) async fn the_machine_named_is_marked_and_the_size_lowered(world: &Wor
     let (id, set) = (stage.id(ZONE_A), stage.recorded.name(ZONE_A));
     let machine = stage.recorded.name(&format!("{ZONE_A}-9xk2m"));
     let node = stage.node("ip-10-0-1-12").await?;
-    stage.provider.delete(&id, &[node.clone()]).await?;
+    stage.provider.delete(&id, std::slice::from_ref(&node)).await?;
     assert_eq!(stage.provider.target_size(&id).await?, 2);
     assert_eq!(world.objects.scale("MachineSet", &set).await?, 2);
     world.objects.assert_marked(&[&machine]).await?;
@@ -81,14 +81,14 @@ pub(crate) async fn the_machine_named_is_marked_and_the_size_lowered(world: &Wor
     world.objects.patch_status("MachineSet", &set, json!({ "replicas": 2, "observedGeneration": seen })).await?;
     eventually("the Machine's instance is deleting", SOON, async || {
         let instances = stage.instances(&id).await?;
-        let state = instances.get(&format!("deleting-machine-{}_{machine}", world.namespace));
-        ensure!(state == Some(&(InstanceState::InstanceDeleting, None)), "instances are {instances:?}");
+        let instance = instances.get(&format!("deleting-machine-{}_{machine}", world.namespace));
+        ensure!(instance == Some(&(InstanceState::InstanceDeleting, None)), "instances are {instances:?}");
         ensure!(instances.len() == 3, "instances are {instances:?}");
         Ok(())
     })
     .await?;
     // Named again while it goes: a success, and no size is lowered.
-    stage.provider.delete(&id, &[node.clone()]).await?;
+    stage.provider.delete(&id, std::slice::from_ref(&node)).await?;
     assert_eq!(world.objects.scale("MachineSet", &set).await?, 2);
 
     world.objects.patch("Machine", &machine, json!({ "metadata": { "finalizers": null } })).await?;
