@@ -3,7 +3,10 @@
 
 use std::{collections::BTreeSet, fmt};
 
-use crate::{capi::ScalableKind, connect::ClusterRef};
+use crate::{
+    capi::{CoreResources, ScalableKind},
+    connect::ClusterRef,
+};
 
 /// A cluster.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -211,8 +214,8 @@ pub struct Needs {
     pub group: String,
     /// The namespaces of the scope; `None` is all.
     pub namespaces: Option<BTreeSet<String>>,
-    /// Whether MachinePool is installed.
-    pub machine_pools: bool,
+    /// The plurals of those kinds that may be missing and that the group doesn't serve, such as `machinepools`.
+    pub not_served: BTreeSet<&'static str>,
     /// The kinds of infrastructure templates that groups name: group and plural.
     pub templates: Vec<(String, String)>,
     /// The Cluster whose Secret leads to the workload cluster.
@@ -251,19 +254,30 @@ const fn resize(resource: &'static str, kind: ScalableKind) -> Row {
     Row { resource, subresource: Some("scale"), verbs: RESIZE, only_for: Some(kind), writes: true }
 }
 
+const CLUSTERS: &str = "clusters";
+const DEPLOYMENTS: &str = "machinedeployments";
 const POOLS: &str = "machinepools";
+
+/// The plurals of the kinds that a group doesn't serve. Where nothing is known of it, it is taken to have all but
+/// MachinePools.
+#[must_use]
+pub fn not_served(core: Option<&CoreResources>) -> BTreeSet<&'static str> {
+    let Some(core) = core else { return [POOLS].into() };
+    let optional = [(CLUSTERS, &core.cluster), (DEPLOYMENTS, &core.machine_deployment), (POOLS, &core.machine_pool)];
+    optional.into_iter().filter(|(_, resource)| resource.is_none()).map(|(plural, _)| plural).collect()
+}
 
 /// Rights of Cluster API's own kinds, in the namespaces of the scope.
 const CORE: [Row; 12] = [
-    read("clusters"),
-    read("machinedeployments"),
+    read(CLUSTERS),
+    read(DEPLOYMENTS),
     read("machinesets"),
     Row { verbs: READ_MACHINES, ..read("machines") },
     read(POOLS),
-    resize("machinedeployments", ScalableKind::MachineDeployment),
+    resize(DEPLOYMENTS, ScalableKind::MachineDeployment),
     resize("machinesets", ScalableKind::MachineSet),
     resize(POOLS, ScalableKind::MachinePool),
-    change("machinedeployments", ScalableKind::MachineDeployment),
+    change(DEPLOYMENTS, ScalableKind::MachineDeployment),
     change("machinesets", ScalableKind::MachineSet),
     change(POOLS, ScalableKind::MachinePool),
     Row { resource: "machines", subresource: None, verbs: OF_MACHINES, only_for: None, writes: true },
@@ -276,8 +290,7 @@ impl Needs {
     /// All rights that are needed, in an order for people.
     #[must_use]
     pub fn rights(&self) -> Vec<Right> {
-        let rows =
-            CORE.iter().filter(|row| (self.writes || !row.writes) && (self.machine_pools || row.resource != POOLS));
+        let rows = CORE.iter().filter(|row| (self.writes || !row.writes) && !self.not_served.contains(row.resource));
         let mut rights: Vec<_> = rows
             .flat_map(|row| {
                 let right = |verb, breaks| Right {
@@ -346,6 +359,7 @@ mod tests {
         Needs {
             group: "cluster.x-k8s.io".to_owned(),
             namespaces: Some(["team-a".to_owned()].into()),
+            not_served: [POOLS].into(),
             writes: true,
             events: true,
             ..Needs::default()
@@ -387,9 +401,19 @@ watch nodes in the whole cluster";
 
     #[test]
     fn who_writes_nothing_needs_only_to_read() {
-        let needs = Needs { writes: false, machine_pools: true, ..needs() };
+        let needs = Needs { writes: false, not_served: BTreeSet::new(), ..needs() };
         assert!(needs.rights().iter().all(|right| matches!(right.verb, "list" | "watch")));
         assert!(printed(&needs).contains(&"list machinepools.cluster.x-k8s.io in namespace team-a".to_owned()));
+    }
+
+    #[test]
+    fn a_group_without_clusters_and_machine_deployments_needs_no_rights_to_them() {
+        let not_served = BTreeSet::from([CLUSTERS, DEPLOYMENTS, POOLS]);
+        let needs = Needs { group: "machine.openshift.io".to_owned(), not_served, ..needs() };
+        let printed = printed(&needs);
+        assert!(printed.contains(&"patch machinesets.machine.openshift.io/scale in namespace team-a".to_owned()));
+        let is_other = |right: &String| [CLUSTERS, DEPLOYMENTS, POOLS].iter().any(|plural| right.contains(plural));
+        assert!(!printed.iter().any(is_other), "{printed:#?}");
     }
 
     #[test]
@@ -415,7 +439,7 @@ watch nodes in the whole cluster";
 
     #[test]
     fn no_right_is_needed_twice() {
-        let needs = Needs { machine_pools: true, ..needs() };
+        let needs = Needs { not_served: BTreeSet::new(), ..needs() };
         let rights = printed(&needs);
         assert_eq!(rights.iter().collect::<BTreeSet<_>>().len(), rights.len());
     }

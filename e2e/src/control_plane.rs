@@ -121,7 +121,7 @@ impl ControlPlane {
         };
         plane.ready().await?;
         let objects = plane.objects("default");
-        for rule in users::rules() {
+        for rule in users::rules(contract) {
             objects.create(rule).await?;
         }
         let bases = plane.settings.components.crds();

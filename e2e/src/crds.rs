@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::{
+    machine_api,
     objects::{CAPI_GROUP, CAPI_KINDS, Contract, INFRASTRUCTURE_GROUP, Objects, Place},
     wait::{SOON, eventually},
 };
@@ -32,14 +33,23 @@ pub async fn install(objects: &Objects, bases: &Path, contract: Contract, instal
         return Ok(());
     }
     let mut names = Vec::new();
-    for kind in CAPI_KINDS {
-        if kind == "MachinePool" && installed == Installed::AllButMachinePools {
-            continue;
+    match contract {
+        Contract::MachineApi => {
+            for kind in machine_api::KINDS {
+                names.push(objects.create(machine_api::definition(kind)).await?);
+            }
         }
-        names.push(objects.create(reduced(bases, kind, contract)?).await?);
-    }
-    for kind in TEMPLATE_KINDS {
-        names.push(objects.create(template(kind)).await?);
+        Contract::V1Beta1 | Contract::V1Beta2 => {
+            for kind in CAPI_KINDS {
+                if kind == "MachinePool" && installed == Installed::AllButMachinePools {
+                    continue;
+                }
+                names.push(objects.create(reduced(bases, kind, contract)?).await?);
+            }
+            for kind in TEMPLATE_KINDS {
+                names.push(objects.create(template(kind)).await?);
+            }
+        }
     }
     for crd in names {
         let name = crd.metadata.name.context("a CRD without name")?;

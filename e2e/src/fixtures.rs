@@ -32,34 +32,45 @@ pub async fn load(world: &World, moment: Moment) -> Result<Recorded> {
         Moment::Rollout => "rollout",
         Moment::Scaling => "scaling",
     };
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures").join(folder);
-    let recorded = Recorded { namespace: world.namespace.clone(), cluster: world.cluster.clone() };
+    let recorded = Recorded::of([("team-a", &world.namespace), ("stage", &world.cluster)]);
     world.has_cluster();
     let management = format!("management-{}.yaml", world.plane.contract);
+    create_all(world, &recorded, folder, &["templates.yaml", management.as_str(), "workload-nodes.yaml"]).await?;
+    Ok(recorded)
+}
+
+/// Creates the objects of these files of a folder in `tests/fixtures`, in their order.
+pub(crate) async fn create_all(world: &World, recorded: &Recorded, folder: &str, files: &[&str]) -> Result<()> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures").join(folder);
     let mut uids = HashMap::new();
-    for file in ["templates.yaml", management.as_str(), "workload-nodes.yaml"] {
-        let text = fs::read_to_string(folder.join(file)).with_context(|| file.to_owned())?;
+    for file in files {
+        let text = fs::read_to_string(folder.join(file)).with_context(|| (*file).to_owned())?;
         let list: Value = serde_yaml::from_str(&recorded.name(&text))?;
         let items = list["items"].as_array().context("not a list")?;
         for item in items {
             create(world, item, &mut uids).await?;
         }
     }
-    Ok(recorded)
+    Ok(())
 }
 
 /// How recorded objects are called here.
 #[derive(Clone, Debug)]
 pub struct Recorded {
-    namespace: String,
-    cluster: String,
+    /// What was recorded, and what it is here.
+    names: Vec<(&'static str, String)>,
 }
 
 impl Recorded {
+    /// Names that were recorded, each with what it is here.
+    pub(crate) fn of<const N: usize>(names: [(&'static str, &str); N]) -> Self {
+        Self { names: names.into_iter().map(|(recorded, here)| (recorded, here.to_owned())).collect() }
+    }
+
     /// The name or id here of what was recorded under a name or id.
     #[must_use]
     pub fn name(&self, recorded: &str) -> String {
-        recorded.replace("team-a", &self.namespace).replace("stage", &self.cluster)
+        self.names.iter().fold(recorded.to_owned(), |text, (recorded, here)| text.replace(recorded, here))
     }
 }
 

@@ -22,6 +22,7 @@ pub mod informer;
 pub mod infrastructure;
 pub mod installed;
 pub mod kubectl;
+pub mod machine_api;
 pub mod objects;
 pub mod pool;
 pub mod ports;

@@ -17,17 +17,38 @@ pub enum Contract {
     V1Beta1,
     /// `cluster.x-k8s.io/v1beta2`
     V1Beta2,
+    /// `machine.openshift.io/v1beta1`: not Cluster API, but much like it
+    MachineApi,
 }
 
 impl Contract {
-    /// Every version that is tested.
+    /// Every version of Cluster API that is tested.
     pub const ALL: [Self; 2] = [Self::V1Beta1, Self::V1Beta2];
 
-    /// As in `apiVersion`.
+    /// As in names of files and tests.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::V1Beta1 => "v1beta1",
+            Self::V1Beta2 => "v1beta2",
+            Self::MachineApi => "machine-api",
+        }
+    }
+
+    /// The API group of the kinds that the program reads.
+    #[must_use]
+    pub fn group(self) -> &'static str {
+        match self {
+            Self::V1Beta1 | Self::V1Beta2 => CAPI_GROUP,
+            Self::MachineApi => MACHINE_API_GROUP,
+        }
+    }
+
+    /// Their version, as in `apiVersion`.
+    #[must_use]
+    pub fn version(self) -> &'static str {
+        match self {
+            Self::V1Beta1 | Self::MachineApi => "v1beta1",
             Self::V1Beta2 => "v1beta2",
         }
     }
@@ -41,6 +62,8 @@ impl fmt::Display for Contract {
 
 /// API group of Cluster API's own kinds.
 pub const CAPI_GROUP: &str = "cluster.x-k8s.io";
+/// API group of OpenShift's Machine API.
+pub const MACHINE_API_GROUP: &str = "machine.openshift.io";
 /// API group of the infrastructure templates.
 pub const INFRASTRUCTURE_GROUP: &str = "infrastructure.cluster.x-k8s.io";
 /// Kinds of Cluster API that the program reads. `MachinePool` need not be installed.
@@ -70,7 +93,7 @@ impl Place {
             | "ValidatingAdmissionPolicyBinding" => ("admissionregistration.k8s.io", "v1"),
             "KubeadmConfigTemplate" => ("bootstrap.cluster.x-k8s.io", "v1beta2"),
             "KubeadmControlPlane" => ("controlplane.cluster.x-k8s.io", "v1beta2"),
-            kind if CAPI_KINDS.contains(&kind) || kind == "ClusterClass" => (CAPI_GROUP, contract.as_str()),
+            kind if CAPI_KINDS.contains(&kind) || kind == "ClusterClass" => (contract.group(), contract.version()),
             // Kinds that the end-to-end tests serve themselves; their version has nothing to do with the contract's.
             kind if kind.starts_with("Loopback") => (INFRASTRUCTURE_GROUP, "v1alpha1"),
             _ => (INFRASTRUCTURE_GROUP, "v1beta2"),
@@ -196,6 +219,14 @@ impl Objects {
         Ok(())
     }
 
+    /// Changes an object by a merge patch, as another program would that calls itself so.
+    pub async fn patch_as(&self, manager: &str, kind: &str, name: &str, patch: Value) -> Result<()> {
+        let params = PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() };
+        let patched = self.api(kind).patch(name, &params, &Patch::Merge(patch)).await;
+        patched.with_context(|| format!("patching {kind} {name} as {manager}"))?;
+        Ok(())
+    }
+
     /// Changes the status of an object by a merge patch.
     pub async fn patch_status(&self, kind: &str, name: &str, status: Value) -> Result<()> {
         let patch = Patch::Merge(json!({ "status": status }));
@@ -261,10 +292,11 @@ impl Objects {
         let mut expected: Vec<&str> = machines.to_vec();
         expected.sort_unstable();
         let listed = self.api("Machine").list(&ListParams::default()).await?;
+        let key = format!("{}/delete-machine", self.contract.group());
         let mut marked: Vec<&str> = Vec::new();
         for machine in &listed.items {
             let annotations = machine.metadata.annotations.as_ref();
-            if annotations.is_some_and(|all| all.contains_key("cluster.x-k8s.io/delete-machine")) {
+            if annotations.is_some_and(|all| all.contains_key(&key)) {
                 marked.push(machine.metadata.name.as_deref().unwrap_or_default());
             }
         }

@@ -224,7 +224,7 @@ impl Pool {
     async fn create_machines(&self, world: &World, owner: &Value, group: &mut Group) -> Result<()> {
         let reference = |kind: &str, name: &str| match world.plane.contract {
             Contract::V1Beta1 => json!({ "apiVersion": "v1", "kind": kind, "name": name }),
-            Contract::V1Beta2 => json!({ "name": name }),
+            Contract::V1Beta2 | Contract::MachineApi => json!({ "name": name }),
         };
         for number in 0..self.machines {
             let name = format!("{}-{number}", self.name);
@@ -340,7 +340,7 @@ fn reference_to(world: &World, kind: &str, name: &str) -> Value {
             "name": name,
             "namespace": world.namespace,
         }),
-        Contract::V1Beta2 => json!({
+        Contract::V1Beta2 | Contract::MachineApi => json!({
             "apiGroup": INFRASTRUCTURE_GROUP,
             "kind": kind,
             "name": name,

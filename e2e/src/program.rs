@@ -90,6 +90,31 @@ impl Programs {
         Provider::new(process, grpc, http)
     }
 
+    /// Runs a subcommand with a management kubeconfig and these flags and environment variables only; returns its exit code
+    /// and what it printed as JSON.
+    pub fn report(
+        &self,
+        subcommand: &str,
+        management: &Path,
+        flags: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Result<(Option<i32>, Value)> {
+        let output = Command::new(&self.program)
+            .args([subcommand, "-o", "json"])
+            .arg(format!("--management-kubeconfig={}", management.display()))
+            .args(flags)
+            .env_clear()
+            .env("HOME", &self.directory)
+            .envs(environment.iter().copied())
+            .stdin(Stdio::null())
+            .output()
+            .with_context(|| format!("running {subcommand}"))?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        let report =
+            serde_json::from_slice(&output.stdout).with_context(|| format!("{subcommand} wrote no report: {said}"))?;
+        Ok((output.status.code(), report))
+    }
+
     /// From now on, what these write is shown with what those do.
     pub(crate) fn share_logs(&mut self, with: &Self) {
         self.logs = Arc::clone(&with.logs);

@@ -1,4 +1,4 @@
-//! Runs the scenarios, each for both versions of the contract, and ends what they shared.
+//! Runs the scenarios, each for both versions of the contract or on OpenShift's kinds, and ends what they shared.
 
 use std::{
     collections::HashMap,
@@ -28,7 +28,7 @@ const AT_ONCE: usize = 4;
 /// What a scenario does.
 pub type Run = for<'a> fn(&'a World) -> LocalBoxFuture<'a, Result<()>>;
 
-/// A test, to be run once per version of the contract.
+/// A test, to be run once per API server that it names.
 #[derive(Clone, Copy)]
 pub struct Scenario {
     /// Shown after the version.
@@ -37,6 +37,8 @@ pub struct Scenario {
     pub own_api_server: bool,
     /// Whether it is only run when it is asked for, by `--ignored`.
     pub by_hand: bool,
+    /// The API servers that it runs on, by what they serve.
+    pub contracts: &'static [Contract],
     /// What it does.
     pub run: Run,
 }
@@ -65,8 +67,8 @@ pub fn run(scenarios: &[Scenario]) -> ExitCode {
         }
     };
     let mut trials = Vec::new();
-    for contract in Contract::ALL {
-        for &scenario in scenarios {
+    for contract in Contract::ALL.into_iter().chain([Contract::MachineApi]) {
+        for &scenario in scenarios.iter().filter(|scenario| scenario.contracts.contains(&contract)) {
             let suite = Arc::clone(&suite);
             let name = format!("{contract}::{}", scenario.name);
             let trial = Trial::test(name, move || suite.try_scenario(contract, scenario));
@@ -94,7 +96,11 @@ impl Suite {
             runtime: Runtime::new()?,
             program: OnceLock::new(),
             components: OnceLock::new(),
-            shared: Contract::ALL.map(|contract| (contract.as_str(), Mutex::default())).into(),
+            shared: Contract::ALL
+                .into_iter()
+                .chain([Contract::MachineApi])
+                .map(|contract| (contract.as_str(), Mutex::default()))
+                .collect(),
         })
     }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::crds::LATE_TEMPLATE_KIND;
-use crate::objects::{CAPI_GROUP, Contract, INFRASTRUCTURE_GROUP, Place};
+use crate::objects::{Contract, INFRASTRUCTURE_GROUP, Place};
 
 /// How many scenarios can run against one API server.
 const USERS: usize = 200;
@@ -70,7 +70,8 @@ fn line(user: &User, group: &str) -> String {
 
 /// What the program needs, and nothing else. Secrets are granted one by one, see `World::share_kubeconfig`.
 #[must_use]
-pub fn rules() -> Vec<Value> {
+pub fn rules(contract: Contract) -> Vec<Value> {
+    let group = contract.group();
     // ForbiddenMachineTemplate is missing here on purpose.
     let templates = ["DevMachineTemplate", "OxMachineTemplate", "LoopbackMachineTemplate", LATE_TEMPLATE_KIND]
         .map(|kind| Place::of(kind, Contract::V1Beta2).resource.plural);
@@ -80,23 +81,23 @@ pub fn rules() -> Vec<Value> {
         "metadata": { "name": GROUP },
         "rules": [
             {
-                "apiGroups": [CAPI_GROUP],
+                "apiGroups": [group],
                 "resources": ["clusters", "machinedeployments", "machinesets", "machines", "machinepools"],
                 "verbs": read,
             },
             { "apiGroups": [INFRASTRUCTURE_GROUP], "resources": templates, "verbs": read },
             { "apiGroups": [""], "resources": ["nodes"], "verbs": read },
             {
-                "apiGroups": [CAPI_GROUP],
+                "apiGroups": [group],
                 "resources": ["machinedeployments/scale", "machinesets/scale", "machinepools/scale"],
                 "verbs": ["patch"],
             },
             {
-                "apiGroups": [CAPI_GROUP],
+                "apiGroups": [group],
                 "resources": ["machinedeployments", "machinesets", "machinepools"],
                 "verbs": ["get", "patch"],
             },
-            { "apiGroups": [CAPI_GROUP], "resources": ["machines"], "verbs": ["get", "patch", "delete"] },
+            { "apiGroups": [group], "resources": ["machines"], "verbs": ["get", "patch", "delete"] },
             { "apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"] },
         ],
     });

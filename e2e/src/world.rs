@@ -103,6 +103,19 @@ impl World {
         self.programs.launch(management, flags, environment)
     }
 
+    /// Runs `check` with the management kubeconfig and these flags and environment variables only.
+    pub fn check(&self, flags: &[&str], environment: &[(&str, &str)]) -> Result<(Option<i32>, Value)> {
+        self.programs.report("check", &self.kubeconfig()?, flags, environment)
+    }
+
+    /// Runs `explain` for the scenario's namespace, with both kubeconfigs. It may find something wrong with a group.
+    pub fn explain(&self) -> Result<Value> {
+        let (kubeconfig, scope) = (self.kubeconfig()?, self.scope());
+        let workload = format!("--workload-kubeconfig={}", kubeconfig.display());
+        let (_, report) = self.programs.report("explain", &kubeconfig, &[&scope, &workload], &[])?;
+        Ok(report)
+    }
+
     /// A file with the kubeconfig of the scenario's user.
     pub fn kubeconfig(&self) -> Result<PathBuf> {
         let path = self.programs.directory().join("kubeconfig");

@@ -24,8 +24,11 @@ pub struct Cluster {
 /// What a Cluster's topology asks for.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Topology {
-    /// Kubernetes' version for the control plane and all workers.
+    /// Kubernetes' version for the control plane and all workers whose own isn't pinned.
     pub version: ArcStr,
+    /// The MachineDeployments whose version is pinned, by their names in the topology, with that version. Provisional:
+    /// `version` of a worker is a proposal of Cluster API's.
+    pub pinned: Vec<(ArcStr, ArcStr)>,
     /// The MachineDeployments whose upgrade somebody holds back by annotation, by their names in the topology.
     pub held_back: Vec<ArcStr>,
     /// The MachineDeployments whose replicas it sets, by their names in the topology: it puts every other size back.
@@ -63,6 +66,8 @@ struct Worker<'a> {
     name: Cow<'a, str>,
     replicas: Option<i64>,
     #[serde(borrow)]
+    version: Option<Cow<'a, str>>,
+    #[serde(borrow)]
     metadata: Option<wire::Metadata<'a>>,
 }
 
@@ -72,6 +77,14 @@ struct Status<'a> {
     conditions: Option<Vec<wire::Condition<'a>>>,
     #[serde(borrow)]
     v1beta2: Option<wire::V1Beta2<'a>>,
+}
+
+impl Topology {
+    /// The version that a MachineDeployment is to have, by its name in the topology.
+    #[must_use]
+    pub fn version_of(&self, name: &str) -> &ArcStr {
+        self.pinned.iter().find(|(pinned, _)| pinned == name).map_or(&self.version, |(_, version)| version)
+    }
 }
 
 impl Cluster {
@@ -88,6 +101,7 @@ impl Cluster {
             let version = topology.version.as_deref().filter(|version| !version.is_empty())?;
             Some(Box::new(Topology {
                 version: version.into(),
+                pinned: topology.workers.as_ref().map(pinned).unwrap_or_default(),
                 held_back: topology.workers.as_ref().map(held_back).unwrap_or_default(),
                 sized: topology.workers.as_ref().map(sized).unwrap_or_default(),
                 unreconciled_since: status.as_ref().and_then(unreconciled_since),
@@ -115,6 +129,14 @@ fn held_back(workers: &Workers<'_>) -> Vec<ArcStr> {
 fn sized(workers: &Workers<'_>) -> Vec<ArcStr> {
     let workers = workers.machine_deployments.iter().flatten();
     workers.filter(|worker| worker.replicas.is_some()).map(|worker| worker.name.as_ref().into()).collect()
+}
+
+fn pinned(workers: &Workers<'_>) -> Vec<(ArcStr, ArcStr)> {
+    let version = |worker: &Worker<'_>| {
+        let version = worker.version.as_deref().filter(|version| !version.is_empty())?;
+        Some((worker.name.as_ref().into(), version.into()))
+    };
+    workers.machine_deployments.iter().flatten().filter_map(version).collect()
 }
 
 fn unreconciled_since(status: &Status<'_>) -> Option<Timestamp> {

@@ -6,6 +6,9 @@ use std::fmt;
 /// Cluster API's group unless `CAPI_GROUP` overrides it.
 pub const DEFAULT_GROUP: &str = "cluster.x-k8s.io";
 
+/// The group of OpenShift's Machine API: MachineSets and Machines, without Clusters and MachineDeployments.
+pub const OPENSHIFT_GROUP: &str = "machine.openshift.io";
+
 /// Annotation that pauses the object it stands on. It doesn't follow `CAPI_GROUP`.
 pub const PAUSED: &str = "cluster.x-k8s.io/paused";
 
@@ -85,6 +88,20 @@ impl Keys {
             owner_kind: key("owner-kind"),
             owner_name: key("owner-name"),
         }
+    }
+
+    /// The Machine that a Node's annotations name, as namespace and name. OpenShift writes both into the annotation
+    /// machine; Cluster API has an annotation of its own for the namespace.
+    #[must_use]
+    pub fn machine_of<'a>(&self, annotation: impl Fn(&str) -> Option<&'a str>) -> Option<(&'a str, &'a str)> {
+        let name = annotation(&self.machine)?;
+        name.split_once('/').or_else(|| Some((annotation(&self.cluster_namespace)?, name)))
+    }
+
+    /// Returns true if a MachineSet counts Machines that are being deleted as replicas. OpenShift's makes a new one at once.
+    #[must_use]
+    pub fn counts_deleting(&self) -> bool {
+        self.group != OPENSHIFT_GROUP
     }
 
     /// Whether a rule reads this annotation on a node group.

@@ -135,6 +135,12 @@ struct Status<'a> {
     failure_reason: Option<Cow<'a, str>>,
     #[serde(borrow)]
     failure_message: Option<Cow<'a, str>>,
+    /// OpenShift's word for failureReason.
+    #[serde(borrow)]
+    error_reason: Option<Cow<'a, str>>,
+    /// OpenShift's word for failureMessage.
+    #[serde(borrow)]
+    error_message: Option<Cow<'a, str>>,
     #[serde(borrow)]
     deprecated: Option<Deprecated<'a>>,
 }
@@ -206,13 +212,21 @@ fn infrastructure_ready<'a>(status: &'a Status<'_>) -> Option<&'a wire::Conditio
     wire::condition(status.v1beta2.as_ref(), status.conditions.as_ref(), "InfrastructureReady")
 }
 
-/// The failure from `status`, else from `status.deprecated.v1beta1`.
+/// The failure from `status`, under either name, else from `status.deprecated.v1beta1`.
 fn failure(status: &Status<'_>) -> Option<Box<Failure>> {
     let old = status.deprecated.as_ref().and_then(|deprecated| deprecated.v1beta1.as_ref());
-    let text = |new: &Option<Cow<'_, str>>, old: Option<&Cow<'_, str>>| {
-        [new.as_ref(), old].into_iter().flatten().find(|text| !text.is_empty()).map(|text| ArcStr::from(text.as_ref()))
+    let text = |places: [Option<&Cow<'_, str>>; 3]| {
+        places.into_iter().flatten().find(|text| !text.is_empty()).map(|text| ArcStr::from(text.as_ref()))
     };
-    let reason = text(&status.failure_reason, old.and_then(|old| old.failure_reason.as_ref()));
-    let message = text(&status.failure_message, old.and_then(|old| old.failure_message.as_ref()));
+    let reason = text([
+        status.failure_reason.as_ref(),
+        status.error_reason.as_ref(),
+        old.and_then(|old| old.failure_reason.as_ref()),
+    ]);
+    let message = text([
+        status.failure_message.as_ref(),
+        status.error_message.as_ref(),
+        old.and_then(|old| old.failure_message.as_ref()),
+    ]);
     (reason.is_some() || message.is_some()).then(|| Box::new(Failure { reason, message }))
 }

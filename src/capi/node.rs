@@ -18,7 +18,7 @@ pub struct Node {
     pub meta: Meta,
     /// `spec.providerID` where it isn't empty.
     pub provider_id: Option<ArcStr>,
-    /// The Machine named by the annotations machine and cluster-namespace, where both are set.
+    /// The Machine named by the annotation machine, with its namespace there or in cluster-namespace.
     pub machine: Option<ObjectKey>,
     /// Those labels of [`Node::TEMPLATE_LABELS`] that are set.
     pub template_labels: TemplateLabels,
@@ -74,9 +74,9 @@ impl Node {
         let object: wire::Object<'_, Spec<'_>, resources::Status<'_>> =
             Deserialize::deserialize(value).map_err(|error| error.to_string())?;
         let metadata = &object.metadata;
-        let machine = metadata.annotation(&context.keys.machine).and_then(|name| {
-            let namespace = metadata.annotation(&context.keys.cluster_namespace)?;
-            Some(ObjectKey { namespace: context.interner.intern(namespace), name: context.interner.intern(name) })
+        let machine = context.keys.machine_of(|key| metadata.annotation(key)).map(|(namespace, name)| ObjectKey {
+            namespace: context.interner.intern(namespace),
+            name: context.interner.intern(name),
         });
         let template_labels = Self::TEMPLATE_LABELS
             .into_iter()

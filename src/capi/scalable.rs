@@ -73,6 +73,8 @@ pub struct ScalableResource {
     pub failure_domain: Option<ArcStr>,
     /// `spec.template.metadata.labels`.
     pub template_labels: BTreeMap<ArcStr, ArcStr>,
+    /// `spec.template.spec.metadata.labels`, which OpenShift has: all of them come to be on the Nodes.
+    pub node_labels: BTreeMap<ArcStr, ArcStr>,
     /// `spec.template.spec.taints`.
     pub taints: Vec<MachineTaint>,
     /// The annotation revision of a MachineSet, where it is a number.
@@ -85,12 +87,18 @@ pub struct ScalableResource {
     pub created: Option<Timestamp>,
     /// Since when the condition RollingOut is True, which Cluster API sets on MachineDeployments since 1.9.
     pub rolling_out_since: Option<Timestamp>,
+    /// The reason for which a MachineSet makes no Machine for a larger size, such as a preflight check that fails while the
+    /// control plane is being upgraded.
+    pub held_back: Option<ArcStr>,
     /// `metadata.generation`, 0 when absent: which version of its spec this is.
     pub generation: i64,
     /// Which version its controller has seen, whether it could act on it or not; 0 when nothing says.
     pub seen_generation: i64,
     /// The annotation desired-replicas of a MachineSet, where it is a number.
     pub desired_replicas: Option<i32>,
+    /// True if `status.authoritativeAPI`, which OpenShift has, gives the object to another API: its controller leaves it
+    /// alone then.
+    pub handed_over: bool,
     /// The annotation [`DELETING`], as it stands there; on a MachineSet of a MachineDeployment a copy.
     pub deleting_log: Option<ArcStr>,
     /// `spec.providerIDList` of a MachinePool.
@@ -164,6 +172,8 @@ struct TemplateMetadata<'a> {
 #[serde(rename_all = "camelCase")]
 struct TemplateSpec<'a> {
     #[serde(borrow)]
+    metadata: Option<TemplateMetadata<'a>>,
+    #[serde(borrow)]
     infrastructure_ref: Option<wire::Reference<'a>>,
     #[serde(borrow)]
     taints: Option<Vec<Taint<'a>>>,
@@ -201,6 +211,8 @@ struct Taint<'a> {
 struct Status<'a> {
     replicas: Option<i32>,
     observed_generation: Option<i64>,
+    #[serde(borrow, rename = "authoritativeAPI")]
+    authoritative_api: Option<Cow<'a, str>>,
     #[serde(borrow)]
     node_refs: Option<Vec<wire::NodeRef<'a>>>,
     #[serde(borrow)]
@@ -258,21 +270,8 @@ impl ScalableResource {
             template_labels: share(template.and_then(|template| template.metadata.as_ref()?.labels.as_ref()), &|_| {
                 true
             }),
-            taints: template_spec
-                .and_then(|spec| spec.taints.as_ref())
-                .into_iter()
-                .flatten()
-                .map(|taint| MachineTaint {
-                    key: intern(&taint.key),
-                    value: intern(&taint.value),
-                    effect: intern(&taint.effect),
-                    propagation: if taint.propagation == "OnInitialization" {
-                        Propagation::OnInitialization
-                    } else {
-                        Propagation::Always
-                    },
-                })
-                .collect(),
+            node_labels: share(template_spec.and_then(|spec| spec.metadata.as_ref()?.labels.as_ref()), &|_| true),
+            taints: template_spec.map(|spec| taints(spec, context)).unwrap_or_default(),
             revision: metadata.annotation(REVISION).and_then(|text| text.parse().ok()),
             status_replicas: object.status.as_ref().and_then(|status| status.replicas).unwrap_or_default(),
             version: template_spec
@@ -286,6 +285,10 @@ impl ScalableResource {
                 .and_then(|status| wire::condition(status.v1beta2.as_ref(), status.conditions.as_ref(), "RollingOut"))
                 .filter(|condition| condition.status == "True")
                 .and_then(wire::Condition::since),
+            held_back: match kind {
+                ScalableKind::MachineSet => object.status.as_ref().and_then(held_back),
+                ScalableKind::MachineDeployment | ScalableKind::MachinePool => None,
+            },
             generation: metadata.generation.unwrap_or_default(),
             seen_generation: object
                 .status
@@ -293,6 +296,11 @@ impl ScalableResource {
                 .and_then(|status| seen_generation(kind, status))
                 .unwrap_or_default(),
             desired_replicas: metadata.annotation(DESIRED_REPLICAS).and_then(|text| text.parse().ok()),
+            handed_over: object
+                .status
+                .as_ref()
+                .and_then(|status| status.authoritative_api.as_deref())
+                .is_some_and(|authority| !matches!(authority, "" | "MachineAPI")),
             deleting_log: metadata.annotation(DELETING).map(ArcStr::from),
             provider_ids: spec
                 .and_then(|spec| spec.provider_id_list.as_ref())
@@ -312,6 +320,21 @@ impl ScalableResource {
             meta,
         })
     }
+}
+
+fn taints(spec: &TemplateSpec<'_>, context: &Context) -> Vec<MachineTaint> {
+    let intern = |text: &str| context.interner.intern(text);
+    let taint = |taint: &Taint<'_>| MachineTaint {
+        key: intern(&taint.key),
+        value: intern(&taint.value),
+        effect: intern(&taint.effect),
+        propagation: if taint.propagation == "OnInitialization" {
+            Propagation::OnInitialization
+        } else {
+            Propagation::Always
+        },
+    };
+    spec.taints.iter().flatten().map(taint).collect()
 }
 
 /// The group comes from `apiGroup` (v1beta2), else from `apiVersion` (v1beta1). The version named there is
@@ -347,6 +370,23 @@ fn seen_generation(kind: ScalableKind, status: &Status<'_>) -> Option<i64> {
         ScalableKind::MachineDeployment | ScalableKind::MachinePool => None,
     };
     scaling_down.and_then(|condition| condition.observed_generation).or(status.observed_generation)
+}
+
+/// By the condition ScalingUp, whose message lists what blocks it; before Cluster API 1.9 by MachinesCreated.
+fn held_back(status: &Status<'_>) -> Option<ArcStr> {
+    const BLOCKED: &str = " is blocked because:";
+    let condition = |kind| wire::condition(status.v1beta2.as_ref(), status.conditions.as_ref(), kind);
+    let reasons = match condition("ScalingUp") {
+        Some(scaling_up) if scaling_up.status == "True" => scaling_up.message.split_once(BLOCKED)?.1,
+        Some(_) => return None,
+        None => {
+            let created = condition("MachinesCreated")?;
+            (created.status == "False" && created.reason == "PreflightCheckFailed").then_some(&*created.message)?
+        }
+    };
+    let reasons = reasons.lines().map(|line| line.trim().trim_start_matches("* ")).filter(|line| !line.is_empty());
+    let reasons = reasons.collect::<Vec<_>>().join("; ");
+    Some(reasons.into()).filter(|reasons: &ArcStr| !reasons.is_empty())
 }
 
 /// Where all Machines will be; `None` where that isn't said, or they may be in several places.

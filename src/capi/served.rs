@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIResourceList};
 use kube::{Client, core::ApiResource};
 use thiserror::Error;
 
-use super::InfrastructureRef;
+use super::{DEFAULT_GROUP, InfrastructureRef, ScalableKind};
 
 /// A group and a kind, whatever its version.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -32,19 +32,49 @@ impl From<&InfrastructureRef> for KindRef {
     }
 }
 
-/// The resources of Cluster API's own group, all of one version.
+/// The resources of Cluster API's group, all of one version. Other groups that serve MachineSets and Machines, such as
+/// OpenShift's `machine.openshift.io`, may have neither Clusters nor MachineDeployments.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CoreResources {
-    /// Cluster.
-    pub cluster: ApiResource,
-    /// MachineDeployment.
-    pub machine_deployment: ApiResource,
+    /// Cluster, which is always there in Cluster API's own group.
+    pub cluster: Option<ApiResource>,
+    /// MachineDeployment, which is always there in Cluster API's own group.
+    pub machine_deployment: Option<ApiResource>,
     /// MachineSet.
     pub machine_set: ApiResource,
     /// Machine.
     pub machine: ApiResource,
     /// MachinePool, which may not be installed.
     pub machine_pool: Option<ApiResource>,
+}
+
+impl CoreResources {
+    /// The resource of a kind that can be a node group, where it is served.
+    #[must_use]
+    pub fn scalable(&self, kind: ScalableKind) -> Option<&ApiResource> {
+        match kind {
+            ScalableKind::MachineDeployment => self.machine_deployment.as_ref(),
+            ScalableKind::MachineSet => Some(&self.machine_set),
+            ScalableKind::MachinePool => self.machine_pool.as_ref(),
+        }
+    }
+
+    /// The kinds that would be read and that the group doesn't serve.
+    #[must_use]
+    pub fn missing(&self) -> Vec<&'static str> {
+        let optional = [
+            ("Cluster", &self.cluster),
+            ("MachineDeployment", &self.machine_deployment),
+            ("MachinePool", &self.machine_pool),
+        ];
+        optional.into_iter().filter(|(_, resource)| resource.is_none()).map(|(kind, _)| kind).collect()
+    }
+
+    /// The group and version of all of them.
+    #[must_use]
+    pub fn api_version(&self) -> &str {
+        &self.machine_set.api_version
+    }
 }
 
 /// Why a kind can't be read.
@@ -105,9 +135,11 @@ pub async fn discover_core(client: &Client, group: &str, version: Option<&str>) 
     let find = |kind: &str| resource_of(&resources, group, &version, kind);
     let need =
         |kind: &str| find(kind).ok_or_else(|| LookupError::NoKind { group: group.to_owned(), kind: kind.to_owned() });
+    // Without one of them Cluster API's own group is half installed or upgraded: its node groups must not vanish for that.
+    let expect = |kind: &str| if group == DEFAULT_GROUP { need(kind).map(Some) } else { Ok(find(kind)) };
     Ok(CoreResources {
-        cluster: need("Cluster")?,
-        machine_deployment: need("MachineDeployment")?,
+        cluster: expect("Cluster")?,
+        machine_deployment: expect("MachineDeployment")?,
         machine_set: need("MachineSet")?,
         machine: need("Machine")?,
         machine_pool: find("MachinePool"),

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::*;
 
 mod generations;
+mod machine_api;
 mod rollouts;
 
 /// The identity as the informers hand it over.

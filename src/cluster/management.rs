@@ -113,8 +113,8 @@ impl Management {
             let changed = known.as_deref() != Some(&*found);
             if changed {
                 tracing::info!(
-                    api_version = found.machine_deployment.api_version,
-                    machine_pools = found.machine_pool.is_some(),
+                    api_version = found.api_version(),
+                    missing = found.missing().join(", "),
                     "Cluster API is served"
                 );
                 *known = Some(found);

@@ -171,15 +171,15 @@ impl Workload {
                 ScalableResource::decode(kind, meta, value, context)
             })
         };
-        self.set(&mut core.clusters, Some(&resources.cluster), (), || {
+        self.set(&mut core.clusters, resources.cluster.as_ref(), (), || {
             management.projection("capi/Cluster", |meta, value, _| Cluster::decode(meta, value))
         });
-        for (slot, resource, kind) in [
-            (&mut core.machine_deployments, Some(&resources.machine_deployment), ScalableKind::MachineDeployment),
-            (&mut core.machine_sets, Some(&resources.machine_set), ScalableKind::MachineSet),
-            (&mut core.machine_pools, resources.machine_pool.as_ref(), ScalableKind::MachinePool),
+        for (slot, kind) in [
+            (&mut core.machine_deployments, ScalableKind::MachineDeployment),
+            (&mut core.machine_sets, ScalableKind::MachineSet),
+            (&mut core.machine_pools, ScalableKind::MachinePool),
         ] {
-            self.set(slot, resource, kind, || scalable(kind));
+            self.set(slot, resources.scalable(kind), kind, || scalable(kind));
         }
         self.set(&mut core.machines, Some(&resources.machine), (), || {
             management.projection("capi/Machine", Machine::decode)
@@ -264,16 +264,26 @@ impl Workload {
         let inner = &self.inner;
         let core = inner.core.lock();
         let undiscovered = || inner.management.discovery_problem().unwrap_or_else(|| "not started yet".to_owned());
-        let mut healths = vec![
-            ("management/clusters", health(core.clusters.as_ref()).ok_or_else(undiscovered)),
-            ("management/machinedeployments", health(core.machine_deployments.as_ref()).ok_or_else(undiscovered)),
-            ("management/machinesets", health(core.machine_sets.as_ref()).ok_or_else(undiscovered)),
-            ("management/machines", health(core.machines.as_ref()).ok_or_else(undiscovered)),
-        ];
-        // MachinePool may not be installed: then nothing is waited for.
-        if let Some(pools) = health(core.machine_pools.as_ref()) {
-            healths.push(("management/machinepools", Ok(pools)));
-        }
+        // Nothing is waited for that discovery has found not to be served.
+        let resources = inner.management.resources().load_full();
+        let is_served = |pick: fn(&CoreResources) -> bool| resources.as_deref().is_none_or(pick);
+        let mut healths = Vec::new();
+        let mut add = |name, health: Option<Health>, is_served: bool| {
+            if health.is_some() || is_served {
+                healths.push((name, health.ok_or_else(undiscovered)));
+            }
+        };
+        let clusters = health(core.clusters.as_ref());
+        add("management/clusters", clusters, is_served(|resources| resources.cluster.is_some()));
+        let deployments = health(core.machine_deployments.as_ref());
+        add(
+            "management/machinedeployments",
+            deployments,
+            is_served(|resources| resources.machine_deployment.is_some()),
+        );
+        add("management/machinesets", health(core.machine_sets.as_ref()), true);
+        add("management/machines", health(core.machines.as_ref()), true);
+        add("management/machinepools", health(core.machine_pools.as_ref()), false);
         drop(core);
         let nodes = match &*inner.connection.lock() {
             Connection::Pending(why) => Err(why.clone()),

@@ -91,7 +91,7 @@ fn group(
         price_per_hour: definition.price.as_ref().map(price),
         drivers: drivers(&definition.drivers),
         problems: convert::problems(&definition.problems),
-        notes: definition.notes.iter().chain(notes).cloned().collect(),
+        notes: snapshot.note().iter().chain(&definition.notes).chain(notes).cloned().collect(),
         fits: pods.iter().map(|pod| fits(pod, node.as_ref())).collect(),
     }
 }

@@ -7,7 +7,10 @@ use arcstr::ArcStr;
 use jiff::Timestamp;
 use prost::bytes::Bytes;
 
-use super::version::{GroupVersion, Versions};
+use super::{
+    own_size::{Overwritten, OwnSize},
+    version::{GroupVersion, Versions},
+};
 use crate::{
     capi::{KindRef, Node, ObjectKey, REPLACED, ScalableResource},
     nodegroup::{Definition, DeleteConditions, ErrorRules, LeftOut, Overrides, Problem, RolloutCause, rollout},
@@ -79,6 +82,10 @@ pub(super) struct Group {
     pub(super) rollout: Option<Ongoing>,
     /// The object's versions, or those it had last.
     pub(super) versions: Versions,
+    /// The size that this process wrote last, while it stands.
+    pub(super) own_size: Option<OwnSize>,
+    /// That somebody has written another size over it, until it is told.
+    pub(super) overwritten: Option<Overwritten>,
     /// Since when there has been no object, where it answers all the same.
     pub(super) gone_since: Option<tokio::time::Instant>,
 }
@@ -86,7 +93,9 @@ pub(super) struct Group {
 impl Group {
     /// Takes a new version of the object.
     pub(super) fn set_object(&mut self, object: Arc<ScalableResource>) {
-        self.versions.show(GroupVersion::of(&object));
+        let version = GroupVersion::of(&object);
+        self.look_at_own_size(&version);
+        self.versions.show(version);
         self.object = Some(object);
         self.gone_since = None;
     }

@@ -14,6 +14,7 @@ mod held;
 mod holder;
 mod lessons;
 mod members;
+mod own_size;
 mod picture;
 mod pinned;
 mod prices;
@@ -44,6 +45,7 @@ pub use self::{
     feed::{Fed, FedKeys, Feed},
     group::{Ongoing, Served},
     members::Member,
+    own_size::Overwritten,
     pinned::PinnedGroup,
     prices::{NoPrice, NodeLabels},
     resolve::{NodeQuery, Resolved},
@@ -68,6 +70,8 @@ pub struct Index {
     wanted: watch::Sender<BTreeSet<KindRef>>,
     /// Sent when a group comes to be among those that [`Index::take_unfinished`] gives.
     unfinished: watch::Sender<()>,
+    /// Sent when a group comes to be among those that [`Index::take_observed`] gives.
+    observed: watch::Sender<()>,
 }
 
 #[derive(Debug)]
@@ -124,6 +128,7 @@ impl Index {
             inner: RwLock::new(Inner { picture: Picture::new(rules), pinned: None }),
             wanted: watch::Sender::new(BTreeSet::new()),
             unfinished: watch::Sender::new(()),
+            observed: watch::Sender::new(()),
         }
     }
 
@@ -150,6 +155,9 @@ impl Index {
         if !picture.unfinished.is_empty() {
             self.unfinished.send_replace(());
         }
+        if !picture.observed.is_empty() {
+            self.observed.send_replace(());
+        }
         picture.take_notices()
     }
 
@@ -157,6 +165,12 @@ impl Index {
     #[must_use]
     pub fn unfinished(&self) -> watch::Receiver<()> {
         self.unfinished.subscribe()
+    }
+
+    /// Wakes its holder when something is noted of the sizes of groups.
+    #[must_use]
+    pub fn observed(&self) -> watch::Receiver<()> {
+        self.observed.subscribe()
     }
 
     /// The groups whose deletions may have come further: those that have a log of deletions, or a Machine that is marked

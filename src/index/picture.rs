@@ -64,6 +64,8 @@ pub(super) struct Picture {
     pub(super) changed: BTreeSet<GroupId>,
     /// Groups whose deletions may have come further.
     pub(super) unfinished: BTreeSet<GroupId>,
+    /// Groups whose sizes something was noted of.
+    pub(super) observed: BTreeSet<GroupId>,
     /// Whether a group came, went, or changed its bounds since the last pinning.
     pub(super) membership_changed: bool,
     /// Groups that are gone and answer all the same.
@@ -95,6 +97,7 @@ impl Picture {
             prices: CheapestUnits::default(),
             changed: BTreeSet::new(),
             unfinished: BTreeSet::new(),
+            observed: BTreeSet::new(),
             membership_changed: true,
             gone: Gone::default(),
         }
@@ -202,6 +205,7 @@ impl Picture {
         self.relate(id, old.as_deref(), Some(object));
         self.owner_changed(id, old.as_deref(), Some(object));
         self.look_at_log(old.as_deref(), object);
+        self.look_at_size(group_of(object), old.as_deref(), object);
         // A MachineSet's Machines were looked at as it took its place; a MachinePool's Nodes may be others now.
         if id.kind == ScalableKind::MachinePool || (old.is_none() && id.kind == ScalableKind::MachineDeployment) {
             self.resample(id);

@@ -99,11 +99,11 @@ impl Picture {
 
     fn by_annotations(&self, query: NodeQuery<'_>) -> Resolved {
         let keys = &self.rules.keys;
-        let annotation = |key: &String| query.annotations.get(key).map(String::as_str);
-        let Some(namespace) = annotation(&keys.cluster_namespace) else { return Resolved::Unknown };
-        if let Some(name) = annotation(&keys.machine) {
+        let annotation = |key: &str| query.annotations.get(key).map(String::as_str);
+        if let Some((namespace, name)) = keys.machine_of(annotation) {
             return self.resolved(self.machines.get(&ObjectKey::new(namespace, name)));
         }
+        let Some(namespace) = annotation(&keys.cluster_namespace) else { return Resolved::Unknown };
         // The Nodes of a MachinePool without Machines carry the owner only.
         match (annotation(&keys.owner_kind), annotation(&keys.owner_name)) {
             (Some("MachinePool"), Some(name)) => {

@@ -54,6 +54,8 @@ pub struct GroupSnapshot {
     pub rollout: Option<Ongoing>,
     /// Whether its Cluster's topology sets its size, and so puts every change of it back.
     pub topology_sets_size: bool,
+    /// The reason for which no Machine is made for a larger size.
+    pub held_back: Option<String>,
     /// Its log of deletions as the annotation has it, own writes included.
     pub deletion_log: Option<ArcStr>,
     /// The operator's rules for deletes of failed Machines.
@@ -151,6 +153,7 @@ impl Inner {
                 let cluster = self.picture.clusters.get(&cluster_key(object));
                 cluster.is_some_and(|cluster| topology::sets_size(object, cluster))
             }),
+            held_back: self.picture.held_back(id).map(str::to_owned),
             deletion_log: group.versions.current(now).and_then(|version| version.log.clone()),
             errors: self.picture.rules.errors,
             members,
@@ -169,6 +172,13 @@ impl Picture {
 }
 
 impl GroupSnapshot {
+    /// What is no fault of the group, changes from moment to moment and is worth knowing, for people.
+    #[must_use]
+    pub fn note(&self) -> Option<String> {
+        let why = self.held_back.as_ref()?;
+        Some(format!("no Machine is made for it for now, and Cluster API goes on by itself once that is over: {why}"))
+    }
+
     /// Its instances in the order of [`Index::instances`], placeholders last.
     pub fn instances(&self) -> impl Iterator<Item = OwnedInstance<'_>> {
         let is_live = matches!(self.standing, SnapshotStanding::Live(_));

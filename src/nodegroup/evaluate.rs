@@ -138,7 +138,11 @@ impl fmt::Display for LeftOut {
                 "its size annotations can't be used: correct cluster-api-autoscaler-node-group-min-size and -max-size",
             ),
             Self::Paused => {
-                write!(f, "it is paused: take off its annotation {PAUSED}, or set spec.paused of its Cluster to false")
+                write!(
+                    f,
+                    "it is paused: take off its annotation {PAUSED}, set spec.paused of its Cluster to false, or have \
+                     its status.authoritativeAPI be MachineAPI where OpenShift sets that"
+                )
             }
             Self::NoScaleFromZero => f.write_str(
                 "it has no replicas and can't scale from zero: the cpu and memory of its Nodes must be known, from its \
@@ -152,7 +156,7 @@ impl fmt::Display for LeftOut {
 /// What the object is. `cluster` is its Cluster, if it is known; `nodes` what is known of its real Nodes.
 ///
 /// Paused is as Cluster API pauses: the annotation on the object itself, or spec.paused of its Cluster. The annotation
-/// on a Cluster pauses only the Cluster itself.
+/// on a Cluster pauses only the Cluster itself. OpenShift's controller pauses what another API has the authority over.
 #[must_use]
 pub fn evaluate(
     object: &ScalableResource,
@@ -173,7 +177,8 @@ pub fn evaluate(
         Ok(None) => return left_out(LeftOut::NotAutoscaled),
         Err(problem) => return Verdict::LeftOut(LeftOut::InvalidBounds, vec![problem]),
     };
-    if object.annotations.contains_key(PAUSED) || cluster.is_some_and(|cluster| cluster.paused) {
+    let is_paused = object.annotations.contains_key(PAUSED) || cluster.is_some_and(|cluster| cluster.paused);
+    if is_paused || object.handed_over {
         return left_out(LeftOut::Paused);
     }
     let (known, mut problems) = match infrastructure {

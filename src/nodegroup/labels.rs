@@ -61,20 +61,35 @@ pub(super) fn synced(
     labels: &BTreeMap<ArcStr, ArcStr>,
     additional: &[Regex],
 ) -> (BTreeMap<String, String>, Vec<Problem>) {
-    let mut synced = BTreeMap::new();
+    let synced = labels.iter().filter(|(key, _)| is_synced_to_nodes(key, additional));
+    usable("spec.template.metadata.labels", synced)
+}
+
+/// The labels that OpenShift puts on the Nodes of a group, which are all that its template has for them, and a problem for
+/// every one that no Node can have.
+#[must_use]
+pub(super) fn of_nodes(labels: &BTreeMap<ArcStr, ArcStr>) -> (BTreeMap<String, String>, Vec<Problem>) {
+    usable("spec.template.spec.metadata.labels", labels)
+}
+
+fn usable<'a>(
+    field: &str,
+    labels: impl IntoIterator<Item = (&'a ArcStr, &'a ArcStr)>,
+) -> (BTreeMap<String, String>, Vec<Problem>) {
+    let mut fit = BTreeMap::new();
     let mut problems = Vec::new();
-    for (key, value) in labels.iter().filter(|(key, _)| is_synced_to_nodes(key, additional)) {
+    for (key, value) in labels {
         match check_key(key).and_then(|()| check_value(value)) {
             Ok(()) => {
-                synced.insert(key.to_string(), value.to_string());
+                fit.insert(key.to_string(), value.to_string());
             }
             Err(rule) => problems.push(Problem::new(
                 ProblemKind::Labels,
-                format!("spec.template.metadata.labels, {key}={value}: {rule}; this label is left out"),
+                format!("{field}, {key}={value}: {rule}; this label is left out"),
             )),
         }
     }
-    (synced, problems)
+    (fit, problems)
 }
 
 /// Whether Kubernetes takes this as the key of a label or taint, or as the name of a resource: a name of at most 63

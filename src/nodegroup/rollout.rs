@@ -31,7 +31,8 @@ pub struct Rollout {
 pub enum RolloutCause {
     /// MachineSets that aren't of the highest revision have replicas.
     MachineSets,
-    /// Its Cluster's topology asks for another version of Kubernetes, and nobody holds the upgrade back.
+    /// Its Cluster's topology asks for another version of Kubernetes, of all workers or of this one, and nobody holds the
+    /// upgrade back.
     Topology {
         /// The version it has.
         from: ArcStr,
@@ -84,9 +85,10 @@ pub fn rollout<'a>(
     let topology = cluster?.topology.as_deref()?;
     let name = deployment.labels.get(TOPOLOGY_NAME)?;
     let from = deployment.version.as_ref()?;
-    let waits = *from != topology.version && !topology.held_back.contains(name);
+    let to = topology.version_of(name);
+    let waits = from != to && !topology.held_back.contains(name);
     waits.then(|| Rollout {
-        cause: RolloutCause::Topology { from: from.clone(), to: topology.version.clone() },
+        cause: RolloutCause::Topology { from: from.clone(), to: to.clone() },
         since: topology.unreconciled_since,
     })
 }

@@ -169,6 +169,11 @@ impl Api {
         Self { traces, ..self }
     }
 
+    /// Returns true if a MachineSet counts Machines that are being deleted as replicas.
+    pub(super) fn counts_deleting(&self) -> bool {
+        self.keys.counts_deleting()
+    }
+
     pub(super) fn traces(&self) -> &Traces {
         &self.traces
     }
@@ -185,11 +190,7 @@ impl Api {
     }
 
     fn group_requests(&self, id: &GroupId) -> Result<Request, CallError> {
-        self.requests(&id.key.namespace, |resources| match id.kind {
-            ScalableKind::MachineDeployment => Some(&resources.machine_deployment),
-            ScalableKind::MachineSet => Some(&resources.machine_set),
-            ScalableKind::MachinePool => resources.machine_pool.as_ref(),
-        })
+        self.requests(&id.key.namespace, |resources| resources.scalable(id.kind))
     }
 
     fn machine_requests(&self, namespace: &str) -> Result<Request, CallError> {

@@ -154,6 +154,7 @@ impl Command {
             lives: &known.lives,
             joined: &known.joined,
             listed: &known.listed,
+            counts_deleting: self.api().counts_deleting(),
             given_up: given_up(log, &known.listed, &sorted, came_down),
         };
         let mut acceptance = Acceptance::new(seen, ticket.clone());

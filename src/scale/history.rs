@@ -57,7 +57,7 @@ pub enum Outcome {
     Done,
     /// A rule, or the request itself, forbade it; nothing was changed.
     Refused,
-    /// The API server didn't do it, or didn't say whether it did.
+    /// The API server didn't do it, or didn't say whether it did; or it was done and has no effect.
     Failed,
 }
 
@@ -80,7 +80,10 @@ impl Outcome {
             | EventReason::DeletedByName
             | EventReason::InstanceChosenByProvider => Self::Done,
             EventReason::ScaleUpRefused | EventReason::ScaleDownRefused => Self::Refused,
-            EventReason::ScaleUpFailed | EventReason::ScaleDownFailed => Self::Failed,
+            EventReason::ScaleUpFailed
+            | EventReason::ScaleDownFailed
+            | EventReason::SizePutBack
+            | EventReason::ScaleUpHeldBack => Self::Failed,
         }
     }
 

@@ -7,7 +7,7 @@ mod tests;
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, atomic::AtomicBool},
+    sync::Arc,
     time::Duration,
 };
 
@@ -300,12 +300,7 @@ impl Inner {
 
 /// Takes one turn after the other, until none is left.
 async fn run(mut guard: Guard) {
-    let command = Command {
-        inner: Arc::clone(&guard.inner),
-        id: guard.id.clone(),
-        resized: Mutex::default(),
-        has_written: AtomicBool::default(),
-    };
+    let command = Command::new(Arc::clone(&guard.inner), guard.id.clone());
     while let Some(turn) = command.inner.next_turn(&command.id) {
         command.begin_turn();
         match turn {

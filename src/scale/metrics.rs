@@ -1,7 +1,9 @@
-//! Counts of commands, of the API calls they made, and of Events. The labels are closed sets.
+//! Counts of commands, of the API calls they made, of Events, and of sizes that were put back. The labels are closed sets,
+//! but for field managers.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use parking_lot::Mutex;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, histogram::Histogram},
@@ -13,6 +15,14 @@ use super::{ScaleError, api::CallError, events::EventResult};
 /// The upper bounds of the latencies that are told apart, in seconds: from a quiet API server's to a caller's patience and
 /// beyond.
 const LATENCIES: [f64; 12] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
+
+/// How many field managers have a series of their own.
+const MOST_MANAGERS: usize = 20;
+
+/// A field manager of which an object doesn't say who it is.
+pub(super) const UNKNOWN_MANAGER: &str = "unknown";
+/// Those that have no series of their own.
+const OTHER_MANAGERS: &str = "other";
 
 /// What a call writes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -69,6 +79,11 @@ struct LatencyLabels {
 }
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct ManagerLabels {
+    manager: String,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 struct EventLabels {
     result: &'static str,
 }
@@ -82,6 +97,9 @@ pub struct ScaleMetrics {
     latencies: Family<LatencyLabels, Histogram, fn() -> Histogram>,
     retries: Counter,
     events: Family<EventLabels, Counter>,
+    put_back: Family<ManagerLabels, Counter>,
+    /// The field managers that have a series.
+    managers: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Default for ScaleMetrics {
@@ -93,6 +111,8 @@ impl Default for ScaleMetrics {
             latencies: Family::new_with_constructor(|| Histogram::new(LATENCIES)),
             retries: Counter::default(),
             events: Family::default(),
+            put_back: Family::default(),
+            managers: Arc::default(),
         }
     }
 }
@@ -111,6 +131,11 @@ impl ScaleMetrics {
         registry.register("write_seconds", "How long API writes take, by kind", metrics.latencies.clone());
         registry.register("write_retries", "Repetitions of reads and writes by a command", metrics.retries.clone());
         registry.register("events", "Kubernetes Events on node groups, by what became of them", metrics.events.clone());
+        registry.register(
+            "sizes_put_back",
+            "Sizes that a field manager has put back, and had put back before within an hour, by that manager",
+            metrics.put_back.clone(),
+        );
         // From 0 on, so that the first failure is an increase to whoever watches the counter.
         for write in Write::ALL.map(Write::as_str) {
             let _ = metrics.latencies.get_or_create(&LatencyLabels { write });
@@ -123,6 +148,9 @@ impl ScaleMetrics {
             for result in ["ok"].into_iter().chain(ScaleError::CODES) {
                 let _ = metrics.commands.get_or_create(&CommandLabels { command, result });
             }
+        }
+        for manager in [UNKNOWN_MANAGER, OTHER_MANAGERS].map(str::to_owned) {
+            let _ = metrics.put_back.get_or_create(&ManagerLabels { manager });
         }
         for result in EventResult::ALL.map(EventResult::as_str) {
             let _ = metrics.events.get_or_create(&EventLabels { result });
@@ -143,6 +171,19 @@ impl ScaleMetrics {
         let (write, result) = (write.as_str(), error.map_or("ok", CallError::label));
         self.writes.get_or_create(&WriteLabels { write, result }).inc();
         self.latencies.get_or_create(&LatencyLabels { write }).observe(took.as_secs_f64());
+    }
+
+    /// Counts a size that a field manager has put back. Names are others' to choose: so many have a series, and the rest
+    /// share one.
+    pub(super) fn count_put_back(&self, manager: &str) {
+        let mut managers = self.managers.lock();
+        let is_named = managers.contains(manager) || managers.len() < MOST_MANAGERS;
+        let manager = if is_named { manager } else { OTHER_MANAGERS }.to_owned();
+        if is_named {
+            managers.insert(manager.clone());
+        }
+        drop(managers);
+        self.put_back.get_or_create(&ManagerLabels { manager }).inc();
     }
 
     /// Counts repetitions.

@@ -17,6 +17,7 @@ mod history;
 mod known;
 mod lane;
 mod metrics;
+mod observer;
 mod outcome;
 mod passes;
 mod read_only;
@@ -148,8 +149,9 @@ impl Scale {
             memory: finisher::Memory::default(),
         });
         if !options.read_only {
-            let changes = index.unfinished();
-            inner.runtime.spawn(finisher::run(Arc::downgrade(&inner), index, changes, ended.clone()));
+            let (changes, observed) = (index.unfinished(), index.observed());
+            inner.runtime.spawn(finisher::run(Arc::downgrade(&inner), Arc::clone(&index), changes, ended.clone()));
+            inner.runtime.spawn(observer::run(Arc::downgrade(&inner), index, observed, ended.clone()));
         }
         Self { inner, _finisher: Arc::new(ended.drop_guard()) }
     }
@@ -240,6 +242,10 @@ impl Scale {
 }
 
 impl Command {
+    fn new(inner: Arc<Inner>, id: GroupId) -> Self {
+        Self { inner, id, resized: Mutex::default(), has_written: AtomicBool::default() }
+    }
+
     fn index(&self) -> &Index {
         &self.inner.index
     }

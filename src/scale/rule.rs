@@ -95,6 +95,9 @@ pub(super) struct Seen<'a> {
     /// All Machines of the group, at the same moment as `lives`. Empty where no named one is being deleted and no
     /// placeholder is named: only then it matters.
     pub(super) listed: &'a Listed,
+    /// True if a MachineSet counts Machines that are being deleted as replicas. Where it doesn't, a new one comes for each
+    /// at once, and a smaller size would take one that is alive.
+    pub(super) counts_deleting: bool,
     /// The number of placeholders that are known to be given up already.
     pub(super) given_up: usize,
 }
@@ -160,7 +163,7 @@ impl<'a> Acceptance<'a> {
         }
         let alive = leaving.len();
         let size = self.size_without(leaving.len() + request.instances);
-        if !deleting.is_empty() {
+        if self.seen.counts_deleting && !deleting.is_empty() {
             let replaced = self.replaced(size, &leaving);
             leaving.extend(deleting.into_iter().take(replaced));
         }

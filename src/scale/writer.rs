@@ -7,6 +7,7 @@ use std::{
     hash::{BuildHasher as _, RandomState},
 };
 
+use arcstr::ArcStr;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 
 /// What all names begin with; everything but sizes is written under it alone, which API servers take from the user agent.
@@ -56,6 +57,19 @@ impl fmt::Display for SizeWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
+}
+
+/// The field manager that has written the size last, where the object says so. One that shares the value that was there
+/// already has an older entry.
+pub(super) fn manager(entries: &[ManagedFieldsEntry]) -> Option<ArcStr> {
+    let last =
+        entries.iter().filter(|entry| has_size(entry)).max_by_key(|entry| entry.time.as_ref().map(|time| time.0))?;
+    last.manager.as_deref().filter(|manager| !matches!(*manager, "" | OLDEST)).map(ArcStr::from)
+}
+
+/// Returns true if a field manager is a copy of this program.
+pub(super) fn is_own(manager: &str) -> bool {
+    manager.strip_prefix(PROGRAM).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
 fn has_size(entry: &ManagedFieldsEntry) -> bool {

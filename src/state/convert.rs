@@ -58,7 +58,7 @@ pub(super) fn group(snapshot: &GroupSnapshot, served: &Served, history: &History
         template: definition.template.as_ref().map(template),
         options: options(&served.options),
         problems: problems(&definition.problems),
-        notes: definition.notes.clone(),
+        notes: snapshot.note().iter().chain(&definition.notes).cloned().collect(),
         history: entries(history, &snapshot.id),
         instances,
     }

@@ -75,7 +75,7 @@ fn rights() -> Vec<Right> {
     let needs = Needs {
         group: "cluster.x-k8s.io".to_owned(),
         namespaces: Some(["team-a".to_owned()].into()),
-        machine_pools: true,
+        not_served: BTreeSet::new(),
         templates: vec![template("awsmachinetemplates")],
         secret: Some("team-a/prod".parse().unwrap()),
         writes: true,

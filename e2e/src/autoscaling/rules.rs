@@ -237,22 +237,24 @@ fn minimum(calls: &[Call], group: &str) -> Result<i32> {
     Ok(0)
 }
 
-/// Of one group: its commands, and its sizes while there were none. A placeholder's name may stand for another replica later, and at the
-/// minimum a Machine may be replaced, which leaves the size.
+/// Of one group: its commands, and its sizes while there were none. A placeholder's name may stand for another replica later, or for a
+/// Machine that a smaller target size has taken already; and at the minimum a Machine may be replaced, which leaves the size.
 fn shows_commands(group: &str, commands: &[(Effect, &Call)], sizes: &[(i32, &Call)], minimum: i32) -> Result<()> {
     let mut deleted = BTreeSet::new();
     for pair in sizes.windows(2) {
         let [(before, from), (after, to)] = pair else { continue };
         let mut expected = Some(*before);
         let between = commands.iter().filter(|(_, call)| call.began > from.ended && call.ended < to.began);
-        for (effect, _) in between {
+        for (effect, command) in between {
+            let is_earlier = |call: &Call| call.name == "NodeGroupDecreaseTargetSize" && call.ended < command.began;
+            let has_decreased = commands.iter().any(|(_, call)| is_earlier(call));
+            let is_unsure = |name: &String| {
+                let is_named_again = is_placeholder(name) && deleted.contains(name.as_str());
+                is_named_again || (has_decreased && is_without_node(name))
+            };
             let by = match effect {
                 Effect::By(by) => Some(*by),
-                Effect::Delete(names)
-                    if names.iter().any(|name| is_placeholder(name) && deleted.contains(name.as_str())) =>
-                {
-                    None
-                }
+                Effect::Delete(names) if names.iter().any(is_unsure) => None,
                 Effect::Delete(names) => {
                     let new = names.iter().filter(|name| deleted.insert(name.as_str())).count();
                     Some(-i32::try_from(new)?)
@@ -275,6 +277,11 @@ fn shows_commands(group: &str, commands: &[(Effect, &Call)], sizes: &[(i32, &Cal
 /// True if the name is that of a replica that has no Machine.
 fn is_placeholder(name: &str) -> bool {
     name.starts_with("replica-")
+}
+
+/// True if the name is that of an instance that never had a Node.
+fn is_without_node(name: &str) -> bool {
+    is_placeholder(name) || name.starts_with("pending-machine-") || name.starts_with("failed-machine-")
 }
 
 #[cfg(test)]
@@ -398,6 +405,22 @@ mod tests {
             let calls = [size([0, 1], 3), first, second, size([6, 7], after)];
             assert!(sizes_show_commands_at_once(&calls).is_ok(), "{after}");
         }
+    }
+
+    /// Seen with 1.37: it goes by the instances that it knew before.
+    #[test]
+    fn a_machine_that_a_smaller_target_size_has_taken_may_be_named_and_lowers_nothing() {
+        let calls = |node: &str, after| {
+            let asked = [size([0, 1], 2), corrected([2, 3], -1, Code::Ok), size([4, 5], 1)];
+            asked.into_iter().chain([deleted([6, 7], node), size([8, 9], after)]).collect::<Vec<_>>()
+        };
+        for after in [0, 1] {
+            assert!(sizes_show_commands_at_once(&calls("pending-machine-team-a_x", after)).is_ok(), "{after}");
+        }
+        assert!(
+            sizes_show_commands_at_once(&calls("worker-1", 1)).is_err(),
+            "a smaller target size takes no Machine that has a Node"
+        );
     }
 
     #[test]

@@ -90,7 +90,7 @@ impl Case {
             let failure = json!({ "failureReason": "CreateError", "failureMessage": "it broke" });
             let status = match world.plane.contract {
                 Contract::V1Beta1 => failure,
-                Contract::V1Beta2 => json!({ "deprecated": { "v1beta1": failure } }),
+                Contract::V1Beta2 | Contract::MachineApi => json!({ "deprecated": { "v1beta1": failure } }),
             };
             world.objects.patch_status("Machine", machine, status).await?;
         }

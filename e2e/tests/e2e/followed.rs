@@ -86,7 +86,7 @@ async fn reconcile(world: &World, set: &str, says: Says) -> Result<()> {
     let status: Value = match (says, world.plane.contract) {
         (Says::ObservedGeneration, _) => json!({ "observedGeneration": generation }),
         (Says::ScalingDown, Contract::V1Beta1) => json!({ "v1beta2": { "conditions": condition } }),
-        (Says::ScalingDown, Contract::V1Beta2) => json!({ "conditions": condition }),
+        (Says::ScalingDown, Contract::V1Beta2 | Contract::MachineApi) => json!({ "conditions": condition }),
     };
     world.objects.patch_status("MachineSet", set, status).await
 }

@@ -55,7 +55,7 @@ pub(crate) async fn failures_are_told_with_their_class(world: &World) -> Result<
     let group = Pool::new("workers").running(1).pending(2).create(world).await?;
     let failure = |reason: &str| match world.plane.contract {
         Contract::V1Beta1 => json!({ "failureReason": reason, "failureMessage": "it broke" }),
-        Contract::V1Beta2 => json!({ "deprecated": { "v1beta1": {
+        Contract::V1Beta2 | Contract::MachineApi => json!({ "deprecated": { "v1beta1": {
             "failureReason": reason, "failureMessage": "it broke",
         } } }),
     };

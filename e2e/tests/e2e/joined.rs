@@ -160,7 +160,7 @@ async fn join(world: &World, machine: &str) -> Result<()> {
     world.objects.patch("Machine", machine, json!({ "spec": { "providerID": format!("e2e:///{node}") } })).await?;
     let reference = match world.plane.contract {
         Contract::V1Beta1 => json!({ "apiVersion": "v1", "kind": "Node", "name": node }),
-        Contract::V1Beta2 => json!({ "name": node }),
+        Contract::V1Beta2 | Contract::MachineApi => json!({ "name": node }),
     };
     let status: Value = json!({ "phase": "Running", "nodeRef": reference });
     world.objects.patch_status("Machine", machine, status).await

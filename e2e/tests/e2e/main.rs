@@ -1,7 +1,7 @@
 //! End-to-end tests: the built program on a real API server, called as Cluster Autoscaler calls it.
 //!
-//! Every scenario runs once per version of Cluster API's contract, in a namespace of its own. Those listed as `own` have an API server
-//! of their own as well, since they stop it.
+//! Every scenario runs once per version of Cluster API's contract, in a namespace of its own; those of `machine_api` once, where
+//! OpenShift's kinds are served instead. Those listed as `own` have an API server of their own as well, since they stop it.
 
 mod behind;
 mod copies;
@@ -12,9 +12,11 @@ mod followed;
 mod groups;
 mod instances;
 mod joined;
+mod machine_api;
 mod measured;
 mod membership;
 mod nodes;
+mod observed;
 mod options;
 mod placeholders;
 mod program;
@@ -29,6 +31,7 @@ mod templates;
 use std::process::ExitCode;
 
 use e2e::{
+    objects::Contract,
     scenarios,
     suite::{self, Run, Scenario},
 };
@@ -92,15 +95,25 @@ fn main() -> ExitCode {
     ];
     let by_hand = scenarios![measured::fifty_deletes_at_once];
     let commands = commands();
+    let machine_api = scenarios![
+        machine_api::machine_sets_are_node_groups_and_nodes_lead_to_them,
+        machine_api::templates_come_from_annotations_and_what_nodes_get,
+        machine_api::the_machine_named_is_marked_and_the_size_lowered,
+        machine_api::sizes_go_up_from_zero,
+        machine_api::failures_are_told,
+        machine_api::check_says_what_is_missing,
+    ];
+    let capi = Contract::ALL.as_slice();
     let scenarios: Vec<Scenario> = [
-        (false, false, shared.as_slice()),
-        (false, false, commands.as_slice()),
-        (true, false, own.as_slice()),
-        (true, true, by_hand.as_slice()),
+        (false, false, shared.as_slice(), capi),
+        (false, false, commands.as_slice(), capi),
+        (true, false, own.as_slice(), capi),
+        (true, true, by_hand.as_slice(), capi),
+        (false, false, machine_api.as_slice(), &[Contract::MachineApi]),
     ]
     .into_iter()
-    .flat_map(|(own_api_server, by_hand, listed)| {
-        listed.iter().map(move |&(name, run)| Scenario { name, own_api_server, by_hand, run })
+    .flat_map(|(own_api_server, by_hand, listed, contracts)| {
+        listed.iter().map(move |&(name, run)| Scenario { name, own_api_server, by_hand, contracts, run })
     })
     .collect();
     suite::run(&scenarios)
@@ -152,6 +165,8 @@ fn commands() -> Vec<(&'static str, Run)> {
         replacements::one_machine_is_replaced_at_the_minimum_and_told,
         replacements::sizes_written_and_refused_are_told_by_events,
         replacements::a_machine_that_is_another_by_now_is_not_replaced,
+        observed::who_keeps_putting_a_size_back_is_named,
+        observed::machines_that_are_not_made_are_told,
         refusals::a_size_that_a_webhook_refuses_leaves_nothing_behind,
         refusals::a_size_that_a_policy_finds_invalid_leaves_nothing_behind,
         refusals::a_size_that_a_policy_forbids_leaves_nothing_behind,

@@ -230,12 +230,12 @@ async fn requests_until(world: &World, path: &str) -> Result<usize> {
 
 /// What these scenarios let the program do is what the example grants, with the templates that a test server has, and the Secret of one
 /// scenario alone.
-pub(crate) async fn the_example_grants_what_it_is_run_with(_: &World) -> Result<()> {
+pub(crate) async fn the_example_grants_what_it_is_run_with(world: &World) -> Result<()> {
     let mut example = BTreeSet::new();
     for document in serde_yaml::Deserializer::from_str(include_str!("../../../examples/rbac.yaml")) {
         example.extend(rights(&Value::deserialize(document)?));
     }
-    let here: BTreeSet<Right> = e2e::users::rules().iter().flat_map(rights).collect();
+    let here: BTreeSet<Right> = e2e::users::rules(world.plane.contract).iter().flat_map(rights).collect();
     let is_of_all = |right: &Right| right.1 != "secrets" && right.0 != INFRASTRUCTURE_GROUP;
     let verbs_of_templates = |all: &BTreeSet<Right>| -> BTreeSet<String> {
         all.iter().filter(|right| right.0 == INFRASTRUCTURE_GROUP).map(|right| right.2.clone()).collect()

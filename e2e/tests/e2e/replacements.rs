@@ -134,7 +134,7 @@ async fn is_deleting(world: &World, machine: &str) -> Result<bool> {
 }
 
 /// Waits for an Event about the group that says this.
-async fn tells(world: &World, group: &Group, reason: &str, words: &str) -> Result<()> {
+pub(crate) async fn tells(world: &World, group: &Group, reason: &str, words: &str) -> Result<()> {
     eventually(&format!("an Event {reason} that says {words:?}"), SOON, async || {
         let events = world.objects.list("Event", "").await?;
         let is_it = |event: &DynamicObject| {

@@ -156,7 +156,7 @@ async fn a_new_node_is_seen(world: &World, provider: &Provider) -> Result<()> {
     world.objects.create(json!({ "kind": "Node", "metadata": { "name": name }, "spec": { "providerID": id } })).await?;
     let reference = match world.plane.contract {
         Contract::V1Beta1 => json!({ "apiVersion": "v1", "kind": "Node", "name": name }),
-        Contract::V1Beta2 => json!({ "name": name }),
+        Contract::V1Beta2 | Contract::MachineApi => json!({ "name": name }),
     };
     let status = json!({ "phase": "Running", "nodeRef": reference });
     world.objects.patch_status("Machine", &group.machines[0], status).await?;

@@ -296,14 +296,14 @@ pub(crate) fn capacity(node: &Node) -> BTreeMap<String, String> {
 }
 
 /// Compares the resources named; there may be more.
-fn assert_capacity(node: &Node, expected: &[(&str, &str)]) {
+pub(crate) fn assert_capacity(node: &Node, expected: &[(&str, &str)]) {
     let mut found = capacity(node);
     found.retain(|name, _| expected.iter().any(|(expected, _)| expected == name));
     let expected: BTreeMap<_, _> = expected.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
     assert_eq!(found, expected);
 }
 
-fn label(node: &Node, key: &str) -> String {
+pub(crate) fn label(node: &Node, key: &str) -> String {
     let labels = node.metadata.as_ref().map(|metadata| &metadata.labels);
     let value = labels.and_then(|labels| labels.get(key));
     value.map_or_else(|| "(no label)".to_owned(), Clone::clone)

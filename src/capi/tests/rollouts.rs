@@ -42,6 +42,16 @@ fn a_topology_is_at_work_since(#[case] status: &str, #[case] expected: Option<&s
 }
 
 #[test]
+fn the_version_of_a_worker_is_pinned_or_the_clusters() {
+    let workers = json!([{"name": "a", "version": "v1.35.0"}, {"name": "b", "version": ""}, {"name": "c"}]);
+    let topology = json!({"version": "v1.36.0", "workers": {"machineDeployments": workers}});
+    let object = json!({"spec": {"topology": topology}});
+    let topology = Cluster::decode(meta_of(&object), &object).unwrap().topology.unwrap();
+    let versions = ["a", "b", "c", "d"].map(|name| topology.version_of(name).as_str());
+    assert_eq!(versions, ["v1.35.0", "v1.36.0", "v1.36.0", "v1.36.0"]);
+}
+
+#[test]
 fn a_cluster_without_a_topology_has_none() {
     for spec in [json!({}), json!({"topology": null}), json!({"topology": {"classRef": {"name": "x"}}})] {
         let object = json!({"spec": spec});
@@ -77,4 +87,30 @@ fn a_real_rollout_says_since_when(#[case] version: &str) {
     let Read::Cluster(cluster) = &objects["Cluster/stage"] else { panic!("it isn't there") };
     let topology = cluster.topology.as_deref().unwrap();
     assert_eq!((&*topology.version, topology.unreconciled_since), ("v1.35.0", None));
+}
+
+/// As Cluster API 1.14 writes it.
+const BLOCKED: &str = "Scaling up from 2 to 3 replicas is blocked because:\n* LoopbackControlPlane team-a/prod is upgrading \
+                       (\"ControlPlaneIsStable\" preflight check failed)\n* MachineSet version (1.35.0) is not yet the same";
+
+fn says(kind: &str, status: &str, message: &str) -> Value {
+    json!({"type": kind, "status": status, "reason": "PreflightCheckFailed", "message": message})
+}
+
+#[rstest]
+#[case::v1beta2(json!({"conditions": [says("ScalingUp", "True", BLOCKED)]}), 2)]
+#[case::v1beta1(json!({"v1beta2": {"conditions": [says("ScalingUp", "True", BLOCKED)]}}), 2)]
+#[case::before_1_9(json!({"conditions": [says("MachinesCreated", "False", "LoopbackControlPlane team-a/prod is upgrading")]}), 1)]
+#[case::it_scales_up(json!({"conditions": [says("ScalingUp", "True", "Scaling up from 2 to 3 replicas")]}), 0)]
+#[case::it_does_not_scale_up(json!({"conditions": [says("ScalingUp", "False", "Scaling up would be blocked because x")]}), 0)]
+#[case::the_older_condition_is_left_over(
+    json!({"v1beta2": {"conditions": [says("ScalingUp", "False", "")]}, "conditions": [says("MachinesCreated", "False", "x")]}), 0
+)]
+#[case::no_condition(json!({}), 0)]
+fn a_machine_set_says_what_holds_its_machines_back(#[case] status: Value, #[case] reasons: usize) {
+    let object = json!({ "status": status });
+    let why = scalable(ScalableKind::MachineSet, &object).held_back;
+    assert_eq!(why.as_deref().map_or(0, |why| why.split("; ").count()), reasons, "{why:?}");
+    assert!(why.is_none_or(|why| why.starts_with("LoopbackControlPlane team-a/prod is upgrading")));
+    assert_eq!(scalable(ScalableKind::MachineDeployment, &object).held_back, None);
 }

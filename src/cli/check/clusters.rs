@@ -140,10 +140,11 @@ async fn cluster_api(
             return None;
         }
     };
-    let version = &core.machine_deployment.version;
+    let version = &core.machine_set.version;
     let served = served_versions(&management.writes, group, until).await;
-    let pools = if core.machine_pool.is_some() { "" } else { ", without MachinePool" };
-    let message = format!("{} is read; served are {served}{pools}", core.machine_deployment.api_version);
+    let missing = core.missing();
+    let without = if missing.is_empty() { String::new() } else { format!(", without {}", missing.join(", ")) };
+    let message = format!("{} is read; served are {served}{without}", core.api_version());
     if KNOWN_VERSIONS.contains(&version.as_str()) {
         findings.ok(check, "", message);
     } else {

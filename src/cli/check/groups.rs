@@ -8,7 +8,7 @@ use super::{
     rights::{Answer, Asked},
 };
 use crate::{
-    capi::{KindRef, ObjectKey, ScalableKind},
+    capi::{CoreResources, KindRef, ObjectKey, ScalableKind},
     cli::live::Picture,
     index::{GroupSnapshot, SnapshotStanding},
     nodegroup::{Definition, LeftOut, Scope},
@@ -31,6 +31,10 @@ pub(super) struct Found {
     templates: BTreeMap<KindRef, Option<String>>,
     /// What wasn't read, by name.
     missing: Vec<(String, String)>,
+    /// Cluster API's group, where it serves no Clusters.
+    without_clusters: Option<String>,
+    /// The kind that node groups are expected to be of.
+    usual_kind: ScalableKind,
     is_whole: bool,
     has_nodes: bool,
     has_workload: bool,
@@ -38,7 +42,12 @@ pub(super) struct Found {
 
 impl Found {
     /// Waits for what the rights let be read, and takes it.
-    pub(super) async fn read(picture: &Picture, asked: &[Asked], has_workload: bool, until: Instant) -> Self {
+    pub(super) async fn read(
+        picture: &Picture,
+        (asked, core): (&[Asked], &CoreResources),
+        has_workload: bool,
+        until: Instant,
+    ) -> Self {
         let lacks = |side: Side| {
             let is_read =
                 |right: &Right| matches!(right.breaks, Breaks::FirstList | Breaks::MachineList | Breaks::Picture);
@@ -75,6 +84,11 @@ impl Found {
             groups,
             clusters: picture.index().clusters().into_iter().collect(),
             templates: templates.collect(),
+            without_clusters: core.cluster.is_none().then(|| core.machine_set.group.clone()),
+            usual_kind: match core.machine_deployment {
+                Some(_) => ScalableKind::MachineDeployment,
+                None => ScalableKind::MachineSet,
+            },
             is_whole: missing.iter().all(|(name, _)| name == NODES),
             has_nodes: !missing.iter().any(|(name, _)| name == NODES),
             has_workload,
@@ -87,10 +101,11 @@ impl Found {
         self.templates.keys().cloned().collect()
     }
 
-    /// Whether there are node groups of a kind. Of MachineDeployments there will be.
+    /// Whether there are node groups of a kind. Of MachineDeployments there will be; where they aren't served, of
+    /// MachineSets.
     pub(super) fn has_groups_of(&self, kind: ScalableKind) -> bool {
         let is_live = |group: &GroupSnapshot| matches!(group.standing, SnapshotStanding::Live(_));
-        kind == ScalableKind::MachineDeployment
+        kind == self.usual_kind
             || !self.is_whole
             || self.groups.iter().any(|group| group.id.kind == kind && is_live(group))
     }
@@ -125,8 +140,21 @@ impl Found {
     fn judge_scope(&self, findings: &mut Findings, scope: &Scope) {
         let check = CheckId::Scope;
         for cluster in named_clusters(scope).filter(|cluster| !self.clusters.contains(cluster)) {
-            let message = format!("Cluster {}/{} isn't there", cluster.namespace, cluster.name);
-            findings.warn(check, "", message, "correct the scope, or create the Cluster");
+            let missing = format!("Cluster {}/{} isn't there", cluster.namespace, cluster.name);
+            match &self.without_clusters {
+                None => findings.warn(check, "", missing, "correct the scope, or create the Cluster"),
+                Some(group) => {
+                    let message = format!(
+                        "{missing}: {group} serves no Clusters, and only the label {group}/cluster-name says which one an \
+                         object belongs to"
+                    );
+                    let remedy = format!(
+                        "name node groups by namespace and labels: --node-group-auto-discovery clusterapi:namespace={}",
+                        cluster.namespace
+                    );
+                    findings.warn(check, "", message, &remedy);
+                }
+            }
         }
         let live: Vec<_> = self.live().map(|(group, _)| group.id.to_string()).collect();
         if !live.is_empty() {

@@ -27,7 +27,7 @@ pub use self::{
 use self::{clusters::Clusters, report::Findings};
 use super::{Color, groups::output::print, live::Picture, picture_config::PictureConfig};
 use crate::{
-    rights::{Needs, Side},
+    rights::{Needs, Side, not_served},
     text::{is_left_by_json, visible_json},
 };
 
@@ -91,14 +91,14 @@ impl CheckConfig {
         let mut needs = Needs {
             group: serve.rules.keys.group.clone(),
             namespaces: serve.rules.scope.namespaces(),
-            machine_pools: clusters.core.as_ref().is_some_and(|core| core.machine_pool.is_some()),
+            not_served: not_served(clusters.core.as_ref()),
             templates: Vec::new(),
             secret: serve.workload.secret().cloned(),
             writes: !serve.scale.read_only,
             events: serve.events,
         };
         let mut asked = rights::ask(&clusters, needs.rights(), until).await;
-        if let (Some(management), Some(_)) = (&clusters.management, &clusters.core) {
+        if let (Some(management), Some(core)) = (&clusters.management, &clusters.core) {
             let mut rules = serve.rules.clone();
             rules.prices = prices;
             let config = PictureConfig {
@@ -109,7 +109,7 @@ impl CheckConfig {
                 prices: None,
             };
             let picture = Picture::start(management.clone(), config, self.timeout);
-            let found = groups::Found::read(&picture, &asked, clusters.workload.is_some(), until).await;
+            let found = groups::Found::read(&picture, (&asked, core), clusters.workload.is_some(), until).await;
             needs.templates = clusters::template_resources(management, &found.kinds(), until).await;
             let known: Vec<_> = asked.iter().map(|asked| asked.right.clone()).collect();
             let further = needs.rights().into_iter().filter(|right| !known.contains(right)).collect();

@@ -20,7 +20,7 @@ use tokio::{
 };
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
-use crate::connect::Clients;
+use crate::{capi::OPENSHIFT_GROUP, connect::Clients};
 
 pub(super) const CAPI: &str = "cluster.x-k8s.io";
 pub(super) const NAMESPACE: &str = "team-a";
@@ -78,6 +78,16 @@ impl FakeApi {
         for kind in ["Cluster", "MachineDeployment", "MachineSet", "Machine"] {
             self.install(CAPI, kind, &format!("{}s", kind.to_lowercase()));
         }
+    }
+
+    /// With the kinds of OpenShift's Machine API.
+    pub(super) fn with_machine_api() -> Self {
+        let api = Self::default();
+        api.serve_group(OPENSHIFT_GROUP, &["v1beta1"]);
+        for kind in ["MachineSet", "Machine"] {
+            api.install(OPENSHIFT_GROUP, kind, &format!("{}s", kind.to_lowercase()));
+        }
+        api
     }
 
     /// Serves a group in these versions, the preferred one first, and in no other.

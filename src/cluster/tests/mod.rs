@@ -5,6 +5,7 @@
 mod fake;
 mod following;
 mod health;
+mod machine_api;
 mod metrics;
 mod start;
 mod state;
@@ -18,10 +19,12 @@ use tokio::{runtime::Handle, time};
 use self::fake::{CAPI, FakeApi};
 use super::{Management, ManagementOptions, Workload, WorkloadOptions};
 use crate::{
+    capi::Keys,
     connect::WorkloadSource,
     grpc::Freshness,
     index::tests::objects,
     informer::Settings,
+    nodegroup::Rules,
     server::{Check, CheckState, Checks},
 };
 
@@ -40,7 +43,21 @@ impl World {
         Self::with(api, None, WorkloadSource::Management, PATIENCE)
     }
 
+    /// As [`World::new`], with another API group than Cluster API's.
+    fn of_group(api: &FakeApi, group: &str) -> Self {
+        Self::with_group(api, (group, None), WorkloadSource::Management, PATIENCE)
+    }
+
     fn with(api: &FakeApi, version: Option<&str>, source: WorkloadSource, max_staleness: Duration) -> Self {
+        Self::with_group(api, (CAPI, version), source, max_staleness)
+    }
+
+    fn with_group(
+        api: &FakeApi,
+        (group, version): (&str, Option<&str>),
+        source: WorkloadSource,
+        max_staleness: Duration,
+    ) -> Self {
         let informers = Settings {
             backoff_min: Duration::from_millis(50),
             backoff_max: Duration::from_secs(1),
@@ -48,12 +65,13 @@ impl World {
         };
         let runtime = Handle::current();
         let options = ManagementOptions {
-            group: CAPI.to_owned(),
+            group: group.to_owned(),
             version: version.map(str::to_owned),
             informers: informers.clone(),
         };
         let management = Management::start(api.clients(), options, &runtime);
-        let options = WorkloadOptions { rules: objects::rules(), source, max_staleness, informers };
+        let rules = Rules { keys: Keys::new(group), ..objects::rules() };
+        let options = WorkloadOptions { rules, source, max_staleness, informers };
         let workload = Workload::start(management.clone(), options, &runtime);
         Self { management, workload }
     }

@@ -109,6 +109,14 @@ fn paused_is_as_cluster_api_pauses(#[case] annotation: bool, #[case] spec: bool,
 }
 
 #[test]
+fn a_machine_set_that_another_api_has_the_authority_over_is_paused() {
+    let mut set = bounded(machine_set("workers"), "1", "10");
+    assert_eq!(left_out(&of(&set)), None);
+    set.handed_over = true;
+    assert_eq!(left_out(&of(&set)), Some(LeftOut::Paused));
+}
+
+#[test]
 fn a_cluster_that_is_not_known_pauses_nothing() {
     assert_eq!(left_out(&evaluate(&group(), None, InfrastructureState::None, RealNodes::default(), &rules())), None);
 }

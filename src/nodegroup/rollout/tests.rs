@@ -79,8 +79,35 @@ fn the_condition_alone_is_no_rollout() {
 /// The Cluster asks for v1.36.0 and holds these back.
 fn upgraded(held_back: &[&str]) -> Cluster {
     let held_back = held_back.iter().map(|name| ArcStr::from(*name)).collect();
-    let topology = Topology { version: "v1.36.0".into(), held_back, sized: Vec::new(), unreconciled_since: at(LATE) };
+    let topology = Topology {
+        version: "v1.36.0".into(),
+        pinned: Vec::new(),
+        held_back,
+        sized: Vec::new(),
+        unreconciled_since: at(LATE),
+    };
     Cluster { topology: Some(Box::new(topology)), ..cluster() }
+}
+
+/// Its version differs from the Cluster's for good, and nothing rolls out until the pin is raised.
+#[rstest]
+#[case::it_has_its_version("v1.35.0", Some("v1.35.0"), None)]
+#[case::the_pin_was_raised("v1.34.0", Some("v1.35.0"), Some("v1.35.0"))]
+#[case::another_is_pinned("v1.35.0", None, Some("v1.36.0"))]
+fn a_pinned_machine_deployment_rolls_out_to_its_own_version(
+    #[case] version: &str,
+    #[case] pinned: Option<&str>,
+    #[case] to: Option<&str>,
+) {
+    let mut workers = deployment("workers");
+    workers.labels.insert(TOPOLOGY_NAME.into(), "md-0".into());
+    workers.version = Some(version.into());
+    let mut cluster = upgraded(&[]);
+    let topology = cluster.topology.as_mut().unwrap();
+    topology.pinned = vec![("md-1".into(), "v1.33.0".into())];
+    topology.pinned.extend(pinned.map(|version| ("md-0".into(), version.into())));
+    let found = rollout(&workers, &[set(1, EARLY)], Some(&cluster)).map(|rollout| rollout.cause);
+    assert_eq!(found, to.map(|to| RolloutCause::Topology { from: version.into(), to: to.into() }));
 }
 
 #[rstest]

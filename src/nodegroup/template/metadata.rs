@@ -44,6 +44,11 @@ pub(super) fn labels(
         for (key, value) in synced {
             put(&mut labels, &key, value, Source::TemplateMetadata);
         }
+        let (of_nodes, more) = labels::of_nodes(&group.node_labels);
+        problems.extend(more);
+        for (key, value) in of_nodes {
+            put(&mut labels, &key, value, Source::TemplateSpec("metadata.labels"));
+        }
     }
     if let Some((annotation, text)) = annotation(group, LABELS) {
         let (annotated, more) = labels::parse(annotation, text);

@@ -117,13 +117,7 @@ impl Poster {
 
     fn api_version(&self, kind: ScalableKind) -> Option<String> {
         let resources = self.resources.load();
-        let resources = resources.as_deref()?;
-        let resource = match kind {
-            ScalableKind::MachineDeployment => Some(&resources.machine_deployment),
-            ScalableKind::MachineSet => Some(&resources.machine_set),
-            ScalableKind::MachinePool => resources.machine_pool.as_ref(),
-        };
-        Some(resource?.api_version.clone())
+        Some(resources.as_deref()?.scalable(kind)?.api_version.clone())
     }
 }
 

@@ -30,11 +30,15 @@ pub enum EventReason {
     DeletedByName,
     /// A MachinePool without Machines was made smaller: its infrastructure provider chooses which instance goes.
     InstanceChosenByProvider,
+    /// Somebody keeps putting sizes back that were written here.
+    SizePutBack,
+    /// No Machine is made for a larger size that was written here.
+    ScaleUpHeldBack,
 }
 
 impl EventReason {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::ScaledUp,
         Self::ScaledDown,
         Self::ScaleUpRefused,
@@ -44,6 +48,8 @@ impl EventReason {
         Self::ReplacedFailedMachine,
         Self::DeletedByName,
         Self::InstanceChosenByProvider,
+        Self::SizePutBack,
+        Self::ScaleUpHeldBack,
     ];
 
     /// As it stands in the Event.
@@ -59,6 +65,8 @@ impl EventReason {
             Self::ReplacedFailedMachine => "ReplacedFailedMachine",
             Self::DeletedByName => "DeletedByName",
             Self::InstanceChosenByProvider => "InstanceChosenByProvider",
+            Self::SizePutBack => "SizePutBack",
+            Self::ScaleUpHeldBack => "ScaleUpHeldBack",
         }
     }
 
@@ -66,13 +74,14 @@ impl EventReason {
     #[must_use]
     pub fn action(self) -> &'static str {
         match self {
-            Self::ScaledUp | Self::ScaleUpRefused | Self::ScaleUpFailed => "ScaleUp",
+            Self::ScaledUp | Self::ScaleUpRefused | Self::ScaleUpFailed | Self::ScaleUpHeldBack => "ScaleUp",
             Self::ScaledDown
             | Self::ScaleDownRefused
             | Self::ScaleDownFailed
             | Self::DeletedByName
             | Self::InstanceChosenByProvider => "ScaleDown",
             Self::ReplacedFailedMachine => "ReplaceMachine",
+            Self::SizePutBack => "WatchSize",
         }
     }
 
@@ -85,7 +94,9 @@ impl EventReason {
             | Self::ScaleDownRefused
             | Self::ScaleUpFailed
             | Self::ScaleDownFailed
-            | Self::InstanceChosenByProvider => "Warning",
+            | Self::InstanceChosenByProvider
+            | Self::SizePutBack
+            | Self::ScaleUpHeldBack => "Warning",
         }
     }
 }
@@ -156,6 +167,25 @@ impl Happening {
             note: format!(
                 "Machine {machine} was named, and the smaller size has taken another one, which was going already or                  marked by somebody else: it is deleted by name, and the other one's place is filled anew"
             ),
+        }
+    }
+
+    /// Somebody keeps writing a size over those that are written here.
+    pub(in crate::scale) fn put_back(from: i32, to: i32, manager: &str) -> Self {
+        Self {
+            reason: EventReason::SizePutBack,
+            note: format!(
+                "field manager {manager} keeps putting the size back: {from}→{to}; leave spec.replicas out of what it \
+                 applies to this group, or the group out of autoscaling"
+            ),
+        }
+    }
+
+    /// No Machine is made for a size that was written here.
+    pub(in crate::scale) fn held_back(size: i32, why: &str) -> Self {
+        Self {
+            reason: EventReason::ScaleUpHeldBack,
+            note: format!("no Machine is made for the size {size} for now: {why}"),
         }
     }
 

@@ -37,8 +37,16 @@ fn accept(replicas: i32, in_log: &[&str], machines: &[&str], request: &[&str]) -
     let (log, lives) = (log(in_log), lives(machines));
     let alive = lives.iter().filter(|(_, life)| **life == Life::Alive).map(|(uid, _)| uid.clone()).collect();
     let (listed, joined) = (Listed { alive, ..Listed::default() }, HashSet::new());
-    let seen =
-        Seen { log: &log, replicas, bounds: BOUNDS, lives: &lives, joined: &joined, listed: &listed, given_up: 0 };
+    let seen = Seen {
+        log: &log,
+        replicas,
+        bounds: BOUNDS,
+        lives: &lives,
+        joined: &joined,
+        listed: &listed,
+        counts_deleting: true,
+        given_up: 0,
+    };
     let mut acceptance = Acceptance::new(seen, Ticket::from("new"));
     let machines = request.iter().map(|name| named(name)).collect();
     match acceptance.accept(&Request { machines, ..Request::default() }) {
@@ -59,6 +67,29 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::BelowMin(_) => "below min",
         Refusal::Log(_) => "full",
     }
+}
+
+/// OpenShift's MachineSets make a new Machine for one that is being deleted at once.
+#[rstest]
+#[case::counted(true, true)]
+#[case::not_counted(false, false)]
+fn a_machine_that_is_being_deleted_lowers_the_size_only_where_it_counts(#[case] counts: bool, #[case] lowers: bool) {
+    let (log, lives, joined) = (log(&[]), lives(&["a?", "b", "c"]), HashSet::new());
+    let listed = Listed { alive: ["b", "c"].map(Uid::from).into(), ..Listed::default() };
+    let seen = Seen {
+        log: &log,
+        replicas: 3,
+        bounds: BOUNDS,
+        lives: &lives,
+        joined: &joined,
+        listed: &listed,
+        counts_deleting: counts,
+        given_up: 0,
+    };
+    let mut acceptance = Acceptance::new(seen, Ticket::from("new"));
+    let request = Request { machines: vec![named("a")], ..Request::default() };
+    assert_eq!(acceptance.accept(&request), Ok(Accepted::default()));
+    assert_eq!(acceptance.log().is_some(), lowers);
 }
 
 /// Placeholders of a size: which Machines they stand for that have no Node any more, and how many replicas.
@@ -93,7 +124,16 @@ fn placeholders_are_accepted(
         instances: None,
     };
     let (log, lives, joined) = (log(in_log), HashMap::new(), HashSet::new());
-    let seen = Seen { log: &log, replicas, bounds: BOUNDS, lives: &lives, joined: &joined, listed: &listed, given_up };
+    let seen = Seen {
+        log: &log,
+        replicas,
+        bounds: BOUNDS,
+        lives: &lives,
+        joined: &joined,
+        listed: &listed,
+        counts_deleting: true,
+        given_up,
+    };
     let mut acceptance = Acceptance::new(seen, Ticket::from("new"));
     let accepted = acceptance.accept(&Request { replicas: named_replicas, ..Request::default() });
     let names =
@@ -109,8 +149,16 @@ fn placeholders_are_accepted(
 fn one_that_has_joined_is_refused_where_it_is_named_as_one_that_never_did() {
     let (log, lives, listed) = (log(&[]), lives(&["a", "b"]), Listed::default());
     let joined = HashSet::from([Uid::from("a")]);
-    let seen =
-        Seen { log: &log, replicas: 3, bounds: BOUNDS, lives: &lives, joined: &joined, listed: &listed, given_up: 0 };
+    let seen = Seen {
+        log: &log,
+        replicas: 3,
+        bounds: BOUNDS,
+        lives: &lives,
+        joined: &joined,
+        listed: &listed,
+        counts_deleting: true,
+        given_up: 0,
+    };
     let mut acceptance = Acceptance::new(seen, Ticket::from("new"));
     let mut accept = |never_joined| {
         let machines = vec![Named { never_joined, ..named("a") }];

@@ -609,8 +609,8 @@ pub(crate) fn resources() -> CoreResources {
         plural: plural.to_owned(),
     };
     CoreResources {
-        cluster: resource("Cluster", "clusters"),
-        machine_deployment: resource("MachineDeployment", "machinedeployments"),
+        cluster: Some(resource("Cluster", "clusters")),
+        machine_deployment: Some(resource("MachineDeployment", "machinedeployments")),
         machine_set: resource("MachineSet", "machinesets"),
         machine: resource("Machine", "machines"),
         machine_pool: Some(resource("MachinePool", "machinepools")),

@@ -60,6 +60,28 @@ fn a_failure_domain_that_is_no_label_is_ignored_and_named() {
     assert!(built.problems[0].message.contains("failureDomain is \"rack 7/a\""), "{:?}", built.problems);
 }
 
+/// As OpenShift does it: whatever the domain, and weaker than the annotation.
+#[rstest]
+#[case::of_the_nodes("tier", None, Some(("batch", "spec.template.spec")))]
+#[case::any_domain("example.com/tier", None, Some(("batch", "spec.template.spec")))]
+#[case::an_annotation_is_stronger("example.com/tier", Some("spot"), Some(("spot", "annotation")))]
+#[case::no_label("example.com/tier!", None, None)]
+fn all_labels_for_nodes_are_on_them(
+    #[case] key: &str,
+    #[case] annotation: Option<&str>,
+    #[case] expected: Option<(&str, &str)>,
+) {
+    let labels = annotation.map(|value| format!("{key}={value}")).unwrap_or_default();
+    let mut group = annotate(
+        scalable(ScalableKind::MachineSet, "workers"),
+        &[("cpu", "4"), ("memory", "16Gi"), ("labels", labels.as_str())],
+    );
+    group.node_labels = [(ArcStr::from(key), ArcStr::from("batch"))].into();
+    let built = build(&group, None, RealNodes::default(), &TemplateRules::default());
+    assert_eq!(built.problems.len(), usize::from(expected.is_none()), "{:?}", built.problems);
+    assert_eq!(label(&built.template.unwrap(), key), expected);
+}
+
 /// Learned, else the annotation, else the flag: what pods get of 16Gi.
 #[rstest]
 #[case::nothing("", "", None, "16Gi", "")]

@@ -1,0 +1,226 @@
+//! OpenShift's Machine API: MachineSets and Machines of `machine.openshift.io`, without Clusters and MachineDeployments, in the
+//! one cluster that there is.
+
+use std::collections::{BTreeMap, HashMap};
+
+use anyhow::{Context, Result, ensure};
+use e2e::{
+    fixtures::Recorded,
+    machine_api,
+    objects::MACHINE_API_GROUP,
+    proto::{ExternalGrpcNode, instance_status::InstanceState},
+    provider::Provider,
+    wait::{SOON, eventually},
+    world::World,
+};
+use k8s_pb::api::core::v1::Node;
+use prost::Message as _;
+use serde_json::{Value, json};
+
+use crate::templates::{assert_capacity, label, template};
+
+const ZONE_A: &str = "prod-x7k2p-worker-eu-central-1a";
+const ZONE_B: &str = "prod-x7k2p-worker-eu-central-1b";
+const GPU: &str = "prod-x7k2p-gpu-eu-central-1a";
+const HANDED_OVER: &str = "prod-x7k2p-worker-eu-central-1c";
+const LOG: &str = "capi-autoscaler-provider.io/deleting";
+
+/// One that Cluster API has the authority over is no group, and its controller would do nothing.
+pub(crate) async fn machine_sets_are_node_groups_and_nodes_lead_to_them(world: &World) -> Result<()> {
+    let stage = Stage::new(world).await?;
+    let provider = &stage.provider;
+    let groups: Vec<_> = provider.groups().await?.into_iter().map(|it| (it.id, it.min_size, it.max_size)).collect();
+    assert_eq!(groups, [(stage.id(GPU), 0, 4), (stage.id(ZONE_A), 1, 6), (stage.id(ZONE_B), 1, 6)]);
+    ensure!(!groups.iter().any(|(id, ..)| *id == stage.id(HANDED_OVER)));
+
+    let group_of = async |node: &ExternalGrpcNode| anyhow::Ok(provider.group_of(node).await?.map(|group| group.id));
+    let node = stage.node("ip-10-0-1-11").await?;
+    assert_eq!(group_of(&node).await?, Some(stage.id(ZONE_A)));
+    // By the annotation alone, which has the namespace in it.
+    let nameless = ExternalGrpcNode { provider_id: String::new(), ..node.clone() };
+    assert_eq!(group_of(&nameless).await?, Some(stage.id(ZONE_A)));
+    let master = stage.node("ip-10-0-1-31").await?;
+    assert_eq!(group_of(&master).await?, None);
+    let bare = ExternalGrpcNode { annotations: HashMap::new(), ..nameless };
+    assert_eq!(group_of(&bare).await?, None);
+    Ok(())
+}
+
+/// All that a Node gets stands in the spec of the Machine to come, whatever the domains of the labels.
+pub(crate) async fn templates_come_from_annotations_and_what_nodes_get(world: &World) -> Result<()> {
+    let stage = Stage::new(world).await?;
+    let node = template(&stage.provider, &stage.id(GPU)).await?;
+    assert_capacity(&node, &[("cpu", "8"), ("memory", "61Gi"), ("nvidia.com/gpu", "1"), ("pods", "110")]);
+    assert_eq!(label(&node, "example.com/tier"), "batch");
+    assert_eq!(label(&node, "node-role.kubernetes.io/gpu"), "");
+    assert_eq!(label(&node, "kubernetes.io/arch"), "amd64");
+    let taints = node.spec.context("no spec")?.taints;
+    let [taint] = taints.as_slice() else { anyhow::bail!("taints are {taints:?}") };
+    assert_eq!((taint.key(), taint.value(), taint.effect()), ("nvidia.com/gpu", "present", "NoSchedule"));
+
+    // Of a real Node: what pods get is less than there is.
+    let learned = Node::decode(stage.provider.template(&stage.id(ZONE_A)).await?.node_bytes)?;
+    assert_eq!(label(&learned, "topology.kubernetes.io/zone"), "eu-central-1a");
+    Ok(())
+}
+
+/// The entry leaves the log once the controller has seen the smaller size and the Machine is gone.
+pub(crate) async fn the_machine_named_is_marked_and_the_size_lowered(world: &World) -> Result<()> {
+    let stage = Stage::new(world).await?;
+    let (id, set) = (stage.id(ZONE_A), stage.recorded.name(ZONE_A));
+    let machine = stage.recorded.name(&format!("{ZONE_A}-9xk2m"));
+    let node = stage.node("ip-10-0-1-12").await?;
+    stage.provider.delete(&id, std::slice::from_ref(&node)).await?;
+    assert_eq!(stage.provider.target_size(&id).await?, 2);
+    assert_eq!(world.objects.scale("MachineSet", &set).await?, 2);
+    world.objects.assert_marked(&[&machine]).await?;
+
+    // What the controller does: it deletes the marked Machine, and counts it no more.
+    world.objects.delete("Machine", &machine).await?;
+    let seen = world.objects.get("MachineSet", &set).await?.metadata.generation;
+    world.objects.patch_status("MachineSet", &set, json!({ "replicas": 2, "observedGeneration": seen })).await?;
+    eventually("the Machine's instance is deleting", SOON, async || {
+        let instances = stage.instances(&id).await?;
+        let instance = instances.get(&format!("deleting-machine-{}_{machine}", world.namespace));
+        ensure!(instance == Some(&(InstanceState::InstanceDeleting, None)), "instances are {instances:?}");
+        ensure!(instances.len() == 3, "instances are {instances:?}");
+        Ok(())
+    })
+    .await?;
+    // Named again while it goes: a success, and no size is lowered.
+    stage.provider.delete(&id, std::slice::from_ref(&node)).await?;
+    assert_eq!(world.objects.scale("MachineSet", &set).await?, 2);
+
+    world.objects.patch("Machine", &machine, json!({ "metadata": { "finalizers": null } })).await?;
+    eventually("no log of deletions", SOON, async || {
+        let annotations = world.objects.get("MachineSet", &set).await?.metadata.annotations.unwrap_or_default();
+        ensure!(!annotations.contains_key(LOG), "it is {:?}", annotations.get(LOG));
+        Ok(())
+    })
+    .await?;
+
+    // One that somebody else deletes isn't counted by its MachineSet: a new one comes anyway, and no other may go for it.
+    let other = stage.recorded.name(&format!("{ZONE_A}-4hq8z"));
+    world.objects.delete("Machine", &other).await?;
+    let node = stage.node("ip-10-0-1-11").await?;
+    stage.provider.delete(&id, &[node]).await?;
+    assert_eq!(world.objects.scale("MachineSet", &set).await?, 2);
+    Ok(())
+}
+
+/// `/scale` of a MachineSet that has no replicas.
+pub(crate) async fn sizes_go_up_from_zero(world: &World) -> Result<()> {
+    let stage = Stage::new(world).await?;
+    let (id, set) = (stage.id(GPU), stage.recorded.name(GPU));
+    stage.provider.increase(&id, 2).await?;
+    assert_eq!(stage.provider.target_size(&id).await?, 2);
+    assert_eq!(world.objects.scale("MachineSet", &set).await?, 2);
+    let replica = |number| format!("replica-MachineSet-{}_{set}-{number}", world.namespace);
+    let creating = (InstanceState::InstanceCreating, None);
+    let expected = BTreeMap::from([(replica(0), creating), (replica(1), creating)]);
+    assert_eq!(stage.instances(&id).await?, expected);
+    Ok(())
+}
+
+/// `errorReason` and `errorMessage`, where Cluster API has failureReason and failureMessage.
+pub(crate) async fn failures_are_told(world: &World) -> Result<()> {
+    let stage = Stage::new(world).await?;
+    let instances = stage.instances(&stage.id(ZONE_B)).await?;
+    let named = |state: &str, machine: &str| {
+        stage.recorded.name(&format!("{state}-machine-openshift-machine-api_{ZONE_B}-{machine}"))
+    };
+    let node = stage.node("ip-10-0-2-21").await?;
+    let expected = BTreeMap::from([
+        (node.provider_id, (InstanceState::InstanceRunning, None)),
+        (named("failed", "m8s7q"), (InstanceState::InstanceCreating, Some(1))),
+        (named("pending", "zq4lp"), (InstanceState::InstanceCreating, None)),
+    ]);
+    assert_eq!(instances, expected);
+    Ok(())
+}
+
+/// Kinds that aren't served, and a scope that needs one of them.
+pub(crate) async fn check_says_what_is_missing(world: &World) -> Result<()> {
+    machine_api::load(world).await?;
+    let group = [("CAPI_GROUP", MACHINE_API_GROUP)];
+    let (code, report) = world.check(&[&world.scope()], &group)?;
+    ensure!(code == Some(0), "check ends with {code:?}: {report:#}");
+    let of = |report: &Value, check: &str, field: &str| -> Vec<String> {
+        let checks = report["checks"].as_array().into_iter().flatten().filter(|it| it["check"] == check);
+        checks.map(|it| it[field].as_str().unwrap_or_default().to_owned()).collect()
+    };
+    let read =
+        "machine.openshift.io/v1beta1 is read; served are v1beta1, without Cluster, MachineDeployment, MachinePool";
+    assert_eq!(of(&report, "cluster-api", "message"), [read]);
+    assert_eq!(of(&report, "cluster-api", "status"), ["ok"]);
+    let rights = of(&report, "right", "message");
+    ensure!(rights.iter().any(|right| right.starts_with("patch machinesets.machine.openshift.io/scale")), "{rights:?}");
+    ensure!(!rights.iter().any(|right| right.contains("clusters.") || right.contains("deployments")), "{rights:?}");
+    ensure!(of(&report, "scope", "message")[0].starts_with("3 node groups: "), "{report:#}");
+
+    let scope = format!("{},clusterName={}", world.scope(), world.cluster);
+    let (_, report) = world.check(&[&scope], &group)?;
+    let scope = of(&report, "scope", "message");
+    let missing =
+        format!("Cluster {}/{} isn't there: machine.openshift.io serves no Clusters", world.namespace, world.cluster);
+    ensure!(scope[0].starts_with(&missing), "check says {scope:?}");
+    let remedy = format!("--node-group-auto-discovery clusterapi:namespace={}", world.namespace);
+    ensure!(of(&report, "scope", "remedy")[0].ends_with(&remedy), "{report:#}");
+
+    // Without CAPI_GROUP it looks for Cluster API itself.
+    let (code, report) = world.check(&[&world.scope()], &[])?;
+    ensure!(code == Some(1), "check ends with {code:?}");
+    let missing = of(&report, "cluster-api", "message");
+    ensure!(missing[0].contains("doesn't serve the API group cluster.x-k8s.io"), "check says {missing:?}");
+    ensure!(missing[0].contains("CAPI_GROUP"), "check says {missing:?}");
+    Ok(())
+}
+
+/// The fixtures, and the program as in-tree runs on OpenShift: in the cluster, by CAPI_GROUP.
+struct Stage<'a> {
+    world: &'a World,
+    recorded: Recorded,
+    provider: Provider,
+}
+
+impl<'a> Stage<'a> {
+    async fn new(world: &'a World) -> Result<Self> {
+        let recorded = machine_api::load(world).await?;
+        let mut provider = world.spawn_bare(&[&world.scope()], &[("CAPI_GROUP", MACHINE_API_GROUP)])?;
+        provider.ready().await?;
+        let stage = Self { world, recorded, provider };
+        let ids = [GPU, ZONE_A, ZONE_B].map(|set| stage.id(set));
+        stage.provider.shows(&ids.each_ref().map(String::as_str)).await?;
+        Ok(stage)
+    }
+
+    /// The group of a MachineSet.
+    fn id(&self, set: &str) -> String {
+        self.recorded.name(&format!("MachineSet/openshift-machine-api/{set}"))
+    }
+
+    /// A Node as Cluster Autoscaler sends it.
+    async fn node(&self, host: &str) -> Result<ExternalGrpcNode> {
+        let name = self.recorded.name(&format!("{host}.prod-x7k2p.internal"));
+        let node = self.world.objects.get("Node", &name).await?;
+        Ok(ExternalGrpcNode {
+            provider_id: node.data["spec"]["providerID"].as_str().unwrap_or_default().to_owned(),
+            name,
+            labels: node.metadata.labels.unwrap_or_default().into_iter().collect(),
+            annotations: node.metadata.annotations.unwrap_or_default().into_iter().collect(),
+        })
+    }
+
+    /// State and error class of a group's instances, by id.
+    async fn instances(&self, id: &str) -> Result<BTreeMap<String, (InstanceState, Option<i32>)>> {
+        let instances = self.provider.instances(id).await?;
+        instances
+            .into_iter()
+            .map(|instance| {
+                let status = instance.status.context("an instance without status")?;
+                let class = status.error_info.as_ref().map(|error| error.instance_error_class);
+                Ok((instance.id, (status.instance_state(), class)))
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,90 @@
+//! What becomes of sizes that were written: somebody keeps putting them back, or no Machine is made for them.
+
+use anyhow::{Result, ensure};
+use e2e::{
+    objects::Contract,
+    pool::{Group, Pool},
+    provider::Provider,
+    wait::{SOON, eventually},
+    world::World,
+};
+use serde_json::{Value, json};
+
+use crate::replacements::tells;
+
+const PUT_BACK: &str = "capi_autoscaler_provider_sizes_put_back_total";
+
+/// Once is no habit, nor is another size.
+pub(crate) async fn who_keeps_putting_a_size_back_is_named(world: &World) -> Result<()> {
+    let group = Pool::new("workers").running(3).create(world).await?;
+    let provider = world.serve().await?;
+    provider.shows(&[&group.id]).await?;
+    for (manager, size) in [("kubectl", 2), ("argocd-controller", 3)] {
+        provider.increase(&group.id, 2).await?;
+        put_back(world, &provider, &group, manager, size).await?;
+    }
+    let (_, metrics) = provider.http("/metrics").await?;
+    ensure!(!metrics.lines().any(|line| line.starts_with(PUT_BACK) && !line.ends_with(" 0")), "{metrics}");
+
+    provider.increase(&group.id, 2).await?;
+    put_back(world, &provider, &group, "argocd-controller", 3).await?;
+    tells(world, &group, "SizePutBack", "field manager argocd-controller keeps putting the size back: 5→3").await?;
+    let expected = format!("{PUT_BACK}{{manager=\"argocd-controller\"}} 1");
+    eventually("the metric", SOON, async || {
+        let (_, metrics) = provider.http("/metrics").await?;
+        ensure!(metrics.lines().any(|line| line == expected), "{metrics}");
+        Ok(())
+    })
+    .await
+}
+
+/// Writes a size as somebody else, and waits until the program has seen who it was.
+async fn put_back(world: &World, provider: &Provider, group: &Group, manager: &str, size: i32) -> Result<()> {
+    let patch = json!({ "spec": { "replicas": size } });
+    world.objects.patch_as(manager, group.kind, &group.name, patch).await?;
+    eventually(&format!("the size {size}"), SOON, async || {
+        let answered = provider.target_size(&group.id).await?;
+        ensure!(answered == size, "it is {answered}");
+        let reads = e2e::audit::answered(world, &world.user)?;
+        let last = reads.iter().rev().find(|it| it.name == group.name && matches!(it.verb.as_str(), "get" | "patch"));
+        ensure!(last.is_some_and(|last| last.verb == "get"), "the object wasn't read since the size was written");
+        Ok(())
+    })
+    .await
+}
+
+/// A MachineSet's controller makes no Machine while the control plane is being upgraded.
+pub(crate) async fn machines_that_are_not_made_are_told(world: &World) -> Result<()> {
+    let group = Pool::new("workers").running(2).create(world).await?;
+    let provider = world.serve().await?;
+    provider.shows(&[&group.id]).await?;
+    provider.increase(&group.id, 1).await?;
+    let upgrading = "LoopbackControlPlane team-a/prod is upgrading (\"ControlPlaneIsStable\" preflight check failed)";
+    let blocked = format!("Scaling up from 2 to 3 replicas is blocked because:\n* {upgrading}");
+    scaling_up(world, &blocked).await?;
+    tells(world, &group, "ScaleUpHeldBack", upgrading).await?;
+    let report = world.explain()?;
+    let notes = report["groups"][0]["notes"].to_string();
+    ensure!(notes.contains("no Machine is made for it for now") && notes.contains("is upgrading"), "{report:#}");
+
+    scaling_up(world, "Scaling up from 2 to 3 replicas").await?;
+    let report = world.explain()?;
+    assert_eq!(report["groups"][0]["notes"], json!([]));
+    Ok(())
+}
+
+/// What the MachineSet's controller says of a size that it works towards.
+async fn scaling_up(world: &World, message: &str) -> Result<()> {
+    let conditions = json!([{
+        "type": "ScalingUp",
+        "status": "True",
+        "reason": "ScalingUp",
+        "message": message,
+        "lastTransitionTime": "2026-11-22T12:00:00Z",
+    }]);
+    let status: Value = match world.plane.contract {
+        Contract::V1Beta1 => json!({ "v1beta2": { "conditions": conditions } }),
+        Contract::V1Beta2 | Contract::MachineApi => json!({ "conditions": conditions }),
+    };
+    world.objects.patch_status("MachineSet", "workers-set", status).await
+}

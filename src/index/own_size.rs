@@ -1,0 +1,140 @@
+//! The size that this process wrote last for a group, for as long as it stands. Whoever watches a group learns here that
+//! somebody has written another one over it, and that no Machine is made for it. Nothing is decided about sizes here.
+
+use std::collections::BTreeSet;
+
+use super::{Index, group::Group, picture::Picture, version::GroupVersion};
+use crate::{
+    capi::{ScalableKind, ScalableResource, Uid},
+    nodegroup::GroupId,
+};
+
+/// A size that this process wrote.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct OwnSize {
+    uid: Uid,
+    /// The resourceVersion of the write.
+    version: u64,
+    replicas: i32,
+}
+
+/// A size that somebody else has written over one of this process.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Overwritten {
+    /// What this process had written.
+    pub from: i32,
+    /// What it is now.
+    pub to: i32,
+}
+
+impl OwnSize {
+    /// A size that was just written; `None` where versions are no numbers, so that nobody could tell what came later.
+    fn of(version: &GroupVersion) -> Option<Self> {
+        let number = version.resource_version.number()?;
+        Some(Self { uid: version.uid.clone(), version: number, replicas: version.replicas })
+    }
+
+    /// The size that a later version of the object has instead.
+    pub(super) fn overwritten_by(&self, shown: &GroupVersion) -> Option<Overwritten> {
+        let is_later = shown.uid == self.uid && shown.resource_version.number()? > self.version;
+        (is_later && shown.replicas != self.replicas).then_some(Overwritten { from: self.replicas, to: shown.replicas })
+    }
+}
+
+impl Group {
+    /// Takes in that the watch shows another size than the one this process wrote last.
+    pub(super) fn look_at_own_size(&mut self, shown: &GroupVersion) {
+        if let Some(overwritten) = self.own_size.as_ref().and_then(|own| own.overwritten_by(shown)) {
+            self.own_size = None;
+            self.overwritten = Some(overwritten);
+        }
+    }
+}
+
+impl Picture {
+    /// The reason for which no Machine is made for a larger size, as the MachineSets of a group say it.
+    pub(super) fn held_back(&self, id: &GroupId) -> Option<&str> {
+        let reason = |object: &ScalableResource| object.held_back.is_some();
+        let object = |id: &GroupId| self.groups.get(id)?.object.as_deref().filter(|object| reason(object));
+        let set = match id.kind {
+            ScalableKind::MachineDeployment => self
+                .sets_by_deployment
+                .get(&id.key)
+                .find_map(|key| object(&GroupId::new(ScalableKind::MachineSet, key.clone()))),
+            ScalableKind::MachineSet | ScalableKind::MachinePool => object(id),
+        };
+        set?.held_back.as_deref()
+    }
+
+    /// Notes a group whose size, written by this process, was overwritten, or whose Machines are made again or not any
+    /// more.
+    pub(super) fn look_at_size(&mut self, id: GroupId, old: Option<&ScalableResource>, new: &ScalableResource) {
+        let Some(group) = self.groups.get(&id) else { return };
+        let has_turned = old.and_then(|old| old.held_back.as_ref()) != new.held_back.as_ref();
+        if group.overwritten.is_some() || (group.own_size.is_some() && has_turned) {
+            self.observed.insert(id);
+        }
+    }
+}
+
+impl Index {
+    /// Takes over that this process has written a size.
+    pub fn set_own_size(&self, id: &GroupId, version: &GroupVersion) {
+        let mut inner = self.inner.write();
+        let picture = &mut inner.picture;
+        if let Some(group) = picture.groups.get_mut(id) {
+            group.own_size = OwnSize::of(version);
+            // The watch may have been quicker.
+            if let Some(shown) = group.object.as_deref().map(GroupVersion::of) {
+                group.look_at_own_size(&shown);
+            }
+            picture.observed.insert(id.clone());
+            self.observed.send_replace(());
+        }
+    }
+
+    /// The groups whose sizes something was noted of since this was asked last.
+    #[must_use]
+    pub fn take_observed(&self) -> BTreeSet<GroupId> {
+        std::mem::take(&mut self.inner.write().picture.observed)
+    }
+
+    /// The size that somebody has written over one of this process; it is told once.
+    #[must_use]
+    pub fn take_overwritten(&self, id: &GroupId) -> Option<Overwritten> {
+        self.inner.write().picture.groups.get_mut(id)?.overwritten.take()
+    }
+
+    /// The reason for which no Machine is made for the size that this process wrote and that stands.
+    #[must_use]
+    pub fn held_back_own(&self, id: &GroupId) -> Option<(i32, String)> {
+        let inner = self.inner.read();
+        let own = inner.picture.groups.get(id)?.own_size.as_ref()?;
+        Some((own.replicas, inner.picture.held_back(id)?.to_owned()))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn version(replicas: i32, uid: &str, resource_version: &str) -> GroupVersion {
+        GroupVersion { uid: uid.into(), resource_version: resource_version.into(), generation: 1, replicas, log: None }
+    }
+
+    #[rstest]
+    #[case::another_size_later((3, "a", "11"), Some(3))]
+    #[case::the_same_size((5, "a", "11"), None)]
+    #[case::the_write_itself((5, "a", "10"), None)]
+    #[case::a_watch_that_lags_behind((3, "a", "9"), None)]
+    #[case::another_object((3, "b", "11"), None)]
+    #[case::no_number((3, "a", "x"), None)]
+    fn a_size_is_overwritten_by(#[case] shown: (i32, &str, &str), #[case] expected: Option<i32>) {
+        let own = OwnSize::of(&version(5, "a", "10")).unwrap();
+        let found = own.overwritten_by(&version(shown.0, shown.1, shown.2));
+        assert_eq!(found, expected.map(|to| Overwritten { from: 5, to }));
+    }
+}

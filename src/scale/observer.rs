@@ -1,0 +1,140 @@
+//! Reports what becomes of the sizes that were written: somebody keeps putting one back, or no Machine is made for it. A task
+//! of its own, woken by what the watches show; it writes nothing but Events, and no command waits for it.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use arcstr::ArcStr;
+use tokio::{sync::watch, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use super::{Command, Inner, events::Happening, metrics::UNKNOWN_MANAGER, writer};
+use crate::{
+    index::{Index, Overwritten},
+    nodegroup::GroupId,
+};
+
+/// How long a size that was put back is remembered: who does it again within this time keeps doing it.
+const REMEMBERED_FOR: Duration = Duration::from_secs(3600);
+
+/// What was observed of the groups. It lives as long as the task.
+#[derive(Debug, Default)]
+pub(super) struct Observed {
+    put_back: HashMap<GroupId, PutBack>,
+    /// The reasons that were reported for Machines that aren't made.
+    held_back: HashMap<GroupId, String>,
+}
+
+/// The last size that somebody has put back.
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct PutBack {
+    to: i32,
+    manager: Option<ArcStr>,
+    times: u32,
+    at: Instant,
+}
+
+/// Observes until `ended`, or until nobody holds `inner` any more.
+pub(super) async fn run(
+    inner: Weak<Inner>,
+    index: Arc<Index>,
+    mut changes: watch::Receiver<()>,
+    ended: CancellationToken,
+) {
+    let mut observed = Observed::default();
+    loop {
+        let groups = index.take_observed();
+        if !groups.is_empty() {
+            let Some(inner) = inner.upgrade() else { return };
+            for id in groups {
+                let command = Command::new(Arc::clone(&inner), id);
+                let looked = ended.run_until_cancelled(command.observe(&mut observed)).await;
+                if looked.is_none() {
+                    return;
+                }
+            }
+        }
+        tokio::select! {
+            biased;
+            () = ended.cancelled() => return,
+            woken = changes.changed() => if woken.is_err() {
+                return;
+            },
+        }
+    }
+}
+
+impl Command {
+    async fn observe(&self, observed: &mut Observed) {
+        if let Some(overwritten) = self.index().take_overwritten(&self.id) {
+            self.observe_overwritten(overwritten, observed).await;
+        }
+        match self.index().held_back_own(&self.id) {
+            None => {
+                observed.held_back.remove(&self.id);
+            }
+            Some((size, why)) => {
+                if observed.held_back.insert(self.id.clone(), why.clone()).as_ref() != Some(&why) {
+                    tracing::warn!(group = %self.id, size, "no Machine is made for the size that was written: {why}");
+                    self.tell(Happening::held_back(size, &why));
+                }
+            }
+        }
+    }
+
+    /// The object's managed fields say who it was. What another copy of this program has written is no matter.
+    async fn observe_overwritten(&self, Overwritten { from, to }: Overwritten, observed: &mut Observed) {
+        let manager = match self.api().read_group(&self.id).await {
+            // It is being written all the time: the next write tells.
+            Ok(seen) if seen.version.replicas != to => return,
+            Ok(seen) => writer::manager(&seen.managed),
+            Err(error) => {
+                tracing::debug!(group = %self.id, "can't read who has written the size: {error:?}");
+                None
+            }
+        };
+        if manager.as_deref().is_some_and(writer::is_own) {
+            return;
+        }
+        let Some(times) = observed.note(&self.id, to, manager.clone(), Instant::now()) else { return };
+        let manager = manager.unwrap_or_else(|| UNKNOWN_MANAGER.into());
+        self.inner.metrics.count_put_back(&manager);
+        tracing::warn!(group = %self.id, from, to, %manager, times, "somebody keeps putting the size back");
+        self.tell(Happening::put_back(from, to, &manager));
+    }
+}
+
+impl Observed {
+    /// Notes a size that was put back. Where the same manager does it again and to the same size, the number of times is
+    /// returned: a person who changes a size once is no such thing.
+    fn note(&mut self, id: &GroupId, to: i32, manager: Option<ArcStr>, now: Instant) -> Option<u32> {
+        self.put_back.retain(|_, last| now.saturating_duration_since(last.at) < REMEMBERED_FOR);
+        let before = self.put_back.get(id).filter(|last| last.to == to && last.manager == manager);
+        let times = before.map_or(1, |last| last.times.saturating_add(1));
+        self.put_back.insert(id.clone(), PutBack { to, manager, times, at: now });
+        (times > 1).then_some(times)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_puts_the_same_size_back_again_within_an_hour_keeps_doing_it() {
+        let (mut observed, start) = (Observed::default(), Instant::now());
+        let group = GroupId::parse("MachineDeployment/team-a/workers").unwrap();
+        let mut note = |to, manager: &str, minutes: u64| {
+            observed.note(&group, to, Some(manager.into()), start + Duration::from_secs(60 * minutes))
+        };
+        assert_eq!(note(3, "argocd-controller", 0), None);
+        assert_eq!((note(3, "argocd-controller", 50), note(3, "argocd-controller", 100)), (Some(2), Some(3)));
+        assert_eq!(note(4, "argocd-controller", 101), None, "another size");
+        assert_eq!(note(4, "kubectl", 102), None, "somebody else");
+        assert_eq!(note(4, "kubectl", 163), None, "long ago");
+    }
+}
