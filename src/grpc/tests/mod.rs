@@ -8,6 +8,7 @@ mod membership;
 mod options;
 mod prices;
 mod raw;
+mod replies;
 mod wire;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
