@@ -11,7 +11,7 @@ use std::{
 
 use crate::{
     capi::{Cluster, InfrastructureTemplate, KindRef, Machine, Node, ObjectKey, ScalableKind, ScalableResource},
-    nodegroup::{GroupId, Problem, ProblemKind, Rules},
+    nodegroup::{GroupId, Problem, ProblemKind, Rules, Shortage},
 };
 
 use super::{
@@ -41,6 +41,8 @@ pub(super) struct Picture {
     pub(super) nodes: Held<Node>,
     pub(super) templates: HashMap<TemplateKey, Result<Arc<InfrastructureTemplate>, ArcStr>>,
     pub(super) kinds: HashMap<KindRef, KindState>,
+    /// The Machines whose infrastructure tells of a lack of capacity.
+    pub(super) shortages: HashMap<ObjectKey, Shortage>,
     /// The Machines of a MachineSet or MachinePool, by name.
     pub(super) machines_by_owner: HashMap<(ScalableKind, ObjectKey), Vec<Arc<Machine>>>,
     pub(super) holders: File<Holder>,
@@ -80,6 +82,7 @@ impl Picture {
             nodes: Held::default(),
             templates: HashMap::new(),
             kinds: HashMap::new(),
+            shortages: HashMap::new(),
             machines_by_owner: HashMap::new(),
             holders: File::default(),
             sets_by_deployment: Several::default(),
@@ -165,6 +168,7 @@ impl Picture {
     #[cfg(test)]
     pub(super) fn leftovers(&self) -> Vec<&'static str> {
         let left = [
+            ("shortages", self.shortages.is_empty()),
             ("machines_by_owner", self.machines_by_owner.is_empty()),
             ("holders", self.holders.is_empty()),
             ("sets_by_deployment", self.sets_by_deployment.is_empty()),
@@ -297,6 +301,7 @@ impl Picture {
 
     fn set_machine(&mut self, machine: &Arc<Machine>) {
         let old = self.machines.insert(Arc::clone(machine));
+        self.note_shortage(old.as_deref(), machine);
         if let Some(old) = &old {
             if old.owner != machine.owner {
                 self.look_at_deletions(old);
@@ -322,6 +327,7 @@ impl Picture {
 
     fn remove_machine(&mut self, key: &ObjectKey) {
         if let Some(old) = self.machines.remove(key) {
+            self.shortages.remove(key);
             self.look_at_deletions(&old);
             self.unrelate_machine(&old, None);
         }

@@ -122,6 +122,11 @@ async fn of_machines() {
             &json!({"metadata": {"deletionTimestamp": LONG_AGO}, "status": with(&failure, &json!({"phase": "Failed"}))}),
         ),
     ];
+    // Its condition has no time, as it came while it was watched.
+    let now = json!({"conditions": [{
+        "type": "InfrastructureReady", "status": "False", "reason": "NotReady", "message": "No available host found.",
+    }]});
+    changes.push(objects::machine("MachineSet/machines-1", "no-host-since-now", &json!({"status": now})));
     changes.extend(machines.map(|(name, status)| {
         let more = json!({"spec": {"providerID": format!("cloud:///zone/{name}")}, "status": status});
         objects::machine("MachineSet/machines-1", name, &more)
