@@ -10,6 +10,7 @@ mod nodes;
 pub(crate) mod objects;
 mod prices;
 mod rollouts;
+mod shortages;
 mod snapshots;
 mod stories;
 mod unfinished;
