@@ -18,6 +18,7 @@ mod id;
 pub mod instance;
 pub mod labels;
 pub mod learned;
+pub mod observed;
 pub mod options;
 mod overhead;
 pub mod placeholder;

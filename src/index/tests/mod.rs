@@ -8,6 +8,7 @@ mod lessons;
 mod members;
 mod nodes;
 pub(crate) mod objects;
+mod observed;
 mod prices;
 mod rollouts;
 mod shortages;
