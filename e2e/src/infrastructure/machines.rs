@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
+use kube::api::{DynamicObject, Patch, PatchParams};
 use sandbox::{BEHAVIOUR_LABEL, Behaviour};
 use serde_json::{Value, json};
 
@@ -33,7 +33,10 @@ pub(super) async fn machine(world: Arc<World>, machine: Arc<DynamicObject>) -> O
         return Ok(Some(left));
     }
     match behaviour {
-        Behaviour::Fails => fail(&world, &machine, owner).await,
+        Behaviour::Fails => {
+            fail(&world, &machine).await?;
+            Ok(None)
+        }
         Behaviour::NoCapacity => {
             let message = "InsufficientInstanceCapacity: no machine of this size is left in this zone; trying on";
             say(&world, &machine, "ProvisioningFailed", message).await?;
@@ -77,16 +80,14 @@ async fn say(world: &World, machine: &DynamicObject, reason: &str, message: &str
     world.write(machine, json!({}), json!({ "conditions": condition(machine, false, reason, message) })).await
 }
 
-/// Since Cluster API 1.11 a Machine has failed for good when what was provisioned for it is gone.
-async fn fail(world: &World, machine: &DynamicObject, owner: &str) -> Outcome {
-    provisioned(world, machine).await?;
-    let Some(owner) = world.api("Machine", machine).get_opt(owner).await? else { return Ok(None) };
-    if owner.data["status"]["initialization"]["infrastructureProvisioned"] != true {
-        return Ok(Some(AGAIN));
-    }
-    let kind = &machine.types.as_ref().context("an object without kind")?.kind;
-    world.api(kind, machine).delete(name_of(machine), &DeleteParams::default()).await?;
-    Ok(None)
+async fn fail(world: &World, machine: &DynamicObject) -> Result<()> {
+    let message = "the machine could not be made: its image does not exist";
+    let status = json!({
+        "failureReason": "CreateError",
+        "failureMessage": message,
+        "conditions": condition(machine, false, "ImageNotFound", message),
+    });
+    world.write(machine, json!({}), status).await
 }
 
 async fn provisioned(world: &World, machine: &DynamicObject) -> Result<()> {

@@ -29,15 +29,24 @@ pub(crate) async fn a_machine_that_never_joins_is_creating_until_it_is_deleted(s
     takes_back(stage, &provider, &group, "pending", &machines).await
 }
 
-/// Its failure is told, without a class that would back the group off as exhausted.
-pub(crate) async fn a_failed_machine_is_told_and_can_be_deleted(stage: &Stage) -> Result<()> {
+/// Since Cluster API 1.11 no phase says that a Machine has failed, and the words of its failure alone may come while it is being made: it
+/// is waited for, and can be deleted.
+pub(crate) async fn a_machine_with_the_words_of_a_failure_is_creating_until_it_is_deleted(stage: &Stage) -> Result<()> {
     let group = Workers::new("workers").that("fail").replicas(2).create(stage).await?;
     let provider = stage.serve().await?;
     provider.shows(&[&group.id]).await?;
     let machines = stage.machines_that(&group, "two Machines", |machines| machines.len() == 2).await?;
-    let failed = machines.iter().map(|machine| (placeholder("failed", stage, machine), (InstanceCreating, Some(99))));
-    instances_are(&provider, &group.id, failed).await?;
-    takes_back(stage, &provider, &group, "failed", &machines).await
+    for machine in &machines {
+        eventually("the words of a failure", PATIENCE, async || {
+            let status = stage.objects.get("Machine", &machine.name).await?.data["status"].take();
+            ensure!(status["deprecated"]["v1beta1"]["failureMessage"].is_string(), "its status is {status}");
+            Ok(())
+        })
+        .await?;
+    }
+    let pending = machines.iter().map(|machine| (placeholder("pending", stage, machine), (InstanceCreating, None)));
+    instances_are(&provider, &group.id, pending).await?;
+    takes_back(stage, &provider, &group, "pending", &machines).await
 }
 
 /// The class makes Cluster Autoscaler back the group off; when there is capacity again the Machine goes on.

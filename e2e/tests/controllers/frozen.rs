@@ -250,7 +250,7 @@ async fn let_go(stage: &Stage, machine: &Machine) -> Result<()> {
 
 /// Waits until Cluster API says of a Machine of a group that its infrastructure failed, or has no room for it.
 async fn fails(stage: &Stage, group: &Group, is_it: impl Fn(&Machine) -> bool) -> Result<()> {
-    let failed = ["Deleted", "ProvisioningFailed"];
+    let failed = ["ImageNotFound", "ProvisioningFailed"];
     every(LOOK, &format!("a Machine of {} that failed", group.id), PATIENCE, async || {
         let machines = stage.machines(group).await?;
         let machine = machines.iter().find(|machine| is_it(machine)).context("there is none")?;

@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         deletes::a_named_machine_goes_while_another_is_held_in_deletion,
         deletes::the_log_leaves_the_machine_set_when_the_deployment_has_none,
         failures::a_machine_that_never_joins_is_creating_until_it_is_deleted,
-        failures::a_failed_machine_is_told_and_can_be_deleted,
+        failures::a_machine_with_the_words_of_a_failure_is_creating_until_it_is_deleted,
         failures::a_machine_that_never_joins_is_replaced_at_the_minimum,
         failures::exhausted_capacity_is_told_by_its_class_until_there_is_some,
         failures::a_lack_of_capacity_is_waited_for_before_it_is_told,

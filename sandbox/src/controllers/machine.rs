@@ -322,11 +322,7 @@ fn set_conditions(machine: &mut Value, infrastructure: Infrastructure, node: Opt
         Infrastructure::Coming => not_ready().because("the server is being made"),
         Infrastructure::NoCapacity => not_ready()
             .because("InsufficientInstanceCapacity: the cloud has no server of this type left in this zone; trying on"),
-        Infrastructure::Failed if contract == Contract::V1Beta1 => {
-            not_ready().because("the server could not be made: its image does not exist")
-        }
-        // No phase says it any more.
-        Infrastructure::Failed => Says::new("InfrastructureReady", false, "Deleted").because("the server is gone"),
+        Infrastructure::Failed => not_ready().because("the server could not be made: its image does not exist"),
         Infrastructure::Ready => Says::new("InfrastructureReady", true, "Ready"),
     };
     let healthy = node.is_some_and(node::is_ready);
