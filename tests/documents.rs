@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "documents/failures.rs"]
+mod failures;
 #[path = "documents/operation.rs"]
 mod operation;
 #[path = "documents/supply.rs"]
@@ -17,9 +19,9 @@ use std::{
 
 use capi_autoscaler_provider::{
     capi::{
-        CAPACITY_PREFIX, Context, DEFER_UPGRADE, DELETING, DESIRED_REPLICAS, HOLD_UPGRADE_SEQUENCE,
-        InfrastructureTemplate, Keys, Meta, OWN_CAPACITY_PREFIX, ObjectKey, PAUSED, REPLACED, REVISION,
-        SCALE_DOWN_WHILE_ROLLING_OUT, ScalableKind, ScalableResource,
+        CAPACITY_ERROR_GRACE, CAPACITY_PREFIX, Context, DEFER_UPGRADE, DELETING, DESIRED_REPLICAS,
+        HOLD_UPGRADE_SEQUENCE, InfrastructureTemplate, Keys, Meta, OWN_CAPACITY_PREFIX, ObjectKey, PAUSED, REPLACED,
+        REVISION, SCALE_DOWN_WHILE_ROLLING_OUT, ScalableKind, ScalableResource,
     },
     cli::{Cli, Command, ServeConfig, Server},
     nodegroup::price::{Price, Rates, Tariff},
@@ -192,6 +194,7 @@ fn annotations_that_are_read() -> BTreeSet<String> {
                 DESIRED_REPLICAS,
                 DELETING,
                 REPLACED,
+                CAPACITY_ERROR_GRACE,
                 SCALE_DOWN_WHILE_ROLLING_OUT,
                 DEFER_UPGRADE,
                 HOLD_UPGRADE_SEQUENCE,
@@ -527,6 +530,7 @@ fn the_chart_values_render_and_start_the_program() {
     assert!(values["autoDiscovery"]["clusterName"].is_string(), "the chart renders nothing without");
     assert_eq!(values["extraArgs"]["cloud-config"], "/etc/cluster-autoscaler/cloud-config.yaml");
     let container = &values["initContainers"][0];
+    assert_eq!(container["startupProbe"]["httpGet"]["path"], "/readyz", "Cluster Autoscaler waits for it");
     let args = container["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap());
     let Command::Serve(args) = Cli::parse_from(["x"].into_iter().chain(args)).command else { panic!("it isn't serve") };
     let config = ServeConfig::try_from(*args).unwrap();

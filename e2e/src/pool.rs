@@ -49,6 +49,7 @@ pub struct Pool {
     annotations: Map<String, Value>,
     node_labels: Map<String, Value>,
     template: (String, String),
+    failure_domain: Option<String>,
 }
 
 /// A group that was created.
@@ -80,6 +81,7 @@ impl Pool {
             annotations: Map::new(),
             node_labels: Map::new(),
             template: ("DevMachineTemplate".to_owned(), "none".to_owned()),
+            failure_domain: None,
         }
         .bounds(0, 10)
     }
@@ -127,6 +129,13 @@ impl Pool {
     #[must_use]
     pub fn template(mut self, kind: &str, name: &str) -> Self {
         self.template = (kind.to_owned(), name.to_owned());
+        self
+    }
+
+    /// Sets the failure domain of its Machines.
+    #[must_use]
+    pub fn failure_domain(mut self, domain: &str) -> Self {
+        self.failure_domain = Some(domain.to_owned());
         self
     }
 
@@ -278,7 +287,7 @@ impl Pool {
         let (kind, name) = &self.template;
         let mut labels = self.node_labels.clone();
         labels.insert("pool".to_owned(), json!(self.name));
-        json!({
+        let mut spec = json!({
             "clusterName": world.cluster,
             "replicas": self.replicas,
             "template": {
@@ -289,7 +298,11 @@ impl Pool {
                     "infrastructureRef": reference_to(world, kind, name),
                 },
             },
-        })
+        });
+        if let Some(domain) = &self.failure_domain {
+            spec["template"]["spec"]["failureDomain"] = json!(domain);
+        }
+        spec
     }
 }
 

@@ -67,6 +67,11 @@ impl Provider {
         Self { caller: Caller::by(channel(self.grpc)), ..self }
     }
 
+    /// Another connection to it.
+    pub fn another(&self) -> Result<Caller> {
+        Caller::to(&format!("127.0.0.1:{}", self.grpc))
+    }
+
     /// Waits until `/readyz` says that it is ready.
     pub async fn ready(&mut self) -> Result<()> {
         eventually("program ready", SOON, async || {

@@ -21,6 +21,10 @@ pub const SCALE_DOWN_WHILE_ROLLING_OUT: &str = "capi-autoscaler-provider.io/scal
 /// Annotation of a group: the last replacement of a Machine that never became a Node. It doesn't follow `CAPI_GROUP`.
 pub const REPLACED: &str = "capi-autoscaler-provider.io/replaced";
 
+/// Annotation of a group: for how long a lack of capacity is waited for before it is an error. It doesn't follow
+/// `CAPI_GROUP`.
+pub const CAPACITY_ERROR_GRACE: &str = "capi-autoscaler-provider.io/capacity-error-grace";
+
 /// Label of a MachineDeployment: its name in its Cluster's topology. It doesn't follow `CAPI_GROUP`.
 pub const TOPOLOGY_NAME: &str = "topology.cluster.x-k8s.io/deployment-name";
 
@@ -111,6 +115,7 @@ impl Keys {
             || key == PAUSED
             || key == SCALE_DOWN_WHILE_ROLLING_OUT
             || key == REPLACED
+            || key == CAPACITY_ERROR_GRACE
             || key.starts_with(&self.options_prefix)
             || key.starts_with(CAPACITY_PREFIX)
             || key.starts_with(OWN_CAPACITY_PREFIX)

@@ -26,7 +26,7 @@ pub struct Machine {
     pub phase: MachinePhase,
     /// `metadata.creationTimestamp`.
     pub created: Created,
-    /// Why it failed for good, from either place of the two contract versions.
+    /// The words of a failure, from either place of the two contract versions. They alone don't mean that it failed.
     pub failure: Option<Box<Failure>>,
     /// The condition InfrastructureReady when its status is False; that alone is normal while provisioning.
     pub infrastructure_not_ready: Option<Box<Condition>>,
@@ -103,13 +103,15 @@ pub struct Failure {
     pub message: Option<ArcStr>,
 }
 
-/// Reason and message of a condition.
-#[derive(Clone, Debug, Eq, PartialEq)]
+/// Reason and message of a condition, and since when it has its status.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Condition {
     /// For machines, in CamelCase.
     pub reason: ArcStr,
     /// For people.
     pub message: ArcStr,
+    /// `lastTransitionTime`, where it can be read.
+    pub since: Option<Timestamp>,
 }
 
 #[derive(Deserialize)]
@@ -181,6 +183,7 @@ impl Machine {
                     Box::new(Condition {
                         reason: interner.intern(&condition.reason),
                         message: interner.intern(&condition.message),
+                        since: condition.since(),
                     })
                 },
             );

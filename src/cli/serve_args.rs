@@ -12,6 +12,7 @@ pub(super) const DEFAULT_HTTP_LISTEN: &str = "127.0.0.1:8080";
 pub(super) const DEFAULT_ADMIN_LISTEN: &str = "127.0.0.1:8081";
 pub(super) const DEFAULT_MAX_STALENESS: &str = "2m";
 pub(super) const DEFAULT_SLOW_RPC: &str = "100ms";
+pub(super) const DEFAULT_CAPACITY_ERROR_GRACE: &str = "5m";
 pub(super) const DEFAULT_MACHINE_POOL_DELETES: &str = "lower";
 
 /// The flags of `serve`, as typed.
@@ -77,6 +78,12 @@ pub struct ServeArgs {
     /// time to time
     #[arg(long, env = "CAPI_AUTOSCALER_NO_REPLACEMENT", value_parser = parse_bool)]
     pub no_replacement: bool,
+
+    /// How long a Machine may lack capacity that others may give back until that is an error, by which Cluster Autoscaler
+    /// deletes it and backs its group off: a Go duration, 0 or "never". Quotas and what isn't offered at all are errors at
+    /// once. An annotation of a group is stronger
+    #[arg(long, env = "CAPI_AUTOSCALER_CAPACITY_ERROR_GRACE", value_name = "DURATION", default_value = DEFAULT_CAPACITY_ERROR_GRACE)]
+    pub capacity_error_grace: String,
 
     /// What deleting a Node of a MachinePool does whose instances aren't Machines, so that none can be deleted by name:
     /// "lower" the size, and the infrastructure provider chooses which instance goes; or "refuse"

@@ -9,15 +9,15 @@ use super::{
     LogControl, ServeArgs,
     picture_config::{Flag, PictureConfig},
     serve_args::{
-        DEFAULT_ADMIN_LISTEN, DEFAULT_HTTP_LISTEN, DEFAULT_LISTEN, DEFAULT_MACHINE_POOL_DELETES, DEFAULT_MAX_STALENESS,
-        DEFAULT_SLOW_RPC,
+        DEFAULT_ADMIN_LISTEN, DEFAULT_CAPACITY_ERROR_GRACE, DEFAULT_HTTP_LISTEN, DEFAULT_LISTEN,
+        DEFAULT_MACHINE_POOL_DELETES, DEFAULT_MAX_STALENESS, DEFAULT_SLOW_RPC,
     },
     tls_args,
 };
 use crate::{
     cluster::GroupSeries,
     connect::{Source, WorkloadSource},
-    nodegroup::{ErrorRules, GoDuration, Rules},
+    nodegroup::{ErrorRules, GoDuration, Grace, Rules},
     scale::{AtMinSize, MachinePoolDeletes, ScaleOptions},
     server::{HostName, TlsFiles},
     traces::OtlpEndpoint,
@@ -151,7 +151,11 @@ impl TryFrom<ServeArgs> for ServeConfig {
             management: picture.management,
             workload: picture.workload,
             rules: Rules {
-                errors: ErrorRules { deletes: !args.read_only, replaces_at_min: !args.no_replacement },
+                errors: ErrorRules {
+                    deletes: !args.read_only,
+                    replaces_at_min: !args.no_replacement,
+                    grace: capacity_error_grace(&args.capacity_error_grace)?,
+                },
                 ..picture.rules
             },
             max_staleness: duration_of(&MAX_STALENESS, &args.max_staleness)?,
@@ -190,15 +194,21 @@ pub(super) const MACHINE_POOL_DELETES: Flag = Flag {
     variable: "CAPI_AUTOSCALER_MACHINE_POOL_DELETES",
     default: DEFAULT_MACHINE_POOL_DELETES,
 };
+pub(super) const CAPACITY_ERROR_GRACE: Flag = Flag {
+    name: "--capacity-error-grace",
+    variable: "CAPI_AUTOSCALER_CAPACITY_ERROR_GRACE",
+    default: DEFAULT_CAPACITY_ERROR_GRACE,
+};
 /// Those of `serve` alone, to be compared with the flags there are.
 #[cfg(test)]
-pub(super) const FLAGS: [Flag; 8] = [
+pub(super) const FLAGS: [Flag; 9] = [
     LISTEN,
     HTTP_LISTEN,
     ADMIN_LISTEN,
     ADMIN_ALLOWED_HOSTS,
     MAX_STALENESS,
     MACHINE_POOL_DELETES,
+    CAPACITY_ERROR_GRACE,
     SLOW_RPC,
     OTLP_ENDPOINT,
 ];
@@ -216,6 +226,11 @@ fn machine_pool_deletes(text: &str) -> Result<MachinePoolDeletes, UsageError> {
         "refuse" => Ok(MachinePoolDeletes::Refuse),
         other => Err(MACHINE_POOL_DELETES.wrong(other, &"it has to be lower or refuse")),
     }
+}
+
+fn capacity_error_grace(text: &str) -> Result<Grace, UsageError> {
+    let text = CAPACITY_ERROR_GRACE.or_default(text);
+    text.parse().map_err(|error| CAPACITY_ERROR_GRACE.wrong(text, &error))
 }
 
 fn admin_listen(args: &ServeArgs, warnings: &mut Vec<String>) -> Result<Option<SocketAddr>, UsageError> {

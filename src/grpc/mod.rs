@@ -9,6 +9,7 @@ mod calls;
 mod metrics;
 mod notable;
 mod options;
+mod pins;
 mod pricing;
 mod template;
 #[cfg(test)]
@@ -28,6 +29,7 @@ use self::{
     asked::Asked,
     metrics::{Rpc, code_name},
     notable::{Answered, Notable},
+    pins::Pins,
     pricing::Moment,
 };
 pub use self::{
@@ -39,6 +41,7 @@ use crate::{
     nodegroup::{GPU_LABEL, GroupId, Instance, InstanceState, rollout},
     proto::{self, cloud_provider_server::CloudProvider, instance_status::InstanceState as WireState},
     scale::{NodeName, Scale, ScaleError},
+    server::Connection,
     traces::Traces,
 };
 
@@ -66,6 +69,7 @@ pub struct Service {
     metrics: RpcMetrics,
     notable: Arc<Notable>,
     calls: Calls,
+    pins: Arc<Pins>,
 }
 
 impl Service {
@@ -73,7 +77,7 @@ impl Service {
     #[must_use]
     pub fn new(index: Arc<Index>, scale: Scale, freshness: Arc<dyn Freshness>, metrics: RpcMetrics) -> Self {
         let notable = Arc::new(Notable::new(SLOW, Traces::default()));
-        Self { index, scale, freshness, metrics, notable, calls: Calls::default() }
+        Self { index, scale, freshness, metrics, notable, calls: Calls::default(), pins: Arc::default() }
     }
 
     /// When Cluster Autoscaler last called.
@@ -147,21 +151,48 @@ impl Service {
         self.freshness.check().map_err(|why| Status::unavailable(format!("not ready: {why}")))
     }
 
-    fn refresh_now(&self) -> Result<proto::RefreshResponse, Status> {
+    fn refresh_now(&self, caller: Option<&Connection>) -> Result<proto::RefreshResponse, Status> {
         self.fresh()?;
-        self.index.refresh();
+        self.pin(caller);
         Ok(proto::RefreshResponse {})
     }
 
-    fn groups_now(&self) -> Result<proto::NodeGroupsResponse, Status> {
-        // An error reads as "no groups at all": only before anything was pinned is that the truth.
-        if !self.index.is_pinned() {
-            self.fresh()?;
+    fn pin(&self, caller: Option<&Connection>) {
+        self.index.refresh();
+        self.pins.pinned(caller, Instant::now());
+    }
+
+    /// Pins for a caller in the middle of a loop that meets no pins, or such as nobody goes by.
+    ///
+    /// # Errors
+    /// When nothing is pinned, and the picture can't be relied on. Old pins are better than none.
+    fn pin_if_nobodys(&self, caller: Option<&Connection>) -> Result<(), Status> {
+        let is_pinned = self.index.is_pinned();
+        if is_pinned && !self.pins.are_nobodys_for(caller, Instant::now()) {
+            return Ok(());
         }
+        match self.fresh() {
+            Ok(()) => self.pin(caller),
+            Err(_) if is_pinned => {}
+            Err(status) => return Err(status),
+        }
+        Ok(())
+    }
+
+    fn groups_now(&self, caller: Option<&Connection>) -> Result<proto::NodeGroupsResponse, Status> {
+        // An error reads as "no groups at all": only before anything was pinned is that the truth.
+        self.pin_if_nobodys(caller)?;
         Ok(proto::NodeGroupsResponse { node_groups: self.index.groups().iter().map(group_to_wire).collect() })
     }
 
-    fn group_for_node_now(&self, node: Option<&proto::ExternalGrpcNode>) -> proto::NodeGroupForNodeResponse {
+    fn group_for_node_now(
+        &self,
+        node: Option<&proto::ExternalGrpcNode>,
+        caller: Option<&Connection>,
+    ) -> proto::NodeGroupForNodeResponse {
+        // Cluster Autoscaler asks before its first Refresh, whose Nodes bear its taints. While nothing can be pinned, no
+        // Node is of a group.
+        let _ = self.pin_if_nobodys(caller);
         let pinned = node.and_then(|node| {
             self.index.group_of_node(NodeQuery {
                 name: &node.name,
@@ -268,14 +299,16 @@ impl CloudProvider for Service {
         &self,
         request: Request<proto::NodeGroupsRequest>,
     ) -> Result<Response<proto::NodeGroupsResponse>, Status> {
-        self.read(Rpc::NodeGroups, &request, |_| self.groups_now())
+        self.read(Rpc::NodeGroups, &request, |_| self.groups_now(caller_of(&request)))
     }
 
     async fn node_group_for_node(
         &self,
         request: Request<proto::NodeGroupForNodeRequest>,
     ) -> Result<Response<proto::NodeGroupForNodeResponse>, Status> {
-        self.read(Rpc::NodeGroupForNode, &request, |request| Ok(self.group_for_node_now(request.node.as_ref())))
+        self.read(Rpc::NodeGroupForNode, &request, |asked| {
+            Ok(self.group_for_node_now(asked.node.as_ref(), caller_of(&request)))
+        })
     }
 
     async fn pricing_node_price(
@@ -321,7 +354,7 @@ impl CloudProvider for Service {
         // It begins each loop of the caller.
         self.notable.sum_up(Instant::now());
         self.read(Rpc::Refresh, &request, |_| {
-            let result = self.refresh_now();
+            let result = self.refresh_now(caller_of(&request));
             self.calls.refreshed(result.as_ref().err().map(|status| status.message().to_owned()));
             result
         })
@@ -375,6 +408,11 @@ impl CloudProvider for Service {
     ) -> Result<Response<proto::NodeGroupAutoscalingOptionsResponse>, Status> {
         self.read(Rpc::NodeGroupGetOptions, &request, |request| self.options_now(request))
     }
+}
+
+/// The connection that a request came by.
+fn caller_of<Q>(request: &Request<Q>) -> Option<&Connection> {
+    request.extensions().get()
 }
 
 fn code_of<T>(result: &Result<T, Status>) -> Code {

@@ -41,7 +41,17 @@ impl Picture {
         let waiting = matches!(infrastructure, InfrastructureState::Unknown);
         let cluster = self.clusters.get(&cluster_key(object)).map(AsRef::as_ref);
         let sample = group.sample.as_ref().map(|(_, node)| node.as_ref());
-        let nodes = RealNodes { sample, ..self.lessons_for(id, object) };
+        let lessons = self.lessons_for(id, object);
+        let observed = self.observed_labels(id, object);
+        let sibling = lessons.same_templates.filter(|lesson| lesson.group != *id);
+        let of_sibling = sibling.map(|lesson| self.labels_of_sibling(&lesson.group, object));
+        let nodes = RealNodes {
+            sample,
+            observed: Some(&observed),
+            of_sibling: of_sibling.as_ref(),
+            other_zone: self.other_zone(object),
+            ..lessons
+        };
         let verdict = nodegroup::evaluate(object, cluster, infrastructure, nodes, &self.rules);
         let wants = if names_a_group(&verdict) { template.map(|(kind, _)| kind) } else { None };
         self.set_verdict(id, verdict, waiting);

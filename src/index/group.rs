@@ -108,7 +108,10 @@ impl Group {
     /// The conditions that a delete of its failed Machines would meet now.
     pub(super) fn delete_conditions(&self, rules: ErrorRules, now: Instant) -> DeleteConditions {
         let can_scale_down = self.is_live() && self.holding_rollout().is_none();
-        let min = self.served.as_ref().map_or(0, |served| served.definition.bounds.min);
+        let definition = self.served.as_ref().map(|served| &served.definition);
+        let min = definition.map_or(0, |definition| definition.bounds.min);
+        let grace = definition.map_or(rules.grace, |definition| definition.capacity_error_grace);
+        let rules = ErrorRules { grace, ..rules };
         let log = self.versions.current(now).and_then(|version| version.log.as_deref());
         let replaced = self.object.as_ref().and_then(|object| object.annotations.get(REPLACED));
         DeleteConditions::of(rules, can_scale_down, min, log, replaced.map(ArcStr::as_str))

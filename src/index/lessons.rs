@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::{
-    capi::{InfrastructureRef, Machine, Node, NodeResources, ObjectKey, ScalableKind, ScalableResource},
+    capi::{InfrastructureRef, KindRef, Machine, Node, NodeResources, ObjectKey, ScalableKind, ScalableResource},
     nodegroup::{GroupId, Lesson, RealNodes},
 };
 
@@ -21,7 +21,7 @@ use super::{
 
 /// What Nodes have in common that are made alike.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-enum Templates {
+pub(super) enum Templates {
     /// The same templates of a namespace.
     Of { namespace: ArcStr, infrastructure: InfrastructureRef, bootstrap: Option<InfrastructureRef> },
     /// The same group, which names no infrastructure template.
@@ -29,7 +29,7 @@ enum Templates {
 }
 
 impl Templates {
-    fn of(object: &ScalableResource) -> Self {
+    pub(super) fn of(object: &ScalableResource) -> Self {
         match &object.infrastructure {
             Some(infrastructure) => Self::Of {
                 namespace: object.meta.key.namespace.clone(),
@@ -96,7 +96,7 @@ impl Picture {
         let templates = Templates::of(object);
         let same_templates = self.lessons.best(&templates, id).map(AsRef::as_ref);
         let other_templates = if same_templates.is_some() { None } else { self.lesson_of_other_templates(id) };
-        RealNodes { sample: None, same_templates, other_templates }
+        RealNodes { same_templates, other_templates, ..RealNodes::default() }
     }
 
     /// What a Node of the group showed that was made from templates of an older MachineSet: of the newest one.
@@ -249,23 +249,24 @@ impl Picture {
 
     /// Applies the rules to all who may learn from it: the group, and others with these templates.
     fn lesson_changed(&mut self, templates: &Templates, id: &GroupId) {
-        let mut groups = BTreeSet::from([id.clone()]);
-        let key = match templates {
-            Templates::None(_) => None,
-            Templates::Of { namespace, infrastructure, .. } => Some((
-                infrastructure.into(),
-                ObjectKey { namespace: namespace.clone(), name: infrastructure.name.clone() },
-            )),
-        };
-        if let Some(key) = key {
-            let others = self.groups_by_template.get(&key).filter(|other| {
-                let object = self.groups.get(other).and_then(|group| group.object.as_deref());
-                let same = object.is_some_and(|object| Templates::of(object) == *templates);
-                same && self.lessons.get(templates, other).is_none()
-            });
-            groups.extend(others.cloned());
-        }
+        let mut groups = self.learners(templates);
+        groups.insert(id.clone());
         self.evaluate_all(groups.into_iter().collect());
+    }
+
+    /// Groups with these templates that have no Nodes of their own to learn from.
+    pub(super) fn learners(&self, templates: &Templates) -> BTreeSet<GroupId> {
+        let Templates::Of { namespace, infrastructure, .. } = templates else { return BTreeSet::new() };
+        let key = (
+            KindRef::from(infrastructure),
+            ObjectKey { namespace: namespace.clone(), name: infrastructure.name.clone() },
+        );
+        let others = self.groups_by_template.get(&key).filter(|other| {
+            let object = self.groups.get(other).and_then(|group| group.object.as_deref());
+            let same = object.is_some_and(|object| Templates::of(object) == *templates);
+            same && self.lessons.get(templates, other).is_none()
+        });
+        others.cloned().collect()
     }
 }
 
@@ -273,6 +274,7 @@ impl Picture {
 impl Picture {
     /// Takes the lessons away whose Nodes are gone.
     pub(super) fn forget_the_gone(&mut self) {
+        self.observe_anew();
         let gone: Vec<_> = self
             .lessons
             .by_templates
@@ -293,7 +295,6 @@ impl Taught {
     fn says_the_same_as(&self, node: &Node) -> bool {
         let resources = node.resources.as_ref();
         self.lesson.node == node.meta.key.name
-            && self.lesson.labels == node.template_labels
             && resources.is_some_and(|resources| resources.says_the_same_as(&self.resources))
     }
 

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     capi::{Machine, Node, ObjectKey, ScalableKind, ScalableResource},
-    nodegroup::{GroupId, provider_id},
+    nodegroup::{GroupId, MachineView, Shortage, provider_id},
 };
 
 /// A Machine of a group, with its Node.
@@ -23,6 +23,8 @@ pub struct Member {
     pub machine: Arc<Machine>,
     /// Its Node in the workload cluster, as far as it is known there.
     pub node: Option<Arc<Node>>,
+    /// The lack of capacity that its infrastructure tells of.
+    pub shortage: Option<Shortage>,
 }
 
 impl Member {
@@ -30,6 +32,12 @@ impl Member {
     #[must_use]
     pub fn has_node(&self) -> bool {
         self.machine.node_name.is_some() || self.node.is_some()
+    }
+
+    /// The same by reference, for the rules of instances.
+    #[must_use]
+    pub fn view(&self) -> MachineView<'_> {
+        MachineView { machine: &self.machine, node: self.node.as_deref(), shortage: self.shortage }
     }
 
     /// The name of its Node, for people.
@@ -97,11 +105,22 @@ impl Picture {
     }
 
     /// The Machines of a group with their Nodes, by MachineSet and name.
-    pub(super) fn members_of<'a>(
-        &'a self,
-        id: &'a GroupId,
-    ) -> impl Iterator<Item = (&'a Arc<Machine>, Option<&'a Arc<Node>>)> {
-        self.machines_of(id).map(|machine| (machine, self.known_node_of(machine)))
+    pub(super) fn members_of<'a>(&'a self, id: &'a GroupId) -> impl Iterator<Item = MachineView<'a>> {
+        self.machines_of(id).map(|machine| MachineView {
+            machine,
+            node: self.known_node_of(machine).map(AsRef::as_ref),
+            shortage: self.shortages.get(&machine.meta.key).copied(),
+        })
+    }
+
+    /// The same, to be kept.
+    pub(super) fn copy_members(&self, id: &GroupId) -> Vec<Member> {
+        let copy = |machine: &Arc<Machine>| Member {
+            machine: Arc::clone(machine),
+            node: self.known_node_of(machine).cloned(),
+            shortage: self.shortages.get(&machine.meta.key).copied(),
+        };
+        self.machines_of(id).map(copy).collect()
     }
 
     /// The Node of a Machine that the workload cluster shows: the one that its nodeRef names, else one with its providerID,

@@ -14,6 +14,7 @@ mod held;
 mod holder;
 mod lessons;
 mod members;
+mod observed;
 mod own_size;
 mod picture;
 mod pinned;
@@ -21,7 +22,9 @@ mod prices;
 mod relation;
 mod resolve;
 mod rollouts;
+mod samples;
 mod several;
+mod shortages;
 mod snapshot;
 mod stats;
 #[cfg(test)]
@@ -264,8 +267,7 @@ impl Index {
             let known = ids.iter().map(|provider_id| instance::of_provider_id(provider_id));
             return Some(known.chain(instance::placeholders(id, size, ids.len())).collect());
         }
-        let members: Vec<_> =
-            picture.members_of(id).map(|(machine, node)| (machine.as_ref(), node.map(AsRef::as_ref))).collect();
+        let members: Vec<_> = picture.members_of(id).collect();
         Some(instance::of_group(id, size, &members, || group.delete_conditions(picture.rules.errors, now)))
     }
 
@@ -340,8 +342,7 @@ impl Index {
     #[must_use]
     pub fn members(&self, id: &GroupId) -> Vec<Member> {
         let inner = self.inner.read();
-        let members = inner.picture.members_of(id);
-        members.map(|(machine, node)| Member { machine: Arc::clone(machine), node: node.cloned() }).collect()
+        inner.picture.copy_members(id)
     }
 
     /// Returns true if a known Node leads to a Machine of this key and providerID, as the API server has them.

@@ -11,7 +11,7 @@ use std::{
 
 use crate::{
     capi::{Cluster, InfrastructureTemplate, KindRef, Machine, Node, ObjectKey, ScalableKind, ScalableResource},
-    nodegroup::{GroupId, Problem, ProblemKind, Rules},
+    nodegroup::{GroupId, Problem, ProblemKind, Rules, Shortage},
 };
 
 use super::{
@@ -23,6 +23,7 @@ use super::{
     holder::{Holder, OnNode},
     lessons::Lessons,
     members::{NodeById, NodeByMachine},
+    observed::Observations,
     prices::CheapestUnits,
     relation::{cluster_key, group_of, owner_of, template_key},
     several::Several,
@@ -41,21 +42,25 @@ pub(super) struct Picture {
     pub(super) nodes: Held<Node>,
     pub(super) templates: HashMap<TemplateKey, Result<Arc<InfrastructureTemplate>, ArcStr>>,
     pub(super) kinds: HashMap<KindRef, KindState>,
+    /// The Machines whose infrastructure tells of a lack of capacity.
+    pub(super) shortages: HashMap<ObjectKey, Shortage>,
     /// The Machines of a MachineSet or MachinePool, by name.
     pub(super) machines_by_owner: HashMap<(ScalableKind, ObjectKey), Vec<Arc<Machine>>>,
     pub(super) holders: File<Holder>,
     /// The MachineSets of a MachineDeployment.
     pub(super) sets_by_deployment: Several<ObjectKey, ObjectKey>,
-    machines_by_node: File<OnNode>,
+    pub(super) machines_by_node: File<OnNode>,
     pub(super) nodes_by_provider_id: File<NodeById>,
     pub(super) nodes_by_machine: File<NodeByMachine>,
     /// The MachinePools whose nodeRefs name a Node.
-    pools_by_node: Several<ArcStr, GroupId>,
+    pub(super) pools_by_node: Several<ArcStr, GroupId>,
     groups_by_cluster: Several<ObjectKey, GroupId>,
     pub(super) groups_by_template: Several<TemplateKey, GroupId>,
     /// What Nodes showed.
     pub(super) lessons: Lessons,
-    groups_by_kind: Several<KindRef, GroupId>,
+    /// What labels they showed.
+    pub(super) observations: Observations,
+    pub(super) groups_by_kind: Several<KindRef, GroupId>,
     /// Kinds that a group in scope names, with how many do.
     pub(super) wanted: BTreeMap<KindRef, usize>,
     /// What the groups that answer cost.
@@ -82,6 +87,7 @@ impl Picture {
             nodes: Held::default(),
             templates: HashMap::new(),
             kinds: HashMap::new(),
+            shortages: HashMap::new(),
             machines_by_owner: HashMap::new(),
             holders: File::default(),
             sets_by_deployment: Several::default(),
@@ -92,6 +98,7 @@ impl Picture {
             groups_by_cluster: Several::default(),
             groups_by_template: Several::default(),
             lessons: Lessons::default(),
+            observations: Observations::default(),
             groups_by_kind: Several::default(),
             wanted: BTreeMap::new(),
             prices: CheapestUnits::default(),
@@ -168,6 +175,7 @@ impl Picture {
     #[cfg(test)]
     pub(super) fn leftovers(&self) -> Vec<&'static str> {
         let left = [
+            ("shortages", self.shortages.is_empty()),
             ("machines_by_owner", self.machines_by_owner.is_empty()),
             ("holders", self.holders.is_empty()),
             ("sets_by_deployment", self.sets_by_deployment.is_empty()),
@@ -178,6 +186,7 @@ impl Picture {
             ("groups_by_cluster", self.groups_by_cluster.is_empty()),
             ("groups_by_template", self.groups_by_template.is_empty()),
             ("lessons", self.lessons.is_empty()),
+            ("observations", self.observations.is_empty()),
             ("groups_by_kind", self.groups_by_kind.is_empty()),
             ("wanted", self.wanted.is_empty()),
             ("groups", self.groups.is_empty()),
@@ -204,6 +213,7 @@ impl Picture {
         }
         self.relate(id, old.as_deref(), Some(object));
         self.owner_changed(id, old.as_deref(), Some(object));
+        self.observed_owner_changed(old.as_deref(), Some(object));
         self.look_at_log(old.as_deref(), object);
         self.look_at_size(group_of(object), old.as_deref(), object);
         // A MachineSet's Machines were looked at as it took its place; a MachinePool's Nodes may be others now.
@@ -242,6 +252,7 @@ impl Picture {
         }
         self.relate(id, old.as_deref(), None);
         self.owner_changed(id, old.as_deref(), None);
+        self.observed_owner_changed(old.as_deref(), None);
         self.set_wanted(id, None);
         if !keep {
             self.groups.remove(id);
@@ -301,6 +312,7 @@ impl Picture {
 
     fn set_machine(&mut self, machine: &Arc<Machine>) {
         let old = self.machines.insert(Arc::clone(machine));
+        self.note_shortage(old.as_deref(), machine);
         if let Some(old) = &old {
             if old.owner != machine.owner {
                 self.look_at_deletions(old);
@@ -326,6 +338,7 @@ impl Picture {
 
     fn remove_machine(&mut self, key: &ObjectKey) {
         if let Some(old) = self.machines.remove(key) {
+            self.shortages.remove(key);
             self.look_at_deletions(&old);
             self.unrelate_machine(&old, None);
         }
@@ -339,7 +352,6 @@ impl Picture {
 
     /// Takes the relations of `old` away that `new` doesn't share.
     fn unrelate_machine(&mut self, old: &Arc<Machine>, new: Option<&Machine>) {
-        let key = &old.meta.key;
         if let Some(provider_id) = &old.provider_id
             && new.is_none_or(|new| new.provider_id.as_ref() != Some(provider_id))
         {
@@ -362,68 +374,7 @@ impl Picture {
                 }
             }
             self.machine_left(old);
-            if let Some(group) = self.group_of(old)
-                && self.groups.get(&group).is_some_and(|group| is_sample(group, key))
-            {
-                self.resample(&group);
-            }
-        }
-    }
-
-    fn node_changed(&mut self, name: &str) {
-        let machines: Vec<_> = self.machines_by_node.get(name).map(|OnNode(machine)| Arc::clone(machine)).collect();
-        for machine in machines {
-            self.machine_changed(&machine);
-        }
-        for pool in self.pools_by_node.to_vec(name) {
-            self.resample(&pool);
-            self.pool_teaches(&pool);
-        }
-    }
-
-    /// A Machine or its Node changed: it may become its group's sample, or stop being it.
-    fn machine_changed(&mut self, machine: &Arc<Machine>) {
-        self.machine_teaches(machine);
-        let key = &machine.meta.key;
-        let Some(id) = self.group_of(machine).filter(|id| id.kind != ScalableKind::MachinePool) else { return };
-        let Some(group) = self.groups.get(&id) else { return };
-        let node = self.node_of(machine).cloned();
-        let sample = group.sample.as_ref().map(|(sample, _)| sample);
-        match (sample, node) {
-            (sample, Some(node)) if sample.is_none_or(|sample| key <= sample) => {
-                self.set_sample(&id, Some((key.clone(), node)));
-            }
-            (Some(sample), None) if sample == key => self.resample(&id),
-            (Some(_) | None, Some(_) | None) => {}
-        }
-    }
-
-    /// Looks for the sample of a group anew: the first of its Machines, by name, that has a Node; of a
-    /// MachinePool the first of its Nodes.
-    fn resample(&mut self, id: &GroupId) {
-        let Some(object) = self.groups.get(id).and_then(|group| group.object.as_ref()) else { return };
-        let sample = if id.kind == ScalableKind::MachinePool {
-            let nodes = object.node_names.iter().filter_map(|name| self.nodes.get(name));
-            nodes.min_by_key(|node| &node.meta.key).map(|node| (node.meta.key.clone(), Arc::clone(node)))
-        } else {
-            self.machines_of(id)
-                .filter_map(|machine| Some((&machine.meta.key, self.node_of(machine)?)))
-                .min_by_key(|(key, _)| *key)
-                .map(|(key, node)| (key.clone(), Arc::clone(node)))
-        };
-        self.set_sample(id, sample);
-    }
-
-    /// Sets the sample of a group that has an object. A group without one gets its sample with its object.
-    fn set_sample(&mut self, id: &GroupId, sample: Option<(ObjectKey, Arc<Node>)>) {
-        let Some(group) = self.groups.get_mut(id).filter(|group| group.object.is_some()) else { return };
-        let shown = |sample: Option<&(ObjectKey, Arc<Node>)>| {
-            sample.map(|(_, node)| (node.meta.key.name.clone(), node.template_labels.clone()))
-        };
-        let changed = shown(group.sample.as_ref()) != shown(sample.as_ref());
-        group.sample = sample;
-        if changed {
-            self.evaluate(id);
+            self.left_sample(old);
         }
     }
 
@@ -493,8 +444,4 @@ impl Picture {
 /// Where a Machine stands among those of its owner, or would: they are in the order of their names.
 fn place_among(siblings: &[Arc<Machine>], machine: &Machine) -> Result<usize, usize> {
     siblings.binary_search_by(|sibling| sibling.meta.key.name.cmp(&machine.meta.key.name))
-}
-
-fn is_sample(group: &Group, key: &ObjectKey) -> bool {
-    group.sample.as_ref().is_some_and(|(sample, _)| sample == key)
 }

@@ -19,7 +19,6 @@ use super::{
     Index, Inner, Ongoing, Served,
     group::{Group, Standing},
     members::Member,
-    picture::Picture,
     relation::cluster_key,
 };
 
@@ -135,8 +134,9 @@ impl Inner {
         };
         // The Machines of a MachineSet that is no group are shown by its MachineDeployment.
         let members = match standing {
-            SnapshotStanding::Live(_) => self.picture.copy_members(id),
-            SnapshotStanding::LeftOut(..)
+            SnapshotStanding::Live(_) if id.kind != ScalableKind::MachinePool => self.picture.copy_members(id),
+            SnapshotStanding::Live(_)
+            | SnapshotStanding::LeftOut(..)
             | SnapshotStanding::Waiting
             | SnapshotStanding::Undecodable(_)
             | SnapshotStanding::Gone => Vec::new(),
@@ -161,16 +161,6 @@ impl Inner {
     }
 }
 
-impl Picture {
-    fn copy_members(&self, id: &GroupId) -> Vec<Member> {
-        if id.kind == ScalableKind::MachinePool {
-            return Vec::new();
-        }
-        let members = self.members_of(id);
-        members.map(|(machine, node)| Member { machine: Arc::clone(machine), node: node.cloned() }).collect()
-    }
-}
-
 impl GroupSnapshot {
     /// What is no fault of the group, changes from moment to moment and is worth knowing, for people.
     #[must_use]
@@ -190,8 +180,7 @@ impl GroupSnapshot {
             known.chain(instance::placeholders(&self.id, size, ids.len())).collect()
         });
         let instances = of_pool.unwrap_or_else(|| {
-            let members: Vec<_> =
-                self.members.iter().map(|member| (member.machine.as_ref(), member.node.as_deref())).collect();
+            let members: Vec<_> = self.members.iter().map(Member::view).collect();
             instance::of_group(&self.id, size, &members, || self.delete_conditions())
         });
         let members = self.members.iter().map(Some).chain(std::iter::repeat(None));
@@ -211,6 +200,8 @@ impl GroupSnapshot {
         let min = served.map_or(0, |definition| definition.bounds.min);
         let replaced = self.object.as_ref().and_then(|object| object.annotations.get(REPLACED));
         let log = self.deletion_log.as_deref();
-        DeleteConditions::of(self.errors, can_scale_down, min, log, replaced.map(ArcStr::as_str))
+        let grace = served.map_or(self.errors.grace, |definition| definition.capacity_error_grace);
+        let rules = ErrorRules { grace, ..self.errors };
+        DeleteConditions::of(rules, can_scale_down, min, log, replaced.map(ArcStr::as_str))
     }
 }

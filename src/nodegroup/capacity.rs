@@ -2,7 +2,7 @@
 //! `status.capacity` (kubernetes/autoscaler#8712). Every bad entry is dropped alone.
 
 mod annotations;
-mod own;
+pub(super) mod own;
 #[cfg(test)]
 mod tests;
 

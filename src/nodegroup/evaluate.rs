@@ -4,7 +4,7 @@
 use std::{fmt, sync::Arc};
 
 use super::{
-    Bounds, Drivers, ErrorRules, GroupId, GroupPrice, NodeTemplate, Overrides, PriceList, Problem, ProblemKind,
+    Bounds, Drivers, ErrorRules, Grace, GroupId, GroupPrice, NodeTemplate, Overrides, PriceList, Problem, ProblemKind,
     RealNodes, Scope, TemplateRules, bounds, options, price, problem::keep_first, rollout, template,
 };
 use crate::capi::{Cluster, InfrastructureTemplate, Keys, PAUSED, ScalableResource};
@@ -63,6 +63,8 @@ pub struct Definition {
     pub price: Option<GroupPrice>,
     /// Whether its Machines are deleted while it is rolling out too.
     pub ignores_rollouts: bool,
+    /// For how long a lack of capacity of its Machines is waited for before it is an error.
+    pub capacity_error_grace: Grace,
     /// What is wrong with it and left aside.
     pub problems: Vec<Problem>,
     /// What is no fault and worth knowing.
@@ -196,6 +198,10 @@ pub fn evaluate(
         problems.push(problem);
         false
     });
+    let capacity_error_grace = Grace::of_group(&object.annotations, rules.errors.grace).unwrap_or_else(|problem| {
+        problems.push(problem);
+        rules.errors.grace
+    });
     keep_first(&mut problems);
     if built.template.is_none() && object.replicas.unwrap_or_default() <= 0 {
         return Verdict::LeftOut(LeftOut::NoScaleFromZero, problems);
@@ -210,6 +216,7 @@ pub fn evaluate(
         options,
         price,
         ignores_rollouts,
+        capacity_error_grace,
         problems,
         notes,
     }))

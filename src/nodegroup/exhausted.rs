@@ -1,90 +1,116 @@
-//! Which reasons and messages of a failed or unready infrastructure mean that the cloud has run out of capacity or
+//! Reasons and messages of a failed or unready infrastructure by which the cloud has run out of capacity or
 //! the account out of quota: InstanceErrorClass 1 (kubernetes/autoscaler#5417).
 //!
 //! A Machine that is named as exhausted makes Cluster Autoscaler delete it and back its group off, so ordinary
-//! provisioning messages must never match.
+//! provisioning messages must never match, and what may heal is waited for first: see [`Grace`](super::Grace).
 
 /// Cluster API's own failureReason for it, whatever the provider.
 pub const INSUFFICIENT_RESOURCES: &str = "InsufficientResources";
 
-/// The codes: each is looked for as a whole word, letter for letter. A word is made of letters, digits and `_`, so
-/// `LimitExceeded` isn't found in AWS's `RequestLimitExceeded`, which is throttling.
-pub const CODES: [&str; 28] = [
-    INSUFFICIENT_RESOURCES,
-    // AWS
-    "InsufficientInstanceCapacity",
-    "InsufficientHostCapacity",
-    "InsufficientReservedInstanceCapacity",
-    "InsufficientCapacityOnHost",
-    "InsufficientFreeAddressesInSubnet",
-    "InstanceLimitExceeded",
-    "MaxSpotInstanceCountExceeded",
-    "VcpuLimitExceeded",
-    "VolumeLimitExceeded",
-    // Azure
-    "AllocationFailed",
-    "OverconstrainedAllocationRequest",
-    "OverconstrainedZonalAllocationRequest",
-    "QuotaExceeded",
-    "SkuNotAvailable",
-    "ZonalAllocationFailed",
-    // GCP
-    "QUOTA_EXCEEDED",
-    "RESOURCE_POOL_EXHAUSTED",
-    "ZONE_RESOURCE_POOL_EXHAUSTED",
-    "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS",
-    // Hetzner
-    "resource_limit_exceeded",
-    "resource_unavailable",
-    // OCI
-    "LimitExceeded",
-    "OutOfCapacity",
-    "OutOfHostCapacity",
-    // OpenStack
-    "NoValidHost",
-    "OverQuota",
-    // vSphere
-    "InsufficientResourcesFault",
+/// A text by which an infrastructure says that it can't make a machine.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Cause {
+    /// The infrastructure that says it.
+    pub provider: &'static str,
+    /// The text.
+    pub text: &'static str,
+    /// How it is looked for.
+    pub form: Form,
+    /// Whether waiting may end it.
+    pub heals: bool,
+}
+
+/// How a text is looked for. A word is made of letters, digits and `_`, so `LimitExceeded` isn't found in AWS's
+/// `RequestLimitExceeded`, which is throttling.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Form {
+    /// As whole words, letter for letter.
+    Code,
+    /// As whole words, in upper or lower case.
+    Phrase,
+}
+
+const fn code(provider: &'static str, text: &'static str, heals: bool) -> Cause {
+    Cause { provider, text, form: Form::Code, heals }
+}
+
+const fn phrase(provider: &'static str, text: &'static str, heals: bool) -> Cause {
+    Cause { provider, text, form: Form::Phrase, heals }
+}
+
+/// A quota, or something that isn't offered at all: only somebody who changes it ends it.
+const LASTS: bool = false;
+/// Capacity that others may give back.
+const HEALS: bool = true;
+
+/// The one list of these texts; `docs/failures.md` shows it.
+pub const CAUSES: [Cause; 41] = [
+    code("Cluster API", INSUFFICIENT_RESOURCES, HEALS),
+    code("AWS", "InsufficientInstanceCapacity", HEALS),
+    code("AWS", "InsufficientHostCapacity", HEALS),
+    code("AWS", "InsufficientReservedInstanceCapacity", HEALS),
+    code("AWS", "InsufficientCapacityOnHost", HEALS),
+    code("AWS", "InsufficientFreeAddressesInSubnet", HEALS),
+    phrase("AWS", "insufficient capacity", HEALS),
+    phrase("AWS", "not enough capacity", HEALS),
+    code("AWS", "InstanceLimitExceeded", LASTS),
+    code("AWS", "MaxSpotInstanceCountExceeded", LASTS),
+    code("AWS", "VcpuLimitExceeded", LASTS),
+    code("AWS", "VolumeLimitExceeded", LASTS),
+    phrase("AWS", "is not supported in your requested availability zone", LASTS),
+    code("Azure", "AllocationFailed", HEALS),
+    code("Azure", "OverconstrainedAllocationRequest", HEALS),
+    code("Azure", "OverconstrainedZonalAllocationRequest", HEALS),
+    code("Azure", "ZonalAllocationFailed", HEALS),
+    code("Azure", "QuotaExceeded", LASTS),
+    code("Azure", "SkuNotAvailable", LASTS),
+    phrase("Azure", "exceeding approved", LASTS),
+    code("GCP", "RESOURCE_POOL_EXHAUSTED", HEALS),
+    code("GCP", "ZONE_RESOURCE_POOL_EXHAUSTED", HEALS),
+    code("GCP", "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", HEALS),
+    phrase("GCP", "does not have enough resources available", HEALS),
+    code("GCP", "QUOTA_EXCEEDED", LASTS),
+    phrase("GCP", "machine type with name", LASTS),
+    code("Hetzner", "resource_unavailable", HEALS),
+    code("Hetzner", "resource_limit_exceeded", LASTS),
+    phrase("Hetzner", "unsupported location for server type", LASTS),
+    phrase("Metal3", "no available host found", HEALS),
+    code("OCI", "OutOfCapacity", HEALS),
+    code("OCI", "OutOfHostCapacity", HEALS),
+    phrase("OCI", "out of host capacity", HEALS),
+    code("OCI", "LimitExceeded", LASTS),
+    code("OpenStack", "NoValidHost", HEALS),
+    phrase("OpenStack", "no valid host was found", HEALS),
+    code("OpenStack", "OverQuota", LASTS),
+    phrase("OpenStack", "quota exceeded", LASTS),
+    code("vSphere", "InsufficientResourcesFault", HEALS),
+    phrase("vSphere", "insufficient resources", HEALS),
+    phrase("vSphere", "parent resource pool are insufficient", HEALS),
 ];
 
-/// The phrases: each is looked for between word ends, in upper or lower case.
-pub const PHRASES: [&str; 10] = [
-    // OpenStack
-    "no valid host was found",
-    "quota exceeded",
-    // OCI
-    "out of host capacity",
-    // AWS, and others that say it in words
-    "insufficient capacity",
-    "not enough capacity",
-    // GCP
-    "does not have enough resources available",
-    // Azure, a quota of cores
-    "exceeding approved",
-    // vSphere
-    "insufficient resources",
-    "parent resource pool are insufficient",
-    // Metal3
-    "no available host found",
-];
+/// A lack of capacity or quota.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Lack {
+    /// Waiting may end it.
+    Heals,
+    /// Somebody has to change a quota or a template.
+    Lasts,
+}
 
 /// Phrases of throttled API calls: a message with one of them is no lack of capacity, whatever else it says. GCP calls
 /// both a quota.
 pub const THROTTLING: [&str; 6] =
     ["ratelimitexceeded", "rate limit", "per minute", "per second", "throttling", "too many requests"];
 
-/// Whether a reason or message says that capacity or quota has run out.
+/// The lack that a reason or message tells of, the lasting one of several; `None` for any other text.
 #[must_use]
-pub fn is_exhausted(text: &str) -> bool {
-    if !CODES.iter().any(|code| has_words(text, code, false))
-        && !PHRASES.iter().any(|phrase| has_words(text, phrase, true))
-    {
-        return false;
-    }
-    !THROTTLING.iter().any(|phrase| has_words(text, phrase, true))
+pub fn lack(text: &str) -> Option<Lack> {
+    let found = CAUSES.iter().filter(|cause| has_words(text, cause.text, cause.form == Form::Phrase));
+    let lack = found.map(|cause| if cause.heals { Lack::Heals } else { Lack::Lasts }).max()?;
+    (!THROTTLING.iter().any(|phrase| has_words(text, phrase, true))).then_some(lack)
 }
 
-/// Whether `words` stand in `text` and neither end is within a longer word.
+/// Returns true if `words` stand in `text` and neither end is within a longer word.
 fn has_words(text: &str, words: &str, any_case: bool) -> bool {
     let is_word = |c: &u8| c.is_ascii_alphanumeric() || *c == b'_';
     let (text, words) = (text.as_bytes(), words.as_bytes());
@@ -105,27 +131,39 @@ mod tests {
     #[case::aws(
         "InstanceProvisionFailed: failed to run instance: InsufficientInstanceCapacity: We currently do not have sufficient m5.large capacity"
     )]
-    #[case::aws_vcpu("VcpuLimitExceeded: You have requested more vCPU capacity than your current vCPU limit of 32")]
     #[case::aws_subnet("InsufficientFreeAddressesInSubnet: There are not enough free addresses in subnet subnet-1")]
-    #[case::aws_spot("MaxSpotInstanceCountExceeded: Max spot instance count exceeded")]
-    #[case::azure("failed to reconcile AzureMachine: ERROR CODE: SkuNotAvailable")]
     #[case::azure_zone("{\"code\":\"ZonalAllocationFailed\"}")]
-    #[case::azure_quota("OperationNotAllowed: results in exceeding approved Total Regional Cores quota")]
     #[case::gcp("error: ZONE_RESOURCE_POOL_EXHAUSTED")]
     #[case::gcp_in_words(
         "The zone 'projects/p/zones/z' does not have enough resources available to fulfill the request"
     )]
-    #[case::gcp_quota("QUOTA_EXCEEDED: Quota 'CPUS' exceeded. Limit: 24.0 in region europe-west1")]
     #[case::openstack("No valid host was found. There are not enough hosts available.")]
-    #[case::openstack_quota("Quota exceeded for cores: Requested 8, but already used 36 of 40 cores")]
     #[case::hetzner("failed to create server: error during placement (resource_unavailable)")]
-    #[case::hetzner_limit("server limit reached (resource_limit_exceeded)")]
     #[case::oci("Out of host capacity.")]
-    #[case::oci_limit("Error returned: LimitExceeded. The following service limits were exceeded")]
     #[case::vsphere("Insufficient resources to satisfy configured failover level")]
+    #[case::bare_metal("No available host found. Requeuing.")]
     #[case::cluster_api("InsufficientResources")]
-    fn capacity_and_quota_are_found(#[case] text: &str) {
-        assert!(is_exhausted(text));
+    fn capacity_may_come_back(#[case] text: &str) {
+        assert_eq!(lack(text), Some(Lack::Heals));
+    }
+
+    #[rstest]
+    #[case::aws_vcpu("VcpuLimitExceeded: You have requested more vCPU capacity than your current vCPU limit of 32")]
+    #[case::aws_spot("MaxSpotInstanceCountExceeded: Max spot instance count exceeded")]
+    #[case::aws_type(
+        "Unsupported: Your requested instance type (m9.large) is not supported in your requested Availability Zone (eu-1a)."
+    )]
+    #[case::azure("failed to reconcile AzureMachine: ERROR CODE: SkuNotAvailable")]
+    #[case::azure_quota("OperationNotAllowed: results in exceeding approved Total Regional Cores quota")]
+    #[case::gcp_quota("QUOTA_EXCEEDED: Quota 'CPUS' exceeded. Limit: 24.0 in region europe-west1")]
+    #[case::gcp_type("Machine type with name 'n9-standard-4' does not exist in zone 'europe-west1-b'.")]
+    #[case::openstack_quota("Quota exceeded for cores: Requested 8, but already used 36 of 40 cores")]
+    #[case::hetzner_limit("server limit reached (resource_limit_exceeded)")]
+    #[case::hetzner_type("unsupported location for server type (invalid_input)")]
+    #[case::oci_limit("Error returned: LimitExceeded. The following service limits were exceeded")]
+    #[case::the_lasting_one_of_two("no available host found; QuotaExceeded")]
+    fn a_quota_and_what_is_not_offered_last(#[case] text: &str) {
+        assert_eq!(lack(text), Some(Lack::Lasts));
     }
 
     #[rstest]
@@ -143,6 +181,6 @@ mod tests {
     #[case::another_case_of_a_code("quotaexceeded")]
     #[case::a_quota_that_is_fine("checking quota: 3 of 40 cores used")]
     fn ordinary_messages_are_not(#[case] text: &str) {
-        assert!(!is_exhausted(text));
+        assert_eq!(lack(text), None);
     }
 }

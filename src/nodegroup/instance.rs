@@ -3,7 +3,7 @@
 
 pub use super::placeholder::{PlaceholderRef, template_node_groups};
 use super::{
-    DeletionLog, GroupId, exhausted, placeholder,
+    DeletionLog, Grace, GroupId, Lack, exhausted, placeholder,
     replacement::{self, Replaced, Replacement},
 };
 use crate::capi::{Machine, MachinePhase, Node};
@@ -81,18 +81,74 @@ pub struct ErrorRules {
     pub deletes: bool,
     /// At the minimum size one Machine after the other is replaced.
     pub replaces_at_min: bool,
+    /// The grace period of a lack of capacity; a group may have its own.
+    pub grace: Grace,
 }
 
 impl Default for ErrorRules {
     fn default() -> Self {
-        Self { deletes: true, replaces_at_min: true }
+        Self { deletes: true, replaces_at_min: true, grace: Grace::default() }
     }
+}
+
+/// A Machine with what else is known of it.
+#[derive(Clone, Copy, Debug)]
+pub struct MachineView<'a> {
+    /// The Machine.
+    pub machine: &'a Machine,
+    /// The Node of it that is known.
+    pub node: Option<&'a Node>,
+    /// The lack of capacity that its infrastructure tells of.
+    pub shortage: Option<Shortage>,
+}
+
+/// A lack of capacity or quota, and since when without a break.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Shortage {
+    /// Waiting may end it, or not.
+    pub lack: Lack,
+    /// Since when.
+    pub since: Timestamp,
+}
+
+impl Shortage {
+    /// The shortage of a Machine that was seen at `now`, and before with `known`, if at all: `seen_before` is true for one
+    /// that was. The condition's own time says only since when the infrastructure isn't ready, and so counts for a Machine
+    /// that is seen for the first time alone, as after a restart.
+    #[must_use]
+    pub fn of(machine: &Machine, known: Option<Self>, seen_before: bool, now: Timestamp) -> Option<Self> {
+        let condition = machine.infrastructure_not_ready.as_ref()?;
+        let lack = exhausted::lack(&condition.reason).max(exhausted::lack(&condition.message))?;
+        let first = || if seen_before { now } else { condition.since.map_or(now, |since| since.min(now)) };
+        Some(Self { lack, since: known.map_or_else(first, |known| known.since) })
+    }
+
+    /// Returns true if it is an error now.
+    #[must_use]
+    pub fn is_error(self, grace: Grace, now: Timestamp) -> bool {
+        match self.lack {
+            Lack::Lasts => true,
+            Lack::Heals => grace.is_over(self.since, now),
+        }
+    }
+}
+
+/// Cluster API's reason of InfrastructureReady when what was a Machine's infrastructure is gone.
+const INFRASTRUCTURE_DELETED: &str = "Deleted";
+
+/// Returns true if a Machine has failed for good. Up to Cluster API 1.10 its phase says so, together with the words of a
+/// failure, which alone also come while bare metal is being prepared; since 1.11 no phase does, and its conditions count.
+#[must_use]
+pub fn has_failed(machine: &Machine) -> bool {
+    let infrastructure = machine.infrastructure_not_ready.as_ref();
+    let is_gone = infrastructure.is_some_and(|condition| condition.reason == INFRASTRUCTURE_DELETED);
+    (machine.phase == MachinePhase::Failed && machine.failure.is_some()) || (is_gone && !machine.deleting)
 }
 
 /// The conditions that a delete of a group's failed Machines would meet now.
 #[derive(Clone, Debug)]
 pub struct DeleteConditions {
-    /// The operator's rules.
+    /// The operator's rules, with the group's own grace period.
     pub rules: ErrorRules,
     /// The group can be scaled down: it is one now, and isn't rolling out.
     pub accepts: bool,
@@ -107,7 +163,7 @@ pub struct DeleteConditions {
 }
 
 impl DeleteConditions {
-    /// The conditions in a group that can be scaled down or not, by its minimum and its annotations. A log
+    /// The conditions under these rules in a group that can be scaled down or not, by its minimum and its annotations. A log
     /// that nobody can read stops all deletions.
     #[must_use]
     pub fn of(rules: ErrorRules, can_scale_down: bool, min: i32, log: Option<&str>, replaced: Option<&str>) -> Self {
@@ -131,27 +187,37 @@ impl DeleteConditions {
 /// - a Machine that is being deleted and has no Node any more takes no placeholder's place;
 /// - an error, by which an instance counts as neither, is sent only where the delete that it causes is accepted now: not
 ///   while the group rolls out, not for more Machines than the minimum leaves, which are deleted in one call, and at the
-///   minimum for the one that would be replaced now.
-pub fn of_group<'a>(
+///   minimum for the one that would be replaced now;
+/// - the error of a lack of capacity that may heal is sent only when its grace period is over.
+pub fn of_group(
     id: &GroupId,
     size: i32,
-    members: &[(&'a Machine, Option<&'a Node>)],
+    members: &[MachineView<'_>],
     conditions: impl FnOnce() -> DeleteConditions,
 ) -> Vec<Instance> {
-    let mut instances: Vec<_> = members.iter().map(|(machine, node)| of_machine(machine, *node)).collect();
+    let mut instances: Vec<_> = members.iter().map(|member| of_machine(*member)).collect();
     let is_creating = |instance: &Instance| instance.error.is_some() && instance.state == InstanceState::Creating;
     if instances.iter().any(is_creating) {
-        let failed = instances.iter().zip(members).filter(|(instance, _)| is_creating(instance));
-        let failed: Vec<_> = failed.map(|(_, (machine, _))| *machine).collect();
-        let deletable = deletable(size, &failed, members, &conditions());
-        for (instance, (machine, _)) in instances.iter_mut().zip(members) {
-            let is_deletable = || deletable.iter().any(|one| std::ptr::eq(*one, *machine));
+        let conditions = conditions();
+        let has_error = |(instance, member): &(&Instance, &MachineView<'_>)| {
+            is_creating(instance) && is_error_now(member, conditions.rules.grace, conditions.now)
+        };
+        let failed = instances.iter().zip(members).filter(has_error);
+        let failed: Vec<_> = failed.map(|(_, member)| member.machine).collect();
+        let deletable = deletable(size, &failed, members, &conditions);
+        for (instance, member) in instances.iter_mut().zip(members) {
+            let is_deletable = || deletable.iter().any(|one| std::ptr::eq(*one, member.machine));
             instance.sends_error = !is_creating(instance) || is_deletable();
         }
     }
-    let holding = members.iter().filter(|(machine, node)| holds_its_place(machine, node.is_some())).count();
+    let holding = members.iter().filter(|member| holds_its_place(member.machine, member.node.is_some())).count();
     instances.extend(placeholders(id, size, holding));
     instances
+}
+
+/// Returns true if a Machine that never became a Node has an error that isn't waited for any more.
+fn is_error_now(member: &MachineView<'_>, grace: Grace, now: Timestamp) -> bool {
+    has_failed(member.machine) || member.shortage.is_some_and(|shortage| shortage.is_error(grace, now))
 }
 
 /// Returns true if a Machine stands for a replica by itself: Cluster Autoscaler sees its Node, or counts its instance as one that
@@ -172,7 +238,7 @@ pub fn placeholders(id: &GroupId, size: i32, held: usize) -> impl Iterator<Item 
 fn deletable<'a>(
     size: i32,
     failed: &[&'a Machine],
-    members: &[(&Machine, Option<&Node>)],
+    members: &[MachineView<'_>],
     conditions: &DeleteConditions,
 ) -> Vec<&'a Machine> {
     let DeleteConditions { rules, accepts, min, log, replaced, now } = conditions;
@@ -187,8 +253,8 @@ fn deletable<'a>(
         failed.truncate(above_min.min(log.room()));
         return failed;
     }
-    let has_joined = |(machine, node): &&(&Machine, Option<&Node>)| machine.node_name.is_some() || node.is_some();
-    let joined = members.iter().filter(has_joined).filter_map(|(machine, _)| machine.created.time()).max();
+    let has_joined = |member: &&MachineView<'_>| member.machine.node_name.is_some() || member.node.is_some();
+    let joined = members.iter().filter(has_joined).filter_map(|member| member.machine.created.time()).max();
     let first = replacement::first(failed, replaced.as_ref()).filter(|_| rules.replaces_at_min);
     let is_due = |machine: &&Machine| match replacement::decide(replaced.as_ref(), &machine.meta.uid, joined, *now) {
         Replacement::Begin(_) | Replacement::Continue(_) => true,
@@ -197,14 +263,15 @@ fn deletable<'a>(
     first.filter(is_due).into_iter().collect()
 }
 
-/// The instance of a Machine, with the Node of it that is known.
+/// The instance of a Machine. Its error may have to wait: see [`of_group`].
 ///
 /// A Machine that has a Node but no provider id on either keeps its `pending-machine` id and counts as creating, since
 /// Cluster Autoscaler couldn't recognize its Node; Cluster API sets no nodeRef before there is a provider id.
 #[must_use]
-pub fn of_machine(machine: &Machine, node: Option<&Node>) -> Instance {
+pub fn of_machine(member: MachineView<'_>) -> Instance {
+    let MachineView { machine, node, shortage } = member;
     let key = || machine.meta.key.clone();
-    let failed = machine.failure.is_some() || machine.phase == MachinePhase::Failed;
+    let failed = has_failed(machine);
     let has_node = machine.node_name.is_some() || node.is_some();
     let instance = |id, state, error| Instance { id, state, error, sends_error: true };
     match (failed, machine.deleting) {
@@ -217,11 +284,11 @@ pub fn of_machine(machine: &Machine, node: Option<&Node>) -> Instance {
             instance(placeholder::failed(&key()), InstanceState::Deleting, Some(error))
         }
         (true, false) if !has_node => {
-            instance(placeholder::failed(&key()), InstanceState::Creating, Some(provisioning_failed(machine)))
+            instance(placeholder::failed(&key()), InstanceState::Creating, Some(provisioning_failed(machine, shortage)))
         }
         (false, true) => instance(placeholder::deleting(&key()), InstanceState::Deleting, None),
         (false, false) if !has_node => {
-            let error = infrastructure_is_exhausted(machine).then(|| provisioning_failed(machine));
+            let error = shortage.map(|_| provisioning_failed(machine, shortage));
             instance(placeholder::pending(&key()), InstanceState::Creating, error)
         }
         (true | false, false) => {
@@ -249,13 +316,9 @@ pub fn replica_placeholder(group: &GroupId, index: u32) -> Instance {
     Instance { id: placeholder::replica(group, index), state: InstanceState::Creating, error: None, sends_error: true }
 }
 
-fn provisioning_failed(machine: &Machine) -> InstanceError {
-    let exhausted = infrastructure_is_exhausted(machine)
-        || machine
-            .failure
-            .as_ref()
-            .and_then(|failure| failure.reason.as_deref())
-            .is_some_and(|reason| reason == exhausted::INSUFFICIENT_RESOURCES);
+fn provisioning_failed(machine: &Machine, shortage: Option<Shortage>) -> InstanceError {
+    let reason = machine.failure.as_ref().and_then(|failure| failure.reason.as_deref());
+    let exhausted = shortage.is_some() || (has_failed(machine) && reason == Some(exhausted::INSUFFICIENT_RESOURCES));
     InstanceError {
         code: "ProvisioningFailed",
         message: message(machine, "provisioning the Machine failed"),
@@ -263,14 +326,7 @@ fn provisioning_failed(machine: &Machine) -> InstanceError {
     }
 }
 
-/// Whether the condition InfrastructureReady, which mirrors the infrastructure's own words, says so in a listed way.
-fn infrastructure_is_exhausted(machine: &Machine) -> bool {
-    machine.infrastructure_not_ready.as_ref().is_some_and(|condition| {
-        exhausted::is_exhausted(&condition.reason) || exhausted::is_exhausted(&condition.message)
-    })
-}
-
-/// The Machine's failure, else the words of its infrastructure, else `otherwise`; not more than
+/// The words of a Machine's failure, else those of its infrastructure, else `otherwise`; not more than
 /// [`LONGEST_MESSAGE`] bytes of them.
 fn message(machine: &Machine, otherwise: &str) -> String {
     let mut message = whole_message(machine, otherwise);
@@ -287,8 +343,8 @@ fn whole_message(machine: &Machine, otherwise: &str) -> String {
         let parts = [reason, message].into_iter().flatten().filter(|part| !part.is_empty());
         Some(parts.collect::<Vec<_>>().join(": ")).filter(|text| !text.is_empty())
     };
-    let failure =
-        machine.failure.as_ref().and_then(|failure| pair(failure.reason.as_deref(), failure.message.as_deref()));
+    let failure = machine.failure.as_ref().filter(|_| machine.phase == MachinePhase::Failed);
+    let failure = failure.and_then(|failure| pair(failure.reason.as_deref(), failure.message.as_deref()));
     let infrastructure = || {
         let condition = machine.infrastructure_not_ready.as_ref()?;
         pair(Some(&condition.reason), Some(&condition.message))

@@ -1,4 +1,4 @@
-//! What real Nodes showed: the resources and labels that another Node made from the same templates will have. Which Node
+//! What real Nodes showed: the resources that another Node made from the same templates will have. Which Node
 //! is asked, and for how long its answer is kept, is decided in [`crate::index`].
 
 use std::collections::BTreeMap;
@@ -9,9 +9,10 @@ use super::{
     GroupId, LearnedFrom, Quantity, Source,
     capacity::{CPU, MEMORY},
     labels,
+    observed::{ObservedLabels, OtherZone},
     resource_list::quantity,
 };
-use crate::capi::{Node, TemplateLabels};
+use crate::capi::Node;
 
 /// What a Node showed.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -22,8 +23,6 @@ pub struct Lesson {
     pub group: GroupId,
     /// Its resources.
     pub resources: BTreeMap<ArcStr, Amounts>,
-    /// Its labels that a template takes over.
-    pub labels: TemplateLabels,
 }
 
 /// What a Node has of a resource.
@@ -48,6 +47,12 @@ impl Amounts {
 pub struct RealNodes<'a> {
     /// A Node that the group has.
     pub sample: Option<&'a Node>,
+    /// The labels of the group's Nodes, of those that are gone too.
+    pub observed: Option<&'a ObservedLabels>,
+    /// The labels of the Nodes of the other group that `same_templates` is from.
+    pub of_sibling: Option<&'a ObservedLabels>,
+    /// A Node of the same infrastructure provider whose zone isn't its failure domain.
+    pub other_zone: Option<&'a OtherZone>,
     /// What a Node showed that was made from the group's own templates.
     pub same_templates: Option<&'a Lesson>,
     /// What a Node of the group showed that was made from other templates, which the group had before.
@@ -64,7 +69,7 @@ impl Lesson {
         if !has(CPU) || !has(MEMORY) {
             return None;
         }
-        Some(Self { node: node.meta.key.name.clone(), group, resources, labels: node.template_labels.clone() })
+        Some(Self { node: node.meta.key.name.clone(), group, resources })
     }
 
     /// As the source of a value of a group.

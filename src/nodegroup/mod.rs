@@ -13,10 +13,12 @@ pub mod duration;
 pub mod evaluate;
 pub mod exhausted;
 pub mod fit;
+pub mod grace;
 mod id;
 pub mod instance;
 pub mod labels;
 pub mod learned;
+pub mod observed;
 pub mod options;
 mod overhead;
 pub mod placeholder;
@@ -45,9 +47,13 @@ pub use deletion_log::{DeletionLog, LogError, Phase, Ticket};
 pub use drivers::{CsiDriver, DraDriver, Drivers};
 pub use duration::GoDuration;
 pub use evaluate::{Definition, InfrastructureState, LeftOut, Rules, Verdict, evaluate};
+pub use exhausted::Lack;
 pub use fit::{EmptyNode, Obstacle};
+pub use grace::Grace;
 pub use id::GroupId;
-pub use instance::{DeleteConditions, ErrorClass, ErrorRules, Instance, InstanceError, InstanceState};
+pub use instance::{
+    DeleteConditions, ErrorClass, ErrorRules, Instance, InstanceError, InstanceState, MachineView, Shortage,
+};
 pub use learned::{Amounts, Lesson, RealNodes};
 pub use options::Overrides;
 pub use placeholder::{PlaceholderRef, template_node_groups};

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use thiserror::Error;
 
-use super::{NodeTemplate, Problem, ProblemKind, RealNodes};
+use super::{NodeTemplate, Problem, ProblemKind, RealNodes, observed::ObservedLabels};
 use crate::capi::{PRICE_PER_HOUR, ScalableResource};
 
 mod list;
@@ -204,12 +204,10 @@ fn annotated(group: &ScalableResource) -> (Option<Price>, Vec<Problem>) {
 }
 
 fn labels_of(template: Option<&NodeTemplate>, nodes: RealNodes<'_>) -> BTreeMap<String, String> {
-    let learned = nodes.same_templates.into_iter().flat_map(|lesson| lesson.labels.iter());
-    let sample = nodes.sample.into_iter().flat_map(|node| node.template_labels.iter());
+    let learned = nodes.of_sibling.into_iter().chain(nodes.observed).flat_map(ObservedLabels::agreed);
     let of_template = template.into_iter().flat_map(|template| &template.labels);
     learned
-        .chain(sample)
-        .map(|(key, value)| (key.to_owned(), value.to_string()))
+        .map(|(key, value, _)| (key.to_owned(), value.to_string()))
         .chain(of_template.map(|(key, label)| (key.clone(), label.value.clone())))
         .collect()
 }

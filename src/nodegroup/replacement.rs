@@ -8,6 +8,7 @@ use std::{fmt, str::FromStr};
 use arcstr::ArcStr;
 use jiff::{SignedDuration, Timestamp};
 
+use super::instance::has_failed;
 use crate::capi::{Machine, Uid};
 
 /// The interval after the first replacement; it doubles with each that follows without a Machine having joined.
@@ -54,7 +55,7 @@ pub fn first<'a>(machines: impl IntoIterator<Item = &'a Machine>, known: Option<
 /// The order in which Machines that never became Nodes go.
 pub(super) fn rank(machine: &Machine, known: Option<&Replaced>) -> (bool, bool, ArcStr) {
     let is_known = known.is_some_and(|known| known.uid == machine.meta.uid);
-    (!is_known, machine.failure.is_none(), machine.meta.key.name.clone())
+    (!is_known, !has_failed(machine), machine.meta.key.name.clone())
 }
 
 /// What to do for the Machine of this uid. `joined` is when the youngest Machine of the group was made that has a Node.
@@ -108,7 +109,10 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::{capi::Failure, nodegroup::testing::machine};
+    use crate::{
+        capi::{Failure, MachinePhase},
+        nodegroup::testing::machine,
+    };
 
     fn at(minutes: i64) -> Timestamp {
         Timestamp::UNIX_EPOCH + SignedDuration::from_mins(minutes)
@@ -169,6 +173,7 @@ mod tests {
     fn which_one_goes_first() {
         let failed = |name: &str| {
             let mut machine = machine(name);
+            machine.phase = MachinePhase::Failed;
             machine.failure = Some(Box::new(Failure { reason: Some("CreateError".into()), message: None }));
             machine
         };

@@ -21,7 +21,7 @@ use crate::capi::{InfrastructureTemplate, ScalableResource};
 const HOSTNAME: &str = "kubernetes.io/hostname";
 const ARCH: &str = "kubernetes.io/arch";
 const OS: &str = "kubernetes.io/os";
-const ZONE: &str = "topology.kubernetes.io/zone";
+pub(crate) const ZONE: &str = "topology.kubernetes.io/zone";
 const REGION: &str = "topology.kubernetes.io/region";
 
 /// As many notes on drivers are told.
@@ -137,7 +137,7 @@ pub fn build(
     let (drivers, of_drivers) = drivers::drivers(&group.annotations);
     built.problems.extend(of_drivers);
     built.drivers = drivers;
-    let labels = metadata::labels(&context, infrastructure, &mut built.problems);
+    let labels = metadata::labels(&context, infrastructure, &mut built);
     let taints = metadata::taints(group, &mut built.problems);
     let is_stated = |resource| {
         let stated = |source: &Source| !matches!(source, Source::Learned(_) | Source::Default);

@@ -247,7 +247,7 @@ fn instance(instance: &InstanceOf, now: Now) -> Markup {
                     div class="aside reason" {
                         (Foreign(&error.message))
                         @if error.out_of_resources { " (for want of capacity or quota)" }
-                        @if !error.sent { " (not sent: the delete that it causes would be refused now)" }
+                        @if !error.sent { " (not sent: it is waited for, or the delete that it causes would be refused now)" }
                     }
                 }
             }))

@@ -14,7 +14,7 @@ use crate::{
     capi::{Machine, Meta},
     index::ScaleView,
     nodegroup::{
-        DeletionLog, instance,
+        DeletionLog, MachineView, Shortage, instance,
         replacement::{self, Replaced, Replacement},
     },
 };
@@ -119,7 +119,9 @@ impl Command {
                 Err(error) => return Err(self.failed(&error)),
             }
         }
-        let why = instance::of_machine(machine, None).error;
+        let shortage = Shortage::of(machine, None, false, Timestamp::now());
+        let view = MachineView { machine, node: None, shortage };
+        let why = instance::of_machine(view).error;
         let why = why.map_or_else(|| "it was given up".to_owned(), |error| error.message);
         tracing::info!(group = %self.id, machine = %key.name, "Machine is replaced at the least size: {why}");
         self.tell(Happening::replaced(&key.name, &why));

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     capi::{Machine, ScalableKind},
     index::{GroupVersion, Member, NotScalable},
-    nodegroup::{Bounds, DeletionLog, Ticket, size},
+    nodegroup::{Bounds, DeletionLog, Ticket, instance, size},
 };
 
 /// How a smaller target size comes about.
@@ -232,7 +232,7 @@ impl Command {
         let target = size::decrease(size, delta, there.with_node, bounds.min).map_err(|error| self.refused(&error))?;
         let fewer = usize::try_from(size.saturating_sub(target)).unwrap_or_default();
         let mut waiting = there.waiting;
-        waiting.sort_by_key(|machine| machine.failure.is_none());
+        waiting.sort_by_key(|machine| !instance::has_failed(machine));
         let staying = usize::try_from(target.saturating_sub(there.with_node)).unwrap_or_default();
         waiting.truncate(waiting.len().saturating_sub(staying).min(fewer));
         let machines: Vec<_> = waiting

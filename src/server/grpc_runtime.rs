@@ -27,7 +27,7 @@ use tonic::{
 use tower::util::MapResponseLayer;
 use tracing::warn;
 
-use super::{Certificates, pieces::InPieces, tls};
+use super::{Certificates, connection::Tracked, pieces::InPieces, tls};
 
 /// After the first sign that a client may be gone: how often it is asked, and how long it may be silent.
 const KEEPALIVE: Duration = Duration::from_secs(30);
@@ -115,11 +115,12 @@ fn run(
     let (routes, stopping) = (routes.prepare(), shutdown.clone().cancelled_owned());
     let result = match certificates {
         None => {
+            let incoming = incoming.map(|accepted| accepted.map(Tracked::new));
             let serving = server.serve_with_incoming_shutdown(routes, incoming, stopping);
             runtime.block_on(limited(serving, shutdown, drain))
         }
         Some(certificates) => runtime.block_on(async {
-            let connections = tls::accept(incoming, certificates);
+            let connections = tls::accept(incoming, certificates).map(|accepted| accepted.map(Tracked::new));
             limited(server.serve_with_incoming_shutdown(routes, connections, stopping), shutdown, drain).await
         }),
     };

@@ -4,6 +4,7 @@
 mod admin;
 mod bind;
 mod check;
+mod connection;
 mod grpc_runtime;
 mod grpc_services;
 mod hosts;
@@ -21,6 +22,7 @@ mod tests;
 pub use admin::{DebugError, DebugPages, STATE_PATH, admin_router};
 pub use bind::{BindError, bind};
 pub use check::{Check, CheckState, Checks};
+pub use connection::{Connection, KnownConnection};
 pub use grpc_runtime::{GrpcThread, GrpcThreadError, serve_on_own_thread};
 pub use grpc_services::{Health, MAX_REQUEST_BYTES, cloud_provider, standard_services};
 pub use hosts::{AnsweredHosts, HostName, HostNameError};

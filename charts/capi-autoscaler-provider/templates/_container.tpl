@@ -22,6 +22,7 @@
 {{- if .Values.readOnly }}
 - --read-only
 {{- end }}
+- --capacity-error-grace={{ .Values.capacityErrorGrace }}
 - --management-kubeconfig={{ $management | default "in-cluster" }}
 {{- if include "capi-autoscaler-provider.workloadInCluster" . }}
 - --workload-kubeconfig=in-cluster

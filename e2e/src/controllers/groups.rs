@@ -10,6 +10,8 @@ use crate::{capd, pool::Scalable};
 
 const MIN: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
 const MAX: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
+/// The annotation that says for how long a lack of capacity is waited for.
+pub const GRACE: &str = "capi-autoscaler-provider.io/capacity-error-grace";
 const CAPACITY: &str = "capacity.cluster-autoscaler.kubernetes.io";
 
 /// How long Nodes of a group must be idle before they go, as an annotation of it.

@@ -266,6 +266,16 @@ fn the_network_policy_lets_cluster_autoscaler_in_and_can_be_left_out() {
 }
 
 #[test]
+fn a_lack_of_capacity_has_a_grace_period() {
+    let flag = |values: &Values| {
+        let arguments = arguments(&render(values));
+        arguments.into_iter().filter(|argument| argument.starts_with("--capacity-error-grace")).collect::<Vec<_>>()
+    };
+    assert_eq!(flag(&base()), ["--capacity-error-grace=5m"]);
+    assert_eq!(flag(&base().set("capacityErrorGrace", json!("never"))), ["--capacity-error-grace=never"]);
+}
+
+#[test]
 fn two_replicas_have_a_disruption_budget_and_one_has_none() {
     let two = render(&base());
     assert_eq!(of_kind(&two, "Deployment")[0]["spec"]["replicas"], 2);

@@ -5,20 +5,23 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use e2e::{
     autoscaling::Settings,
-    controllers::stage::Stage,
+    controllers::{groups::GRACE, machines::names, stage::Stage},
     proto::{NodeGroupDeleteNodesRequest, NodeGroupIncreaseSizeRequest},
 };
 
+use serde_json::json;
+
+use crate::failures::lacks_capacity;
 use crate::pods::{create_pod, pods_run, workers};
 
-/// The infrastructure has no more of them: that is told, and the group is left for another at once.
+/// The infrastructure has no more of them, and nobody gives one back: that is told, and the group is left for another.
 pub(crate) async fn a_group_without_capacity_is_left_for_another(stage: &Stage) -> Result<()> {
     another_takes_over(stage, "no-capacity", Settings::default()).await
 }
 
-/// A Machine that fails is taken back at once as well.
+/// A Machine whose infrastructure fails is given up after a while: since Cluster API 1.11 nothing says that it won't come.
 pub(crate) async fn a_group_whose_machines_fail_is_left_for_another(stage: &Stage) -> Result<()> {
-    another_takes_over(stage, "fail", Settings::default()).await
+    another_takes_over(stage, "fail", Settings { provision: Duration::from_secs(20), ..Settings::default() }).await
 }
 
 /// A Machine that never becomes a Node is given up after a while, and its group with it.
@@ -28,10 +31,35 @@ pub(crate) async fn a_group_whose_machines_never_join_is_left_for_another(stage:
         .await
 }
 
+/// Bare metal: there is no host, and then there is one. Its Machine isn't deleted, and no other group grows.
+pub(crate) async fn a_host_that_comes_late_is_waited_for(stage: &Stage) -> Result<()> {
+    let first = workers(stage, "first").publishing(stage.capacity(&stage.cpu(4, 16)));
+    let first = first.that("no-capacity").annotate(GRACE, "10m").create(stage).await?;
+    let second = workers(stage, "second").publishing(stage.capacity(&stage.cpu(16, 16))).create(stage).await?;
+    // The scheduler looks at a pod again after ten seconds; until then its Node is idle.
+    let settings = Settings { unneeded: Duration::from_secs(3600), ..Settings::default() };
+    let mut autoscaling = stage.autoscale(settings).await?;
+    create_pod(stage, "web", &stage.cpu(3, 16)).await?;
+    let machines = stage.machines_that(&first, "a Machine", |machines| machines.len() == 1).await?;
+    lacks_capacity(stage, &machines[0]).await?;
+    // It would be deleted in the first of them.
+    autoscaling.looks(4).await?;
+    let label = json!({ "spec": { "template": { "metadata": { "labels": { sandbox::BEHAVIOUR_LABEL: "joins" } } } } });
+    stage.objects.patch(first.kind, &first.name, label).await?;
+    pods_run(stage, &mut autoscaling, 1).await?;
+    let running = stage.running(&first, 1).await?;
+    ensure!(names(&running) == names(&machines), "another Machine came: {running:?}");
+    autoscaling.sizes(&[(&first.id, 1), (&second.id, 0)]).await?;
+    let Some(calls) = autoscaling.end().await? else { return Ok(()) };
+    let deletes = calls.iter().filter(|call| call.name == "NodeGroupDeleteNodes").count();
+    ensure!(deletes == 0, "{deletes} deletes");
+    Ok(())
+}
+
 async fn another_takes_over(stage: &Stage, behaviour: &str, settings: Settings) -> Result<()> {
     // Less is left over of the first, so that it is chosen first.
-    let first =
-        workers(stage, "first").publishing(stage.capacity(&stage.cpu(4, 16))).that(behaviour).create(stage).await?;
+    let first = workers(stage, "first").publishing(stage.capacity(&stage.cpu(4, 16)));
+    let first = first.that(behaviour).annotate(GRACE, "6s").create(stage).await?;
     let second = workers(stage, "second").publishing(stage.capacity(&stage.cpu(16, 16))).create(stage).await?;
     let mut autoscaling = stage.autoscale(settings).await?;
     create_pod(stage, "web", &stage.cpu(3, 16)).await?;

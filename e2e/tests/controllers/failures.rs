@@ -3,13 +3,14 @@
 use anyhow::{Result, ensure};
 use e2e::{
     controllers::{
-        groups::{Group, Workers},
+        groups::{GRACE, Group, Workers},
         instances::{instances_are, target_size_is},
         machines::{Machine, names},
-        stage::Stage,
+        stage::{PATIENCE, Stage},
     },
     proto::instance_status::InstanceState::{InstanceCreating, InstanceRunning},
     provider::{Provider, made_up_node},
+    wait::eventually,
 };
 use serde_json::json;
 
@@ -28,20 +29,29 @@ pub(crate) async fn a_machine_that_never_joins_is_creating_until_it_is_deleted(s
     takes_back(stage, &provider, &group, "pending", &machines).await
 }
 
-/// Its failure is told, without a class that would back the group off as exhausted.
-pub(crate) async fn a_failed_machine_is_told_and_can_be_deleted(stage: &Stage) -> Result<()> {
+/// Since Cluster API 1.11 no phase says that a Machine has failed, and the words of its failure alone may come while it is being made: it
+/// is waited for, and can be deleted.
+pub(crate) async fn a_machine_with_the_words_of_a_failure_is_creating_until_it_is_deleted(stage: &Stage) -> Result<()> {
     let group = Workers::new("workers").that("fail").replicas(2).create(stage).await?;
     let provider = stage.serve().await?;
     provider.shows(&[&group.id]).await?;
     let machines = stage.machines_that(&group, "two Machines", |machines| machines.len() == 2).await?;
-    let failed = machines.iter().map(|machine| (placeholder("failed", stage, machine), (InstanceCreating, Some(99))));
-    instances_are(&provider, &group.id, failed).await?;
-    takes_back(stage, &provider, &group, "failed", &machines).await
+    for machine in &machines {
+        eventually("the words of a failure", PATIENCE, async || {
+            let status = stage.objects.get("Machine", &machine.name).await?.data["status"].take();
+            ensure!(status["deprecated"]["v1beta1"]["failureMessage"].is_string(), "its status is {status}");
+            Ok(())
+        })
+        .await?;
+    }
+    let pending = machines.iter().map(|machine| (placeholder("pending", stage, machine), (InstanceCreating, None)));
+    instances_are(&provider, &group.id, pending).await?;
+    takes_back(stage, &provider, &group, "pending", &machines).await
 }
 
 /// The class makes Cluster Autoscaler back the group off; when there is capacity again the Machine goes on.
 pub(crate) async fn exhausted_capacity_is_told_by_its_class_until_there_is_some(stage: &Stage) -> Result<()> {
-    let group = Workers::new("workers").that("no-capacity").replicas(1).create(stage).await?;
+    let group = Workers::new("workers").that("no-capacity").annotate(GRACE, "0").replicas(1).create(stage).await?;
     let provider = stage.serve().await?;
     provider.shows(&[&group.id]).await?;
     let machines = stage.machines_that(&group, "a Machine", |machines| machines.len() == 1).await?;
@@ -55,6 +65,36 @@ pub(crate) async fn exhausted_capacity_is_told_by_its_class_until_there_is_some(
     ensure!(names(&running) == names(&machines), "another Machine came: {running:?}");
     let id = running[0].provider_id.clone().unwrap_or_default();
     instances_are(&provider, &group.id, [(id, (InstanceRunning, None))]).await
+}
+
+/// On bare metal a host may be on its way while its Machine says that there is none: nothing is told of it for a time, whose end nobody
+/// has to ask for.
+pub(crate) async fn a_lack_of_capacity_is_waited_for_before_it_is_told(stage: &Stage) -> Result<()> {
+    let group = Workers::new("workers").that("no-capacity").annotate(GRACE, "1h").replicas(1).create(stage).await?;
+    let provider = stage.serve().await?;
+    provider.shows(&[&group.id]).await?;
+    let machines = stage.machines_that(&group, "a Machine", |machines| machines.len() == 1).await?;
+    let pending = placeholder("pending", stage, &machines[0]);
+    lacks_capacity(stage, &machines[0]).await?;
+    instances_are(&provider, &group.id, [(pending.clone(), (InstanceCreating, None))]).await?;
+    for (grace, class) in [("3s", Some(1)), ("never", None), ("1s", Some(1))] {
+        stage.objects.annotate(group.kind, &group.name, json!({ GRACE: grace })).await?;
+        instances_are(&provider, &group.id, [(pending.clone(), (InstanceCreating, class))]).await?;
+    }
+    takes_back(stage, &provider, &group, "pending", &machines).await
+}
+
+/// Waits until Cluster API says so of a Machine.
+pub(crate) async fn lacks_capacity(stage: &Stage, machine: &Machine) -> Result<()> {
+    eventually("a Machine without capacity", PATIENCE, async || {
+        let status = stage.objects.get("Machine", &machine.name).await?.data["status"].take();
+        let mut conditions = status["conditions"].as_array().into_iter().flatten();
+        let ready = conditions.find(|condition| condition["type"] == "InfrastructureReady");
+        let message = ready.and_then(|ready| ready["message"].as_str()).unwrap_or_default();
+        ensure!(message.contains("InsufficientInstanceCapacity"), "its status is {status}");
+        Ok(())
+    })
+    .await
 }
 
 /// At the minimum nothing may be taken away, but a Machine that never became a Node is replaced.

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::{
     autoscaling::{Settings, record::Call, running::Autoscaling},
     controllers::{
-        groups::{Group, Workers},
+        groups::{GRACE, Group, Workers},
         instances::{Seen, instances, instances_are, target_size_is},
         machines::{Machine, names},
         stage::{LOOK, PATIENCE, Stage},
@@ -109,7 +109,7 @@ pub(crate) async fn a_machine_that_hangs_in_deletion_at_the_minimum_stops_no_oth
 
 /// Its failure is told as long as a delete for it would be accepted. Otherwise it is an instance that is waited for.
 pub(crate) async fn a_machine_without_capacity_at_the_minimum_stops_no_other_group(stage: &Stage) -> Result<()> {
-    let full = workers(stage, "full").sized().bounds(1, 5).replicas(1).create(stage).await?;
+    let full = workers(stage, "full").sized().annotate(GRACE, "0").bounds(1, 5).replicas(1).create(stage).await?;
     let scene = Scene::set(stage).await?;
     let first = stage.running(&full, 1).await?;
     let minimum = json!({ "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": "2" });

@@ -38,9 +38,10 @@ fn main() -> ExitCode {
         deletes::a_named_machine_goes_while_another_is_held_in_deletion,
         deletes::the_log_leaves_the_machine_set_when_the_deployment_has_none,
         failures::a_machine_that_never_joins_is_creating_until_it_is_deleted,
-        failures::a_failed_machine_is_told_and_can_be_deleted,
+        failures::a_machine_with_the_words_of_a_failure_is_creating_until_it_is_deleted,
         failures::a_machine_that_never_joins_is_replaced_at_the_minimum,
         failures::exhausted_capacity_is_told_by_its_class_until_there_is_some,
+        failures::a_lack_of_capacity_is_waited_for_before_it_is_told,
         frozen::a_replica_whose_machine_hangs_in_deletion_can_be_given_up,
         frozen::a_smaller_target_size_stops_at_the_minimum,
         pauses::a_paused_deployment_is_no_group_until_it_goes_on,
@@ -81,6 +82,7 @@ fn main() -> ExitCode {
         idle::an_idle_node_goes_while_another_machine_is_held_in_deletion,
         backoff::a_group_without_capacity_is_left_for_another,
         backoff::a_group_whose_machines_fail_is_left_for_another,
+        backoff::a_host_that_comes_late_is_waited_for,
     ];
     let in_memory = plays![InMemory:
         sizes::a_deployment_grows_from_zero_by_annotations_and_shrinks_to_zero,

@@ -10,7 +10,7 @@ use e2e::{
     wait::{SOON, eventually},
     world::World,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::sizes::assert_scale;
 
@@ -83,16 +83,27 @@ async fn hold(world: &World, cases: &[Case], flags: &[&str]) -> Result<()> {
     Ok(())
 }
 
+/// The status of a Machine that has failed for good: by its phase, or where no phase says it any more by its conditions.
+pub(crate) fn failed(contract: Contract, message: &str) -> Value {
+    match contract {
+        Contract::V1Beta1 => json!({ "phase": "Failed", "failureReason": "CreateError", "failureMessage": message }),
+        Contract::V1Beta2 | Contract::MachineApi => not_ready("Deleted", message),
+    }
+}
+
+/// The status of a Machine whose infrastructure says so.
+pub(crate) fn not_ready(reason: &str, message: &str) -> Value {
+    json!({ "conditions": [{
+        "type": "InfrastructureReady", "status": "False", "reason": reason, "message": message,
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }] })
+}
+
 impl Case {
     async fn create(&self, world: &World) -> Result<Group> {
         let group = Pool::new(self.name).running(1).pending(self.failed).bounds(self.min, 10).create(world).await?;
         for machine in &group.machines[1..] {
-            let failure = json!({ "failureReason": "CreateError", "failureMessage": "it broke" });
-            let status = match world.plane.contract {
-                Contract::V1Beta1 => failure,
-                Contract::V1Beta2 | Contract::MachineApi => json!({ "deprecated": { "v1beta1": failure } }),
-            };
-            world.objects.patch_status("Machine", machine, status).await?;
+            world.objects.patch_status("Machine", machine, failed(world.plane.contract, "it broke")).await?;
         }
         if self.rolling {
             group.begin_rollout(world).await?;

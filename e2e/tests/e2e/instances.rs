@@ -14,6 +14,8 @@ use e2e::{
 };
 use serde_json::json;
 
+use crate::errors::{failed, not_ready};
+
 use InstanceState::{InstanceCreating as Creating, InstanceDeleting as Deleting, InstanceRunning as Running};
 
 /// Recorded from Cluster API's own controllers: one Machine held in deletion, one provisioning, two running.
@@ -50,30 +52,36 @@ pub(crate) async fn a_real_rollout_shows_the_machines_of_both_machine_sets(world
     assert_instances(&provider, &id, expected).await
 }
 
-/// Failures stand in different places in the two versions; one that has a Node is an instance like any other.
+/// A failure stands in different places in the two versions, and its words alone are none; a Machine that has a Node is an instance like
+/// any other.
 pub(crate) async fn failures_are_told_with_their_class(world: &World) -> Result<()> {
-    let group = Pool::new("workers").running(1).pending(2).create(world).await?;
-    let failure = |reason: &str| match world.plane.contract {
-        Contract::V1Beta1 => json!({ "failureReason": reason, "failureMessage": "it broke" }),
-        Contract::V1Beta2 | Contract::MachineApi => json!({ "deprecated": { "v1beta1": {
-            "failureReason": reason, "failureMessage": "it broke",
-        } } }),
+    let group = Pool::new("workers").running(1).pending(5).create(world).await?;
+    let words = json!({ "failureReason": "CreateError", "failureMessage": "it broke" });
+    let words = match world.plane.contract {
+        Contract::V1Beta1 => words,
+        Contract::V1Beta2 | Contract::MachineApi => json!({ "deprecated": { "v1beta1": words } }),
     };
-    let reasons = ["UpdateError", "CreateError", "InsufficientResources"];
-    for (machine, reason) in group.machines.iter().zip(reasons) {
-        let objects = &world.objects;
-        objects.patch_status("Machine", machine, failure(reason)).await?;
+    let failed = failed(world.plane.contract, "it broke");
+    let no_quota = not_ready("QuotaExceeded", "it broke");
+    let no_host = not_ready("NotReady", "No available host found; it broke");
+    let waiting = not_ready("NotReady", "the host is being prepared");
+    let statuses = [failed.clone(), failed, words, no_quota, no_host, waiting];
+    for (machine, status) in group.machines.iter().zip(statuses) {
+        world.objects.patch_status("Machine", machine, status).await?;
     }
     let provider = world.serve().await?;
     provider.shows(&[&group.id]).await?;
 
-    let failed = |machine: &str| format!("failed-machine-{}_{machine}", world.namespace);
+    let id = |prefix: &str, machine: usize| format!("{prefix}-machine-{}_{}", world.namespace, group.machines[machine]);
     let instances = provider.instances(&group.id).await?;
     let classes: BTreeMap<_, _> = instances.iter().map(class_by_id).collect();
     let expected = BTreeMap::from([
         (group.nodes[0].provider_id.clone(), None),
-        (failed(&group.machines[1]), Some(99)),
-        (failed(&group.machines[2]), Some(1)),
+        (id("failed", 1), Some(99)),
+        (id("pending", 2), None),
+        (id("pending", 3), Some(1)),
+        (id("pending", 4), Some(1)),
+        (id("pending", 5), None),
     ]);
     assert_eq!(classes, expected, "{instances:?}");
     for instance in &instances {

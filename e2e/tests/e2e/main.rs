@@ -27,6 +27,7 @@ mod scope;
 mod sizes;
 mod template_faults;
 mod templates;
+mod zones;
 
 use std::process::ExitCode;
 
@@ -46,6 +47,8 @@ fn main() -> ExitCode {
         membership::a_group_made_invalid_answers_until_the_next_refresh,
         membership::a_deleted_group_answers_until_the_next_refresh,
         membership::a_new_group_is_named_by_no_answer_before_a_refresh,
+        membership::a_node_that_is_asked_about_before_the_first_refresh_has_its_group,
+        membership::a_caller_that_comes_in_mid_loop_meets_what_there_is,
         nodes::real_nodes_lead_to_their_group,
         nodes::made_up_nodes_lead_to_their_group,
         nodes::nodes_of_no_group_have_an_empty_answer,
@@ -73,6 +76,8 @@ fn main() -> ExitCode {
         templates::a_changed_capacity_is_answered,
         templates::a_template_is_the_same_node_in_both_fields_field_by_field,
         templates::what_a_real_node_keeps_from_pods_is_learned,
+        zones::a_group_whose_nodes_are_in_several_zones_promises_none,
+        zones::failure_domains_that_are_no_zones_are_withdrawn,
         template_faults::a_missing_kind_a_forbidden_kind_and_a_missing_template_hold_up_nothing,
         template_faults::a_kind_installed_later_is_found,
         template_faults::an_unreadable_capacity_spoils_only_its_own_group,

@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use e2e::{
     pool::{Group, Pool},
-    provider::{Provider, assert_refused},
+    provider::{Caller, Provider, assert_refused},
     wait::{SOON, eventually},
     world::World,
 };
@@ -45,6 +45,40 @@ pub(crate) async fn a_deleted_group_answers_until_the_next_refresh(world: &World
     assert_refused(provider.instances(&group.id).await, Code::NotFound, &[&group.id])
 }
 
+/// The caller takes the taints of an interrupted scale-down off its Nodes once in its life, before its first Refresh.
+pub(crate) async fn a_node_that_is_asked_about_before_the_first_refresh_has_its_group(world: &World) -> Result<()> {
+    let group = Pool::new("workers").running(1).create(world).await?;
+    let provider = world.serve().await?;
+    let found = provider.group_of(&group.nodes[0]).await?.map(|group| group.id);
+    assert_eq!(found.as_deref(), Some(group.id.as_str()));
+    Ok(())
+}
+
+/// Its connection was led to another copy, whose last visit is long over. What it pins there holds until its next Refresh.
+pub(crate) async fn a_caller_that_comes_in_mid_loop_meets_what_there_is(world: &World) -> Result<()> {
+    let other = Pool::new("other").running(1).create(world).await?;
+    let provider = world.serve().await?;
+    let visitor = provider.another()?;
+    visitor.shows(&[&other.id]).await?;
+    let group = Pool::new("workers").running(1).create(world).await?;
+    runs(&visitor, &group).await?;
+
+    let moved = provider.another()?;
+    assert_eq!(moved.group_of(&group.nodes[0]).await?, None, "the visitor may be in its loop");
+    drop(visitor);
+    eventually("the new group's Node", SOON, async || {
+        let found = moved.group_of(&group.nodes[0]).await?;
+        ensure!(found.is_some_and(|found| found.id == group.id), "it has none");
+        Ok(())
+    })
+    .await?;
+    let pinned = Pool::new("later").running(1).create(world).await?;
+    runs(&moved, &pinned).await?;
+    assert_eq!(moved.group_of(&pinned.nodes[0]).await?, None, "it is in its loop now");
+    moved.increase(&group.id, 1).await?;
+    Ok(())
+}
+
 /// The caller would look a group up that it has not been told of, and not find it.
 pub(crate) async fn a_new_group_is_named_by_no_answer_before_a_refresh(world: &World) -> Result<()> {
     let other = Pool::new("other").running(1).create(world).await?;
@@ -61,6 +95,16 @@ pub(crate) async fn a_new_group_is_named_by_no_answer_before_a_refresh(world: &W
     eventually("group of the new Node", SOON, async || {
         let found = provider.group_of(&group.nodes[0]).await?;
         ensure!(found.is_some_and(|found| found.id == group.id));
+        Ok(())
+    })
+    .await
+}
+
+/// Waits until the Node of a group is known, which answers by its id before it is named.
+async fn runs(caller: &Caller, group: &Group) -> Result<()> {
+    eventually("a running instance", SOON, async || {
+        let instances = caller.instances(&group.id).await?;
+        ensure!(instances.iter().any(|it| it.id == group.nodes[0].provider_id), "they are {instances:?}");
         Ok(())
     })
     .await

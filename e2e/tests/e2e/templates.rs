@@ -303,6 +303,12 @@ pub(crate) fn assert_capacity(node: &Node, expected: &[(&str, &str)]) {
     assert_eq!(found, expected);
 }
 
+/// The labels of a group's template.
+pub(crate) async fn labels(provider: &Provider, id: &str) -> Result<BTreeMap<String, String>> {
+    let node = template(provider, id).await?;
+    Ok(node.metadata.map(|metadata| metadata.labels).unwrap_or_default())
+}
+
 pub(crate) fn label(node: &Node, key: &str) -> String {
     let labels = node.metadata.as_ref().map(|metadata| &metadata.labels);
     let value = labels.and_then(|labels| labels.get(key));

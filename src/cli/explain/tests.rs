@@ -234,6 +234,18 @@ fn what_was_learned_of_a_node_and_whether_a_pod_fits() {
 }
 
 #[test]
+fn nodes_in_several_zones_are_the_reason_why_none_is_sent() {
+    let mut pool = scalable("MachinePool", "spread", 2, &[(MAX, "5")]);
+    pool["status"] = json!({"nodeRefs": [{"name": "a"}, {"name": "b"}]});
+    let node = |name: &str, zone: &str| {
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {
+            "topology.kubernetes.io/zone": zone, "topology.kubernetes.io/region": "eu",
+        }}})
+    };
+    insta::assert_snapshot!(text_of(&[pool, known_template(), node("a", "eu-1a"), node("b", "eu-1b")], &[]));
+}
+
+#[test]
 fn a_pod_that_fits_nowhere_is_an_error() {
     let error = example(&["system"]).verdict().unwrap_err().to_string();
     assert_eq!(error, "no Node of these groups would fit Job team-a/train");

@@ -48,8 +48,7 @@ fn value(text: &str, series: &str) -> i64 {
 
 #[test]
 fn a_group_is_told_with_its_size_bounds_and_instances() {
-    let failed =
-        json!({"status": {"deprecated": {"v1beta1": {"failureReason": "CreateError", "failureMessage": "no"}}}});
+    let failed = json!({"status": {"phase": "Failed", "deprecated": {"v1beta1": {"failureReason": "CreateError", "failureMessage": "no"}}}});
     let changes = workers().into_iter().chain([
         machine("MachineSet/workers-1", "d", &failed),
         machine("MachineSet/workers-1", "e", &json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})),

@@ -149,12 +149,16 @@ impl FakeApi {
 
     /// Leaves lists and watches of a resource without an answer.
     pub(super) fn hold(&self, plural: &str) {
-        self.held.send_modify(|held| drop(held.insert(plural.to_owned())));
+        self.held.send_modify(|held| {
+            held.insert(plural.to_owned());
+        });
     }
 
     /// Answers those that wait, and those to come.
     pub(super) fn release(&self, plural: &str) {
-        self.held.send_modify(|held| drop(held.remove(plural)));
+        self.held.send_modify(|held| {
+            held.remove(plural);
+        });
     }
 
     /// From here on nothing is answered, and no watch is left.

@@ -81,27 +81,28 @@ type Shown = (InstanceState, Option<(&'static str, i32, &'static str)>);
 )]
 #[case::failed(
     "failed-machine-team-a_m",
-    json!({"failureReason": "CreateError", "failureMessage": "no such image"}),
+    json!({"phase": "Failed", "failureReason": "CreateError", "failureMessage": "no such image"}),
     json!({}),
     (InstanceState::InstanceCreating, Some(("ProvisioningFailed", 99, "CreateError: no such image")))
 )]
 #[case::out_of_resources(
     "failed-machine-team-a_m",
-    json!({"failureReason": "InsufficientResources", "failureMessage": "no room"}),
+    json!({"phase": "Failed", "failureReason": "InsufficientResources", "failureMessage": "no room"}),
     json!({}),
     (InstanceState::InstanceCreating, Some(("ProvisioningFailed", 1, "InsufficientResources: no room")))
 )]
 #[case::out_of_resources_while_pending(
     "pending-machine-team-a_m",
     json!({"conditions": [
-        {"type": "InfrastructureReady", "status": "False", "reason": "InsufficientInstanceCapacity", "message": "none left"},
+        {"type": "InfrastructureReady", "status": "False", "reason": "InsufficientInstanceCapacity", "message": "none left",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"},
     ]}),
     json!({}),
     (InstanceState::InstanceCreating, Some(("ProvisioningFailed", 1, "InsufficientInstanceCapacity: none left")))
 )]
 #[case::failed_to_be_deleted(
     "failed-machine-team-a_m",
-    json!({"failureMessage": "stuck"}),
+    json!({"phase": "Failed", "failureMessage": "stuck"}),
     json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}),
     (InstanceState::InstanceDeleting, Some(("DeletingFailed", 99, "stuck")))
 )]

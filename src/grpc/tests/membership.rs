@@ -50,11 +50,78 @@ async fn node_groups_before_the_first_refresh_is_unavailable_while_not_fresh() {
 #[tokio::test]
 async fn node_groups_before_the_first_refresh_pins() {
     let mut provider = Provider::new(2, &["a"]).await;
-    assert_eq!(provider.group_of(node("a", "cloud:///a")).await.id, "", "nothing is pinned, so nothing is ours");
     assert_eq!(provider.group_ids().await.unwrap(), [WORKERS]);
     provider.apply([annotated("more", &[])]);
     assert_eq!(provider.group_ids().await.unwrap(), [WORKERS]);
     assert_eq!(provider.group_of(node("a", "cloud:///a")).await.id, WORKERS);
+}
+
+/// Cluster Autoscaler takes the taints of an interrupted scale-down off once in its life, before its first Refresh.
+#[tokio::test]
+async fn a_node_before_the_first_refresh_pins() {
+    let mut provider = Provider::new(2, &["a"]).await;
+    assert_eq!(provider.group_of(node("a", "cloud:///a")).await.id, WORKERS);
+    provider.apply([annotated("more", &[])]);
+    assert_eq!(provider.group_ids().await.unwrap(), [WORKERS]);
+}
+
+#[tokio::test]
+async fn a_node_before_the_first_refresh_is_nobodys_while_not_fresh() {
+    let mut provider = Provider::new(2, &["a"]).await;
+    provider.stale(NOT_SYNCED);
+    assert_eq!(provider.group_of(node("a", "cloud:///a")).await.id, "", "nothing is pinned, so nothing is ours");
+    provider.apply([annotated("more", &[])]);
+    provider.fresh();
+    assert_eq!(provider.group_of(node("a", "cloud:///a")).await.id, WORKERS);
+    assert_eq!(provider.group_ids().await.unwrap().len(), 2, "it pinned as soon as it could");
+}
+
+/// Its pins are of somebody's last visit, perhaps days old.
+#[rstest]
+#[case::by_its_groups(false)]
+#[case::by_a_node(true)]
+#[tokio::test]
+async fn a_caller_whose_connection_moves_pins_anew_once_nobody_else_is_in_a_loop(#[case] asks_for_a_node: bool) {
+    let mut provider = Provider::pinned(2, &["a"]).await;
+    provider.apply([
+        annotated("more", &[]),
+        objects::set_of("more", "more-1"),
+        objects::joined("MachineSet/more-1", "m"),
+    ]);
+    let (mut before, channel) = provider.move_over().await;
+    assert_eq!(provider.group_ids().await.unwrap(), [WORKERS], "the other caller may be in its loop");
+    assert_eq!(provider.group_of(node("m", "cloud:///zone/m")).await.id, "");
+    inner(before.node_groups(proto::NodeGroupsRequest {}).await).unwrap();
+    drop((before, channel));
+    let more = "MachineDeployment/team-a/more";
+    let meets = async {
+        loop {
+            let met = if asks_for_a_node {
+                provider.group_of(node("m", "cloud:///zone/m")).await.id == more
+            } else {
+                provider.group_ids().await.unwrap() == [more, WORKERS]
+            };
+            if met {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(LIMIT, meets).await.expect("it pins anew once the other connection is closed");
+    provider.apply([annotated("yet-another", &[])]);
+    assert_eq!(provider.group_ids().await.unwrap().len(), 2, "once in its loop");
+}
+
+/// Old pins are better than an error, which reads as "no groups at all".
+#[tokio::test]
+async fn a_caller_whose_connection_moves_keeps_old_pins_while_not_fresh() {
+    let mut provider = Provider::pinned(2, &["a"]).await;
+    provider.stale(NOT_SYNCED);
+    drop(provider.move_over().await);
+    provider.apply([annotated("more", &[])]);
+    assert_eq!(provider.group_ids().await.unwrap(), [WORKERS]);
+    assert_eq!(provider.group_of(node("a", "cloud:///a")).await.id, WORKERS);
+    provider.increase(WORKERS, 1).await.unwrap();
 }
 
 /// An error of NodeGroups reads as "no groups at all".

@@ -8,6 +8,7 @@ mod membership;
 mod options;
 mod prices;
 mod raw;
+mod replies;
 mod wire;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -16,7 +17,11 @@ use parking_lot::Mutex;
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use serde_json::{Value, json};
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tonic::{Code, Response, Status, service::Routes, transport::Channel};
+use tonic::{
+    Code, Response, Status,
+    service::Routes,
+    transport::{Channel, Endpoint},
+};
 
 use super::{Freshness, RpcMetrics, Service};
 use crate::{
@@ -46,6 +51,7 @@ struct Provider {
     world: World,
     client: CloudProviderClient<Channel>,
     channel: Channel,
+    endpoint: Endpoint,
     freshness: Arc<Picture>,
     registry: Registry,
     _ends: DropGuard,
@@ -66,9 +72,10 @@ impl Provider {
         let listener = bind("127.0.0.1:0".parse().unwrap(), "--listen").unwrap();
         let grpc = serve_on_own_thread(listener, None, routes.routes(), shutdown.clone(), Duration::ZERO).unwrap();
         let endpoint = Channel::from_shared(format!("http://{}", grpc.address())).unwrap();
-        let channel = endpoint.timeout(LIMIT).connect().await.unwrap();
+        let endpoint = endpoint.timeout(LIMIT);
+        let channel = endpoint.connect().await.unwrap();
         let client = CloudProviderClient::new(channel.clone());
-        Self { world, client, channel, freshness, registry, _ends: shutdown.drop_guard() }
+        Self { world, client, channel, endpoint, freshness, registry, _ends: shutdown.drop_guard() }
     }
 
     /// As [`Provider::new`], and pinned.
@@ -84,6 +91,13 @@ impl Provider {
         provider.apply(changes);
         provider.refresh().await.unwrap();
         provider
+    }
+
+    /// From now on by another connection; the one before is closed once what is returned is dropped.
+    async fn move_over(&mut self) -> (CloudProviderClient<Channel>, Channel) {
+        let channel = self.endpoint.connect().await.unwrap();
+        let client = std::mem::replace(&mut self.client, CloudProviderClient::new(channel.clone()));
+        (client, std::mem::replace(&mut self.channel, channel))
     }
 
     fn apply(&self, changes: impl IntoIterator<Item = Change>) {

@@ -70,6 +70,24 @@ fn bounds(variant: &mut u16) -> (&'static str, &'static str) {
     *choose(variant, &[&("0", "5"), &("1", "3"), &("x", "3"), &("0", "0")])
 }
 
+/// A failure domain, which may be the zone of Nodes.
+fn failure_domain(variant: &mut u16) -> Value {
+    match choose(variant, &["", "zone-a", "a"]) {
+        "" => json!({}),
+        domain => json!({"spec": {"template": {"spec": {"failureDomain": domain}}}}),
+    }
+}
+
+/// The condition of a Machine's infrastructure. Without a time of its own it begins when it is seen.
+fn infrastructure_ready(variant: &mut u16) -> Value {
+    match choose(variant, &["", "", "NoValidHost", "QuotaExceeded", "Deleted"]) {
+        "" => json!({}),
+        reason => {
+            json!({"status": {"conditions": [{"type": "InfrastructureReady", "status": "False", "reason": reason}]}})
+        }
+    }
+}
+
 /// A log of deletions, or none.
 fn log(variant: &mut u16) -> Value {
     match choose(variant, &["", "", "x"]) {
@@ -107,6 +125,7 @@ fn set(entity: Entity, mut variant: u16) -> Change {
                 merge(&mut more, &json!({"metadata": {"labels": labels}}));
                 merge(&mut more, &json!({"spec": {"template": {"spec": {"version": "v1.35.0"}}}}));
             }
+            merge(&mut more, &failure_domain(v));
             merge(&mut more, &log(v));
             deployment(&format!("md{n}"), replicas, bounds, &more)
         }
@@ -120,6 +139,7 @@ fn set(entity: Entity, mut variant: u16) -> Change {
                     *v /= 4;
                     merge(&mut more, &json!({"status": {"observedGeneration": *v % 2}}));
                     *v /= 2;
+                    merge(&mut more, &failure_domain(v));
                     merge(&mut more, &log(v));
                     set_of_with(owner, &name, &more)
                 }
@@ -149,6 +169,7 @@ fn set(entity: Entity, mut variant: u16) -> Change {
             {
                 merge(&mut more, &json!({"metadata": {"annotations": {"cluster.x-k8s.io/delete-machine": mark}}}));
             }
+            merge(&mut more, &infrastructure_ready(v));
             machine(owner, &format!("m{n}"), &more)
         }
         Entity::Node(n) => node_of(n, v),

@@ -14,8 +14,26 @@ const RESOURCES: &str = "resources";
 /// What a Node of the group costs; no capacity, but of the same prefix.
 const PRICE: &str = "price-per-hour";
 
+/// Whether a failure domain is taken for the zone.
+const ZONE_FROM_FAILURE_DOMAIN: &str = "zone-from-failure-domain";
+
 /// What follows the prefix in all of them.
-const KNOWN: [&str; 3] = [OVERHEAD, RESOURCES, PRICE];
+const KNOWN: [&str; 4] = [OVERHEAD, RESOURCES, PRICE, ZONE_FROM_FAILURE_DOMAIN];
+
+/// Returns false if a group's annotation says that its failure domain is no zone.
+///
+/// # Errors
+/// When the annotation is neither true nor false.
+pub(crate) fn takes_zone_of_failure_domain(annotations: &BTreeMap<ArcStr, ArcStr>) -> Result<bool, Problem> {
+    let key = format!("{OWN_CAPACITY_PREFIX}{ZONE_FROM_FAILURE_DOMAIN}");
+    match annotations.get(key.as_str()).map(ArcStr::as_str) {
+        None | Some("true") => Ok(true),
+        Some("false") => Ok(false),
+        Some(value) => {
+            Err(Problem::annotation(ProblemKind::Labels, &key, value, "it must be true or false; it is ignored"))
+        }
+    }
+}
 
 /// What the annotation `resources` says: resources that no other annotation can name, and 0 of one that a Node should
 /// count as having none of. A key with the prefix that isn't known is a typing error.

@@ -2,7 +2,7 @@
 
 use rstest::rstest;
 
-use super::*;
+use super::{MachineView, of_machine as instance_of, *};
 use crate::{
     capi::{Condition, Failure},
     nodegroup::testing::{self, machine},
@@ -23,7 +23,16 @@ fn failed(reason: Option<&str>, message: Option<&str>) -> Option<Box<Failure>> {
 
 #[allow(clippy::unnecessary_wraps)] // as the field has it
 fn not_ready(reason: &str, message: &str) -> Option<Box<Condition>> {
-    Some(Box::new(Condition { reason: reason.into(), message: message.into() }))
+    Some(Box::new(Condition { reason: reason.into(), message: message.into(), since: None }))
+}
+
+/// A Machine that has said for long what it says.
+fn view<'a>(machine: &'a Machine, node: Option<&'a Node>) -> MachineView<'a> {
+    MachineView { machine, node, shortage: Shortage::of(machine, None, false, Timestamp::UNIX_EPOCH) }
+}
+
+fn of_machine(machine: &Machine, node: Option<&Node>) -> Instance {
+    instance_of(view(machine, node))
 }
 
 fn node(provider_id: &str) -> Node {
@@ -41,13 +50,36 @@ fn seen(instance: &Instance) -> Expected {
 }
 
 #[rstest]
-#[case::failure_message(failed(None, Some("broken")), MachinePhase::Running)]
-#[case::failure_reason(failed(Some("CreateError"), None), MachinePhase::Running)]
-#[case::phase_failed(None, MachinePhase::Failed)]
-fn each_sign_of_failure_counts(#[case] failure: Option<Box<Failure>>, #[case] phase: MachinePhase) {
-    let machine = with(|machine| (machine.failure, machine.phase) = (failure, phase));
-    let error = Some(("ProvisioningFailed", ErrorClass::Other));
-    let expected = (format!("failed-machine-{ID}"), InstanceState::Creating, error);
+#[case::with_reason_and_message(failed(Some("CreateError"), Some("broken")), MachinePhase::Failed, None, true)]
+#[case::with_a_message(failed(None, Some("broken")), MachinePhase::Failed, None, true)]
+#[case::with_a_reason(failed(Some("CreateError"), None), MachinePhase::Failed, None, true)]
+#[case::a_phase_without_words(None, MachinePhase::Failed, None, false)]
+#[case::words_alone(failed(Some("CreateError"), Some("broken")), MachinePhase::Provisioning, None, false)]
+#[case::infrastructure_that_is_gone(None, MachinePhase::Provisioned, not_ready("Deleted", "it is gone"), true)]
+#[case::infrastructure_that_is_yet_to_come(None, MachinePhase::Pending, not_ready("DoesNotExist", ""), false)]
+#[case::infrastructure_that_failed(None, MachinePhase::Provisioning, not_ready("ImageNotFound", "broken"), false)]
+fn a_machine_has_failed_for_good(
+    #[case] failure: Option<Box<Failure>>,
+    #[case] phase: MachinePhase,
+    #[case] condition: Option<Box<Condition>>,
+    #[case] expected: bool,
+) {
+    let machine = with(|machine| {
+        (machine.failure, machine.phase, machine.infrastructure_not_ready) = (failure, phase, condition);
+    });
+    let error = expected.then_some(("ProvisioningFailed", ErrorClass::Other));
+    let prefix = if expected { "failed" } else { "pending" };
+    assert_eq!(seen(&of_machine(&machine, None)), (format!("{prefix}-machine-{ID}"), InstanceState::Creating, error));
+}
+
+/// A deletion takes the infrastructure first.
+#[test]
+fn infrastructure_that_is_gone_is_no_failure_of_a_machine_that_is_deleted() {
+    let machine = with(|machine| {
+        machine.deleting = true;
+        machine.infrastructure_not_ready = not_ready("Deleted", "it is gone");
+    });
+    let expected = (format!("deleting-machine-{ID}"), InstanceState::Deleting, None);
     assert_eq!(seen(&of_machine(&machine, None)), expected);
 }
 
@@ -56,6 +88,7 @@ fn each_sign_of_failure_counts(#[case] failure: Option<Box<Failure>>, #[case] ph
 #[case::with_a_node(Some("worker-1"))]
 fn failed_and_deleting_is_deleting_failed(#[case] node: Option<&str>) {
     let machine = with(|machine| {
+        machine.phase = MachinePhase::Failed;
         machine.failure = failed(Some("DeleteError"), Some("no rights"));
         machine.deleting = true;
         machine.node_name = node.map(Into::into);
@@ -91,6 +124,7 @@ fn failed_without_a_node_is_provisioning_failed(
     #[case] class: ErrorClass,
 ) {
     let machine = with(|machine| {
+        machine.phase = MachinePhase::Failed;
         machine.failure = failure;
         machine.infrastructure_not_ready = condition;
         machine.provider_id = Some("x://1".into());
@@ -152,6 +186,7 @@ fn with_a_node_it_is_running(#[case] own: Option<&str>, #[case] nodes: Option<&s
 fn with_a_known_node_it_is_running_though_its_node_ref_is_empty(#[case] failure: Option<Box<Failure>>) {
     let machine = with(|machine| {
         machine.provider_id = Some("x://1".into());
+        machine.phase = MachinePhase::Failed;
         machine.failure = failure;
     });
     assert_eq!(seen(&of_machine(&machine, Some(&node("x://1")))), ("x://1".to_owned(), InstanceState::Running, None));
@@ -180,15 +215,15 @@ fn a_node_without_any_provider_id_keeps_the_placeholder() {
 #[case::message_alone(failed(None, Some("no rights")), None, "no rights")]
 #[case::the_failure_before_the_infrastructure(failed(None, Some("no rights")), not_ready("A", "b"), "no rights")]
 #[case::else_the_infrastructures(None, not_ready("QuotaExceeded", "no cores"), "QuotaExceeded: no cores")]
-#[case::else_our_own(None, None, "provisioning the Machine failed")]
+#[case::or_its_reason_alone(None, not_ready("Deleted", ""), "Deleted")]
 fn the_message_is_the_machines_own(
     #[case] failure: Option<Box<Failure>>,
     #[case] condition: Option<Box<Condition>>,
     #[case] expected: &str,
 ) {
     let machine = with(|machine| {
-        machine.failure = failure;
         machine.phase = MachinePhase::Failed;
+        machine.failure = failure;
         machine.infrastructure_not_ready = condition;
     });
     assert_eq!(of_machine(&machine, None).error.unwrap().message, expected);
@@ -198,7 +233,10 @@ fn the_message_is_the_machines_own(
 #[case::of_one_byte_each("x")]
 #[case::of_three_bytes_each("…")]
 fn a_long_message_is_cut(#[case] character: &str) {
-    let machine = with(|machine| machine.failure = failed(None, Some(&character.repeat(32_768))));
+    let machine = with(|machine| {
+        machine.phase = MachinePhase::Failed;
+        machine.failure = failed(None, Some(&character.repeat(32_768)));
+    });
     let message = of_machine(&machine, None).error.unwrap().message;
     assert!((390..=400).contains(&message.len()) && message.ends_with('…'), "{} bytes", message.len());
 }
@@ -224,7 +262,8 @@ fn conditions(min: i32) -> DeleteConditions {
     }
 }
 
-/// The Machines of a group whose errors are sent: `h` is healthy, and those that begin with `f` failed.
+/// The Machines of a group whose errors are sent: `h` is healthy, those that begin with `f` failed, those with `c` have
+/// lacked capacity for as many minutes as their name says, and those with `q` a quota.
 fn sent(size: i32, names: &[&str], conditions: impl FnOnce(&mut DeleteConditions), min: i32) -> String {
     let machines: Vec<_> = names
         .iter()
@@ -232,11 +271,24 @@ fn sent(size: i32, names: &[&str], conditions: impl FnOnce(&mut DeleteConditions
             let mut machine = machine(name);
             machine.node_name = name.starts_with('h').then(|| (*name).into());
             machine.provider_id = name.starts_with('h').then(|| format!("x://{name}").into());
-            machine.failure = if name.starts_with('f') { failed(None, Some("broken")) } else { None };
+            if name.starts_with('f') {
+                machine.phase = MachinePhase::Failed;
+                machine.failure = failed(None, Some("broken"));
+            }
             machine
         })
         .collect();
-    let members: Vec<_> = machines.iter().map(|machine| (machine, None)).collect();
+    let now: Timestamp = NOW.parse().unwrap();
+    let shortage = |name: &str| match name.split_at(1) {
+        ("c", minutes) => {
+            let since = now - jiff::SignedDuration::from_mins(minutes.parse().unwrap());
+            Some(Shortage { lack: Lack::Heals, since })
+        }
+        ("q", _) => Some(Shortage { lack: Lack::Lasts, since: now }),
+        _ => None,
+    };
+    let view = |(machine, name)| MachineView { machine, node: None, shortage: shortage(name) };
+    let members: Vec<_> = machines.iter().zip(names.iter().copied()).map(view).collect();
     let id = GroupId::parse("MachineDeployment/team-a/workers").unwrap();
     let instances = of_group(&id, size, &members, || {
         let mut all = self::conditions(min);
@@ -245,6 +297,48 @@ fn sent(size: i32, names: &[&str], conditions: impl FnOnce(&mut DeleteConditions
     });
     let sent = instances.iter().zip(names).filter(|(instance, _)| instance.error.is_some() && instance.sends_error);
     sent.map(|(_, name)| *name).collect::<Vec<_>>().join(" ")
+}
+
+#[rstest]
+#[case::when_it_has_lasted_for_long("5m", "c5 c6 q1")]
+#[case::at_once("0", "c0 c4 c5 c6 q1")]
+#[case::never("never", "q1")]
+fn a_lack_of_capacity_is_waited_for_and_a_quota_is_not(#[case] grace: Grace, #[case] expected: &str) {
+    let names = ["h", "c0", "c4", "c5", "c6", "q1"];
+    assert_eq!(sent(6, &names, |conditions| conditions.rules.grace = grace, 0), expected);
+}
+
+/// One whose error waits takes no place of those that may go.
+#[test]
+fn of_those_that_may_go_none_waits() {
+    assert_eq!(sent(3, &["c1", "c6", "f2"], |_| (), 1), "c6 f2");
+    assert_eq!(sent(3, &["c1", "c6", "f2"], |_| (), 2), "f2");
+    assert_eq!(sent(2, &["c1", "h"], |_| (), 2), "");
+}
+
+const LATER: &str = "2026-01-01T12:10:00Z";
+
+#[rstest]
+#[case::first_seen_with_the_conditions_time(None, false, Some("2026-01-01T11:50:00Z"), "2026-01-01T11:50:00Z")]
+#[case::first_seen_without_a_time(None, false, None, LATER)]
+#[case::first_seen_with_a_time_to_come(None, false, Some("2026-01-01T13:00:00Z"), LATER)]
+#[case::seen_before_without_it(None, true, Some("2026-01-01T11:50:00Z"), LATER)]
+#[case::seen_before_with_it(Some(NOW), true, Some("2026-01-01T12:09:00Z"), NOW)]
+fn a_shortage_lasts_since(
+    #[case] known: Option<&str>,
+    #[case] seen_before: bool,
+    #[case] condition: Option<&str>,
+    #[case] expected: &str,
+) {
+    let machine = with(|machine| {
+        let since = condition.map(|since| since.parse().unwrap());
+        machine.infrastructure_not_ready =
+            Some(Box::new(Condition { reason: "NoValidHost".into(), message: "QuotaExceeded".into(), since }));
+    });
+    let known = known.map(|since| Shortage { lack: Lack::Heals, since: since.parse().unwrap() });
+    let shortage = Shortage::of(&machine, known, seen_before, LATER.parse().unwrap()).unwrap();
+    let since = expected.parse().unwrap();
+    assert_eq!(shortage, Shortage { lack: Lack::Lasts, since }, "a quota beside it lasts");
 }
 
 fn logging(name: &str) -> DeletionLog {

@@ -193,7 +193,9 @@ fn a_bad_annotation_is_told_and_the_list_counts() {
 fn without_a_template_the_labels_of_a_real_node_lead_to_its_price() {
     let group = deployment("workers");
     let sample = node(&[("node.kubernetes.io/instance-type", "m5.large")]);
-    let nodes = RealNodes { sample: Some(&sample), ..RealNodes::default() };
+    let mut observed = ObservedLabels::default();
+    observed.see(&sample.meta.key.name, &sample.template_labels);
+    let nodes = RealNodes { observed: Some(&observed), ..RealNodes::default() };
     let (found, _) = of_group(&group, None, nodes, &list());
     let found = found.unwrap();
     assert_eq!(found.offer, Offer { price: price(0.096), source: PriceSource::InstanceType("m5.large".into()) });

@@ -1,11 +1,15 @@
 //! Labels and taints of the Node to come, from the weakest source to the strongest.
 
-use super::{ARCH, Context, OS, REGION, ZONE};
+use std::collections::BTreeMap;
+
+use super::{ARCH, Built, Context, OS, REGION, ZONE};
 use crate::{
     capi::{CAPACITY_PREFIX, InfrastructureTemplate, ScalableKind, ScalableResource},
     nodegroup::{
-        Problem, ProblemKind, Source, Sourced, SourcedMap, Taint, TemplateName, TemplateRules,
+        LearnedFrom, Problem, ProblemKind, Source, Sourced, SourcedMap, Taint, TemplateName, TemplateRules,
+        capacity::own,
         labels::{self, LABELS},
+        observed::{ObservedLabels, OtherZone, Values},
         problem::Clipped,
         provenance::put,
         taints::{self, TAINTS},
@@ -15,15 +19,16 @@ use arcstr::ArcStr;
 
 const DEFAULT_OS: &str = "linux";
 
-/// From weakest to strongest: defaults, what a Node that is gone or belongs to another group showed, nodeInfo where it
-/// says something, the failure domain, synced template labels, annotation, a real Node. Cluster API syncs no labels to a
-/// MachinePool's Nodes.
+/// From weakest to strongest: defaults, what Nodes of another group or Nodes that are gone showed, nodeInfo where it says
+/// something, the failure domain, the zone of Nodes that are gone, synced template labels, annotation, and while the
+/// group has Nodes what they agree on. Cluster API syncs no labels to a MachinePool's Nodes.
 pub(super) fn labels(
     context: &Context<'_>,
     infrastructure: Option<(&InfrastructureTemplate, &TemplateName)>,
-    problems: &mut Vec<Problem>,
+    built: &mut Built,
 ) -> SourcedMap<String> {
     let Context { group, nodes, rules, .. } = context;
+    let problems = &mut built.problems;
     let mut labels = SourcedMap::new();
     let arch = rules.default_arch;
     let source = if arch == TemplateRules::default().default_arch {
@@ -37,7 +42,8 @@ pub(super) fn labels(
     if let Some((template, name)) = infrastructure {
         put_node_info(template, name, &mut labels, problems);
     }
-    put_failure_domain(group, &mut labels, problems);
+    put_failure_domain(context, &mut labels, problems, &mut built.notes);
+    put_observed(context, &mut labels, |key| key == ZONE);
     if group.kind != ScalableKind::MachinePool {
         let (synced, more) = labels::synced(&group.template_labels, &rules.additional_sync_labels);
         problems.extend(more);
@@ -57,22 +63,52 @@ pub(super) fn labels(
             put(&mut labels, &key, value, Source::Annotation(annotation.clone()));
         }
     }
-    if let Some(node) = nodes.sample {
-        for (key, value) in node.template_labels.iter().filter(|(_, value)| !value.is_empty()) {
-            put(&mut labels, key, value.to_string(), Source::RealNode(node.meta.key.name.clone()));
+    let Some(observed) = nodes.observed else { return labels };
+    if let Some(sample) = nodes.sample {
+        for (key, value, first) in observed.agreed() {
+            let is_of_sample = sample.template_label(key) == Some(value.as_str());
+            let node = if is_of_sample { &sample.meta.key.name } else { first };
+            put(&mut labels, key, value.to_string(), Source::RealNode(node.clone()));
         }
     }
+    built.notes.extend(observed.differing().map(|(key, values)| differ(key, values, labels.get(key))));
     labels
 }
 
-/// While the group has a Node, that one says it. The zone and region of another group's Node say nothing here.
+/// Says why a label isn't taken from the group's Nodes.
+fn differ(key: &str, values: &Values, label: Option<&Sourced<String>>) -> String {
+    let nodes: Vec<_> = values.iter().map(|(value, node)| format!("{value} (Node {node})")).collect();
+    let instead = match label {
+        Some(label) => format!("{} by {} is sent", label.value, label.source),
+        None => "none is sent; the annotation labels can state one".to_owned(),
+    };
+    format!("the Nodes of the group have different values of {key}: {}; {instead}", nodes.join(", "))
+}
+
+/// Nodes of another group say nothing of zone and region; the group's own that are gone do, while it has no Node.
 fn put_learned(context: &Context<'_>, labels: &mut SourcedMap<String>) {
-    let (None, Some(lesson)) = (context.nodes.sample, context.nodes.same_templates) else { return };
-    let own = lesson.group == context.id;
-    for (key, value) in lesson.labels.iter().filter(|(_, value)| !value.is_empty()) {
-        if own || !matches!(key, ZONE | REGION) {
-            put(labels, key, value.to_string(), lesson.source_for(&context.id));
+    let Context { nodes, id, .. } = context;
+    if nodes.sample.is_some() {
+        return;
+    }
+    if let (Some(lesson), Some(observed)) = (nodes.same_templates, nodes.of_sibling) {
+        for (key, value, _) in observed.agreed().filter(|(key, ..)| !matches!(*key, ZONE | REGION)) {
+            put(labels, key, value.to_string(), lesson.source_for(id));
         }
+    }
+    put_observed(context, labels, |key| key != ZONE);
+}
+
+/// Labels on which the group's Nodes agreed, while it has none.
+fn put_observed(context: &Context<'_>, labels: &mut SourcedMap<String>, takes: impl Fn(&str) -> bool) {
+    let Context { nodes, .. } = context;
+    if nodes.sample.is_some() {
+        return;
+    }
+    let agreed = nodes.observed.into_iter().flat_map(ObservedLabels::agreed);
+    for (key, value, node) in agreed.filter(|(key, ..)| takes(key)) {
+        let from = LearnedFrom { node: node.clone(), sibling: None };
+        put(labels, key, value.to_string(), Source::Learned(Box::new(from)));
     }
 }
 
@@ -102,9 +138,36 @@ fn put_node_info(
     }
 }
 
-/// The failure domain of a group's Machines is the zone of their Nodes.
-fn put_failure_domain(group: &ScalableResource, labels: &mut SourcedMap<String>, problems: &mut Vec<Problem>) {
+/// The failure domain of a group's Machines is the zone of their Nodes with most infrastructure providers. With Azure the one
+/// is "1" and the other "<region>-1": once a Node shows that, it counts for no group of the provider.
+fn put_failure_domain(
+    context: &Context<'_>,
+    labels: &mut SourcedMap<String>,
+    problems: &mut Vec<Problem>,
+    notes: &mut Vec<String>,
+) {
+    let Context { group, nodes, .. } = context;
     let Some(domain) = &group.failure_domain else { return };
+    let zones = nodes.observed.and_then(|observed| observed.values(ZONE)).map_or(0, BTreeMap::len);
+    // Its own Nodes know better, and are told of where they differ.
+    if zones > 1 || (zones == 1 && nodes.other_zone.is_some()) {
+        return;
+    }
+    let is_wanted = own::takes_zone_of_failure_domain(&group.annotations).unwrap_or_else(|problem| {
+        problems.push(problem);
+        true
+    });
+    if !is_wanted {
+        return;
+    }
+    if let Some(OtherZone { node, domain: its_domain, zone }) = nodes.other_zone {
+        notes.push(format!(
+            "spec.template.spec.failureDomain {domain} isn't taken for the label {ZONE}: Node {node}, of the same kind of \
+             infrastructure template, is in the failure domain {its_domain} and has the zone {zone}; the annotation labels \
+             can state one"
+        ));
+        return;
+    }
     match labels::check_value(domain) {
         Ok(()) => put(labels, ZONE, domain.to_string(), Source::TemplateSpec("failureDomain")),
         Err(rule) => problems.push(Problem::new(

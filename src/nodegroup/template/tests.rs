@@ -1,6 +1,7 @@
 //! Every row of the contract's precedence table, and the bytes that Cluster Autoscaler reads.
 
 mod rows;
+mod zones;
 
 use arcstr::ArcStr;
 
@@ -14,6 +15,7 @@ use crate::{
     capi::{CAPACITY_PREFIX, MachineTaint, Node, Propagation, ScalableKind},
     nodegroup::{
         ProblemKind,
+        observed::ObservedLabels,
         testing::{deployment, infrastructure, machine_set, node, scalable},
     },
 };
@@ -30,12 +32,18 @@ fn sized(annotations: &[(&str, &str)]) -> ScalableResource {
     annotate(annotate(deployment("workers"), &[("cpu", "4"), ("memory", "16Gi")]), annotations)
 }
 
-fn with(node: Option<&Node>) -> RealNodes<'_> {
-    RealNodes { sample: node, ..RealNodes::default() }
+fn observed<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> ObservedLabels {
+    let mut observed = ObservedLabels::default();
+    for node in nodes {
+        observed.see(&node.meta.key.name, &node.template_labels);
+    }
+    observed
 }
 
 fn built(group: &ScalableResource, infra: Option<&InfrastructureTemplate>, node: Option<&Node>) -> NodeTemplate {
-    let Built { template, problems, .. } = build(group, infra, with(node), &TemplateRules::default());
+    let observed = observed(node);
+    let nodes = RealNodes { sample: node, observed: Some(&observed), ..RealNodes::default() };
+    let Built { template, problems, .. } = build(group, infra, nodes, &TemplateRules::default());
     assert_eq!(problems, []);
     template.unwrap()
 }

@@ -9,7 +9,7 @@ use crate::{
 };
 
 fn failed() -> Value {
-    json!({"deprecated": {"v1beta1": {"failureReason": "CreateError", "failureMessage": "no such image"}}})
+    json!({"phase": "Failed", "deprecated": {"v1beta1": {"failureReason": "CreateError", "failureMessage": "no such image"}}})
 }
 
 /// A group at its least size, 1, whose only Machine failed.

@@ -248,7 +248,9 @@ async fn a_decrease_stops_at_the_machines_that_have_a_node(
 #[tokio::test]
 async fn a_decrease_marks_as_many_machines_without_a_node_as_go_and_failed_ones_first() {
     let world = World::new(4, &["a"]);
-    for (name, status) in [("b", json!({})), ("c", json!({"failureMessage": "broken"})), ("d", json!({}))] {
+    for (name, status) in
+        [("b", json!({})), ("c", json!({"phase": "Failed", "failureMessage": "broken"})), ("d", json!({}))]
+    {
         world.machine(name, &status, &json!({}));
     }
     world.scale.decrease(group(), -2).await.unwrap();

@@ -21,7 +21,6 @@ fn lesson(group: &str, resources: &[(&str, &str, &str)]) -> Lesson {
         node: "worker-x7".into(),
         group: GroupId::parse(group).unwrap(),
         resources: resources.iter().map(amounts).collect(),
-        labels: crate::capi::TemplateLabels::default(),
     }
 }
 

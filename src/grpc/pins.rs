@@ -1,0 +1,103 @@
+//! The callers that go by the present pins of the membership. A caller pins by Refresh, at the beginning of its loop. One
+//! that comes in the middle of a loop, from another copy of the program or before its first Refresh, would meet the pins of
+//! somebody's last visit, which may be days old: it pins anew. That must never happen under a caller in its loop, which
+//! dereferences nil for a group that it hasn't been told of.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::server::{Connection, KnownConnection};
+
+/// Longer than any loop: Cluster Autoscaler restarts itself after ten minutes without one.
+const LONGEST_LOOP: Duration = Duration::from_secs(15 * 60);
+
+/// The callers that have pinned, or met pins that were in use.
+#[derive(Debug, Default)]
+pub(super) struct Pins(Mutex<Vec<Caller>>);
+
+#[derive(Debug)]
+struct Caller {
+    connection: KnownConnection,
+    /// Its last Refresh.
+    at: Instant,
+}
+
+/// A caller that has pinned, as seen by one that asks now.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    /// It is the one that asks.
+    is_caller: bool,
+    /// Its connection is open.
+    is_open: bool,
+    /// How long ago its last Refresh was.
+    age: Duration,
+}
+
+/// Returns true for a caller that meets pins which nobody goes by: it hasn't pinned on its connection, and nobody else who
+/// has may be in a loop.
+fn are_nobodys(known: impl IntoIterator<Item = Known>) -> bool {
+    !known.into_iter().any(|known| known.is_caller || (known.is_open && known.age < LONGEST_LOOP))
+}
+
+impl Pins {
+    /// A caller has pinned.
+    pub(super) fn pinned(&self, connection: Option<&Connection>, now: Instant) {
+        let Some(connection) = connection else { return };
+        let mut callers = self.0.lock();
+        callers.retain(|caller| caller.connection.is_open() && !caller.connection.is(connection));
+        callers.push(Caller { connection: connection.known(), at: now });
+    }
+
+    /// Returns true if a caller has to pin anew that doesn't call Refresh. Without a connection nobody can tell.
+    pub(super) fn are_nobodys_for(&self, connection: Option<&Connection>, now: Instant) -> bool {
+        let Some(connection) = connection else { return false };
+        let callers = self.0.lock();
+        are_nobodys(callers.iter().map(|caller| Known {
+            is_caller: caller.connection.is(connection),
+            is_open: caller.connection.is_open(),
+            age: now.saturating_duration_since(caller.at),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn known(is_caller: bool, is_open: bool, minutes: u32) -> Known {
+        Known { is_caller, is_open, age: MINUTE * minutes }
+    }
+
+    #[rstest]
+    #[case::nobody_has_pinned(&[], true)]
+    #[case::its_own(&[known(true, true, 0)], false)]
+    #[case::its_own_of_a_long_loop(&[known(true, true, 20)], false)]
+    #[case::of_a_caller_in_its_loop(&[known(false, true, 5)], false)]
+    #[case::of_a_caller_that_has_left(&[known(false, false, 0)], true)]
+    #[case::of_a_caller_that_has_been_silent(&[known(false, true, 20)], true)]
+    #[case::of_several_of_which_one_is_in_its_loop(&[known(false, false, 0), known(false, true, 1)], false)]
+    fn pins_are_met_that_nobody_goes_by(#[case] callers: &[Known], #[case] expected: bool) {
+        assert_eq!(are_nobodys(callers.iter().copied()), expected);
+    }
+
+    #[test]
+    fn a_connection_is_known_while_it_is_open() {
+        let (pins, now) = (Pins::default(), Instant::now());
+        let (first, second) = (Connection::default(), Connection::default());
+        assert!(pins.are_nobodys_for(Some(&first), now));
+        pins.pinned(Some(&first), now);
+        pins.pinned(Some(&first), now);
+        assert_eq!(pins.0.lock().len(), 1, "once for each connection");
+        assert!(!pins.are_nobodys_for(Some(&first), now));
+        assert!(!pins.are_nobodys_for(Some(&second), now), "the first may be in its loop");
+        drop(first);
+        assert!(pins.are_nobodys_for(Some(&second), now));
+        pins.pinned(Some(&second), now);
+        assert_eq!(pins.0.lock().len(), 1, "closed ones are forgotten");
+    }
+}

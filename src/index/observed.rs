@@ -1,0 +1,186 @@
+//! The labels that the Nodes of groups showed, kept for the Nodes to come, and failure domains that turned out to be no
+//! zones. Both only grow: a group whose Nodes were in three zones doesn't come to be in one because two Nodes have gone.
+//! They end with the MachineSets and groups that they are about.
+
+use std::collections::{BTreeMap, HashMap};
+
+use arcstr::ArcStr;
+
+use super::{
+    lessons::Templates,
+    picture::Picture,
+    relation::{group_of, owner_of},
+};
+use crate::{
+    capi::{KindRef, Machine, Node, ScalableKind, ScalableResource},
+    nodegroup::{
+        GroupId,
+        observed::{ObservedLabels, OtherZone},
+        template::ZONE,
+    },
+};
+
+/// What Machines have in common whose Nodes have the same labels.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+struct Make {
+    templates: Templates,
+    failure_domain: Option<ArcStr>,
+}
+
+impl Make {
+    fn of(object: &ScalableResource) -> Self {
+        Self { templates: Templates::of(object), failure_domain: object.failure_domain.clone() }
+    }
+}
+
+/// What Nodes showed.
+#[derive(Debug, Default)]
+pub(super) struct Observations {
+    by_group: HashMap<GroupId, BTreeMap<Make, ObservedLabels>>,
+    /// By kind of infrastructure template, since all providers share an API group.
+    other_zones: HashMap<KindRef, OtherZone>,
+}
+
+impl Observations {
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_group.is_empty() && self.other_zones.is_empty()
+    }
+}
+
+impl Picture {
+    /// The labels of a group's Nodes: of those that are made as its next one will be. While the group has Nodes and none of
+    /// these, those of its newest older MachineSet say more than nothing, but a zone in another failure domain.
+    pub(super) fn observed_labels(&self, id: &GroupId, object: &ScalableResource) -> ObservedLabels {
+        let Some(makes) = self.observations.by_group.get(id) else { return ObservedLabels::default() };
+        let make = Make::of(object);
+        if let Some(labels) = makes.get(&make) {
+            return labels.clone();
+        }
+        if id.kind != ScalableKind::MachineDeployment || self.groups.get(id).is_none_or(|group| group.sample.is_none())
+        {
+            return ObservedLabels::default();
+        }
+        let observed = |set: &std::sync::Arc<ScalableResource>| {
+            let of_set = Make::of(set);
+            let labels = makes.get(&of_set)?;
+            Some(((set.revision, set.meta.key.clone()), of_set.failure_domain, labels))
+        };
+        let newest = self.sets_of(&id.key).filter_map(observed).max_by(|(a, ..), (b, ..)| a.cmp(b));
+        newest.map_or_else(ObservedLabels::default, |(_, failure_domain, labels)| {
+            let labels = labels.clone();
+            if failure_domain == make.failure_domain { labels } else { labels.without(ZONE) }
+        })
+    }
+
+    /// The labels of another group's Nodes that were made from the same templates.
+    pub(super) fn labels_of_sibling(&self, sibling: &GroupId, object: &ScalableResource) -> ObservedLabels {
+        let templates = Templates::of(object);
+        let mut all = ObservedLabels::default();
+        for (make, labels) in self.observations.by_group.get(sibling).into_iter().flatten() {
+            if make.templates == templates {
+                all.merge(labels);
+            }
+        }
+        all
+    }
+
+    /// A Node that shows that a group's failure domain is no zone.
+    pub(super) fn other_zone(&self, object: &ScalableResource) -> Option<&OtherZone> {
+        self.observations.other_zones.get(&KindRef::from(object.infrastructure.as_ref()?))
+    }
+
+    /// A Machine or its Node came or changed.
+    pub(super) fn observe_machine(&mut self, machine: &Machine) {
+        let Some((kind @ ScalableKind::MachineSet, key)) = owner_of(machine) else { return };
+        let owner = self.groups.get(&GroupId::new(kind, key)).and_then(|group| group.object.clone());
+        let (Some(owner), Some(node)) = (owner, self.node_of(machine).cloned()) else { return };
+        self.observe(&owner, &node);
+    }
+
+    /// The Nodes of a MachineSet or MachinePool that came or changed, and may have been there before it.
+    pub(super) fn observe_owner(&mut self, owner: &ScalableResource) {
+        let nodes: Vec<_> = match owner.kind {
+            ScalableKind::MachineDeployment => Vec::new(),
+            ScalableKind::MachineSet => {
+                let machines = self.machines_by_owner.get(&(owner.kind, owner.meta.key.clone()));
+                machines.into_iter().flatten().filter_map(|machine| self.node_of(machine).cloned()).collect()
+            }
+            ScalableKind::MachinePool => {
+                owner.node_names.iter().filter_map(|name| self.nodes.get(name).cloned()).collect()
+            }
+        };
+        for node in nodes {
+            self.observe(owner, &node);
+        }
+    }
+
+    fn observe(&mut self, owner: &ScalableResource, node: &Node) {
+        let (id, name) = (group_of(owner), &node.meta.key.name);
+        if node.template_labels.iter().next().is_some() {
+            let labels = self.observations.by_group.entry(id.clone()).or_default().entry(Make::of(owner)).or_default();
+            if labels.see(name, &node.template_labels) {
+                let mut learners = self.learners(&Templates::of(owner));
+                learners.insert(id);
+                self.evaluate_all(learners.into_iter().collect());
+            }
+        }
+        let kind = owner.infrastructure.as_ref().map(KindRef::from);
+        let (Some(kind), Some(domain), Some(zone)) = (kind, &owner.failure_domain, node.template_label(ZONE)) else {
+            return;
+        };
+        if zone.is_empty() || *zone == **domain || self.observations.other_zones.contains_key(&kind) {
+            return;
+        }
+        let other = OtherZone { node: name.clone(), domain: domain.clone(), zone: zone.into() };
+        self.observations.other_zones.insert(kind.clone(), other);
+        self.evaluate_all(self.groups_by_kind.to_vec(&kind));
+    }
+
+    /// A MachineDeployment, MachineSet or MachinePool came, changed or went.
+    pub(super) fn observed_owner_changed(&mut self, old: Option<&ScalableResource>, new: Option<&ScalableResource>) {
+        let place = |object: &ScalableResource| (group_of(object), Make::of(object));
+        let (from, to) = (old.map(place), new.map(place));
+        let from_is_other = from != to;
+        if let Some((id, make)) = from.filter(|_| from_is_other)
+            && !self.has_make(&id, &make)
+            && let Some(makes) = self.observations.by_group.get_mut(&id)
+        {
+            makes.remove(&make);
+            if makes.is_empty() {
+                self.observations.by_group.remove(&id);
+            }
+        }
+        if let Some(kind) = old.and_then(|old| old.infrastructure.as_ref()).map(KindRef::from)
+            && self.groups_by_kind.get(&kind).next().is_none()
+        {
+            self.observations.other_zones.remove(&kind);
+        }
+        // A MachineSet's Nodes are looked at as they come, as long as it makes the same.
+        if let Some(new) = new.filter(|new| from_is_other || new.kind == ScalableKind::MachinePool) {
+            self.observe_owner(new);
+        }
+    }
+
+    /// Returns true if a group, or a MachineSet of it, makes Machines so.
+    fn has_make(&self, id: &GroupId, make: &Make) -> bool {
+        let object = self.groups.get(id).and_then(|group| group.object.as_deref());
+        let is_like = |object: &ScalableResource| group_of(object) == *id && Make::of(object) == *make;
+        let of_sets = || id.kind == ScalableKind::MachineDeployment && self.sets_of(&id.key).any(|set| is_like(set));
+        object.is_some_and(is_like) || of_sets()
+    }
+}
+
+#[cfg(test)]
+impl Picture {
+    /// Takes away what Nodes showed that are gone.
+    pub(super) fn observe_anew(&mut self) {
+        self.observations = Observations::default();
+        let mut owners: Vec<_> = self.groups.values().filter_map(|group| group.object.clone()).collect();
+        owners.sort_by_key(|owner| (owner.kind, owner.meta.key.clone()));
+        for owner in &owners {
+            self.observe_owner(owner);
+        }
+        self.evaluate_all(self.groups.keys().cloned().collect());
+    }
+}
