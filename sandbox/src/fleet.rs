@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::{
     api::{Api, LoadError},
     controllers::{
-        Context, cluster, conditions, keys, machine, machine_deployment, machine_set,
+        CapiVersion, Context, cluster, conditions, keys, machine, machine_deployment, machine_set,
         names::Names,
         object::{self, Object},
         passed_on,
@@ -67,7 +67,7 @@ struct Maker<'a> {
 
 impl Maker<'_> {
     fn context(&mut self) -> Context<'_> {
-        Context { now: self.now, settings: &self.settings, names: &mut self.names }
+        Context { now: self.now, settings: &self.settings, version: CapiVersion::default(), names: &mut self.names }
     }
 
     /// The object with what an API gives to each.
@@ -163,10 +163,11 @@ impl Maker<'_> {
         let mut steps = machine::Steps::new(self.now);
         let mut node: Option<Arc<Value>> = None;
         let template = || Some(Arc::new(template.clone()));
+        let course = machine::Course::of_label(&machine, self.settings.times);
         // First it gets its Node, then it sees that the Node is Ready.
         for _ in 0..2 {
             let inputs =
-                machine::Inputs { machine: &machine, owner: Some(set), template: &template, node: node.as_ref() };
+                machine::Inputs { machine: &machine, course: &course, owner: Some(set), template: &template, node: node.as_ref() };
             let plan = machine::plan(&inputs, &mut steps, &self.context());
             machine = after(&plan, &machine);
             node = node.or_else(|| plan.writes.into_iter().find_map(created).map(Arc::new));

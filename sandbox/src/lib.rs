@@ -17,7 +17,9 @@ pub mod requests;
 mod sandbox;
 mod settings;
 mod simulation;
+pub mod stepped;
 
+pub use controllers::CapiVersion;
 pub use definitions::define_cluster_api;
 pub use manifests::{ManifestError, read_manifests};
 pub use sandbox::{Sandbox, SandboxOptions, StartError};

@@ -1,8 +1,9 @@
 //! What goes wrong with messages, hosts and clocks: each fault is a decision of the plan that can be taken away without
 //! shifting another.
 
-use std::{collections::BTreeSet, fmt};
+use std::{collections::BTreeSet, fmt, str::FromStr};
 
+use anyhow::Context as _;
 use fastrand::Rng;
 
 use crate::{chance::Chance, entropy::Nanos, host::TICK};
@@ -23,6 +24,24 @@ pub struct Decision {
 impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {}", self.what, self.actor, self.ordinal)
+    }
+}
+
+/// The kinds of decisions.
+const KINDS: [&str; 5] = ["request", "piece", "kill", "freeze", "jump"];
+
+impl FromStr for Decision {
+    type Err = anyhow::Error;
+
+    /// Reads `kind actor ordinal`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parts: Vec<_> = text.split(' ').collect();
+        let [what, actor, ordinal] = parts.as_slice() else {
+            anyhow::bail!("{text:?} is no fault: it must be a kind, an actor and a number, such as `kill 0 1`")
+        };
+        let what = KINDS.into_iter().find(|kind| kind == what);
+        let what = what.with_context(|| format!("{text:?} is no fault: the kinds are {}", KINDS.join(", ")))?;
+        Ok(Self { what, actor: actor.parse()?, ordinal: ordinal.parse()? })
     }
 }
 

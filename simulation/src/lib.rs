@@ -9,10 +9,12 @@ mod host;
 mod ledger;
 mod network;
 mod operator;
+mod outcome;
 mod panics;
 mod workloads;
 mod world;
 
 pub use faults::Decision;
 pub use ledger::{Check, Finding};
+pub use outcome::{Outcome, shrink};
 pub use world::{Plan, Report, run};

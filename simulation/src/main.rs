@@ -1,55 +1,237 @@
-//! Runs worlds.
+//! Runs worlds: one seed after the other, each in a process of its own, since some libraries keep counters for the whole
+//! process. A seed that breaks a rule is printed with the shortest story that still breaks it.
 
+use std::{
+    collections::BTreeSet,
+    process::{Command, ExitCode, Stdio},
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
+use indicatif::{ProgressBar, ProgressStyle};
+use simulation::{Outcome, Plan, shrink};
 
-/// Runs worlds of the simulation.
-#[derive(Parser)]
+/// Runs the whole program under seeds: copies of it, an API, controllers, and who calls them, in virtual time.
+///
+/// The same seed gives the same world, byte for byte. The exit code is 0 if no rule was broken, 1 if one was, and 2 if a
+/// world couldn't be run.
+#[derive(Debug, Parser)]
+#[command(version)]
 struct Arguments {
-    /// The seed.
-    #[arg(long, default_value_t = 1)]
+    /// The first seed.
+    #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// How many seeds from there.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
     seeds: u64,
     /// Copies of the program; drawn from the seed if not given.
-    #[arg(long)]
+    #[arg(long, value_name = "COUNT")]
     copies: Option<usize>,
     /// Virtual seconds with faults and commands.
     #[arg(long, default_value_t = 1800)]
     seconds: u64,
-    /// Virtual seconds of quiet then.
+    /// Virtual seconds of quiet after them, in which all must come to rest.
     #[arg(long, default_value_t = 900)]
     quiet: u64,
-    /// Prints the trace.
+    /// Prints all that happens, for one seed.
     #[arg(long)]
     trace: bool,
+    /// Processes at a time; as many as there are processors if not given.
+    #[arg(long, value_name = "COUNT")]
+    jobs: Option<usize>,
+    /// Leaves what was found as it is, instead of looking for a shorter story.
+    #[arg(long)]
+    no_shrinking: bool,
+    /// Runs each seed twice, and compares the traces.
+    #[arg(long)]
+    twice: bool,
+    /// Prints the outcome as JSON, for one seed.
+    #[arg(long, hide = true)]
+    json: bool,
+    /// Faults that don't strike, as `request 1 17`.
+    #[arg(long = "skip", value_name = "FAULT")]
+    skipped: Vec<String>,
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    for seed in arguments.seed..arguments.seed + arguments.seeds {
-        let plan = simulation::Plan {
-            copies: arguments.copies,
-            seconds: arguments.seconds,
-            quiet: arguments.quiet,
-            traced: arguments.trace,
-            ..simulation::Plan::of(seed)
-        };
-        let report = simulation::run(&plan)?;
-        for line in &report.lines {
-            println!("{line}");
-        }
-        println!(
-            "seed {seed}: {:016x}, {} calls, {} requests, {} faults {:?}",
-            report.hash,
-            report.calls,
-            report.requests,
-            report.struck.len(),
-            report.exceptions
-        );
-        for finding in &report.findings {
-            println!("  {finding}");
+    let done = if arguments.json || arguments.trace { one(&arguments) } else { many(&arguments) };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(2)
         }
     }
+}
+
+fn plan(arguments: &Arguments, seed: u64) -> Result<Plan> {
+    Ok(Plan {
+        copies: arguments.copies,
+        seconds: arguments.seconds,
+        quiet: arguments.quiet,
+        skipped: arguments.skipped.iter().map(|text| text.parse()).collect::<Result<_>>()?,
+        traced: arguments.trace,
+        ..Plan::of(seed)
+    })
+}
+
+/// Runs one world in this process.
+fn one(arguments: &Arguments) -> Result<bool> {
+    ensure!(arguments.seeds == 1, "--trace and --json are for one seed: leave --seeds out");
+    let report = simulation::run(&plan(arguments, arguments.seed)?)?;
+    for line in &report.lines {
+        println!("{line}");
+    }
+    let outcome = Outcome::of(arguments.seed, &report);
+    if arguments.json {
+        println!("{}", outcome.to_json());
+    } else {
+        print(&outcome);
+    }
+    Ok(outcome.findings.is_empty())
+}
+
+/// Runs many worlds, some at a time.
+fn many(arguments: &Arguments) -> Result<bool> {
+    let jobs = arguments.jobs.or_else(|| std::thread::available_parallelism().ok().map(Into::into)).unwrap_or(1);
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} seeds, {msg}, {eta} left")?;
+    let bar = ProgressBar::new(arguments.seeds).with_style(style).with_message("nothing found");
+    let (next, found, began) = (AtomicU64::new(0), Mutex::new(Vec::new()), Instant::now());
+    let sums = Mutex::new(Sums::default());
+    let work = || -> Result<()> {
+        loop {
+            let seed = arguments.seed + next.fetch_add(1, Ordering::Relaxed);
+            if seed >= arguments.seed + arguments.seeds {
+                return Ok(());
+            }
+            let outcome = child(arguments, seed, &BTreeSet::new())?;
+            if arguments.twice {
+                let again = child(arguments, seed, &BTreeSet::new())?;
+                ensure!(
+                    again.hash == outcome.hash,
+                    "seed {seed} gives two traces: {} and {}",
+                    outcome.hash,
+                    again.hash
+                );
+            }
+            lock(&sums).add(&outcome);
+            if !outcome.findings.is_empty() {
+                let mut found = lock(&found);
+                bar.suspend(|| print(&outcome));
+                found.push(outcome);
+                bar.set_message(format!("{} found", found.len()));
+            }
+            bar.inc(1);
+        }
+    };
+    let ended: Vec<Result<()>> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..jobs.max(1)).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().map(|it| it.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a worker panicked")))).collect()
+    });
+    bar.finish_and_clear();
+    for ended in ended {
+        ended?;
+    }
+    let found = lock(&found);
+    let seconds = began.elapsed().as_secs_f64();
+    let virtual_hours = f64::from(u32::try_from(arguments.seeds * (arguments.seconds + arguments.quiet))?) / 3600.0;
+    println!(
+        "{} seeds, {virtual_hours:.1} virtual hours in {seconds:.0} s: {} calls, {} requests, {} faults; {} seeds broke a rule",
+        arguments.seeds,
+        lock(&sums).calls,
+        lock(&sums).requests,
+        lock(&sums).faults,
+        found.len()
+    );
+    for (cause, count) in &lock(&sums).exceptions {
+        println!("  {count} times: {cause} (docs/delete-rule.md, What can't be promised)");
+    }
+    if let Some(first) = found.first()
+        && !arguments.no_shrinking
+    {
+        shorten(arguments, first)?;
+    }
+    Ok(found.is_empty())
+}
+
+#[derive(Default)]
+struct Sums {
+    calls: u64,
+    requests: u64,
+    faults: usize,
+    exceptions: std::collections::BTreeMap<String, u64>,
+}
+
+impl Sums {
+    fn add(&mut self, outcome: &Outcome) {
+        self.calls += outcome.calls;
+        self.requests += outcome.requests;
+        self.faults += outcome.struck.len();
+        for (cause, count) in &outcome.exceptions {
+            *self.exceptions.entry(cause.clone()).or_default() += count;
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Runs one world in a process of its own.
+fn child(arguments: &Arguments, seed: u64, skipped: &BTreeSet<simulation::Decision>) -> Result<Outcome> {
+    let mut command = Command::new(std::env::current_exe().context("this program's own path")?);
+    command.args(["--json", "--seed", &seed.to_string()]);
+    command.args(["--seconds", &arguments.seconds.to_string(), "--quiet", &arguments.quiet.to_string()]);
+    if let Some(copies) = arguments.copies {
+        command.args(["--copies", &copies.to_string()]);
+    }
+    for decision in skipped {
+        command.args(["--skip", &decision.to_string()]);
+    }
+    for decision in &arguments.skipped {
+        command.args(["--skip", decision]);
+    }
+    let output = command.stderr(Stdio::inherit()).output().context("a process for a world")?;
+    let text = String::from_utf8(output.stdout)?;
+    Outcome::from_json(&text).with_context(|| format!("seed {seed} ended with {}: {text}", output.status))
+}
+
+fn print(outcome: &Outcome) {
+    println!(
+        "seed {}: trace {}, {} calls, {} requests, {} faults",
+        outcome.seed,
+        outcome.hash,
+        outcome.calls,
+        outcome.requests,
+        outcome.struck.len()
+    );
+    for finding in &outcome.findings {
+        println!("  {finding}");
+    }
+}
+
+/// Takes away faults as long as the same rule is broken.
+fn shorten(arguments: &Arguments, outcome: &Outcome) -> Result<()> {
+    let Some(rule) = outcome.rule() else { return Ok(()) };
+    println!("looking for the shortest story of seed {} that breaks {rule}", outcome.seed);
+    let kept = shrink(&outcome.struck, |kept| {
+        let skipped: BTreeSet<_> = outcome.struck.iter().filter(|it| !kept.contains(it)).copied().collect();
+        Ok(child(arguments, outcome.seed, &skipped)?.rule() == Some(rule))
+    })?;
+    let skipped: BTreeSet<_> = outcome.struck.iter().filter(|it| !kept.contains(it)).copied().collect();
+    print(&child(arguments, outcome.seed, &skipped)?);
+    println!("with {} of {} faults: {}", kept.len(), outcome.struck.len(), list(kept.iter()));
+    println!("to see it: --seed {} --trace {}", outcome.seed, list(skipped.iter().map(|it| format!("--skip '{it}'"))));
     Ok(())
+}
+
+fn list<T: ToString>(items: impl Iterator<Item = T>) -> String {
+    items.map(|item| item.to_string()).collect::<Vec<_>>().join(" ")
 }

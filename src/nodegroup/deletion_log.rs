@@ -281,7 +281,10 @@ impl DeletionLog {
     /// The log with these entries too, none of which it may have yet.
     #[must_use]
     pub fn with(mut self, entries: impl IntoIterator<Item = Entry>) -> Self {
-        self.entries.extend(entries);
+        for entry in entries {
+            debug_assert!(self.get(&entry.uid).is_none(), "{} is in the log already", entry.name);
+            self.entries.push(entry);
+        }
         self
     }
 

@@ -177,7 +177,9 @@ impl<'a> Acceptance<'a> {
                 return Err(Refusal::Replaced { named: request.replicas, left });
             }
             if listed.instances.is_none() {
-                let without_node = listed.without_node.iter().filter(|named| !leaves(&named.uid));
+                // One with a soft entry has lowered the size by its own place already.
+                let is_free = |named: &&Named| self.log.get(&named.uid).is_none() && !leaves(&named.uid);
+                let without_node = listed.without_node.iter().filter(is_free);
                 accepted.without_node = without_node.take(left).cloned().collect();
             }
             accepted.replicas = left - accepted.without_node.len();

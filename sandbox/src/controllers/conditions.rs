@@ -75,11 +75,20 @@ pub(crate) fn set_core(object: &mut Value, says: &Says<'_>, now: Timestamp) {
 
 /// Whether a condition of v1beta2 (or of the core API, which has them in the same place) is True.
 pub(crate) fn is_true(object: &Value, contract: Contract, kind: &str) -> bool {
+    has_status(object, contract, kind, "True")
+}
+
+/// The same, but False.
+pub(crate) fn is_false(object: &Value, contract: Contract, kind: &str) -> bool {
+    has_status(object, contract, kind, "False")
+}
+
+fn has_status(object: &Value, contract: Contract, kind: &str, status: &str) -> bool {
     let place = match contract {
         Contract::V1Beta1 => &object["status"]["v1beta2"]["conditions"],
         Contract::V1Beta2 => &object["status"]["conditions"],
     };
-    place.as_array().is_some_and(|all| all.iter().any(|one| one["type"] == kind && one["status"] == "True"))
+    place.as_array().is_some_and(|all| all.iter().any(|one| one["type"] == kind && one["status"] == status))
 }
 
 /// A time as objects hold it: to the second.

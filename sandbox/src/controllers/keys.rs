@@ -9,6 +9,8 @@ pub(crate) const PAUSED: &str = "cluster.x-k8s.io/paused";
 pub(crate) const DELETE_MACHINE: &str = "cluster.x-k8s.io/delete-machine";
 /// What begins the annotations of a Machine that hold it before its Node is drained.
 pub(crate) const PRE_DRAIN_HOOK: &str = "pre-drain.delete.hook.machine.cluster.x-k8s.io";
+/// The same before its infrastructure goes.
+pub(crate) const PRE_TERMINATE_HOOK: &str = "pre-terminate.delete.hook.machine.cluster.x-k8s.io";
 pub(crate) const REVISION: &str = "machinedeployment.clusters.x-k8s.io/revision";
 pub(crate) const DESIRED_REPLICAS: &str = "machinedeployment.clusters.x-k8s.io/desired-replicas";
 pub(crate) const MAX_REPLICAS: &str = "machinedeployment.clusters.x-k8s.io/max-replicas";

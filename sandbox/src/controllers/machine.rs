@@ -23,6 +23,7 @@ use crate::{
 /// What a Machine's controller looks at.
 pub(crate) struct Inputs<'a> {
     pub(crate) machine: &'a Arc<Value>,
+    pub(crate) course: &'a Course,
     /// The MachineSet that controls it.
     pub(crate) owner: Option<&'a Value>,
     /// Looks up the infrastructure template that its owner names; needed only when a Node is made.
@@ -31,19 +32,55 @@ pub(crate) struct Inputs<'a> {
     pub(crate) node: Option<&'a Arc<Value>>,
 }
 
+/// How a Machine turns out, and how long it takes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Course {
+    pub(crate) behaviour: Behaviour,
+    pub(crate) times: Times,
+    pub(crate) joining: Joining,
+}
+
+/// Who makes the Node of a Machine.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Joining {
+    /// The Machine's controller, together with the reference to it.
+    Together,
+    /// A kubelet.
+    ByKubelet {
+        /// How long the reference lags behind the Node.
+        reference: Duration,
+        /// How long the Machine is there after its Node was deleted.
+        hang: Duration,
+    },
+}
+
+impl Course {
+    /// As its label says.
+    pub(crate) fn of_label(machine: &Value, times: Times) -> Self {
+        let behaviour = Behaviour::parse(machine.label(BEHAVIOUR_LABEL));
+        Self { behaviour, times: scaled(times, behaviour), joining: Joining::Together }
+    }
+}
+
 /// When the steps of a Machine were due. Objects hold times to the second only, so these are kept beside them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Steps {
     seen: Timestamp,
     provisioned: Option<Timestamp>,
     joined: Option<Timestamp>,
+    /// When its controller first saw the Node of a kubelet.
+    found: Option<Timestamp>,
     deleting: Option<Timestamp>,
+    /// When nothing held its infrastructure any more.
+    released: Option<Timestamp>,
+    /// Whether a hook has held it.
+    was_held: bool,
 }
 
 impl Steps {
     /// Of a Machine that is seen for the first time.
     pub(crate) fn new(now: Timestamp) -> Self {
-        Self { seen: now, provisioned: None, joined: None, deleting: None }
+        Self { seen: now, provisioned: None, joined: None, found: None, deleting: None, released: None, was_held: false }
     }
 }
 
@@ -60,8 +97,7 @@ enum Infrastructure {
 /// What a Machine's controller intends.
 pub(crate) fn plan(inputs: &Inputs<'_>, steps: &mut Steps, context: &Context<'_>) -> Plan {
     let machine = inputs.machine;
-    let behaviour = Behaviour::parse(machine.label(BEHAVIOUR_LABEL));
-    let times = scaled(context.settings.times, behaviour);
+    let Course { behaviour, times, joining } = *inputs.course;
     let mut plan = Plan::default();
     let mut wanted = Value::clone(machine);
     if machine.deleting() {
@@ -76,7 +112,10 @@ pub(crate) fn plan(inputs: &Inputs<'_>, steps: &mut Steps, context: &Context<'_>
         wanted.set("/metadata/generation", json!(machine.generation() + 1));
     }
     if infrastructure == Infrastructure::Ready && behaviour != Behaviour::NeverJoins {
-        join(&mut plan, &mut wanted, inputs, steps, times, context);
+        match joining {
+            Joining::Together => join(&mut plan, &mut wanted, inputs, steps, times, context),
+            Joining::ByKubelet { reference, .. } => find(&mut plan, &mut wanted, inputs, steps, reference, context),
+        }
     }
     status(&mut wanted, infrastructure, inputs.node.map(|node| &**node), context);
     plan.change(Side::Management, machine, wanted);
@@ -157,7 +196,8 @@ fn join(
             plan.create(Side::Workload, node_of(machine, inputs).object(times.ready.is_zero(), now));
         }
         steps.joined = Some(joins);
-        refer_to_node(machine, context.settings.contract);
+        let name = machine.name().to_owned();
+        refer_to_node(machine, &name, context.settings.contract);
     }
     let Some(node) = inputs.node else { return };
     let mut wanted = node::with_labels(node, &machine.map("/metadata/labels"));
@@ -202,8 +242,31 @@ fn core_taint(taint: &Value) -> Value {
     taint
 }
 
-fn refer_to_node(machine: &mut Value, contract: Contract) {
-    let name = machine.name().to_owned();
+/// Refers to the Node that a kubelet has registered, and brings its labels and annotations up to date: before the
+/// reference is written, as Cluster API does.
+fn find(
+    plan: &mut Plan,
+    machine: &mut Value,
+    inputs: &Inputs<'_>,
+    steps: &mut Steps,
+    reference: Duration,
+    context: &Context<'_>,
+) {
+    let Some(node) = inputs.node else { return };
+    let referred = after(*steps.found.get_or_insert(context.now), reference);
+    if machine.text("/status/nodeRef/name").is_none() {
+        if context.now < referred {
+            plan.look_again(referred);
+            return;
+        }
+        refer_to_node(machine, node.name(), context.settings.contract);
+    }
+    let mut wanted = node::with_labels(node, &machine.map("/metadata/labels"));
+    node_of(machine, inputs).annotate(&mut wanted);
+    plan.change(Side::Workload, node, wanted);
+}
+
+fn refer_to_node(machine: &mut Value, name: &str, contract: Contract) {
     let reference = match contract {
         Contract::V1Beta1 => json!({ "apiVersion": "v1", "kind": "Node", "name": name }),
         Contract::V1Beta2 => json!({ "name": name }),
@@ -221,33 +284,60 @@ fn leave(
     context: &Context<'_>,
 ) {
     let now = context.now;
-    if is_held(machine) {
+    let joining = inputs.course.joining;
+    // A Node without a reference to it is left to its cloud.
+    let is_known = joining == Joining::Together || machine.text("/status/nodeRef/name").is_some();
+    let node = inputs.node.filter(|_| is_known);
+    if is_known && is_held(machine, keys::PRE_DRAIN_HOOK) {
         say_deleting(machine, "WaitingForPreDrainHook", context);
         return;
     }
     let since = *steps.deleting.get_or_insert(now);
     // Without a Node there is nothing to drain.
-    let drained = if inputs.node.is_some() { after(since, times.drain) } else { since };
-    let gone = after(drained, times.terminate);
-    say_deleting(machine, if now < drained { "DrainingNode" } else { "WaitingForInfrastructureDeletion" }, context);
-    if now < gone {
-        plan.look_again(if now < drained { drained } else { gone });
-        if let Some(node) = inputs.node {
-            let mut cordoned = Value::clone(node);
-            cordoned.set("/spec/unschedulable", json!(true));
-            plan.change(Side::Workload, node, cordoned);
-        }
+    let drained = if node.is_some() && steps.released.is_none() { after(since, times.drain) } else { since };
+    if now < drained {
+        say_deleting(machine, "DrainingNode", context);
+        plan.look_again(drained);
+        cordon(plan, node);
         return;
     }
-    if let Some(node) = inputs.node {
+    if is_held(machine, keys::PRE_TERMINATE_HOOK) {
+        say_deleting(machine, "WaitingForPreTerminateHook", context);
+        steps.was_held = true;
+        return;
+    }
+    say_deleting(machine, "WaitingForInfrastructureDeletion", context);
+    let released = *steps.released.get_or_insert(if steps.was_held { now } else { drained });
+    let gone = after(released, times.terminate);
+    if now < gone {
+        plan.look_again(gone);
+        cordon(plan, node);
+        return;
+    }
+    if let Some(node) = node {
         plan.delete(Side::Workload, node);
+    }
+    if let Joining::ByKubelet { hang, .. } = joining
+        && now < after(gone, hang)
+    {
+        plan.look_again(after(gone, hang));
+        return;
     }
     machine.remove_finalizer(keys::MACHINE_FINALIZER);
 }
 
-/// Whether somebody holds it before it is drained.
-fn is_held(machine: &Value) -> bool {
-    machine.map("/metadata/annotations").keys().any(|key| key.starts_with(keys::PRE_DRAIN_HOOK))
+fn cordon(plan: &mut Plan, node: Option<&Arc<Value>>) {
+    if let Some(node) = node {
+        let mut cordoned = Value::clone(node);
+        cordoned.set("/spec/unschedulable", json!(true));
+        plan.change(Side::Workload, node, cordoned);
+    }
+}
+
+/// Whether somebody holds it by annotations that begin so.
+fn is_held(machine: &Value, hook: &str) -> bool {
+    let annotations = machine.pointer("/metadata/annotations").and_then(Value::as_object);
+    annotations.is_some_and(|all| all.keys().any(|key| key.starts_with(hook)))
 }
 
 fn say_deleting(machine: &mut Value, reason: &'static str, context: &Context<'_>) {

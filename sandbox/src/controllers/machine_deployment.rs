@@ -104,7 +104,7 @@ pub(crate) fn plan(
             let newest = children.remove(newest);
             let revision = if newest.revision() < highest { highest + 1 } else { newest.revision().max(1) };
             after.set(&object::annotation(keys::REVISION), json!(revision.to_string()));
-            roll(&mut plan, &after, revision, &newest, &children, strategy);
+            roll(&mut plan, &after, revision, &newest, &children, strategy, context);
             children.push(newest);
         }
     }
@@ -214,6 +214,10 @@ fn synced(set: &Value, deployment: &Value, revision: i64, replicas: i64, strateg
 /// The size of a MachineSet, its MachineDeployment's annotations, and what others tell of that one's size.
 fn resize(set: &mut Value, deployment: &Value, replicas: i64, strategy: Strategy) {
     passed_on::pass_on(set, deployment);
+    rescale(set, deployment, replicas, strategy);
+}
+
+fn rescale(set: &mut Value, deployment: &Value, replicas: i64, strategy: Strategy) {
     let desired = deployment.number("/spec/replicas");
     set.set("/spec/replicas", json!(replicas));
     set.set(&object::annotation(keys::DESIRED_REPLICAS), json!(desired.to_string()));
@@ -221,14 +225,26 @@ fn resize(set: &mut Value, deployment: &Value, replicas: i64, strategy: Strategy
 }
 
 /// Moves the sizes one step on, and lets go of what is left over from older rollouts. `older` are sorted by revision.
-fn roll(plan: &mut Plan, deployment: &Value, revision: i64, newest: &Child, older: &[Child], strategy: Strategy) {
+fn roll(
+    plan: &mut Plan,
+    deployment: &Value,
+    revision: i64,
+    newest: &Child,
+    older: &[Child],
+    strategy: Strategy,
+    context: &Context<'_>,
+) {
     let sizes: Vec<_> = older.iter().map(Child::size).collect();
     let desired = deployment.number("/spec/replicas").max(0);
     let (replicas, lesser) = step(desired, strategy, newest.size(), &sizes);
     plan.change(Side::Management, &newest.set, synced(&newest.set, deployment, revision, replicas, strategy));
     for (child, replicas) in older.iter().zip(lesser) {
         let mut set = Value::clone(&child.set);
-        resize(&mut set, deployment, replicas, strategy);
+        if context.version.annotates_older_sets() {
+            resize(&mut set, deployment, replicas, strategy);
+        } else if set.number("/spec/replicas") != replicas {
+            rescale(&mut set, deployment, replicas, strategy);
+        }
         plan.change(Side::Management, &child.set, set);
     }
     let empty: Vec<_> = older.iter().filter(|child| child.size() == Size::default()).collect();

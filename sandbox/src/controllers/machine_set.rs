@@ -32,16 +32,16 @@ pub(crate) fn plan(set: &Arc<Value>, machines: &[Arc<Value>], context: &mut Cont
         return plan;
     }
     set_defaults(&mut after);
+    pass_on(&mut plan, &after, machines);
     let wanted = usize::try_from(after.number("/spec/replicas")).unwrap_or_default();
     let missing = wanted.saturating_sub(machines.len());
     for _ in 0..missing {
         plan.create(Side::Management, new_machine(&after, context));
     }
     let surplus = machines.len().saturating_sub(wanted);
-    for machine in deletion_order(set, machines).into_iter().take(surplus).filter(|machine| !machine.deleting()) {
+    for machine in deletion_order(set, machines, context).into_iter().take(surplus).filter(|machine| !machine.deleting()) {
         plan.delete(Side::Management, machine);
     }
-    pass_on(&mut plan, &after, machines);
     status(&mut after, machines, context);
     plan.change(Side::Management, set, after);
     plan
@@ -137,7 +137,7 @@ pub(crate) fn new_machine(set: &Value, context: &mut Context<'_>) -> Value {
 }
 
 /// All Machines, those first that a smaller set would take first.
-fn deletion_order<'a>(set: &Value, machines: &'a [Arc<Value>]) -> Vec<&'a Arc<Value>> {
+fn deletion_order<'a>(set: &Value, machines: &'a [Arc<Value>], context: &Context<'_>) -> Vec<&'a Arc<Value>> {
     #[derive(Eq, Ord, PartialEq, PartialOrd)]
     enum Rank<'a> {
         Deleting,
@@ -149,16 +149,18 @@ fn deletion_order<'a>(set: &Value, machines: &'a [Arc<Value>]) -> Vec<&'a Arc<Va
         Any,
     }
     let policy = set.text("/spec/deletion/order").or_else(|| set.text("/spec/deletePolicy"));
+    let is_random = !matches!(policy, Some("Newest" | "Oldest"));
+    let contract = context.settings.contract;
     let rank = |machine: &'a Value| {
         // Times of one form: their text has their order.
         let created = machine.text("/metadata/creationTimestamp").unwrap_or_default();
         if machine.deleting() {
             Rank::Deleting
         } else if machine.annotation(keys::DELETE_MACHINE).is_some() {
-            Rank::Marked
+            if is_random && context.version.marked_ties_with_unhealthy() { Rank::Unhealthy } else { Rank::Marked }
         } else if machine.text("/status/phase") == Some("Updating") {
             Rank::Updating
-        } else if !is_healthy(machine) {
+        } else if !is_healthy(machine, contract) {
             Rank::Unhealthy
         } else {
             match policy {
@@ -173,9 +175,11 @@ fn deletion_order<'a>(set: &Value, machines: &'a [Arc<Value>]) -> Vec<&'a Arc<Va
     order
 }
 
-/// Whether a Machine has a Node and has not failed.
-fn is_healthy(machine: &Value) -> bool {
-    machine.text("/status/nodeRef/name").is_some() && !has_failed(machine)
+/// Whether a Machine has a Node that isn't known to be unhealthy, and has not failed.
+fn is_healthy(machine: &Value, contract: Contract) -> bool {
+    machine.text("/status/nodeRef/name").is_some()
+        && !conditions::is_false(machine, contract, "NodeHealthy")
+        && !has_failed(machine)
 }
 
 /// Whether a Machine has failed for good, said in either place.

@@ -1,5 +1,6 @@
 //! Simulated controllers of Cluster API (behaviour as of v1.14). Each is a function from the objects it looks at to the
-//! writes it intends: it calls no API and knows no task. `crate::simulation` gives it the objects and does the writes.
+//! writes it intends: it calls no API and knows no task. `crate::simulation` gives it the objects and does the writes;
+//! `crate::stepped` does the same with views that lag, one write at a time.
 
 pub(crate) mod capacity;
 pub(crate) mod cluster;
@@ -15,6 +16,7 @@ pub(crate) mod object;
 pub(crate) mod passed_on;
 pub(crate) mod plan;
 mod rollout;
+mod version;
 
 #[cfg(test)]
 pub(crate) mod testing;
@@ -22,11 +24,13 @@ pub(crate) mod testing;
 use jiff::Timestamp;
 
 use self::names::Names;
+pub use self::version::CapiVersion;
 use crate::settings::Settings;
 
 /// What every controller is given besides its objects.
 pub(crate) struct Context<'a> {
     pub(crate) now: Timestamp,
     pub(crate) settings: &'a Settings,
+    pub(crate) version: CapiVersion,
     pub(crate) names: &'a mut Names,
 }

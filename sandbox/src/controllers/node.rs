@@ -46,15 +46,6 @@ impl NodeOf<'_> {
         if self.machine.is_some() {
             labels.extend(synced_labels(&self.labels));
         }
-        let mut annotations = json!({
-            keys::NODE_CLUSTER: self.cluster,
-            keys::NODE_NAMESPACE: self.namespace,
-            keys::NODE_OWNER_KIND: self.owner.0,
-            keys::NODE_OWNER_NAME: self.owner.1,
-        });
-        if let Some(machine) = self.machine {
-            annotations[keys::NODE_MACHINE] = json!(machine);
-        }
         let mut spec = json!({ "providerID": self.provider_id });
         let taints: Vec<_> = hardware.taints.iter().chain(&self.taints).cloned().collect();
         if !taints.is_empty() {
@@ -63,7 +54,7 @@ impl NodeOf<'_> {
         let mut node = json!({
             "apiVersion": "v1",
             "kind": "Node",
-            "metadata": { "name": self.name, "labels": labels, "annotations": annotations },
+            "metadata": { "name": self.name, "labels": labels },
             "spec": spec,
             "status": {
                 "capacity": hardware.capacity,
@@ -75,6 +66,7 @@ impl NodeOf<'_> {
                 },
             },
         });
+        self.annotate(&mut node);
         set_ready(&mut node, ready, now);
         for (pressure, reason) in [
             ("MemoryPressure", "KubeletHasSufficientMemory"),
@@ -84,6 +76,31 @@ impl NodeOf<'_> {
             conditions::set_core(&mut node, &Says::new(pressure, false, reason), now);
         }
         node
+    }
+
+    /// The Node as a kubelet registers it: without anything that Cluster API adds.
+    pub(crate) fn registered(&self, ready: bool, now: Timestamp) -> Value {
+        let mut node = self.object(ready, now);
+        node.unset("/metadata/annotations");
+        for key in synced_labels(&self.labels).keys() {
+            node.unset(&object::label(key));
+        }
+        node
+    }
+
+    /// Adds the annotations by which Cluster API says whose Node it is.
+    pub(crate) fn annotate(&self, node: &mut Value) {
+        for (key, value) in [
+            (keys::NODE_CLUSTER, self.cluster),
+            (keys::NODE_NAMESPACE, self.namespace),
+            (keys::NODE_OWNER_KIND, self.owner.0),
+            (keys::NODE_OWNER_NAME, self.owner.1),
+        ] {
+            node.set(&object::annotation(key), json!(value));
+        }
+        if let Some(machine) = self.machine {
+            node.set(&object::annotation(keys::NODE_MACHINE), json!(machine));
+        }
     }
 }
 

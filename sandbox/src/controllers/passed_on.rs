@@ -18,8 +18,7 @@ const NOT_PASSED_ON: [&str; 4] = [keys::LAST_APPLIED, keys::REVISION, keys::DESI
 
 /// Brings the annotations of a MachineSet to what its MachineDeployment has now.
 pub(super) fn pass_on(set: &mut Value, deployment: &Value) {
-    let mut wanted = deployment.map("/metadata/annotations");
-    wanted.retain(|key, _| is_passed_on(key));
+    let wanted = wanted(deployment);
     for key in applied(set).iter().filter(|key| is_passed_on(key) && !wanted.contains_key(key.as_str())) {
         set.unset(&object::annotation(key));
     }
@@ -29,6 +28,13 @@ pub(super) fn pass_on(set: &mut Value, deployment: &Value) {
     for (key, value) in wanted {
         set.set(&object::annotation(&key), value);
     }
+}
+
+/// The annotations that a MachineDeployment passes on.
+pub(crate) fn wanted(deployment: &Value) -> Map<String, Value> {
+    let mut wanted = deployment.map("/metadata/annotations");
+    wanted.retain(|key, _| is_passed_on(key));
+    wanted
 }
 
 fn is_passed_on(key: &str) -> bool {

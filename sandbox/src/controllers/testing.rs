@@ -3,11 +3,11 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{Context, names::Names};
+use super::{CapiVersion, Context, names::Names};
 use crate::settings::Settings;
 
 pub(crate) fn context<'a>(settings: &'a Settings, names: &'a mut Names) -> Context<'a> {
-    Context { now: Timestamp::UNIX_EPOCH, settings, names }
+    Context { now: Timestamp::UNIX_EPOCH, settings, version: CapiVersion::default(), names }
 }
 
 pub(crate) fn machine_deployment(name: &str, replicas: i64) -> Value {

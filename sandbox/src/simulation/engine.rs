@@ -19,7 +19,7 @@ use crate::{
     api::{Api, ChangeKind, Refusal, Resource},
     clock::{Clock, after},
     controllers::{
-        Context, cluster, keys, machine, machine_deployment, machine_pool, machine_set,
+        CapiVersion, Context, cluster, keys, machine, machine_deployment, machine_pool, machine_set,
         names::Names,
         object::Object,
         passed_on,
@@ -37,7 +37,7 @@ pub(super) struct Engine {
     clock: Clock,
     settings: Settings,
     names: Names,
-    queue: Queue,
+    queue: Queue<Key>,
     /// By uid.
     machines: HashMap<String, machine::Steps>,
     pools: HashMap<String, machine_pool::Steps>,
@@ -230,7 +230,7 @@ impl Engine {
 
     fn plan(&mut self, kind: Kind, object: &Arc<Value>, cluster: Option<&Value>) -> Plan {
         let now = self.clock.now();
-        let context = &mut Context { now, settings: &self.settings, names: &mut self.names };
+        let context = &mut Context { now, settings: &self.settings, version: CapiVersion::default(), names: &mut self.names };
         let template = |owner: &Value| {
             let reference = owner.pointer("/spec/template/spec/infrastructureRef")?;
             self.management.referred(reference, owner.namespace())
@@ -252,8 +252,10 @@ impl Engine {
                 });
                 let name = object.text("/status/nodeRef/name").unwrap_or_else(|| object.name());
                 let node = self.workload.get(&nodes(), "", name);
+                let course = machine::Course::of_label(object, self.settings.times);
                 let inputs = machine::Inputs {
                     machine: object,
+                    course: &course,
                     owner: owner.as_deref(),
                     template: &|| owner.as_deref().and_then(template),
                     node: node.as_ref(),

@@ -3,7 +3,7 @@
 
 mod engine;
 mod port;
-mod queue;
+pub(crate) mod queue;
 
 #[cfg(test)]
 mod tests;
@@ -15,6 +15,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use self::engine::Engine;
+pub(crate) use self::port::referred;
 use crate::{
     api::Api,
     clock::Clock,

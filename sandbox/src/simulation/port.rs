@@ -79,14 +79,9 @@ impl Port {
             .collect()
     }
 
-    /// The object that a reference of either contract version names, in whatever version it is stored.
+    /// The object that a reference names.
     pub(super) fn referred(&self, reference: &Value, namespace: &str) -> Option<Arc<Value>> {
-        let group =
-            reference["apiGroup"].as_str().or_else(|| Some(reference["apiVersion"].as_str()?.split_once('/')?.0));
-        let kind = reference["kind"].as_str()?;
-        let known = self.api.kinds();
-        let spec = known.iter().find(|spec| Some(spec.group.as_str()) == group && spec.kind == kind)?;
-        self.get(&spec.storage_resource(), namespace, reference["name"].as_str()?)
+        referred(&self.api, reference, namespace)
     }
 
     fn resource(&self, object: &Value) -> Result<Resource, Refusal> {
@@ -134,6 +129,15 @@ impl Port {
             Ok(_) | Err(_) => Ok(()),
         }
     }
+}
+
+/// The object that a reference of either contract version names, in whatever version it is stored.
+pub(crate) fn referred(api: &Api, reference: &Value, namespace: &str) -> Option<Arc<Value>> {
+    let group = reference["apiGroup"].as_str().or_else(|| Some(reference["apiVersion"].as_str()?.split_once('/')?.0));
+    let kind = reference["kind"].as_str()?;
+    let known = api.kinds();
+    let spec = known.iter().find(|spec| Some(spec.group.as_str()) == group && spec.kind == kind)?;
+    api.get(&spec.storage_resource(), namespace, reference["name"].as_str()?).ok()
 }
 
 /// What an update writes: all but the status, and but what the API itself counts.

@@ -1,6 +1,9 @@
 //! What is to be looked at, now and later. An object is in it once, however often it has changed.
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::{
+    collections::{BTreeSet, HashMap, HashSet, VecDeque},
+    hash::Hash,
+};
 
 use jiff::Timestamp;
 
@@ -52,24 +55,30 @@ pub(super) struct Key {
 }
 
 /// The queue: what is due comes in the order in which it became so.
-#[derive(Debug, Default)]
-pub(super) struct Queue {
-    due: VecDeque<Key>,
-    is_due: HashSet<Key>,
-    later: BTreeSet<(Timestamp, Key)>,
-    times: HashMap<Key, Timestamp>,
+#[derive(Debug)]
+pub(crate) struct Queue<K> {
+    due: VecDeque<K>,
+    is_due: HashSet<K>,
+    later: BTreeSet<(Timestamp, K)>,
+    times: HashMap<K, Timestamp>,
 }
 
-impl Queue {
+impl<K> Default for Queue<K> {
+    fn default() -> Self {
+        Self { due: VecDeque::new(), is_due: HashSet::new(), later: BTreeSet::new(), times: HashMap::new() }
+    }
+}
+
+impl<K: Clone + Eq + Hash + Ord> Queue<K> {
     /// To be looked at now.
-    pub(super) fn add(&mut self, key: Key) {
+    pub(crate) fn add(&mut self, key: K) {
         if self.is_due.insert(key.clone()) {
             self.due.push_back(key);
         }
     }
 
     /// To be looked at then, or earlier if that was so already.
-    pub(super) fn add_at(&mut self, time: Timestamp, key: Key) {
+    pub(crate) fn add_at(&mut self, time: Timestamp, key: K) {
         if let Some(known) = self.times.get(&key).copied() {
             if known <= time {
                 return;
@@ -81,7 +90,7 @@ impl Queue {
     }
 
     /// Moves on to `now`.
-    pub(super) fn advance(&mut self, now: Timestamp) {
+    pub(crate) fn advance(&mut self, now: Timestamp) {
         while let Some((time, _)) = self.later.first()
             && *time <= now
             && let Some((_, key)) = self.later.pop_first()
@@ -92,18 +101,18 @@ impl Queue {
     }
 
     /// Takes what is due.
-    pub(super) fn pop(&mut self) -> Option<Key> {
+    pub(crate) fn pop(&mut self) -> Option<K> {
         let key = self.due.pop_front()?;
         self.is_due.remove(&key);
         Some(key)
     }
 
-    pub(super) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.due.is_empty()
     }
 
     /// When something becomes due.
-    pub(super) fn next(&self) -> Option<Timestamp> {
+    pub(crate) fn next(&self) -> Option<Timestamp> {
         self.later.first().map(|(time, _)| *time)
     }
 }

@@ -98,8 +98,6 @@ impl fmt::Display for Finding {
 #[derive(Clone, Debug, Default)]
 struct Group {
     size: i64,
-    min: i64,
-    max: i64,
     log: Log,
     /// What may be taken that nobody named, by the cause that docs/delete-rule.md gives.
     allowed: BTreeMap<&'static str, i64>,

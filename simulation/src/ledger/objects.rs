@@ -67,18 +67,24 @@ impl Ledger {
             Ok(log) => log,
             Err(why) => {
                 if let Author::Copy(copy) = author {
-                    self.find(Check::Phases, format!("copy {copy} wrote a log of {id} that is none: {why}"));
+                    self.find(
+                        Check::Phases,
+                        format!(
+                            "copy {copy} wrote a log of {id} that is none: {why}: {}",
+                            annotation(object, ANNOTATION).unwrap_or_default()
+                        ),
+                    );
                 }
                 return;
             }
         };
         let Some(before) = self.groups.get(id).filter(|group| !group.is_gone).cloned() else {
-            let group = Group { size, min, max, log, ..Group::default() };
+            let group = Group { size, log, ..Group::default() };
             self.note_size(id, size);
             self.groups.insert(id.to_owned(), group);
             return;
         };
-        let mut group = Group { size, min, max, ..before.clone() };
+        let mut group = Group { size, ..before.clone() };
         if let Author::Copy(copy) = author {
             let lowers = self.entries(id, &before.log, &log);
             let by = before.size - size;

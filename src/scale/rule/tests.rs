@@ -11,13 +11,13 @@ fn named(name: &str) -> Named {
     Named { name: name.into(), uid: name.into(), never_joined: false }
 }
 
-/// `a` is wanted, `a!` is lowered, `a~` is wanted and soft; the ticket is `t`.
+/// `a` is wanted, `a!` is lowered, `a~` is wanted and soft, `a~!` is lowered and soft; the ticket is `t`.
 fn log(entries: &[&str]) -> DeletionLog {
     let ticket = Ticket::from("t");
     let log = |text: &&str| {
         let name = text.trim_end_matches(['!', '~']);
         let phase = if text.ends_with('!') { Phase::Lowered } else { Phase::Wanted };
-        Entry { phase, ..entry(&named(name), &ticket, text.ends_with('~')) }
+        Entry { phase, ..entry(&named(name), &ticket, text.contains('~')) }
     };
     DeletionLog::default().with(entries.iter().map(log))
 }
@@ -73,6 +73,7 @@ fn word(refusal: &Refusal) -> &'static str {
 #[case::beside_one_that_is_in_the_log(3, &["b"], &["a", "b"], 1, 0, Ok((&[][..], 1)))]
 #[case::beside_one_that_is_lowered(2, &["b!"], &["a", "b", "c?"], 1, 0, Ok((&["c"][..], 0)))]
 #[case::of_one_that_is_lowered(2, &["c!"], &["a", "b", "c?"], 1, 1, Ok((&[][..], 0)))]
+#[case::beside_one_that_went_for_a_smaller_target_size(3, &["c~!"], &["a", "b", "c?"], 1, 0, Ok((&[][..], 1)))]
 #[case::of_one_that_is_wanted_joins_it(3, &["c"], &["a", "b", "c?"], 1, 0, Ok((&["c"][..], 0)))]
 #[case::below_the_minimum(1, &[], &[], 1, 0, Err("below min"))]
 fn placeholders_are_accepted(

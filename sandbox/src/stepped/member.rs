@@ -1,0 +1,263 @@
+//! A controller's memory: its views, its queue, and the reconciles under way.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::{
+    Options, Parked, backoff,
+    kind::{Controller, Kind},
+    owning_set,
+    view::{Feed, ObjectKey, View, key_of},
+    write::{Awaited, Op},
+};
+use crate::{
+    clock::after,
+    controllers::{keys, object::Object as _},
+    simulation::queue::Queue,
+};
+
+/// How long a controller waits for its cache to show one of its writes.
+pub(super) const CACHE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often an object is reconciled at most, where that is limited.
+const RATE: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub(super) struct Member {
+    controller: Controller,
+    views: Vec<(Kind, View)>,
+    pub(super) queue: Queue<ObjectKey>,
+    /// The next to be reconciled.
+    head: Option<ObjectKey>,
+    pub(super) runs: Vec<Run>,
+    /// What changed while it was being reconciled.
+    dirty: BTreeSet<ObjectKey>,
+    failures: BTreeMap<ObjectKey, u32>,
+    /// The newest revision that was written for an object, by the kind of what was written.
+    wrote: BTreeMap<ObjectKey, BTreeMap<Kind, u64>>,
+    /// What waits until the views show what was written for it.
+    stale: BTreeSet<ObjectKey>,
+    /// When each object was last reconciled.
+    began: BTreeMap<ObjectKey, Timestamp>,
+    /// What waits for its Cluster to go on.
+    pub(super) parked: Parked,
+}
+
+/// A reconcile under way.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) key: ObjectKey,
+    /// The object as it was read.
+    pub(super) object: Arc<Value>,
+    pub(super) ops: VecDeque<Op>,
+    pub(super) has_failed: bool,
+    /// Until when it waits for its cache.
+    pub(super) deadline: Option<Timestamp>,
+}
+
+impl Member {
+    /// A controller that has just listed everything and is to look at it.
+    pub(super) fn new(controller: Controller, views: Vec<(Kind, View)>) -> Self {
+        let mut member = Self {
+            controller,
+            views,
+            queue: Queue::default(),
+            head: None,
+            runs: Vec::new(),
+            dirty: BTreeSet::new(),
+            failures: BTreeMap::new(),
+            wrote: BTreeMap::new(),
+            stale: BTreeSet::new(),
+            began: BTreeMap::new(),
+            parked: BTreeMap::new(),
+        };
+        let keys: Vec<_> = member.view(controller.of()).into_iter().flat_map(View::keys).cloned().collect();
+        for key in keys {
+            member.queue.add(key);
+        }
+        member
+    }
+
+    pub(super) fn view(&self, kind: Kind) -> Option<&View> {
+        self.views.iter().find(|(known, _)| *known == kind).map(|(_, view)| view)
+    }
+
+    pub(super) fn get(&self, kind: Kind, key: &ObjectKey) -> Option<&Arc<Value>> {
+        self.view(kind)?.get(key)
+    }
+
+    pub(super) fn with_id(&self, kind: Kind, id: &str) -> Option<&Arc<Value>> {
+        self.view(kind)?.with_id(id)
+    }
+
+    pub(super) fn controlled(&self, kind: Kind, owner: &Value) -> Vec<Arc<Value>> {
+        self.view(kind).map(|view| view.controlled(owner)).unwrap_or_default()
+    }
+
+    /// Takes changes of a kind in, and puts into the queue what they concern.
+    pub(super) fn observe(&mut self, kind: Kind, feed: &Feed, most: u64) -> u64 {
+        let mut seen = 0;
+        while seen < most
+            && let Some((_, view)) = self.views.iter_mut().find(|(known, _)| *known == kind)
+            && let Some(change) = feed.get(view.position)
+        {
+            view.take(change);
+            seen += 1;
+            self.add_concerned(kind, &change.object);
+        }
+        if seen > 0 {
+            let stale = std::mem::take(&mut self.stale);
+            for key in stale {
+                self.queue.add(key);
+            }
+        }
+        seen
+    }
+
+    fn add_concerned(&mut self, kind: Kind, object: &Value) {
+        if kind == self.controller.of() {
+            self.queue.add(key_of(object));
+        }
+        if kind == Kind::Cluster && object["spec"]["paused"] != true {
+            for key in self.parked.remove(&key_of(object)).into_iter().flatten() {
+                self.queue.add(key);
+            }
+        }
+        if let Some(key) = self.owner(kind, object) {
+            self.queue.add(key);
+        }
+    }
+
+    /// The object of this controller to which one of another kind belongs.
+    fn owner(&self, kind: Kind, object: &Value) -> Option<ObjectKey> {
+        let of = self.controller.of();
+        match (of, kind) {
+            (Kind::MachineDeployment, Kind::Machine) => {
+                let set = self.get(Kind::MachineSet, &owning_set(object)?)?;
+                self.owner(Kind::MachineSet, set)
+            }
+            (Kind::MachineDeployment, Kind::MachineSet) | (Kind::MachineSet, Kind::Machine) => {
+                let owner = object.controller()?;
+                let name = owner["name"].as_str().filter(|_| owner["kind"] == of.as_str())?;
+                Some((object.namespace().to_owned(), name.to_owned()))
+            }
+            (Kind::Machine, Kind::Node) => {
+                let by_id = object.text("/spec/providerID").and_then(|id| self.with_id(Kind::Machine, id));
+                by_id.map(|machine| key_of(machine)).or_else(|| {
+                    let namespace = object.annotation(keys::NODE_NAMESPACE)?.to_owned();
+                    Some((namespace, object.annotation(keys::NODE_MACHINE)?.to_owned()))
+                })
+            }
+            (Kind::MachinePool, Kind::Node) => {
+                let is_pool = object.annotation(keys::NODE_OWNER_KIND) == Some(of.as_str());
+                let name = object.annotation(keys::NODE_OWNER_NAME).filter(|_| is_pool)?;
+                Some((object.annotation(keys::NODE_NAMESPACE)?.to_owned(), name.to_owned()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether there is a step to do now.
+    pub(super) fn has_work(&mut self, now: Timestamp, options: &Options) -> bool {
+        self.queue.advance(now);
+        if self.head.is_none() {
+            self.head = self.take_next(now, options);
+        }
+        self.can_begin(options) || self.runs.iter().any(|run| self.can_go_on(run, now))
+    }
+
+    fn can_begin(&self, options: &Options) -> bool {
+        self.head.is_some() && self.runs.len() < options.workers.max(1)
+    }
+
+    /// The next in the queue that may be reconciled now.
+    fn take_next(&mut self, now: Timestamp, options: &Options) -> Option<ObjectKey> {
+        while let Some(key) = self.queue.pop() {
+            if self.runs.iter().any(|run| run.key == key) {
+                self.dirty.insert(key);
+                continue;
+            }
+            if options.version.limits_rate() && self.controller.is_of_cluster_api() {
+                let again = self.began.get(&key).map(|began| after(*began, RATE));
+                if let Some(again) = again.filter(|again| now < *again) {
+                    self.queue.add_at(again, key);
+                    continue;
+                }
+            }
+            if self.is_stale(&key) {
+                self.stale.insert(key);
+                continue;
+            }
+            return Some(key);
+        }
+        None
+    }
+
+    fn is_stale(&self, key: &ObjectKey) -> bool {
+        let mut wrote = self.wrote.get(key).into_iter().flatten();
+        wrote.any(|(kind, revision)| self.view(*kind).is_some_and(|view| view.revision < *revision))
+    }
+
+    /// Notes a write after which the object is reconciled again only when the view of this kind shows it.
+    pub(super) fn note_written(&mut self, key: &ObjectKey, kind: Kind, revision: u64) {
+        let newest = self.wrote.entry(key.clone()).or_default().entry(kind).or_default();
+        *newest = revision.max(*newest);
+    }
+
+    /// Which reconcile goes on, or `None` for the one at the head of the queue.
+    pub(super) fn choose(&self, pick: u64, now: Timestamp, options: &Options) -> Option<usize> {
+        let going: Vec<_> = (0..self.runs.len()).filter(|number| self.can_go_on(&self.runs[*number], now)).collect();
+        let choices = going.len() + usize::from(self.can_begin(options));
+        let chosen = usize::try_from(pick % (choices.max(1) as u64)).unwrap_or_default();
+        going.get(chosen).copied()
+    }
+
+    pub(super) fn take_head(&mut self, now: Timestamp) -> Option<ObjectKey> {
+        let key = self.head.take()?;
+        self.wrote.remove(&key);
+        self.began.insert(key.clone(), now);
+        Some(key)
+    }
+
+    fn can_go_on(&self, run: &Run, now: Timestamp) -> bool {
+        match (run.ops.front(), run.deadline) {
+            (Some(Op::Wait(left)), Some(deadline)) => {
+                deadline <= now || left.front().is_none_or(|awaited| self.shows(awaited))
+            }
+            _ => true,
+        }
+    }
+
+    /// Whether the view of what this controller makes shows it as made, or as being deleted.
+    pub(super) fn shows(&self, awaited: &Awaited) -> bool {
+        let kind = if self.controller == Controller::MachineSet { Kind::Machine } else { Kind::MachineSet };
+        let shown = self.get(kind, &awaited.key);
+        if awaited.is_deleted { shown.is_none_or(|object| object.deleting()) } else { shown.is_some() }
+    }
+
+    /// Ends a reconcile that has nothing left to do.
+    pub(super) fn end(&mut self, number: usize, now: Timestamp) {
+        let run = self.runs.remove(number);
+        if run.has_failed {
+            let failures = self.failures.entry(run.key.clone()).or_default();
+            *failures += 1;
+            self.queue.add_at(after(now, backoff(*failures)), run.key.clone());
+        } else {
+            self.failures.remove(&run.key);
+        }
+        if self.dirty.remove(&run.key) {
+            self.queue.add(run.key);
+        }
+    }
+
+    /// When there is something to do again.
+    pub(super) fn next(&self) -> Option<Timestamp> {
+        let deadlines = self.runs.iter().filter_map(|run| run.deadline);
+        deadlines.chain(self.queue.next()).min()
+    }
+}

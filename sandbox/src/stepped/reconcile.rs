@@ -1,0 +1,310 @@
+//! A reconcile: a plan made from the controller's views, and its writes one by one.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::{
+    Controllers, Fate,
+    kind::{Controller, Kind},
+    kubelet::Server,
+    member::{CACHE_TIMEOUT, Member, Run},
+    owning_set, same,
+    step::{Act, Fault, Step},
+    view::ObjectKey,
+    write::{self, Op},
+};
+use crate::{
+    api::Refusal,
+    clock::after,
+    controllers::{
+        Context, cluster, machine, machine_deployment, machine_pool, machine_set,
+        object::Object as _,
+        plan::{Plan, Side},
+    },
+    simulation::referred,
+};
+
+impl Controllers {
+    /// Begins the next reconcile of a controller.
+    pub(super) fn begin(&mut self, controller: Controller, now: Timestamp) -> Option<Step> {
+        let key = self.members[controller as usize].take_head(now)?;
+        let found = self.read(controller, &key);
+        let writes = match found {
+            Some(object) => {
+                let (ops, again) = self.plan(controller, &key, &object, now);
+                let member = &mut self.members[controller as usize];
+                if let Some(time) = again {
+                    member.queue.add_at(time, key.clone());
+                }
+                let writes = ops.len();
+                member.runs.push(Run { key: key.clone(), object, ops, has_failed: false, deadline: None });
+                if writes == 0 {
+                    member.end(member.runs.len() - 1, now);
+                }
+                writes
+            }
+            None => 0,
+        };
+        Some(step(controller, &key, Act::Planned(writes)))
+    }
+
+    /// The object as the controller sees it, unless it is gone or paused.
+    fn read(&mut self, controller: Controller, key: &ObjectKey) -> Option<Arc<Value>> {
+        let member = &mut self.members[controller as usize];
+        let found = member.get(controller.of(), key).cloned();
+        if controller == Controller::Kubelet {
+            // A server may outlast its Machine.
+            return found.or_else(|| Some(Arc::clone(&self.servers.get(key)?.machine)));
+        }
+        let object = found?;
+        if controller.is_of_cluster_api() {
+            let cluster_key = super::cluster_key(&object);
+            let cluster = cluster_key.as_ref().and_then(|key| member.get(Kind::Cluster, key));
+            if cluster::is_paused(&object, cluster.map(|cluster| &**cluster)) {
+                if let Some(cluster) = cluster_key {
+                    member.parked.entry(cluster).or_default().insert(key.clone());
+                }
+                return None;
+            }
+        }
+        Some(object)
+    }
+
+    fn plan(
+        &mut self,
+        controller: Controller,
+        key: &ObjectKey,
+        object: &Arc<Value>,
+        now: Timestamp,
+    ) -> (VecDeque<Op>, Option<Timestamp>) {
+        let version = self.options.version;
+        let member = &self.members[controller as usize];
+        let context = &mut Context { now, settings: &self.options.settings, version, names: &mut self.names };
+        let uid = object.uid();
+        let fate = || self.fate_of.get(uid).copied().unwrap_or(Fate::plain(self.options.settings.times));
+        let plan = match controller {
+            Controller::Cluster => cluster::plan(object, context),
+            Controller::MachineDeployment => {
+                let cluster = super::cluster_key(object).and_then(|key| member.get(Kind::Cluster, &key));
+                machine_deployment::plan(object, cluster.map(|cluster| &**cluster), children(member, object), context)
+            }
+            Controller::MachineSet => machine_set::plan(object, &member.controlled(Kind::Machine, object), context),
+            Controller::Machine => {
+                let node = object.text("/spec/providerID").and_then(|id| member.with_id(Kind::Node, id));
+                let owner = owning_set(object).and_then(|key| member.get(Kind::MachineSet, &key));
+                let course = fate().course();
+                let inputs = machine::Inputs {
+                    machine: object,
+                    course: &course,
+                    owner: owner.map(|owner| &**owner),
+                    template: &|| None,
+                    node,
+                };
+                let steps = self.machines.entry(uid.to_owned()).or_insert_with(|| machine::Steps::new(now));
+                machine::plan(&inputs, steps, context)
+            }
+            Controller::MachinePool => {
+                let ids = object["spec"]["providerIDList"].as_array().into_iter().flatten().filter_map(Value::as_str);
+                let nodes: Vec<_> = ids.filter_map(|id| member.with_id(Kind::Node, id)).cloned().collect();
+                let reference = object.pointer("/spec/template/spec/infrastructureRef");
+                let template = reference.and_then(|reference| referred(&self.management, reference, &key.0));
+                let inputs = machine_pool::Inputs { pool: object, template: template.as_deref(), nodes: &nodes };
+                machine_pool::plan(&inputs, self.pools.entry(uid.to_owned()).or_default(), context)
+            }
+            Controller::MachineHealthCheck => {
+                let Some(check) = self.options.health else { return Default::default() };
+                let node = object.text("/spec/providerID").and_then(|id| member.with_id(Kind::Node, id));
+                let missing = self.missing.entry(uid.to_owned()).or_default();
+                check.plan(object, node.map(|node| &**node), missing, now)
+            }
+            Controller::Kubelet => self.serve(key, object, now),
+            Controller::Hooks => {
+                let Some(hook) = fate().hook else { return Default::default() };
+                let (op, again) = hook.plan(object, self.held.entry(uid.to_owned()).or_default(), now);
+                return (op.into_iter().collect(), again);
+            }
+        };
+        let again = plan.again;
+        (write::ops(plan, controller, object, version), again)
+    }
+
+    /// What the server of a Machine does.
+    fn serve(&mut self, key: &ObjectKey, machine: &Arc<Value>, now: Timestamp) -> Plan {
+        let member = &self.members[Controller::Kubelet as usize];
+        let seen = member.get(Kind::Machine, key);
+        if machine.text("/spec/providerID").is_none() {
+            return Plan::default();
+        }
+        let fate = self.fate_of.get(machine.uid()).copied();
+        let fate = fate.unwrap_or(Fate::plain(self.options.settings.times));
+        let server = self.servers.entry(key.clone()).or_insert_with(|| Server::new(Arc::clone(machine), fate, now));
+        match seen {
+            Some(seen) if same(seen, &server.machine) => server.machine = Arc::clone(seen),
+            // Another Machine of that name.
+            Some(seen) => *server = Server::new(Arc::clone(seen), fate, now),
+            None => {
+                server.gone.get_or_insert(now);
+            }
+        }
+        let node = member.with_id(Kind::Node, server.id());
+        let owner = owning_set(machine).and_then(|key| member.get(Kind::MachineSet, &key));
+        let make = |is_ready| {
+            let reference = owner.and_then(|owner| owner.pointer("/spec/template/spec/infrastructureRef"));
+            let template = || referred(&self.management, reference?, &key.0);
+            let course = fate.course();
+            let inputs = machine::Inputs {
+                machine,
+                course: &course,
+                owner: owner.map(|owner| &**owner),
+                template: &template,
+                node: None,
+            };
+            machine::node_of(machine, &inputs).registered(is_ready, now)
+        };
+        let plan = server.plan(node, make, now);
+        if seen.is_none() && node.is_none() && plan.again.is_none() {
+            self.servers.remove(key);
+        }
+        plan
+    }
+
+    /// Goes on with a reconcile: by one write at most.
+    pub(super) fn go_on(&mut self, controller: Controller, number: usize, fault: Fault, now: Timestamp) -> Step {
+        let member = &mut self.members[controller as usize];
+        let key = member.runs[number].key.clone();
+        let act = match member.runs[number].ops.front() {
+            Some(Op::Wait(_)) => wait(member, number, now),
+            Some(_) | None => self.write(controller, number, fault),
+        };
+        let member = &mut self.members[controller as usize];
+        if member.runs[number].ops.is_empty() {
+            member.end(number, now);
+        }
+        step(controller, &key, act)
+    }
+
+    fn write(&mut self, controller: Controller, number: usize, fault: Fault) -> Act {
+        let version = self.options.version;
+        let run = &mut self.members[controller as usize].runs[number];
+        let Some(mut op) = run.ops.pop_front() else { return Act::Planned(0) };
+        if run.has_failed && op.is_status_of("MachineSet") && !version.observes_despite_errors() {
+            op.keep_observed_generation();
+        }
+        let what = op.to_string();
+        let api = match (op.side(), controller) {
+            (Side::Workload, Controller::Kubelet) => self.workload.as_manager("kubelets"),
+            (Side::Management, Controller::Hooks) => self.management.as_manager("hooks"),
+            (Side::Workload, _) => self.workload.clone(),
+            (Side::Management, _) => self.management.clone(),
+        };
+        let answer = if fault == Fault::Before { None } else { Some(op.perform(&api)) };
+        let is_done = match &answer {
+            Some(Ok(_)) => true,
+            Some(Err(refusal)) => is_tolerated(refusal, &op, controller, &run.object),
+            None => false,
+        };
+        if is_done
+            && controller == Controller::Kubelet
+            && matches!(op, Op::Create(..))
+            && let Some(server) = self.servers.get_mut(&run.key)
+        {
+            server.has_registered(self.clock.now());
+        }
+        if is_done && fault == Fault::None {
+            let member = &mut self.members[controller as usize];
+            if !version.waits_for_cache_in_reconcile()
+                && let Some(Ok(write::Written { revision: Some(revision) })) = answer
+            {
+                let key = member.runs[number].key.clone();
+                match (controller, op.target()) {
+                    (Controller::MachineSet, Some(("Machine", _))) if !matches!(op, Op::Patch(_)) => {
+                        member.note_written(&key, Kind::Machine, revision);
+                    }
+                    (Controller::MachineDeployment, Some(("MachineSet", _))) => {
+                        member.note_written(&key, Kind::MachineSet, revision);
+                    }
+                    _ => {}
+                }
+            }
+            return Act::Wrote(what);
+        }
+        run.has_failed = true;
+        leave_out(run, &op, controller, version);
+        match answer {
+            _ if fault == Fault::After => Act::Lost(what),
+            Some(Err(refusal)) => Act::Refused(what, refusal.code),
+            Some(Ok(_)) | None => Act::Failed(what),
+        }
+    }
+}
+
+/// A refusal that the controller takes for success.
+fn is_tolerated(refusal: &Refusal, op: &Op, controller: Controller, object: &Value) -> bool {
+    match op {
+        Op::Delete(..) => refusal.code == 404 && (controller != Controller::MachineSet || object.deleting()),
+        Op::Create(..) => controller == Controller::Kubelet && refusal.reason == "AlreadyExists",
+        // With its last finalizer it was gone.
+        Op::Patch(_) => refusal.code == 404 && object.deleting(),
+        Op::Wait(_) => false,
+    }
+}
+
+/// After a failed write: the rest of the reconcile that is left out.
+fn leave_out(run: &mut Run, failed: &Op, controller: Controller, version: crate::controllers::CapiVersion) {
+    if controller != Controller::MachineSet {
+        run.ops.clear();
+        return;
+    }
+    let is_of_machine = failed.target().is_some_and(|(kind, _)| kind == "Machine");
+    match failed {
+        Op::Create(..) if version.ends_with_failed_create() => run.ops.retain(|op| !matches!(op, Op::Create(..))),
+        Op::Delete(..) if run.object.deleting() => run.ops.clear(),
+        Op::Patch(_) if !is_of_machine || version.ends_with_failed_sync() => run.ops.clear(),
+        Op::Create(..) | Op::Delete(..) | Op::Patch(_) | Op::Wait(_) => {}
+    }
+    // Whoever fails doesn't wait.
+    run.ops.retain(|op| !matches!(op, Op::Wait(_)));
+}
+
+/// Waits for the first of the controller's own writes that its view doesn't show.
+fn wait(member: &mut Member, number: usize, now: Timestamp) -> Act {
+    let Some(Op::Wait(mut left)) = member.runs[number].ops.pop_front() else { return Act::HasWaited };
+    let mut deadline = member.runs[number].deadline.take();
+    while left.front().is_some_and(|awaited| member.shows(awaited)) {
+        left.pop_front();
+        deadline = None;
+    }
+    let is_new = deadline.is_none();
+    let run = &mut member.runs[number];
+    if left.is_empty() {
+        return Act::HasWaited;
+    }
+    let deadline = deadline.unwrap_or_else(|| after(now, CACHE_TIMEOUT));
+    if deadline <= now && !is_new {
+        run.has_failed = true;
+        if run.object.kind() == "MachineDeployment" {
+            run.ops.clear();
+        }
+        return Act::GaveUp;
+    }
+    run.deadline = Some(deadline);
+    run.ops.push_front(Op::Wait(left));
+    Act::Waits
+}
+
+/// The MachineSets of a MachineDeployment, as its controller sees them.
+fn children(member: &Member, deployment: &Value) -> Vec<machine_deployment::Child> {
+    let on_delete = machine_deployment::is_on_delete(deployment);
+    let child = |set: Arc<Value>| {
+        let machines = if on_delete { member.controlled(Kind::Machine, &set) } else { Vec::new() };
+        let deleting = machines.iter().filter(|machine| machine.deleting()).count();
+        machine_deployment::Child { set, deleting: i64::try_from(deleting).unwrap_or(i64::MAX) }
+    };
+    member.controlled(Kind::MachineSet, deployment).into_iter().map(child).collect()
+}
+
+fn step(controller: Controller, key: &ObjectKey, act: Act) -> Step {
+    Step { controller, namespace: key.0.clone(), name: key.1.clone(), act }
+}

@@ -1,0 +1,150 @@
+//! Stories in which somebody decides who sees what and who acts next.
+
+mod faults;
+mod machines;
+mod versions;
+mod views;
+
+use serde_json::json;
+
+use super::*;
+use crate::{
+    api::{PatchKind, Resource, Selection, Subresource},
+    controllers::{conditions, keys},
+    define_cluster_api,
+    settings::{Contract, Times},
+};
+
+const NAMESPACE: &str = "team-a";
+
+/// Times that are told apart by their sums.
+const TIMES: Times = Times {
+    react: Duration::ZERO,
+    bootstrap: Duration::from_secs(1),
+    provision: Duration::from_secs(10),
+    join: Duration::from_secs(20),
+    ready: Duration::from_secs(5),
+    drain: Duration::from_secs(3),
+    terminate: Duration::from_secs(7),
+    slow_factor: 10,
+};
+
+struct World {
+    api: Api,
+    clock: Clock,
+    controllers: Controllers,
+}
+
+impl World {
+    fn new(version: CapiVersion, fate: Fate) -> Self {
+        Self::with(Options { version, ..Options::default() }, fate)
+    }
+
+    fn with(options: Options, fate: Fate) -> Self {
+        let clock = Clock::driven("2026-01-01T00:00:00Z".parse::<Timestamp>().unwrap());
+        let api = Api::new(clock.clone());
+        define_cluster_api(&api, Contract::V1Beta2).unwrap();
+        let controllers = Controllers::new(&api, &api, clock.clone(), options, Box::new(move |_| fate));
+        let world = Self { api, clock, controllers };
+        world.load(json!({ "kind": "Cluster", "metadata": { "name": "prod" }, "spec": {} }));
+        world
+    }
+
+    /// A world with a group `workers` that has come to rest.
+    fn with_group(version: CapiVersion, kind: &str, replicas: i64, fate: Fate) -> Self {
+        let mut world = Self::new(version, fate);
+        world.load(group(kind, replicas));
+        world.pass(60);
+        world
+    }
+
+    fn load(&self, mut object: Value) {
+        object["apiVersion"] = json!("cluster.x-k8s.io/v1beta2");
+        object["metadata"]["namespace"] = json!(NAMESPACE);
+        self.api.load_values(vec![object]).unwrap();
+    }
+
+    /// Lets time pass second by second, with everyone up to date.
+    fn pass(&mut self, seconds: u64) {
+        for _ in 0..seconds {
+            assert!(self.controllers.settle(10_000));
+            self.clock.advance(Duration::from_secs(1));
+        }
+        assert!(self.controllers.settle(10_000));
+    }
+
+    fn patch(&self, plural: &'static str, name: &str, patch: Value) {
+        let resource = Resource::new(keys::GROUP, "v1beta2", plural);
+        self.api.patch(&resource, NAMESPACE, name, PatchKind::Merge, Subresource::Main, patch).unwrap();
+    }
+
+    fn resize(&self, plural: &'static str, replicas: i64) {
+        self.patch(plural, "workers", json!({ "spec": { "replicas": replicas } }));
+    }
+
+    fn list(&self, plural: &'static str) -> Vec<Arc<Value>> {
+        self.api.list(&Resource::new(keys::GROUP, "v1beta2", plural), &Selection::default()).unwrap()
+    }
+
+    fn nodes(&self) -> Vec<Arc<Value>> {
+        self.api.list(&Resource::core("nodes"), &Selection::default()).unwrap()
+    }
+
+    /// How many Machines there are, and how many of them are being deleted.
+    fn machines(&self) -> (usize, usize) {
+        let machines = self.list("machines");
+        (machines.len(), machines.iter().filter(|machine| machine.deleting()).count())
+    }
+
+    fn set(&self) -> Arc<Value> {
+        self.list("machinesets").remove(0)
+    }
+
+    fn see(&mut self, controller: Controller, kind: Kind) {
+        self.controllers.observe(controller, kind, u64::MAX);
+    }
+
+    fn see_all(&mut self, controller: Controller) {
+        for kind in controller.reads() {
+            self.see(controller, *kind);
+        }
+    }
+
+    /// One controller sees everything and does all there is to do.
+    fn only(&mut self, controller: Controller) {
+        self.see_all(controller);
+        self.acts(controller);
+    }
+
+    fn step(&mut self, controller: Controller) -> Option<String> {
+        self.fail(controller, Fault::None)
+    }
+
+    fn fail(&mut self, controller: Controller, fault: Fault) -> Option<String> {
+        let step = self.controllers.step(controller, 0, fault)?;
+        let text = step.to_string();
+        Some(text.split_once(": ").map(|(_, act)| act.to_owned()).unwrap_or_default())
+    }
+
+    /// All that a controller does now, without what the names of Machines and MachineSets add to it.
+    fn acts(&mut self, controller: Controller) -> Vec<String> {
+        std::iter::from_fn(|| self.step(controller)).map(|act| general(&act)).collect()
+    }
+}
+
+/// An act without generated names.
+fn general(act: &str) -> String {
+    act.split(' ').filter(|word| !word.starts_with("workers")).collect::<Vec<_>>().join(" ")
+}
+
+fn group(kind: &str, replicas: i64) -> Value {
+    json!({
+        "kind": kind,
+        "metadata": { "name": "workers" },
+        "spec": {
+            "clusterName": "prod",
+            "replicas": replicas,
+            "template": { "spec": { "clusterName": "prod", "version": "v1.35.0" } },
+        },
+    })
+}

@@ -1,0 +1,191 @@
+//! The changes of a kind, and a controller's view of it, which takes them in when it is told to: it lags behind, and
+//! never goes back.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    sync::Arc,
+};
+
+use serde_json::Value;
+
+use crate::{
+    api::{Api, ChangeKind, Resource, Selection},
+    controllers::object::Object as _,
+};
+
+/// Namespace and name.
+pub(super) type ObjectKey = (String, String);
+
+pub(super) fn key_of(object: &Value) -> ObjectKey {
+    (object.namespace().to_owned(), object.name().to_owned())
+}
+
+/// A change of an object.
+#[derive(Clone, Debug)]
+pub(super) struct Change {
+    revision: u64,
+    pub(super) is_gone: bool,
+    pub(super) object: Arc<Value>,
+}
+
+/// The changes of a kind that some view hasn't taken in, and its present state.
+#[derive(Debug)]
+pub(super) struct Feed {
+    api: Api,
+    resource: Resource,
+    read: u64,
+    /// How many changes came before those that are held.
+    dropped: u64,
+    changes: VecDeque<Change>,
+    latest: View,
+}
+
+impl Feed {
+    /// All there is now, and what comes.
+    pub(super) fn new(api: Api, resource: Resource) -> Self {
+        let mut feed = Self {
+            read: api.revision(),
+            api,
+            resource,
+            dropped: 0,
+            changes: VecDeque::new(),
+            latest: View::default(),
+        };
+        feed.relist();
+        feed
+    }
+
+    /// Reads what has changed; the number of the first new change.
+    pub(super) fn pull(&mut self) -> u64 {
+        let first = self.end();
+        match self.api.changes(&self.resource, &Selection::default(), self.read) {
+            Ok(events) => {
+                for event in events {
+                    self.read = event.revision;
+                    let is_gone = event.kind == ChangeKind::Deleted;
+                    self.push(Change { revision: event.revision, is_gone, object: event.object });
+                }
+            }
+            // What was asked for is forgotten, or the kind isn't there.
+            Err(_) => self.relist(),
+        }
+        first
+    }
+
+    fn relist(&mut self) {
+        let revision = self.api.revision();
+        let objects = self.api.list(&self.resource, &Selection::default()).unwrap_or_default();
+        let present: BTreeSet<_> = objects.iter().map(|object| key_of(object)).collect();
+        let gone: Vec<_> = self.latest.objects.iter().filter(|(key, _)| !present.contains(*key)).collect();
+        let gone: Vec<_> = gone.into_iter().map(|(_, object)| (true, Arc::clone(object))).collect();
+        for (is_gone, object) in gone.into_iter().chain(objects.into_iter().map(|object| (false, object))) {
+            self.push(Change { revision, is_gone, object });
+        }
+        self.read = revision;
+    }
+
+    fn push(&mut self, change: Change) {
+        self.latest.apply(&change);
+        self.changes.push_back(change);
+    }
+
+    /// How many changes there have been.
+    pub(super) fn end(&self) -> u64 {
+        self.dropped + self.changes.len() as u64
+    }
+
+    pub(super) fn get(&self, number: u64) -> Option<&Change> {
+        self.changes.get(usize::try_from(number.checked_sub(self.dropped)?).ok()?)
+    }
+
+    /// Forgets the changes before this one.
+    pub(super) fn forget(&mut self, number: u64) {
+        while self.dropped < number && self.changes.pop_front().is_some() {
+            self.dropped += 1;
+        }
+    }
+
+    /// A view of the present state.
+    pub(super) fn present(&self) -> View {
+        View { position: self.end(), ..self.latest.clone() }
+    }
+}
+
+/// What a controller sees of a kind.
+#[derive(Clone, Debug, Default)]
+pub(super) struct View {
+    objects: BTreeMap<ObjectKey, Arc<Value>>,
+    /// By the uid of the controlling owner.
+    owned: BTreeMap<String, BTreeSet<ObjectKey>>,
+    /// By `spec.providerID`.
+    ids: BTreeMap<String, BTreeSet<ObjectKey>>,
+    /// The number of the next change to take in.
+    pub(super) position: u64,
+    /// Of the last change that was taken in.
+    pub(super) revision: u64,
+}
+
+fn owner_of(object: &Value) -> Option<&str> {
+    object.controller()?["uid"].as_str()
+}
+
+fn id_of(object: &Value) -> Option<&str> {
+    object.text("/spec/providerID")
+}
+
+fn remove(index: &mut BTreeMap<String, BTreeSet<ObjectKey>>, at: &str, key: &ObjectKey) {
+    if let Some(keys) = index.get_mut(at) {
+        keys.remove(key);
+        if keys.is_empty() {
+            index.remove(at);
+        }
+    }
+}
+
+impl View {
+    /// Takes the next change in.
+    pub(super) fn take(&mut self, change: &Change) {
+        self.position += 1;
+        self.apply(change);
+    }
+
+    fn apply(&mut self, change: &Change) {
+        self.revision = change.revision;
+        let key = key_of(&change.object);
+        if let Some(old) = self.objects.remove(&key) {
+            for (index, at) in [(&mut self.owned, owner_of(&old)), (&mut self.ids, id_of(&old))] {
+                if let Some(at) = at {
+                    remove(index, at, &key);
+                }
+            }
+        }
+        if change.is_gone {
+            return;
+        }
+        for (index, at) in [(&mut self.owned, owner_of(&change.object)), (&mut self.ids, id_of(&change.object))] {
+            if let Some(at) = at {
+                index.entry(at.to_owned()).or_default().insert(key.clone());
+            }
+        }
+        self.objects.insert(key, Arc::clone(&change.object));
+    }
+
+    pub(super) fn get(&self, key: &ObjectKey) -> Option<&Arc<Value>> {
+        self.objects.get(key)
+    }
+
+    pub(super) fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
+        self.objects.keys()
+    }
+
+    /// What an object controls.
+    pub(super) fn controlled(&self, owner: &Value) -> Vec<Arc<Value>> {
+        let keys = self.owned.get(owner.uid()).into_iter().flatten();
+        keys.filter_map(|key| self.objects.get(key).cloned()).collect()
+    }
+
+    /// The first object with this `spec.providerID`.
+    pub(super) fn with_id(&self, id: &str) -> Option<&Arc<Value>> {
+        self.objects.get(self.ids.get(id)?.first()?)
+    }
+}

@@ -1,0 +1,147 @@
+//! The outcome of a world as it is passed between processes, and the search for a shorter story.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+
+use crate::{Decision, Report};
+
+/// What a world came to, without its trace.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Outcome {
+    /// The seed.
+    pub seed: u64,
+    /// The hash of the trace, in hexadecimal digits.
+    pub hash: String,
+    /// How many calls were answered.
+    pub calls: u64,
+    /// How many requests reached the API.
+    pub requests: u64,
+    /// The rules that were broken, each as `Rule at N ms: …`.
+    pub findings: Vec<String>,
+    /// How often something that can't be promised was met, by its cause.
+    pub exceptions: BTreeMap<String, u64>,
+    /// The faults that struck.
+    pub struck: Vec<Decision>,
+}
+
+impl Outcome {
+    /// The outcome in a report.
+    #[must_use]
+    pub fn of(seed: u64, report: &Report) -> Self {
+        Self {
+            seed,
+            hash: format!("{:016x}", report.hash),
+            calls: report.calls,
+            requests: report.requests,
+            findings: report.findings.iter().map(ToString::to_string).collect(),
+            exceptions: report.exceptions.iter().map(|(cause, count)| ((*cause).to_owned(), *count)).collect(),
+            struck: report.struck.clone(),
+        }
+    }
+
+    /// The first rule that was broken.
+    #[must_use]
+    pub fn rule(&self) -> Option<&str> {
+        self.findings.first()?.split(' ').next()
+    }
+
+    /// As a line of JSON.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        json!({
+            "seed": self.seed, "hash": self.hash, "calls": self.calls, "requests": self.requests,
+            "findings": self.findings, "exceptions": self.exceptions,
+            "struck": self.struck.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        })
+        .to_string()
+    }
+
+    /// Reads what [`Outcome::to_json`] has written.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn from_json(text: &str) -> Result<Self> {
+        let value: Value = serde_json::from_str(text).context("no outcome of a world")?;
+        let texts = |field: &str| -> Vec<String> {
+            value[field].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+        };
+        let number = |field: &str| value[field].as_u64().with_context(|| format!("{field} is missing"));
+        let exceptions = value["exceptions"].as_object().into_iter().flatten();
+        Ok(Self {
+            seed: number("seed")?,
+            hash: value["hash"].as_str().unwrap_or_default().to_owned(),
+            calls: number("calls")?,
+            requests: number("requests")?,
+            findings: texts("findings"),
+            exceptions: exceptions.map(|(cause, count)| (cause.clone(), count.as_u64().unwrap_or_default())).collect(),
+            struck: texts("struck").iter().map(|text| text.parse()).collect::<Result<_>>()?,
+        })
+    }
+}
+
+/// The smallest part of `all` found that still fails, by leaving out ever smaller parts of it (delta debugging).
+///
+/// # Errors
+/// Those of `fails`.
+pub fn shrink<T: Clone>(all: &[T], mut fails: impl FnMut(&[T]) -> Result<bool>) -> Result<Vec<T>> {
+    if fails(&[])? {
+        return Ok(Vec::new());
+    }
+    let mut kept = all.to_vec();
+    let mut parts = 2;
+    while kept.len() > 1 {
+        let size = kept.len().div_ceil(parts);
+        let mut smaller = None;
+        for start in (0..kept.len()).step_by(size) {
+            let end = (start + size).min(kept.len());
+            let rest: Vec<T> = [&kept[..start], &kept[end..]].concat();
+            if fails(&rest)? {
+                smaller = Some(rest);
+                break;
+            }
+        }
+        match smaller {
+            Some(rest) => {
+                kept = rest;
+                parts = (parts - 1).max(2);
+            }
+            None if size == 1 => break,
+            None => parts = (parts * 2).min(kept.len()),
+        }
+    }
+    Ok(kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smallest_story_is_found() {
+        let all: Vec<u32> = (0..100).collect();
+        let kept = shrink(&all, |kept| Ok(kept.contains(&17) && kept.contains(&83))).unwrap_or_default();
+        assert_eq!(kept, [17, 83]);
+    }
+
+    #[test]
+    fn what_fails_without_faults_needs_none() {
+        assert_eq!(shrink(&[1, 2, 3], |_| Ok(true)).unwrap_or_default(), Vec::<i32>::new());
+    }
+
+    #[test]
+    fn an_outcome_is_read_as_it_was_written() {
+        let outcome = Outcome {
+            seed: 7,
+            hash: "00ff".to_owned(),
+            calls: 3,
+            requests: 4,
+            findings: vec!["Rest at 5 ms: left".to_owned()],
+            exceptions: BTreeMap::from([("a cause".to_owned(), 2)]),
+            struck: vec![Decision { what: "kill", actor: 1, ordinal: 2 }],
+        };
+        assert_eq!(Outcome::from_json(&outcome.to_json()).ok(), Some(outcome.clone()));
+        assert_eq!(outcome.rule(), Some("Rest"));
+    }
+}
