@@ -91,7 +91,7 @@ pub(crate) struct Faults {
 impl Faults {
     pub(crate) fn new(chance: Chance, until: Nanos, skipped: BTreeSet<Decision>) -> Self {
         let mut draw = chance.of("faults", 0, 0);
-        let level = |draw: &mut Rng| [0, 20, 100, 400][draw.usize(0..4)];
+        let level = |draw: &mut Rng| [0, 50, 200, 800][draw.usize(0..4)];
         let (requests, pieces) = (level(&mut draw), level(&mut draw));
         Self { chance, requests, pieces, until, skipped, struck: Vec::new() }
     }

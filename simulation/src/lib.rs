@@ -11,6 +11,8 @@ mod network;
 mod operator;
 mod outcome;
 mod panics;
+mod people;
+mod setup;
 mod workloads;
 mod world;
 

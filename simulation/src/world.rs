@@ -24,7 +24,7 @@ use sandbox::{
     define_cluster_api,
     http::{InProcess, ServerSettings},
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 use tower::BoxError;
 
@@ -37,7 +37,7 @@ use crate::{
     host::{Host, TICK},
     ledger::{Answered, Author, Check, Finding, Ledger},
     network::{Answer, ApiRequest, Body, Call, HostId, Message, Port, RpcResult, Sent, cut},
-    operator, panics,
+    operator, panics, people, setup,
     workloads::{self, Waitlist},
 };
 
@@ -176,6 +176,7 @@ struct World {
     ledger: Ledger,
     faults: Faults,
     copies: usize,
+    groups: Vec<setup::Group>,
     /// Hosts that don't run, by until when.
     frozen: BTreeMap<HostId, Nanos>,
     /// The requests that copies send at rest.
@@ -211,16 +212,17 @@ fn hash(bytes: &[u8]) -> u64 {
 impl World {
     fn new(plan: Plan) -> Result<Self> {
         let cluster = Host::new(0)?;
+        let chance = Chance::new(plan.seed);
+        let groups = setup::groups(chance);
         let api = Api::new(Clock::real());
         let controllers = cluster.enter(async {
             define_cluster_api(&api, Contract::V1Beta2)?;
             let controllers = Simulation::start(&api, &api, Clock::real(), Settings::default());
-            api.load_values(objects())?;
+            api.load_values(setup::objects(&groups))?;
             controllers.settle().await;
             anyhow::Ok(controllers)
         })?;
         let trace = Trace { kept: plan.traced.then(Vec::new), ..Trace::default() };
-        let chance = Chance::new(plan.seed);
         let copies = plan.copies.unwrap_or_else(|| chance.of("copies", 0, 0).usize(1..4));
         let mut world = Self {
             chance,
@@ -240,6 +242,7 @@ impl World {
             ledger: Ledger::new(),
             faults: Faults::new(chance, plan.seconds * SECOND, plan.skipped.clone()),
             copies,
+            groups,
             frozen: BTreeMap::new(),
             at_rest: 0,
             is_quiet: Arc::default(),
@@ -252,29 +255,37 @@ impl World {
             world.members.push(Member::Dead);
             world.start_copy(copy)?;
         }
-        let host = Host::new(world.now)?;
-        let port = Port::new(world.members.len(), &host, &world.outbox);
-        host.spawn(operator::run(port, copies, world.plan.seed, Arc::clone(&world.is_quiet)));
-        world.members.push(Member::Plain(host));
-        world.start_workloads()?;
+        world.start_actors()?;
         world.plan_disasters();
         Ok(world)
     }
 
-    /// Starts Cluster Autoscaler, and what it scales for.
-    fn start_workloads(&mut self) -> Result<()> {
-        let host = Host::new(self.now)?;
-        let port = Port::new(self.members.len(), &host, &self.outbox);
-        let (is_quiet, waitlist) = (Arc::clone(&self.is_quiet), self.waitlist.clone());
-        host.spawn(workloads::run(port, self.plan.seed, pools(), is_quiet, waitlist));
-        self.members.push(Member::Plain(host));
-        let host = Host::new(self.now)?;
-        let port = Port::new(self.members.len(), &host, &self.outbox);
+    /// Starts everybody who uses the cluster.
+    fn start_actors(&mut self) -> Result<()> {
+        let (seed, copies) = (self.plan.seed, self.copies);
+        let is_quiet = || Arc::clone(&self.is_quiet);
+        let pools = self.groups.iter().map(setup::Group::pool).collect();
+        let (waitlist, groups) = (self.waitlist.clone(), self.groups.clone());
         let calm = self.plan.seconds * SECOND;
         let times = autoscaler::Times { calm, end: (calm + self.plan.quiet * SECOND).saturating_sub(REST) };
-        host.spawn(autoscaler::run(port, self.copies, self.plan.seed, times));
+        let (by_hand, of_workloads, of_people) = (is_quiet(), is_quiet(), is_quiet());
+        self.start_actor(|port| operator::run(port, copies, seed, by_hand))?;
+        self.start_actor(|port| workloads::run(port, seed, pools, of_workloads, waitlist))?;
+        self.start_actor(|port| people::run(port, seed, groups, of_people))?;
+        self.start_actor(|port| autoscaler::run(port, copies, seed, times))
+    }
+
+    fn start_actor<F: Future<Output = ()> + Send + 'static>(&mut self, task: impl FnOnce(Port) -> F) -> Result<()> {
+        let host = Host::new(self.now)?;
+        host.spawn(task(Port::new(self.members.len(), &host, &self.outbox)));
         self.members.push(Member::Plain(host));
         Ok(())
+    }
+
+    /// The copy that a host is or was.
+    fn copy_of(&self, host: HostId) -> Option<usize> {
+        let is_copy = (1..=self.copies).contains(&host) || matches!(self.members.get(host), Some(Member::Copy(_)));
+        is_copy.then(|| host - 1)
     }
 
     /// Draws when copies are killed or frozen, and when their clocks jump.
@@ -308,6 +319,7 @@ impl World {
         self.is_quiet.store(true, Ordering::Relaxed);
         let end = chaos + self.plan.quiet * SECOND;
         self.run_to(end.saturating_sub(REST))?;
+        self.find_waiting_pods();
         self.at_rest = 0;
         let fresh = self.members.len();
         self.members.push(Member::Dead);
@@ -350,6 +362,23 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// Finds Pods that wait although a group has had room for them for long.
+    fn find_waiting_pods(&mut self) {
+        let longest = (self.plan.quiet * SECOND).saturating_sub(REST);
+        for (name, pod) in self.waitlist.for_longer_than(longest, self.now) {
+            let fits = |group: &&setup::Group| {
+                let has_labels =
+                    group.pool().iter().all(|(key, value)| pod.selector.get(key).is_none_or(|it| it == value));
+                let has_room = self.ledger.size(&group.id()).is_some_and(|size| size < i64::from(group.max));
+                has_labels && pod.cpu <= i64::from(group.cpu) * 1000 && has_room
+            };
+            if let Some(group) = self.groups.iter().find(fits) {
+                let what = format!("Pod {name} has waited {} s, though {} has room", longest / SECOND, group.id());
+                self.ledger.find(Check::Progress, what);
+            }
+        }
     }
 
     /// Checks the quiet end.
@@ -570,7 +599,7 @@ impl World {
         self.report.requests += 1;
         let verb = InProcess::verb(&parts);
         let name = format!("{verb} {}", parts.uri);
-        let copy = from.checked_sub(1).filter(|copy| *copy < self.copies);
+        let copy = self.copy_of(from);
         let is_event = parts.method == Method::POST && parts.uri.path().ends_with("/events");
         let content = if is_event { 0 } else { hash(&body) };
         if copy.is_some() && verb != "watch" && !is_event {
@@ -689,49 +718,4 @@ fn refusal(code: u16) -> Response<Body> {
         *answer.status_mut() = code;
     }
     answer
-}
-
-/// The label by which Pods choose Nodes of one group.
-const POOL: &str = "node.cluster.x-k8s.io/pool";
-
-/// The groups as Pods may choose them.
-fn pools() -> Vec<BTreeMap<String, String>> {
-    ["workers", "spare"].map(|name| BTreeMap::from([(POOL.to_owned(), name.to_owned())])).into()
-}
-
-/// What a world begins with.
-fn objects() -> Vec<Value> {
-    let template = json!({
-        "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta2", "kind": "DockerMachineTemplate",
-        "metadata": {"name": "t", "namespace": "team-a"}, "spec": {"template": {"spec": {}}},
-    });
-    let cluster = json!({
-        "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
-        "metadata": {"name": "prod", "namespace": "team-a"}, "spec": {"clusterNetwork": {}},
-    });
-    let deployment = |name: &str, replicas: u32| {
-        json!({
-            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment",
-            "metadata": {"name": name, "namespace": "team-a", "annotations": {
-                "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": "0",
-                "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "8",
-                "capacity.cluster-autoscaler.kubernetes.io/cpu": "4",
-                "capacity.cluster-autoscaler.kubernetes.io/memory": "16Gi",
-            }},
-            "spec": {"clusterName": "prod", "replicas": replicas, "selector": {"matchLabels": {"group": name}},
-                "template": {"metadata": {"labels": {"group": name, POOL: name}}, "spec": {
-                    "clusterName": "prod",
-                    "bootstrap": {"dataSecretName": "b"},
-                    "infrastructureRef": {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "DockerMachineTemplate", "name": "t"},
-                }}},
-        })
-    };
-    let definition = json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "dockermachinetemplates.infrastructure.cluster.x-k8s.io"},
-        "spec": {"group": "infrastructure.cluster.x-k8s.io", "scope": "Namespaced",
-            "names": {"kind": "DockerMachineTemplate", "listKind": "DockerMachineTemplateList", "plural": "dockermachinetemplates", "singular": "dockermachinetemplate"},
-            "versions": [{"name": "v1beta2", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]},
-    });
-    vec![definition, template, cluster, deployment("workers", 3), deployment("spare", 0)]
 }

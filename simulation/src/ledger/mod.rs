@@ -102,6 +102,10 @@ struct Group {
     /// What may be taken that nobody named, by the cause that docs/delete-rule.md gives.
     allowed: BTreeMap<&'static str, i64>,
     is_gone: bool,
+    /// Set once its template was changed: Machines go for a rollout.
+    has_rolled: bool,
+    /// The template of its Machines.
+    template: Value,
 }
 
 /// A Machine.
@@ -225,6 +229,11 @@ impl Ledger {
 
     pub(crate) fn findings(&mut self) -> Vec<Finding> {
         std::mem::take(&mut self.findings)
+    }
+
+    /// The size of a group.
+    pub(crate) fn size(&self, id: &str) -> Option<i64> {
+        self.groups.get(id).filter(|group| !group.is_gone).map(|group| group.size)
     }
 
     pub(crate) fn has_findings(&self) -> bool {

@@ -19,6 +19,7 @@ const UNSEEN: u64 = 120 * 1_000_000_000;
 pub(super) const FOREIGN_DELETE: &str = "a named Machine that someone else deletes may be made good first";
 const FOREIGN_SIZE: &str = "someone else wrote a smaller size";
 const MISSED_MARK: &str = "the MachineSet controller may miss a mark";
+const ROLLOUT: &str = "a rollout replaces Machines";
 const PLACE: &str = "a Machine has come into a placeholder's place";
 
 fn text<'a>(object: &'a Value, field: &str) -> &'a str {
@@ -79,12 +80,17 @@ impl Ledger {
             }
         };
         let Some(before) = self.groups.get(id).filter(|group| !group.is_gone).cloned() else {
-            let group = Group { size, log, ..Group::default() };
+            let template = object["spec"]["template"].clone();
+            let group = Group { size, log, template, ..Group::default() };
             self.note_size(id, size);
             self.groups.insert(id.to_owned(), group);
             return;
         };
         let mut group = Group { size, ..before.clone() };
+        if object["spec"]["template"] != before.template {
+            group.has_rolled = true;
+            group.template = object["spec"]["template"].clone();
+        }
         if let Author::Copy(copy) = author {
             let lowers = self.entries(id, &before.log, &log);
             let by = before.size - size;
@@ -266,6 +272,10 @@ impl Ledger {
         };
         let missed = self.groups.get(&machine.group).is_some_and(|group| is_unseen(&group.log));
         let Some(group) = self.groups.get_mut(&machine.group) else { return };
+        if group.has_rolled {
+            *self.exceptions.entry(ROLLOUT).or_default() += 1;
+            return;
+        }
         let cause = [FOREIGN_SIZE, FOREIGN_DELETE, PLACE]
             .into_iter()
             .find(|cause| group.allowed.get(cause).is_some_and(|left| *left > 0));

@@ -1,0 +1,80 @@
+//! People and other programs that write the same objects: they delete Machines, write sizes and roll groups out.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::Result;
+use kube::{
+    Api,
+    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::{
+    chance::Chance,
+    network::Port,
+    setup::{Group, NAMESPACE},
+};
+
+/// Goes on until it is quiet; in some worlds there is nobody.
+pub(crate) async fn run(port: Port, seed: u64, groups: Vec<Group>, is_quiet: Arc<AtomicBool>) {
+    let chance = Chance::new(seed);
+    let mean = [0, 0, 600, 120][chance.of("people", 0, 0).usize(0..4)];
+    if mean == 0 {
+        return;
+    }
+    for ordinal in 0.. {
+        let mut draw = chance.of("people act", 0, ordinal);
+        sleep(Duration::from_secs(draw.u64(1..2 * mean))).await;
+        if is_quiet.load(Ordering::Relaxed) {
+            return;
+        }
+        match act(&port, &groups, &mut draw, ordinal).await {
+            Ok(done) => port.note(format!("somebody {done}")),
+            Err(error) => port.note(format!("somebody: {error:#}")),
+        }
+    }
+}
+
+fn api(port: &Port, kind: &str) -> Api<DynamicObject> {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", kind));
+    Api::namespaced_with(port.client(), NAMESPACE, &resource)
+}
+
+async fn act(port: &Port, groups: &[Group], draw: &mut fastrand::Rng, ordinal: u64) -> Result<String> {
+    let group = &groups[draw.usize(0..groups.len())];
+    let api_of_group = api(port, group.kind);
+    let patch = async |patch: Value| {
+        let params = PatchParams { field_manager: Some("kubectl".to_owned()), ..PatchParams::default() };
+        api_of_group.patch(&group.name, &params, &Patch::Merge(patch)).await
+    };
+    match draw.u32(0..8) {
+        0..4 => {
+            let machines = api(port, "Machine");
+            let found = machines.list(&ListParams::default().labels(&format!("group={}", group.name))).await?.items;
+            if found.is_empty() {
+                return Ok("finds nothing to delete".to_owned());
+            }
+            let name = found[draw.usize(0..found.len())].metadata.name.clone().unwrap_or_default();
+            machines.delete(&name, &DeleteParams::default()).await?;
+            Ok(format!("deletes {name}"))
+        }
+        4..6 => {
+            let size = draw.u32(0..=group.max);
+            patch(json!({"spec": {"replicas": size}})).await?;
+            Ok(format!("writes size {size} of {}", group.id()))
+        }
+        _ if group.kind == "MachineDeployment" => {
+            let labels = json!({"rollout": ordinal.to_string()});
+            patch(json!({"spec": {"template": {"metadata": {"labels": labels}}}})).await?;
+            Ok(format!("rolls {} out", group.id()))
+        }
+        _ => Ok("changes nothing".to_owned()),
+    }
+}
