@@ -158,6 +158,11 @@ pub(crate) struct Ledger {
 const KINDS: [&str; 4] = ["machinedeployments", "machinesets", "machinepools", "machines"];
 
 impl Ledger {
+    /// The size of a group that is there.
+    pub(crate) fn size_of(&self, id: &str) -> Option<i64> {
+        self.groups.get(id).filter(|group| !group.is_gone).map(|group| group.size)
+    }
+
     pub(crate) fn new() -> Self {
         Self {
             now: 0,
