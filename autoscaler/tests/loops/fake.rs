@@ -1,4 +1,5 @@
 //! A provider that does what a test says, and a workload cluster in memory.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
