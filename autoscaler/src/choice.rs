@@ -33,6 +33,13 @@ struct Candidate<'a> {
     pods: Vec<&'a Pod>,
 }
 
+/// Whether a Pod is on a Node that is being drained.
+fn loses_its_node(look: &Look, pod: &Pod) -> bool {
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
+    let going = node.and_then(|node| look.going.get(node));
+    going.is_some_and(|going| going.drains) && is_movable(pod)
+}
+
 impl Driver {
     /// Increases one group by what the pending Pods need beyond the room of Nodes that are there, which the scheduler has yet to find,
     /// and of those that are still coming. Says whether it has.
@@ -96,14 +103,8 @@ impl Driver {
                 rooms.add(node, &look.pods);
             }
         }
-        let is_pending = |pod: &&Pod| is_unschedulable(pod) || Self::loses_its_node(look, pod);
+        let is_pending = |pod: &&Pod| is_unschedulable(pod) || loses_its_node(look, pod);
         look.pods.iter().filter(is_pending).filter(|pod| !rooms.place(pod)).collect()
-    }
-
-    fn loses_its_node(look: &Look, pod: &Pod) -> bool {
-        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
-        let going = node.and_then(|node| look.going.get(node));
-        going.is_some_and(|going| going.drains) && is_movable(pod)
     }
 
     /// How many Nodes of a group are thought of as coming.

@@ -163,7 +163,7 @@ impl Driver {
         self.chance.shuffle(&mut unneeded);
         unneeded.sort_by_key(|one| one.drains);
         let mut chosen = Vec::new();
-        for one in unneeded.into_iter().filter(|one| one.since.elapsed() >= one.unneeded) {
+        for one in unneeded.into_iter().filter(|one| one.since.elapsed() > one.unneeded) {
             let Some(spare) = spare.get_mut(&*one.group.id).filter(|spare| **spare > 0) else { continue };
             *spare -= 1;
             if left == 0 || (one.drains && drains_left == 0) {

@@ -44,6 +44,13 @@ impl Group {
         format!("{}/{NAMESPACE}/{}", self.kind, self.name)
     }
 
+    /// Whether one of its Nodes takes a Pod that asks for so many thousandths of a CPU, and chooses Nodes by labels.
+    pub(crate) fn fits(&self, cpu: i64, selector: &BTreeMap<String, String>) -> bool {
+        let chosen = selector.iter().all(|(key, value)| key == POOL && *value == self.name);
+        // A Node gives Pods a little less than it has.
+        chosen && cpu <= i64::from(self.cpu) * 950
+    }
+
     /// The label of its Nodes.
     pub(crate) fn pool(&self) -> BTreeMap<String, String> {
         BTreeMap::from([(POOL.to_owned(), self.name.clone())])

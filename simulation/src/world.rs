@@ -46,6 +46,10 @@ const SECOND: Nanos = 1_000_000_000;
 const QUANTUM: Nanos = SECOND;
 /// The end of a world, in which the API is to be left alone.
 const REST: Nanos = 300 * SECOND;
+/// Cluster Autoscaler must have brought Nodes for all Pods so long after faults have ended.
+const PROGRESS: Nanos = 800 * SECOND;
+/// Until then the last Pods come.
+const SETTLE: Nanos = 60 * SECOND;
 /// How many requests a copy may send in that time, besides watches and Events.
 const MOST_AT_REST: u64 = 60;
 
@@ -320,7 +324,6 @@ impl World {
         self.is_quiet.store(true, Ordering::Relaxed);
         let end = chaos + self.plan.quiet * SECOND;
         self.run_to(end.saturating_sub(REST))?;
-        self.find_waiting_pods();
         self.at_rest = 0;
         let fresh = self.members.len();
         self.members.push(Member::Dead);
@@ -365,26 +368,10 @@ impl World {
         Ok(())
     }
 
-    /// Finds Pods that wait although a group has had room for them for long.
-    fn find_waiting_pods(&mut self) {
-        let longest = (self.plan.quiet * SECOND).saturating_sub(REST);
-        for (name, pod) in self.waitlist.for_longer_than(longest, self.now) {
-            let fits = |group: &&setup::Group| {
-                let has_labels =
-                    group.pool().iter().all(|(key, value)| pod.selector.get(key).is_none_or(|it| it == value));
-                let has_room = self.ledger.size(&group.id()).is_some_and(|size| size < i64::from(group.max));
-                has_labels && pod.cpu <= i64::from(group.cpu) * 1000 && has_room
-            };
-            if let Some(group) = self.groups.iter().find(fits) {
-                let what = format!("Pod {name} has waited {} s, though {} has room", longest / SECOND, group.id());
-                self.ledger.find(Check::Progress, what);
-            }
-        }
-    }
-
     /// Checks the quiet end.
     fn judge(&mut self, fresh: HostId) {
         self.ledger.at_rest();
+        self.judge_progress();
         let most = u64::try_from(self.copies + 1).unwrap_or(1) * MOST_AT_REST;
         if self.at_rest > most {
             let requests = self.at_rest;
@@ -412,6 +399,25 @@ impl World {
                     self.ledger.find(Check::LikeFresh, what);
                 }
                 (Ok(_), _) => {}
+            }
+        }
+    }
+
+    /// Pods that have waited since the faults ended, though a group that isn't at its maximum would do for them.
+    fn judge_progress(&mut self) {
+        let calm = self.plan.seconds * SECOND;
+        let waited = self.now.saturating_sub(calm);
+        if waited < PROGRESS {
+            return;
+        }
+        for (pod, waiting) in self.waitlist.for_longer_than(waited - SETTLE, self.now) {
+            let sizes = self.groups.iter().filter(|group| group.fits(waiting.cpu, &waiting.selector));
+            let sizes = sizes.filter_map(|group| Some((group, self.ledger.size(&group.id())?)));
+            let open: Vec<_> = sizes.filter(|(group, size)| *size < i64::from(group.max)).collect();
+            if !open.is_empty() {
+                let open: Vec<_> = open.iter().map(|(group, size)| format!("{} of size {size}", group.id())).collect();
+                let since = (self.now - waiting.since) / SECOND;
+                self.ledger.find(Check::Progress, format!("{pod} has waited for {since} s, and could run on {open:?}"));
             }
         }
     }
