@@ -166,8 +166,13 @@ impl Maker<'_> {
         let course = machine::Course::of_label(&machine, self.settings.times);
         // First it gets its Node, then it sees that the Node is Ready.
         for _ in 0..2 {
-            let inputs =
-                machine::Inputs { machine: &machine, course: &course, owner: Some(set), template: &template, node: node.as_ref() };
+            let inputs = machine::Inputs {
+                machine: &machine,
+                course: &course,
+                owner: Some(set),
+                template: &template,
+                node: node.as_ref(),
+            };
             let plan = machine::plan(&inputs, &mut steps, &self.context());
             machine = after(&plan, &machine);
             node = node.or_else(|| plan.writes.into_iter().find_map(created).map(Arc::new));

@@ -80,7 +80,15 @@ pub(crate) struct Steps {
 impl Steps {
     /// Of a Machine that is seen for the first time.
     pub(crate) fn new(now: Timestamp) -> Self {
-        Self { seen: now, provisioned: None, joined: None, found: None, deleting: None, released: None, was_held: false }
+        Self {
+            seen: now,
+            provisioned: None,
+            joined: None,
+            found: None,
+            deleting: None,
+            released: None,
+            was_held: false,
+        }
     }
 }
 

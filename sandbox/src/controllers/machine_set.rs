@@ -39,7 +39,9 @@ pub(crate) fn plan(set: &Arc<Value>, machines: &[Arc<Value>], context: &mut Cont
         plan.create(Side::Management, new_machine(&after, context));
     }
     let surplus = machines.len().saturating_sub(wanted);
-    for machine in deletion_order(set, machines, context).into_iter().take(surplus).filter(|machine| !machine.deleting()) {
+    for machine in
+        deletion_order(set, machines, context).into_iter().take(surplus).filter(|machine| !machine.deleting())
+    {
         plan.delete(Side::Management, machine);
     }
     status(&mut after, machines, context);

@@ -230,7 +230,8 @@ impl Engine {
 
     fn plan(&mut self, kind: Kind, object: &Arc<Value>, cluster: Option<&Value>) -> Plan {
         let now = self.clock.now();
-        let context = &mut Context { now, settings: &self.settings, version: CapiVersion::default(), names: &mut self.names };
+        let context =
+            &mut Context { now, settings: &self.settings, version: CapiVersion::default(), names: &mut self.names };
         let template = |owner: &Value| {
             let reference = owner.pointer("/spec/template/spec/infrastructureRef")?;
             self.management.referred(reference, owner.namespace())

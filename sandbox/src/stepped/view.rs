@@ -43,14 +43,8 @@ pub(super) struct Feed {
 impl Feed {
     /// All there is now, and what comes.
     pub(super) fn new(api: Api, resource: Resource) -> Self {
-        let mut feed = Self {
-            read: api.revision(),
-            api,
-            resource,
-            dropped: 0,
-            changes: VecDeque::new(),
-            latest: View::default(),
-        };
+        let mut feed =
+            Self { read: api.revision(), api, resource, dropped: 0, changes: VecDeque::new(), latest: View::default() };
         feed.relist();
         feed
     }

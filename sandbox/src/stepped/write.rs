@@ -13,8 +13,7 @@ use super::{
 use crate::{
     api::{Api, DeleteOptions, Deleted, PatchKind, Refusal, Resource, Subresource},
     controllers::{
-        CapiVersion,
-        keys,
+        CapiVersion, keys,
         object::{Object as _, annotation},
         passed_on,
         plan::{Plan, Side, Write},

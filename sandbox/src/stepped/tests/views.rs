@@ -93,7 +93,8 @@ fn several_objects_are_reconciled_at_a_time() {
         world.load(set);
     }
     world.see_all(Controller::MachineSet);
-    let picked: Vec<_> = [0, 1, 1, 0].map(|pick| world.controllers.step(Controller::MachineSet, pick, Fault::None)).into();
+    let picked: Vec<_> =
+        [0, 1, 1, 0].map(|pick| world.controllers.step(Controller::MachineSet, pick, Fault::None)).into();
     let names: Vec<_> = picked.into_iter().flatten().map(|step| step.name).collect();
     assert_eq!(names, ["workers", "workers-2", "workers-2", "workers"]);
 }
