@@ -231,7 +231,7 @@ impl Driver {
     }
 
     fn restart(&mut self, ordinal: u64, port: &Port) {
-        let decision = Decision { what: "restart of Cluster API", actor: 0, ordinal };
+        let decision = Decision { what: "restart", actor: 0, ordinal };
         if self.skipped.contains(&decision) {
             return;
         }
