@@ -28,7 +28,7 @@ impl fmt::Display for Decision {
 }
 
 /// The kinds of decisions.
-const KINDS: [&str; 5] = ["request", "piece", "kill", "freeze", "jump"];
+const KINDS: [&str; 7] = ["request", "piece", "kill", "freeze", "jump", "controller", "restart"];
 
 impl FromStr for Decision {
     type Err = anyhow::Error;

@@ -2,6 +2,7 @@
 
 mod autoscaler;
 mod chance;
+mod controllers;
 mod copy;
 mod entropy;
 mod faults;

@@ -18,7 +18,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use parking_lot::Mutex;
 use sandbox::{
-    Contract, Settings, Simulation,
+    Contract,
     api::Api,
     clock::Clock,
     define_cluster_api,
@@ -31,6 +31,7 @@ use tower::BoxError;
 use crate::{
     autoscaler,
     chance::Chance,
+    controllers::{self, Driver},
     copy::Copy,
     entropy::{self, Nanos},
     faults::{Decision, Faults, PieceFault, RequestFault, latency},
@@ -189,7 +190,7 @@ struct World {
     is_quiet: Arc<AtomicBool>,
     /// The Pods that fit on no Node.
     waitlist: Waitlist,
-    _controllers: Simulation,
+    controllers: controllers::Shared,
 }
 
 #[derive(Default)]
@@ -220,20 +221,23 @@ impl World {
         let chance = Chance::new(plan.seed);
         let groups = setup::groups(chance);
         let api = Api::new(Clock::real());
-        let controllers = cluster.enter(async {
-            define_cluster_api(&api, Contract::V1Beta2)?;
-            let controllers = Simulation::start(&api, &api, Clock::real(), Settings::default());
-            api.load_values(setup::objects(&groups))?;
-            controllers.settle().await;
-            anyhow::Ok(controllers)
-        })?;
+        let (outbox, controllers) = (Arc::default(), controllers::Shared::default());
         let trace = Trace { kept: plan.traced.then(Vec::new), ..Trace::default() };
+        let driver = cluster.enter(async {
+            define_cluster_api(&api, Contract::V1Beta2)?;
+            let until = plan.seconds * SECOND;
+            let mut driver = Driver::new(&api, chance, until, plan.skipped.clone(), controllers.clone());
+            api.load_values(setup::objects(&groups))?;
+            driver.settle()?;
+            anyhow::Ok(driver)
+        })?;
+        cluster.spawn(driver.run(Port::new(CLUSTER, &cluster, &outbox)));
         let copies = plan.copies.unwrap_or_else(|| chance.of("copies", 0, 0).usize(1..4));
         let mut world = Self {
             chance,
             now: cluster.now(),
             members: vec![Member::Plain(cluster)],
-            outbox: Arc::default(),
+            outbox,
             events: BTreeMap::new(),
             next_event: 0,
             api: InProcess::new(api, ServerSettings::default()),
@@ -252,7 +256,7 @@ impl World {
             at_rest: 0,
             is_quiet: Arc::default(),
             waitlist: Waitlist::default(),
-            _controllers: controllers,
+            controllers,
             plan,
         };
         world.ledger.observe(world.api.api(), Author::Controllers);
@@ -339,6 +343,7 @@ impl World {
         self.report.findings = self.ledger.findings();
         self.report.exceptions = std::mem::take(&mut self.ledger.exceptions);
         self.report.struck = std::mem::take(&mut self.faults.struck);
+        self.report.struck.append(&mut self.controllers.struck.lock());
         Ok(self.report)
     }
 
@@ -360,6 +365,7 @@ impl World {
             }
             self.run_hosts(limit);
             self.ledger.at(self.now);
+            self.ledger.foreign.append(&mut self.controllers.foreign.lock());
             self.ledger.observe(self.api.api(), Author::Controllers);
             for panic in panics::taken() {
                 self.ledger.find(Check::Panic, panic);

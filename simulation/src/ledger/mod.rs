@@ -125,6 +125,8 @@ struct Machine {
 /// All that is known.
 pub(crate) struct Ledger {
     now: Nanos,
+    /// Revisions of somebody else among those of the controllers.
+    pub(crate) foreign: BTreeSet<u64>,
     seen: u64,
     groups: BTreeMap<String, Group>,
     /// The group of each MachineSet.
@@ -161,6 +163,7 @@ impl Ledger {
     pub(crate) fn new() -> Self {
         Self {
             now: 0,
+            foreign: BTreeSet::new(),
             seen: 0,
             groups: BTreeMap::new(),
             sets: HashMap::new(),
@@ -203,7 +206,8 @@ impl Ledger {
         }
         self.seen = revision;
         changes.sort_by_key(|(revision, ..)| *revision);
-        for (_, kind, object, is_node) in changes {
+        for (revision, kind, object, is_node) in changes {
+            let author = if self.foreign.remove(&revision) { Author::Foreign } else { author };
             if is_node {
                 self.node(kind, &object);
             } else {

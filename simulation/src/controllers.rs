@@ -1,0 +1,345 @@
+//! Cluster API's controllers, kubelets, MachineHealthCheck and hooks on the host of the API: the plan decides how far each
+//! view lags, when each step happens, which writes fail, and how every Machine turns out.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use fastrand::Rng;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use sandbox::{
+    Behaviour, CapiVersion, Settings, Times,
+    api::Api,
+    clock::Clock,
+    stepped::{
+        Act, Controller, Controllers, Fate, Fault, HealthCheck, Hook, HookPoint, Kind, Options, Rejoin, Step, Unready,
+    },
+};
+use serde_json::Value;
+use tokio::time::sleep;
+
+use crate::{
+    chance::Chance,
+    entropy::{self, Nanos},
+    faults::Decision,
+    host::TICK,
+    network::Port,
+};
+
+/// How many steps lead to the beginning of a world.
+const FIRST_STEPS: usize = 100_000;
+
+/// What the world learns of the controllers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Shared {
+    /// The revisions that a MachineHealthCheck wrote.
+    pub(crate) foreign: Arc<Mutex<BTreeSet<u64>>>,
+    /// The faults that struck.
+    pub(crate) struck: Arc<Mutex<Vec<Decision>>>,
+}
+
+/// How controllers are in one world.
+#[derive(Clone, Debug)]
+struct Weather {
+    /// From 0, where views lag by milliseconds, to 2, where they lag by up to 40 s.
+    lag: usize,
+    /// From 0, where writes follow each other within milliseconds, to 2, where seconds may lie between them.
+    pause: usize,
+    /// Of 10,000 writes so many fail.
+    faults: u32,
+    /// Of 100 Machines so many don't turn out plainly.
+    trouble: u32,
+    /// How often Cluster API restarts.
+    restarts: u64,
+}
+
+impl Weather {
+    fn of(draw: &mut Rng) -> Self {
+        Self {
+            lag: draw.usize(0..3),
+            pause: draw.usize(0..3),
+            faults: [0, 20, 100, 400][draw.usize(0..4)],
+            trouble: [0, 10, 35][draw.usize(0..3)],
+            restarts: [0, 0, 1, 4][draw.usize(0..4)],
+        }
+    }
+}
+
+/// Something that is going to happen.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum Wake {
+    Observe(Controller, Kind),
+    Step(Controller),
+    Restart(u64),
+}
+
+/// Drives the controllers.
+pub(crate) struct Driver {
+    controllers: Controllers,
+    api: Api,
+    chance: Chance,
+    weather: Weather,
+    /// Faults and trouble end then.
+    until: Nanos,
+    skipped: BTreeSet<Decision>,
+    shared: Shared,
+    wakes: BTreeSet<(Nanos, u64, Wake)>,
+    planned: BTreeSet<Wake>,
+    ordinals: BTreeMap<Wake, u64>,
+    drawn: u64,
+}
+
+impl Driver {
+    /// Controllers of an API, before anything has happened.
+    pub(crate) fn new(api: &Api, chance: Chance, until: Nanos, skipped: BTreeSet<Decision>, shared: Shared) -> Self {
+        let mut draw = chance.of("controllers", 0, 0);
+        let version = CapiVersion::ALL[draw.usize(0..CapiVersion::ALL.len())];
+        let weather = Weather::of(&mut draw);
+        let health = (draw.u32(0..3) == 0).then(|| HealthCheck {
+            unhealthy: Duration::from_secs(draw.u64(60..300)),
+            startup: Duration::from_secs(draw.u64(600..1200)),
+        });
+        let options = Options { version, settings: Settings::default(), health, ..Options::default() };
+        let trouble = weather.trouble;
+        let mut machines = 0;
+        let fates = move |_: &Value| {
+            machines += 1;
+            let trouble = if entropy::now() < until { trouble } else { 0 };
+            fate(&mut chance.of("fate", 0, machines), trouble)
+        };
+        let controllers = Controllers::new(api, api, Clock::real(), options, Box::new(fates));
+        let mut driver = Self {
+            controllers,
+            api: api.clone(),
+            chance,
+            until,
+            skipped,
+            shared,
+            wakes: BTreeSet::new(),
+            planned: BTreeSet::new(),
+            ordinals: BTreeMap::new(),
+            drawn: 0,
+            weather,
+        };
+        for restart in 0..driver.weather.restarts {
+            let at = draw.u64(0..until.max(1));
+            driver.add(at, Wake::Restart(restart));
+        }
+        driver
+    }
+
+    /// Does all there is to do at the beginning.
+    pub(crate) fn settle(&mut self) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            self.controllers.settle(FIRST_STEPS),
+            "the controllers don't come to rest within {FIRST_STEPS} steps"
+        );
+        Ok(())
+    }
+
+    /// Goes on until its host ends.
+    pub(crate) async fn run(mut self, port: Port) {
+        port.note(format!("Cluster API {:?}: {:?}", self.controllers.version(), self.weather));
+        let [mut management, mut workload] = self.controllers.subscribe();
+        loop {
+            management.borrow_and_update();
+            workload.borrow_and_update();
+            self.wake(&port);
+            self.plan();
+            let next = self.next();
+            let due = async {
+                match next {
+                    Some(wait) => sleep(wait).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                changed = management.changed() => if changed.is_err() { return },
+                changed = workload.changed() => if changed.is_err() { return },
+                () = due => {}
+            }
+        }
+    }
+
+    fn is_calm(&self) -> bool {
+        entropy::now() >= self.until
+    }
+
+    fn add(&mut self, at: Nanos, wake: Wake) {
+        self.drawn += 1;
+        self.wakes.insert((at, self.drawn, wake));
+        self.planned.insert(wake);
+    }
+
+    fn ordinal(&mut self, wake: Wake) -> u64 {
+        let ordinal = self.ordinals.entry(wake).or_default();
+        *ordinal += 1;
+        *ordinal
+    }
+
+    /// Does what is due.
+    fn wake(&mut self, port: &Port) {
+        while let Some(&(at, _, wake)) = self.wakes.first()
+            && at <= entropy::now()
+        {
+            self.wakes.pop_first();
+            self.planned.remove(&wake);
+            match wake {
+                Wake::Observe(controller, kind) => self.observe(controller, kind),
+                Wake::Step(controller) => self.step(controller, port),
+                Wake::Restart(ordinal) => self.restart(ordinal, port),
+            }
+        }
+    }
+
+    fn observe(&mut self, controller: Controller, kind: Kind) {
+        let ordinal = self.ordinal(Wake::Observe(controller, kind));
+        let mut draw = self.chance.of("seen", actor(controller, Some(kind)), ordinal);
+        let behind = self.controllers.behind(controller, kind);
+        let most = if draw.bool() || self.is_calm() { behind } else { draw.u64(1..=behind.max(1)) };
+        self.controllers.observe(controller, kind, most);
+    }
+
+    fn step(&mut self, controller: Controller, port: &Port) {
+        let ordinal = self.ordinal(Wake::Step(controller));
+        let mut draw = self.chance.of("step", actor(controller, None), ordinal);
+        let pick = draw.u64(..);
+        let fault = match draw.u32(0..20_000) {
+            chance if chance < self.weather.faults => Fault::Before,
+            chance if chance < 2 * self.weather.faults => Fault::After,
+            _ => Fault::None,
+        };
+        let decision = Decision { what: "controller", actor: actor(controller, None), ordinal };
+        let strikes = fault != Fault::None && !self.is_calm() && !self.skipped.contains(&decision);
+        let before = self.api.revision();
+        let Some(step) = self.controllers.step(controller, pick, if strikes { fault } else { Fault::None }) else {
+            return;
+        };
+        if controller == Controller::MachineHealthCheck {
+            self.shared.foreign.lock().extend(before + 1..=self.api.revision());
+        }
+        if is_struck(&step) {
+            self.shared.struck.lock().push(decision);
+        }
+        if step.act != Act::Planned(0) {
+            port.note(step.to_string());
+        }
+    }
+
+    fn restart(&mut self, ordinal: u64, port: &Port) {
+        let decision = Decision { what: "restart", actor: 0, ordinal };
+        if self.skipped.contains(&decision) {
+            return;
+        }
+        self.shared.struck.lock().push(decision);
+        port.note("Cluster API restarts");
+        for controller in Controller::OF_CLUSTER_API {
+            self.controllers.restart(controller);
+        }
+    }
+
+    /// Gives a time to everything that can happen now and has none.
+    fn plan(&mut self) {
+        for controller in Controller::ALL {
+            for kind in controller.reads() {
+                let wake = Wake::Observe(controller, *kind);
+                if !self.planned.contains(&wake) && self.controllers.behind(controller, *kind) > 0 {
+                    let ordinal = self.ordinals.get(&wake).copied().unwrap_or_default();
+                    let mut draw = self.chance.of("lag", actor(controller, Some(*kind)), ordinal);
+                    let lag = if self.is_calm() { draw.u64(1..20) * TICK } else { lag(&mut draw, self.weather.lag) };
+                    self.add(entropy::now() + lag, wake);
+                }
+            }
+            let wake = Wake::Step(controller);
+            if !self.planned.contains(&wake) && self.controllers.has_work(controller) {
+                let ordinal = self.ordinals.get(&wake).copied().unwrap_or_default();
+                let mut draw = self.chance.of("pause", actor(controller, None), ordinal);
+                let level = if self.is_calm() { 0 } else { self.weather.pause };
+                let pause = pause(&mut draw, level);
+                self.add(entropy::now() + pause, wake);
+            }
+        }
+    }
+
+    /// How long until something happens by itself.
+    fn next(&self) -> Option<Duration> {
+        let wake = self.wakes.first().map(|(at, ..)| Duration::from_nanos(at.saturating_sub(entropy::now())));
+        let now = Timestamp::now();
+        let times = Controller::ALL.into_iter().filter_map(|controller| self.controllers.next(controller));
+        let later = times.min().map(|time| Duration::try_from(time.duration_since(now)).unwrap_or_default());
+        wake.into_iter().chain(later).min().map(|wait| wait.max(Duration::from_nanos(TICK)))
+    }
+}
+
+fn is_struck(step: &Step) -> bool {
+    matches!(step.act, Act::Failed(_) | Act::Lost(_))
+}
+
+/// The number of a controller's decisions, or of its decisions about a kind.
+fn actor(controller: Controller, kind: Option<Kind>) -> usize {
+    controller as usize * 10 + kind.map_or(9, |kind| kind as usize)
+}
+
+/// How far a view lags behind.
+fn lag(draw: &mut Rng, level: usize) -> Nanos {
+    let milliseconds = match (level, draw.u32(0..100)) {
+        (0, _) => draw.u64(1..50),
+        (1, 0..5) => draw.u64(500..5_000),
+        (1, _) => draw.u64(1..300),
+        (_, 0..5) => draw.u64(5_000..40_000),
+        (_, _) => draw.u64(1..2_000),
+    };
+    milliseconds * TICK
+}
+
+/// How long lies before a step.
+fn pause(draw: &mut Rng, level: usize) -> Nanos {
+    let milliseconds = match (level, draw.u32(0..100)) {
+        (0, _) => draw.u64(1..10),
+        (1, 0..10) => draw.u64(50..1_000),
+        (1, _) => draw.u64(1..50),
+        (_, 0..10) => draw.u64(1_000..8_000),
+        (_, _) => draw.u64(1..500),
+    };
+    milliseconds * TICK
+}
+
+/// How a Machine turns out.
+fn fate(draw: &mut Rng, trouble: u32) -> Fate {
+    let seconds = |draw: &mut Rng, usual: std::ops::Range<u64>, most: u64| {
+        let rarely = draw.u32(0..100) < trouble / 2;
+        Duration::from_millis(if rarely { draw.u64(usual.end..most) } else { draw.u64(usual) })
+    };
+    let times = Times {
+        react: Duration::ZERO,
+        bootstrap: seconds(draw, 100..5_000, 60_000),
+        provision: seconds(draw, 2_000..40_000, 300_000),
+        join: seconds(draw, 2_000..40_000, 900_000),
+        ready: seconds(draw, 500..15_000, 120_000),
+        drain: seconds(draw, 500..20_000, 300_000),
+        terminate: seconds(draw, 1_000..30_000, 200_000),
+        slow_factor: 1,
+    };
+    let mut fate = Fate::plain(times);
+    fate.reference = seconds(draw, 0..2_000, 240_000);
+    fate.lingers = seconds(draw, 1_000..60_000, 240_000);
+    if draw.u32(0..100) >= trouble {
+        return fate;
+    }
+    let long = |draw: &mut Rng| Duration::from_secs(draw.u64(5..240));
+    match draw.u32(0..9) {
+        0 => fate.behaviour = Behaviour::NeverJoins,
+        1 => fate.behaviour = Behaviour::Fails,
+        2 => fate.behaviour = Behaviour::NoCapacity,
+        3 => fate.rejoins = Some(Rejoin { after: long(draw), gap: long(draw) }),
+        4 | 5 => fate.unready = Some(Unready { after: long(draw), lasts: long(draw) * 2 }),
+        6 => fate.hook = Some(Hook { at: HookPoint::PreDrain, held: long(draw) }),
+        7 => fate.hook = Some(Hook { at: HookPoint::PreTerminate, held: long(draw) }),
+        _ => fate.hang = long(draw),
+    }
+    fate
+}
