@@ -41,6 +41,16 @@ pub(crate) struct Shared {
     pub(crate) struck: Arc<Mutex<Vec<Decision>>>,
 }
 
+/// How controllers and Machines behave.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Habits {
+    /// Views lag by milliseconds, writes succeed, and every Machine joins.
+    #[default]
+    Calm,
+    /// As the seed says: views that lag by up to 40 s, writes that fail, restarts, Machines that never join or hang.
+    Any,
+}
+
 /// How controllers are in one world.
 #[derive(Clone, Debug)]
 struct Weather {
@@ -57,6 +67,8 @@ struct Weather {
 }
 
 impl Weather {
+    const CALM: Self = Self { lag: 0, pause: 0, faults: 0, trouble: 0, restarts: 0 };
+
     fn of(draw: &mut Rng) -> Self {
         Self {
             lag: draw.usize(0..3),
@@ -94,11 +106,17 @@ pub(crate) struct Driver {
 
 impl Driver {
     /// Controllers of an API, before anything has happened.
-    pub(crate) fn new(api: &Api, chance: Chance, until: Nanos, skipped: BTreeSet<Decision>, shared: Shared) -> Self {
+    pub(crate) fn new(
+        api: &Api,
+        chance: Chance,
+        until: Nanos,
+        (habits, skipped): (Habits, BTreeSet<Decision>),
+        shared: Shared,
+    ) -> Self {
         let mut draw = chance.of("controllers", 0, 0);
         let version = CapiVersion::ALL[draw.usize(0..CapiVersion::ALL.len())];
-        let weather = Weather::of(&mut draw);
-        let health = (draw.u32(0..3) == 0).then(|| HealthCheck {
+        let weather = if habits == Habits::Calm { Weather::CALM } else { Weather::of(&mut draw) };
+        let health = (habits == Habits::Any && draw.u32(0..3) == 0).then(|| HealthCheck {
             unhealthy: Duration::from_secs(draw.u64(60..300)),
             startup: Duration::from_secs(draw.u64(600..1200)),
         });

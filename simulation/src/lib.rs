@@ -17,6 +17,7 @@ mod setup;
 mod workloads;
 mod world;
 
+pub use controllers::Habits;
 pub use faults::Decision;
 pub use ledger::{Check, Finding};
 pub use outcome::{Outcome, shrink};

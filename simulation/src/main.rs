@@ -14,7 +14,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
-use simulation::{Outcome, Plan, shrink};
+use simulation::{Habits, Outcome, Plan, shrink};
 
 /// Runs the whole program under seeds: copies of it, an API, controllers, and who calls them, in virtual time.
 ///
@@ -39,6 +39,9 @@ struct Arguments {
     /// Virtual seconds of quiet after them, in which all must come to rest.
     #[arg(long, default_value_t = 900)]
     quiet: u64,
+    /// Lets views of Cluster API's controllers lag, their writes fail and Machines fail to join or to go.
+    #[arg(long)]
+    any_controllers: bool,
     /// Prints all that happens, for one seed.
     #[arg(long)]
     trace: bool,
@@ -77,6 +80,7 @@ fn plan(arguments: &Arguments, seed: u64) -> Result<Plan> {
         copies: arguments.copies,
         seconds: arguments.seconds,
         quiet: arguments.quiet,
+        habits: if arguments.any_controllers { Habits::Any } else { Habits::Calm },
         skipped: arguments.skipped.iter().map(|text| text.parse()).collect::<Result<_>>()?,
         traced: arguments.trace,
         ..Plan::of(seed)
@@ -193,6 +197,9 @@ fn child(arguments: &Arguments, seed: u64, skipped: &BTreeSet<simulation::Decisi
     if let Some(copies) = arguments.copies {
         command.args(["--copies", &copies.to_string()]);
     }
+    if arguments.any_controllers {
+        command.arg("--any-controllers");
+    }
     for decision in skipped {
         command.args(["--skip", &decision.to_string()]);
     }
@@ -229,7 +236,12 @@ fn shorten(arguments: &Arguments, outcome: &Outcome) -> Result<()> {
     let skipped: BTreeSet<_> = outcome.struck.iter().filter(|it| !kept.contains(it)).copied().collect();
     print(&child(arguments, outcome.seed, &skipped)?);
     println!("with {} of {} faults: {}", kept.len(), outcome.struck.len(), list(kept.iter()));
-    println!("to see it: --seed {} --trace {}", outcome.seed, list(skipped.iter().map(|it| format!("--skip '{it}'"))));
+    let habits = if arguments.any_controllers { "--any-controllers " } else { "" };
+    println!(
+        "to see it: --seed {} --trace {habits}{}",
+        outcome.seed,
+        list(skipped.iter().map(|it| format!("--skip '{it}'")))
+    );
     Ok(())
 }
 

@@ -31,7 +31,7 @@ use tower::BoxError;
 use crate::{
     autoscaler,
     chance::Chance,
-    controllers::{self, Driver},
+    controllers::{self, Driver, Habits},
     copy::Copy,
     entropy::{self, Nanos},
     faults::{Decision, Faults, PieceFault, RequestFault, latency},
@@ -68,6 +68,8 @@ pub struct Plan {
     pub seconds: u64,
     /// How long it is quiet then.
     pub quiet: u64,
+    /// How controllers and Machines behave.
+    pub habits: Habits,
     /// Faults that don't strike.
     pub skipped: BTreeSet<Decision>,
     /// Whether the trace is kept.
@@ -78,7 +80,15 @@ impl Plan {
     /// A world of this seed as `.ci/run` has it: 30 virtual minutes with faults, and 15 quiet ones.
     #[must_use]
     pub fn of(seed: u64) -> Self {
-        Self { seed, copies: None, seconds: 1800, quiet: 900, skipped: BTreeSet::new(), traced: false }
+        Self {
+            seed,
+            copies: None,
+            seconds: 1800,
+            quiet: 900,
+            habits: Habits::Calm,
+            skipped: BTreeSet::new(),
+            traced: false,
+        }
     }
 }
 
@@ -226,7 +236,7 @@ impl World {
         let driver = cluster.enter(async {
             define_cluster_api(&api, Contract::V1Beta2)?;
             let until = plan.seconds * SECOND;
-            let mut driver = Driver::new(&api, chance, until, plan.skipped.clone(), controllers.clone());
+            let mut driver = Driver::new(&api, chance, until, (plan.habits, plan.skipped.clone()), controllers.clone());
             api.load_values(setup::objects(&groups))?;
             driver.settle()?;
             anyhow::Ok(driver)

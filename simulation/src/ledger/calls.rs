@@ -215,14 +215,18 @@ impl Ledger {
         let by = size - before.size;
         let (now, sent) = (self.now, self.sent);
         let mut late = None;
-        // The newest first: an old one may have ended without effect.
-        let found =
-            self.asked.values_mut().rev().filter(|asked| asked.copy == copy).find(|asked| match &asked.request {
-                Request::Increase { group, delta } => group == id && *delta == by && asked.applied == 0,
-                Request::Decrease { group, delta } => group == id && by < 0 && -by <= -delta - asked.applied,
-                Request::Delete { group, places, .. } => group == id && by < 0 && -by <= places - asked.applied,
-                Request::TargetSize { .. } | Request::Other(_) => false,
-            });
+        let is_it = |asked: &Asked| match &asked.request {
+            Request::Increase { group, delta } => group == id && *delta == by && asked.applied == 0,
+            Request::Decrease { group, delta } => group == id && by < 0 && -by <= -delta - asked.applied,
+            Request::Delete { group, places, .. } => group == id && by < 0 && -by <= places - asked.applied,
+            Request::TargetSize { .. } | Request::Other(_) => false,
+        };
+        // A group's commands run in the order in which they came; of those that have ended the newest may go on.
+        let of_copy = |asked: &Asked| asked.copy == copy && is_it(asked);
+        let open = self.asked.iter().find(|(_, asked)| asked.ended.is_none() && of_copy(asked));
+        let found = open.or_else(|| self.asked.iter().rev().find(|(_, asked)| of_copy(asked)));
+        let number = found.map(|(number, _)| *number);
+        let found = number.and_then(|number| self.asked.get_mut(&number));
         match found {
             Some(asked) => {
                 asked.applied += if by > 0 { 1 } else { -by };

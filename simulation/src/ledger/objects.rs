@@ -19,6 +19,7 @@ const UNSEEN: u64 = 120 * 1_000_000_000;
 pub(super) const FOREIGN_DELETE: &str = "a named Machine that someone else deletes may be made good first";
 const FOREIGN_SIZE: &str = "someone else wrote a smaller size";
 const MISSED_MARK: &str = "the MachineSet controller may miss a mark";
+const SURPLUS: &str = "the MachineSet controller has made more Machines than its size";
 const ROLLOUT: &str = "a rollout replaces Machines";
 const PLACE: &str = "a Machine has come into a placeholder's place";
 
@@ -245,6 +246,15 @@ impl Ledger {
         }
     }
 
+    /// Whether a group has more Machines than any size that it had lately asks for.
+    fn is_surplus(&self, id: &str) -> bool {
+        let alive = self.machines.values().filter(|machine| machine.group == id && !machine.is_deleting).count();
+        let since = self.now.saturating_sub(UNSEEN);
+        let sizes = self.sizes.get(id).into_iter().flatten();
+        let largest = sizes.filter(|(until, _)| until.is_none_or(|until| until >= since)).map(|(_, size)| *size).max();
+        largest.is_some_and(|largest| i64::try_from(alive).unwrap_or(i64::MAX) > largest)
+    }
+
     /// A Machine is going: one with a Node goes only if somebody has named it, or for a cause that can't be ruled out.
     fn goes(&mut self, uid: &str, machine: &Machine, author: Author) {
         let has_node =
@@ -271,7 +281,12 @@ impl Ledger {
             })
         };
         let missed = self.groups.get(&machine.group).is_some_and(|group| is_unseen(&group.log));
+        let is_surplus = self.is_surplus(&machine.group);
         let Some(group) = self.groups.get_mut(&machine.group) else { return };
+        if is_surplus {
+            *self.exceptions.entry(SURPLUS).or_default() += 1;
+            return;
+        }
         if group.has_rolled {
             *self.exceptions.entry(ROLLOUT).or_default() += 1;
             return;
