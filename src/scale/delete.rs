@@ -87,6 +87,10 @@ impl Command {
         let mut sorted: Vec<_> = deletes.into_iter().filter_map(|delete| self.sort(delete)).collect();
         let mut first_size = None;
         let ticket = draw_ticket();
+        let mut maybe_logged = false;
+        let failed = |error: &CallError, maybe_logged: bool| {
+            if maybe_logged { self.failed_unknown(error) } else { self.failed(error) }
+        };
         loop {
             if sorted.is_empty() {
                 return None;
@@ -115,18 +119,20 @@ impl Command {
                     error
                 }
             };
+            maybe_logged |= matches!(error, CallError::Unknown(..));
             if let CallError::Rejected(message) = &error
                 && refused_at.as_ref() == Some(&version)
+                && !maybe_logged
             {
                 return self.answer_all(sorted, &self.refuses(version.replicas, message));
             }
             refused_at = Some(version);
             if !attempts.again(&error).await {
-                return self.answer_all(sorted, &self.failed(&error));
+                return self.answer_all(sorted, &failed(&error, maybe_logged));
             }
             match self.view_again(&mut attempts).await {
                 Ok(version) => read = Some(version),
-                Err(error) => return self.answer_all(sorted, &self.failed(&error)),
+                Err(error) => return self.answer_all(sorted, &failed(&error, maybe_logged)),
             }
         }
     }

@@ -97,6 +97,15 @@ impl Command {
         ScaleError::FailedPrecondition(format!("{}: the API server refuses the size {size}: {message}", self.id))
     }
 
+    /// A failed call after a write of the log that had no answer: it may have been done, so nothing is refused for good.
+    pub(super) fn failed_unknown(&self, error: &CallError) -> ScaleError {
+        ScaleError::Unavailable(format!(
+            "{}; so it isn't known whether the deletion, whose write had no answer, was logged; if it was, it goes on; try \
+             again",
+            self.failed(error)
+        ))
+    }
+
     /// A failed call as an error of this command.
     pub(super) fn failed(&self, error: &CallError) -> ScaleError {
         let id = &self.id;

@@ -178,7 +178,7 @@ impl Command {
         let ticket = super::draw_ticket();
         let mut version = view.version;
         let mut chosen: Option<Giving> = None;
-        let (mut delta, mut has_given_way) = (delta, false);
+        let (mut delta, mut has_given_way, mut maybe_logged) = (delta, false, false);
         loop {
             let log = match version.log() {
                 Ok(log) => log,
@@ -211,10 +211,14 @@ impl Command {
                 Err(error) => error,
             };
             chosen = Some(giving);
+            maybe_logged |= matches!(error, CallError::Unknown(..));
+            let failed = |error: &CallError| {
+                if maybe_logged { self.failed_unknown(error) } else { self.failed(error) }
+            };
             if !attempts.again(&error).await {
-                return Err(self.failed(&error));
+                return Err(failed(&error));
             }
-            version = self.view_again(&mut attempts).await.map_err(|error| self.failed(&error))?;
+            version = self.view_again(&mut attempts).await.map_err(|error| failed(&error))?;
         }
     }
 

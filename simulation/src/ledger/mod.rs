@@ -149,6 +149,8 @@ pub(crate) struct Ledger {
     sent: Nanos,
     /// The writes that copies have sent, by path.
     patches: Vec<(usize, String, Nanos)>,
+    /// The newest size of each MachineSet of a MachineDeployment.
+    set_sizes: HashMap<String, i64>,
     /// The sizes of each group, with when each ended.
     sizes: HashMap<String, Vec<(Option<Nanos>, i64)>>,
     findings: Vec<Finding>,
@@ -178,6 +180,7 @@ impl Ledger {
             last_killed: HashMap::new(),
             sent: 0,
             patches: Vec::new(),
+            set_sizes: HashMap::new(),
             sizes: HashMap::new(),
             findings: Vec::new(),
             exceptions: BTreeMap::new(),

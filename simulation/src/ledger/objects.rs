@@ -19,6 +19,7 @@ const UNSEEN: u64 = 120 * 1_000_000_000;
 pub(super) const FOREIGN_DELETE: &str = "a named Machine that someone else deletes may be made good first";
 const FOREIGN_SIZE: &str = "someone else wrote a smaller size";
 const MISSED_MARK: &str = "the MachineSet controller may miss a mark";
+const OLD_SIZE: &str = "the MachineDeployment controller wrote an old size to its MachineSet";
 const SURPLUS: &str = "the MachineSet controller has made more Machines than its size";
 const ROLLOUT: &str = "a rollout replaces Machines";
 const PLACE: &str = "a Machine has come into a placeholder's place";
@@ -47,8 +48,9 @@ impl Ledger {
             "MachineSet" => {
                 let owner = controller(object).map(|(kind, owner)| format!("{kind}/{namespace}/{owner}"));
                 self.sets.insert(format!("{namespace}/{name}"), owner.clone().unwrap_or_else(|| id.clone()));
-                if owner.is_none() {
-                    self.group(change, &id, object, author);
+                match owner {
+                    Some(group) => self.size_of_set(&group, &id, object),
+                    None => self.group(change, &id, object, author),
                 }
             }
             _ => self.group(change, &id, object, author),
@@ -122,6 +124,18 @@ impl Ledger {
         group.log = log;
         self.note_size(id, size);
         self.groups.insert(id.to_owned(), group);
+    }
+
+    /// A MachineSet of a MachineDeployment that comes down below its size takes Machines that nobody has named.
+    fn size_of_set(&mut self, group: &str, id: &str, object: &Value) {
+        let size = object["spec"]["replicas"].as_i64().unwrap_or_default();
+        let before = self.set_sizes.insert(id.to_owned(), size).unwrap_or(size);
+        if let Some(group) = self.groups.get_mut(group)
+            && size < before
+            && size < group.size
+        {
+            *group.allowed.entry(OLD_SIZE).or_default() += before.min(group.size) - size;
+        }
     }
 
     fn note_size(&mut self, id: &str, size: i64) {
@@ -291,7 +305,7 @@ impl Ledger {
             *self.exceptions.entry(ROLLOUT).or_default() += 1;
             return;
         }
-        let cause = [FOREIGN_SIZE, FOREIGN_DELETE, PLACE]
+        let cause = [OLD_SIZE, FOREIGN_SIZE, FOREIGN_DELETE, PLACE]
             .into_iter()
             .find(|cause| group.allowed.get(cause).is_some_and(|left| *left > 0));
         match cause {

@@ -3,17 +3,22 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::time::Duration;
+use std::{sync::LazyLock, time::Duration};
 
 use rstest::rstest;
-use tracing::subscriber::with_default;
+use tracing::{Dispatch, subscriber::with_default};
 use tracing_subscriber::{Layer as _, Registry, filter::FilterExt as _, fmt, layer::SubscriberExt as _, reload};
 
 use super::{LogControl, LogFormat, Screen, filter::may_be_shown, parse, testing::Said};
 use crate::server::{LogLevelChange, LogLevels as _};
 
+/// Takes everything, for as long as the process lives. tracing keeps one most verbose level for all logs of a process,
+/// and two that change at once, as those of tests side by side do, can leave it at that of the past: lines were missing.
+static TAKES_ALL: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(tracing_subscriber::registry()));
+
 /// A log of its own with this filter, what it says, and what changes it.
 fn log(filter: &str) -> (impl tracing::Subscriber + Send + Sync, Said, LogControl) {
+    LazyLock::force(&TAKES_ALL);
     let said = Said::default();
     let (layer, handle) = reload::Layer::<_, Registry>::new(parse(filter).unwrap());
     let writer = said.clone();

@@ -306,6 +306,17 @@ async fn a_fault_of_either_write_of_the_group_is_got_over(#[case] fault: Fault, 
     assert_eq!((world.api.marked(), world.api.log()), (vec!["b".to_owned()], vec!["b lowered".to_owned()]));
 }
 
+/// Refused for good it would look to Cluster Autoscaler, which makes the Node schedulable again, while a finisher deletes it.
+#[tokio::test]
+async fn a_log_write_without_an_answer_that_cannot_be_looked_at_is_not_refused() {
+    let world = World::new(4, &ABCD);
+    world.api.fault("PATCH group", Fault::CutAfter);
+    world.api.fault("GET group", Fault::Answer(403, status(403, "not now")));
+    let error = world.scale.delete(group(), nodes(&["b"])).await.unwrap_err();
+    assert!(matches!(&error, ScaleError::Unavailable(why) if why.contains("isn't known whether")), "{error:?}");
+    assert_eq!(world.api.log(), ["b wanted"]);
+}
+
 #[rstest]
 #[case::cut_before(Fault::CutBefore)]
 #[case::cut_after(Fault::CutAfter)]
