@@ -8,7 +8,7 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{EnvFilter, layer::SubscriberExt as _};
 
 use super::{Screen, filter::parse};
 use crate::{
@@ -69,8 +69,10 @@ impl Inner {
         let parsed = parse(filter)?;
         let mut current = self.current.lock();
         let say = || tracing::info!(from = current.filter, to = filter, ?limit, "the log level changes");
-        // One of the two may not show it.
-        let shows = tracing::enabled!(tracing::Level::INFO);
+        // One of the two may not show it. A log of its own is asked, since asking this one would leave its filter's answer
+        // behind for the next line, which then may be missing.
+        let old = tracing_subscriber::registry().with(parse(&current.filter)?);
+        let shows = tracing::subscriber::with_default(old, || tracing::enabled!(tracing::Level::INFO));
         if shows {
             say();
         }
