@@ -144,18 +144,18 @@ fn many(arguments: &Arguments) -> Result<bool> {
     for ended in ended {
         ended?;
     }
-    let found = lock(&found);
+    let (found, sums) = (taken(found), taken(sums));
     let seconds = began.elapsed().as_secs_f64();
     let virtual_hours = f64::from(u32::try_from(arguments.seeds * (arguments.seconds + arguments.quiet))?) / 3600.0;
     println!(
         "{} seeds, {virtual_hours:.1} virtual hours in {seconds:.0} s: {} calls, {} requests, {} faults; {} seeds broke a rule",
         arguments.seeds,
-        lock(&sums).calls,
-        lock(&sums).requests,
-        lock(&sums).faults,
+        sums.calls,
+        sums.requests,
+        sums.faults,
         found.len()
     );
-    for (cause, count) in &lock(&sums).exceptions {
+    for (cause, count) in &sums.exceptions {
         println!("  {count} times: {cause} (docs/delete-rule.md, What can't be promised)");
     }
     if let Some(first) = found.first()
@@ -187,6 +187,10 @@ impl Sums {
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn taken<T>(mutex: Mutex<T>) -> T {
+    mutex.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// Runs one world in a process of its own.
