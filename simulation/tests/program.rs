@@ -16,7 +16,7 @@ fn simulation(arguments: &[&str]) -> Output {
         .spawn()
         .expect("the program");
     let id = child.id().to_string();
-    let (ended, end) = mpsc::channel();
+    let (ended, end) = mpsc::channel::<()>();
     let waiting = thread::spawn(move || {
         let output = child.wait_with_output();
         drop(ended);

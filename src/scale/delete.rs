@@ -109,8 +109,7 @@ impl Command {
                 let (listed, versions) = (Listed::default(), HashMap::new());
                 return Some(Decided { version, bounds: view.bounds, accepted: sorted, listed, versions });
             }
-            let (gone, waiting): (Vec<_>, Vec<_>) = sorted.into_iter().partition(|it| it.delete.caller.is_gone());
-            self.answer_all(gone, &self.abandoned());
+            let waiting = self.that_wait(sorted);
             let came_down = first_size.get_or_insert(version.replicas).saturating_sub(version.replicas);
             let error = match self.accept_and_log(&version, &log, (&view, &ticket, came_down), waiting).await {
                 Ok(decided) => return decided,
@@ -137,6 +136,13 @@ impl Command {
         }
     }
 
+    /// Those whose callers still wait; the others end.
+    fn that_wait(&self, sorted: Vec<Sorted>) -> Vec<Sorted> {
+        let (gone, waiting) = sorted.into_iter().partition(|it| it.delete.caller.is_gone());
+        self.answer_all(gone, &self.abandoned());
+        waiting
+    }
+
     /// One round: learns what is known of the named Machines, accepts what can be, and logs it. On a failure the deletes
     /// that wait for another round are given back.
     async fn accept_and_log(
@@ -152,6 +158,11 @@ impl Command {
             Ok(known) => known,
             Err(error) => return Err((error, sorted)),
         };
+        // What was read may have taken as long as a caller waits.
+        let sorted = self.that_wait(sorted);
+        if sorted.is_empty() {
+            return Ok(None);
+        }
         let bounds = view.bounds;
         let seen = Seen {
             log,

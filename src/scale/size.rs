@@ -18,7 +18,7 @@ use super::{
 use crate::{
     capi::{Machine, ScalableKind},
     index::{GroupVersion, Member, NotScalable},
-    nodegroup::{Bounds, DeletionLog, Ticket, instance, size},
+    nodegroup::{Bounds, DeletionLog, Ticket, deletion_log::Entry, instance, size},
 };
 
 /// How a smaller target size comes about.
@@ -87,7 +87,7 @@ impl Command {
         giving: GivingUp,
         caller: Option<&Caller>,
     ) -> Result<(), ScaleError> {
-        self.resize(version, Aim::GiveUp(giving), caller).await
+        self.resize(version, Aim::GiveUp(giving), caller).await.map(drop)
     }
 
     /// The size that a command makes of a version of the group.
@@ -179,6 +179,8 @@ impl Command {
         let mut version = view.version;
         let mut chosen: Option<Giving> = None;
         let (mut delta, mut has_given_way, mut maybe_logged) = (delta, false, false);
+        // Whoever ends it by leaving: nobody, once something may be written.
+        let mut caller = Some(caller);
         loop {
             let log = match version.log() {
                 Ok(log) => log,
@@ -189,36 +191,47 @@ impl Command {
             };
             // A write whose answer was lost was done: what was chosen then stays.
             if let Some(giving) = chosen.take_if(|_| log.has(&ticket)) {
-                return self.lower_soft(version, giving, view.bounds).await;
+                return self.lower_soft(version, giving, view.bounds, None).await;
             }
             let mut giving = self.choose(&version, &log, delta, view.bounds)?;
             if giving.machines.is_empty() {
-                return self.give_way(version, giving.others, view.bounds, Some(caller)).await;
+                return self.give_way(version, giving.others, view.bounds, caller).await.map(drop);
             }
             if giving.others > 0 && !has_given_way {
                 // Before the Machines: those that the size is lowered for may stay, and count as if they did.
-                self.give_way(version, giving.others, view.bounds, Some(caller)).await?;
+                if self.give_way(version, giving.others, view.bounds, caller).await? {
+                    caller = None;
+                }
                 (delta, has_given_way) = (-count(giving.machines.len()), true);
                 version = self.view()?.version;
                 continue;
             }
             giving.others = 0;
-            if caller.is_gone() {
-                return Err(self.abandoned());
-            }
-            let error = match self.log_soft(&version, &log, &giving.machines, &ticket).await {
-                Ok(logged) => return self.lower_soft(logged, giving, view.bounds).await,
+            let failed = |error: &CallError, maybe_logged: bool| {
+                if maybe_logged { self.failed_unknown(error) } else { self.failed(error) }
+            };
+            let error = match self.pending_of(&version, &log, &giving.machines, &ticket).await {
+                // What is read may take as long as a caller waits.
+                Ok(_) if caller.is_some_and(Caller::is_gone) => return Err(self.abandoned()),
+                Ok(entries) if entries.is_empty() => {
+                    return self.lower_soft(version, giving, view.bounds, caller).await;
+                }
+                Ok(entries) => match self.log_soft(&version, log, entries).await {
+                    Ok(logged) => return self.lower_soft(logged, giving, view.bounds, None).await,
+                    Err(error) => {
+                        if matches!(error, CallError::Unknown(..)) {
+                            (caller, maybe_logged) = (None, true);
+                        }
+                        error
+                    }
+                },
                 Err(error) => error,
             };
             chosen = Some(giving);
-            maybe_logged |= matches!(error, CallError::Unknown(..));
-            let failed = |error: &CallError| {
-                if maybe_logged { self.failed_unknown(error) } else { self.failed(error) }
-            };
             if !attempts.again(&error).await {
-                return Err(failed(&error));
+                return Err(failed(&error, maybe_logged));
             }
-            version = self.view_again(&mut attempts).await.map_err(|error| failed(&error))?;
+            version = self.view_again(&mut attempts).await.map_err(|error| failed(&error, maybe_logged))?;
         }
     }
 
@@ -264,27 +277,39 @@ impl Command {
         There { with_node: count(joined.len()), waiting: waiting.into_iter().map(|member| member.machine).collect() }
     }
 
-    /// Logs Machines without a Node, as far as they are alive and haven't joined.
-    async fn log_soft(
+    /// The soft entries of Machines without a Node, as far as these are alive and haven't joined.
+    async fn pending_of(
         &self,
         version: &GroupVersion,
         log: &DeletionLog,
         machines: &[Named],
         ticket: &Ticket,
-    ) -> Result<GroupVersion, CallError> {
+    ) -> Result<Vec<Entry>, CallError> {
         let known = self.learn(version, log, machines, false).await?;
         let is_pending = |uid| known.lives.get(uid) == Some(&rule::Life::Alive) && !known.joined.contains(uid);
         let alive = machines.iter().filter(|named| is_pending(&named.uid));
-        let entries: Vec<_> = alive.map(|named| entry(named, ticket, true)).collect();
-        if entries.is_empty() {
-            return Ok(version.clone());
-        }
-        let text = log.clone().with(entries).print().map_err(|error| CallError::Refused(error.to_string()))?;
+        Ok(alive.map(|named| entry(named, ticket, true)).collect())
+    }
+
+    async fn log_soft(
+        &self,
+        version: &GroupVersion,
+        log: DeletionLog,
+        entries: Vec<Entry>,
+    ) -> Result<GroupVersion, CallError> {
+        let text = log.with(entries).print().map_err(|error| CallError::Refused(error.to_string()))?;
         let change = GroupChange { replicas: None, log: text };
         self.wrote_log(self.write(Write::Log, self.api().write_group(&self.id, version, &change)).await)
     }
 
-    async fn lower_soft(&self, version: GroupVersion, giving: Giving, bounds: Bounds) -> Result<(), ScaleError> {
+    /// Lowers the size for what was logged of what was chosen. If that is nothing, it ends with its caller.
+    async fn lower_soft(
+        &self,
+        version: GroupVersion,
+        giving: Giving,
+        bounds: Bounds,
+        caller: Option<&Caller>,
+    ) -> Result<(), ScaleError> {
         let uids: HashSet<_> = giving.machines.iter().map(|named| named.uid.clone()).collect();
         let soft = version.log().map_or(0, |log| uids.iter().filter(|uid| log.get(uid).is_some()).count());
         let Carried { version, failures, .. } =
@@ -299,27 +324,32 @@ impl Command {
         let lowered = giving.machines.iter().filter(|named| !failures.contains_key(&named.uid));
         self.inner.going.accept(&self.id, lowered.map(|named| Leaving::Machine(self.machine_key(&named.name))));
         // Those that went by themselves meanwhile are replicas without a Machine.
-        self.give_way(version, giving.others + giving.machines.len() - soft, bounds, None).await
+        self.give_way(version, giving.others + giving.machines.len() - soft, bounds, caller).await.map(drop)
     }
 
     /// Lowers the size by as many, as far as there are placeholders, and not below the minimum, nor the Machines that have
-    /// a Node and what is promised to go: by what is there at the moment of each write.
+    /// a Node and what is promised to go: by what is there at the moment of each write. Returns whether it was lowered.
     async fn give_way(
         &self,
         version: GroupVersion,
         most: usize,
         bounds: Bounds,
         caller: Option<&Caller>,
-    ) -> Result<(), ScaleError> {
+    ) -> Result<bool, ScaleError> {
         if most == 0 {
-            return Ok(());
+            return Ok(false);
         }
         self.resize(version, Aim::GiveWay { most, min: bounds.min }, caller).await
     }
 
-    /// Writes the size that a command aims at. The first decision is made on `version`, without a read of the group. Before
-    /// the first write it ends with its caller.
-    async fn resize(&self, mut version: GroupVersion, mut aim: Aim, caller: Option<&Caller>) -> Result<(), ScaleError> {
+    /// Writes the size that a command aims at, and returns whether it differs. The first decision is made on `version`,
+    /// without a read of the group. Before the first write it ends with its caller.
+    async fn resize(
+        &self,
+        mut version: GroupVersion,
+        mut aim: Aim,
+        caller: Option<&Caller>,
+    ) -> Result<bool, ScaleError> {
         let writer = SizeWriter::draw();
         let mut attempts = self.attempts();
         let mut maybe_done = false;
@@ -329,7 +359,7 @@ impl Command {
             let from = version.replicas;
             if to == from {
                 tracing::info!(group = %self.id, size = from, "size is left as it is");
-                return Ok(());
+                return Ok(false);
             }
             if !maybe_done && caller.is_some_and(Caller::is_gone) {
                 return Err(self.abandoned());
@@ -342,7 +372,7 @@ impl Command {
             let error = match written {
                 Ok(written) => {
                     self.wrote(&written, SizeWritten { from, machines: &[], attempts: &attempts });
-                    return Ok(());
+                    return Ok(true);
                 }
                 Err(error) => error,
             };
@@ -366,7 +396,7 @@ impl Command {
             match fate {
                 Fate::Done => {
                     self.wrote(&now, SizeWritten { from, machines: &[], attempts: &attempts });
-                    return Ok(());
+                    return Ok(true);
                 }
                 // With several writes since, a counted one may be the first of them, and would be done twice.
                 Fate::NotDone if maybe_done && aim.counts() && now.generation > version.generation + 1 => {

@@ -1,6 +1,7 @@
 //! Commands against an API server of a few lines, with faults at the HTTP layer: the end state is checked.
 
 mod autoscaler;
+mod callers;
 mod deletes;
 pub(crate) mod fake;
 mod finishing;

@@ -1,0 +1,82 @@
+//! Callers that leave: until its first write a command ends with its caller, however long what it reads takes.
+
+use rstest::rstest;
+use serde_json::json;
+
+use super::fake::{Fault, LONG, World, group, instance};
+use crate::scale::Scale;
+
+/// Two Machines with a Node and one without, `c`.
+fn world(replicas: i32) -> World {
+    let world = World::new(replicas, &["a", "b"]);
+    world.machine("c", &json!({}), &json!({}));
+    world
+}
+
+/// Ends the caller of a command while a read is under way, and then the command.
+async fn leave_while_it_reads<T>(world: &World, read: &'static str, command: impl AsyncFn(Scale) -> T, now: impl Fn()) {
+    world.api.fault(read, Fault::Hold);
+    tokio::select! {
+        biased;
+        _ = command(world.scale.clone()) => panic!("it waits for the read"),
+        () = world.api.held() => {}
+    }
+    now();
+    world.api.release();
+    world.scale.drain(LONG).await.unwrap();
+}
+
+async fn lower(scale: Scale) {
+    let _ = scale.decrease(group(), -1).await;
+}
+
+fn is_untouched(world: &World, replicas: i32) {
+    let writes: Vec<_> = world.api.calls().into_iter().filter(|call| call.starts_with("PATCH")).collect();
+    assert!(writes.is_empty(), "{writes:?}");
+    assert_eq!((world.api.replicas(), world.api.log(), world.api.marked()), (replicas, vec![], vec![]));
+}
+
+#[tokio::test]
+async fn a_decrease_whose_caller_leaves_while_a_machine_is_read_writes_nothing() {
+    let world = world(3);
+    leave_while_it_reads(&world, "GET machine c", lower, || ()).await;
+    is_untouched(&world, 3);
+}
+
+/// The Machine that was chosen is gone by the time it is read, and a replica without one remains.
+#[tokio::test]
+async fn a_decrease_whose_machine_goes_and_whose_caller_leaves_writes_nothing() {
+    let world = world(3);
+    let gone = || world.api.remove("c");
+    leave_while_it_reads(&world, "GET machine c", lower, gone).await;
+    is_untouched(&world, 3);
+}
+
+#[rstest]
+#[case::a_machine("pending-machine-team-a_c", "GET machine c")]
+#[case::a_placeholder("replica-MachineDeployment-team-a_workers-0", "LIST machines")]
+#[tokio::test]
+async fn a_delete_whose_caller_leaves_while_it_reads_writes_nothing(#[case] id: &str, #[case] read: &'static str) {
+    let world = world(4);
+    let delete = async |scale: Scale| scale.delete(group(), instance(id)).await;
+    leave_while_it_reads(&world, read, delete, || ()).await;
+    is_untouched(&world, 4);
+}
+
+/// A read that fails has written nothing: the caller may leave after it.
+#[tokio::test]
+async fn a_decrease_whose_read_had_no_answer_ends_with_its_caller() {
+    let world = world(3);
+    world.api.fault("GET machine c", Fault::CutBefore);
+    leave_while_it_reads(&world, "GET group", lower, || ()).await;
+    is_untouched(&world, 3);
+}
+
+/// The answer of the log's write was lost: what was chosen goes on to a known result.
+#[tokio::test]
+async fn a_decrease_that_may_have_written_goes_on() {
+    let world = world(3);
+    world.api.fault("PATCH group", Fault::CutAfter);
+    leave_while_it_reads(&world, "GET group", lower, || ()).await;
+    assert_eq!((world.api.replicas(), world.api.marked()), (2, vec!["c".to_owned()]));
+}
