@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Result, ensure};
 use e2e::{
     controllers::{
-        groups::Workers,
+        groups::{GRACE, Workers},
         instances::{Seen, instances},
         machines::Machine,
         stage::{LOOK, PATIENCE, Stage},
@@ -23,7 +23,9 @@ pub(crate) async fn both_versions_of_the_contract_lead_to_the_same_answers(stage
     let new = stage.serve_with(&[("CAPI_VERSION", "v1beta2")]).await?;
     let mut groups = Vec::new();
     for behaviour in ["joins", "never-join", "fail", "no-capacity"] {
-        groups.push(Workers::new(behaviour).sized().that(behaviour).replicas(1).create(stage).await?);
+        groups.push(
+            Workers::new(behaviour).sized().that(behaviour).annotate(GRACE, "0").replicas(1).create(stage).await?,
+        );
     }
     groups.push(Workers::new("bare").of(Scalable::MachineSet).replicas(1).create(stage).await?);
     let ids: Vec<&str> = groups.iter().map(|group| group.id.as_str()).collect();
@@ -38,11 +40,12 @@ pub(crate) async fn both_versions_of_the_contract_lead_to_the_same_answers(stage
         let (answers, expected) = (answers(&old, &ids).await?, answers(&new, &ids).await?);
         ensure!(answers == expected, "v1beta1: {answers:#?}\nv1beta2: {expected:#?}");
         let classes: Vec<_> = ids.iter().flat_map(|id| expected[*id].values().map(|(_, class)| *class)).collect();
-        ensure!(classes.contains(&Some(1)) && classes.contains(&Some(99)), "classes are {classes:?}");
+        ensure!(classes.contains(&Some(1)), "classes are {classes:?}");
         Ok(classes)
     })
     .await?;
-    assert_eq!(classes, [None, None, Some(99), Some(1), None]);
+    // The words of a failure alone mean nothing, in neither version.
+    assert_eq!(classes, [None, None, None, Some(1), None]);
     // Each follows the kinds of templates by itself, and may come to one later than the other does.
     every(LOOK, "the same templates", PATIENCE, async || {
         for id in &ids {
