@@ -13,6 +13,7 @@ use std::{
 };
 
 use autoscaler::{Backoff, Caller, Driver, Settings, Version, Workload};
+use capi_autoscaler_provider::connect::Policy;
 use fastrand::Rng;
 use http::{Request, Response};
 use tokio::time::{sleep, timeout};
@@ -64,7 +65,8 @@ pub(crate) async fn run(port: Port, copies: usize, seed: u64, times: Times) {
         let notes = port.clone();
         let note = move |line: &str| notes.note(format!("Cluster Autoscaler: {line}"));
         let rng = Rng::with_seed(draw.u64(..));
-        let driver = Driver::new(caller.clone(), Workload::new(port.client()), version, settings, rng, note);
+        let driver =
+            Driver::new(caller.clone(), Workload::new(port.client(Policy::WRITES)), version, settings, rng, note);
         let left = Duration::from_nanos(until.saturating_sub(now));
         // Without an end of its own it has failed for long.
         let was_ended = timeout(left, driver.run()).await.is_err();

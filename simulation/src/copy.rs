@@ -6,7 +6,7 @@ use bytes::Bytes;
 use capi_autoscaler_provider::{
     capi::Keys,
     cluster::{Management, ManagementOptions, Workload, WorkloadOptions},
-    connect::{Clients, WorkloadSource},
+    connect::{Clients, Policy, WorkloadSource},
     grpc::{RpcMetrics, Service},
     index::Index,
     informer::Settings,
@@ -57,7 +57,7 @@ impl Copy {
     pub(crate) fn start(host: Host, port: Port, name: &str) -> Self {
         let (management, workload, scale, server) = host.enter(async {
             let runtime = Handle::current();
-            let clients = Clients { watches: port.client(), writes: port.client() };
+            let clients = Clients { watches: port.client(Policy::WATCHES), writes: port.client(Policy::WRITES) };
             let options = ManagementOptions {
                 group: "cluster.x-k8s.io".to_owned(),
                 version: None,

@@ -73,6 +73,8 @@ pub(crate) enum PieceFault {
     Doubled,
     /// It never comes, if it is a bookmark.
     NoBookmark,
+    /// Neither it nor anything after it comes, nor an end: the connection is dead, and nobody says so.
+    Silent,
 }
 
 /// How often things go wrong in one world.
@@ -130,10 +132,11 @@ impl Faults {
         if at >= self.until || draw.u32(0..10_000) >= self.pieces || !self.strikes(decision) {
             return None;
         }
-        Some(match draw.u32(0..6) {
+        Some(match draw.u32(0..7) {
             0 | 1 => PieceFault::Cut,
             2 | 3 => PieceFault::Late(draw.u64(1..90) * SECOND),
             4 => PieceFault::Doubled,
+            5 => PieceFault::Silent,
             _ => PieceFault::NoBookmark,
         })
     }

@@ -3,18 +3,22 @@
 
 use std::{
     future::Future,
+    io,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
+    time::Duration,
 };
 
 use bytes::Bytes;
+use capi_autoscaler_provider::connect::Policy;
 use futures::stream;
 use http::{HeaderMap, Request, Response, request::Parts};
 use http_body::Frame;
-use http_body_util::{BodyExt as _, StreamBody, combinators::UnsyncBoxBody};
+use http_body_util::{BodyExt as _, BodyStream, StreamBody, combinators::UnsyncBoxBody};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
+use tokio_stream::StreamExt as _;
 use tonic::Code;
 use tower::BoxError;
 
@@ -122,8 +126,8 @@ impl Port {
         self.send(Message::Note(line.into()));
     }
 
-    /// A client of the API.
-    pub(crate) fn client(&self) -> kube::Client {
+    /// A client of the API that gives up as this policy says: on the head of an answer, and on a body that is silent.
+    pub(crate) fn client(&self, policy: Policy) -> kube::Client {
         let port = self.clone();
         let service = tower::service_fn(move |request: Request<kube::client::Body>| {
             let port = port.clone();
@@ -132,7 +136,8 @@ impl Port {
                 let body = body.collect_bytes().await?;
                 let (reply, answer) = oneshot::channel();
                 port.send(Message::Request(ApiRequest { parts, body, reply }));
-                answer.await.map_err(|_| cut())?
+                let answer = policy.limit(async { answer.await.map_err(|_| cut())? }).await?;
+                Ok::<_, BoxError>(answer.map(|body| heard_within(body, policy.silence)))
             }
         });
         kube::Client::new(service, "default")
@@ -142,6 +147,15 @@ impl Port {
     pub(crate) fn caller(&self, to: usize) -> Caller {
         Caller { port: self.clone(), to }
     }
+}
+
+/// A body whose read fails if nothing comes for so long.
+fn heard_within(body: Body, silence: Duration) -> Body {
+    let frames = BodyStream::new(body).timeout(silence).map(|frame| match frame {
+        Ok(frame) => frame,
+        Err(_) => Err(BoxError::from(io::Error::from(io::ErrorKind::TimedOut))),
+    });
+    StreamBody::new(frames).boxed_unsync()
 }
 
 /// The error of a connection that is gone.

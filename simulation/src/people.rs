@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::Result;
+use capi_autoscaler_provider::connect::Policy;
 use kube::{
     Api,
     api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
@@ -44,7 +45,7 @@ pub(crate) async fn run(port: Port, seed: u64, groups: Vec<Group>, is_quiet: Arc
 
 fn api(port: &Port, kind: &str) -> Api<DynamicObject> {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", kind));
-    Api::namespaced_with(port.client(), NAMESPACE, &resource)
+    Api::namespaced_with(port.client(Policy::WRITES), NAMESPACE, &resource)
 }
 
 async fn act(port: &Port, groups: &[Group], draw: &mut fastrand::Rng, ordinal: u64) -> Result<String> {

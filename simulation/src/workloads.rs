@@ -12,6 +12,7 @@ use std::{
 
 use anyhow::Result;
 use autoscaler::{Cpu, Shape, asks_for, fits, is_ready, is_unschedulable};
+use capi_autoscaler_provider::connect::Policy;
 use fastrand::Rng;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::{
@@ -94,7 +95,7 @@ pub(crate) async fn run(
     waitlist: Waitlist,
 ) {
     let chance = Chance::new(seed);
-    let client: Client = port.client();
+    let client: Client = port.client(Policy::WRITES);
     let mut workloads = Workloads {
         pods: Api::namespaced(client.clone(), NAMESPACE),
         nodes: Api::all(client),
@@ -104,7 +105,7 @@ pub(crate) async fn run(
         made: 0,
         waitlist,
     };
-    while let Err(error) = create_namespace(workloads.port.client()).await {
+    while let Err(error) = create_namespace(workloads.port.client(Policy::WRITES)).await {
         workloads.port.note(format!("workloads: {error:#}"));
         sleep(Duration::from_secs(1)).await;
     }

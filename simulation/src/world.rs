@@ -153,6 +153,8 @@ struct Stream {
     /// When its newest piece arrives: none overtakes another.
     newest: Nanos,
     sent: u64,
+    /// Nothing of it arrives any more.
+    is_silent: bool,
 }
 
 enum Member {
@@ -486,6 +488,9 @@ impl World {
         let mut draw = self.chance.of("request", from, ordinal);
         let mut time = at + latency(&mut draw);
         let is_copy = (1..=self.copies).contains(&from);
+        if let Some(copy) = self.copy_of(from) {
+            self.ledger.sends(copy, request.parts.method.as_str(), request.parts.uri.path(), at);
+        }
         let is_watch = InProcess::verb(&request.parts) == "watch";
         let fault = if is_copy { self.faults.of_request(from, ordinal, at, is_watch) } else { None };
         match fault {
@@ -507,7 +512,7 @@ impl World {
     }
 
     fn send_piece(&mut self, at: Nanos, number: u64, piece: Option<Bytes>) {
-        let Some(stream) = self.streams.get_mut(&number) else { return };
+        let Some(stream) = self.streams.get_mut(&number).filter(|stream| !stream.is_silent) else { return };
         stream.sent += 1;
         let (to, ordinal) = (stream.to, number << 24 | stream.sent);
         let fault = if (1..=self.copies).contains(&to) { self.faults.of_piece(to, ordinal, at) } else { None };
@@ -524,6 +529,11 @@ impl World {
         match fault {
             Some(PieceFault::Cut) => self.at(time, Event::Piece(number, None)),
             Some(PieceFault::NoBookmark) if piece.as_ref().is_some_and(is_bookmark) => {}
+            Some(PieceFault::Silent) => {
+                if let Some(stream) = self.streams.get_mut(&number) {
+                    stream.is_silent = true;
+                }
+            }
             Some(PieceFault::Doubled) => {
                 self.at(time, Event::Piece(number, piece.clone()));
                 self.at(time, Event::Piece(number, piece));
@@ -628,9 +638,7 @@ impl World {
         if copy.is_some() && verb != "watch" && !is_event {
             self.at_rest += 1;
         }
-        if let Some(copy) = copy {
-            self.ledger.requested(copy, parts.method.as_str(), parts.uri.path(), sent);
-        }
+        self.ledger.arrives(sent);
         let Some(cluster) = self.members[CLUSTER].host() else { return };
         let api = self.api.clone();
         let answer = cluster.enter(async move { api.answer(parts, body) });
@@ -664,7 +672,10 @@ impl World {
                     }
                 }
             });
-            self.streams.insert(number, Stream { to: from, name: name.clone(), pieces, newest: self.now, sent: 0 });
+            self.streams.insert(
+                number,
+                Stream { to: from, name: name.clone(), pieces, newest: self.now, sent: 0, is_silent: false },
+            );
             let received =
                 stream::unfold(received, |mut received| async move { Some((received.recv().await?, received)) });
             let body = StreamBody::new(received.map(|piece| Ok::<_, BoxError>(Frame::data(piece))));

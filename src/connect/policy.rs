@@ -96,18 +96,21 @@ impl Policy {
             .layer(config.extra_headers_layer()?)
             .map_err(BoxError::from)
             .service(http);
-        let limit = self.answer;
-        let stack = stack.map_future(move |answer| async move {
-            let Some(limit) = limit else { return answer.await };
-            match tokio::time::timeout(limit, answer).await {
-                Ok(answer) => answer,
-                Err(_) => Err(BoxError::from(io::Error::new(
-                    io::ErrorKind::TimedOut,
-                    format!("no answer within {} s", limit.as_secs_f32()),
-                ))),
-            }
-        });
+        let stack = stack.map_future(move |answer| self.limit(answer));
         Ok(Client::new(stack, config.default_namespace))
+    }
+
+    /// Waits for the head of an answer as long as this policy allows.
+    ///
+    /// # Errors
+    /// The answer's own, or of the kind [`io::ErrorKind::TimedOut`].
+    pub async fn limit<T>(self, answer: impl Future<Output = Result<T, BoxError>>) -> Result<T, BoxError> {
+        let Some(limit) = self.answer else { return answer.await };
+        let answered = tokio::time::timeout(limit, answer).await;
+        answered.unwrap_or_else(|_| {
+            let message = format!("no answer within {} s", limit.as_secs_f32());
+            Err(BoxError::from(io::Error::new(io::ErrorKind::TimedOut, message)))
+        })
     }
 }
 

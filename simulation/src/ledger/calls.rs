@@ -267,14 +267,18 @@ impl Ledger {
         })
     }
 
-    /// A copy has sent a request.
-    pub(crate) fn requested(&mut self, copy: usize, method: &str, path: &str, at: Nanos) {
-        self.sent = at;
+    /// A copy sends a request, which may arrive late or never.
+    pub(crate) fn sends(&mut self, copy: usize, method: &str, path: &str, at: Nanos) {
         if method != "GET" {
             self.patches.push((copy, path.to_owned(), at));
             let now = self.now;
             self.patches.retain(|(_, _, at)| now.saturating_sub(*at) < RUNS_ON);
         }
+    }
+
+    /// A request arrives that was sent at this time.
+    pub(crate) fn arrives(&mut self, sent: Nanos) {
+        self.sent = sent;
     }
 
     /// Whether a copy has sent a write of a group between two times.
