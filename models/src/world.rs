@@ -5,7 +5,7 @@ use std::hash::BuildHasher;
 
 use foldhash::fast::FixedState;
 
-/// How many Machines there can ever be, replacements included.
+/// The number of Machines there can ever be, replacements included.
 pub const SLOTS: usize = 7;
 
 /// A set of Machines, one bit each.
@@ -22,12 +22,12 @@ impl Set {
     pub fn of(is_in: impl Fn(usize) -> bool) -> Self {
         (0..SLOTS).filter(|machine| is_in(*machine)).fold(Self(0), |set, machine| set | Self::one(machine))
     }
-    /// Whether it holds the Machine.
+    /// Returns true if it holds the Machine.
     #[must_use]
     pub fn has(self, machine: usize) -> bool {
         self.0 & (1 << machine) != 0
     }
-    /// Whether it is empty.
+    /// Returns true if it is empty.
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.0 == 0
@@ -38,7 +38,7 @@ impl Set {
         let count = usize::try_from(count).unwrap_or_default();
         self.iter().take(count).fold(Self(0), |set, machine| set | Self::one(machine))
     }
-    /// How many it holds.
+    /// The number of Machines it holds.
     #[must_use]
     pub fn len(self) -> i8 {
         i8::try_from(self.0.count_ones()).unwrap_or(i8::MAX)
@@ -155,19 +155,19 @@ pub struct Machine {
     pub life: Life,
     /// The ticket in its delete-machine annotation, or 0.
     pub mark: u8,
-    /// Whether it has a Node.
+    /// True if it has a Node.
     pub has_node: bool,
 }
 
 impl Machine {
-    /// Whether the API server still has it.
+    /// Returns true if the API server still has it.
     #[must_use]
     pub fn exists(&self) -> bool {
         matches!(self.life, Life::Alive | Life::Deleting)
     }
 }
 
-/// How far the deletion of a logged Machine has come.
+/// The progress of a logged Machine's deletion.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum Phase {
     /// It isn't in the log.
@@ -179,14 +179,14 @@ pub enum Phase {
     Lowered,
 }
 
-/// What the log says of a Machine.
+/// A Machine's entry in the log.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Entry {
-    /// How far it has come.
+    /// The progress of the deletion.
     pub phase: Phase,
-    /// Which acceptance it is; the mark carries the same.
+    /// The number of its acceptance; the mark carries the same.
     pub ticket: u8,
-    /// Whether it only steers which Machine a smaller target size takes, and need not go.
+    /// True if it only steers which Machine a smaller target size takes, and need not go.
     pub is_soft: bool,
     /// The Machine was given up as one that never joined: it must have no Node when it is marked. Soft entries are so.
     pub never_joined: bool,
@@ -194,21 +194,21 @@ pub struct Entry {
     pub is_placeholder: bool,
 }
 
-/// What the MachineDeployment controller sees of a MachineDeployment.
+/// A MachineDeployment as its controller sees it.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Deployment {
     /// spec.replicas.
     pub replicas: i8,
     /// The log's entries whose size is lowered.
     pub lowered: Set,
-    /// Which of the Machine pictures in `seen` was the newest when it was written.
+    /// The Machine picture in `seen` that was the newest when it was written, by its place.
     pub since: u8,
 }
 
 /// A MachineSet, with what was copied from its MachineDeployment.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct MachineSet {
-    /// What was copied.
+    /// The values that were copied.
     pub copied: Deployment,
     /// metadata.generation, counted from the oldest version that is kept.
     pub generation: u8,
@@ -263,7 +263,7 @@ impl Past {
         }
     }
 
-    /// How it shows these Machines.
+    /// These Machines as it shows them.
     #[must_use]
     pub fn show(self, machines: &[Machine; SLOTS]) -> [Machine; SLOTS] {
         let mut shown = *machines;
@@ -289,7 +289,7 @@ impl Past {
     }
 }
 
-/// What a copy of the program is at.
+/// The state of a copy of the program.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum At {
     /// No command.
@@ -312,38 +312,38 @@ pub enum At {
 /// The memory of one copy of the program, which a crash takes away.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Memory {
-    /// What it is at.
+    /// Its state.
     pub at: At,
-    /// What its command names.
+    /// The Machines that its command names.
     pub named: Set,
-    /// Of these, what it is going to log (when viewed), or what it has marked (afterwards).
+    /// Of these, those it is going to log (when viewed), or has marked (afterwards).
     pub done: Set,
     /// Of the named ones, those that it gives up as Machines that never joined.
     pub never_joined: Set,
-    /// Whether its command only lowers the target size.
+    /// True if its command only lowers the target size.
     pub is_soft: bool,
-    /// Whether one of those it is going to log is being deleted, and lowers the size by what was counted.
+    /// True if one of those it is going to log is being deleted, and lowers the size by what was counted.
     pub has_counted: bool,
-    /// Whether the MachineDeployment's generation is still the one viewed.
+    /// True if the MachineDeployment's generation is still the one viewed.
     pub is_fresh: bool,
     /// The log as viewed: a fingerprint of its entries, or for variants that compare values who is in it.
     pub viewed_log: u32,
     /// For variants that compare values: the size as viewed.
     pub viewed_replicas: Option<i8>,
-    /// What its command asks about placeholders.
+    /// The placeholders that its command names.
     pub places: Places,
 }
 
 /// The memory of a command that names placeholders.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Places {
-    /// How many it names, but for those that have entries by now.
+    /// The number it names, but for those that have entries by now.
     pub asked: i8,
     /// The size that it saw first, less those that have entries by now.
     pub first_size: i8,
-    /// How many its next write lowers, or its last write may have lowered.
+    /// The number its next write lowers, or its last write may have lowered.
     pub to_lower: i8,
-    /// By how many it has lowered the size indeed.
+    /// The number by which it has lowered the size indeed.
     pub lowered: i8,
     /// True if its answer to the last write was lost.
     pub is_unknown: bool,
@@ -364,7 +364,7 @@ pub struct Count {
     pub logged: Set,
     /// Of these, soft ones that are lowered: their Machines need not go.
     pub soft: Set,
-    /// How many of these are wanted.
+    /// The number of wanted entries in the log.
     pub wanted: i8,
     /// The size.
     pub size: i8,
@@ -372,7 +372,7 @@ pub struct Count {
     pub log: u32,
 }
 
-/// What may still happen.
+/// The events that may still happen.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Budget {
     /// DeleteNodes, repeats included.
@@ -410,7 +410,7 @@ pub struct InFlight {
     pub unmark: Option<(u8, u8)>,
 }
 
-/// What the checker remembers.
+/// The memory of the checker.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Ledger {
     /// Named by a command.
@@ -429,7 +429,7 @@ pub struct Ledger {
     pub taken: Set,
     /// Those that need not have lowered the size, although their deletion is accepted: they went for another reason.
     pub excused: Set,
-    /// What the size should be.
+    /// The size as it should be.
     pub size: i8,
     /// Those that had a Node when they were marked, for an entry that gives up a Machine without one.
     pub joined_before: Set,
@@ -437,17 +437,17 @@ pub struct Ledger {
     pub left_softly: Set,
     /// Those created since placeholders were counted whose smaller size is on its way.
     pub came: Set,
-    /// How many placeholders' smaller sizes are on their way.
+    /// The number of placeholders whose smaller size is on its way.
     pub places: i8,
-    /// For how many of them a Machine with a Node went, since another one had come into the place.
+    /// The number of them for which a Machine with a Node went, since another one had come into the place.
     pub places_missed: i8,
-    /// How many Machines with a Node may still be chosen although nobody named them.
+    /// The number of Machines with a Node that may still be chosen although nobody named them.
     pub others: i8,
     /// A rule that broke in the last step.
     pub fault: Option<Fault>,
 }
 
-/// What can break in a step.
+/// A violation that a step can cause.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Fault {
     /// The size was lowered twice for one Machine.
@@ -490,15 +490,15 @@ pub struct World {
     pub is_unacted: bool,
     /// Writes that may land late.
     pub in_flight: InFlight,
-    /// Which Machines the MachineSet controller is deleting one by one, and for which of the MachineSet's versions.
+    /// The Machines that the MachineSet controller is deleting one by one, and the MachineSet's version for which it does.
     pub deciding: Option<(u8, Set)>,
     /// Logged Machines whose smaller size has reached the MachineSet controller, as a copy may have seen.
     pub followed: Set,
     /// The copies of the program.
     pub copies: [Memory; 2],
-    /// What may still happen.
+    /// The events that may still happen.
     pub budget: Budget,
-    /// What the checker remembers.
+    /// The memory of the checker.
     pub ledger: Ledger,
 }
 
@@ -570,7 +570,7 @@ impl World {
         Set::of(|machine| self.log[machine].phase == phase)
     }
 
-    /// Whether the Machine has the mark of its entry.
+    /// Returns true if the Machine has the mark of its entry.
     #[must_use]
     pub fn is_marked(&self, machine: usize) -> bool {
         self.machines[machine].mark != 0 && self.machines[machine].mark == self.log[machine].ticket
@@ -703,7 +703,7 @@ impl World {
         self.ledger.taken = self.ledger.taken.without(over);
         self.ledger.foreign = self.ledger.foreign.without(over);
         self.ledger.early = self.ledger.early.without(over);
-        // That they are gone is all that was promised of them.
+        // They were promised to go, and are gone.
         self.ledger.accepted = self.ledger.accepted.without(over);
         if self.budget.deletes == 0 {
             self.ledger.named = Set(0);
