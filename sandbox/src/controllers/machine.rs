@@ -32,7 +32,7 @@ pub(crate) struct Inputs<'a> {
     pub(crate) node: Option<&'a Arc<Value>>,
 }
 
-/// How a Machine turns out, and how long it takes.
+/// The course of a Machine: its outcome, and the times of its steps.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Course {
     pub(crate) behaviour: Behaviour,
@@ -40,16 +40,16 @@ pub(crate) struct Course {
     pub(crate) joining: Joining,
 }
 
-/// Who makes the Node of a Machine.
+/// The component that makes the Node of a Machine.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Joining {
     /// The Machine's controller, together with the reference to it.
     Together,
     /// A kubelet.
     ByKubelet {
-        /// How long the reference lags behind the Node.
+        /// The reference lags behind the Node for so long.
         reference: Duration,
-        /// How long the Machine is there after its Node was deleted.
+        /// The Machine stays for so long after its Node was deleted.
         hang: Duration,
     },
 }
@@ -73,7 +73,7 @@ pub(crate) struct Steps {
     deleting: Option<Timestamp>,
     /// When nothing held its infrastructure any more.
     released: Option<Timestamp>,
-    /// Whether a hook has held it.
+    /// True if a hook has held it.
     was_held: bool,
 }
 
@@ -342,7 +342,7 @@ fn cordon(plan: &mut Plan, node: Option<&Arc<Value>>) {
     }
 }
 
-/// Whether somebody holds it by annotations that begin so.
+/// Returns true if somebody holds it by an annotation with this prefix.
 fn is_held(machine: &Value, hook: &str) -> bool {
     let annotations = machine.pointer("/metadata/annotations").and_then(Value::as_object);
     annotations.is_some_and(|all| all.keys().any(|key| key.starts_with(hook)))
