@@ -32,7 +32,7 @@ fn lives(machines: &[&str]) -> HashMap<Uid, Life> {
     machines.iter().map(|text| (Uid::from(text.trim_end_matches(['?', '-'])), life(text))).collect()
 }
 
-/// What a request of these Machines adds to the log.
+/// The Machines that a request adds to the log.
 fn accept(replicas: i32, in_log: &[&str], machines: &[&str], request: &[&str]) -> Result<Vec<String>, &'static str> {
     let (log, lives) = (log(in_log), lives(machines));
     let alive = lives.iter().filter(|(_, life)| **life == Life::Alive).map(|(uid, _)| uid.clone()).collect();
