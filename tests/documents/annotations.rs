@@ -13,7 +13,7 @@ use capi_autoscaler_provider::{
 
 use super::{first_cells, read};
 
-/// What follows the prefix in the annotations that a rule knows, from what it says of one that it doesn't.
+/// The annotations that a rule knows, without their prefix, from its message about one that it doesn't.
 fn known(problems: &[Problem]) -> Vec<String> {
     let [problem] = problems else { panic!("one problem was expected: {problems:?}") };
     let (_, list) = problem.message.split_once("known are ").unwrap();

@@ -64,8 +64,7 @@ fn meta(object: &Value) -> Meta {
     Meta { key: ObjectKey::new(text("namespace"), text("name")), uid: "uid".into(), resource_version: "1".into() }
 }
 
-/// What becomes of the example's group under the scope that the README uses, with what its file says of the
-/// infrastructure template.
+/// The verdict on the example's group under the scope that the README uses, with the infrastructure template of its file.
 fn verdict(path: &str) -> Verdict {
     let documents = yaml(path);
     let context = Context::new("cluster.x-k8s.io");

@@ -13,7 +13,7 @@ use tokio::{
 
 use super::{documents, first_cells, offline_server, read};
 
-/// What a server exports, with TLS and without, by the names that a scraper sees.
+/// The metrics that a server exports, with TLS and without, by the names that a scraper sees.
 async fn exported() -> BTreeSet<String> {
     let dir = tempfile::tempdir().unwrap();
     let key = rcgen::KeyPair::generate().unwrap();

@@ -133,7 +133,7 @@ impl Reconcile<'_> {
         self.wanted.add_finalizer(keys::MACHINE_FINALIZER);
         let infrastructure = self.provision(behaviour, times);
         if self.wanted["spec"] != inputs.machine["spec"] {
-            // What the API will make of the change; so that the status needs not be written twice.
+            // The generation that the API will give it; so that the status needs not be written twice.
             self.wanted.set("/metadata/generation", json!(inputs.machine.generation() + 1));
         }
         if infrastructure == Infrastructure::Ready && behaviour != Behaviour::NeverJoins {
