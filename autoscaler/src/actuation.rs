@@ -25,7 +25,7 @@ pub(crate) struct Going {
     pub(crate) drains: bool,
 }
 
-/// What came of one.
+/// The outcome of a Node's deletion.
 pub(crate) struct Ended {
     node: String,
     group: String,
@@ -101,7 +101,7 @@ impl Driver {
     }
 }
 
-/// What deletes a Node.
+/// A task that deletes one Node.
 struct Removal {
     caller: Caller,
     workload: Workload,

@@ -29,7 +29,7 @@ impl BackedOff {
         self.0.insert(group.to_owned(), Entry { duration, until: now + duration, failed: now });
     }
 
-    /// Whether a group isn't to be increased now.
+    /// Returns true if a group isn't to be increased now.
     pub(crate) fn has(&self, group: &str, now: Instant) -> bool {
         self.0.get(group).is_some_and(|entry| entry.until >= now)
     }

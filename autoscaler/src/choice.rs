@@ -33,7 +33,7 @@ struct Candidate<'a> {
     pods: Vec<&'a Pod>,
 }
 
-/// Whether a Pod is on a Node that is being drained.
+/// Returns true if a Pod is on a Node that is being drained, and may be evicted.
 fn loses_its_node(look: &Look, pod: &Pod) -> bool {
     let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
     let going = node.and_then(|node| look.going.get(node));
@@ -107,7 +107,7 @@ impl Driver {
         look.pods.iter().filter(is_pending).filter(|pod| !rooms.place(pod)).collect()
     }
 
-    /// How many Nodes of a group are thought of as coming.
+    /// The number of Nodes of a group that are thought of as coming.
     pub(crate) fn counted_upcoming(&self, group: &str) -> usize {
         let nobody_waits =
             !self.memory.requests.contains_key(group) || self.memory.backed_off.has(group, Instant::now());

@@ -31,7 +31,7 @@ use super::{
     state::{Readiness, Request, Unregistered},
 };
 
-/// How often it asks about a Node of no group in a loop: that answer is not kept.
+/// The number of times that a loop asks for the group of a Node of none: that answer is not kept.
 const QUESTIONS_ABOUT_OTHERS: usize = 5;
 
 /// After that long all instances are asked for again, whatever their group does.
@@ -40,7 +40,7 @@ pub(crate) const INSTANCES_LAST: Duration = Duration::from_secs(120);
 /// After that long without a loop that came to its end it is restarted.
 const MAX_FAILING: Duration = Duration::from_secs(900);
 
-/// What Cluster API writes on Nodes.
+/// An annotation that Cluster API writes on Nodes.
 const CLUSTER_NAMESPACE: &str = "cluster.x-k8s.io/cluster-namespace";
 
 /// Where notes go.
@@ -61,19 +61,19 @@ pub struct Driver {
     pub(crate) deletions: JoinSet<Ended>,
 }
 
-/// What lasts from one loop to the next.
+/// The state that lasts from one loop to the next.
 #[derive(Default)]
 pub(crate) struct Memory {
     /// The Nodes and Pods that were listed last.
     listed: Option<(Vec<CoreNode>, Vec<Pod>)>,
-    /// What a Node of a group would be like. That of a group that has had a ready Node is not asked for any more.
+    /// A ready Node of each group, or its template, which is not asked for any more once the group has had a ready Node.
     pub(crate) shapes: BTreeMap<String, Shape>,
     seen_ready: BTreeSet<String>,
     /// The sizes of the groups, as they were when they were asked for last.
     pub(crate) targets: BTreeMap<String, i32>,
-    /// What the Nodes of each group were like in this loop. None of a group that has none, and nothing that would become one.
+    /// The Nodes of each group in this loop, counted by state. A group without Nodes and without instances to come has no entry.
     pub(crate) readiness: BTreeMap<String, Readiness>,
-    /// How many Nodes there are, and how many of them broke down.
+    /// The number of Nodes, and how many of them broke down.
     pub(crate) total: (usize, usize),
     /// The instances of each group, as they were when it was last asked, and when all of them were.
     pub(crate) instances: BTreeMap<String, Vec<Instance>>,
@@ -98,12 +98,12 @@ pub(crate) struct Memory {
     pub(crate) going: BTreeMap<String, Going>,
     /// When groups and Nodes were changed last.
     pub(crate) cooldown: Cooldown,
-    /// What is asked once and kept for good.
+    /// True once the question was answered: it is asked once, and the answer kept for good.
     knows_gpu_label: bool,
     knows_gpu_types: bool,
 }
 
-/// What one loop looks at.
+/// The objects that one loop looks at.
 pub(crate) struct Look {
     pub(crate) groups: Vec<NodeGroup>,
     /// The Nodes of each group.
@@ -302,7 +302,7 @@ impl Driver {
         Ok(None)
     }
 
-    /// Whether it is a Node of another namespace, of which a Cluster Autoscaler of this one would know nothing.
+    /// Returns true for a Node of another namespace, of which a Cluster Autoscaler of this one would know nothing.
     fn is_of_another(&self, node: &CoreNode) -> bool {
         let annotations = node.metadata.annotations.as_ref();
         let namespace = annotations.and_then(|annotations| annotations.get(CLUSTER_NAMESPACE));
@@ -310,7 +310,7 @@ impl Driver {
         namespace.zip(own).is_some_and(|(namespace, own)| namespace != own)
     }
 
-    /// What the program says that a Node of a group would be like.
+    /// The Node that a group would get, as the program answers.
     pub(crate) async fn template(&self, group: &str) -> Result<Option<Shape>> {
         match self.caller.template(group).await {
             Ok(answer) => Ok(Some((&self.fields.template(answer)?).into())),
@@ -371,7 +371,7 @@ impl Driver {
         }
     }
 
-    /// What is asked when the first Node comes or goes.
+    /// Asks what Cluster Autoscaler asks when the first Node comes or goes.
     pub(crate) async fn learn_gpus(&mut self) {
         if !self.memory.knows_gpu_types {
             self.memory.knows_gpu_types = self.caller.gpu_types().await.is_ok();

@@ -35,7 +35,7 @@ pub(crate) struct Options {
     pub(crate) unready: Duration,
     /// How long a Node may take to join.
     pub(crate) provision: Duration,
-    /// How long one that isn't ready counts as one that is starting.
+    /// A Node that isn't ready counts as one that is starting for so long.
     pub(crate) startup: Duration,
 }
 

@@ -31,13 +31,13 @@ pub use workload::Workload;
 pub struct Settings {
     /// From the end of a loop to the start of the next.
     pub pause: Duration,
-    /// How long a Node must be unneeded before it goes.
+    /// A Node must be unneeded for so long before it goes.
     pub unneeded: Duration,
-    /// How long one that isn't ready must be unneeded.
+    /// A Node that isn't ready must be unneeded for so long.
     pub unready: Duration,
-    /// How long a Node may take to join, before it is given up.
+    /// A Node that hasn't joined after so long is given up.
     pub provision: Duration,
-    /// How long a Node that isn't ready counts as one that is starting.
+    /// A Node that isn't ready counts as one that is starting for so long.
     pub startup: Duration,
     /// No Node goes for so long after a group was increased.
     pub delay_after_add: Duration,
@@ -49,13 +49,13 @@ pub struct Settings {
     pub delay_after_taint: Duration,
     /// A Node that can't be removed is looked at again after so long.
     pub recheck: Duration,
-    /// How long the Pods of a Node have to leave it.
+    /// The Pods of a Node have so long to leave it.
     pub drain: Duration,
-    /// Whether nothing is done about Pods that are all new.
+    /// Nothing is done about Pods that are all new.
     pub waits_for_more_pods: bool,
-    /// How many Nodes go at once.
+    /// The number of Nodes that go at once.
     pub parallelism: usize,
-    /// How many of those have to be drained.
+    /// The number of those that may have to be drained.
     pub drain_parallelism: usize,
     /// For how long a group that failed isn't increased at first, at most, and after how long without a failure it is forgotten.
     pub backoff: Backoff,
@@ -88,7 +88,7 @@ impl Default for Settings {
     }
 }
 
-/// How long groups that failed are left alone.
+/// The times for which groups that failed are left alone.
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
     /// After the first failure.

@@ -1,4 +1,4 @@
-//! What Pods ask for and Nodes have, as far as it is played: CPUs, labels and taints.
+//! The parts of Pods and Nodes that are played: CPUs, labels and taints.
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +26,7 @@ const DELETION: Duration = Duration::from_secs(300);
 /// Thousandths of a CPU.
 pub type Cpu = i64;
 
-/// Whether the scheduler has found no Node for a Pod.
+/// Returns true if the scheduler has found no Node for a Pod.
 #[must_use]
 pub fn is_unschedulable(pod: &Pod) -> bool {
     let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
@@ -37,7 +37,7 @@ pub fn is_unschedulable(pod: &Pod) -> bool {
     })
 }
 
-/// Whether a Node takes Pods, but for taints of its own.
+/// Returns true if a Node is Ready and has neither the taint not-ready nor uninitialized.
 #[must_use]
 pub fn is_ready(node: &CoreNode) -> bool {
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
@@ -49,7 +49,7 @@ pub(crate) fn is_leaving(node: &CoreNode) -> bool {
     has_taint(node, TO_BE_DELETED)
 }
 
-/// Whether a Node was tainted not long ago, so that whoever did that is at it.
+/// Returns true if a Node was tainted not long ago, so that whoever did that is at it.
 pub(crate) fn is_going(node: &CoreNode) -> bool {
     let taint = taints(node).find(|taint| taint.key == TO_BE_DELETED);
     let since = taint.and_then(|taint| taint.value.as_ref()?.parse::<i64>().ok());
@@ -69,13 +69,13 @@ pub(crate) fn seconds_since_epoch() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs().cast_signed())
 }
 
-/// Whether an object was created less than so long ago.
+/// Returns true if an object was created less than so long ago.
 pub(crate) fn is_younger(metadata: &ObjectMeta, than: Duration) -> bool {
     let created = metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second());
     created + than.as_secs().cast_signed() > seconds_since_epoch()
 }
 
-/// Whether whoever has made a Pod makes another one when it is evicted.
+/// Returns true if a Pod may be evicted: by its annotation, or else if it has a controller, which makes another one.
 pub(crate) fn is_movable(pod: &Pod) -> bool {
     match pod.metadata.annotations.as_ref().and_then(|all| all.get(SAFE_TO_EVICT)).map(String::as_str) {
         Some("true") => true,
@@ -87,14 +87,14 @@ pub(crate) fn is_movable(pod: &Pod) -> bool {
 /// The effect of a taint that keeps no Pod off.
 const MILD: &str = "PreferNoSchedule";
 
-/// What decides whether a Node takes a Pod.
+/// The properties of a Node that decide whether it takes a Pod.
 #[derive(Clone, Debug)]
 pub struct Shape {
     /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// The keys of the taints that keep Pods off it.
     pub taints: Vec<String>,
-    /// What it has for Pods.
+    /// The CPUs it has for Pods.
     pub cpu: Cpu,
 }
 
@@ -121,7 +121,7 @@ impl From<&CoreNode> for Shape {
     }
 }
 
-/// Whether such a Node, if it were empty, would take the Pod.
+/// Returns true if such a Node, if it were empty, would take the Pod.
 #[must_use]
 pub fn fits(pod: &Pod, shape: &Shape) -> bool {
     let Some(spec) = &pod.spec else { return false };
@@ -133,7 +133,7 @@ pub fn fits(pod: &Pod, shape: &Shape) -> bool {
         && asks_for(pod) <= shape.cpu
 }
 
-/// How many Nodes of this size the pods need, and what is left over on them.
+/// The number of Nodes of this size that the pods need, and what is left over on them.
 pub(crate) fn new_nodes(pods: &[&Pod], size: Cpu) -> (usize, Cpu) {
     let mut rooms: Vec<Cpu> = Vec::new();
     for pod in pods {
@@ -146,12 +146,12 @@ pub(crate) fn new_nodes(pods: &[&Pod], size: Cpu) -> (usize, Cpu) {
     (rooms.len(), rooms.iter().sum())
 }
 
-/// What the pods on a Node ask for.
+/// The CPUs that the pods on a Node ask for.
 pub(crate) fn used(node: &CoreNode, pods: &[Pod]) -> Cpu {
     pods.iter().filter(|pod| is_on(pod, node)).map(asks_for).sum()
 }
 
-/// Whether a Pod is bound to a Node, and hasn't ended.
+/// Returns true if a Pod is bound to a Node, and hasn't ended.
 pub(crate) fn is_on(pod: &Pod, node: &CoreNode) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     if matches!(phase, Some("Succeeded" | "Failed")) {
@@ -161,7 +161,7 @@ pub(crate) fn is_on(pod: &Pod, node: &CoreNode) -> bool {
     on.is_some() && on == node.metadata.name.as_ref()
 }
 
-/// What a Pod asks for.
+/// The CPUs that a Pod asks for.
 #[must_use]
 pub fn asks_for(pod: &Pod) -> Cpu {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);

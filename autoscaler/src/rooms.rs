@@ -30,7 +30,7 @@ impl Rooms {
         self.0.extend(vec![room; count]);
     }
 
-    /// Whether a Pod has found room. It takes it.
+    /// Returns true if a Pod has found room. It takes it.
     pub(crate) fn place(&mut self, pod: &Pod) -> bool {
         let cpu = asks_for(pod);
         match self.0.iter_mut().find(|room| fits(pod, &room.shape) && cpu <= room.left) {
@@ -42,7 +42,7 @@ impl Rooms {
         }
     }
 
-    /// Whether all Pods of a Node have found room elsewhere. They take it, and the Node takes no more.
+    /// Returns true if all Pods of a Node have found room elsewhere. They take it, and the Node takes no more.
     pub(crate) fn vacate(&mut self, node: &str, pods: &[&Pod]) -> bool {
         let mut rooms = self.clone();
         rooms.0.retain(|room| room.node.as_deref() != Some(node));

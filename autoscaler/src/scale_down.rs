@@ -36,7 +36,7 @@ pub(crate) struct Removable<'a> {
     pub(crate) group: &'a NodeGroup,
     pub(crate) node: &'a CoreNode,
     pub(crate) name: &'a str,
-    /// Whether it has Pods, which fit elsewhere.
+    /// True if it has Pods, which fit elsewhere.
     pub(crate) drains: bool,
     since: Instant,
     unneeded: Duration,

@@ -46,7 +46,7 @@ pub(crate) struct Request {
     until: Instant,
 }
 
-/// How many Nodes a group has, and instances that should become one.
+/// The Nodes of a group, and the instances that should become one, counted by state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Readiness {
     pub(crate) ready: usize,
@@ -162,14 +162,14 @@ impl Driver {
         Ok(())
     }
 
-    /// How many Nodes of a group are still to come, whether they are asked for or not.
+    /// The number of Nodes of a group that are still to come, whether they are asked for or not.
     pub(crate) fn upcoming(&self, group: &str) -> usize {
         let target = self.memory.targets.get(group).map_or(0, |size| usize::try_from(*size).unwrap_or_default());
         let there = self.memory.readiness.get(group).map_or(0, |one| one.ready + one.unready + one.late);
         target.saturating_sub(there)
     }
 
-    /// Whether an increase of a group isn't over.
+    /// Returns true if an increase of a group isn't over.
     fn waits_for_nodes(&self, group: &str) -> bool {
         let Some(target) = self.memory.targets.get(group) else { return false };
         let Some(readiness) = self.memory.readiness.get(group) else { return *target > 0 };
@@ -184,13 +184,13 @@ impl Driver {
         self.memory.requests.contains_key(group) && self.waits_for_nodes(group)
     }
 
-    /// Whether so few Nodes are broken that it goes on at all.
+    /// Returns true if so few Nodes are broken that it goes on at all.
     pub(crate) fn is_healthy(&self) -> bool {
         let (nodes, unready) = self.memory.total;
         !is_too_many(unready, nodes)
     }
 
-    /// Whether a group may be increased: it didn't fail of late, and lacks few Nodes that nobody waits for.
+    /// Returns true if a group may be increased: it didn't fail of late, and lacks few Nodes that nobody waits for.
     pub(crate) fn is_safe(&self, group: &str) -> bool {
         if self.memory.backed_off.has(group, Instant::now()) {
             return false;
@@ -396,7 +396,7 @@ fn has_failed(instance: &Instance) -> bool {
         .is_some_and(|status| status.instance_state() == InstanceState::InstanceCreating && status.error_info.is_some())
 }
 
-/// Whether it is going to have a Node.
+/// Returns true for an instance that is going to have a Node.
 fn is_expected(instance: &Instance) -> bool {
     instance
         .status

@@ -28,13 +28,13 @@ impl Version {
         Some(Self { minor, patch })
     }
 
-    /// Whether it sends and reads the durations and Nodes that embed Kubernetes' own messages.
+    /// Returns true if it sends and reads the durations and Nodes that embed Kubernetes' own messages.
     #[must_use]
     pub fn knows_old_fields(self) -> bool {
         self < Self::new(35, 0)
     }
 
-    /// Whether it sends and reads the fields that took their place.
+    /// Returns true if it sends and reads the fields that took their place.
     #[must_use]
     pub fn knows_new_fields(self) -> bool {
         self >= Self::new(34, 2)

@@ -57,12 +57,12 @@ pub(crate) async fn create_all(world: &World, recorded: &Recorded, folder: &str,
 /// How recorded objects are called here.
 #[derive(Clone, Debug)]
 pub struct Recorded {
-    /// What was recorded, and what it is here.
+    /// The recorded names and ids, each with the one here.
     names: Vec<(&'static str, String)>,
 }
 
 impl Recorded {
-    /// Names that were recorded, each with what it is here.
+    /// Recorded names and ids, each with the one here.
     pub(crate) fn of<const N: usize>(names: [(&'static str, &str); N]) -> Self {
         Self { names: names.into_iter().map(|(recorded, here)| (recorded, here.to_owned())).collect() }
     }

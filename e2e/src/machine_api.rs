@@ -77,7 +77,7 @@ fn count() -> Value {
     json!({ "type": "integer", "format": "int32" })
 }
 
-/// What a Node gets: labels, annotations and taints; and how the provider makes the machine.
+/// The spec of a Machine: labels, annotations and taints of its Node, and how the provider makes the machine.
 fn spec_of_machine() -> Value {
     let texts = json!({ "type": "object", "additionalProperties": text() });
     open(&json!({

@@ -145,7 +145,7 @@ impl Objects {
         Self { client, contract, namespace: namespace.to_owned() }
     }
 
-    /// What reads and writes them.
+    /// The client that reads and writes them.
     #[must_use]
     pub fn client(&self) -> Client {
         self.client.clone()

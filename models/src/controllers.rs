@@ -8,7 +8,7 @@ use crate::{
     world::{At, Few, Life, Machine, MachineSet, Phase, Picture, SLOTS, Set, World},
 };
 
-/// What a reconcile of the MachineSet controller does.
+/// A reconcile of the MachineSet controller.
 #[derive(Clone, Copy, Debug)]
 struct Act {
     /// The version of the MachineSet that it sees.
@@ -16,7 +16,7 @@ struct Act {
     /// The picture of the Machines that it sees.
     picture: usize,
     victims: Set,
-    /// How many Machines it creates.
+    /// The number of Machines it creates.
     missing: i8,
     is_without_error: bool,
 }

@@ -16,7 +16,7 @@ pub(crate) struct Program<'a> {
     pub(crate) bounds: &'a Bounds,
 }
 
-/// What a command asks for.
+/// The Machines that a command names.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
     pub(crate) named: Set,
@@ -312,7 +312,7 @@ impl Program<'_> {
     pub(crate) fn mark(&self, world: &mut World, machine: usize, ticket: u8) {
         let is_changed = world.machines[machine].mark != ticket;
         if is_changed && self.rule.unmark_tests == UnmarkTests::Version {
-            // What was to be taken off is there no more.
+            // The mark that was to be taken off is there no more.
             world.in_flight.unmark = world.in_flight.unmark.filter(|unmark| usize::from(unmark.0) != machine);
         }
         let entry = world.log[machine];

@@ -9,9 +9,9 @@ use crate::world::{Count, Entry, Life, Machine, Phase, Places, Set};
 pub struct Rule {
     /// Machines are logged as wanted before they are marked; else marks come first and one write logs and lowers.
     pub logs_first: bool,
-    /// How a write to the MachineDeployment makes sure that nothing came between.
+    /// The precondition of a write to the MachineDeployment, so that nothing comes between.
     pub precondition: Precondition,
-    /// How it is known that a named Machine is there, before the size is lowered for it.
+    /// The source by which a named Machine is known to be there, before the size is lowered for it.
     pub existence: Existence,
     /// Each entry has a ticket, and what a copy remembers of an entry is about that ticket only.
     pub has_tickets: bool,
@@ -29,26 +29,26 @@ pub struct Rule {
     pub forgets: Forgets,
     /// Marks of ours that belong to no entry are taken off.
     pub cleans_marks: bool,
-    /// What is done about a Machine that is being deleted when it is named for the first time.
+    /// The handling of a Machine that is being deleted when it is named for the first time.
     pub deleting: Deleting,
-    /// What is done about a mark of ours that isn't the mark of its Machine's entry.
+    /// The handling of a mark of ours that isn't the mark of its Machine's entry.
     pub other_marks: OtherMarks,
-    /// What the patch tests that takes a mark off.
+    /// The precondition of the patch that takes a mark off.
     pub unmark_tests: UnmarkTests,
     /// A Machine that is given up as one that never joined is marked only while it has no Node; else its entry is taken
     /// back.
     pub marks_only_unjoined: bool,
     /// A soft entry of a Machine that is alive stays until no more Machines are alive than the size says.
     pub soft_waits: bool,
-    /// What is counted before the size is lowered for placeholders.
+    /// The source of the count before the size is lowered for placeholders.
     pub counts: Counts,
-    /// What the write tests that lowers the size for placeholders.
+    /// The precondition of the write that lowers the size for placeholders.
     pub place_tests: PlaceTests,
     /// A lost answer to such a write is cleared up by who wrote the size last.
     pub knows_own_writes: bool,
 }
 
-/// By what the replicas are counted that have no Machine.
+/// The source by which replicas without a Machine are counted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Counts {
     /// By the log and a fresh list of the Machines, at each decision.
@@ -63,7 +63,7 @@ pub enum Counts {
     SoftAsLeaving,
 }
 
-/// What the write tests that lowers the size for placeholders.
+/// The precondition of the write that lowers the size for placeholders.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum PlaceTests {
     /// metadata.generation and the log, like all writes of the log.
@@ -74,7 +74,7 @@ pub enum PlaceTests {
     Size,
 }
 
-/// What is decided about placeholders.
+/// A decision about placeholders.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Place {
     /// Success: there is nothing to do.
@@ -87,7 +87,7 @@ pub enum Place {
     Refused,
 }
 
-/// What is done about a mark of ours on a Machine whose entry has another ticket.
+/// The handling of a mark of ours on a Machine whose entry has another ticket.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum OtherMarks {
     /// The Machine is marked again, with its entry's ticket.
@@ -96,7 +96,7 @@ pub enum OtherMarks {
     TakenOff,
 }
 
-/// What the patch tests that takes a mark off.
+/// The precondition of the patch that takes a mark off.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum UnmarkTests {
     /// The Machine's resourceVersion, as of before the log was read: it hasn't been marked since.
@@ -105,7 +105,7 @@ pub enum UnmarkTests {
     Value,
 }
 
-/// What is done about a Machine that is being deleted when it is named for the first time.
+/// The handling of a Machine that is being deleted when it is named for the first time.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Deleting {
     /// It lowers the size where a replacement would come else: while the size counts more Machines than are there to
@@ -115,7 +115,7 @@ pub enum Deleting {
     AlwaysLowers,
 }
 
-/// How it is known that a named Machine is there, before the size is lowered for it.
+/// The source by which a named Machine is known to be there, before the size is lowered for it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Existence {
     /// By a cache that has come to where the MachineDeployment's present generation began, the log last gained an entry
@@ -136,7 +136,7 @@ pub enum Existence {
     Log,
 }
 
-/// What a write to the MachineDeployment tests.
+/// The precondition of a write to the MachineDeployment.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Precondition {
     /// metadata.generation and the log: neither spec nor log has been written since the view.
@@ -147,7 +147,7 @@ pub enum Precondition {
     Nothing,
 }
 
-/// What is taken as a sign that the MachineSet controller acts on the smaller size.
+/// The sign by which the MachineSet controller is taken to act on the smaller size.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Follows {
     /// The MachineSet carries the copied log with the entry lowered, and its controller has seen its generation: a
@@ -204,7 +204,7 @@ impl Default for Rule {
     }
 }
 
-/// What a command does after it has viewed the MachineDeployment and each named Machine.
+/// The next step of a command that has viewed the MachineDeployment and each named Machine.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Accept {
     /// All are in the log and lowered, or gone: OK, nothing to write.
@@ -215,7 +215,7 @@ pub enum Accept {
     BelowMin,
 }
 
-/// What a command sees.
+/// The view of a command.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen<'a> {
     /// spec.replicas.
@@ -229,19 +229,19 @@ pub struct Seen<'a> {
 }
 
 impl Existence {
-    /// Whether the gain of an entry of a Machine that is being deleted makes caches out of date that haven't come so far.
+    /// Returns true if the gain of an entry of a Machine that is being deleted makes caches out of date that haven't come so far.
     #[must_use]
     pub fn minds_entries(self) -> bool {
         self != Self::CacheBeforeEntries
     }
 
-    /// Whether the leaving of a soft entry does.
+    /// Returns true if the leaving of a soft entry does.
     #[must_use]
     pub fn minds_soft_entries(self) -> bool {
         self != Self::CacheBeforeSoftEntriesLeft
     }
 
-    /// Whether what a cache shows of Machines will do for these, or else they must be read.
+    /// Returns true if a cache is enough to view these Machines; else they must be read.
     #[must_use]
     pub fn is_cache_enough(self, named: Set, left_log: Set, deleting: Set) -> bool {
         let has_left = !(named & left_log).is_empty() && self != Self::CacheOfWhatLeft;
@@ -250,7 +250,7 @@ impl Existence {
 }
 
 impl Rule {
-    /// What to do for a command that names these Machines.
+    /// Decides about a command that names these Machines.
     #[must_use]
     pub fn accept(&self, seen: &Seen, all_named: Set) -> Accept {
         let wanted = Set::of(|machine| seen.log[machine].phase == Phase::Wanted);
@@ -280,7 +280,7 @@ impl Rule {
         if new.is_empty() && (all_named & wanted).is_empty() { Accept::Nothing } else { Accept::Log(new) }
     }
 
-    /// What to do for a command that names placeholders; `lowered` is how many lowered entries of placeholders there are.
+    /// Decides about a command that names placeholders; `lowered` is the number of lowered entries of placeholders.
     #[must_use]
     pub fn place(&self, count: Count, asked: Places, lowered: i8, min: i8) -> Place {
         let logged = match self.counts {
@@ -308,7 +308,7 @@ impl Rule {
         if entries.is_empty() { Place::Lower(fewer) } else { Place::Log(entries) }
     }
 
-    /// What the finisher of any copy does next about one Machine.
+    /// Returns the next step of any copy's finisher about one Machine.
     #[must_use]
     pub fn finish(&self, entry: Entry, machine: Machine, size: Reached) -> Option<Finish> {
         let is_settled = size.is_followed && (size.are_others_followed || !self.waits_for_others);
@@ -360,7 +360,7 @@ impl Rule {
     }
 }
 
-/// How far the smaller size has come that a logged Machine stands for.
+/// The progress of the smaller size that a logged Machine stands for.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Reached {
     /// The MachineSet controller acts on it.

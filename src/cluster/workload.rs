@@ -30,7 +30,7 @@ use crate::{
 
 const FIRST_TEMPLATES: &str = "the first list isn't complete yet";
 
-/// How long the first Refresh to succeed may wait for the first lists of infrastructure templates.
+/// The longest wait of the first Refresh to succeed for the first lists of infrastructure templates.
 const TEMPLATES_AT_START: Duration = Duration::from_secs(10);
 
 /// How a workload cluster is read.
@@ -66,7 +66,7 @@ struct Inner {
     ended: CancellationToken,
 }
 
-/// How far the start is: Cluster Autoscaler's first loop chooses among all groups only if their templates are known.
+/// The progress of the start: Cluster Autoscaler's first loop chooses among all groups only if their templates are known.
 #[derive(Default)]
 enum Start {
     /// Core kinds aren't in sync yet.
@@ -302,7 +302,7 @@ impl Workload {
         })
     }
 
-    /// Whether the start still waits for templates, given that core kinds are in sync.
+    /// Returns true while the start still waits for templates, given that core kinds are in sync.
     fn awaits_templates(&self) -> bool {
         let inner = &self.inner;
         let mut start = inner.start.lock();

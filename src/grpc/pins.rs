@@ -30,7 +30,7 @@ struct Known {
     is_caller: bool,
     /// Its connection is open.
     is_open: bool,
-    /// How long ago its last Refresh was.
+    /// The time since its last Refresh.
     age: Duration,
 }
 

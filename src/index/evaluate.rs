@@ -104,7 +104,7 @@ impl Picture {
                 }
             }
         }
-        // What has happened to its Machines meanwhile woke nobody who could do anything.
+        // Changes of its Machines meanwhile woke nobody who could do anything.
         if waited && group.min_of_deletions().is_some() {
             self.look_at_deletions_of(id);
         }

@@ -8,9 +8,9 @@ use tokio::time::Instant;
 use super::{group::Group, picture::Picture};
 use crate::nodegroup::GroupId;
 
-/// How long a group answers that is gone.
+/// A group that is gone answers for so long.
 const ANSWERS_FOR: Duration = Duration::from_secs(15 * 60);
-/// How many one change drops at most, so that it costs no more where many have gone at once.
+/// The number that one change drops at most, so that it costs no more where many have gone at once.
 const DROPPED_AT_ONCE: usize = 4;
 
 /// Groups that are gone, with since when, in order. One may be there again by now.

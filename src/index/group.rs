@@ -84,7 +84,7 @@ pub(super) struct Group {
     pub(super) versions: Versions,
     /// The size that this process wrote last, while it stands.
     pub(super) own_size: Option<OwnSize>,
-    /// That somebody has written another size over it, until it is told.
+    /// The size that somebody has written over it, until that is reported.
     pub(super) overwritten: Option<Overwritten>,
     /// Since when there has been no object, where it answers all the same.
     pub(super) gone_since: Option<tokio::time::Instant>,
@@ -134,7 +134,7 @@ impl Group {
         self.object.as_ref()?;
         match &self.standing {
             Standing::Live => Some(self.served.as_ref()?.definition.bounds.min),
-            // What was accepted is carried out, though the group asks for no more.
+            // Accepted deletions are carried out, though the group asks for no more.
             Standing::LeftOut(LeftOut::NotAutoscaled | LeftOut::InvalidBounds | LeftOut::NoScaleFromZero, _)
             | Standing::Waiting => Some(0),
             Standing::LeftOut(LeftOut::OutOfScope | LeftOut::OwnedByMachineDeployment | LeftOut::Paused, _)

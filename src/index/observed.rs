@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-/// What Machines have in common whose Nodes have the same labels.
+/// The properties of Machines that decide about the labels of their Nodes.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 struct Make {
     templates: Templates,
@@ -33,7 +33,7 @@ impl Make {
     }
 }
 
-/// What Nodes showed.
+/// The observed labels and zones of Nodes.
 #[derive(Debug, Default)]
 pub(super) struct Observations {
     by_group: HashMap<GroupId, BTreeMap<Make, ObservedLabels>>,

@@ -21,9 +21,9 @@ pub(super) struct OwnSize {
 /// A size that somebody else has written over one of this process.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Overwritten {
-    /// What this process had written.
+    /// The size that this process had written.
     pub from: i32,
-    /// What it is now.
+    /// The present size.
     pub to: i32,
 }
 

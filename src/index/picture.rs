@@ -58,7 +58,7 @@ pub(super) struct Picture {
     pub(super) groups_by_template: Several<TemplateKey, GroupId>,
     /// What Nodes showed.
     pub(super) lessons: Lessons,
-    /// What labels they showed.
+    /// The labels that Nodes showed.
     pub(super) observations: Observations,
     pub(super) groups_by_kind: Several<KindRef, GroupId>,
     /// Kinds that a group in scope names, with how many do.

@@ -162,7 +162,7 @@ impl Inner {
 }
 
 impl GroupSnapshot {
-    /// What is no fault of the group, changes from moment to moment and is worth knowing, for people.
+    /// A note for people: a state that is no fault of the group, changes from moment to moment and is worth knowing.
     #[must_use]
     pub fn note(&self) -> Option<String> {
         let why = self.held_back.as_ref()?;

@@ -14,13 +14,13 @@ pub struct Cause {
     pub provider: &'static str,
     /// The text.
     pub text: &'static str,
-    /// How it is looked for.
+    /// The way in which it is matched.
     pub form: Form,
-    /// Whether waiting may end it.
+    /// True if waiting may end it.
     pub heals: bool,
 }
 
-/// How a text is looked for. A word is made of letters, digits and `_`, so `LimitExceeded` isn't found in AWS's
+/// The way in which a text is matched. A word is made of letters, digits and `_`, so `LimitExceeded` isn't found in AWS's
 /// `RequestLimitExceeded`, which is throttling.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Form {

@@ -1,5 +1,5 @@
-//! What real Nodes showed: the resources that another Node made from the same templates will have. Which Node
-//! is asked, and for how long its answer is kept, is decided in [`crate::index`].
+//! The resources of real Nodes, which another Node made from the same templates will have. The choice of the Node, and the time
+//! for which its values are kept, are decided in [`crate::index`].
 
 use std::collections::BTreeMap;
 

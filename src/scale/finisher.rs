@@ -130,7 +130,7 @@ impl Command {
                 }
                 NotLowered::Refused(error) => {
                     tracing::warn!(group = %self.id, code = error.code(), "a deletion that was decided is given up: {error}");
-                    // What is left of it is found by the next look.
+                    // The next look finds what is left of it.
                     pass = Pass::Failed;
                 }
                 NotLowered::Pending(error) => {
@@ -291,7 +291,7 @@ fn names(entries: &[Entry]) -> String {
 }
 
 impl Pass {
-    /// What two looks at one group have come to.
+    /// The result of two looks at one group.
     fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::Failed, _) | (_, Self::Failed) => Self::Failed,

@@ -46,8 +46,8 @@ impl Command {
         ObjectKey::new(self.id.key.namespace.clone(), name)
     }
 
-    /// What is known of these Machines as of `version`; those in its log need none of that. Where `counts`, all Machines
-    /// of the group are listed.
+    /// Finds the state of these Machines as of `version`, but for those in its log. Where `counts`, all Machines of the group are
+    /// listed.
     pub(super) async fn learn(
         &self,
         version: &GroupVersion,

@@ -111,7 +111,7 @@ struct Lane {
     arrived: Arc<Notify>,
 }
 
-/// What a lane has of the finisher's looks.
+/// The state of the finisher's look in a lane.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 enum LanePass {
     /// None, and no slot.
@@ -159,7 +159,7 @@ impl State {
         begun
     }
 
-    /// What comes next; without any the lane ends. Commands and looks take turns, and a look that finds no free slot
+    /// Returns the next turn; without any the lane ends. Commands and looks take turns, and a look that finds no free slot
     /// keeps its place.
     fn next(&mut self, id: &GroupId) -> Option<Turn> {
         let lane = self.lanes.get_mut(id)?;
@@ -208,7 +208,7 @@ impl Lanes {
         self.state.lock().lanes.get(id).map(|lane| Arc::clone(&lane.arrived)).unwrap_or_default()
     }
 
-    /// What is rung when a look has ended.
+    /// Notified when a look has ended.
     pub(super) fn look_ended(&self) -> Arc<Notify> {
         Arc::clone(&self.look_ended)
     }

@@ -16,7 +16,7 @@ use super::{ScaleError, api::CallError, events::EventResult};
 /// beyond.
 const LATENCIES: [f64; 12] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0];
 
-/// How many field managers have a series of their own.
+/// The number of field managers that have a series of their own.
 const MOST_MANAGERS: usize = 20;
 
 /// A field manager of which an object doesn't say who it is.

@@ -17,10 +17,10 @@ use crate::{
     nodegroup::GroupId,
 };
 
-/// How long a size that was put back is remembered: who does it again within this time keeps doing it.
+/// A size that was put back is remembered for so long: who does it again within this time keeps doing it.
 const REMEMBERED_FOR: Duration = Duration::from_secs(3600);
 
-/// What was observed of the groups. It lives as long as the task.
+/// The observations of the groups. They live as long as the task.
 #[derive(Debug, Default)]
 pub(super) struct Observed {
     put_back: HashMap<GroupId, PutBack>,

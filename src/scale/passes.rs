@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::finisher::Pass;
 use crate::nodegroup::GroupId;
 
-/// How many groups are looked at side by side.
+/// The number of groups that are looked at side by side.
 const GROUPS_AT_ONCE: usize = 8;
 /// The pause after a look that failed; it doubles up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -24,7 +24,7 @@ pub(super) struct Passes {
     queue: BTreeMap<u64, GroupId>,
     places: HashMap<GroupId, u64>,
     next_place: u64,
-    /// How many more may be under way.
+    /// The number of looks that may still begin.
     free: usize,
     /// Groups to look at again without a change, with when.
     later: BTreeMap<GroupId, Instant>,
@@ -109,7 +109,7 @@ impl Passes {
                 let pause = self.pauses.entry(id.clone()).or_insert(FIRST_PAUSE);
                 self.later.insert(id.clone(), now + *pause);
                 *pause = (*pause * 2).min(LONGEST_PAUSE);
-                // What has changed meanwhile, by its own marks for example, waits for the pause as well.
+                // Changes meanwhile, by its own marks for example, wait for the pause as well.
                 self.dequeue(id);
             }
         }

@@ -52,7 +52,7 @@ impl Attempts {
     }
 }
 
-/// How long to wait before another attempt, so long after the first; `None` when there is none.
+/// Returns the pause before another attempt, so long after the first; `None` when there is none.
 fn next_pause(error: &CallError, made: u32, elapsed: Duration) -> Option<Duration> {
     let pause = pause_after(error, made).filter(|pause| *pause <= LONGEST_PAUSE)?;
     (made < MOST && elapsed + pause <= LAST_ATTEMPT_AFTER).then_some(pause)

@@ -325,8 +325,8 @@ pub(super) enum Finish {
     Unmark(Named, ArcStr, ResourceVersion),
 }
 
-/// How long a Machine is left to its infrastructure provider once its MachinePool has come down to the smaller size:
-/// the provider may be deleting it, and which one it has taken is told nowhere.
+/// A Machine is left to its infrastructure provider for so long once its MachinePool has come down to the smaller size: the
+/// provider may be deleting it, and which one it has taken is told nowhere.
 pub(super) const LEFT_TO_PROVIDER: Duration = Duration::from_secs(300);
 
 /// Since when Machines of a MachinePool have been left to their infrastructure provider.
@@ -362,7 +362,7 @@ pub(super) fn finish(
     steps
 }
 
-/// What is to be done about a Machine's mark. One whose answer was lost is set again, and may come after that of a later
+/// Returns the step for a Machine's mark. One whose answer was lost is set again, and may come after that of a later
 /// acceptance: without any the smaller size would take another Machine.
 pub(super) fn of_mark(log: &DeletionLog, named: Named, mark: &ArcStr, version: &ResourceVersion) -> Option<Finish> {
     let ticket = Ticket::of_mark(mark)?;
@@ -372,12 +372,12 @@ pub(super) fn of_mark(log: &DeletionLog, named: Named, mark: &ArcStr, version: &
     match log.get(&named.uid) {
         None => Some(Finish::Unmark(named, mark.clone(), version.clone())),
         Some(entry) if entry.phase == Phase::Lowered => Some(Finish::MarkAgain(entry.clone())),
-        // Who lowers it marks it before.
+        // The Machine of a wanted entry is marked before the size is lowered for it.
         Some(_) => None,
     }
 }
 
-/// What is to be done with a Machine that is still there though its smaller size has been followed.
+/// Returns the step for a Machine that is still there though its smaller size has been followed.
 fn by_name(entry: &Entry, by_name: ByName, left: &LeftSince, now: Instant) -> Option<Finish> {
     match by_name {
         ByName::AtOnce => Some(Finish::Delete(entry.clone())),

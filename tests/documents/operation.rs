@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fs, path::Path};
 use regex::Regex;
 use serde_json::Value;
 
-use super::{anchors, read, root, yaml};
+use super::{links::anchors, read, root, yaml};
 
 const ALERTS: &str = "charts/capi-autoscaler-provider/files/alerts.yaml";
 const DASHBOARD: &str = "charts/capi-autoscaler-provider/files/dashboard.json";

@@ -31,16 +31,16 @@ use serde_json::{Value, json};
 use tokio::{task::JoinHandle, time::Instant};
 use tonic::{Request, Response, Status};
 
-/// What a group is, and what was asked of it.
+/// A group of the scripted provider: its state, and how commands to it end.
 #[derive(Clone, Default)]
 pub(crate) struct Group {
     pub(crate) min: i32,
     pub(crate) max: i32,
     pub(crate) size: i32,
     pub(crate) instances: Vec<Instance>,
-    /// Whether increases fail.
+    /// Increases fail.
     pub(crate) refuses: bool,
-    /// Whether a delete takes what it names away at once.
+    /// A delete takes the instances that it names away at once.
     pub(crate) deletes: bool,
 }
 
@@ -138,7 +138,7 @@ impl World {
         kube::Client::new(service, "default")
     }
 
-    /// What was asked so far that begins with one of these.
+    /// The commands and questions so far whose text begins with one of these.
     pub(crate) fn asked(&self, names: &[&str]) -> Vec<Asked> {
         let asked = self.state.lock().asked.clone();
         asked.into_iter().filter(|(_, what)| names.iter().any(|name| what.starts_with(name))).collect()

@@ -1,4 +1,4 @@
-//! What lasts across loops, with a provider that does as it is told, in virtual time.
+//! Tests of state that lasts across loops, with a scripted provider, in virtual time.
 
 mod fake;
 

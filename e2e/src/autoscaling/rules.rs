@@ -135,7 +135,7 @@ fn node_groups_are_those_of_the_last_list(calls: &[Call]) -> Result<()> {
 pub(super) fn loops_are_not_skipped_for_ever(calls: &[Call]) -> Result<()> {
     let (mut commands, sizes) = by_group(calls)?;
     for (group, commands) in &mut commands {
-        // What was refused has changed nothing.
+        // A command that was refused has changed nothing.
         commands.retain(|(_, call)| matches!(call.code, Code::Ok | Code::Cancelled));
         commands.sort_by_key(|(_, call)| call.began);
         for pair in commands.windows(2) {

@@ -1,5 +1,5 @@
-//! What would end every loop of Cluster Autoscaler without a word: a replica that is neither a Node nor an instance that could become
-//! one, for longer than a Node may take. It asks for a smaller size then, takes any answer for a correction, and does nothing else.
+//! A replica that is neither a Node nor an instance that could become one, for longer than a Node may take, would end every loop of
+//! Cluster Autoscaler without a word: it asks for a smaller size then, takes any answer for a correction, and does nothing else.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ pub(crate) async fn a_replica_whose_machine_hangs_in_deletion_can_be_given_up(st
     stage.objects.assert_marked(&[]).await
 }
 
-/// What has no Node may go by a smaller target size, down to the minimum: asked for more, it succeeds.
+/// Machines without a Node may go by a smaller target size, down to the minimum: asked for more, it succeeds.
 pub(crate) async fn a_smaller_target_size_stops_at_the_minimum(stage: &Stage) -> Result<()> {
     let group = Workers::new("workers").that("never-join").bounds(2, 5).replicas(3).create(stage).await?;
     let provider = stage.serve().await?;

@@ -20,7 +20,7 @@ struct Case {
     failed: usize,
     min: i32,
     rolling: bool,
-    /// How many of them say so.
+    /// The number of them that are reported as failed.
     told: usize,
 }
 

@@ -15,7 +15,7 @@ use crate::sizes::assert_scale;
 const LOG: &str = "capi-autoscaler-provider.io/deleting";
 const DESIRED: &str = "machinedeployment.clusters.x-k8s.io/desired-replicas";
 
-/// What a controller says of what it has seen.
+/// The field by which a controller reports the generation that it has seen.
 #[derive(Clone, Copy)]
 enum Says {
     /// Its reconcile ended without an error.
@@ -62,7 +62,7 @@ async fn entries_leave(world: &World, says: Says) -> Result<()> {
     Ok(())
 }
 
-/// What the MachineDeployment's controller copies to its MachineSet.
+/// Copies the log and the size to the MachineSet, as the MachineDeployment's controller does.
 async fn hand_down(world: &World, group: &Group, set: &str) -> Result<()> {
     let log = log(world, group.kind, &group.name).await?.context("there is no log of deletions")?;
     let patch = json!({
@@ -72,7 +72,7 @@ async fn hand_down(world: &World, group: &Group, set: &str) -> Result<()> {
     world.objects.patch("MachineSet", set, patch).await
 }
 
-/// What the MachineSet's controller writes.
+/// Writes the status of the MachineSet, as its controller does.
 async fn reconcile(world: &World, set: &str, says: Says) -> Result<()> {
     let generation = world.objects.get("MachineSet", set).await?.metadata.generation;
     let condition = json!([{

@@ -20,7 +20,7 @@ use crate::sizes::assert_scale;
 
 const LOG: &str = "capi-autoscaler-provider.io/deleting";
 
-/// What leads from a Node to its Machine.
+/// The link from a Node to its Machine.
 #[derive(Clone, Copy)]
 enum Known {
     /// The providerID, which both have.

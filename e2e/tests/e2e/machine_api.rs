@@ -75,7 +75,7 @@ pub(crate) async fn the_machine_named_is_marked_and_the_size_lowered(world: &Wor
     assert_eq!(world.objects.scale("MachineSet", &set).await?, 2);
     world.objects.assert_marked(&[&machine]).await?;
 
-    // What the controller does: it deletes the marked Machine, and counts it no more.
+    // The controller deletes the marked Machine, and counts it no more.
     world.objects.delete("Machine", &machine).await?;
     let seen = world.objects.get("MachineSet", &set).await?.metadata.generation;
     world.objects.patch_status("MachineSet", &set, json!({ "replicas": 2, "observedGeneration": seen })).await?;

@@ -124,7 +124,7 @@ fn main() -> ExitCode {
     suite::run(&scenarios)
 }
 
-/// What sizes and deletes lead to.
+/// The scenarios of sizes and deletes.
 fn commands() -> Vec<(&'static str, Run)> {
     scenarios![
         sizes::an_increase_is_in_scale_and_answered_at_once,

@@ -1,4 +1,4 @@
-//! What becomes of sizes that were written: somebody keeps putting them back, or no Machine is made for them.
+//! Sizes that were written and came to nothing: somebody keeps putting them back, or no Machine is made for them.
 
 use anyhow::{Result, ensure};
 use e2e::{
@@ -73,7 +73,7 @@ pub(crate) async fn machines_that_are_not_made_are_told(world: &World) -> Result
     Ok(())
 }
 
-/// What the MachineSet's controller says of a size that it works towards.
+/// Writes the condition of the MachineSet's controller for a size that it works towards.
 async fn scaling_up(world: &World, message: &str) -> Result<()> {
     let conditions = json!([{
         "type": "ScalingUp",

@@ -29,7 +29,7 @@ pub(crate) async fn a_group_whose_nodes_are_in_several_zones_promises_none(world
     promises(&provider, &wide, None).await?;
     promises(&provider, &stated, Some("z")).await?;
 
-    // What has been seen isn't forgotten with its Node.
+    // Observed zones outlive their Nodes.
     for machine in &wide.machines[1..] {
         world.objects.remove("Machine", machine).await?;
     }

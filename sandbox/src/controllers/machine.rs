@@ -32,7 +32,7 @@ pub(crate) struct Inputs<'a> {
     pub(crate) node: Option<&'a Arc<Value>>,
 }
 
-/// How a Machine turns out, and how long it takes.
+/// The course of a Machine: its outcome, and the times of its steps.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Course {
     pub(crate) behaviour: Behaviour,
@@ -40,16 +40,16 @@ pub(crate) struct Course {
     pub(crate) joining: Joining,
 }
 
-/// Who makes the Node of a Machine.
+/// The component that makes the Node of a Machine.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Joining {
     /// The Machine's controller, together with the reference to it.
     Together,
     /// A kubelet.
     ByKubelet {
-        /// How long the reference lags behind the Node.
+        /// The reference lags behind the Node for so long.
         reference: Duration,
-        /// How long the Machine is there after its Node was deleted.
+        /// The Machine stays for so long after its Node was deleted.
         hang: Duration,
     },
 }
@@ -73,7 +73,7 @@ pub(crate) struct Steps {
     deleting: Option<Timestamp>,
     /// When nothing held its infrastructure any more.
     released: Option<Timestamp>,
-    /// Whether a hook has held it.
+    /// True if a hook has held it.
     was_held: bool,
 }
 
@@ -102,32 +102,179 @@ enum Infrastructure {
     Ready,
 }
 
+/// A reconcile of a Machine: what it goes by, and what it intends.
+struct Reconcile<'a> {
+    inputs: &'a Inputs<'a>,
+    steps: &'a mut Steps,
+    context: &'a Context<'a>,
+    plan: Plan,
+    /// The Machine as it is to be.
+    wanted: Value,
+}
+
 /// What a Machine's controller intends.
 pub(crate) fn plan(inputs: &Inputs<'_>, steps: &mut Steps, context: &Context<'_>) -> Plan {
-    let machine = inputs.machine;
-    let Course { behaviour, times, joining } = *inputs.course;
-    let mut plan = Plan::default();
-    let mut wanted = Value::clone(machine);
-    if machine.deleting() {
-        leave(&mut plan, &mut wanted, inputs, steps, times, context);
-        plan.change(Side::Management, machine, wanted);
-        return plan;
+    let wanted = Value::clone(inputs.machine);
+    let mut reconcile = Reconcile { inputs, steps, context, plan: Plan::default(), wanted };
+    if inputs.machine.deleting() {
+        reconcile.leave();
+    } else {
+        reconcile.bring_on();
     }
-    wanted.add_finalizer(keys::MACHINE_FINALIZER);
-    let infrastructure = provision(&mut plan, &mut wanted, steps, behaviour, times, context.now);
-    if wanted["spec"] != machine["spec"] {
-        // What the API will make of the change; so that the status needs not be written twice.
-        wanted.set("/metadata/generation", json!(machine.generation() + 1));
+    let Reconcile { mut plan, wanted, .. } = reconcile;
+    plan.change(Side::Management, inputs.machine, wanted);
+    plan
+}
+
+impl Reconcile<'_> {
+    fn bring_on(&mut self) {
+        let (inputs, context) = (self.inputs, self.context);
+        let Course { behaviour, times, joining } = *inputs.course;
+        self.wanted.add_finalizer(keys::MACHINE_FINALIZER);
+        let infrastructure = self.provision(behaviour, times);
+        if self.wanted["spec"] != inputs.machine["spec"] {
+            // The generation that the API will give it; so that the status needs not be written twice.
+            self.wanted.set("/metadata/generation", json!(inputs.machine.generation() + 1));
+        }
+        if infrastructure == Infrastructure::Ready && behaviour != Behaviour::NeverJoins {
+            match joining {
+                Joining::Together => self.join(times),
+                Joining::ByKubelet { reference, .. } => self.find(reference),
+            }
+        }
+        status(&mut self.wanted, infrastructure, inputs.node.map(|node| &**node), context);
     }
-    if infrastructure == Infrastructure::Ready && behaviour != Behaviour::NeverJoins {
-        match joining {
-            Joining::Together => join(&mut plan, &mut wanted, inputs, steps, times, context),
-            Joining::ByKubelet { reference, .. } => find(&mut plan, &mut wanted, inputs, steps, reference, context),
+
+    /// Returns true if this time has come; otherwise the Machine is looked at again then.
+    fn is_due(&mut self, at: Timestamp) -> bool {
+        let is_due = at <= self.context.now;
+        if !is_due {
+            self.plan.look_again(at);
+        }
+        is_due
+    }
+
+    /// Brings the infrastructure on as far as it is time for.
+    fn provision(&mut self, behaviour: Behaviour, times: Times) -> Infrastructure {
+        if self.wanted.text("/spec/providerID").is_some() {
+            return Infrastructure::Ready;
+        }
+        let bootstrapped = after(self.steps.seen, times.bootstrap);
+        if !self.is_due(bootstrapped) {
+            return Infrastructure::WaitsForBootstrap;
+        }
+        let name = self.wanted.name().to_owned();
+        self.wanted.set_default("/spec/bootstrap/dataSecretName", json!(name));
+        let provisioned = after(bootstrapped, times.provision);
+        if !self.is_due(provisioned) {
+            return Infrastructure::Coming;
+        }
+        match behaviour {
+            Behaviour::Fails => Infrastructure::Failed,
+            Behaviour::NoCapacity => Infrastructure::NoCapacity,
+            Behaviour::Joins | Behaviour::Slow | Behaviour::NeverJoins => {
+                let id = provider_id(self.wanted.namespace(), self.wanted.name());
+                self.wanted.set("/spec/providerID", json!(id));
+                self.steps.provisioned = Some(provisioned);
+                Infrastructure::Ready
+            }
         }
     }
-    status(&mut wanted, infrastructure, inputs.node.map(|node| &**node), context);
-    plan.change(Side::Management, machine, wanted);
-    plan
+
+    /// Lets the Node join and become Ready when it is time, and keeps its labels.
+    fn join(&mut self, times: Times) {
+        let (now, contract) = (self.context.now, self.context.settings.contract);
+        if self.wanted.text("/status/nodeRef/name").is_none() {
+            let joins = after(*self.steps.provisioned.get_or_insert(now), times.join);
+            if !self.is_due(joins) {
+                return;
+            }
+            if self.inputs.node.is_none() {
+                let node = node_of(&self.wanted, self.inputs).object(times.ready.is_zero(), now);
+                self.plan.create(Side::Workload, node);
+            }
+            self.steps.joined = Some(joins);
+            let name = self.wanted.name().to_owned();
+            refer_to_node(&mut self.wanted, &name, contract);
+        }
+        let Some(node) = self.inputs.node else { return };
+        let mut labelled = node::with_labels(node, &self.wanted.map("/metadata/labels"));
+        if !node::is_ready(node)
+            && let Some(joined) = self.steps.joined
+            && self.is_due(after(joined, times.ready))
+        {
+            node::set_ready(&mut labelled, true, now);
+            // Whatever its kubelet says later is for others to decide.
+            self.steps.joined = None;
+        }
+        self.plan.change(Side::Workload, node, labelled);
+    }
+
+    /// Refers to the Node that a kubelet has registered, and brings its labels and annotations up to date: before the
+    /// reference is written, as Cluster API does.
+    fn find(&mut self, reference: Duration) {
+        let Some(node) = self.inputs.node else { return };
+        let referred = after(*self.steps.found.get_or_insert(self.context.now), reference);
+        if self.wanted.text("/status/nodeRef/name").is_none() {
+            if !self.is_due(referred) {
+                return;
+            }
+            refer_to_node(&mut self.wanted, node.name(), self.context.settings.contract);
+        }
+        let mut labelled = node::with_labels(node, &self.wanted.map("/metadata/labels"));
+        node_of(&self.wanted, self.inputs).annotate(&mut labelled);
+        self.plan.change(Side::Workload, node, labelled);
+    }
+
+    /// Brings a deletion on: drain, then let go of the infrastructure and the Node, then of the Machine.
+    fn leave(&mut self) {
+        let (now, context) = (self.context.now, self.context);
+        let Course { times, joining, .. } = *self.inputs.course;
+        // A Node without a reference to it is left to its cloud.
+        let is_known = joining == Joining::Together || self.wanted.text("/status/nodeRef/name").is_some();
+        let node = self.inputs.node.filter(|_| is_known);
+        if is_known && is_held(&self.wanted, keys::PRE_DRAIN_HOOK) {
+            say_deleting(&mut self.wanted, "WaitingForPreDrainHook", context);
+            return;
+        }
+        let since = *self.steps.deleting.get_or_insert(now);
+        // Without a Node there is nothing to drain.
+        let drained = if node.is_some() && self.steps.released.is_none() { after(since, times.drain) } else { since };
+        if !self.is_due(drained) {
+            say_deleting(&mut self.wanted, "DrainingNode", context);
+            self.cordon(node);
+            return;
+        }
+        if is_held(&self.wanted, keys::PRE_TERMINATE_HOOK) {
+            say_deleting(&mut self.wanted, "WaitingForPreTerminateHook", context);
+            self.steps.was_held = true;
+            return;
+        }
+        say_deleting(&mut self.wanted, "WaitingForInfrastructureDeletion", context);
+        let released = if self.steps.was_held { now } else { drained };
+        let gone = after(*self.steps.released.get_or_insert(released), times.terminate);
+        if !self.is_due(gone) {
+            self.cordon(node);
+            return;
+        }
+        if let Some(node) = node {
+            self.plan.delete(Side::Workload, node);
+        }
+        if let Joining::ByKubelet { hang, .. } = joining
+            && !self.is_due(after(gone, hang))
+        {
+            return;
+        }
+        self.wanted.remove_finalizer(keys::MACHINE_FINALIZER);
+    }
+
+    fn cordon(&mut self, node: Option<&Arc<Value>>) {
+        if let Some(node) = node {
+            let mut cordoned = Value::clone(node);
+            cordoned.set("/spec/unschedulable", json!(true));
+            self.plan.change(Side::Workload, node, cordoned);
+        }
+    }
 }
 
 fn scaled(times: Times, behaviour: Behaviour) -> Times {
@@ -144,84 +291,9 @@ fn scaled(times: Times, behaviour: Behaviour) -> Times {
     }
 }
 
-/// Brings the infrastructure on as far as it is time for.
-fn provision(
-    plan: &mut Plan,
-    machine: &mut Value,
-    steps: &mut Steps,
-    behaviour: Behaviour,
-    times: Times,
-    now: Timestamp,
-) -> Infrastructure {
-    if machine.text("/spec/providerID").is_some() {
-        return Infrastructure::Ready;
-    }
-    let bootstrapped = after(steps.seen, times.bootstrap);
-    if now < bootstrapped {
-        plan.look_again(bootstrapped);
-        return Infrastructure::WaitsForBootstrap;
-    }
-    let name = machine.name().to_owned();
-    machine.set_default("/spec/bootstrap/dataSecretName", json!(name));
-    let provisioned = after(bootstrapped, times.provision);
-    if now < provisioned {
-        plan.look_again(provisioned);
-        return Infrastructure::Coming;
-    }
-    match behaviour {
-        Behaviour::Fails => Infrastructure::Failed,
-        Behaviour::NoCapacity => Infrastructure::NoCapacity,
-        Behaviour::Joins | Behaviour::Slow | Behaviour::NeverJoins => {
-            machine.set("/spec/providerID", json!(provider_id(machine.namespace(), machine.name())));
-            steps.provisioned = Some(provisioned);
-            Infrastructure::Ready
-        }
-    }
-}
-
 /// The id that the simulated cloud gives to a machine.
 pub(crate) fn provider_id(namespace: &str, name: &str) -> String {
     format!("sandbox:///{namespace}/{name}")
-}
-
-/// Lets the Node join and become Ready when it is time, and keeps its labels.
-fn join(
-    plan: &mut Plan,
-    machine: &mut Value,
-    inputs: &Inputs<'_>,
-    steps: &mut Steps,
-    times: Times,
-    context: &Context<'_>,
-) {
-    let now = context.now;
-    if machine.text("/status/nodeRef/name").is_none() {
-        let joins = after(*steps.provisioned.get_or_insert(now), times.join);
-        if now < joins {
-            plan.look_again(joins);
-            return;
-        }
-        if inputs.node.is_none() {
-            plan.create(Side::Workload, node_of(machine, inputs).object(times.ready.is_zero(), now));
-        }
-        steps.joined = Some(joins);
-        let name = machine.name().to_owned();
-        refer_to_node(machine, &name, context.settings.contract);
-    }
-    let Some(node) = inputs.node else { return };
-    let mut wanted = node::with_labels(node, &machine.map("/metadata/labels"));
-    if !node::is_ready(node)
-        && let Some(joined) = steps.joined
-    {
-        let ready = after(joined, times.ready);
-        if now < ready {
-            plan.look_again(ready);
-        } else {
-            node::set_ready(&mut wanted, true, now);
-            // Whatever its kubelet says later is for others to decide.
-            steps.joined = None;
-        }
-    }
-    plan.change(Side::Workload, node, wanted);
 }
 
 /// The Node that a Machine becomes.
@@ -250,30 +322,6 @@ fn core_taint(taint: &Value) -> Value {
     taint
 }
 
-/// Refers to the Node that a kubelet has registered, and brings its labels and annotations up to date: before the
-/// reference is written, as Cluster API does.
-fn find(
-    plan: &mut Plan,
-    machine: &mut Value,
-    inputs: &Inputs<'_>,
-    steps: &mut Steps,
-    reference: Duration,
-    context: &Context<'_>,
-) {
-    let Some(node) = inputs.node else { return };
-    let referred = after(*steps.found.get_or_insert(context.now), reference);
-    if machine.text("/status/nodeRef/name").is_none() {
-        if context.now < referred {
-            plan.look_again(referred);
-            return;
-        }
-        refer_to_node(machine, node.name(), context.settings.contract);
-    }
-    let mut wanted = node::with_labels(node, &machine.map("/metadata/labels"));
-    node_of(machine, inputs).annotate(&mut wanted);
-    plan.change(Side::Workload, node, wanted);
-}
-
 fn refer_to_node(machine: &mut Value, name: &str, contract: Contract) {
     let reference = match contract {
         Contract::V1Beta1 => json!({ "apiVersion": "v1", "kind": "Node", "name": name }),
@@ -282,67 +330,7 @@ fn refer_to_node(machine: &mut Value, name: &str, contract: Contract) {
     machine.set("/status/nodeRef", reference);
 }
 
-/// Brings a deletion on: drain, then let go of the infrastructure and the Node, then of the Machine.
-fn leave(
-    plan: &mut Plan,
-    machine: &mut Value,
-    inputs: &Inputs<'_>,
-    steps: &mut Steps,
-    times: Times,
-    context: &Context<'_>,
-) {
-    let now = context.now;
-    let joining = inputs.course.joining;
-    // A Node without a reference to it is left to its cloud.
-    let is_known = joining == Joining::Together || machine.text("/status/nodeRef/name").is_some();
-    let node = inputs.node.filter(|_| is_known);
-    if is_known && is_held(machine, keys::PRE_DRAIN_HOOK) {
-        say_deleting(machine, "WaitingForPreDrainHook", context);
-        return;
-    }
-    let since = *steps.deleting.get_or_insert(now);
-    // Without a Node there is nothing to drain.
-    let drained = if node.is_some() && steps.released.is_none() { after(since, times.drain) } else { since };
-    if now < drained {
-        say_deleting(machine, "DrainingNode", context);
-        plan.look_again(drained);
-        cordon(plan, node);
-        return;
-    }
-    if is_held(machine, keys::PRE_TERMINATE_HOOK) {
-        say_deleting(machine, "WaitingForPreTerminateHook", context);
-        steps.was_held = true;
-        return;
-    }
-    say_deleting(machine, "WaitingForInfrastructureDeletion", context);
-    let released = *steps.released.get_or_insert(if steps.was_held { now } else { drained });
-    let gone = after(released, times.terminate);
-    if now < gone {
-        plan.look_again(gone);
-        cordon(plan, node);
-        return;
-    }
-    if let Some(node) = node {
-        plan.delete(Side::Workload, node);
-    }
-    if let Joining::ByKubelet { hang, .. } = joining
-        && now < after(gone, hang)
-    {
-        plan.look_again(after(gone, hang));
-        return;
-    }
-    machine.remove_finalizer(keys::MACHINE_FINALIZER);
-}
-
-fn cordon(plan: &mut Plan, node: Option<&Arc<Value>>) {
-    if let Some(node) = node {
-        let mut cordoned = Value::clone(node);
-        cordoned.set("/spec/unschedulable", json!(true));
-        plan.change(Side::Workload, node, cordoned);
-    }
-}
-
-/// Whether somebody holds it by annotations that begin so.
+/// Returns true if somebody holds it by an annotation with this prefix.
 fn is_held(machine: &Value, hook: &str) -> bool {
     let annotations = machine.pointer("/metadata/annotations").and_then(Value::as_object);
     annotations.is_some_and(|all| all.keys().any(|key| key.starts_with(hook)))

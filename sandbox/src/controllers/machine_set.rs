@@ -177,7 +177,7 @@ fn deletion_order<'a>(set: &Value, machines: &'a [Arc<Value>], context: &Context
     order
 }
 
-/// Whether a Machine has a Node that isn't known to be unhealthy, and has not failed.
+/// Returns true if a Machine has a Node that isn't known to be unhealthy, and has not failed.
 fn is_healthy(machine: &Value, contract: Contract) -> bool {
     machine.text("/status/nodeRef/name").is_some()
         && !conditions::is_false(machine, contract, "NodeHealthy")

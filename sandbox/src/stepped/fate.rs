@@ -1,4 +1,4 @@
-//! How a Machine turns out: decided once, when it is first seen, by whoever drives the controllers.
+//! The fate of a Machine: decided once, when it is first seen, by whoever drives the controllers.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use crate::{
     settings::{BEHAVIOUR_LABEL, Behaviour, Times},
 };
 
-/// How a Machine turns out, and how long each step takes.
+/// The outcome of a Machine, and the times of its steps.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Fate {
-    /// Whether its infrastructure comes and its Node joins. `Slow` is as `Joins`: `times` say it all.
+    /// The outcome: its infrastructure comes and its Node joins, or not. `Slow` is as `Joins`: `times` say it all.
     pub behaviour: Behaviour,
-    /// How long each step takes, drain included. `react` and `slow_factor` count for nothing.
+    /// The times of its steps, drain included. `react` and `slow_factor` count for nothing.
     pub times: Times,
-    /// How long `status.nodeRef` and the Node's annotations lag behind the Node.
+    /// `status.nodeRef` and the Node's annotations lag behind the Node for so long.
     pub reference: Duration,
     /// Its Node object goes and comes back under the same name and providerID.
     pub rejoins: Option<Rejoin>,
@@ -27,9 +27,9 @@ pub struct Fate {
     pub unready: Option<Unready>,
     /// An annotation that holds its deletion.
     pub hook: Option<Hook>,
-    /// How long the Machine is there after its Node was deleted.
+    /// The Machine stays for so long after its Node was deleted.
     pub hang: Duration,
-    /// How long its Node is there after the Machine, where Cluster API hasn't deleted it.
+    /// Its Node stays for so long after the Machine, where Cluster API hasn't deleted it.
     pub lingers: Duration,
 }
 
@@ -38,7 +38,7 @@ pub struct Fate {
 pub struct Rejoin {
     /// When it goes, after it has joined.
     pub after: Duration,
-    /// How long it is away.
+    /// It is away for so long.
     pub gap: Duration,
 }
 
@@ -56,7 +56,7 @@ pub struct Unready {
 pub struct Hook {
     /// At which step.
     pub at: HookPoint,
-    /// How long after the Machine's deletion was seen it is taken off.
+    /// It is taken off so long after the Machine's deletion was seen.
     pub held: Duration,
 }
 

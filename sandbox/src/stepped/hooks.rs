@@ -25,7 +25,7 @@ impl Hook {
         format!("{prefix}/simulated")
     }
 
-    /// What to write on a Machine now, and when to look again. `since` is when its deletion was first seen.
+    /// The next write on a Machine, if one is due, and when to look again. `since` is when its deletion was first seen.
     pub(super) fn plan(
         self,
         machine: &Value,

@@ -24,13 +24,13 @@ pub(super) struct Server {
     pub(super) fate: Fate,
     /// When it came up.
     up: Timestamp,
-    /// How often it has registered its Node.
+    /// The number of times that it has registered its Node.
     pub(super) registered: u8,
     /// When its Machine was gone.
     pub(super) gone: Option<Timestamp>,
 }
 
-/// What there is of its Node at a time.
+/// The presence of its Node at a time.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Presence {
     /// It isn't there yet.

@@ -22,9 +22,9 @@ use crate::{
     simulation::queue::Queue,
 };
 
-/// How long a controller waits for its cache to show one of its writes.
+/// A controller waits for so long at most for its cache to show one of its writes.
 pub(super) const CACHE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often an object is reconciled at most, where that is limited.
+/// The least time between two reconciles of an object, where that is limited.
 const RATE: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -35,16 +35,16 @@ pub(super) struct Member {
     /// The next to be reconciled.
     head: Option<ObjectKey>,
     pub(super) runs: Vec<Run>,
-    /// What changed while it was being reconciled.
+    /// Objects that changed while they were being reconciled.
     dirty: BTreeSet<ObjectKey>,
     failures: BTreeMap<ObjectKey, u32>,
     /// The newest revision that was written for an object, by the kind of what was written.
     wrote: BTreeMap<ObjectKey, BTreeMap<Kind, u64>>,
-    /// What waits until the views show what was written for it.
+    /// Objects that wait until the views show what was written for them.
     stale: BTreeSet<ObjectKey>,
     /// When each object was last reconciled.
     began: BTreeMap<ObjectKey, Timestamp>,
-    /// What waits for its Cluster to go on.
+    /// Objects that wait for their Cluster to go on.
     pub(super) parked: Parked,
 }
 
@@ -162,7 +162,7 @@ impl Member {
         }
     }
 
-    /// Whether there is a step to do now.
+    /// Returns true if there is a step to do now.
     pub(super) fn has_work(&mut self, now: Timestamp, options: &Options) -> bool {
         self.queue.advance(now);
         if self.head.is_none() {
@@ -233,7 +233,7 @@ impl Member {
         }
     }
 
-    /// Whether the view of what this controller makes shows it as made, or as being deleted.
+    /// Returns true if the view of what this controller makes shows it as made, or as being deleted.
     pub(super) fn shows(&self, awaited: &Awaited) -> bool {
         let kind = if self.controller == Controller::MachineSet { Kind::Machine } else { Kind::MachineSet };
         let shown = self.get(kind, &awaited.key);

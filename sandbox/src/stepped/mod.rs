@@ -49,16 +49,16 @@ use crate::{
     settings::Settings,
 };
 
-/// How the controllers are.
+/// The settings of the controllers.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Whose ways they have.
     pub version: CapiVersion,
     /// The shape of objects, and how long things take for MachinePools. Machines go by their [`Fate`].
     pub settings: Settings,
-    /// How many objects a controller reconciles at a time.
+    /// The number of objects that a controller reconciles at a time.
     pub workers: usize,
-    /// Whether unhealthy Machines are deleted.
+    /// The check by which unhealthy Machines are deleted; `None` deletes none.
     pub health: Option<HealthCheck>,
 }
 
@@ -182,7 +182,7 @@ impl Controllers {
         }
     }
 
-    /// How many changes of a kind a controller hasn't seen; none of a kind that it doesn't read.
+    /// The number of changes of a kind that a controller hasn't seen; 0 for a kind that it doesn't read.
     pub fn behind(&mut self, controller: Controller, kind: Kind) -> u64 {
         self.pull();
         let end = self.feeds[kind as usize].end();
@@ -218,7 +218,7 @@ impl Controllers {
         }
     }
 
-    /// Whether a controller has a step to do now.
+    /// Returns true if a controller has a step to do now.
     pub fn has_work(&mut self, controller: Controller) -> bool {
         let now = self.clock.now();
         self.members[controller as usize].has_work(now, &self.options)
@@ -263,7 +263,7 @@ impl Controllers {
     }
 }
 
-/// How long the next try waits after failed ones, as a workqueue of client-go does.
+/// The pause before the next try after failed ones, as a workqueue of client-go has it.
 fn backoff(failures: u32) -> Duration {
     let milliseconds = 5_u64.saturating_mul(1 << failures.saturating_sub(1).min(20));
     Duration::from_millis(milliseconds.min(1_000_000))

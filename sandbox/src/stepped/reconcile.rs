@@ -130,7 +130,7 @@ impl Controllers {
         (write::ops(plan, controller, object, version), again)
     }
 
-    /// What the server of a Machine does.
+    /// The plan of a Machine's server for its Node.
     fn serve(&mut self, key: &ObjectKey, machine: &Arc<Value>, now: Timestamp) -> Plan {
         let member = &self.members[Controller::Kubelet as usize];
         let seen = member.get(Kind::Machine, key);

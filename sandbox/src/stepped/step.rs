@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::kind::Controller;
 
-/// What goes wrong with a write.
+/// A fault of a write.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Fault {
     /// Nothing.

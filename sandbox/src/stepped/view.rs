@@ -34,7 +34,7 @@ pub(super) struct Feed {
     api: Api,
     resource: Resource,
     read: u64,
-    /// How many changes came before those that are held.
+    /// The number of changes before those that are held.
     dropped: u64,
     changes: VecDeque<Change>,
     latest: View,
@@ -60,7 +60,7 @@ impl Feed {
                     self.push(Change { revision: event.revision, is_gone, object: event.object });
                 }
             }
-            // What was asked for is forgotten, or the kind isn't there.
+            // The changes since then are forgotten, or the kind isn't there.
             Err(_) => self.relist(),
         }
         first
@@ -83,7 +83,7 @@ impl Feed {
         self.changes.push_back(change);
     }
 
-    /// How many changes there have been.
+    /// The number of changes so far.
     pub(super) fn end(&self) -> u64 {
         self.dropped + self.changes.len() as u64
     }
@@ -105,7 +105,7 @@ impl Feed {
     }
 }
 
-/// What a controller sees of a kind.
+/// A controller's view of a kind.
 #[derive(Clone, Debug, Default)]
 pub(super) struct View {
     objects: BTreeMap<ObjectKey, Arc<Value>>,
@@ -172,7 +172,7 @@ impl View {
         self.objects.keys()
     }
 
-    /// What an object controls.
+    /// The objects that an object controls.
     pub(super) fn controlled(&self, owner: &Value) -> Vec<Arc<Value>> {
         let keys = self.owned.get(owner.uid()).into_iter().flatten();
         keys.filter_map(|key| self.objects.get(key).cloned()).collect()

@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-/// What a reconcile does next.
+/// The next operation of a reconcile.
 #[derive(Clone, Debug)]
 pub(super) enum Op {
     /// Creates an object, with the status it holds.
@@ -50,7 +50,7 @@ pub(super) struct Awaited {
     pub(super) is_deleted: bool,
 }
 
-/// What a write has led to.
+/// The result of a write.
 #[derive(Clone, Debug)]
 pub(super) struct Written {
     /// Of the object that was written, unless it is gone.
@@ -157,7 +157,7 @@ fn revision(object: &Value) -> Option<u64> {
     object.text("/metadata/resourceVersion")?.parse().ok()
 }
 
-/// What a MachineDeployment wants of its MachineSets.
+/// The inputs of a MachineDeployment's writes to its MachineSets.
 struct Wish<'a> {
     deployment: &'a Value,
     /// Of the newest MachineSet.

@@ -101,7 +101,7 @@ impl Found {
         self.templates.keys().cloned().collect()
     }
 
-    /// Whether there are node groups of a kind. Of MachineDeployments there will be; where they aren't served, of
+    /// Returns true if there are node groups of a kind. Of MachineDeployments there will be; where they aren't served, of
     /// MachineSets.
     pub(super) fn has_groups_of(&self, kind: ScalableKind) -> bool {
         let is_live = |group: &GroupSnapshot| matches!(group.standing, SnapshotStanding::Live(_));

@@ -219,7 +219,7 @@ async fn of_failure_domains_that_are_no_zones() {
     insta::assert_snapshot!(replies(&mut provider).await);
 }
 
-/// What Cluster Autoscaler is answered that asks for Nodes before its first Refresh.
+/// Nodes that are asked about before the first Refresh.
 #[tokio::test]
 async fn before_the_first_refresh() {
     let mut provider = Provider::new(2, &["a", "b"]).await;

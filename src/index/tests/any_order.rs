@@ -270,7 +270,7 @@ fn unfinished(index: &Index, id: &GroupId) -> BTreeSet<String> {
     machines.filter(|(_, _, mark)| mark.is_some_and(is_ours)).map(|(name, ..)| name.to_owned()).collect()
 }
 
-/// Who finishes deletions, with what it has seen of each group.
+/// The finisher of deletions, with what it has seen of each group.
 #[derive(Default)]
 struct Finisher(BTreeMap<GroupId, BTreeSet<String>>);
 

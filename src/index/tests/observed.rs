@@ -11,7 +11,7 @@ use crate::{
 const ZONE: &str = "topology.kubernetes.io/zone";
 const TYPE: &str = "node.kubernetes.io/instance-type";
 
-/// What names a template, a failure domain and a size to scale from zero with.
+/// The part of an object that names a template, a failure domain and a size to scale from zero with.
 fn made_from(template: &str, domain: Option<&str>) -> Value {
     let mut more = using_template(template);
     merge(&mut more, &capacity_annotations("4", "16Gi"));

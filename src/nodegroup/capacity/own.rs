@@ -14,10 +14,10 @@ const RESOURCES: &str = "resources";
 /// What a Node of the group costs; no capacity, but of the same prefix.
 const PRICE: &str = "price-per-hour";
 
-/// Whether a failure domain is taken for the zone.
+/// The annotation by which a failure domain is taken for the zone, or not.
 const ZONE_FROM_FAILURE_DOMAIN: &str = "zone-from-failure-domain";
 
-/// What follows the prefix in all of them.
+/// The keys without the prefix.
 const KNOWN: [&str; 4] = [OVERHEAD, RESOURCES, PRICE, ZONE_FROM_FAILURE_DOMAIN];
 
 /// Returns false if a group's annotation says that its failure domain is no zone.

@@ -32,22 +32,38 @@ fn lives(machines: &[&str]) -> HashMap<Uid, Life> {
     machines.iter().map(|text| (Uid::from(text.trim_end_matches(['?', '-'])), life(text))).collect()
 }
 
-/// What a request of these Machines adds to the log.
+/// A group within [`BOUNDS`], whose MachineSets count Machines that are being deleted.
+#[derive(Default)]
+struct Group {
+    replicas: i32,
+    log: DeletionLog,
+    lives: HashMap<Uid, Life>,
+    joined: HashSet<Uid>,
+    listed: Listed,
+}
+
+impl Group {
+    fn seen(&self) -> Seen<'_> {
+        Seen {
+            log: &self.log,
+            replicas: self.replicas,
+            bounds: BOUNDS,
+            lives: &self.lives,
+            joined: &self.joined,
+            listed: &self.listed,
+            counts_deleting: true,
+            given_up: 0,
+        }
+    }
+}
+
+/// The Machines that a request adds to the log.
 fn accept(replicas: i32, in_log: &[&str], machines: &[&str], request: &[&str]) -> Result<Vec<String>, &'static str> {
-    let (log, lives) = (log(in_log), lives(machines));
+    let lives = lives(machines);
     let alive = lives.iter().filter(|(_, life)| **life == Life::Alive).map(|(uid, _)| uid.clone()).collect();
-    let (listed, joined) = (Listed { alive, ..Listed::default() }, HashSet::new());
-    let seen = Seen {
-        log: &log,
-        replicas,
-        bounds: BOUNDS,
-        lives: &lives,
-        joined: &joined,
-        listed: &listed,
-        counts_deleting: true,
-        given_up: 0,
-    };
-    let mut acceptance = Acceptance::new(seen, Ticket::from("new"));
+    let listed = Listed { alive, ..Listed::default() };
+    let group = Group { replicas, log: log(in_log), lives, listed, ..Group::default() };
+    let mut acceptance = Acceptance::new(group.seen(), Ticket::from("new"));
     let machines = request.iter().map(|name| named(name)).collect();
     match acceptance.accept(&Request { machines, ..Request::default() }) {
         Ok(_) => {
@@ -74,18 +90,9 @@ fn word(refusal: &Refusal) -> &'static str {
 #[case::counted(true, true)]
 #[case::not_counted(false, false)]
 fn a_machine_that_is_being_deleted_lowers_the_size_only_where_it_counts(#[case] counts: bool, #[case] lowers: bool) {
-    let (log, lives, joined) = (log(&[]), lives(&["a?", "b", "c"]), HashSet::new());
     let listed = Listed { alive: ["b", "c"].map(Uid::from).into(), ..Listed::default() };
-    let seen = Seen {
-        log: &log,
-        replicas: 3,
-        bounds: BOUNDS,
-        lives: &lives,
-        joined: &joined,
-        listed: &listed,
-        counts_deleting: counts,
-        given_up: 0,
-    };
+    let group = Group { replicas: 3, lives: lives(&["a?", "b", "c"]), listed, ..Group::default() };
+    let seen = Seen { counts_deleting: counts, ..group.seen() };
     let mut acceptance = Acceptance::new(seen, Ticket::from("new"));
     let request = Request { machines: vec![named("a")], ..Request::default() };
     assert_eq!(acceptance.accept(&request), Ok(Accepted::default()));
@@ -123,18 +130,8 @@ fn placeholders_are_accepted(
         without_node: of('?').map(|text| named(text.trim_end_matches('?'))).collect(),
         instances: None,
     };
-    let (log, lives, joined) = (log(in_log), HashMap::new(), HashSet::new());
-    let seen = Seen {
-        log: &log,
-        replicas,
-        bounds: BOUNDS,
-        lives: &lives,
-        joined: &joined,
-        listed: &listed,
-        counts_deleting: true,
-        given_up,
-    };
-    let mut acceptance = Acceptance::new(seen, Ticket::from("new"));
+    let group = Group { replicas, log: log(in_log), listed, ..Group::default() };
+    let mut acceptance = Acceptance::new(Seen { given_up, ..group.seen() }, Ticket::from("new"));
     let accepted = acceptance.accept(&Request { replicas: named_replicas, ..Request::default() });
     let names =
         |accepted: &Accepted| accepted.without_node.iter().map(|named| named.name.to_string()).collect::<Vec<_>>();
@@ -147,19 +144,9 @@ fn placeholders_are_accepted(
 
 #[test]
 fn one_that_has_joined_is_refused_where_it_is_named_as_one_that_never_did() {
-    let (log, lives, listed) = (log(&[]), lives(&["a", "b"]), Listed::default());
     let joined = HashSet::from([Uid::from("a")]);
-    let seen = Seen {
-        log: &log,
-        replicas: 3,
-        bounds: BOUNDS,
-        lives: &lives,
-        joined: &joined,
-        listed: &listed,
-        counts_deleting: true,
-        given_up: 0,
-    };
-    let mut acceptance = Acceptance::new(seen, Ticket::from("new"));
+    let group = Group { replicas: 3, lives: lives(&["a", "b"]), joined, ..Group::default() };
+    let mut acceptance = Acceptance::new(group.seen(), Ticket::from("new"));
     let mut accept = |never_joined| {
         let machines = vec![Named { never_joined, ..named("a") }];
         acceptance.accept(&Request { machines, ..Request::default() })

@@ -43,13 +43,13 @@ struct State {
     failure: Failure,
     logged: Logged,
     is_rolling_out: bool,
-    /// How far the size is above the minimum.
+    /// The size less the minimum.
     above_min: i32,
     /// Replicas without a Machine.
     missing: i32,
 }
 
-/// What one loop did to the group.
+/// The effects of one loop on the group.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 struct Loop {
     /// Instances that never registered and were named in a delete, with its answer.

@@ -19,7 +19,7 @@ fn names(machine: &str) -> Value {
     json!({"cluster.x-k8s.io/machine": machine, "cluster.x-k8s.io/cluster-namespace": "team-a"})
 }
 
-/// How a Node shows whose it is.
+/// The fields by which a Node shows its Machine.
 #[derive(Clone, Copy, Debug)]
 enum Shown {
     ProviderId,

@@ -1,4 +1,4 @@
-//! How Machines turn out.
+//! Tests of the fates of Machines.
 
 use super::*;
 use crate::settings::Behaviour;

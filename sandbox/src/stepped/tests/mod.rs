@@ -90,7 +90,7 @@ impl World {
         self.api.list(&Resource::core("nodes"), &Selection::default()).unwrap()
     }
 
-    /// How many Machines there are, and how many of them are being deleted.
+    /// The number of Machines, and of those that are being deleted.
     fn machines(&self) -> (usize, usize) {
         let machines = self.list("machines");
         (machines.len(), machines.iter().filter(|machine| machine.deleting()).count())

@@ -1,15 +1,9 @@
-//! A MachineDeployment `team-a/workers` and its Machines in the sandbox's API, without controllers; faults on demand
-//! between it and the commands; and a watch that shows what is there when a test says so.
+//! The API server: the sandbox's, without controllers, with faults on demand and with what controllers and others would write.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::VecDeque, sync::Arc};
 
-use arc_swap::ArcSwapOption;
 use http::{Method, Request, Response, StatusCode};
-use kube::{Client, client::Body, core::ApiResource};
+use kube::client::Body;
 use parking_lot::Mutex;
 use sandbox::{
     Contract,
@@ -17,21 +11,13 @@ use sandbox::{
     clock::Clock,
 };
 use serde_json::{Value, json};
-use tokio::{runtime::Handle, sync::Notify};
+use tokio::sync::Notify;
 
+use super::{DELETE_MACHINE, NAMESPACE, workers};
 use crate::{
-    capi::{
-        Context, CoreResources, DELETING, DESIRED_REPLICAS, Keys, Machine, Meta, Node, ObjectKey, ScalableKind,
-        ScalableResource,
-    },
-    index::{Change, Index},
-    informer::{AsOf, Object},
-    nodegroup::{DeletionLog, ErrorRules, GroupId, Rules, Scope, TemplateRules},
-    scale::{Api, EventRecorder, MachinePoolDeletes, NodeName, Scale, ScaleMetrics, ScaleOptions, WatchedMachines},
+    capi::{DELETING, DESIRED_REPLICAS},
+    nodegroup::DeletionLog,
 };
-
-const NAMESPACE: &str = "team-a";
-const DELETE_MACHINE: &str = "cluster.x-k8s.io/delete-machine";
 
 /// What goes wrong with one request.
 #[derive(Clone, Debug)]
@@ -73,7 +59,7 @@ fn resource(plural: &str) -> Resource {
 }
 
 impl FakeApi {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let objects = sandbox::api::Api::new(Clock::real());
         sandbox::define_cluster_api(&objects, Contract::V1Beta2).expect("definitions");
         Self { objects, state: Arc::default(), held: Arc::default(), released: Arc::default() }
@@ -87,7 +73,7 @@ impl FakeApi {
         self.objects.get(&resource(plural), NAMESPACE, name).ok()
     }
 
-    fn all(&self, plural: &str) -> Vec<Arc<Value>> {
+    pub(super) fn all(&self, plural: &str) -> Vec<Arc<Value>> {
         self.objects.list(&resource(plural), &Selection::default()).expect("a list")
     }
 
@@ -232,7 +218,7 @@ impl FakeApi {
         self.objects.delete(&resource("machines"), NAMESPACE, machine, &DeleteOptions::default()).expect("deleted");
     }
 
-    async fn serve(self, request: Request<Body>) -> Result<Response<Body>, tower::BoxError> {
+    pub(super) async fn serve(self, request: Request<Body>) -> Result<Response<Body>, tower::BoxError> {
         let (parts, body) = request.into_parts();
         let body = body.collect_bytes().await?;
         let path = Path::parse(&parts.uri);
@@ -348,271 +334,4 @@ fn answer(code: u16, body: &Value) -> Response<Body> {
     let mut response = Response::new(Body::from(body.to_string().into_bytes()));
     *response.status_mut() = StatusCode::from_u16(code).expect("a status code");
     response
-}
-
-/// The watch of Machines, as far as the test has let it come.
-#[derive(Default)]
-pub(crate) struct Watched(Mutex<(u64, BTreeMap<ObjectKey, Arc<Machine>>)>);
-
-impl WatchedMachines for Watched {
-    fn as_of(&self, key: &ObjectKey, version: u64) -> AsOf<Machine> {
-        let watched = self.0.lock();
-        let held = |machine: &Arc<Machine>| {
-            AsOf::Held(Arc::new(Object { metadata: machine.meta.clone(), content: Ok(Arc::clone(machine)) }))
-        };
-        if watched.0 < version { AsOf::Behind } else { watched.1.get(key).map_or(AsOf::Absent, held) }
-    }
-}
-
-/// One copy of the program, over the API of a world.
-#[derive(Clone)]
-pub(crate) struct Copy {
-    pub(crate) index: Arc<Index>,
-    pub(crate) scale: Scale,
-    watched: Arc<Watched>,
-    api: FakeApi,
-}
-
-impl Copy {
-    fn new(api: &FakeApi, options: ScaleOptions) -> Self {
-        let index = Arc::new(Index::new(Rules {
-            keys: Keys::default(),
-            scope: Scope::All,
-            template: TemplateRules::default(),
-            prices: Arc::default(),
-            errors: ErrorRules::default(),
-        }));
-        let calls = api.clone();
-        let client = Client::new(tower::service_fn(move |request| calls.clone().serve(request)), "default");
-        let resources = Arc::new(ArcSwapOption::from_pointee(resources()));
-        let watched = Arc::new(Watched::default());
-        let scale = Scale::new(
-            Arc::clone(&index),
-            Api::new(client, resources, Keys::default()),
-            Arc::clone(&watched) as Arc<_>,
-            options,
-            ScaleMetrics::default(),
-            EventRecorder::off(),
-            Handle::current(),
-        );
-        let copy = Self { index, scale, watched, api: api.clone() };
-        copy.watch();
-        copy
-    }
-
-    /// The watches show all that there is.
-    pub(crate) fn watch(&self) {
-        let kinds = [
-            (ScalableKind::MachineDeployment, "machinedeployments"),
-            (ScalableKind::MachineSet, "machinesets"),
-            (ScalableKind::MachinePool, "machinepools"),
-        ];
-        for (kind, plural) in kinds {
-            for value in self.api.all(plural) {
-                let object = ScalableResource::decode(kind, meta(&value), &value, &context()).expect("decodes");
-                self.index.apply_quietly(Change::Scalable(Arc::new(object)));
-            }
-        }
-        let mut held = BTreeMap::new();
-        for value in self.api.all("machines") {
-            let machine = Machine::decode(meta(&value), &value, &context()).expect("decodes");
-            let machine = Arc::new(machine);
-            held.insert(machine.meta.key.clone(), Arc::clone(&machine));
-            self.index.apply_quietly(Change::Machine(machine));
-        }
-        let mut watched = self.watched.0.lock();
-        for key in watched.1.keys().filter(|key| !held.contains_key(key)) {
-            self.index.apply_quietly(Change::MachineGone(key.clone()));
-        }
-        *watched = (self.api.objects.revision(), held);
-    }
-}
-
-/// The scale room over a fake API, with an index that knows the same.
-pub(crate) struct World {
-    pub(crate) api: FakeApi,
-    pub(crate) index: Arc<Index>,
-    pub(crate) scale: Scale,
-    pub(crate) copy: Copy,
-}
-
-impl World {
-    /// A MachineDeployment of this size, bounds 1 and 10, with these running Machines.
-    pub(crate) fn new(replicas: i32, machines: &[&str]) -> Self {
-        Self::with_options(replicas, machines, ScaleOptions::default())
-    }
-
-    /// The same, where deletes of instances that are no Machines are refused.
-    pub(crate) fn that_refuses_instances(replicas: i32) -> Self {
-        Self::with_options(
-            replicas,
-            &[],
-            ScaleOptions { machine_pool_deletes: MachinePoolDeletes::Refuse, ..ScaleOptions::default() },
-        )
-    }
-
-    pub(crate) fn with_options(replicas: i32, machines: &[&str], options: ScaleOptions) -> Self {
-        let api = FakeApi::new();
-        let set = json!({
-            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineSet",
-            "metadata": {"name": "workers-1", "namespace": NAMESPACE, "ownerReferences": [
-                {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment", "name": "workers", "uid": "x", "controller": true},
-            ]},
-            "spec": {"clusterName": "prod", "replicas": replicas},
-        });
-        api.objects.load_values(vec![workers(replicas), set]).expect("loaded");
-        for name in machines {
-            load_machine(&api, name, &json!({"nodeRef": {"name": name}}), &json!({}));
-        }
-        let copy = Copy::new(&api, options);
-        Self { api, index: Arc::clone(&copy.index), scale: copy.scale.clone(), copy }
-    }
-
-    /// Another copy of the program, whose watches show what there is now.
-    pub(crate) fn another_copy(&self) -> Copy {
-        Copy::new(&self.api, ScaleOptions::default())
-    }
-
-    /// The watches show all that there is.
-    pub(crate) fn watch(&self) {
-        self.copy.watch();
-    }
-
-    /// Somebody else sets the size, and the watch shows it.
-    pub(crate) fn resize(&self, replicas: i32) {
-        self.api.change("machinedeployments", "workers", json!({"spec": {"replicas": replicas}}));
-        self.watch();
-    }
-
-    /// The group has this minimum, and the watch shows it.
-    pub(crate) fn set_min(&self, min: i32) {
-        let annotations = json!({"cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": min.to_string()});
-        self.api.change("machinedeployments", "workers", json!({"metadata": {"annotations": annotations}}));
-        self.watch();
-    }
-
-    /// A MachinePool `team-a/pool` of this size that lists these instances; none of them is a Machine.
-    pub(crate) fn pool(&self, replicas: i32, provider_ids: &[&str]) -> GroupId {
-        let pool = json!({
-            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachinePool",
-            "metadata": {"name": "pool", "namespace": NAMESPACE, "annotations": {
-                "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "10",
-            }},
-            "spec": {"clusterName": "prod", "replicas": replicas, "providerIDList": provider_ids},
-        });
-        self.api.objects.load_values(vec![pool]).expect("loaded");
-        self.watch();
-        GroupId::parse("MachinePool/team-a/pool").expect("an id")
-    }
-
-    pub(crate) fn size_of_pool(&self) -> i64 {
-        self.api.object("machinepools", "pool").expect("the pool")["spec"]["replicas"].as_i64().expect("a size")
-    }
-
-    /// A Machine is there, or is so now, and the watch shows it.
-    pub(crate) fn machine(&self, name: &str, status: &Value, metadata: &Value) {
-        load_machine(&self.api, name, status, metadata);
-        self.watch();
-    }
-
-    /// A Machine is so now, and the watch hasn't shown it.
-    pub(crate) fn machine_unseen(&self, name: &str, status: &Value, metadata: &Value) {
-        load_machine(&self.api, name, status, metadata);
-    }
-
-    /// The workload cluster shows a Node, by this providerID and with these annotations.
-    pub(crate) fn node(&self, name: &str, provider_id: Option<&str>, annotations: &Value) {
-        let value = json!({
-            "metadata": {"name": name, "uid": format!("uid-of-node-{name}"), "annotations": annotations},
-            "spec": {"providerID": provider_id},
-            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
-        });
-        let node = Node::decode(meta(&value), &value, &context()).expect("decodes");
-        self.index.apply_quietly(Change::Node(Arc::new(node)));
-    }
-
-    pub(crate) fn target_size(&self) -> i32 {
-        self.index.target_size(&group()).expect("a group")
-    }
-}
-
-fn workers(replicas: i32) -> Value {
-    json!({
-        "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineDeployment",
-        "metadata": {"name": "workers", "namespace": NAMESPACE, "annotations": {
-            "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": "1",
-            "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "10",
-        }},
-        "spec": {"clusterName": "prod", "replicas": replicas},
-    })
-}
-
-fn load_machine(api: &FakeApi, name: &str, status: &Value, metadata: &Value) {
-    let mut value = json!({
-        "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine",
-        "metadata": {
-            "name": name, "namespace": NAMESPACE, "uid": format!("uid-{name}"), "finalizers": ["machine.cluster.x-k8s.io"],
-            "ownerReferences": [
-                {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachineSet", "name": "workers-1", "uid": "x", "controller": true},
-            ],
-        },
-        "spec": {"clusterName": "prod", "providerID": format!("cloud:///{name}")},
-        "status": status,
-    });
-    if let (Value::Object(into), Value::Object(from)) = (&mut value["metadata"], metadata.clone()) {
-        into.extend(from);
-    }
-    api.objects.load_values(vec![value]).expect("loaded");
-}
-
-pub(crate) fn group() -> GroupId {
-    GroupId::parse("MachineDeployment/team-a/workers").expect("an id")
-}
-
-/// Nodes by the names of their Machines.
-pub(crate) fn nodes(names: &[&str]) -> Vec<NodeName> {
-    let node = |name: &&str| NodeName {
-        name: (*name).to_owned(),
-        provider_id: format!("cloud:///{name}"),
-        ..NodeName::default()
-    };
-    names.iter().map(node).collect()
-}
-
-/// An instance that has no Node, as Cluster Autoscaler names it.
-pub(crate) fn instance(id: &str) -> Vec<NodeName> {
-    vec![NodeName { name: id.to_owned(), provider_id: id.to_owned(), ..NodeName::default() }]
-}
-
-/// Longer than any command of these tests takes on a slow machine.
-pub(crate) const LONG: Duration = Duration::from_secs(60);
-
-fn context() -> Arc<Context> {
-    Context::new("cluster.x-k8s.io")
-}
-
-fn meta(value: &Value) -> Meta {
-    let text = |field: &str| value["metadata"][field].as_str().unwrap_or_default();
-    Meta {
-        key: ObjectKey::new(text("namespace"), text("name")),
-        uid: text("uid").into(),
-        resource_version: text("resourceVersion").into(),
-    }
-}
-
-pub(crate) fn resources() -> CoreResources {
-    let resource = |kind: &str, plural: &str| ApiResource {
-        group: "cluster.x-k8s.io".to_owned(),
-        version: "v1beta2".to_owned(),
-        api_version: "cluster.x-k8s.io/v1beta2".to_owned(),
-        kind: kind.to_owned(),
-        plural: plural.to_owned(),
-    };
-    CoreResources {
-        cluster: Some(resource("Cluster", "clusters")),
-        machine_deployment: Some(resource("MachineDeployment", "machinedeployments")),
-        machine_set: resource("MachineSet", "machinesets"),
-        machine: resource("Machine", "machines"),
-        machine_pool: Some(resource("MachinePool", "machinepools")),
-    }
 }

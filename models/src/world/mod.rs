@@ -1,0 +1,308 @@
+//! One moment of the model: the objects at the API server, what the controllers have not seen of them yet, what the
+//! copies of the program keep in memory, and what a checker must remember. No rule is decided here.
+
+mod few;
+mod ledger;
+mod memory;
+mod objects;
+mod set;
+
+use std::hash::BuildHasher;
+
+use foldhash::fast::FixedState;
+
+pub use self::{
+    few::Few,
+    ledger::{Fault, Ledger},
+    memory::{At, Count, Memory, Places},
+    objects::{Deployment, Entry, Life, Machine, MachineSet, Past, Phase, Picture},
+    set::{SLOTS, Set, name},
+};
+
+/// The events that may still happen.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct Budget {
+    /// DeleteNodes, repeats included.
+    pub deletes: u8,
+    /// IncreaseSize by one.
+    pub increases: u8,
+    /// DecreaseTargetSize by one.
+    pub decreases: u8,
+    /// Crashes of a copy, in which its memory is lost.
+    pub crashes: u8,
+    /// Machines that someone else deletes.
+    pub foreign_deletes: u8,
+    /// Sizes that someone else raises or lowers by one.
+    pub foreign_sizes: u8,
+    /// Size writes that are refused for good.
+    pub refusals: u8,
+    /// Machines that get their Node.
+    pub joins: u8,
+    /// Reconciles of the MachineSet controller that end with an error, with some of their work done or none.
+    pub errors: u8,
+    /// Marks that are sent and land at any later time.
+    pub late_marks: u8,
+    /// DeleteNodes that name placeholders.
+    pub placeholders: u8,
+    /// Size writes for placeholders whose answer is lost.
+    pub lost_answers: u8,
+}
+
+/// Writes of a copy that are on their way to the API server, while all else goes on.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct InFlight {
+    /// A mark: of which Machine, with which ticket.
+    pub mark: Option<(u8, u8)>,
+    /// The taking off of a mark: of which Machine, and the mark that it tests.
+    pub unmark: Option<(u8, u8)>,
+}
+
+/// One moment.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct World {
+    /// The Machines.
+    pub machines: [Machine; SLOTS],
+    /// The MachineDeployment's spec.replicas.
+    pub replicas: i8,
+    /// The MachineDeployment's log.
+    pub log: [Entry; SLOTS],
+    /// The last ticket of each Machine.
+    pub tickets: [u8; SLOTS],
+    /// The MachineDeployment from the version that its controller saw last.
+    pub deployments: Few<Deployment, 4>,
+    /// The MachineSet from the version that its controller saw last.
+    pub sets: Few<MachineSet, 4>,
+    /// The Machines from the picture that the MachineSet controller saw last.
+    pub seen: Few<Picture, 4>,
+    /// The Machines at moments that the program's caches may show, the present being the last.
+    pub pasts: Few<Past, 4>,
+    /// Machines that have left the log since the first of these moments.
+    pub left_log: Set,
+    /// True if no reconcile of the generation that the MachineSet controller saw last has ended without an error.
+    /// Unset where the rule doesn't ask.
+    pub is_unacted: bool,
+    /// Writes that may land late.
+    pub in_flight: InFlight,
+    /// The Machines that the MachineSet controller is deleting one by one, and the MachineSet's version for which it does.
+    pub deciding: Option<(u8, Set)>,
+    /// Logged Machines whose smaller size has reached the MachineSet controller, as a copy may have seen.
+    pub followed: Set,
+    /// The copies of the program.
+    pub copies: [Memory; 2],
+    /// The events that may still happen.
+    pub budget: Budget,
+    /// The memory of the checker.
+    pub ledger: Ledger,
+}
+
+impl World {
+    /// A group with `nodes` Machines that have a Node, `pending` that have none yet, and `missing` replicas without a
+    /// Machine.
+    #[must_use]
+    pub fn of(nodes: usize, pending: usize, missing: usize, budget: Budget) -> Self {
+        let mut machines = [Machine::default(); SLOTS];
+        for (index, machine) in machines.iter_mut().take(nodes + pending).enumerate() {
+            *machine = Machine { life: Life::Alive, mark: 0, has_node: index < nodes };
+        }
+        let replicas = i8::try_from(nodes + pending + missing).unwrap_or_default();
+        let deployment = Deployment { replicas, lowered: Set(0), since: 0 };
+        Self {
+            machines,
+            replicas,
+            log: [Entry::default(); SLOTS],
+            tickets: [0; SLOTS],
+            deployments: Few::of(deployment),
+            sets: Few::of(MachineSet { copied: deployment, generation: 0 }),
+            seen: Few::of(Picture::of(&machines)),
+            pasts: Few::of(Past::of(&machines)),
+            left_log: Set(0),
+            is_unacted: false,
+            in_flight: InFlight::default(),
+            deciding: None,
+            followed: Set(0),
+            copies: [Memory::default(); 2],
+            budget,
+            ledger: Ledger { size: replicas, ..Ledger::default() },
+        }
+    }
+
+    /// A fingerprint of the log's whole value.
+    #[must_use]
+    pub fn log_print(&self) -> u32 {
+        let print = FixedState::with_seed(3).hash_one(self.log);
+        u32::try_from(print >> 32).unwrap_or_default()
+    }
+
+    /// The Machines in the log.
+    #[must_use]
+    pub fn logged(&self) -> Set {
+        Set::of(|machine| self.log[machine].phase != Phase::None)
+    }
+
+    /// True if a command counts placeholders, or is about to lower the size for them.
+    #[must_use]
+    pub fn is_counting(&self) -> bool {
+        self.copies.iter().any(|memory| matches!(memory.at, At::Counting | At::HalfCounted | At::Counted))
+    }
+
+    /// True if the MachineSet controller has seen the last size, and has no Machine too many.
+    fn is_settled(&self) -> bool {
+        let is_seen = self.deployments.all().len() == 1 && self.sets.all().len() == 1 && self.deciding.is_none();
+        is_seen && self.seen.last().existing.len() <= self.replicas
+    }
+
+    /// The Machines that are there and not being deleted.
+    #[must_use]
+    pub fn living(&self) -> Set {
+        Set::of(|machine| self.machines[machine].life == Life::Alive)
+    }
+
+    /// The Machines in the log in this phase.
+    #[must_use]
+    pub fn in_phase(&self, phase: Phase) -> Set {
+        Set::of(|machine| self.log[machine].phase == phase)
+    }
+
+    /// Returns true if the Machine has the mark of its entry.
+    #[must_use]
+    pub fn is_marked(&self, machine: usize) -> bool {
+        self.machines[machine].mark != 0 && self.machines[machine].mark == self.log[machine].ticket
+    }
+
+    /// After Machines have changed: a picture more for the MachineSet controller to see.
+    pub fn machines_changed(&mut self, lag: usize) {
+        let picture = Picture::of(&self.machines);
+        if self.seen.last() != picture {
+            let pushed_out = u8::try_from(self.seen.push(picture, lag)).unwrap_or_default();
+            self.forget_pictures(pushed_out);
+        }
+    }
+
+    /// Keeps `since` right when the oldest pictures go.
+    pub fn forget_pictures(&mut self, count: u8) {
+        for deployment in self.deployments.all_mut() {
+            deployment.since = deployment.since.saturating_sub(count);
+        }
+        for set in self.sets.all_mut() {
+            set.copied.since = set.copied.since.saturating_sub(count);
+        }
+    }
+
+    /// After spec or log of the MachineDeployment have changed: a version more for its controller to see, and views
+    /// that are no longer fresh.
+    pub fn deployment_changed(&mut self, lag: usize) {
+        let lowered = self.in_phase(Phase::Lowered);
+        let last = self.deployments.last();
+        if last.replicas != self.replicas {
+            self.generation_changed();
+        }
+        if (last.replicas, last.lowered) != (self.replicas, lowered) {
+            let since = u8::try_from(self.seen.all().len() - 1).unwrap_or_default();
+            self.deployments.push_after_first(Deployment { replicas: self.replicas, lowered, since }, lag);
+        }
+    }
+
+    fn generation_changed(&mut self) {
+        self.outdate_caches();
+        for copy in &mut self.copies {
+            copy.is_fresh = false;
+            // It will be decided again, unless values are compared.
+            if copy.at == At::Viewed && copy.viewed_replicas.is_none() {
+                copy.done = Set(0);
+            }
+        }
+    }
+
+    /// Takes an entry out of the log.
+    pub fn leave_log(&mut self, machine: usize) {
+        self.log[machine] = Entry::default();
+        self.left_log = self.left_log | Set::one(machine);
+        self.ledger.joined_before = self.ledger.joined_before.without(Set::one(machine));
+    }
+
+    /// A Machine begins to be deleted, for its entry if it has one.
+    pub fn begin_deleting(&mut self, machine: usize) {
+        self.machines[machine].life = Life::Deleting;
+        if self.ledger.joined_before.has(machine) {
+            self.ledger.fault = Some(Fault::TookJoined(u8::try_from(machine).unwrap_or_default()));
+        }
+    }
+
+    /// From now on caches that haven't come so far are out of date.
+    pub fn outdate_caches(&mut self) {
+        self.pasts = Few::of(Past::of(&self.machines));
+        self.left_log = Set(0);
+    }
+
+    /// A moment more that a cache may show.
+    pub fn note_past(&mut self, lag: usize) {
+        let now = Past::of(&self.machines);
+        if self.pasts.last() != now {
+            self.pasts.push_after_first(now, lag);
+        }
+    }
+
+    /// Forgets of the past what isn't asked for: where nothing will be viewed any more; and, unless all of it counts, how
+    /// those Machines were that are in the log or have left it.
+    pub fn forget_pasts(&mut self, counts_all: bool) {
+        let now = self.pasts.last();
+        let is_viewed = self.budget.deletes > 0
+            || (counts_all && (self.budget.placeholders > 0 || self.is_counting()))
+            || self.budget.decreases > 0
+            || self.copies.iter().any(|memory| memory.at == At::Viewed);
+        let unasked = if counts_all { Set(0) } else { self.logged() | self.left_log };
+        let mut kept = Few::of(now);
+        if is_viewed {
+            kept = Few::of(self.pasts.all()[0].with(unasked, now));
+            for past in &self.pasts.all()[1..] {
+                let past = past.with(unasked, now);
+                if kept.last() != past {
+                    kept.push(past, 4);
+                }
+            }
+        }
+        self.pasts = kept;
+        if kept.all().len() == 1 {
+            self.left_log = Set(0);
+        }
+    }
+
+    /// Notes for which entries the MachineSet controller now acts on the smaller size.
+    pub fn note_followed(&mut self, is_followed: bool) {
+        if is_followed {
+            self.followed = self.followed | (self.sets.last().copied.lowered & self.in_phase(Phase::Lowered));
+        }
+    }
+
+    /// Forgets what can't matter any more, so that states that differ in nothing else are one.
+    pub fn forget_idle_facts(&mut self) {
+        let shown_marked = self.seen.all().iter().fold(Set(0), |set, picture| set | picture.marked);
+        self.ledger.left_softly = self.ledger.left_softly & shown_marked & self.living();
+        if !self.is_counting() && self.is_settled() {
+            (self.ledger.came, self.ledger.places, self.ledger.places_missed) = (Set(0), 0, 0);
+        }
+        // A write that lands on nothing has no effect.
+        let is_over = |write: &(u8, u8)| !self.machines[usize::from(write.0)].exists();
+        let InFlight { mark, unmark } = self.in_flight;
+        self.in_flight =
+            InFlight { mark: mark.filter(|mark| !is_over(mark)), unmark: unmark.filter(|unmark| !is_over(unmark)) };
+        let held = self.copies.iter().fold(self.logged(), |held, memory| held | memory.named);
+        let over = Set::of(|machine| self.machines[machine].life == Life::Gone).without(held);
+        let uncounted = (over & self.ledger.accepted).without(self.ledger.paid | self.ledger.excused);
+        if let Some(machine) = uncounted.iter().next() {
+            self.ledger.fault = Some(Fault::NotCounted(u8::try_from(machine).unwrap_or_default()));
+        }
+        self.ledger.chosen = self.ledger.chosen.without(over);
+        self.ledger.taken = self.ledger.taken.without(over);
+        self.ledger.foreign = self.ledger.foreign.without(over);
+        self.ledger.early = self.ledger.early.without(over);
+        // They were promised to go, and are gone.
+        self.ledger.accepted = self.ledger.accepted.without(over);
+        if self.budget.deletes == 0 {
+            self.ledger.named = Set(0);
+            self.ledger.paid = self.ledger.paid.without(over);
+            self.ledger.excused = self.ledger.excused.without(over);
+            over.iter().for_each(|machine| self.tickets[machine] = 0);
+        }
+    }
+}

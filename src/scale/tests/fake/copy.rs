@@ -1,0 +1,95 @@
+//! A copy of the program, with a watch that shows what is there when a test says so.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use arc_swap::ArcSwapOption;
+use kube::Client;
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+
+use super::{api::FakeApi, context, meta, resources};
+use crate::{
+    capi::{Keys, Machine, ObjectKey, ScalableKind, ScalableResource},
+    index::{Change, Index},
+    informer::{AsOf, Object},
+    nodegroup::{ErrorRules, Rules, Scope, TemplateRules},
+    scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions, WatchedMachines},
+};
+
+/// The watch of Machines, as far as the test has let it come.
+#[derive(Default)]
+pub(crate) struct Watched(Mutex<(u64, BTreeMap<ObjectKey, Arc<Machine>>)>);
+
+impl WatchedMachines for Watched {
+    fn as_of(&self, key: &ObjectKey, version: u64) -> AsOf<Machine> {
+        let watched = self.0.lock();
+        let held = |machine: &Arc<Machine>| {
+            AsOf::Held(Arc::new(Object { metadata: machine.meta.clone(), content: Ok(Arc::clone(machine)) }))
+        };
+        if watched.0 < version { AsOf::Behind } else { watched.1.get(key).map_or(AsOf::Absent, held) }
+    }
+}
+
+/// One copy of the program, over the API of a world.
+#[derive(Clone)]
+pub(crate) struct Copy {
+    pub(crate) index: Arc<Index>,
+    pub(crate) scale: Scale,
+    watched: Arc<Watched>,
+    api: FakeApi,
+}
+
+impl Copy {
+    pub(super) fn new(api: &FakeApi, options: ScaleOptions) -> Self {
+        let index = Arc::new(Index::new(Rules {
+            keys: Keys::default(),
+            scope: Scope::All,
+            template: TemplateRules::default(),
+            prices: Arc::default(),
+            errors: ErrorRules::default(),
+        }));
+        let calls = api.clone();
+        let client = Client::new(tower::service_fn(move |request| calls.clone().serve(request)), "default");
+        let resources = Arc::new(ArcSwapOption::from_pointee(resources()));
+        let watched = Arc::new(Watched::default());
+        let scale = Scale::new(
+            Arc::clone(&index),
+            Api::new(client, resources, Keys::default()),
+            Arc::clone(&watched) as Arc<_>,
+            options,
+            ScaleMetrics::default(),
+            EventRecorder::off(),
+            Handle::current(),
+        );
+        let copy = Self { index, scale, watched, api: api.clone() };
+        copy.watch();
+        copy
+    }
+
+    /// The watches show all that there is.
+    pub(crate) fn watch(&self) {
+        let kinds = [
+            (ScalableKind::MachineDeployment, "machinedeployments"),
+            (ScalableKind::MachineSet, "machinesets"),
+            (ScalableKind::MachinePool, "machinepools"),
+        ];
+        for (kind, plural) in kinds {
+            for value in self.api.all(plural) {
+                let object = ScalableResource::decode(kind, meta(&value), &value, &context()).expect("decodes");
+                self.index.apply_quietly(Change::Scalable(Arc::new(object)));
+            }
+        }
+        let mut held = BTreeMap::new();
+        for value in self.api.all("machines") {
+            let machine = Machine::decode(meta(&value), &value, &context()).expect("decodes");
+            let machine = Arc::new(machine);
+            held.insert(machine.meta.key.clone(), Arc::clone(&machine));
+            self.index.apply_quietly(Change::Machine(machine));
+        }
+        let mut watched = self.watched.0.lock();
+        for key in watched.1.keys().filter(|key| !held.contains_key(key)) {
+            self.index.apply_quietly(Change::MachineGone(key.clone()));
+        }
+        *watched = (self.api.objects.revision(), held);
+    }
+}

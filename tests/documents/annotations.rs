@@ -1,0 +1,66 @@
+//! The annotations that are read, and those that are documented.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use arcstr::ArcStr;
+use capi_autoscaler_provider::{
+    capi::{
+        CAPACITY_ERROR_GRACE, CAPACITY_PREFIX, DEFER_UPGRADE, DELETING, DESIRED_REPLICAS, HOLD_UPGRADE_SEQUENCE, Keys,
+        OWN_CAPACITY_PREFIX, PAUSED, REPLACED, REVISION, SCALE_DOWN_WHILE_ROLLING_OUT,
+    },
+    nodegroup::{Problem, capacity, options},
+};
+
+use super::{first_cells, read};
+
+/// The annotations that a rule knows, without their prefix, from its message about one that it doesn't.
+fn known(problems: &[Problem]) -> Vec<String> {
+    let [problem] = problems else { panic!("one problem was expected: {problems:?}") };
+    let (_, list) = problem.message.split_once("known are ").unwrap();
+    let (list, _) = list.split_once(';').unwrap();
+    list.split(", ").map(str::to_owned).collect()
+}
+
+fn annotations_that_are_read() -> BTreeSet<String> {
+    // Each key by name: one that is added stops the build here until it is documented.
+    let Keys {
+        group: _,
+        min_size,
+        max_size,
+        options_prefix,
+        delete_machine,
+        machine,
+        cluster_namespace,
+        cluster_name: _, // a label
+        owner_kind,
+        owner_name,
+    } = Keys::default();
+    let one = |key: String| BTreeMap::from([(ArcStr::from(key), ArcStr::from("x"))]);
+    let (_, of_options) = options::overrides(&Keys::default(), &one(format!("{options_prefix}unknown")));
+    let (_, of_capacity) = capacity::of_annotations(&one(format!("{CAPACITY_PREFIX}unknown")));
+    let (_, of_own) = capacity::of_own_annotations(&one(format!("{OWN_CAPACITY_PREFIX}unknown")));
+    let own = known(&of_own).into_iter().map(|name| format!("{OWN_CAPACITY_PREFIX}{name}"));
+    let options = known(&of_options).into_iter().map(|name| format!("{options_prefix}{name}"));
+    let capacity = known(&of_capacity).into_iter().map(|name| format!("{CAPACITY_PREFIX}{name}"));
+    let fixed =
+        [min_size, max_size, delete_machine, machine, cluster_namespace, owner_kind, owner_name].into_iter().chain(
+            [
+                PAUSED,
+                REVISION,
+                DESIRED_REPLICAS,
+                DELETING,
+                REPLACED,
+                CAPACITY_ERROR_GRACE,
+                SCALE_DOWN_WHILE_ROLLING_OUT,
+                DEFER_UPGRADE,
+                HOLD_UPGRADE_SEQUENCE,
+            ]
+            .map(str::to_owned),
+        );
+    fixed.chain(options).chain(capacity).chain(own).collect()
+}
+
+#[test]
+fn every_annotation_is_documented_and_every_documented_annotation_is_read() {
+    assert_eq!(first_cells(&read("docs/annotations.md")), annotations_that_are_read());
+}

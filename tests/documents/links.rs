@@ -1,0 +1,60 @@
+//! The links between documents.
+
+use std::{collections::BTreeSet, fs};
+
+use super::{documents, examples::EXAMPLES, read, root};
+
+/// The targets of the links in a document, without those in code blocks.
+fn links(document: &str) -> Vec<String> {
+    let mut in_code = false;
+    let text: String = document
+        .lines()
+        .filter(|line| {
+            let fence = line.trim_start().starts_with("```");
+            in_code ^= fence;
+            !in_code && !fence
+        })
+        .collect::<Vec<_>>()
+        .join(" ");
+    let inline = text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target);
+    inline.map(str::to_owned).collect()
+}
+
+/// The anchors of a document, as GitHub makes them.
+pub(crate) fn anchors(document: &str) -> BTreeSet<String> {
+    let headings = document.lines().filter(|line| line.starts_with('#'));
+    headings
+        .map(|heading| {
+            let text = heading.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
+            text.chars().filter(|c| c.is_alphanumeric() || matches!(c, '-' | '_')).collect()
+        })
+        .collect()
+}
+
+#[test]
+fn every_relative_link_leads_somewhere() {
+    let topologies = fs::read_dir(root().join("examples/topologies")).unwrap().map(|entry| entry.unwrap().path());
+    let topologies = topologies.map(|path| if path.is_dir() { path.join("README.md") } else { path });
+    for path in documents().into_iter().chain(topologies) {
+        let document = fs::read_to_string(&path).unwrap();
+        for link in links(&document).into_iter().filter(|link| !link.contains("://")) {
+            let (file, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            let target = if file.is_empty() { path.clone() } else { path.parent().unwrap().join(file) };
+            assert!(target.exists(), "{}: {link} leads nowhere", path.display());
+            if !anchor.is_empty() {
+                let anchors = anchors(&fs::read_to_string(&target).unwrap());
+                assert!(anchors.contains(anchor), "{}: {link}: no such heading", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn every_document_and_example_is_linked_from_the_readme() {
+    let links: BTreeSet<_> = links(&read("README.md")).into_iter().collect();
+    let documents = documents().into_iter().map(|path| path.strip_prefix(root()).unwrap().display().to_string());
+    let examples = EXAMPLES.iter().map(|path| (*path).to_owned());
+    for path in documents.chain(examples).filter(|path| path != "README.md") {
+        assert!(links.contains(&path), "README.md doesn't link {path}");
+    }
+}

@@ -1,0 +1,82 @@
+//! The documents and examples against the code: what they name is what there is.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod annotations;
+mod examples;
+mod failures;
+mod links;
+mod metrics;
+mod operation;
+mod prices;
+mod readme;
+mod supply;
+mod watch;
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use capi_autoscaler_provider::{
+    cli::{Cli, Command, ServeConfig, Server},
+    server::Shutdown,
+};
+use clap::Parser as _;
+use serde::Deserialize as _;
+use serde_json::Value;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The documents of a folder in Markdown.
+fn markdown(folder: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap().path());
+    entries.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect()
+}
+
+fn documents() -> Vec<PathBuf> {
+    ["", "docs", "e2e"].into_iter().flat_map(markdown).collect()
+}
+
+/// The YAML documents of an example.
+fn yaml(path: &str) -> Vec<Value> {
+    serde_yaml::Deserializer::from_str(&read(path)).map(|document| Value::deserialize(document).unwrap()).collect()
+}
+
+/// The code in the first cells of a document's tables.
+fn first_cells(document: &str) -> BTreeSet<String> {
+    let rows = document.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    rows.map(|(name, _)| name.to_owned()).collect()
+}
+
+/// A server without an API server, which has what there is to know without: its metrics, and prices of its file.
+async fn offline_server(more: &[&str]) -> (Server, Shutdown) {
+    let dir = tempfile::tempdir().unwrap();
+    let kubeconfig = dir.path().join("config");
+    fs::write(
+        &kubeconfig,
+        "current-context: c\ncontexts: [{name: c, context: {cluster: c}}]\n\
+         clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\n",
+    )
+    .unwrap();
+    let flags = [
+        "x",
+        "serve",
+        "--all-clusters",
+        "--listen=127.0.0.1:0",
+        "--http-listen=127.0.0.1:0",
+        "--admin-listen=127.0.0.1:0",
+    ];
+    let kubeconfig = format!("--management-kubeconfig={}", kubeconfig.display());
+    let flags = flags.into_iter().chain([kubeconfig.as_str()]).chain(more.iter().copied());
+    let Command::Serve(args) = Cli::parse_from(flags).command else { panic!("it isn't serve") };
+    let shutdown = Shutdown::new();
+    (Server::start(ServeConfig::try_from(*args).unwrap(), shutdown.clone()).await.unwrap(), shutdown)
+}

@@ -1,0 +1,70 @@
+//! The metrics that a server exports, and those that are documented.
+
+use std::{collections::BTreeSet, fs};
+
+use capi_autoscaler_provider::{
+    cli::Server,
+    proto::{self, cloud_provider_client::CloudProviderClient},
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
+use super::{documents, first_cells, offline_server, read};
+
+/// The metrics that a server exports, with TLS and without, by the names that a scraper sees.
+async fn exported() -> BTreeSet<String> {
+    let dir = tempfile::tempdir().unwrap();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = rcgen::CertificateParams::new(vec!["provider".to_owned()]).unwrap().self_signed(&key).unwrap();
+    let (certificate_file, key_file) = (dir.path().join("tls.crt"), dir.path().join("tls.key"));
+    fs::write(&certificate_file, certificate.pem()).unwrap();
+    fs::write(&key_file, key.serialize_pem()).unwrap();
+    let tls =
+        [format!("--tls-cert-file={}", certificate_file.display()), format!("--tls-key-file={}", key_file.display())];
+    let more = tls.iter().map(String::as_str).chain(["--otlp-endpoint=http://127.0.0.1:1"]);
+    let tls: Vec<_> = more.collect();
+    exported_with(&[]).await.into_iter().chain(exported_with(&tls).await).collect()
+}
+
+async fn exported_with(tls: &[&str]) -> BTreeSet<String> {
+    let (server, shutdown) = offline_server(tls).await;
+
+    // Answers are counted from the first one of each RPC.
+    if tls.is_empty() {
+        let mut client = CloudProviderClient::connect(format!("http://{}", server.grpc_address())).await.unwrap();
+        client.refresh(proto::RefreshRequest {}).await.unwrap_err();
+    }
+
+    let text = scrape(&server).await;
+    shutdown.request();
+    server.finish().await.unwrap();
+
+    let families = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+    families.map(|(name, _)| name.to_owned()).collect()
+}
+
+async fn scrape(server: &Server) -> String {
+    let mut stream = TcpStream::connect(server.http_address()).await.unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    answer
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_metric_is_documented_and_every_documented_metric_is_exported() {
+    let document = read("docs/metrics.md");
+    let exported = exported().await;
+    let metrics = first_cells(&document).into_iter().filter(|name| name.starts_with("capi_autoscaler_provider_"));
+    assert_eq!(metrics.collect::<BTreeSet<_>>(), exported);
+
+    let all = documents().into_iter().map(|path| fs::read_to_string(path).unwrap()).collect::<String>();
+    let word = |c: char| !c.is_ascii_alphanumeric() && c != '_';
+    let mentioned = all.split(word).filter(|name| name.starts_with("capi_autoscaler_provider_"));
+    for name in mentioned {
+        assert!(exported.contains(name), "{name} is mentioned and not exported");
+    }
+}
