@@ -16,6 +16,11 @@ const RUNS_ON: Nanos = 600 * 1_000_000_000;
 /// How long a write may take from its decision until it is sent.
 const AT_ONCE: Nanos = 50_000_000;
 
+/// A request that has been under way for longer was given up by its copy: `Policy::WRITES`.
+const GIVEN_UP: Nanos = 10 * 1_000_000_000;
+/// The cause for which an increase may be done twice: docs/delete-rule.md, What can't be promised.
+const LATE_SIZE: &str = "a size write that was given up arrives when the size is again what it was";
+
 /// A call.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
@@ -214,6 +219,9 @@ impl Ledger {
     pub(super) fn size_of_command(&mut self, copy: usize, id: &str, before: &Group, size: i64) {
         let by = size - before.size;
         let (now, sent) = (self.now, self.sent);
+        if by > 0 && now.saturating_sub(sent) > GIVEN_UP {
+            return self.late_increase(copy, id, by);
+        }
         let mut late = None;
         let is_it = |asked: &Asked| match &asked.request {
             Request::Increase { group, delta } => group == id && *delta == by && asked.applied == 0,
@@ -255,6 +263,24 @@ impl Ledger {
                     "copy {copy} wrote size {size} of {id} first {milliseconds} ms after its caller had left, at {now}"
                 ),
             );
+        }
+    }
+
+    /// An increase arrives that was given up: either nothing was done for its call yet, or it is done twice.
+    fn late_increase(&mut self, copy: usize, id: &str, by: i64) {
+        let sent = self.sent;
+        let is_it = |asked: &&mut Asked| {
+            let is_increase =
+                matches!(&asked.request, Request::Increase { group, delta } if group == id && *delta == by);
+            is_increase && asked.copy == copy && asked.at <= sent
+        };
+        match self.asked.values_mut().rev().find(is_it) {
+            Some(asked) if asked.applied == 0 => asked.applied = 1,
+            Some(_) => *self.exceptions.entry(LATE_SIZE).or_default() += 1,
+            None => {
+                let what = format!("copy {copy} wrote a size of {id} that is {by} larger, for which no call has asked");
+                self.find(Check::SizeOfCommand, what);
+            }
         }
     }
 
