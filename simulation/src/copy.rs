@@ -26,6 +26,7 @@ use tower::{BoxError, ServiceExt as _};
 use crate::{
     host::Host,
     network::{Answer, Message, Port, RpcResult},
+    witness::Witness,
 };
 
 /// Cluster Autoscaler's own limit for a call: beyond it the handler is dropped.
@@ -36,6 +37,7 @@ pub(crate) struct Copy {
     pub(crate) host: Host,
     port: Port,
     server: CloudProviderServer<Service>,
+    pub(crate) witness: Witness,
     /// What must live as long as the copy.
     _workload: Workload,
     _management: Management,
@@ -55,7 +57,7 @@ fn rules() -> Rules {
 impl Copy {
     /// Starts a copy on a host.
     pub(crate) fn start(host: Host, port: Port, name: &str) -> Self {
-        let (management, workload, scale, server) = host.enter(async {
+        let (management, workload, scale, witness, server) = host.enter(async {
             let runtime = Handle::current();
             let clients = Clients { watches: port.client(Policy::WATCHES), writes: port.client(Policy::WRITES) };
             let options = ManagementOptions {
@@ -82,9 +84,10 @@ impl Copy {
             let scale = Scale::new(Arc::clone(&index), api, machines, options, metrics, events, runtime);
             let metrics = RpcMetrics::register(&mut registry);
             let service = Service::new(index, scale.clone(), Arc::new(workload.clone()), metrics);
-            (management, workload, scale, CloudProviderServer::new(service))
+            let witness = Witness::start(management.factory());
+            (management, workload, scale, witness, CloudProviderServer::new(service))
         });
-        Self { host, port, server, _workload: workload, _management: management, _scale: scale }
+        Self { host, port, server, witness, _workload: workload, _management: management, _scale: scale }
     }
 
     /// Answers a call on its host.

@@ -14,6 +14,7 @@ mod outcome;
 mod panics;
 mod people;
 mod setup;
+mod witness;
 mod workloads;
 mod world;
 

@@ -19,12 +19,12 @@ use http_body_util::{BodyExt as _, Full, StreamBody};
 use parking_lot::Mutex;
 use sandbox::{
     Contract,
-    api::Api,
+    api::{Api, Resource, Selection},
     clock::Clock,
     define_cluster_api,
     http::{InProcess, ServerSettings},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tower::BoxError;
 
@@ -68,8 +68,8 @@ pub struct Plan {
     pub seconds: u64,
     /// How long it is quiet then.
     pub quiet: u64,
-    /// How controllers and Machines behave.
-    pub habits: Habits,
+    /// The behaviour of controllers and Machines; drawn from the seed if `None`.
+    pub habits: Option<Habits>,
     /// Faults that don't strike.
     pub skipped: BTreeSet<Decision>,
     /// Whether the trace is kept.
@@ -85,7 +85,7 @@ impl Plan {
             copies: None,
             seconds: 1800,
             quiet: 900,
-            habits: Habits::Calm,
+            habits: None,
             skipped: BTreeSet::new(),
             traced: false,
         }
@@ -233,12 +233,14 @@ impl World {
         let chance = Chance::new(plan.seed);
         let groups = setup::groups(chance);
         let api = Api::new(Clock::real());
+        let drawn = if chance.of("habits", 0, 0).bool() { Habits::Any } else { Habits::Calm };
+        let habits = plan.habits.unwrap_or(drawn);
         let (outbox, controllers) = (Arc::default(), controllers::Shared::default());
         let trace = Trace { kept: plan.traced.then(Vec::new), ..Trace::default() };
         let driver = cluster.enter(async {
             define_cluster_api(&api, Contract::V1Beta2)?;
             let until = plan.seconds * SECOND;
-            let mut driver = Driver::new(&api, chance, until, (plan.habits, plan.skipped.clone()), controllers.clone());
+            let mut driver = Driver::new(&api, chance, until, (habits, plan.skipped.clone()), controllers.clone());
             api.load_values(setup::objects(&groups))?;
             driver.settle()?;
             anyhow::Ok(driver)
@@ -379,6 +381,12 @@ impl World {
             self.ledger.at(self.now);
             self.ledger.foreign.append(&mut self.controllers.foreign.lock());
             self.ledger.observe(self.api.api(), Author::Controllers);
+            for member in &self.members {
+                let Member::Copy(copy) = member else { continue };
+                for broken in copy.witness.broken() {
+                    self.ledger.find(Check::Handlers, broken);
+                }
+            }
             for panic in panics::taken() {
                 self.ledger.find(Check::Panic, panic);
             }
@@ -390,6 +398,7 @@ impl World {
     fn judge(&mut self, fresh: HostId) {
         self.ledger.at_rest();
         self.judge_progress();
+        self.judge_witnesses();
         let most = u64::try_from(self.copies + 1).unwrap_or(1) * MOST_AT_REST;
         if self.at_rest > most {
             let requests = self.at_rest;
@@ -417,6 +426,22 @@ impl World {
                     self.ledger.find(Check::LikeFresh, what);
                 }
                 (Ok(_), _) => {}
+            }
+        }
+    }
+
+    /// What handlers were told is what is there.
+    fn judge_witnesses(&mut self) {
+        let nodes = Resource::core("nodes");
+        let there = self.api.api().list(&nodes, &Selection::default());
+        let mut expected: Vec<String> = there.map_or_else(|_| Vec::new(), |list| list.iter().map(|node| name_of(node)).collect());
+        expected.sort();
+        for (id, member) in self.members.iter().enumerate() {
+            let Member::Copy(copy) = member else { continue };
+            let (told, held) = copy.witness.names();
+            if told != expected || held != expected {
+                let what = format!("of {expected:?} copy {} was told of {told:?}, and holds {held:?}", id - 1);
+                self.ledger.find(Check::Handlers, what);
             }
         }
     }
@@ -581,6 +606,7 @@ impl World {
                 {
                     let by = self.chance.of("jumps by", decision.actor, ordinal).i64(-600..600);
                     copy.host.skew(by * SECOND.cast_signed());
+                    self.ledger.clocks_jump = true;
                     self.trace.line(self.now, &format!("the clock of copy {} is {by} s off", decision.actor));
                 }
             }
@@ -733,6 +759,10 @@ impl World {
             }
         }
     }
+}
+
+fn name_of(object: &Value) -> String {
+    object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
 }
 
 fn is_bookmark(piece: &Bytes) -> bool {

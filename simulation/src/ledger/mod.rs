@@ -61,10 +61,14 @@ pub enum Check {
     AfterDeadline,
     /// 14: what a copy answers is what a fresh copy answers.
     LikeFresh,
+    /// 15: handlers are told of added, updated and deleted in that order, and of all there is.
+    Handlers,
     /// 16: Refresh succeeds once all is healed.
     RefreshHealed,
     /// 17: Nodes and groups are answered consistently.
     Consistent,
+    /// 18: Machines that never joined are replaced one after the other, whichever copy does it.
+    ReplacedTooSoon,
     /// 19: nothing panics.
     Panic,
     /// 20: a Pod that fits runs within bounded time.
@@ -106,6 +110,8 @@ struct Group {
     has_rolled: bool,
     /// The template of its Machines.
     template: Value,
+    /// What its annotation tells of the last replacement, and since when.
+    replaced: Option<(String, Nanos)>,
 }
 
 /// A Machine.
@@ -154,6 +160,8 @@ pub(crate) struct Ledger {
     /// The sizes of each group, with when each ended.
     sizes: HashMap<String, Vec<(Option<Nanos>, i64)>>,
     findings: Vec<Finding>,
+    /// Set if wall clocks jump in this world: intervals are theirs.
+    pub(crate) clocks_jump: bool,
     /// How often something that can't be promised was met, by its cause.
     pub(crate) exceptions: BTreeMap<&'static str, u64>,
 }
@@ -183,6 +191,7 @@ impl Ledger {
             set_sizes: HashMap::new(),
             sizes: HashMap::new(),
             findings: Vec::new(),
+            clocks_jump: false,
             exceptions: BTreeMap::new(),
         }
     }

@@ -10,6 +10,9 @@ use super::{
 
 const MIN: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
 const MAX: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
+const REPLACED: &str = "capi-autoscaler-provider.io/replaced";
+/// The least time between two replacements of one group, less the latency of a request.
+const REPLACES_AFTER: u64 = (5 * 60 - 10) * 1_000_000_000;
 const DELETE_MACHINE: &str = "cluster.x-k8s.io/delete-machine";
 
 /// How long a mark may go unseen by a controller whose caches lag.
@@ -121,9 +124,29 @@ impl Ledger {
         } else if author == Author::Foreign && size < before.size {
             *group.allowed.entry(FOREIGN_SIZE).or_default() += before.size - size;
         }
+        self.replacement(id, &mut group, annotation(object, REPLACED), author);
         group.log = log;
         self.note_size(id, size);
         self.groups.insert(id.to_owned(), group);
+    }
+
+    /// A copy that replaces a Machine says so before; whichever copy it is, the next one has to wait.
+    fn replacement(&mut self, id: &str, group: &mut Group, told: Option<&str>, author: Author) {
+        let now = self.now;
+        let Some(told) = told else { return };
+        if let Author::Copy(copy) = author
+            && let Some((known, since)) = &group.replaced
+            && known != told
+            && now.saturating_sub(*since) < REPLACES_AFTER
+            && !self.clocks_jump
+        {
+            let seconds = (now - since) / 1_000_000_000;
+            let what = format!("copy {copy} replaces a Machine of {id} {seconds} s after the one before: {known}, {told}");
+            self.find(Check::ReplacedTooSoon, what);
+        }
+        if group.replaced.as_ref().is_none_or(|(known, _)| known != told) {
+            group.replaced = Some((told.to_owned(), now));
+        }
     }
 
     /// A MachineSet of a MachineDeployment that comes down below its size takes Machines that nobody has named.
