@@ -2,7 +2,7 @@
 //! finds mistakes. Each is a patch of `simulation/mistakes`, applied to a copy of the tree and never to the tree itself.
 
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
     process::{Command, ExitCode, Stdio},
     time::{Duration, Instant},
@@ -145,6 +145,20 @@ impl Bench {
         Ok(Self { commit, tree, target, kept })
     }
 
+    fn cargo(&self) -> Result<()> {
+        let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+            .args(["build", "--locked", "--profile", "simulation", "-p", "simulation", "--bin", "simulation"])
+            .current_dir(&self.tree)
+            .env("CARGO_TARGET_DIR", &self.target)
+            // Another build of one changed line takes half a minute so, and two minutes otherwise.
+            .env("CARGO_PROFILE_SIMULATION_INCREMENTAL", "true")
+            .env("CARGO_PROFILE_SIMULATION_CODEGEN_UNITS", "64")
+            .output()
+            .context("cargo")?;
+        ensure!(output.status.success(), "it doesn't build: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(())
+    }
+
     /// Builds the simulation with a mistake, or with none. What git leaves as it is isn't built again.
     fn build(&self, mistake: Option<&Mistake>) -> Result<PathBuf> {
         git(&self.tree, &["checkout", "--quiet", "--force", "--detach", &self.commit])?;
@@ -152,21 +166,20 @@ impl Bench {
             let patch = mistake.patch.to_str().context("a path that is no text")?;
             git(&self.tree, &["apply", patch])?;
         }
-        let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-            .args(["build", "--locked", "--profile", "simulation", "-p", "simulation", "--bin", "simulation"])
-            .current_dir(&self.tree)
-            .env("CARGO_TARGET_DIR", &self.target)
-            // Rebuilds of one changed line take a quarter of the time.
-            .env("CARGO_PROFILE_SIMULATION_INCREMENTAL", "true")
-            .env("CARGO_PROFILE_SIMULATION_CODEGEN_UNITS", "64")
-            .output()
-            .context("cargo")?;
-        ensure!(output.status.success(), "it doesn't build: {}", String::from_utf8_lossy(&output.stderr));
+        if self.cargo().is_err() {
+            // The compiler trips now and then over what it has kept of the last mistake.
+            fs::remove_dir_all(self.target.join("simulation/incremental")).or_else(missing)?;
+            self.cargo()?;
+        }
         let built = self.target.join("simulation/simulation");
         let kept = self.kept.join(if mistake.is_some() { "with" } else { "without" });
         fs::copy(&built, &kept).with_context(|| built.display().to_string())?;
         Ok(kept)
     }
+}
+
+fn missing(error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }
 
 fn git(directory: &Path, arguments: &[&str]) -> Result<String> {
