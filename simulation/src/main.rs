@@ -3,12 +3,13 @@
 
 use std::{
     collections::BTreeSet,
+    io::Read as _,
     process::{Command, ExitCode, Stdio},
     sync::{
         Mutex,
         atomic::{AtomicU64, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, ensure};
@@ -48,6 +49,12 @@ struct Arguments {
     /// Processes at a time; as many as there are processors if not given.
     #[arg(long, value_name = "COUNT")]
     jobs: Option<usize>,
+    /// Ends with the first seed that breaks a rule. Those before it are run to their end, so that it is the first of all.
+    #[arg(long)]
+    until_found: bool,
+    /// Real seconds for one world: one that goes on for longer stands still, which breaks a rule too.
+    #[arg(long, value_name = "SECONDS", default_value_t = 900)]
+    patience: u64,
     /// Leaves what was found as it is, instead of looking for a shorter story.
     #[arg(long)]
     no_shrinking: bool,
@@ -109,11 +116,12 @@ fn many(arguments: &Arguments) -> Result<bool> {
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} seeds, {msg}, {eta} left")?;
     let bar = ProgressBar::new(arguments.seeds).with_style(style).with_message("nothing found");
     let (next, found, began) = (AtomicU64::new(0), Mutex::new(Vec::new()), Instant::now());
+    let end = AtomicU64::new(arguments.seed + arguments.seeds);
     let sums = Mutex::new(Sums::default());
     let work = || -> Result<()> {
         loop {
             let seed = arguments.seed + next.fetch_add(1, Ordering::Relaxed);
-            if seed >= arguments.seed + arguments.seeds {
+            if seed >= end.load(Ordering::Relaxed) {
                 return Ok(());
             }
             let outcome = child(arguments, seed, &BTreeSet::new())?;
@@ -128,6 +136,9 @@ fn many(arguments: &Arguments) -> Result<bool> {
             }
             lock(&sums).add(&outcome);
             if !outcome.findings.is_empty() {
+                if arguments.until_found {
+                    end.fetch_min(seed, Ordering::Relaxed);
+                }
                 let mut found = lock(&found);
                 bar.suspend(|| print(&outcome));
                 found.push(outcome);
@@ -144,12 +155,13 @@ fn many(arguments: &Arguments) -> Result<bool> {
     for ended in ended {
         ended?;
     }
-    let (found, sums) = (taken(found), taken(sums));
+    let (mut found, sums) = (taken(found), taken(sums));
+    found.sort_by_key(|outcome| outcome.seed);
     let seconds = began.elapsed().as_secs_f64();
-    let virtual_hours = f64::from(u32::try_from(arguments.seeds * (arguments.seconds + arguments.quiet))?) / 3600.0;
+    let virtual_hours = f64::from(u32::try_from(sums.worlds * (arguments.seconds + arguments.quiet))?) / 3600.0;
     println!(
         "{} seeds, {virtual_hours:.1} virtual hours in {seconds:.0} s: {} calls, {} requests, {} faults; {} seeds broke a rule",
-        arguments.seeds,
+        sums.worlds,
         sums.calls,
         sums.requests,
         sums.faults,
@@ -168,6 +180,7 @@ fn many(arguments: &Arguments) -> Result<bool> {
 
 #[derive(Default)]
 struct Sums {
+    worlds: u64,
     calls: u64,
     requests: u64,
     faults: usize,
@@ -176,6 +189,7 @@ struct Sums {
 
 impl Sums {
     fn add(&mut self, outcome: &Outcome) {
+        self.worlds += 1;
         self.calls += outcome.calls;
         self.requests += outcome.requests;
         self.faults += outcome.struck.len();
@@ -210,9 +224,25 @@ fn child(arguments: &Arguments, seed: u64, skipped: &BTreeSet<simulation::Decisi
     for decision in &arguments.skipped {
         command.args(["--skip", decision]);
     }
-    let output = command.stderr(Stdio::inherit()).output().context("a process for a world")?;
-    let text = String::from_utf8(output.stdout)?;
-    Outcome::from_json(&text).with_context(|| format!("seed {seed} ended with {}: {text}", output.status))
+    let mut world = command.stdout(Stdio::piped()).spawn().context("a process for a world")?;
+    let mut out = world.stdout.take().context("the output of a world")?;
+    let reading = std::thread::spawn(move || {
+        let mut text = String::new();
+        out.read_to_string(&mut text).map(|_| text)
+    });
+    let began = Instant::now();
+    while !reading.is_finished() {
+        if began.elapsed() > Duration::from_secs(arguments.patience) {
+            world.kill()?;
+            world.wait()?;
+            let what = format!("Endless at 0 ms: the world was still running after {} s", arguments.patience);
+            return Ok(Outcome { seed, findings: vec![what], ..Outcome::default() });
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let status = world.wait()?;
+    let text = reading.join().map_err(|_| anyhow::anyhow!("the reader panicked"))??;
+    Outcome::from_json(&text).with_context(|| format!("seed {seed} ended with {status}: {text}"))
 }
 
 fn print(outcome: &Outcome) {
