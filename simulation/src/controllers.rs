@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt,
     sync::Arc,
     time::Duration,
 };
@@ -42,13 +43,22 @@ pub(crate) struct Shared {
 }
 
 /// How controllers and Machines behave.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, clap::ValueEnum)]
 pub enum Habits {
     /// Views lag by milliseconds, writes succeed, and every Machine joins.
     #[default]
     Calm,
     /// As the seed says: views that lag by up to 40 s, writes that fail, restarts, Machines that never join or hang.
     Any,
+}
+
+impl fmt::Display for Habits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Calm => "calm",
+            Self::Any => "any",
+        })
+    }
 }
 
 /// How controllers are in one world.

@@ -40,9 +40,10 @@ struct Arguments {
     /// Virtual seconds of quiet after them, in which all must come to rest.
     #[arg(long, default_value_t = 900)]
     quiet: u64,
-    /// Lets views of Cluster API's controllers lag, their writes fail and Machines fail to join or to go.
-    #[arg(long)]
-    any_controllers: bool,
+    /// Controllers and Machines that do as they should, or views that lag, writes that fail and Machines that fail to join
+    /// or to go; drawn from the seed if not given.
+    #[arg(long, value_name = "WAY")]
+    controllers: Option<Habits>,
     /// Prints all that happens, for one seed.
     #[arg(long)]
     trace: bool,
@@ -87,7 +88,7 @@ fn plan(arguments: &Arguments, seed: u64) -> Result<Plan> {
         copies: arguments.copies,
         seconds: arguments.seconds,
         quiet: arguments.quiet,
-        habits: if arguments.any_controllers { Habits::Any } else { Habits::Calm },
+        habits: arguments.controllers,
         skipped: arguments.skipped.iter().map(|text| text.parse()).collect::<Result<_>>()?,
         traced: arguments.trace,
         ..Plan::of(seed)
@@ -215,8 +216,8 @@ fn child(arguments: &Arguments, seed: u64, skipped: &BTreeSet<simulation::Decisi
     if let Some(copies) = arguments.copies {
         command.args(["--copies", &copies.to_string()]);
     }
-    if arguments.any_controllers {
-        command.arg("--any-controllers");
+    if let Some(habits) = arguments.controllers {
+        command.args(["--controllers", &habits.to_string()]);
     }
     for decision in skipped {
         command.args(["--skip", &decision.to_string()]);
@@ -270,7 +271,7 @@ fn shorten(arguments: &Arguments, outcome: &Outcome) -> Result<()> {
     let skipped: BTreeSet<_> = outcome.struck.iter().filter(|it| !kept.contains(it)).copied().collect();
     print(&child(arguments, outcome.seed, &skipped)?);
     println!("with {} of {} faults: {}", kept.len(), outcome.struck.len(), list(kept.iter()));
-    let habits = if arguments.any_controllers { "--any-controllers " } else { "" };
+    let habits = arguments.controllers.map(|habits| format!("--controllers {habits} ")).unwrap_or_default();
     println!(
         "to see it: --seed {} --trace {habits}{}",
         outcome.seed,

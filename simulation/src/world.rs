@@ -80,15 +80,7 @@ impl Plan {
     /// A world of this seed as `.ci/run` has it: 30 virtual minutes with faults, and 15 quiet ones.
     #[must_use]
     pub fn of(seed: u64) -> Self {
-        Self {
-            seed,
-            copies: None,
-            seconds: 1800,
-            quiet: 900,
-            habits: None,
-            skipped: BTreeSet::new(),
-            traced: false,
-        }
+        Self { seed, copies: None, seconds: 1800, quiet: 900, habits: None, skipped: BTreeSet::new(), traced: false }
     }
 }
 
@@ -434,7 +426,8 @@ impl World {
     fn judge_witnesses(&mut self) {
         let nodes = Resource::core("nodes");
         let there = self.api.api().list(&nodes, &Selection::default());
-        let mut expected: Vec<String> = there.map_or_else(|_| Vec::new(), |list| list.iter().map(|node| name_of(node)).collect());
+        let mut expected: Vec<String> =
+            there.map_or_else(|_| Vec::new(), |list| list.iter().map(|node| name_of(node)).collect());
         expected.sort();
         for (id, member) in self.members.iter().enumerate() {
             let Member::Copy(copy) = member else { continue };

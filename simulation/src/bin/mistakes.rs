@@ -10,6 +10,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
+use simulation::Habits;
 
 /// Puts known mistakes back, one at a time, and prints a row for each: the mistake, how many seeds it took to find it, and
 /// the rule that was broken.
@@ -28,9 +29,10 @@ struct Arguments {
     /// Prints the mistakes and ends.
     #[arg(long)]
     list: bool,
-    /// Lets views of Cluster API's controllers lag, their writes fail and Machines fail to join or to go.
-    #[arg(long)]
-    any_controllers: bool,
+    /// Controllers and Machines that do as they should, or views that lag, writes that fail and Machines that fail to join
+    /// or to go; drawn from the seed if not given.
+    #[arg(long, value_name = "WAY")]
+    controllers: Option<Habits>,
     /// Processes at a time; as many as there are processors if not given.
     #[arg(long, value_name = "COUNT")]
     jobs: Option<usize>,
@@ -211,8 +213,8 @@ fn worlds(arguments: &Arguments, program: &Path, seed: u64, seeds: u64) -> Resul
     let mut command = Command::new(program);
     command.args(["--until-found", "--no-shrinking", "--patience", &PATIENCE.as_secs().to_string()]);
     command.args(["--seed", &seed.to_string(), "--seeds", &seeds.to_string()]);
-    if arguments.any_controllers {
-        command.arg("--any-controllers");
+    if let Some(habits) = arguments.controllers {
+        command.args(["--controllers", &habits.to_string()]);
     }
     if let Some(jobs) = arguments.jobs {
         command.args(["--jobs", &jobs.to_string()]);

@@ -101,8 +101,12 @@ impl Ledger {
             _ => Request::Other(""),
         };
         self.asked.insert(number, Asked { copy, at: self.now, ended: None, is_ok: false, request, applied: 0 });
-        let now = self.now;
-        self.asked.retain(|_, asked| asked.ended.is_none_or(|ended| now.saturating_sub(ended) < RUNS_ON));
+        // They end in nearly the order in which they came.
+        while let Some(first) = self.asked.first_entry()
+            && first.get().ended.is_some_and(|ended| self.now.saturating_sub(ended) >= RUNS_ON)
+        {
+            first.remove();
+        }
     }
 
     /// The Machine that an instance id stands for.

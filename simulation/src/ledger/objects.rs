@@ -141,7 +141,8 @@ impl Ledger {
             && !self.clocks_jump
         {
             let seconds = (now - since) / 1_000_000_000;
-            let what = format!("copy {copy} replaces a Machine of {id} {seconds} s after the one before: {known}, {told}");
+            let what =
+                format!("copy {copy} replaces a Machine of {id} {seconds} s after the one before: {known}, {told}");
             self.find(Check::ReplacedTooSoon, what);
         }
         if group.replaced.as_ref().is_none_or(|(known, _)| known != told) {
