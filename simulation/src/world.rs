@@ -507,7 +507,7 @@ impl World {
         let mut time = at + latency(&mut draw);
         let is_copy = (1..=self.copies).contains(&from);
         if let Some(copy) = self.copy_of(from) {
-            self.ledger.sends(copy, request.parts.method.as_str(), request.parts.uri.path(), at);
+            self.ledger.sends(copy, &request.parts, at);
         }
         let is_watch = InProcess::verb(&request.parts) == "watch";
         let fault = if is_copy { self.faults.of_request(from, ordinal, at, is_watch) } else { None };
@@ -657,7 +657,7 @@ impl World {
         if copy.is_some() && verb != "watch" && !is_event {
             self.at_rest += 1;
         }
-        self.ledger.arrives(sent);
+        self.ledger.arrives(&parts, sent);
         let Some(cluster) = self.members[CLUSTER].host() else { return };
         let api = self.api.clone();
         let answer = cluster.enter(async move { api.answer(parts, body) });

@@ -6,6 +6,7 @@ use capi_autoscaler_provider::proto::{
     NodeGroupDecreaseTargetSizeRequest, NodeGroupDeleteNodesRequest, NodeGroupForNodeResponse,
     NodeGroupIncreaseSizeRequest, NodeGroupTargetSizeRequest, NodeGroupTargetSizeResponse, NodeGroupsResponse,
 };
+use http::{Method, request::Parts};
 use tonic::Code;
 
 use super::{Check, Group, Ledger};
@@ -33,7 +34,7 @@ pub(super) struct Asked {
     applied: i64,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 enum Request {
     Increase {
         group: String,
@@ -61,6 +62,12 @@ pub(crate) struct Answered<'a> {
     /// `None` if the connection was cut.
     pub(crate) code: Option<Code>,
     pub(crate) message: &'a [u8],
+}
+
+/// The name under which a size is written: one for each command.
+fn writer(parts: &Parts) -> Option<&str> {
+    let mut pairs = parts.uri.query()?.split('&');
+    pairs.find_map(|pair| pair.strip_prefix("fieldManager="))
 }
 
 fn decode<M: prost::Message + Default>(message: &[u8]) -> M {
@@ -105,7 +112,9 @@ impl Ledger {
         while let Some(first) = self.asked.first_entry()
             && first.get().ended.is_some_and(|ended| self.now.saturating_sub(ended) >= RUNS_ON)
         {
+            let number = *first.key();
             first.remove();
+            self.writers.retain(|_, call| *call != number);
         }
     }
 
@@ -223,15 +232,14 @@ impl Ledger {
     pub(super) fn size_of_command(&mut self, copy: usize, id: &str, before: &Group, size: i64) {
         let by = size - before.size;
         let (now, sent) = (self.now, self.sent);
-        if by > 0 && now.saturating_sub(sent) > GIVEN_UP {
-            return self.late_increase(copy, id, by);
+        if by > 0 {
+            return self.increased(copy, id, (before.size, size));
         }
         let mut late = None;
         let is_it = |asked: &Asked| match &asked.request {
-            Request::Increase { group, delta } => group == id && *delta == by && asked.applied == 0,
-            Request::Decrease { group, delta } => group == id && by < 0 && -by <= -delta - asked.applied,
-            Request::Delete { group, places, .. } => group == id && by < 0 && -by <= places - asked.applied,
-            Request::TargetSize { .. } | Request::Other(_) => false,
+            Request::Decrease { group, delta } => group == id && -by <= -delta - asked.applied,
+            Request::Delete { group, places, .. } => group == id && -by <= places - asked.applied,
+            Request::Increase { .. } | Request::TargetSize { .. } | Request::Other(_) => false,
         };
         // A group's commands run in the order in which they came; of those that have ended the newest may go on.
         let of_copy = |asked: &Asked| asked.copy == copy && is_it(asked);
@@ -241,7 +249,7 @@ impl Ledger {
         let found = number.and_then(|number| self.asked.get_mut(&number));
         match found {
             Some(asked) => {
-                asked.applied += if by > 0 { 1 } else { -by };
+                asked.applied -= by;
                 // What was written before its end goes on to a known result.
                 if let Some(ended) = asked.ended
                     && sent > ended + AT_ONCE
@@ -270,21 +278,26 @@ impl Ledger {
         }
     }
 
-    /// An increase arrives that was given up: either nothing was done for its call yet, or it is done twice.
-    fn late_increase(&mut self, copy: usize, id: &str, by: i64) {
-        let sent = self.sent;
-        let is_it = |asked: &&mut Asked| {
-            let is_increase =
-                matches!(&asked.request, Request::Increase { group, delta } if group == id && *delta == by);
-            is_increase && asked.copy == copy && asked.at <= sent
+    /// A copy has written a larger size: that is the increase under whose name it was sent.
+    fn increased(&mut self, copy: usize, id: &str, (from, to): (i64, i64)) {
+        let is_late = self.now.saturating_sub(self.sent) > GIVEN_UP;
+        let call = self.writer.as_ref().and_then(|writer| self.writers.get(writer));
+        let asked = call.and_then(|call| self.asked.get_mut(call));
+        let asked = asked.filter(|asked| asked.request == Request::Increase { group: id.to_owned(), delta: to - from });
+        let Some(asked) = asked else {
+            let has_left = |asked: &Asked| {
+                asked.copy == copy && asked.request == Request::Increase { group: id.to_owned(), delta: to - from }
+            };
+            let what = format!("copy {copy} wrote size {from} to {to} of {id}, for which no call waited");
+            let was_asked = self.asked.values().any(has_left);
+            return self.find(if was_asked { Check::AfterDeadline } else { Check::SizeOfCommand }, what);
         };
-        match self.asked.values_mut().rev().find(is_it) {
-            Some(asked) if asked.applied == 0 => asked.applied = 1,
-            Some(_) => *self.exceptions.entry(LATE_SIZE).or_default() += 1,
-            None => {
-                let what = format!("copy {copy} wrote a size of {id} that is {by} larger, for which no call has asked");
-                self.find(Check::SizeOfCommand, what);
-            }
+        asked.applied += 1;
+        if asked.applied > 1 && is_late {
+            asked.applied = 1;
+            *self.exceptions.entry(LATE_SIZE).or_default() += 1;
+        } else if asked.applied > 1 {
+            self.find(Check::IncreaseOnce, format!("copy {copy} wrote size {from} to {to} of {id} for a second time"));
         }
     }
 
@@ -298,17 +311,38 @@ impl Ledger {
     }
 
     /// A copy sends a request, which may arrive late or never.
-    pub(crate) fn sends(&mut self, copy: usize, method: &str, path: &str, at: Nanos) {
-        if method != "GET" {
-            self.patches.push((copy, path.to_owned(), at));
-            let now = self.now;
-            self.patches.retain(|(_, _, at)| now.saturating_sub(*at) < RUNS_ON);
+    pub(crate) fn sends(&mut self, copy: usize, parts: &Parts, at: Nanos) {
+        if parts.method == Method::GET {
+            return;
+        }
+        let path = parts.uri.path();
+        self.patches.push((copy, path.to_owned(), at));
+        let now = self.now;
+        self.patches.retain(|(_, _, at)| now.saturating_sub(*at) < RUNS_ON);
+        if let Some(group) = path.strip_suffix("/scale")
+            && let Some(writer) = writer(parts)
+            && !self.writers.contains_key(writer)
+            && let Some(call) = self.next_increase(copy, group.rsplit('/').next().unwrap_or_default(), at)
+        {
+            self.writers.insert(writer.to_owned(), call);
         }
     }
 
+    /// The increase whose turn it is when a copy first sends a size under a name: the oldest that somebody waits for.
+    fn next_increase(&self, copy: usize, name: &str, at: Nanos) -> Option<u64> {
+        let is_it = |(number, asked): &(&u64, &Asked)| {
+            let is_of =
+                matches!(&asked.request, Request::Increase { group, .. } if group.ends_with(&format!("/{name}")));
+            let is_open = asked.ended.is_none_or(|ended| at <= ended + AT_ONCE);
+            is_of && is_open && asked.copy == copy && !self.writers.values().any(|call| call == *number)
+        };
+        self.asked.iter().find(is_it).map(|(number, _)| *number)
+    }
+
     /// A request arrives that was sent at this time.
-    pub(crate) fn arrives(&mut self, sent: Nanos) {
+    pub(crate) fn arrives(&mut self, parts: &Parts, sent: Nanos) {
         self.sent = sent;
+        self.writer = writer(parts).map(str::to_owned);
     }
 
     /// Whether a copy has sent a write of a group between two times.

@@ -153,6 +153,10 @@ pub(crate) struct Ledger {
     last_killed: HashMap<usize, Nanos>,
     /// When the request that is being served was sent.
     sent: Nanos,
+    /// The name under which it writes a size, if it does.
+    writer: Option<String>,
+    /// The increase that is written under each name.
+    writers: HashMap<String, u64>,
     /// The writes that copies have sent, by path.
     patches: Vec<(usize, String, Nanos)>,
     /// The newest size of each MachineSet of a MachineDeployment.
@@ -187,6 +191,8 @@ impl Ledger {
             last_groups: HashMap::new(),
             last_killed: HashMap::new(),
             sent: 0,
+            writer: None,
+            writers: HashMap::new(),
             patches: Vec::new(),
             set_sizes: HashMap::new(),
             sizes: HashMap::new(),
