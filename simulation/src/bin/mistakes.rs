@@ -133,7 +133,7 @@ struct Bench {
 impl Bench {
     fn new(root: &Path) -> Result<Self> {
         let kept = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-        let kept = kept.join("mistakes");
+        let kept = std::path::absolute(kept)?.join("mistakes");
         let (tree, target) = (kept.join("tree"), kept.join("target"));
         fs::create_dir_all(&kept)?;
         if !tree.join(".git").exists() {
