@@ -20,7 +20,7 @@ use simulation::Habits;
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
-    /// The mistakes to put back, by name or number; all if not given.
+    /// The mistakes to put back, by name, number or both; all if not given.
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
     /// How many seeds are tried for each.
@@ -114,7 +114,9 @@ fn mistakes(root: &Path, only: &[String]) -> Result<Vec<Mistake>> {
         mistakes.push(Mistake { name, what, patch });
     }
     mistakes.sort_by(|a, b| a.name.cmp(&b.name));
-    let is = |mistake: &Mistake, name: &str| mistake.name == name || mistake.name.split('-').next() == Some(name);
+    let is = |mistake: &Mistake, name: &str| {
+        mistake.name == name || mistake.name.split_once('-').is_some_and(|parts| parts.0 == name || parts.1 == name)
+    };
     for name in only {
         ensure!(mistakes.iter().any(|mistake| is(mistake, name)), "there is no mistake {name}: --list has their names");
     }
@@ -135,7 +137,7 @@ struct Bench {
 impl Bench {
     fn new(root: &Path) -> Result<Self> {
         let kept = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-        let kept = kept.join("mistakes");
+        let kept = std::path::absolute(kept)?.join("mistakes");
         let (tree, target) = (kept.join("tree"), kept.join("target"));
         fs::create_dir_all(&kept)?;
         if !tree.join(".git").exists() {
