@@ -56,6 +56,8 @@ pub(crate) enum RequestFault {
     Refused(u16),
     /// It arrives late, perhaps after it was given up.
     Late(Nanos),
+    /// It is done, and answered with this status, as by a gateway that has waited too long.
+    DoneBut(u16),
     /// Its answer arrives late.
     AnswerLate(Nanos),
     /// It is done, and its answer is no JSON.
@@ -114,9 +116,10 @@ impl Faults {
         if at >= self.until || draw.u32(0..10_000) >= self.requests || !self.strikes(decision) {
             return None;
         }
-        Some(match draw.u32(0..10) {
+        Some(match draw.u32(0..11) {
             0 | 1 => RequestFault::LostBefore,
             2 | 3 => RequestFault::LostAfter,
+            10 if !is_watch => RequestFault::DoneBut([500, 502, 503, 504][draw.usize(0..4)]),
             4 => RequestFault::Late(draw.u64(1..60) * SECOND),
             5 => RequestFault::AnswerLate(draw.u64(1..30) * SECOND),
             6 if !is_watch => RequestFault::Garbage,

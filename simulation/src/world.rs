@@ -524,7 +524,13 @@ impl World {
                 return;
             }
             Some(RequestFault::Late(by)) => time += by,
-            Some(RequestFault::AnswerLate(_) | RequestFault::LostAfter | RequestFault::Garbage) | None => {}
+            Some(
+                RequestFault::AnswerLate(_)
+                | RequestFault::LostAfter
+                | RequestFault::DoneBut(_)
+                | RequestFault::Garbage,
+            )
+            | None => {}
         }
         self.at(time, Event::Request { from, sent: at, fault, request });
     }
@@ -708,6 +714,7 @@ impl World {
         let mut time = self.now + latency(&mut self.chance.of("answer", from, self.report.requests));
         let answer = match fault {
             Some(RequestFault::LostAfter) => Err(cut()),
+            Some(RequestFault::DoneBut(code)) => Ok(refusal(code)),
             Some(RequestFault::Garbage) => Ok(Response::new(
                 Full::new(Bytes::from_static(b"{\"kind\":\"Li")).map_err(|never| match never {}).boxed_unsync(),
             )),

@@ -19,6 +19,11 @@ const AT_ONCE: Nanos = 50_000_000;
 
 /// A request that has been under way for longer was given up by its copy: `Policy::WRITES`.
 const GIVEN_UP: Nanos = 10 * 1_000_000_000;
+/// How often a copy may send the same request within a second.
+const MOST_IN_A_SECOND: usize = 20;
+const ONE_SECOND: Nanos = 1_000_000_000;
+/// A group that has been there for so long is known to every copy that answers at all.
+const LONG_THERE: Nanos = 600 * ONE_SECOND;
 /// The cause for which an increase may be done twice: docs/delete-rule.md, What can't be promised.
 const LATE_SIZE: &str = "a size write that was given up arrives when the size is again what it was";
 
@@ -171,7 +176,15 @@ impl Ledger {
             }
             Request::Other("NodeGroups") if code == Code::Ok => {
                 let answer: NodeGroupsResponse = decode(answered.message);
-                let groups = answer.node_groups.into_iter().map(|group| group.id).collect();
+                let groups: BTreeSet<String> = answer.node_groups.into_iter().map(|group| group.id).collect();
+                let is_missing = |(id, group): &(&String, &Group)| {
+                    !group.is_gone && !groups.contains(*id) && now.saturating_sub(group.created) > LONG_THERE
+                };
+                let missing: Vec<_> = self.groups.iter().filter(is_missing).map(|(id, _)| id.clone()).collect();
+                if !missing.is_empty() {
+                    let what = format!("copy {} leaves {missing:?} out of its groups", asked.copy);
+                    self.find(Check::Consistent, what);
+                }
                 self.last_groups.insert(asked.copy, groups);
             }
             Request::Other("NodeGroupForNode") if code == Code::Ok => {
@@ -312,6 +325,7 @@ impl Ledger {
 
     /// A copy sends a request, which may arrive late or never.
     pub(crate) fn sends(&mut self, copy: usize, parts: &Parts, at: Nanos) {
+        self.is_patient(copy, parts, at);
         if parts.method == Method::GET {
             return;
         }
@@ -325,6 +339,21 @@ impl Ledger {
             && let Some(call) = self.next_increase(copy, group.rsplit('/').next().unwrap_or_default(), at)
         {
             self.writers.insert(writer.to_owned(), call);
+        }
+    }
+
+    /// A copy that is answered with errors waits before it asks again.
+    fn is_patient(&mut self, copy: usize, parts: &Parts, at: Nanos) {
+        let request = format!("copy {copy} sends {} {}", parts.method, parts.uri.path());
+        while self.recent.front().is_some_and(|(sent, _)| sent + ONE_SECOND < at) {
+            self.recent.pop_front();
+        }
+        self.recent.push_back((at, request));
+        let Some((_, request)) = self.recent.back() else { return };
+        let same = self.recent.iter().filter(|(_, other)| other == request).count();
+        if same > MOST_IN_A_SECOND {
+            let what = format!("{request} {same} times within a second");
+            self.find(Check::QuietApi, what);
         }
     }
 

@@ -7,7 +7,7 @@ mod objects;
 mod rest;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     fmt,
 };
 
@@ -55,7 +55,7 @@ pub enum Check {
     MarksOwn,
     /// 11: at rest nothing is left over.
     Rest,
-    /// 12: at rest the API is left alone.
+    /// 12: the API isn't asked the same again and again, and is left alone at rest.
     QuietApi,
     /// 13: nothing is written for who left before its first write.
     AfterDeadline,
@@ -112,6 +112,7 @@ struct Group {
     template: Value,
     /// What its annotation tells of the last replacement, and since when.
     replaced: Option<(String, Nanos)>,
+    created: Nanos,
 }
 
 /// A Machine.
@@ -159,6 +160,8 @@ pub(crate) struct Ledger {
     writers: HashMap<String, u64>,
     /// The writes that copies have sent, by path.
     patches: Vec<(usize, String, Nanos)>,
+    /// The newest requests of copies, by what they ask for.
+    recent: VecDeque<(Nanos, String)>,
     /// The newest size of each MachineSet of a MachineDeployment.
     set_sizes: HashMap<String, i64>,
     /// The sizes of each group, with when each ended.
@@ -194,6 +197,7 @@ impl Ledger {
             writer: None,
             writers: HashMap::new(),
             patches: Vec::new(),
+            recent: VecDeque::new(),
             set_sizes: HashMap::new(),
             sizes: HashMap::new(),
             findings: Vec::new(),

@@ -87,7 +87,7 @@ impl Ledger {
         };
         let Some(before) = self.groups.get(id).filter(|group| !group.is_gone).cloned() else {
             let template = object["spec"]["template"].clone();
-            let group = Group { size, log, template, ..Group::default() };
+            let group = Group { size, log, template, created: self.now, ..Group::default() };
             self.note_size(id, size);
             self.groups.insert(id.to_owned(), group);
             return;
@@ -264,7 +264,13 @@ impl Ledger {
         {
             let is_known = entry.is_some_and(|entry| entry.ticket == ticket)
                 || self.left.contains(&(uid.to_owned(), ticket.to_owned()));
-            if !is_known {
+            if let Some(entry) = entry
+                && (entry.is_soft || entry.is_pending)
+                && before.is_some_and(|machine| machine.has_node_ref)
+            {
+                let what = format!("copy {copy} marked {} as one that never joined, and it had a Node", after.name);
+                self.find(Check::TakenUnnamed, what);
+            } else if !is_known {
                 let (name, group) = (after.name.clone(), after.group.clone());
                 self.find(
                     Check::MarksOwn,
