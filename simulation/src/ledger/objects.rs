@@ -194,6 +194,13 @@ impl Ledger {
                         format!("{id}: the entry of {} is lowered and was never wanted", entry.name),
                     );
                 }
+                if let Some(machine) = self.machines.get(uid)
+                    && machine.mark.is_none()
+                    && !machine.is_deleting
+                    && !machine.is_gone
+                {
+                    self.find(Check::Phases, format!("{id}: {} lowered the size and isn't marked", entry.name));
+                }
                 if !entry.is_soft && !self.lowered.insert(uid.clone()) {
                     self.find(Check::LoweredOnce, format!("{id}: {} ({uid}) lowered the size twice", entry.name));
                 }
