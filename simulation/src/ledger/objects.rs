@@ -273,7 +273,7 @@ impl Ledger {
                 || self.left.contains(&(uid.to_owned(), ticket.to_owned()));
             if let Some(entry) = entry
                 && (entry.is_soft || entry.is_pending)
-                && before.is_some_and(|machine| machine.has_node_ref)
+                && before.is_some_and(|machine| machine.has_node_ref && !machine.is_deleting)
             {
                 let what = format!("copy {copy} marked {} as one that never joined, and it had a Node", after.name);
                 self.find(Check::TakenUnnamed, what);
