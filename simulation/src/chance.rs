@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use fastrand::Rng;
 
-/// Where decisions come from.
+/// The source of decisions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Chance {
     seed: u64,

@@ -30,10 +30,10 @@ use crate::{
     network::Port,
 };
 
-/// How many steps lead to the beginning of a world.
+/// The most steps that lead to the beginning of a world.
 const FIRST_STEPS: usize = 100_000;
 
-/// What the world learns of the controllers.
+/// The state that controllers share with the world.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shared {
     /// The revisions that a MachineHealthCheck wrote.
@@ -42,7 +42,7 @@ pub(crate) struct Shared {
     pub(crate) struck: Arc<Mutex<Vec<Decision>>>,
 }
 
-/// How controllers and Machines behave.
+/// The behaviour of controllers and Machines.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, clap::ValueEnum)]
 pub enum Habits {
     /// Views lag by milliseconds, writes succeed, and every Machine joins.
@@ -61,7 +61,7 @@ impl fmt::Display for Habits {
     }
 }
 
-/// How controllers are in one world.
+/// The lag, faults and trouble of the controllers of one world.
 #[derive(Clone, Debug)]
 struct Weather {
     /// From 0, where views lag by milliseconds, to 2, where they lag by up to 40 s.
@@ -72,7 +72,7 @@ struct Weather {
     faults: u32,
     /// Of 100 Machines so many don't turn out plainly.
     trouble: u32,
-    /// How often Cluster API restarts.
+    /// The number of restarts of Cluster API.
     restarts: u64,
 }
 
@@ -293,7 +293,7 @@ impl Driver {
         }
     }
 
-    /// How long until something happens by itself.
+    /// The time until something happens by itself.
     fn next(&self) -> Option<Duration> {
         let wake = self.wakes.first().map(|(at, ..)| Duration::from_nanos(at.saturating_sub(entropy::now())));
         let now = Timestamp::now();
@@ -312,7 +312,7 @@ fn actor(controller: Controller, kind: Option<Kind>) -> usize {
     controller as usize * 10 + kind.map_or(9, |kind| kind as usize)
 }
 
-/// How far a view lags behind.
+/// The lag of a view.
 fn lag(draw: &mut Rng, level: usize) -> Nanos {
     let milliseconds = match (level, draw.u32(0..100)) {
         (0, _) => draw.u64(1..50),
@@ -324,7 +324,7 @@ fn lag(draw: &mut Rng, level: usize) -> Nanos {
     milliseconds * TICK
 }
 
-/// How long lies before a step.
+/// The pause before a step.
 fn pause(draw: &mut Rng, level: usize) -> Nanos {
     let milliseconds = match (level, draw.u32(0..100)) {
         (0, _) => draw.u64(1..10),
@@ -336,7 +336,7 @@ fn pause(draw: &mut Rng, level: usize) -> Nanos {
     milliseconds * TICK
 }
 
-/// How a Machine turns out.
+/// The fate of a Machine.
 fn fate(draw: &mut Rng, trouble: u32) -> Fate {
     let seconds = |draw: &mut Rng, usual: std::ops::Range<u64>, most: u64| {
         let rarely = draw.u32(0..100) < trouble / 2;

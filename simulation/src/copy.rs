@@ -38,7 +38,7 @@ pub(crate) struct Copy {
     port: Port,
     server: CloudProviderServer<Service>,
     pub(crate) witness: Witness,
-    /// What must live as long as the copy.
+    /// Parts that must live as long as the copy.
     _workload: Workload,
     _management: Management,
     _scale: Scale,
@@ -105,7 +105,7 @@ impl Copy {
         });
     }
 
-    /// What it answers to reads, after a Refresh: a line for each group's bounds and size, and for each instance.
+    /// Its answers to reads, after a Refresh: a line for each group's bounds and size, and for each instance.
     pub(crate) fn answers(&self) -> Result<Vec<String>, tonic::Status> {
         let mut client = CloudProviderClient::new(self.server.clone());
         self.host.enter(async move {

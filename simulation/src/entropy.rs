@@ -14,7 +14,7 @@ pub(crate) type Nanos = u64;
 
 /// The wall clock's reading when a world begins: 2026-01-01T00:00:00Z.
 const EPOCH: u64 = 1_767_225_600;
-/// What the monotonic clock shows then, in seconds: far enough from zero to be subtracted from.
+/// The monotonic clock's time then, in seconds: far enough from zero to be subtracted from.
 const BOOT: u64 = 1_000_000;
 const SECOND: u64 = 1_000_000_000;
 
@@ -31,7 +31,7 @@ pub(crate) struct Running {
     /// When it began, and what its runtime's clock showed then.
     pub(crate) began: Nanos,
     pub(crate) origin: Instant,
-    /// How far its wall clock is off, in nanoseconds.
+    /// The error of its wall clock, in nanoseconds.
     pub(crate) skew: i64,
 }
 

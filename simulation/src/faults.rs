@@ -1,4 +1,4 @@
-//! What goes wrong with messages, hosts and clocks: each fault is a decision of the plan that can be taken away without
+//! Faults of messages, hosts and clocks: each is a decision of the plan that can be taken away without
 //! shifting another.
 
 use std::{collections::BTreeSet, fmt, str::FromStr};
@@ -10,10 +10,10 @@ use crate::{chance::Chance, entropy::Nanos, host::TICK};
 
 const SECOND: Nanos = 1_000_000_000;
 
-/// Which decision: by what it is about, whose it is, and how many came before.
+/// The identity of a decision: its subject, its actor, and the number that came before.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Decision {
-    /// What it is about.
+    /// The subject.
     pub what: &'static str,
     /// Whose.
     pub actor: usize,
@@ -45,7 +45,7 @@ impl FromStr for Decision {
     }
 }
 
-/// What goes wrong with a request.
+/// A fault of a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum RequestFault {
     /// It never arrives.
@@ -64,7 +64,7 @@ pub(crate) enum RequestFault {
     Garbage,
 }
 
-/// What goes wrong with a piece of a watch.
+/// A fault of a piece of a watch.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum PieceFault {
     /// It and all after it come late.
@@ -79,7 +79,7 @@ pub(crate) enum PieceFault {
     Silent,
 }
 
-/// How often things go wrong in one world.
+/// The rates of faults in one world.
 #[derive(Clone, Debug)]
 pub(crate) struct Faults {
     chance: Chance,
@@ -100,7 +100,7 @@ impl Faults {
         Self { chance, requests, pieces, until, skipped, struck: Vec::new() }
     }
 
-    /// Whether a decision stands; one that does is written down.
+    /// Returns true if a decision stands; one that does is written down.
     pub(crate) fn strikes(&mut self, decision: Decision) -> bool {
         let strikes = !self.skipped.contains(&decision);
         if strikes {
@@ -109,7 +109,7 @@ impl Faults {
         strikes
     }
 
-    /// What goes wrong with a request that is sent at this time.
+    /// Draws the fault of a request that is sent at this time.
     pub(crate) fn of_request(&mut self, actor: usize, ordinal: u64, at: Nanos, is_watch: bool) -> Option<RequestFault> {
         let decision = Decision { what: "request", actor, ordinal };
         let mut draw = self.chance.of("fault of request", actor, ordinal);
@@ -128,7 +128,7 @@ impl Faults {
         })
     }
 
-    /// What goes wrong with a piece of a watch.
+    /// Draws the fault of a piece of a watch.
     pub(crate) fn of_piece(&mut self, actor: usize, ordinal: u64, at: Nanos) -> Option<PieceFault> {
         let decision = Decision { what: "piece", actor, ordinal };
         let mut draw = self.chance.of("fault of piece", actor, ordinal);
@@ -145,7 +145,7 @@ impl Faults {
     }
 }
 
-/// How long a message takes: mostly some milliseconds, now and then seconds.
+/// Draws the latency of a message: mostly some milliseconds, now and then seconds.
 pub(crate) fn latency(draw: &mut Rng) -> Nanos {
     let milliseconds = match draw.u32(0..100) {
         0 => draw.u64(500..4000),

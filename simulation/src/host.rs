@@ -21,7 +21,7 @@ pub(crate) struct Host {
     now: Cell<Nanos>,
     /// Notified when one of its tasks has sent something.
     sent: Arc<Notify>,
-    /// Whether something was delivered to it since it ran.
+    /// Set if something was delivered to it since it ran.
     has_mail: Cell<bool>,
 }
 
@@ -35,7 +35,7 @@ impl Host {
         Ok(Self { runtime, running, now: Cell::new(now), sent: Arc::default(), has_mail: Cell::new(true) })
     }
 
-    /// What its senders notify.
+    /// The notification of its senders.
     pub(crate) fn sent(&self) -> Arc<Notify> {
         Arc::clone(&self.sent)
     }

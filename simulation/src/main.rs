@@ -28,7 +28,7 @@ struct Arguments {
     /// The first seed.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// How many seeds from there.
+    /// The number of seeds from there.
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     seeds: u64,
     /// Copies of the program; drawn from the seed if not given.

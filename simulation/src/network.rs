@@ -63,7 +63,7 @@ pub(crate) struct ApiRequest {
 
 /// A call of the program.
 pub(crate) struct Call {
-    /// Which copy.
+    /// The number of the copy.
     pub(crate) to: usize,
     pub(crate) parts: Parts,
     pub(crate) body: Bytes,

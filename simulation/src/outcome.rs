@@ -7,20 +7,20 @@ use serde_json::{Value, json};
 
 use crate::{Decision, Report};
 
-/// What a world came to, without its trace.
+/// The outcome of a world, without its trace.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Outcome {
     /// The seed.
     pub seed: u64,
     /// The hash of the trace, in hexadecimal digits.
     pub hash: String,
-    /// How many calls were answered.
+    /// The number of calls that were answered.
     pub calls: u64,
-    /// How many requests reached the API.
+    /// The number of requests that reached the API.
     pub requests: u64,
     /// The rules that were broken, each as `Rule at N ms: …`.
     pub findings: Vec<String>,
-    /// How often something that can't be promised was met, by its cause.
+    /// The number of events of each kind that can't be prevented, by their cause.
     pub exceptions: BTreeMap<String, u64>,
     /// The faults that struck.
     pub struck: Vec<Decision>,

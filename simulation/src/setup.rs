@@ -1,4 +1,4 @@
-//! What a world begins with: a Cluster and its node groups, as many and as large as the seed says.
+//! The beginning of a world: a Cluster and its node groups, as many and as large as the seed says.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +44,7 @@ impl Group {
         format!("{}/{NAMESPACE}/{}", self.kind, self.name)
     }
 
-    /// Whether one of its Nodes takes a Pod that asks for so many thousandths of a CPU, and chooses Nodes by labels.
+    /// Returns true if one of its Nodes takes a Pod that asks for so many thousandths of a CPU, and chooses Nodes by labels.
     pub(crate) fn fits(&self, cpu: i64, selector: &BTreeMap<String, String>) -> bool {
         let chosen = selector.iter().all(|(key, value)| key == POOL && *value == self.name);
         // A Node gives Pods a little less than it has.

@@ -20,7 +20,7 @@ pub(crate) struct Witness {
     _registration: Registration<Nothing>,
 }
 
-/// What a handler was told.
+/// The account of one handler: the events that it was given.
 #[derive(Debug, Default)]
 struct Account {
     /// Uid and resource version of each object, by its key.
@@ -41,7 +41,7 @@ impl Witness {
         Self { account, informer, _registration: registration }
     }
 
-    /// What was told in a wrong order since it was last asked.
+    /// Takes the events that came in a wrong order since the last call.
     pub(crate) fn broken(&self) -> Vec<String> {
         std::mem::take(&mut self.account.lock().broken)
     }

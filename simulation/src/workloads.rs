@@ -1,4 +1,4 @@
-//! What runs in the workload cluster: Deployments that come, grow, shrink and go in bursts and quiet times, with a
+//! The workloads of the workload cluster: Deployments that come, grow, shrink and go in bursts and quiet times, with a
 //! scheduler and kubelets as simple as will do. Nobody here knows the program.
 
 use std::{
@@ -31,7 +31,7 @@ use crate::{
 
 const NAMESPACE: &str = "apps";
 const SECOND: Nanos = 1_000_000_000;
-/// How many Deployments there are at most, and how many replicas they have.
+/// The most Deployments, and the most replicas of one.
 const MOST: (usize, u32) = (6, 5);
 
 /// A Pod that fits on no Node.

@@ -1,4 +1,4 @@
-//! That each mistake of `simulation/mistakes` can still be put back, so that the table of them in docs/simulation.md can't
+//! Each mistake of `simulation/mistakes` can still be put back, so that the table of them in docs/simulation.md can't
 //! come to say what isn't so any more.
 
 use std::{

@@ -158,7 +158,7 @@ impl Command {
             Ok(known) => known,
             Err(error) => return Err((error, sorted)),
         };
-        // What was read may have taken as long as a caller waits.
+        // The reads may have taken as long as a caller waits.
         let sorted = self.that_wait(sorted);
         if sorted.is_empty() {
             return Ok(None);

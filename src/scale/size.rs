@@ -211,7 +211,7 @@ impl Command {
                 if maybe_logged { self.failed_unknown(error) } else { self.failed(error) }
             };
             let error = match self.pending_of(&version, &log, &giving.machines, &ticket).await {
-                // What is read may take as long as a caller waits.
+                // The reads may take as long as a caller waits.
                 Ok(_) if caller.is_some_and(Caller::is_gone) => return Err(self.abandoned()),
                 Ok(entries) if entries.is_empty() => {
                     return self.lower_soft(version, giving, view.bounds, caller).await;

@@ -23,7 +23,7 @@ struct Arguments {
     /// The mistakes to put back, by name, number or both; all if not given.
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// How many seeds are tried for each.
+    /// The number of seeds that are tried for each.
     #[arg(long, value_name = "COUNT", default_value_t = 300)]
     seeds: u64,
     /// Prints the mistakes and ends.
@@ -42,12 +42,12 @@ struct Arguments {
 struct Mistake {
     /// Its number and a few words.
     name: String,
-    /// What it is, in a sentence.
+    /// The mistake in a sentence.
     what: String,
     patch: PathBuf,
 }
 
-/// What was found of a mistake.
+/// The first finding of a mistake.
 struct Found {
     /// The first seed.
     seed: u64,
@@ -124,7 +124,7 @@ fn mistakes(root: &Path, only: &[String]) -> Result<Vec<Mistake>> {
     Ok(mistakes)
 }
 
-/// Where mistakes are put back: a copy of the tree, and what is built of it.
+/// The place where mistakes are put back: a copy of the tree, and what is built of it.
 struct Bench {
     /// The commit that the tree is, changes that aren't committed included; new files must be known to git.
     commit: String,

@@ -12,14 +12,14 @@ use tonic::Code;
 use super::{Check, Group, Ledger};
 use crate::entropy::Nanos;
 
-/// How long a command may go on that its caller has given up.
+/// The longest that a command goes on that its caller has given up.
 const RUNS_ON: Nanos = 600 * 1_000_000_000;
-/// How long a write may take from its decision until it is sent.
+/// The longest from the decision of a write until it is sent.
 const AT_ONCE: Nanos = 50_000_000;
 
 /// A request that has been under way for longer was given up by its copy: `Policy::WRITES`.
 const GIVEN_UP: Nanos = 10 * 1_000_000_000;
-/// How often a copy may send the same request within a second.
+/// The most times that a copy may send the same request within a second.
 const MOST_IN_A_SECOND: usize = 20;
 const ONE_SECOND: Nanos = 1_000_000_000;
 /// A group that has been there for so long is known to every copy that answers at all.
@@ -35,7 +35,7 @@ pub(super) struct Asked {
     ended: Option<Nanos>,
     is_ok: bool,
     request: Request,
-    /// How often an increase was applied, or how many replicas were given up.
+    /// The number of times an increase was applied, or of replicas that were given up.
     applied: i64,
 }
 
@@ -61,7 +61,7 @@ enum Request {
     Other(&'static str),
 }
 
-/// How a call ended.
+/// The end of a call.
 #[derive(Clone, Debug)]
 pub(crate) struct Answered<'a> {
     /// `None` if the connection was cut.
@@ -263,7 +263,7 @@ impl Ledger {
         match found {
             Some(asked) => {
                 asked.applied -= by;
-                // What was written before its end goes on to a known result.
+                // A write from before its end goes on to a known result.
                 if let Some(ended) = asked.ended
                     && sent > ended + AT_ONCE
                 {
@@ -314,7 +314,7 @@ impl Ledger {
         }
     }
 
-    /// Whether a call has named instances of this group without a Machine, or decreases it.
+    /// Returns true if a call has named instances of this group without a Machine, or decreases it.
     pub(super) fn has_place_command(&self, id: &str) -> bool {
         self.asked.values().any(|asked| match &asked.request {
             Request::Delete { group, places, .. } => group == id && *places > 0,
@@ -374,7 +374,7 @@ impl Ledger {
         self.writer = writer(parts).map(str::to_owned);
     }
 
-    /// Whether a copy has sent a write of a group between two times.
+    /// Returns true if a copy has sent a write of a group between two times.
     fn has_patched(&self, copy: usize, id: &str, from: Nanos, to: Nanos) -> bool {
         let name = id.rsplit('/').next().unwrap_or_default();
         let is_of = |path: &str| path.split(['/', '?']).any(|part| part == name);

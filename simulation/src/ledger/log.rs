@@ -7,7 +7,7 @@ use serde_json::Value;
 
 /// The annotation of a group that holds the log.
 pub(super) const ANNOTATION: &str = "capi-autoscaler-provider.io/deleting";
-/// What a mark of the program begins with.
+/// The prefix of a mark of the program.
 pub(super) const MARKED_BY: &str = "capi-autoscaler-provider ";
 
 /// An entry, by the uid of its Machine.

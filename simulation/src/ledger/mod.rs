@@ -1,4 +1,4 @@
-//! What must be true of every revision of the API and of every answer of the program, whatever happens. It reads objects
+//! The rules for every revision of the API and of every answer of the program, whatever happens. It reads objects
 //! and messages alone, never the program's own state, and shares no rule with it.
 
 mod calls;
@@ -19,7 +19,7 @@ use crate::entropy::Nanos;
 
 pub(crate) use self::calls::Answered;
 
-/// Who changed an object.
+/// The author of a change.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Author {
     /// A copy of the program.
@@ -103,14 +103,14 @@ impl fmt::Display for Finding {
 struct Group {
     size: i64,
     log: Log,
-    /// What may be taken that nobody named, by the cause that docs/delete-rule.md gives.
+    /// The Machines that may be taken without being named, by the cause that docs/delete-rule.md gives.
     allowed: BTreeMap<&'static str, i64>,
     is_gone: bool,
     /// Set once its template was changed: Machines go for a rollout.
     has_rolled: bool,
     /// The template of its Machines.
     template: Value,
-    /// What its annotation tells of the last replacement, and since when.
+    /// The annotation of the last replacement, and since when it stands.
     replaced: Option<(String, Nanos)>,
     created: Nanos,
 }
@@ -169,7 +169,7 @@ pub(crate) struct Ledger {
     findings: Vec<Finding>,
     /// Set if wall clocks jump in this world: intervals are theirs.
     pub(crate) clocks_jump: bool,
-    /// How often something that can't be promised was met, by its cause.
+    /// The number of events of each kind that can't be prevented, by their cause.
     pub(crate) exceptions: BTreeMap<&'static str, u64>,
 }
 

@@ -15,7 +15,7 @@ const REPLACED: &str = "capi-autoscaler-provider.io/replaced";
 const REPLACES_AFTER: u64 = (5 * 60 - 10) * 1_000_000_000;
 const DELETE_MACHINE: &str = "cluster.x-k8s.io/delete-machine";
 
-/// How long a mark may go unseen by a controller whose caches lag.
+/// The longest that a mark goes unseen by a controller whose caches lag.
 const UNSEEN: u64 = 120 * 1_000_000_000;
 
 /// A cause for which a Machine may go that nobody named: docs/delete-rule.md, What can't be promised.
@@ -297,7 +297,7 @@ impl Ledger {
         }
     }
 
-    /// Whether a group has more Machines than any size that it had lately asks for.
+    /// Returns true if a group has more Machines than any size that it had lately asks for.
     fn is_surplus(&self, id: &str) -> bool {
         let alive = self.machines.values().filter(|machine| machine.group == id && !machine.is_deleting).count();
         let since = self.now.saturating_sub(UNSEEN);

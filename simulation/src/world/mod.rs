@@ -1,8 +1,11 @@
 //! A world: the API with its controllers, copies of the program, and actors, each on a host; and the loop that gives every
 //! message its time.
 
+mod judge;
+mod requests;
+
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, HashMap},
     hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::{
         Arc,
@@ -12,19 +15,15 @@ use std::{
 
 use anyhow::Result;
 use bytes::Bytes;
-use futures::{FutureExt as _, StreamExt as _, stream};
-use http::{Method, Response, StatusCode};
-use http_body::Frame;
-use http_body_util::{BodyExt as _, Full, StreamBody};
+use http::Response;
 use parking_lot::Mutex;
 use sandbox::{
     Contract,
-    api::{Api, Resource, Selection},
+    api::Api,
     clock::Clock,
     define_cluster_api,
     http::{InProcess, ServerSettings},
 };
-use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tower::BoxError;
 
@@ -34,16 +33,18 @@ use crate::{
     controllers::{self, Driver, Habits},
     copy::Copy,
     entropy::{self, Nanos},
-    faults::{Decision, Faults, PieceFault, RequestFault, latency},
+    faults::{Decision, Faults, RequestFault},
     host::{Host, TICK},
-    ledger::{Answered, Author, Check, Finding, Ledger},
+    ledger::{Answered, Author, Check, Ledger},
     network::{Answer, ApiRequest, Body, Call, HostId, Message, Port, RpcResult, Sent, cut},
-    operator, panics, people, setup,
+    operator, panics, people,
+    plan::{Plan, Report},
+    setup,
     workloads::{self, Waitlist},
 };
 
 const SECOND: Nanos = 1_000_000_000;
-/// How far hosts may run ahead while nothing is under way.
+/// The most that hosts run ahead while nothing is under way.
 const QUANTUM: Nanos = SECOND;
 /// The end of a world, in which the API is to be left alone.
 const REST: Nanos = 300 * SECOND;
@@ -51,57 +52,11 @@ const REST: Nanos = 300 * SECOND;
 const PROGRESS: Nanos = 800 * SECOND;
 /// Until then the last Pods come.
 const SETTLE: Nanos = 60 * SECOND;
-/// How many requests a copy may send in that time, besides watches and Events.
+/// The most requests of a copy in that time, besides watches and Events.
 const MOST_AT_REST: u64 = 60;
 
 /// The API and its controllers.
 const CLUSTER: HostId = 0;
-
-/// How a world is made.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// The seed.
-    pub seed: u64,
-    /// How many copies of the program; drawn from the seed if `None`.
-    pub copies: Option<usize>,
-    /// How long faults and commands go on, in virtual seconds.
-    pub seconds: u64,
-    /// How long it is quiet then.
-    pub quiet: u64,
-    /// The behaviour of controllers and Machines; drawn from the seed if `None`.
-    pub habits: Option<Habits>,
-    /// Faults that don't strike.
-    pub skipped: BTreeSet<Decision>,
-    /// Whether the trace is kept.
-    pub traced: bool,
-}
-
-impl Plan {
-    /// A world of this seed as `.ci/run` has it: 30 virtual minutes with faults, and 15 quiet ones.
-    #[must_use]
-    pub fn of(seed: u64) -> Self {
-        Self { seed, copies: None, seconds: 1800, quiet: 900, habits: None, skipped: BTreeSet::new(), traced: false }
-    }
-}
-
-/// The outcome of a world.
-#[derive(Clone, Debug, Default)]
-pub struct Report {
-    /// The hash of the whole trace.
-    pub hash: u64,
-    /// The trace, if it was kept.
-    pub lines: Vec<String>,
-    /// How many calls were answered.
-    pub calls: u64,
-    /// How many requests reached the API.
-    pub requests: u64,
-    /// The rules that were broken.
-    pub findings: Vec<Finding>,
-    /// How often something that can't be promised was met, by its cause.
-    pub exceptions: BTreeMap<&'static str, u64>,
-    /// The faults that struck.
-    pub struck: Vec<Decision>,
-}
 
 /// Runs a world on a thread of its own, whose chance and time are the seed's.
 ///
@@ -178,7 +133,7 @@ struct World {
     next_stream: u64,
     calls: BTreeMap<u64, Calling>,
     next_call: u64,
-    /// How many requests each host has sent.
+    /// The number of requests that each host has sent.
     requests: HashMap<HostId, u64>,
     trace: Trace,
     report: Report,
@@ -386,78 +341,6 @@ impl World {
         Ok(())
     }
 
-    /// Checks the quiet end.
-    fn judge(&mut self, fresh: HostId) {
-        self.ledger.at_rest();
-        self.judge_progress();
-        self.judge_witnesses();
-        let most = u64::try_from(self.copies + 1).unwrap_or(1) * MOST_AT_REST;
-        if self.at_rest > most {
-            let requests = self.at_rest;
-            self.ledger.find(Check::QuietApi, format!("{requests} requests in the last {} s", REST / SECOND));
-        }
-        let answers: Vec<_> = self
-            .members
-            .iter()
-            .enumerate()
-            .filter_map(|(id, member)| match member {
-                Member::Copy(copy) => Some((id, copy.answers())),
-                Member::Plain(_) | Member::Dead => None,
-            })
-            .collect();
-        let expected = answers.iter().find(|(id, _)| *id == fresh).map(|(_, answers)| answers.clone());
-        for (id, answers) in answers {
-            match (&answers, &expected) {
-                (Err(status), _) => {
-                    self.ledger.find(Check::RefreshHealed, format!("copy {} answers {status:?}", id - 1));
-                }
-                (Ok(answers), Some(Ok(expected))) if answers != expected => {
-                    let differing: Vec<_> = answers.iter().filter(|line| !expected.contains(line)).collect();
-                    let missing: Vec<_> = expected.iter().filter(|line| !answers.contains(line)).collect();
-                    let what = format!("copy {} answers {differing:?}, a fresh one {missing:?}", id - 1);
-                    self.ledger.find(Check::LikeFresh, what);
-                }
-                (Ok(_), _) => {}
-            }
-        }
-    }
-
-    /// What handlers were told is what is there.
-    fn judge_witnesses(&mut self) {
-        let nodes = Resource::core("nodes");
-        let there = self.api.api().list(&nodes, &Selection::default());
-        let mut expected: Vec<String> =
-            there.map_or_else(|_| Vec::new(), |list| list.iter().map(|node| name_of(node)).collect());
-        expected.sort();
-        for (id, member) in self.members.iter().enumerate() {
-            let Member::Copy(copy) = member else { continue };
-            let (told, held) = copy.witness.names();
-            if told != expected || held != expected {
-                let what = format!("of {expected:?} copy {} was told of {told:?}, and holds {held:?}", id - 1);
-                self.ledger.find(Check::Handlers, what);
-            }
-        }
-    }
-
-    /// Pods that have waited since the faults ended, though a group that isn't at its maximum would do for them.
-    fn judge_progress(&mut self) {
-        let calm = self.plan.seconds * SECOND;
-        let waited = self.now.saturating_sub(calm);
-        if waited < PROGRESS {
-            return;
-        }
-        for (pod, waiting) in self.waitlist.for_longer_than(waited - SETTLE, self.now) {
-            let sizes = self.groups.iter().filter(|group| group.fits(waiting.cpu, &waiting.selector));
-            let sizes = sizes.filter_map(|group| Some((group, self.ledger.size(&group.id())?)));
-            let open: Vec<_> = sizes.filter(|(group, size)| *size < i64::from(group.max)).collect();
-            if !open.is_empty() {
-                let open: Vec<_> = open.iter().map(|(group, size)| format!("{} of size {size}", group.id())).collect();
-                let since = (self.now - waiting.since) / SECOND;
-                self.ledger.find(Check::Progress, format!("{pod} has waited for {since} s, and could run on {open:?}"));
-            }
-        }
-    }
-
     /// Runs all hosts up to `limit`, or until one has sent something: who asks first, so that who answers isn't ahead.
     fn run_hosts(&mut self, limit: Nanos) {
         let mut limit = limit;
@@ -496,73 +379,6 @@ impl World {
                 Message::Reply(number, result) => self.at(at + TICK, Event::Reply(number, result)),
                 Message::Note(line) => self.trace.line(at, &format!("{from} {line}")),
             }
-        }
-    }
-
-    fn send_request(&mut self, at: Nanos, from: HostId, request: ApiRequest) {
-        let ordinal = self.requests.entry(from).or_default();
-        *ordinal += 1;
-        let ordinal = *ordinal;
-        let mut draw = self.chance.of("request", from, ordinal);
-        let mut time = at + latency(&mut draw);
-        let is_copy = (1..=self.copies).contains(&from);
-        if let Some(copy) = self.copy_of(from) {
-            self.ledger.sends(copy, &request.parts, at);
-        }
-        let is_watch = InProcess::verb(&request.parts) == "watch";
-        let fault = if is_copy { self.faults.of_request(from, ordinal, at, is_watch) } else { None };
-        match fault {
-            Some(RequestFault::LostBefore) => {
-                self.trace.line(at, &format!("{from} {} {}: lost", request.parts.method, request.parts.uri));
-                self.at(time, Event::Answer(from, request.reply, Err(cut())));
-                return;
-            }
-            Some(RequestFault::Refused(code)) => {
-                self.trace
-                    .line(at, &format!("{from} {} {}: refused with {code}", request.parts.method, request.parts.uri));
-                self.at(time, Event::Answer(from, request.reply, Ok(refusal(code))));
-                return;
-            }
-            Some(RequestFault::Late(by)) => time += by,
-            Some(
-                RequestFault::AnswerLate(_)
-                | RequestFault::LostAfter
-                | RequestFault::DoneBut(_)
-                | RequestFault::Garbage,
-            )
-            | None => {}
-        }
-        self.at(time, Event::Request { from, sent: at, fault, request });
-    }
-
-    fn send_piece(&mut self, at: Nanos, number: u64, piece: Option<Bytes>) {
-        let Some(stream) = self.streams.get_mut(&number).filter(|stream| !stream.is_silent) else { return };
-        stream.sent += 1;
-        let (to, ordinal) = (stream.to, number << 24 | stream.sent);
-        let fault = if (1..=self.copies).contains(&to) { self.faults.of_piece(to, ordinal, at) } else { None };
-        let mut draw = self.chance.of("piece", to, ordinal);
-        let mut time = (at + latency(&mut draw)).max(stream.newest);
-        if let Some(PieceFault::Late(by)) = fault {
-            time += by;
-        }
-        stream.newest = time;
-        if let Some(fault) = fault {
-            let name = stream.name.clone();
-            self.trace.line(at, &format!("{to} {name} #{number}: {fault:?}"));
-        }
-        match fault {
-            Some(PieceFault::Cut) => self.at(time, Event::Piece(number, None)),
-            Some(PieceFault::NoBookmark) if piece.as_ref().is_some_and(is_bookmark) => {}
-            Some(PieceFault::Silent) => {
-                if let Some(stream) = self.streams.get_mut(&number) {
-                    stream.is_silent = true;
-                }
-            }
-            Some(PieceFault::Doubled) => {
-                self.at(time, Event::Piece(number, piece.clone()));
-                self.at(time, Event::Piece(number, piece));
-            }
-            Some(PieceFault::Late(_) | PieceFault::NoBookmark) | None => self.at(time, Event::Piece(number, piece)),
         }
     }
 
@@ -652,96 +468,6 @@ impl World {
         self.deliver(call.from);
     }
 
-    fn request(&mut self, from: HostId, sent: Nanos, fault: Option<RequestFault>, request: ApiRequest) {
-        let ApiRequest { parts, body, reply } = request;
-        self.report.requests += 1;
-        let verb = InProcess::verb(&parts);
-        let name = format!("{verb} {}", parts.uri);
-        let copy = self.copy_of(from);
-        let is_event = parts.method == Method::POST && parts.uri.path().ends_with("/events");
-        let content = if is_event { 0 } else { hash(&body) };
-        if copy.is_some() && verb != "watch" && !is_event {
-            self.at_rest += 1;
-        }
-        self.ledger.arrives(&parts, sent);
-        let Some(cluster) = self.members[CLUSTER].host() else { return };
-        let api = self.api.clone();
-        let answer = cluster.enter(async move { api.answer(parts, body) });
-        self.ledger.observe(self.api.api(), copy.map_or(Author::Foreign, Author::Copy));
-        let status = answer.status().as_u16();
-        let (parts, body) = answer.into_parts();
-        let answer = if verb == "watch" && status == 200 {
-            self.next_stream += 1;
-            let number = self.next_stream;
-            let (pieces, received) = mpsc::unbounded_channel::<Bytes>();
-            let port = Port::new(CLUSTER, cluster, &self.outbox);
-            let open = pieces.clone();
-            cluster.spawn(async move {
-                let mut body = body;
-                loop {
-                    let frame = tokio::select! {
-                        biased;
-                        () = open.closed() => return,
-                        frame = body.frame() => frame,
-                    };
-                    match frame {
-                        Some(Ok(frame)) => {
-                            if let Ok(piece) = frame.into_data() {
-                                port.send(Message::Piece(number, Some(piece)));
-                            }
-                        }
-                        Some(Err(_)) | None => {
-                            port.send(Message::Piece(number, None));
-                            return;
-                        }
-                    }
-                }
-            });
-            self.streams.insert(
-                number,
-                Stream { to: from, name: name.clone(), pieces, newest: self.now, sent: 0, is_silent: false },
-            );
-            let received =
-                stream::unfold(received, |mut received| async move { Some((received.recv().await?, received)) });
-            let body = StreamBody::new(received.map(|piece| Ok::<_, BoxError>(Frame::data(piece))));
-            Response::from_parts(parts, body.boxed_unsync())
-        } else {
-            let body = body.collect().now_or_never().and_then(Result::ok);
-            let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-            self.trace.line(self.now, &format!("{from} {name} {content:016x} {status} {:016x}", hash(&body)));
-            Response::from_parts(parts, Full::new(body).map_err(|never| match never {}).boxed_unsync())
-        };
-        let mut time = self.now + latency(&mut self.chance.of("answer", from, self.report.requests));
-        let answer = match fault {
-            Some(RequestFault::LostAfter) => Err(cut()),
-            Some(RequestFault::DoneBut(code)) => Ok(refusal(code)),
-            Some(RequestFault::Garbage) => Ok(Response::new(
-                Full::new(Bytes::from_static(b"{\"kind\":\"Li")).map_err(|never| match never {}).boxed_unsync(),
-            )),
-            Some(RequestFault::AnswerLate(by)) => {
-                time += by;
-                Ok(answer)
-            }
-            Some(RequestFault::Late(_) | RequestFault::LostBefore | RequestFault::Refused(_)) | None => Ok(answer),
-        };
-        if let Some(fault) = fault {
-            self.trace.line(self.now, &format!("{from} {name}: {fault:?}"));
-        }
-        self.at(time, Event::Answer(from, reply, answer));
-    }
-
-    fn piece(&mut self, number: u64, piece: Option<Bytes>) {
-        let Some(stream) = self.streams.get(&number) else { return };
-        let to = stream.to;
-        let line = format!("{to} {} #{number} {:016x}", stream.name, hash(piece.as_deref().unwrap_or_default()));
-        self.trace.line(self.now, &line);
-        let goes_on = piece.is_some_and(|piece| stream.pieces.send(piece).is_ok());
-        if !goes_on {
-            self.streams.remove(&number);
-        }
-        self.deliver(to);
-    }
-
     fn call(&mut self, from: HostId, call: Call) {
         self.next_call += 1;
         let number = self.next_call;
@@ -759,27 +485,4 @@ impl World {
             }
         }
     }
-}
-
-fn name_of(object: &Value) -> String {
-    object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
-}
-
-fn is_bookmark(piece: &Bytes) -> bool {
-    piece.starts_with(b"{\"object\"") && piece.ends_with(b"\"type\":\"BOOKMARK\"}\n")
-        || piece.starts_with(b"{\"type\":\"BOOKMARK\"")
-}
-
-/// A Status of this code that is made up on the way.
-fn refusal(code: u16) -> Response<Body> {
-    let status = json!({
-        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": "made up by the simulation", "reason": "Simulated", "code": code,
-    });
-    let mut answer =
-        Response::new(Full::new(Bytes::from(status.to_string())).map_err(|never| match never {}).boxed_unsync());
-    if let Ok(code) = StatusCode::from_u16(code) {
-        *answer.status_mut() = code;
-    }
-    answer
 }

@@ -1,0 +1,51 @@
+//! The plan of a world, and the report on it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{Decision, Finding, Habits};
+
+/// The plan of a world.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The seed.
+    pub seed: u64,
+    /// The number of copies of the program; drawn from the seed if `None`.
+    pub copies: Option<usize>,
+    /// The time with faults and commands, in virtual seconds.
+    pub seconds: u64,
+    /// The quiet time after it, in virtual seconds.
+    pub quiet: u64,
+    /// The behaviour of controllers and Machines; drawn from the seed if `None`.
+    pub habits: Option<Habits>,
+    /// Faults that don't strike.
+    pub skipped: BTreeSet<Decision>,
+    /// Set if the trace is kept.
+    pub traced: bool,
+}
+
+impl Plan {
+    /// A world of this seed as `.ci/run` has it: 30 virtual minutes with faults, and 15 quiet ones.
+    #[must_use]
+    pub fn of(seed: u64) -> Self {
+        Self { seed, copies: None, seconds: 1800, quiet: 900, habits: None, skipped: BTreeSet::new(), traced: false }
+    }
+}
+
+/// The outcome of a world.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// The hash of the whole trace.
+    pub hash: u64,
+    /// The trace, if it was kept.
+    pub lines: Vec<String>,
+    /// The number of calls that were answered.
+    pub calls: u64,
+    /// The number of requests that reached the API.
+    pub requests: u64,
+    /// The rules that were broken.
+    pub findings: Vec<Finding>,
+    /// The number of events of each kind that can't be prevented, by their cause.
+    pub exceptions: BTreeMap<&'static str, u64>,
+    /// The faults that struck.
+    pub struck: Vec<Decision>,
+}

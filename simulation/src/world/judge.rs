@@ -1,0 +1,85 @@
+//! The judgement at the quiet end of a world.
+
+use sandbox::api::{Resource, Selection};
+use serde_json::Value;
+
+use super::{MOST_AT_REST, Member, PROGRESS, REST, SECOND, SETTLE, World};
+use crate::{ledger::Check, network::HostId};
+
+impl World {
+    /// Checks the quiet end.
+    pub(super) fn judge(&mut self, fresh: HostId) {
+        self.ledger.at_rest();
+        self.judge_progress();
+        self.judge_witnesses();
+        let most = u64::try_from(self.copies + 1).unwrap_or(1) * MOST_AT_REST;
+        if self.at_rest > most {
+            let requests = self.at_rest;
+            self.ledger.find(Check::QuietApi, format!("{requests} requests in the last {} s", REST / SECOND));
+        }
+        let answers: Vec<_> = self
+            .members
+            .iter()
+            .enumerate()
+            .filter_map(|(id, member)| match member {
+                Member::Copy(copy) => Some((id, copy.answers())),
+                Member::Plain(_) | Member::Dead => None,
+            })
+            .collect();
+        let expected = answers.iter().find(|(id, _)| *id == fresh).map(|(_, answers)| answers.clone());
+        for (id, answers) in answers {
+            match (&answers, &expected) {
+                (Err(status), _) => {
+                    self.ledger.find(Check::RefreshHealed, format!("copy {} answers {status:?}", id - 1));
+                }
+                (Ok(answers), Some(Ok(expected))) if answers != expected => {
+                    let differing: Vec<_> = answers.iter().filter(|line| !expected.contains(line)).collect();
+                    let missing: Vec<_> = expected.iter().filter(|line| !answers.contains(line)).collect();
+                    let what = format!("copy {} answers {differing:?}, a fresh one {missing:?}", id - 1);
+                    self.ledger.find(Check::LikeFresh, what);
+                }
+                (Ok(_), _) => {}
+            }
+        }
+    }
+
+    /// Compares what handlers and stores have with what the API has.
+    fn judge_witnesses(&mut self) {
+        let nodes = Resource::core("nodes");
+        let there = self.api.api().list(&nodes, &Selection::default());
+        let mut expected: Vec<String> =
+            there.map_or_else(|_| Vec::new(), |list| list.iter().map(|node| name_of(node)).collect());
+        expected.sort();
+        for (id, member) in self.members.iter().enumerate() {
+            let Member::Copy(copy) = member else { continue };
+            let (told, held) = copy.witness.names();
+            if told != expected || held != expected {
+                let what = format!("of {expected:?} copy {} was told of {told:?}, and holds {held:?}", id - 1);
+                self.ledger.find(Check::Handlers, what);
+            }
+        }
+    }
+
+    /// Pods that have waited since the faults ended, though a group that isn't at its maximum would do for them.
+    fn judge_progress(&mut self) {
+        let calm = self.plan.seconds * SECOND;
+        let waited = self.now.saturating_sub(calm);
+        if waited < PROGRESS {
+            return;
+        }
+        for (pod, waiting) in self.waitlist.for_longer_than(waited - SETTLE, self.now) {
+            let sizes = self.groups.iter().filter(|group| group.fits(waiting.cpu, &waiting.selector));
+            let sizes = sizes.filter_map(|group| Some((group, self.ledger.size(&group.id())?)));
+            let open: Vec<_> = sizes.filter(|(group, size)| *size < i64::from(group.max)).collect();
+            if !open.is_empty() {
+                let open: Vec<_> = open.iter().map(|(group, size)| format!("{} of size {size}", group.id())).collect();
+                let since = (self.now - waiting.since) / SECOND;
+                self.ledger.find(Check::Progress, format!("{pod} has waited for {since} s, and could run on {open:?}"));
+            }
+        }
+    }
+}
+
+fn name_of(object: &Value) -> String {
+    object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,197 @@
+//! The way of requests, answers and pieces of watches between hosts and the API, and the faults on it.
+
+use bytes::Bytes;
+use futures::{FutureExt as _, StreamExt as _, stream};
+use http::{Method, Response, StatusCode};
+use http_body::Frame;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use sandbox::http::InProcess;
+use serde_json::json;
+use tokio::sync::mpsc;
+use tower::BoxError;
+
+use super::{CLUSTER, Event, Stream, World, hash};
+use crate::{
+    entropy::Nanos,
+    faults::{PieceFault, RequestFault, latency},
+    ledger::Author,
+    network::{ApiRequest, Body, HostId, Message, Port, cut},
+};
+
+impl World {
+    pub(super) fn send_request(&mut self, at: Nanos, from: HostId, request: ApiRequest) {
+        let ordinal = self.requests.entry(from).or_default();
+        *ordinal += 1;
+        let ordinal = *ordinal;
+        let mut draw = self.chance.of("request", from, ordinal);
+        let mut time = at + latency(&mut draw);
+        let is_copy = (1..=self.copies).contains(&from);
+        if let Some(copy) = self.copy_of(from) {
+            self.ledger.sends(copy, &request.parts, at);
+        }
+        let is_watch = InProcess::verb(&request.parts) == "watch";
+        let fault = if is_copy { self.faults.of_request(from, ordinal, at, is_watch) } else { None };
+        match fault {
+            Some(RequestFault::LostBefore) => {
+                self.trace.line(at, &format!("{from} {} {}: lost", request.parts.method, request.parts.uri));
+                self.at(time, Event::Answer(from, request.reply, Err(cut())));
+                return;
+            }
+            Some(RequestFault::Refused(code)) => {
+                self.trace
+                    .line(at, &format!("{from} {} {}: refused with {code}", request.parts.method, request.parts.uri));
+                self.at(time, Event::Answer(from, request.reply, Ok(refusal(code))));
+                return;
+            }
+            Some(RequestFault::Late(by)) => time += by,
+            Some(
+                RequestFault::AnswerLate(_)
+                | RequestFault::LostAfter
+                | RequestFault::DoneBut(_)
+                | RequestFault::Garbage,
+            )
+            | None => {}
+        }
+        self.at(time, Event::Request { from, sent: at, fault, request });
+    }
+
+    pub(super) fn send_piece(&mut self, at: Nanos, number: u64, piece: Option<Bytes>) {
+        let Some(stream) = self.streams.get_mut(&number).filter(|stream| !stream.is_silent) else { return };
+        stream.sent += 1;
+        let (to, ordinal) = (stream.to, number << 24 | stream.sent);
+        let fault = if (1..=self.copies).contains(&to) { self.faults.of_piece(to, ordinal, at) } else { None };
+        let mut draw = self.chance.of("piece", to, ordinal);
+        let mut time = (at + latency(&mut draw)).max(stream.newest);
+        if let Some(PieceFault::Late(by)) = fault {
+            time += by;
+        }
+        stream.newest = time;
+        if let Some(fault) = fault {
+            let name = stream.name.clone();
+            self.trace.line(at, &format!("{to} {name} #{number}: {fault:?}"));
+        }
+        match fault {
+            Some(PieceFault::Cut) => self.at(time, Event::Piece(number, None)),
+            Some(PieceFault::NoBookmark) if piece.as_ref().is_some_and(is_bookmark) => {}
+            Some(PieceFault::Silent) => {
+                if let Some(stream) = self.streams.get_mut(&number) {
+                    stream.is_silent = true;
+                }
+            }
+            Some(PieceFault::Doubled) => {
+                self.at(time, Event::Piece(number, piece.clone()));
+                self.at(time, Event::Piece(number, piece));
+            }
+            Some(PieceFault::Late(_) | PieceFault::NoBookmark) | None => self.at(time, Event::Piece(number, piece)),
+        }
+    }
+
+    pub(super) fn request(&mut self, from: HostId, sent: Nanos, fault: Option<RequestFault>, request: ApiRequest) {
+        let ApiRequest { parts, body, reply } = request;
+        self.report.requests += 1;
+        let verb = InProcess::verb(&parts);
+        let name = format!("{verb} {}", parts.uri);
+        let copy = self.copy_of(from);
+        let is_event = parts.method == Method::POST && parts.uri.path().ends_with("/events");
+        let content = if is_event { 0 } else { hash(&body) };
+        if copy.is_some() && verb != "watch" && !is_event {
+            self.at_rest += 1;
+        }
+        self.ledger.arrives(&parts, sent);
+        let Some(cluster) = self.members[CLUSTER].host() else { return };
+        let api = self.api.clone();
+        let answer = cluster.enter(async move { api.answer(parts, body) });
+        self.ledger.observe(self.api.api(), copy.map_or(Author::Foreign, Author::Copy));
+        let status = answer.status().as_u16();
+        let (parts, body) = answer.into_parts();
+        let answer = if verb == "watch" && status == 200 {
+            self.next_stream += 1;
+            let number = self.next_stream;
+            let (pieces, received) = mpsc::unbounded_channel::<Bytes>();
+            let port = Port::new(CLUSTER, cluster, &self.outbox);
+            let open = pieces.clone();
+            cluster.spawn(async move {
+                let mut body = body;
+                loop {
+                    let frame = tokio::select! {
+                        biased;
+                        () = open.closed() => return,
+                        frame = body.frame() => frame,
+                    };
+                    match frame {
+                        Some(Ok(frame)) => {
+                            if let Ok(piece) = frame.into_data() {
+                                port.send(Message::Piece(number, Some(piece)));
+                            }
+                        }
+                        Some(Err(_)) | None => {
+                            port.send(Message::Piece(number, None));
+                            return;
+                        }
+                    }
+                }
+            });
+            self.streams.insert(
+                number,
+                Stream { to: from, name: name.clone(), pieces, newest: self.now, sent: 0, is_silent: false },
+            );
+            let received =
+                stream::unfold(received, |mut received| async move { Some((received.recv().await?, received)) });
+            let body = StreamBody::new(received.map(|piece| Ok::<_, BoxError>(Frame::data(piece))));
+            Response::from_parts(parts, body.boxed_unsync())
+        } else {
+            let body = body.collect().now_or_never().and_then(Result::ok);
+            let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+            self.trace.line(self.now, &format!("{from} {name} {content:016x} {status} {:016x}", hash(&body)));
+            Response::from_parts(parts, Full::new(body).map_err(|never| match never {}).boxed_unsync())
+        };
+        let mut time = self.now + latency(&mut self.chance.of("answer", from, self.report.requests));
+        let answer = match fault {
+            Some(RequestFault::LostAfter) => Err(cut()),
+            Some(RequestFault::DoneBut(code)) => Ok(refusal(code)),
+            Some(RequestFault::Garbage) => Ok(Response::new(
+                Full::new(Bytes::from_static(b"{\"kind\":\"Li")).map_err(|never| match never {}).boxed_unsync(),
+            )),
+            Some(RequestFault::AnswerLate(by)) => {
+                time += by;
+                Ok(answer)
+            }
+            Some(RequestFault::Late(_) | RequestFault::LostBefore | RequestFault::Refused(_)) | None => Ok(answer),
+        };
+        if let Some(fault) = fault {
+            self.trace.line(self.now, &format!("{from} {name}: {fault:?}"));
+        }
+        self.at(time, Event::Answer(from, reply, answer));
+    }
+
+    pub(super) fn piece(&mut self, number: u64, piece: Option<Bytes>) {
+        let Some(stream) = self.streams.get(&number) else { return };
+        let to = stream.to;
+        let line = format!("{to} {} #{number} {:016x}", stream.name, hash(piece.as_deref().unwrap_or_default()));
+        self.trace.line(self.now, &line);
+        let goes_on = piece.is_some_and(|piece| stream.pieces.send(piece).is_ok());
+        if !goes_on {
+            self.streams.remove(&number);
+        }
+        self.deliver(to);
+    }
+}
+
+fn is_bookmark(piece: &Bytes) -> bool {
+    piece.starts_with(b"{\"object\"") && piece.ends_with(b"\"type\":\"BOOKMARK\"}\n")
+        || piece.starts_with(b"{\"type\":\"BOOKMARK\"")
+}
+
+/// A Status of this code that is made up on the way.
+fn refusal(code: u16) -> Response<Body> {
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": "made up by the simulation", "reason": "Simulated", "code": code,
+    });
+    let mut answer =
+        Response::new(Full::new(Bytes::from(status.to_string())).map_err(|never| match never {}).boxed_unsync());
+    if let Ok(code) = StatusCode::from_u16(code) {
+        *answer.status_mut() = code;
+    }
+    answer
+}
