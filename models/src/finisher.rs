@@ -58,6 +58,7 @@ impl Program<'_> {
         if self.fits(world, all_wanted) {
             let mut then = *world;
             let lowered = self.drop_unseen(&mut then, all_wanted, Set(0));
+            let lowered = self.drop_filled(&mut then, lowered);
             self.lower(&mut then, lowered);
             found(Step::Lower(None, lowered), then);
         }

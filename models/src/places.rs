@@ -160,7 +160,7 @@ impl Program<'_> {
                 at: At::Viewed,
                 named: entries,
                 done: entries,
-                has_counted: true,
+                counted: entries,
                 is_fresh,
                 viewed_log,
                 places,

@@ -82,7 +82,7 @@ impl Program<'_> {
                     done: new,
                     never_joined,
                     is_soft,
-                    has_counted: !(new & past.deleting).is_empty(),
+                    counted: new & past.deleting,
                     is_fresh: true,
                     viewed_log: if compares { world.logged().0.into() } else { world.log_print() },
                     viewed_replicas: compares.then_some(world.replicas),
@@ -176,8 +176,9 @@ impl Program<'_> {
             let ticket = world.tickets[machine];
             let never_joined = memory.never_joined.has(machine);
             let is_placeholder = memory.places.asked > 0;
+            let (is_soft, is_counted) = (memory.is_soft, memory.counted.has(machine));
             world.log[machine] =
-                Entry { phase: Phase::Wanted, ticket, is_soft: memory.is_soft, never_joined, is_placeholder };
+                Entry { phase: Phase::Wanted, ticket, is_soft, never_joined, is_placeholder, is_counted };
             if world.machines[machine].life != Life::Alive {
                 world.ledger.foreign = world.ledger.foreign | Set::one(machine);
             }
@@ -193,7 +194,7 @@ impl Program<'_> {
                 other.done = other.done.without(memory.done);
             }
         }
-        if memory.has_counted && self.rule.existence.minds_entries() {
+        if !memory.counted.is_empty() && self.rule.existence.minds_entries() {
             world.outdate_caches();
         }
         if self.rule.logs_first {
@@ -235,6 +236,7 @@ impl Program<'_> {
         if self.fits(world, wanted) {
             let mut then = *world;
             let lowered = self.drop_unseen(&mut then, wanted, memory.done);
+            let lowered = self.drop_filled(&mut then, lowered);
             self.lower(&mut then, lowered);
             Self::answer(&mut then, copy);
             found(Step::Lower(Some(copy), lowered), then);
@@ -339,11 +341,28 @@ impl Program<'_> {
         wanted.without(unseen)
     }
 
+    /// What goes by itself and has its place filled leaves the log, in the same patch. What lowers the size is left.
+    pub(crate) fn drop_filled(&self, world: &mut World, wanted: Set) -> Set {
+        let going = wanted & world.going_by_itself();
+        let filled = self.rule.filled(going, world.size_without(going), world.staying().len());
+        for machine in filled.iter() {
+            world.leave_log(machine);
+            // The size counts all that are there: it went for another's smaller size, or was made good before.
+            world.ledger.excused = world.ledger.excused | Set::one(machine);
+        }
+        if !filled.is_empty() {
+            world.deployment_changed(self.bounds.lag);
+        }
+        wanted.without(filled)
+    }
+
     /// One patch: the size is lowered by as many, and the log says so.
     pub(crate) fn lower(&self, world: &mut World, set: Set) {
         if set.is_empty() {
             return;
         }
+        let going = set & world.going_by_itself();
+        let filled = going.without(going.first((world.size_without(going) - world.staying().len()).max(0)));
         for machine in set.iter() {
             world.replicas -= 1;
             world.ledger.size -= 1;
@@ -358,7 +377,8 @@ impl Program<'_> {
                 // It went for someone else's smaller size while a command was under way: both orders are right.
                 world.ledger.others += i8::from(world.ledger.early.has(machine));
             }
-            if world.machines[machine].life == Life::Gone {
+            // One whose place is filled lowers the size for another Machine.
+            if world.machines[machine].life == Life::Gone && !filled.has(machine) {
                 self.note_replaced(world, machine);
             }
         }

@@ -46,6 +46,9 @@ pub struct Rule {
     pub place_tests: PlaceTests,
     /// A lost answer to such a write is cleared up by who wrote the size last.
     pub knows_own_writes: bool,
+    /// A Machine that was alive when it was logged and goes by itself before the size is lowered for it is counted then: it
+    /// lowers the size only where no other Machine has come in its place.
+    pub counts_going: bool,
 }
 
 /// The source by which replicas without a Machine are counted.
@@ -200,6 +203,7 @@ impl Default for Rule {
             counts: Counts::AtEachDecision,
             place_tests: PlaceTests::Group,
             knows_own_writes: true,
+            counts_going: true,
         }
     }
 }
@@ -278,6 +282,13 @@ impl Rule {
             return Accept::BelowMin;
         }
         if new.is_empty() && (all_named & wanted).is_empty() { Accept::Nothing } else { Accept::Log(new) }
+    }
+
+    /// Of wanted entries whose Machines go by themselves, those whose places are filled: beyond `staying` Machines, the size
+    /// less what else is wanted has room for the others.
+    #[must_use]
+    pub fn filled(&self, going: Set, size: i8, staying: i8) -> Set {
+        if self.counts_going { going.without(going.first((size - staying).max(0))) } else { Set(0) }
     }
 
     /// Decides about a command that names placeholders; `lowered` is the number of lowered entries of placeholders.

@@ -406,15 +406,15 @@ impl Api {
         Ok(seen)
     }
 
-    /// Sets the delete-machine annotation of a Machine. The uid makes sure that it is still the same Machine, and a
-    /// version that nothing of it has changed since.
+    /// Sets the delete-machine annotation of a Machine, and returns the Machine as it is then. The uid makes sure that it is
+    /// still the same Machine, and a version that nothing of it has changed since.
     pub(super) async fn set_mark(
         &self,
         key: &ObjectKey,
         uid: &Uid,
         version: Option<&ResourceVersion>,
         value: &str,
-    ) -> Result<(), CallError> {
+    ) -> Result<MachineSeen, CallError> {
         let mut patch = json!({
             "metadata": {"uid": uid.to_string(), "annotations": {self.keys.delete_machine.as_str(): value}},
         });
@@ -423,7 +423,7 @@ impl Api {
         }
         let machines = self.machine_requests(&key.namespace)?;
         let request = machines.patch_metadata(&key.name, &PatchParams::default(), &Patch::Merge(patch));
-        self.call(request).await.map(|_: IgnoredAny| ())
+        self.call(request).await.map(|marked: PartialObjectMeta| MachineSeen::of(&marked.metadata))
     }
 
     /// Takes the delete-machine annotation off a Machine if it has this value, and nothing of it has changed since this

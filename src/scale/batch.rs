@@ -22,7 +22,7 @@ use super::{
     events::Happening,
     known::SIDE_BY_SIDE,
     lane::{Caller, Delete},
-    rule::Listed,
+    rule::{Life, Listed},
     size::GivingUp,
 };
 use crate::{
@@ -54,8 +54,25 @@ struct Batch {
 pub(super) struct Marked {
     /// Each Machine, with the ticket that its mark has.
     pub(super) tickets: HashMap<Uid, Ticket>,
+    /// Those of them that are being deleted or gone.
+    pub(super) going: HashSet<Uid>,
     /// The Machines that couldn't be marked.
     pub(super) failures: HashMap<Uid, NotMarked>,
+}
+
+impl Marked {
+    /// Notes that the Machine of an entry has its mark, or needs none.
+    pub(super) fn add(&mut self, entry: &Entry, life: Life) {
+        self.tickets.insert(entry.uid.clone(), entry.ticket.clone());
+        if life != Life::Alive {
+            self.going.insert(entry.uid.clone());
+        }
+    }
+
+    /// Returns true if the Machine of an entry has its mark, or needs none.
+    pub(super) fn has(&self, entry: &Entry) -> bool {
+        self.tickets.get(&entry.uid) == Some(&entry.ticket)
+    }
 }
 
 impl Batch {
@@ -206,9 +223,7 @@ impl Command {
             }
             tokio::select! {
                 Some((entry, result)) = marks.next() => match result {
-                    Ok(()) => {
-                        marked.tickets.insert(entry.uid, entry.ticket);
-                    }
+                    Ok(life) => marked.add(&entry, life),
                     Err(failure) => {
                         marked.failures.insert(entry.uid, failure);
                     }
@@ -231,7 +246,7 @@ impl Command {
         self.decide(deletes).await
     }
 
-    async fn mark_logged(&self, entry: Entry, version: Option<ResourceVersion>) -> (Entry, Result<(), NotMarked>) {
+    async fn mark_logged(&self, entry: Entry, version: Option<ResourceVersion>) -> (Entry, Result<Life, NotMarked>) {
         let result = self.mark_one(&entry, version.as_ref()).await;
         (entry, result)
     }

@@ -9,7 +9,7 @@ use futures::{StreamExt as _, stream};
 
 use super::{
     Command, ScaleError,
-    api::{CallError, GroupChange},
+    api::{CallError, GroupChange, MachineSeen},
     batch::Marked,
     known::SIDE_BY_SIDE,
     metrics::Write,
@@ -91,7 +91,7 @@ impl Command {
         uids: &HashSet<Uid>,
         together: &[HashSet<Uid>],
         bounds: Bounds,
-        Marked { tickets: mut marked, failures: mut unmarked }: Marked,
+        mut marked: Marked,
     ) -> Carried {
         let mut attempts = self.attempts();
         let mut refused_at = None;
@@ -111,38 +111,43 @@ impl Command {
                 return carried;
             }
             let before = carried.version.clone();
-            let failing =
-                self.refused_of(&mut carried.version, &wanted, &mut marked, &mut unmarked, &mut attempts).await;
+            let failing = self.refused_of(&mut carried.version, &wanted, &mut marked, &mut attempts).await;
             if !failing.is_empty() {
                 self.give_back(&mut carried, &wanted, failing, together).await;
                 continue;
             }
-            let is_marked = |entry: &Entry| marked.get(&entry.uid) == Some(&entry.ticket);
-            if carried.version != before || !wanted.iter().all(is_marked) {
+            if carried.version != before || !wanted.iter().all(|entry| marked.has(entry)) {
                 continue;
             }
-            let lowering = match rule::lower(&log, carried.version.replicas, bounds, &marked) {
-                Ok(Some(lowering)) => lowering,
-                Ok(None) => return carried,
-                Err(error) => {
-                    let refusal = self.refused(&error);
-                    let all = wanted.iter().map(|entry| (entry.clone(), not_below_min(entry, &refusal))).collect();
-                    self.give_back(&mut carried, &wanted, all, together).await;
-                    continue;
-                }
-            };
-            let error = match self.lower(&carried.version, &lowering, &attempts).await {
-                Ok(written) => {
-                    carried.version = written;
-                    carried.lowered += lowering.names.len();
-                    continue;
+            let mut to = carried.version.replicas;
+            let error = match self.filled(&carried.version, &log, &marked).await {
+                Ok(filled) => {
+                    let lowering = match rule::lower(&log, to, bounds, &marked.tickets, &filled) {
+                        Ok(Some(lowering)) => lowering,
+                        Ok(None) => return carried,
+                        Err(error) => {
+                            let refusal = self.refused(&error);
+                            let all = wanted.iter().map(|it| (it.clone(), not_below_min(it, &refusal))).collect();
+                            self.give_back(&mut carried, &wanted, all, together).await;
+                            continue;
+                        }
+                    };
+                    to = lowering.to;
+                    match self.lower(&carried.version, &lowering, &attempts).await {
+                        Ok(written) => {
+                            carried.version = written;
+                            carried.lowered += lowering.names.len();
+                            continue;
+                        }
+                        Err(error) => error,
+                    }
                 }
                 Err(error) => error,
             };
             if let CallError::Rejected(message) = &error
                 && refused_at.as_ref() == Some(&carried.version)
             {
-                let refusal = NotLowered::Refused(self.refuses(lowering.to, message));
+                let refusal = NotLowered::Refused(self.refuses(to, message));
                 self.give_back(&mut carried, &wanted, all_of(&wanted, &refusal), together).await;
                 continue;
             }
@@ -167,20 +172,20 @@ impl Command {
         &self,
         version: &mut GroupVersion,
         wanted: &[Entry],
-        marked: &mut HashMap<Uid, Ticket>,
-        unmarked: &mut HashMap<Uid, NotMarked>,
+        marked: &mut Marked,
         attempts: &mut Attempts,
     ) -> Failing {
         // Others have been taken back or lowered meanwhile, and are nobody's to mark any more.
-        unmarked.retain(|uid, _| wanted.iter().any(|entry| entry.uid == *uid));
+        marked.failures.retain(|uid, _| wanted.iter().any(|entry| entry.uid == *uid));
         let (strangers, ours): (Vec<_>, Vec<_>) = wanted.iter().partition(|entry| self.is_stranger(entry));
         if !strangers.is_empty() {
             let refused = |entry: &Entry| (entry.clone(), NotLowered::Refused(self.names_a_stranger(entry)));
             return strangers.into_iter().map(refused).collect();
         }
-        if unmarked.is_empty() {
-            *unmarked = self.mark(&ours, marked).await;
+        if marked.failures.is_empty() {
+            self.mark(&ours, marked).await;
         }
+        let unmarked = &mut marked.failures;
         let reason = |entry: &Entry| match unmarked.get(&entry.uid)? {
             NotMarked::Joined => Some(NotLowered::Spared(self.has_joined_meanwhile(&entry.name))),
             NotMarked::Going => Some(NotLowered::Spared(ScaleError::Aborted(format!(
@@ -227,44 +232,61 @@ impl Command {
         attempts: &Attempts,
     ) -> Result<GroupVersion, CallError> {
         let log = lowering.log.print().map_err(|error| CallError::Refused(error.to_string()))?;
+        if lowering.names.is_empty() {
+            let change = GroupChange { replicas: None, log };
+            return self.wrote_log(self.write(Write::Log, self.api().write_group(&self.id, version, &change)).await);
+        }
         let change = GroupChange { replicas: Some(lowering.to), log };
         let written = self.write(Write::Size, self.api().write_group(&self.id, version, &change)).await?;
         self.wrote(&written, SizeWritten { from: version.replicas, machines: &lowering.names, attempts });
         Ok(written)
     }
 
-    /// Marks those that aren't under their ticket yet, side by side, and returns those that couldn't be. One that is gone
+    /// The entries whose Machines go by themselves and whose places are filled: a smaller size for them would take others.
+    /// The watch may not have shown yet that somebody has deleted a Machine; its mark shows it.
+    async fn filled(
+        &self,
+        version: &GroupVersion,
+        log: &DeletionLog,
+        marked: &Marked,
+    ) -> Result<HashSet<Uid>, CallError> {
+        let is_going = |entry: &&Entry| marked.has(entry) && marked.going.contains(&entry.uid);
+        let is_open = |entry: &&Entry| entry.phase == Phase::Wanted && !entry.soft && !entry.counted;
+        let going: Vec<_> = log.entries().iter().filter(is_open).filter(is_going).collect();
+        if going.is_empty() {
+            return Ok(HashSet::new());
+        }
+        Ok(rule::filled(log, version.replicas, &self.list().await?, &going))
+    }
+
+    /// Marks those that aren't under their ticket yet, side by side, and notes those that couldn't be. One that is gone
     /// needs no mark, nor does one that somebody else has marked.
-    async fn mark(&self, wanted: &[&Entry], marked: &mut HashMap<Uid, Ticket>) -> HashMap<Uid, NotMarked> {
-        let unmarked = wanted.iter().filter(|entry| marked.get(&entry.uid) != Some(&entry.ticket));
+    async fn mark(&self, wanted: &[&Entry], marked: &mut Marked) {
+        let unmarked = wanted.iter().filter(|entry| !marked.has(entry));
         let unmarked: Vec<_> = unmarked.map(|entry| Entry::clone(entry)).collect();
         let marks = stream::iter(unmarked).map(async |entry| {
             let result = self.mark_one(&entry, None).await;
             (entry, result)
         });
         let results: Vec<_> = marks.buffer_unordered(SIDE_BY_SIDE).collect().await;
-        let mut failures = HashMap::new();
         for (entry, result) in results {
             match result {
-                Ok(()) => {
-                    marked.insert(entry.uid, entry.ticket);
-                }
+                Ok(life) => marked.add(&entry, life),
                 Err(failure) => {
-                    failures.insert(entry.uid, failure);
+                    marked.failures.insert(entry.uid, failure);
                 }
             }
         }
-        failures
     }
 
-    /// Marks a Machine under its entry's ticket. One that is given up as one that never joined is read whole first, unless
+    /// Marks a Machine under its entry's ticket, and returns what its mark has shown of it. One that is given up as one that never joined is read whole first, unless
     /// `version` is one in which it had no Node, and the mark tests that version.
-    pub(super) async fn mark_one(&self, entry: &Entry, version: Option<&ResourceVersion>) -> Result<(), NotMarked> {
+    pub(super) async fn mark_one(&self, entry: &Entry, version: Option<&ResourceVersion>) -> Result<Life, NotMarked> {
         let key = self.machine_key(&entry.name);
         if self.index().is_of(&self.id, &key, &entry.uid).is_none() {
             match self.api().read_machine(&key, &entry.uid).await? {
                 None if entry.soft && entry.phase == Phase::Wanted => return Err(NotMarked::Going),
-                None => return Ok(()),
+                None => return Ok(Life::Gone),
                 Some(seen) if seen.is_of(&self.index().owners(&self.id)) => {}
                 Some(_) => {
                     let why =
@@ -279,19 +301,19 @@ impl Command {
             return self.mark_pending(&key, entry, version, is_marked_by_another).await;
         }
         if is_marked_by_another {
-            return Ok(());
+            return Ok(self.read_life(&named(entry)).await?);
         }
         let mark = entry.ticket.mark();
         match self.write(Write::Mark, self.api().set_mark(&key, &entry.uid, None, &mark)).await {
             // Another Machine has its name by now, or another write came between.
             Err(error @ (CallError::Rejected(_) | CallError::Conflict(_))) => {
                 match self.read_life(&named(entry)).await? {
-                    Life::Gone => Ok(()),
+                    Life::Gone => Ok(Life::Gone),
                     Life::Alive | Life::Deleting => Err(error.into()),
                 }
             }
-            Err(CallError::Missing(_)) => Ok(()),
-            other => Ok(other?),
+            Err(CallError::Missing(_)) => Ok(Life::Gone),
+            marked => Ok(life_of(&marked?)),
         }
     }
 
@@ -301,7 +323,7 @@ impl Command {
         entry: &Entry,
         known: Option<&ResourceVersion>,
         is_marked_by_another: bool,
-    ) -> Result<(), NotMarked> {
+    ) -> Result<Life, NotMarked> {
         // A mark that somebody else has set tests nothing: the Machine is read in its stead.
         let known = known.filter(|_| !is_marked_by_another);
         let version = if let Some(version) = known {
@@ -310,7 +332,7 @@ impl Command {
             let version = match self.api().read_whole_machine(key, &entry.uid).await? {
                 None if entry.soft => return Err(NotMarked::Going),
                 Some(machine) if machine.deleting && entry.soft => return Err(NotMarked::Going),
-                None => return Ok(()),
+                None => return Ok(Life::Gone),
                 Some(machine) if machine.deleting => None,
                 Some(machine) if self.has_joined(key, &machine) => return Err(NotMarked::Joined),
                 Some(machine) => Some(machine.version),
@@ -326,14 +348,14 @@ impl Command {
             version
         };
         if is_marked_by_another {
-            return Ok(());
+            return Ok(if version.is_some() { Life::Alive } else { Life::Deleting });
         }
         let mark = entry.ticket.mark();
         match self.write(Write::Mark, self.api().set_mark(key, &entry.uid, version.as_ref(), &mark)).await {
             Err(CallError::Missing(_)) if entry.soft => Err(NotMarked::Going),
-            Err(CallError::Missing(_)) => Ok(()),
+            Err(CallError::Missing(_)) => Ok(Life::Gone),
             // It has changed since: it is read again with the next attempt.
-            other => Ok(other?),
+            marked => Ok(life_of(&marked?)),
         }
     }
 
@@ -454,6 +476,10 @@ impl Command {
 /// The Machine that an entry is about.
 pub(super) fn named(entry: &Entry) -> Named {
     Named { name: entry.name.clone(), uid: entry.uid.clone(), never_joined: entry.gives_up() }
+}
+
+fn life_of(machine: &MachineSeen) -> Life {
+    if machine.deleting { Life::Deleting } else { Life::Alive }
 }
 
 /// Returns true if a call would fail again.

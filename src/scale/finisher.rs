@@ -226,7 +226,7 @@ impl Command {
         match step {
             Some(Finish::MarkAgain(entry)) if log.get(&entry.uid) == Some(&entry) => {
                 match self.mark_one(&entry, None).await {
-                    Ok(()) | Err(NotMarked::Joined | NotMarked::Going) => Ok(()),
+                    Ok(_) | Err(NotMarked::Joined | NotMarked::Going) => Ok(()),
                     Err(NotMarked::Failed(error)) => Err(error),
                 }
             }

@@ -258,21 +258,34 @@ pub(super) struct Lowering {
     pub(super) names: Vec<ArcStr>,
 }
 
-/// Lowers the size for entries that are wanted under the ticket under which they were marked; `None` when there are none.
-/// Where the minimum leaves no room for all, the soft ones stay.
+/// Entries whose Machines go by themselves and whose places are filled, by a list from after the group was viewed: of `going`
+/// as many as the size doesn't count beyond the Machines that stay. They leave the log, and the size stays as it is for them.
+pub(super) fn filled(log: &DeletionLog, replicas: i32, listed: &Listed, going: &[&Entry]) -> HashSet<Uid> {
+    let staying = listed.alive.iter().filter(|uid| log.get(uid).is_none()).count();
+    let size = i64::from(replicas) - as_i64(log.wanted() - going.len());
+    let open = usize::try_from(size - as_i64(staying)).unwrap_or_default();
+    going.iter().skip(open).map(|entry| entry.uid.clone()).collect()
+}
+
+/// Lowers the size for entries that are wanted under the ticket under which they were marked, but for those whose places are
+/// `filled`, which leave the log; `None` when there is nothing to write. Where the minimum leaves no room for all, the soft
+/// ones stay.
 pub(super) fn lower(
     log: &DeletionLog,
     replicas: i32,
     bounds: Bounds,
     marked: &HashMap<Uid, Ticket>,
+    filled: &HashSet<Uid>,
 ) -> Result<Option<Lowering>, SizeError> {
     let is_ready = |entry: &Entry| entry.phase == Phase::Wanted && marked.get(&entry.uid) == Some(&entry.ticket);
     let lower = |is_such: &dyn Fn(&Entry) -> bool| {
-        let ready: Vec<_> = log.entries().iter().filter(|entry| is_such(entry)).collect();
+        let is_filled = |entry: &Entry| is_ready(entry) && filled.contains(&entry.uid);
+        let ready: Vec<_> = log.entries().iter().filter(|entry| is_such(entry) && !is_filled(entry)).collect();
         let to = size::delete(replicas, ready.len(), bounds)?;
         let names: Vec<_> = ready.iter().map(|entry| entry.name.clone()).collect();
-        let lowering = Lowering { to, log: log.clone().lowered(is_such), names };
-        Ok(Some(lowering).filter(|lowering| !lowering.names.is_empty()))
+        let without = log.clone().without(is_filled);
+        let is_written = !names.is_empty() || without != *log;
+        Ok(is_written.then(|| Lowering { to, log: without.lowered(is_such), names }))
     };
     let is_hard = |entry: &Entry| is_ready(entry) && !entry.soft;
     lower(&is_ready).or_else(|error| match lower(&is_hard) {

@@ -35,8 +35,8 @@ pub struct Memory {
     pub never_joined: Set,
     /// True if its command only lowers the target size.
     pub is_soft: bool,
-    /// True if one of those it is going to log is being deleted, and lowers the size by what was counted.
-    pub has_counted: bool,
+    /// Of those it is going to log, the ones that are being deleted, which lower the size by what was counted.
+    pub counted: Set,
     /// True if the MachineDeployment's generation is still the one viewed.
     pub is_fresh: bool,
     /// The log as viewed: a fingerprint of its entries, or for variants that compare values who is in it.

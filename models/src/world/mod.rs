@@ -157,6 +157,25 @@ impl World {
         Set::of(|machine| self.machines[machine].life == Life::Alive)
     }
 
+    /// The Machines of hard entries that are wanted, were alive when they were logged, and aren't any more.
+    #[must_use]
+    pub fn going_by_itself(&self) -> Set {
+        let was_alive = |machine: usize| !self.log[machine].is_soft && !self.log[machine].is_counted;
+        self.in_phase(Phase::Wanted).without(self.living()) & Set::of(was_alive)
+    }
+
+    /// The size less all that is wanted but these.
+    #[must_use]
+    pub fn size_without(&self, these: Set) -> i8 {
+        self.replicas - self.in_phase(Phase::Wanted).without(these).len()
+    }
+
+    /// The Machines that are alive and don't leave for an entry.
+    #[must_use]
+    pub fn staying(&self) -> Set {
+        self.living().without(self.logged())
+    }
+
     /// The Machines in the log in this phase.
     #[must_use]
     pub fn in_phase(&self, phase: Phase) -> Set {

@@ -60,6 +60,8 @@ pub struct Entry {
     pub never_joined: bool,
     /// The Machine was being deleted without a Node, and was named as a placeholder.
     pub is_placeholder: bool,
+    /// The Machine was being deleted when it was logged, and was counted then.
+    pub is_counted: bool,
 }
 
 /// A MachineDeployment as its controller sees it.

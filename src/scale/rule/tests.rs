@@ -185,10 +185,10 @@ fn a_request_is_accepted(
 fn only_what_was_marked_under_its_ticket_lowers_the_size() {
     let log = log(&["a", "b", "c!"]);
     let marked = HashMap::from([("a".into(), "t".into()), ("b".into(), "older".into()), ("c".into(), "t".into())]);
-    let lowering = lower(&log, 3, BOUNDS, &marked).unwrap().unwrap();
+    let lowering = lower(&log, 3, BOUNDS, &marked, &HashSet::new()).unwrap().unwrap();
     assert_eq!((lowering.to, lowering.names), (2, vec!["a".into()]));
     assert_eq!(lowering.log.wanted(), 1, "b is wanted still");
-    assert_eq!(lower(&log, 3, BOUNDS, &HashMap::new()), Ok(None));
+    assert_eq!(lower(&log, 3, BOUNDS, &HashMap::new(), &HashSet::new()), Ok(None));
 }
 
 #[rstest]
@@ -199,8 +199,41 @@ fn only_what_was_marked_under_its_ticket_lowers_the_size() {
 fn the_minimum_is_looked_at_again(#[case] entries: &[&str], #[case] replicas: i32, #[case] to: Option<i32>) {
     let log = log(entries);
     let marked = log.entries().iter().map(|entry| (entry.uid.clone(), entry.ticket.clone())).collect();
-    let lowering = lower(&log, replicas, BOUNDS, &marked);
+    let lowering = lower(&log, replicas, BOUNDS, &marked, &HashSet::new());
     assert_eq!(lowering.ok().flatten().map(|it| it.to), to);
+}
+
+#[rstest]
+#[case::its_place_is_open(3, &["a"], "b c", "")]
+#[case::its_place_is_filled(3, &["a"], "b c d", "a")]
+#[case::another_that_is_wanted_leaves_its_own_place(3, &["a", "b"], "b c d", "a")]
+#[case::both_places_are_counted(3, &["a", "b"], "b c", "")]
+#[case::another_that_is_lowered_does_so_too(2, &["a", "b!"], "b c d", "a")]
+#[case::it_may_have_gone_for_a_soft_one(2, &["a", "b~!"], "b c", "")]
+#[case::more_than_the_size_are_there(2, &["a"], "b c d e", "a")]
+fn an_entry_whose_machine_has_gone_by_itself_is_counted(
+    #[case] replicas: i32,
+    #[case] entries: &[&str],
+    #[case] alive: &str,
+    #[case] expected: &str,
+) {
+    let log = log(entries);
+    let listed = Listed { alive: alive.split(' ').map(Uid::from).collect(), ..Listed::default() };
+    let going: Vec<_> = log.get(&"a".into()).into_iter().collect();
+    let filled = filled(&log, replicas, &listed, &going);
+    let names: Vec<_> = filled.iter().map(ToString::to_string).collect();
+    assert_eq!(names.join(" "), expected);
+}
+
+#[test]
+fn what_has_its_place_filled_leaves_the_log_without_lowering() {
+    let log = log(&["a", "b"]);
+    let marked = log.entries().iter().map(|entry| (entry.uid.clone(), entry.ticket.clone())).collect();
+    let of_both = lower(&log, 3, BOUNDS, &marked, &HashSet::from(["a".into()])).unwrap().unwrap();
+    assert_eq!((of_both.to, of_both.names), (2, vec!["b".into()]));
+    assert!(of_both.log.get(&"a".into()).is_none());
+    let of_none = lower(&log, 3, BOUNDS, &marked, &HashSet::from(["a".into(), "b".into()])).unwrap().unwrap();
+    assert_eq!((of_none.to, of_none.names, of_none.log), (3, vec![], DeletionLog::default()));
 }
 
 #[rstest]

@@ -9,6 +9,7 @@ mod joined;
 mod joins;
 mod placeholders;
 mod read_only;
+mod replaced;
 mod replacements;
 mod rollouts;
 mod sizes;
