@@ -23,6 +23,7 @@ pub mod rights;
 pub mod scale;
 pub mod server;
 pub mod state;
+pub mod tasks;
 pub mod text;
 pub mod traces;
 

@@ -26,6 +26,7 @@ use tower::{BoxError, ServiceExt as _};
 use crate::{
     host::Host,
     network::{Answer, Message, Port, RpcResult},
+    tasks::Scheduler,
     witness::Witness,
 };
 
@@ -36,6 +37,7 @@ const DEADLINE: std::time::Duration = std::time::Duration::from_secs(5);
 pub(crate) struct Copy {
     pub(crate) host: Host,
     port: Port,
+    scheduler: Scheduler,
     server: CloudProviderServer<Service>,
     pub(crate) witness: Witness,
     /// Parts that must live as long as the copy.
@@ -56,46 +58,46 @@ fn rules() -> Rules {
 
 impl Copy {
     /// Starts a copy on a host.
-    pub(crate) fn start(host: Host, port: Port, name: &str) -> Self {
+    pub(crate) fn start(host: Host, port: Port, name: &str, scheduler: Scheduler) -> Self {
         let (management, workload, scale, witness, server) = host.enter(async {
-            let runtime = Handle::current();
+            let tasks = scheduler.spawner(&Handle::current());
             let clients = Clients { watches: port.client(Policy::WATCHES), writes: port.client(Policy::WRITES) };
             let options = ManagementOptions {
                 group: "cluster.x-k8s.io".to_owned(),
                 version: None,
                 informers: Settings::default(),
             };
-            let management = Management::start(clients, options, &runtime);
+            let management = Management::start(clients, options, &tasks);
             let options = WorkloadOptions {
                 rules: rules(),
                 source: WorkloadSource::Management,
                 max_staleness: std::time::Duration::from_secs(60),
                 informers: Settings::default(),
             };
-            let workload = Workload::start(management.clone(), options, &runtime);
+            let workload = Workload::start(management.clone(), options, &tasks);
             let mut registry = Registry::default();
             let client = management.clients().writes.clone();
             let metrics = ScaleMetrics::register(&mut registry);
-            let events = EventRecorder::start(client.clone(), management.resources(), name, metrics.clone(), &runtime);
+            let events = EventRecorder::start(client.clone(), management.resources(), name, metrics.clone(), &tasks);
             let api = Api::new(client, management.resources(), management.context().keys.clone());
             let index: Arc<Index> = Arc::clone(workload.index());
             let machines = Arc::new(workload.clone());
             let options = ScaleOptions::default();
-            let scale = Scale::new(Arc::clone(&index), api, machines, options, metrics, events, runtime);
+            let scale = Scale::new(Arc::clone(&index), api, machines, options, metrics, events, tasks);
             let metrics = RpcMetrics::register(&mut registry);
             let service = Service::new(index, scale.clone(), Arc::new(workload.clone()), metrics);
             let witness = Witness::start(management.factory());
             (management, workload, scale, witness, CloudProviderServer::new(service))
         });
-        Self { host, port, server, witness, _workload: workload, _management: management, _scale: scale }
+        Self { host, port, scheduler, server, witness, _workload: workload, _management: management, _scale: scale }
     }
 
     /// Answers a call on its host.
     pub(crate) fn answer(&self, number: u64, parts: http::request::Parts, body: Bytes) {
-        let (server, port) = (self.server.clone(), self.port.clone());
+        let (server, port, scheduler) = (self.server.clone(), self.port.clone(), self.scheduler.clone());
         self.host.spawn(async move {
             let request = Request::from_parts(parts, tonic::body::Body::new(Full::new(body)));
-            let answered = tokio::time::timeout(DEADLINE, server.oneshot(request)).await;
+            let answered = tokio::time::timeout(DEADLINE, scheduler.schedule(Box::pin(server.oneshot(request)))).await;
             let result: RpcResult = match answered {
                 Ok(Ok(response)) => Answer::read(response).await.map_err(BoxError::from),
                 Ok(Err(never)) => match never {},

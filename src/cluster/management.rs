@@ -5,13 +5,14 @@ use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
-use tokio::{runtime::Handle, sync::watch, time::sleep};
+use tokio::{sync::watch, time::sleep};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     capi::{self, Context, CoreResources, Meta, discover_core},
     connect::{Clients, cause},
     informer::{Factory, Projection, Settings},
+    tasks::Spawner,
 };
 
 /// How often discovery is asked again once it has answered.
@@ -52,7 +53,8 @@ struct Inner {
 impl Management {
     /// Starts to ask discovery. Nothing is waited for.
     #[must_use]
-    pub fn start(clients: Clients, options: ManagementOptions, runtime: &Handle) -> Self {
+    pub fn start(clients: Clients, options: ManagementOptions, runtime: impl Into<Spawner>) -> Self {
+        let runtime = runtime.into();
         let context = Context::new(&options.group);
         let inner = Arc::new(Inner {
             factory: Factory::new(clients.watches.clone(), runtime.clone(), options.informers.clone())
@@ -72,7 +74,7 @@ impl Management {
             let ended = task.inner.ended.clone();
             ended.run_until_cancelled(task.discover_forever()).await;
         };
-        management.inner.tasks.spawn_on(discovery, runtime);
+        runtime.spawn_tracked(&management.inner.tasks, discovery);
         management
     }
 

@@ -18,6 +18,7 @@ use crate::{
     connect::cause,
     index::{Change, Index, KindState},
     informer::Namespaces,
+    tasks::Spawner,
 };
 
 /// How long a kind that was found may be broken before discovery is asked again how it is served.
@@ -36,6 +37,7 @@ pub(super) struct Templates {
     pub(super) index: Arc<Index>,
     pub(super) namespaces: Namespaces,
     pub(super) states: KindStates,
+    pub(super) spawner: Spawner,
 }
 
 impl Templates {
@@ -49,7 +51,9 @@ impl Templates {
                 if let Entry::Vacant(new) = self.states.lock().entry(kind.clone()) {
                     new.insert(KindState::Pending);
                     let (templates, ended) = (Arc::clone(&self), ended.clone());
-                    tasks.spawn(async move { ended.run_until_cancelled(templates.follow_kind(kind)).await });
+                    self.spawner.spawn_tracked(&tasks, async move {
+                        ended.run_until_cancelled(templates.follow_kind(kind)).await;
+                    });
                 }
             }
             if wanted.changed().await.is_err() {

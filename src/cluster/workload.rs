@@ -9,7 +9,6 @@ use std::{
 use k8s_openapi::api::core::v1 as core;
 use kube::core::ApiResource;
 use parking_lot::Mutex;
-use tokio::runtime::Handle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
@@ -26,6 +25,7 @@ use crate::{
     nodegroup::Rules,
     scale::WatchedMachines,
     server::{Check, Checks},
+    tasks::Spawner,
 };
 
 const FIRST_TEMPLATES: &str = "the first list isn't complete yet";
@@ -57,7 +57,7 @@ struct Inner {
     management: Management,
     options: WorkloadOptions,
     namespaces: Namespaces,
-    runtime: Handle,
+    spawner: Spawner,
     core: Mutex<Core>,
     connection: Mutex<Connection>,
     templates: KindStates,
@@ -103,7 +103,7 @@ enum Connection {
 impl Workload {
     /// Starts to follow a workload cluster. Nothing is waited for.
     #[must_use]
-    pub fn start(management: Management, options: WorkloadOptions, runtime: &Handle) -> Self {
+    pub fn start(management: Management, options: WorkloadOptions, runtime: impl Into<Spawner>) -> Self {
         let namespaces = match options.rules.scope.namespaces() {
             None => Namespaces::All,
             Some(namespaces) => Namespaces::Only(namespaces),
@@ -114,7 +114,7 @@ impl Workload {
                 management,
                 options,
                 namespaces,
-                runtime: runtime.clone(),
+                spawner: runtime.into(),
                 core: Mutex::default(),
                 connection: Mutex::new(Connection::Pending("not connected yet".to_owned())),
                 templates: KindStates::default(),
@@ -128,6 +128,7 @@ impl Workload {
             index: Arc::clone(&workload.inner.index),
             namespaces: workload.inner.namespaces.clone(),
             states: Arc::clone(&workload.inner.templates),
+            spawner: workload.inner.spawner.clone(),
         });
         workload.spawn(templates.follow(workload.inner.tasks.clone(), workload.inner.ended.clone()));
         let task = workload.clone();
@@ -139,12 +140,9 @@ impl Workload {
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let ended = self.inner.ended.clone();
-        self.inner.tasks.spawn_on(
-            async move {
-                ended.run_until_cancelled(task).await;
-            },
-            &self.inner.runtime,
-        );
+        self.inner.spawner.spawn_tracked(&self.inner.tasks, async move {
+            ended.run_until_cancelled(task).await;
+        });
     }
 
     /// Follows the core kinds as discovery finds them, and anew when they are served in another way.
@@ -233,7 +231,7 @@ impl Workload {
         // Nodes and Machines name each other: what they name is shared.
         let texts = Arc::clone(&inner.management.context().interner);
         let factory =
-            Factory::new(access.clients().watches.clone(), inner.runtime.clone(), inner.options.informers.clone())
+            Factory::new(access.clients().watches.clone(), inner.spawner.clone(), inner.options.informers.clone())
                 .with_texts(texts);
         let nodes = Followed::start(
             &factory,

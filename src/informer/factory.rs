@@ -13,7 +13,6 @@ use std::{
 use futures::future::join_all;
 use kube::Client;
 use parking_lot::{Mutex, RwLock};
-use tokio::runtime;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
@@ -29,6 +28,7 @@ use super::{
     store::Store,
     wire::Decoder,
 };
+use crate::tasks::Spawner;
 
 /// Hands out shared informers of one API server. Cheap to clone; clones are the same factory.
 ///
@@ -43,14 +43,14 @@ pub struct Factory {
 }
 
 impl Factory {
-    /// A factory that asks `client` and runs all its tasks on `runtime`. The client should have no retries and no read
+    /// A factory that asks `client` and runs all its tasks on `runtime` (a tokio handle will do). The client should have no retries and no read
     /// time-out of its own: they would hide what an informer has to know.
     #[must_use]
-    pub fn new(client: Client, runtime: runtime::Handle, settings: Settings) -> Self {
+    pub fn new(client: Client, runtime: impl Into<Spawner>, settings: Settings) -> Self {
         Self {
             client,
             settings: Arc::new(settings),
-            tasks: Arc::new(Tasks::new(runtime)),
+            tasks: Arc::new(Tasks::new(runtime.into())),
             registry: Arc::default(),
             texts: Arc::default(),
         }
@@ -206,7 +206,7 @@ impl Registry {
 
 /// The tasks of a factory: where they run, and how they end.
 pub(super) struct Tasks {
-    runtime: runtime::Handle,
+    spawner: Spawner,
     tracker: TaskTracker,
     cancel: CancellationToken,
     /// Held while a task is spawned, so that none is after the end.
@@ -214,15 +214,15 @@ pub(super) struct Tasks {
 }
 
 impl Tasks {
-    fn new(runtime: runtime::Handle) -> Self {
-        Self { runtime, tracker: TaskTracker::new(), cancel: CancellationToken::new(), open: RwLock::new(true) }
+    fn new(spawner: Spawner) -> Self {
+        Self { spawner, tracker: TaskTracker::new(), cancel: CancellationToken::new(), open: RwLock::new(true) }
     }
 
     /// Runs a task, or drops it when the end has come.
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let open = self.open.read();
         if *open {
-            self.tracker.spawn_on(task, &self.runtime);
+            self.spawner.spawn_tracked(&self.tracker, task);
         }
     }
 

@@ -290,7 +290,7 @@ impl Inner {
 
     fn run_lane(self: &Arc<Self>, id: GroupId) {
         let guard = Guard { inner: Arc::clone(self), id, has_ended: false };
-        self.tasks.spawn_on(run(guard), &self.runtime);
+        self.spawner.spawn_tracked(&self.tasks, run(guard));
     }
 
     fn next_turn(&self, id: &GroupId) -> Option<Turn> {

@@ -39,7 +39,7 @@ use std::{
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
-use tokio::{runtime::Handle, sync::oneshot, time::timeout};
+use tokio::{sync::oneshot, time::timeout};
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
     task::TaskTracker,
@@ -67,6 +67,7 @@ use self::{
 use crate::{
     index::{GroupVersion, Index, NotScalable, ScaleView},
     nodegroup::{DeletionLog, GroupId, Ticket},
+    tasks::Spawner,
 };
 
 /// What an operator may choose about writes.
@@ -99,7 +100,7 @@ struct Inner {
     metrics: ScaleMetrics,
     events: EventRecorder,
     history: History,
-    runtime: Handle,
+    spawner: Spawner,
     tasks: TaskTracker,
     ended: CancellationToken,
     lanes: Lanes,
@@ -129,7 +130,7 @@ impl Scale {
         options: ScaleOptions,
         metrics: ScaleMetrics,
         events: EventRecorder,
-        runtime: Handle,
+        runtime: impl Into<Spawner>,
     ) -> Self {
         let ended = CancellationToken::new();
         let inner = Arc::new(Inner {
@@ -140,7 +141,7 @@ impl Scale {
             metrics,
             events,
             history: History::default(),
-            runtime,
+            spawner: runtime.into(),
             tasks: TaskTracker::new(),
             ended: ended.clone(),
             lanes: Lanes::default(),
@@ -150,8 +151,8 @@ impl Scale {
         });
         if !options.read_only {
             let (changes, observed) = (index.unfinished(), index.observed());
-            inner.runtime.spawn(finisher::run(Arc::downgrade(&inner), Arc::clone(&index), changes, ended.clone()));
-            inner.runtime.spawn(observer::run(Arc::downgrade(&inner), index, observed, ended.clone()));
+            inner.spawner.spawn(finisher::run(Arc::downgrade(&inner), Arc::clone(&index), changes, ended.clone()));
+            inner.spawner.spawn(observer::run(Arc::downgrade(&inner), index, observed, ended.clone()));
         }
         Self { inner, _finisher: Arc::new(ended.drop_guard()) }
     }

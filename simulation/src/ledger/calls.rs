@@ -10,7 +10,7 @@ use http::{Method, request::Parts};
 use tonic::Code;
 
 use super::{Check, Group, Ledger};
-use crate::entropy::Nanos;
+use crate::{entropy::Nanos, tasks::Pause};
 
 /// The longest that a command goes on that its caller has given up.
 const RUNS_ON: Nanos = 600 * 1_000_000_000;
@@ -26,6 +26,9 @@ const ONE_SECOND: Nanos = 1_000_000_000;
 const LONG_THERE: Nanos = 600 * ONE_SECOND;
 /// The cause for which an increase may be done twice: docs/delete-rule.md, What can't be promised.
 const LATE_SIZE: &str = "a size write that was given up arrives when the size is again what it was";
+
+/// The cause for which a caller may have left before its first write is sent.
+const STOOD_STILL: &str = "a copy stands still between its look at its caller and its write";
 
 /// A call.
 #[derive(Clone, Debug)]
@@ -281,6 +284,10 @@ impl Ledger {
         if let Some((at, ended)) = late
             && !self.has_patched(copy, id, at, ended)
         {
+            if self.stood_still(copy, ended, sent) {
+                *self.exceptions.entry(STOOD_STILL).or_default() += 1;
+                return;
+            }
             let milliseconds = (sent - ended) / 1_000_000;
             self.find(
                 Check::AfterDeadline,
@@ -338,6 +345,10 @@ impl Ledger {
             && !self.writers.contains_key(writer)
             && let Some(call) = self.next_increase(copy, group.rsplit('/').next().unwrap_or_default(), at)
         {
+            let ended = self.asked.get(&call).and_then(|asked| asked.ended);
+            if ended.is_some_and(|ended| at > ended + AT_ONCE) {
+                *self.exceptions.entry(STOOD_STILL).or_default() += 1;
+            }
             self.writers.insert(writer.to_owned(), call);
         }
     }
@@ -362,10 +373,17 @@ impl Ledger {
         let is_it = |(number, asked): &(&u64, &Asked)| {
             let is_of =
                 matches!(&asked.request, Request::Increase { group, .. } if group.ends_with(&format!("/{name}")));
-            let is_open = asked.ended.is_none_or(|ended| at <= ended + AT_ONCE);
+            let is_open = asked.ended.is_none_or(|ended| at <= ended + AT_ONCE || self.stood_still(copy, ended, at));
             is_of && is_open && asked.copy == copy && !self.writers.values().any(|call| call == *number)
         };
         self.asked.iter().find(is_it).map(|(number, _)| *number)
+    }
+
+    /// Returns true if a task of a copy didn't run from before `ended` to just before `sent`: it looked whether its caller
+    /// waits, and went on to its write when that had left.
+    fn stood_still(&self, copy: usize, ended: Nanos, sent: Nanos) -> bool {
+        let is_it = |pause: &&Pause| pause.copy == copy && pause.began <= ended;
+        self.pauses.iter().filter(is_it).any(|pause| (pause.ended..=pause.ended + AT_ONCE).contains(&sent))
     }
 
     /// A request arrives that was sent at this time.

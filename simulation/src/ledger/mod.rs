@@ -15,7 +15,7 @@ use sandbox::api::{Api, ChangeKind, Resource, Selection};
 use serde_json::Value;
 
 use self::{calls::Asked, log::Log};
-use crate::entropy::Nanos;
+use crate::{entropy::Nanos, tasks::Pause};
 
 pub(crate) use self::calls::Answered;
 
@@ -167,6 +167,8 @@ pub(crate) struct Ledger {
     /// The sizes of each group, with when each ended.
     sizes: HashMap<String, Vec<(Option<Nanos>, i64)>>,
     findings: Vec<Finding>,
+    /// The times in which tasks of copies didn't run.
+    pub(crate) pauses: Vec<Pause>,
     /// Set if wall clocks jump in this world: intervals are theirs.
     pub(crate) clocks_jump: bool,
     /// The number of events of each kind that can't be prevented, by their cause.
@@ -201,6 +203,7 @@ impl Ledger {
             set_sizes: HashMap::new(),
             sizes: HashMap::new(),
             findings: Vec::new(),
+            pauses: Vec::new(),
             clocks_jump: false,
             exceptions: BTreeMap::new(),
         }

@@ -5,7 +5,7 @@ mod judge;
 mod requests;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::{
         Arc,
@@ -40,6 +40,7 @@ use crate::{
     operator, panics, people,
     plan::{Plan, Report},
     setup,
+    tasks::{self, Scheduler},
     workloads::{self, Waitlist},
 };
 
@@ -140,6 +141,9 @@ struct World {
     ledger: Ledger,
     faults: Faults,
     copies: usize,
+    /// The schedulers of the copies, which outlive their kills.
+    schedulers: Vec<Scheduler>,
+    tasks: tasks::Shared,
     groups: Vec<setup::Group>,
     /// Hosts that don't run, by until when.
     frozen: BTreeMap<HostId, Nanos>,
@@ -194,6 +198,10 @@ impl World {
         })?;
         cluster.spawn(driver.run(Port::new(CLUSTER, &cluster, &outbox)));
         let copies = plan.copies.unwrap_or_else(|| chance.of("copies", 0, 0).usize(1..4));
+        let tasks = tasks::Shared::default();
+        let until = plan.seconds * SECOND;
+        let scheduler = |copy| Scheduler::new(chance, copy, until, plan.skipped.clone(), tasks.clone());
+        let schedulers = (0..copies).map(scheduler).collect();
         let mut world = Self {
             chance,
             now: cluster.now(),
@@ -212,6 +220,8 @@ impl World {
             ledger: Ledger::new(),
             faults: Faults::new(chance, plan.seconds * SECOND, plan.skipped.clone()),
             copies,
+            schedulers,
+            tasks,
             groups,
             frozen: BTreeMap::new(),
             at_rest: 0,
@@ -279,7 +289,8 @@ impl World {
         let host = Host::new(self.now)?;
         let port = Port::new(id, &host, &self.outbox);
         self.frozen.remove(&id);
-        self.members[id] = Member::Copy(Box::new(Copy::start(host, port, &format!("copy-{copy}"))));
+        self.members[id] =
+            Member::Copy(Box::new(Copy::start(host, port, &format!("copy-{copy}"), self.schedulers[copy].clone())));
         Ok(())
     }
 
@@ -294,7 +305,8 @@ impl World {
         self.members.push(Member::Dead);
         let host = Host::new(self.now)?;
         let port = Port::new(fresh, &host, &self.outbox);
-        self.members[fresh] = Member::Copy(Box::new(Copy::start(host, port, "fresh")));
+        let scheduler = Scheduler::new(self.chance, self.copies, 0, BTreeSet::new(), tasks::Shared::default());
+        self.members[fresh] = Member::Copy(Box::new(Copy::start(host, port, "fresh", scheduler)));
         self.run_to(end)?;
         if !self.ledger.has_findings() {
             self.judge(fresh);
@@ -305,6 +317,7 @@ impl World {
         self.report.exceptions = std::mem::take(&mut self.ledger.exceptions);
         self.report.struck = std::mem::take(&mut self.faults.struck);
         self.report.struck.append(&mut self.controllers.struck.lock());
+        self.report.struck.append(&mut self.tasks.struck.lock());
         Ok(self.report)
     }
 
@@ -327,6 +340,7 @@ impl World {
             self.run_hosts(limit);
             self.ledger.at(self.now);
             self.ledger.foreign.append(&mut self.controllers.foreign.lock());
+            self.ledger.pauses.append(&mut self.tasks.pauses.lock());
             self.ledger.observe(self.api.api(), Author::Controllers);
             for member in &self.members {
                 let Member::Copy(copy) = member else { continue };

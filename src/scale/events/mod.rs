@@ -18,7 +18,6 @@ use jiff::Timestamp;
 use kube::Client;
 use parking_lot::Mutex;
 use tokio::{
-    runtime::Handle,
     sync::mpsc::{self, Receiver, Sender},
     task::JoinHandle,
     time::{sleep_until, timeout},
@@ -29,7 +28,7 @@ pub use self::reason::EventReason;
 pub(super) use self::reason::Happening;
 use self::{post::Poster, series::Publisher};
 use super::ScaleMetrics;
-use crate::{capi::CoreResources, informer::Uid, nodegroup::GroupId};
+use crate::{capi::CoreResources, informer::Uid, nodegroup::GroupId, tasks::Spawner};
 
 /// How many Events wait at most.
 const QUEUE: usize = 256;
@@ -71,12 +70,12 @@ impl EventRecorder {
         resources: Arc<ArcSwapOption<CoreResources>>,
         instance: &str,
         metrics: ScaleMetrics,
-        runtime: &Handle,
+        runtime: impl Into<Spawner>,
     ) -> Self {
         let (sender, receiver) = mpsc::channel(QUEUE);
         let ended = CancellationToken::new();
         let publisher = Publisher::new(Poster::new(client, resources, instance), metrics.clone());
-        let task = runtime.spawn(publish(publisher, receiver, ended.clone()));
+        let task = runtime.into().spawn(publish(publisher, receiver, ended.clone()));
         Self { running: Some(Arc::new(Running { sender, metrics, ended, task: Mutex::new(Some(task)) })) }
     }
 

@@ -8,7 +8,10 @@ use kube::client::Body;
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use rstest::rstest;
 use serde_json::{Value, json};
-use tokio::time::{Instant, advance};
+use tokio::{
+    runtime::Handle,
+    time::{Instant, advance},
+};
 
 use super::*;
 use crate::scale::{ScaleError, tests::fake};
