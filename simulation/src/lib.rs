@@ -15,6 +15,7 @@ mod panics;
 mod people;
 mod plan;
 mod setup;
+mod tenant;
 mod witness;
 mod workloads;
 mod world;

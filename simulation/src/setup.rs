@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use fastrand::Rng;
 use serde_json::{Value, json};
 
 use crate::chance::Chance;
@@ -9,13 +10,14 @@ use crate::chance::Chance;
 /// The namespace of Cluster API's objects.
 pub(crate) const NAMESPACE: &str = "team-a";
 /// The label by which Pods choose Nodes of one group.
-const POOL: &str = "node.cluster.x-k8s.io/pool";
+pub(crate) const POOL: &str = "node.cluster.x-k8s.io/pool";
 
 /// A node group.
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
     pub(crate) kind: &'static str,
     pub(crate) name: String,
+    namespace: &'static str,
     /// CPUs of a Node.
     pub(crate) cpu: u32,
     min: u32,
@@ -33,15 +35,27 @@ pub(crate) fn groups(chance: Chance) -> Vec<Group> {
             let max = draw.u32(4..9);
             let replicas = draw.u32(min..=(min + 3));
             let cpu = if number == 0 { 4 } else { [2, 4, 8][draw.usize(0..3)] };
-            Group { kind, name: format!("group-{number}"), cpu, min, max, replicas }
+            Group { kind, name: format!("group-{number}"), namespace: NAMESPACE, cpu, min, max, replicas }
         })
         .collect()
+}
+
+/// One or two groups of a tenant.
+pub(crate) fn tenants_groups(draw: &mut Rng, namespace: &'static str) -> Vec<Group> {
+    let count = draw.u32(1..3);
+    let group = |number| {
+        let kind = if draw.u32(0..4) == 0 { "MachineSet" } else { "MachineDeployment" };
+        let (min, max) = (draw.u32(0..2), draw.u32(2..6));
+        let replicas = draw.u32(min..=max);
+        Group { kind, name: format!("tenants-{number}"), namespace, cpu: 4, min, max, replicas }
+    };
+    (0..count).map(group).collect()
 }
 
 impl Group {
     /// Its id on the wire.
     pub(crate) fn id(&self) -> String {
-        format!("{}/{NAMESPACE}/{}", self.kind, self.name)
+        format!("{}/{}/{}", self.kind, self.namespace, self.name)
     }
 
     /// Returns true if one of its Nodes takes a Pod that asks for so many thousandths of a CPU, and chooses Nodes by labels.
@@ -56,11 +70,11 @@ impl Group {
         BTreeMap::from([(POOL.to_owned(), self.name.clone())])
     }
 
-    fn object(&self) -> Value {
+    pub(crate) fn object(&self) -> Value {
         let name = &self.name;
         json!({
             "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": self.kind,
-            "metadata": {"name": name, "namespace": NAMESPACE, "annotations": {
+            "metadata": {"name": name, "namespace": self.namespace, "annotations": {
                 "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": self.min.to_string(),
                 "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": self.max.to_string(),
                 "capacity.cluster-autoscaler.kubernetes.io/cpu": self.cpu.to_string(),
@@ -81,7 +95,21 @@ impl Group {
 
 /// All objects.
 pub(crate) fn objects(groups: &[Group]) -> Vec<Value> {
-    let definition = json!({
+    let mut objects = vec![definition(), cluster(NAMESPACE)];
+    objects.extend(templates());
+    objects.extend(groups.iter().map(Group::object));
+    objects
+}
+
+/// The definition of the infrastructure's templates.
+pub(crate) fn definition() -> Value {
+    let version = |name: &str, is_newest: bool| {
+        json!({
+            "name": name, "served": is_newest, "storage": is_newest,
+            "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+        })
+    };
+    json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "cloudmachinetemplates.infrastructure.cluster.x-k8s.io"},
         "spec": {
@@ -90,25 +118,33 @@ pub(crate) fn objects(groups: &[Group]) -> Vec<Value> {
                 "kind": "CloudMachineTemplate", "listKind": "CloudMachineTemplateList",
                 "plural": "cloudmachinetemplates", "singular": "cloudmachinetemplate",
             },
-            "versions": [{
-                "name": "v1beta2", "served": true, "storage": true,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
-            }],
+            "versions": [version("v1beta2", true), version("v1beta1", false)],
         },
-    });
-    let cluster = json!({
+    })
+}
+
+/// The infrastructure's templates.
+pub(crate) fn templates() -> [Value; 3] {
+    [2, 4, 8].map(|cpu| template(cpu, NAMESPACE))
+}
+
+/// All objects of a tenant.
+pub(crate) fn tenants_objects(groups: &[Group], namespace: &str, has_cluster: bool) -> Vec<Value> {
+    let cluster = has_cluster.then(|| cluster(namespace));
+    cluster.into_iter().chain([template(4, namespace)]).chain(groups.iter().map(Group::object)).collect()
+}
+
+fn cluster(namespace: &str) -> Value {
+    json!({
         "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
-        "metadata": {"name": "prod", "namespace": NAMESPACE}, "spec": {"clusterNetwork": {}},
-    });
-    let template = |cpu: u32| {
-        json!({
-            "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta2", "kind": "CloudMachineTemplate",
-            "metadata": {"name": format!("of-{cpu}-cpus"), "namespace": NAMESPACE}, "spec": {"template": {"spec": {}}},
-            "status": {"capacity": {"cpu": cpu.to_string(), "memory": "16Gi"}},
-        })
-    };
-    let mut objects = vec![definition, cluster];
-    objects.extend([2, 4, 8].map(template));
-    objects.extend(groups.iter().map(Group::object));
-    objects
+        "metadata": {"name": "prod", "namespace": namespace}, "spec": {"clusterNetwork": {}},
+    })
+}
+
+fn template(cpu: u32, namespace: &str) -> Value {
+    json!({
+        "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta2", "kind": "CloudMachineTemplate",
+        "metadata": {"name": format!("of-{cpu}-cpus"), "namespace": namespace}, "spec": {"template": {"spec": {}}},
+        "status": {"capacity": {"cpu": cpu.to_string(), "memory": "16Gi"}},
+    })
 }

@@ -52,6 +52,8 @@ impl Ledger {
                 let owner = controller(object).map(|(kind, owner)| format!("{kind}/{namespace}/{owner}"));
                 self.sets.insert(format!("{namespace}/{name}"), owner.clone().unwrap_or_else(|| id.clone()));
                 match owner {
+                    // Another one may come under its name.
+                    Some(_) if change == ChangeKind::Deleted => drop(self.set_sizes.remove(&id)),
                     Some(group) => self.size_of_set(&group, &id, object),
                     None => self.group(change, &id, object, author),
                 }
@@ -66,9 +68,12 @@ impl Ledger {
         if change == ChangeKind::Deleted {
             if let Some(group) = self.groups.get_mut(id) {
                 group.is_gone = true;
+                self.gone.insert(id.to_owned(), self.now);
             }
             return;
         }
+        self.gone.remove(id);
+        let is_deleting = object["metadata"]["deletionTimestamp"].is_string();
         let size = object["spec"]["replicas"].as_i64().unwrap_or(1);
         let log = match log::parse(annotation(object, ANNOTATION)) {
             Ok(log) => log,
@@ -87,12 +92,12 @@ impl Ledger {
         };
         let Some(before) = self.groups.get(id).filter(|group| !group.is_gone).cloned() else {
             let template = object["spec"]["template"].clone();
-            let group = Group { size, log, template, created: self.now, ..Group::default() };
+            let group = Group { size, log, template, created: self.now, is_deleting, ..Group::default() };
             self.note_size(id, size);
             self.groups.insert(id.to_owned(), group);
             return;
         };
-        let mut group = Group { size, ..before.clone() };
+        let mut group = Group { size, is_deleting, ..before.clone() };
         if object["spec"]["template"] != before.template {
             group.has_rolled = true;
             group.template = object["spec"]["template"].clone();
@@ -334,6 +339,10 @@ impl Ledger {
         let missed = self.groups.get(&machine.group).is_some_and(|group| is_unseen(&group.log));
         let is_surplus = self.is_surplus(&machine.group);
         let Some(group) = self.groups.get_mut(&machine.group) else { return };
+        // It goes with its group.
+        if group.is_deleting {
+            return;
+        }
         if is_surplus {
             *self.exceptions.entry(SURPLUS).or_default() += 1;
             return;

@@ -6,7 +6,7 @@ impl Ledger {
     /// Checks what must hold at rest.
     pub(crate) fn at_rest(&mut self) {
         let mut found = Vec::new();
-        for (id, group) in self.groups.iter().filter(|(_, group)| !group.is_gone) {
+        for (id, group) in self.groups.iter().filter(|(_, group)| !group.is_gone && !group.is_deleting) {
             if !group.log.is_empty() {
                 let names: Vec<_> = group.log.values().map(|entry| (&entry.name, entry.is_lowered)).collect();
                 found.push((Check::Rest, format!("{id}: still in the log: {names:?}")));
