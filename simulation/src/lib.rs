@@ -7,6 +7,7 @@ mod copy;
 mod entropy;
 mod faults;
 mod host;
+mod kinds;
 mod ledger;
 mod network;
 mod operator;

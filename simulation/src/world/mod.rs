@@ -35,6 +35,7 @@ use crate::{
     entropy::{self, Nanos},
     faults::{Decision, Faults, RequestFault},
     host::{Host, TICK},
+    kinds,
     ledger::{Answered, Author, Check, Ledger},
     network::{Answer, ApiRequest, Body, Call, HostId, Message, Port, RpcResult, Sent, cut},
     operator, panics, people,
@@ -251,6 +252,10 @@ impl World {
         if tenant::comes(seed) {
             let of_tenant = Arc::clone(&self.is_quiet);
             self.start_actor(|port| tenant::run(port, seed, of_tenant))?;
+        }
+        if kinds::change(seed) {
+            let of_kinds = Arc::clone(&self.is_quiet);
+            self.start_actor(|port| kinds::run(port, seed, of_kinds))?;
         }
         Ok(())
     }
