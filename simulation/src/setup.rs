@@ -1,8 +1,9 @@
 //! The beginning of a world: a Cluster and its node groups, as many and as large as the seed says.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use fastrand::Rng;
+use sandbox::stepped::PoolWays;
 use serde_json::{Value, json};
 
 use crate::chance::Chance;
@@ -28,7 +29,7 @@ pub(crate) struct Group {
 /// The groups of a seed: the first is a MachineDeployment that any Pod fits.
 pub(crate) fn groups(chance: Chance) -> Vec<Group> {
     let mut draw = chance.of("groups", 0, 0);
-    (0..draw.u32(2..5))
+    let mut groups: Vec<Group> = (0..draw.u32(2..5))
         .map(|number| {
             let kind = if number > 0 && draw.u32(0..4) == 0 { "MachineSet" } else { "MachineDeployment" };
             let min = if draw.u32(0..3) == 0 { draw.u32(1..3) } else { 0 };
@@ -37,7 +38,21 @@ pub(crate) fn groups(chance: Chance) -> Vec<Group> {
             let cpu = if number == 0 { 4 } else { [2, 4, 8][draw.usize(0..3)] };
             Group { kind, name: format!("group-{number}"), namespace: NAMESPACE, cpu, min, max, replicas }
         })
-        .collect()
+        .collect();
+    let mut draw = chance.of("pool", 0, 0);
+    if draw.u32(0..4) == 0 {
+        let (min, max) = (draw.u32(0..2), draw.u32(4..9));
+        let (kind, name) = ("MachinePool", "pool".to_owned());
+        groups.push(Group { kind, name, namespace: NAMESPACE, cpu: 4, min, max, replicas: draw.u32(min..=(min + 3)) });
+    }
+    groups
+}
+
+/// The ways of the infrastructure of MachinePools; in some worlds they have no Machines.
+pub(crate) fn pool_ways(chance: Chance) -> Option<PoolWays> {
+    let mut draw = chance.of("pool", 0, 1);
+    let lag = Duration::from_secs(if draw.bool() { draw.u64(1..15) } else { draw.u64(15..240) });
+    (draw.u32(0..4) > 0).then(|| PoolWays { lag, minds_marks: draw.bool() })
 }
 
 /// One or two groups of a tenant.
@@ -72,7 +87,7 @@ impl Group {
 
     pub(crate) fn object(&self) -> Value {
         let name = &self.name;
-        json!({
+        let mut object = json!({
             "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": self.kind,
             "metadata": {"name": name, "namespace": self.namespace, "annotations": {
                 "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": self.min.to_string(),
@@ -89,7 +104,13 @@ impl Group {
                         "name": format!("of-{}-cpus", self.cpu),
                     },
                 }}},
-        })
+        });
+        if self.kind == "MachinePool" {
+            object["spec"].as_object_mut().map(|spec| spec.remove("selector"));
+            object["metadata"]["annotations"]["capacity.cluster-autoscaler.kubernetes.io/labels"] =
+                json!(format!("{POOL}={name}"));
+        }
+        object
     }
 }
 

@@ -277,6 +277,9 @@ impl Ledger {
         if by > 0 {
             return self.increased(copy, id, (before.size, size));
         }
+        if id.starts_with("MachinePool/") && self.lowered_for_several(copy, id, -by) {
+            return;
+        }
         let mut late = None;
         let is_it = |asked: &Asked| match &asked.request {
             Request::Decrease { group, delta } => group == id && -by <= -delta - asked.applied,
@@ -318,6 +321,26 @@ impl Ledger {
                 ),
             );
         }
+    }
+
+    /// One write lowers a MachinePool for the instances of all requests that wait. Returns false if they name fewer.
+    fn lowered_for_several(&mut self, copy: usize, id: &str, by: i64) -> bool {
+        let left = |asked: &Asked| match &asked.request {
+            Request::Delete { group, places, .. } if group == id && asked.copy == copy && asked.ended.is_none() => {
+                (places - asked.applied).max(0)
+            }
+            _ => 0,
+        };
+        if self.asked.values().map(left).sum::<i64>() < by {
+            return false;
+        }
+        let mut rest = by;
+        for asked in self.asked.values_mut() {
+            let taken = left(asked).min(rest);
+            asked.applied += taken;
+            rest -= taken;
+        }
+        true
     }
 
     /// A copy has written a larger size: that is the increase under whose name it was sent.

@@ -74,6 +74,8 @@ pub enum Check {
     Panic,
     /// 20: a Pod that fits runs within bounded time.
     Progress,
+    /// 21: a Machine of a MachinePool is deleted by name only once its infrastructure had the time to.
+    PoolPatience,
 }
 
 impl fmt::Display for Check {
@@ -116,7 +118,24 @@ struct Group {
     /// The annotation of the last replacement, and since when it stands.
     replaced: Option<(String, Nanos)>,
     created: Nanos,
+    /// Of its status: how many it has.
+    has: i64,
+    /// Since when each entry is lowered, by uid.
+    lowered_at: BTreeMap<String, Nanos>,
+    /// When it first had no more than its size since an entry was lowered, by uid: of a MachinePool.
+    came_down: BTreeMap<String, Nanos>,
 }
+
+impl Group {
+    /// Returns true if entries may still be waiting for the infrastructure of their MachinePool: each new one makes all wait.
+    fn is_waiting(&self, now: Nanos) -> bool {
+        self.lowered_at.values().any(|since| now.saturating_sub(*since) < POOL_WAITS)
+    }
+}
+
+/// The longest that an entry of a MachinePool stays at rest after the last one was lowered: its infrastructure follows within four minutes, has five more,
+/// and then the Machine goes.
+const POOL_WAITS: Nanos = 900 * 1_000_000_000;
 
 /// A Machine.
 #[derive(Clone, Debug, Default)]
