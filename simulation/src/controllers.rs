@@ -28,6 +28,7 @@ use crate::{
     faults::Decision,
     host::TICK,
     network::Port,
+    setup,
 };
 
 /// The most steps that lead to the beginning of a world.
@@ -130,7 +131,8 @@ impl Driver {
             unhealthy: Duration::from_secs(draw.u64(60..300)),
             startup: Duration::from_secs(draw.u64(600..1200)),
         });
-        let options = Options { version, settings: Settings::default(), health, ..Options::default() };
+        let pools = setup::pool_ways(chance);
+        let options = Options { version, settings: Settings::default(), health, pools, ..Options::default() };
         let trouble = weather.trouble;
         let mut machines = 0;
         let fates = move |_: &Value| {

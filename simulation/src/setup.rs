@@ -1,7 +1,9 @@
 //! The beginning of a world: a Cluster and its node groups, as many and as large as the seed says.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
+use fastrand::Rng;
+use sandbox::stepped::PoolWays;
 use serde_json::{Value, json};
 
 use crate::chance::Chance;
@@ -9,13 +11,14 @@ use crate::chance::Chance;
 /// The namespace of Cluster API's objects.
 pub(crate) const NAMESPACE: &str = "team-a";
 /// The label by which Pods choose Nodes of one group.
-const POOL: &str = "node.cluster.x-k8s.io/pool";
+pub(crate) const POOL: &str = "node.cluster.x-k8s.io/pool";
 
 /// A node group.
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
     pub(crate) kind: &'static str,
     pub(crate) name: String,
+    namespace: &'static str,
     /// CPUs of a Node.
     pub(crate) cpu: u32,
     min: u32,
@@ -26,22 +29,48 @@ pub(crate) struct Group {
 /// The groups of a seed: the first is a MachineDeployment that any Pod fits.
 pub(crate) fn groups(chance: Chance) -> Vec<Group> {
     let mut draw = chance.of("groups", 0, 0);
-    (0..draw.u32(2..5))
+    let mut groups: Vec<Group> = (0..draw.u32(2..5))
         .map(|number| {
             let kind = if number > 0 && draw.u32(0..4) == 0 { "MachineSet" } else { "MachineDeployment" };
             let min = if draw.u32(0..3) == 0 { draw.u32(1..3) } else { 0 };
             let max = draw.u32(4..9);
             let replicas = draw.u32(min..=(min + 3));
             let cpu = if number == 0 { 4 } else { [2, 4, 8][draw.usize(0..3)] };
-            Group { kind, name: format!("group-{number}"), cpu, min, max, replicas }
+            Group { kind, name: format!("group-{number}"), namespace: NAMESPACE, cpu, min, max, replicas }
         })
-        .collect()
+        .collect();
+    let mut draw = chance.of("pool", 0, 0);
+    if draw.u32(0..4) == 0 {
+        let (min, max) = (draw.u32(0..2), draw.u32(4..9));
+        let (kind, name) = ("MachinePool", "pool".to_owned());
+        groups.push(Group { kind, name, namespace: NAMESPACE, cpu: 4, min, max, replicas: draw.u32(min..=(min + 3)) });
+    }
+    groups
+}
+
+/// The ways of the infrastructure of MachinePools; in some worlds they have no Machines.
+pub(crate) fn pool_ways(chance: Chance) -> Option<PoolWays> {
+    let mut draw = chance.of("pool", 0, 1);
+    let lag = Duration::from_secs(if draw.bool() { draw.u64(1..15) } else { draw.u64(15..240) });
+    (draw.u32(0..4) > 0).then(|| PoolWays { lag, minds_marks: draw.bool() })
+}
+
+/// One or two groups of a tenant.
+pub(crate) fn tenants_groups(draw: &mut Rng, namespace: &'static str) -> Vec<Group> {
+    let count = draw.u32(1..3);
+    let group = |number| {
+        let kind = if draw.u32(0..4) == 0 { "MachineSet" } else { "MachineDeployment" };
+        let (min, max) = (draw.u32(0..2), draw.u32(2..6));
+        let replicas = draw.u32(min..=max);
+        Group { kind, name: format!("tenants-{number}"), namespace, cpu: 4, min, max, replicas }
+    };
+    (0..count).map(group).collect()
 }
 
 impl Group {
     /// Its id on the wire.
     pub(crate) fn id(&self) -> String {
-        format!("{}/{NAMESPACE}/{}", self.kind, self.name)
+        format!("{}/{}/{}", self.kind, self.namespace, self.name)
     }
 
     /// Returns true if one of its Nodes takes a Pod that asks for so many thousandths of a CPU, and chooses Nodes by labels.
@@ -56,11 +85,11 @@ impl Group {
         BTreeMap::from([(POOL.to_owned(), self.name.clone())])
     }
 
-    fn object(&self) -> Value {
+    pub(crate) fn object(&self) -> Value {
         let name = &self.name;
-        json!({
+        let mut object = json!({
             "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": self.kind,
-            "metadata": {"name": name, "namespace": NAMESPACE, "annotations": {
+            "metadata": {"name": name, "namespace": self.namespace, "annotations": {
                 "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": self.min.to_string(),
                 "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": self.max.to_string(),
                 "capacity.cluster-autoscaler.kubernetes.io/cpu": self.cpu.to_string(),
@@ -75,13 +104,33 @@ impl Group {
                         "name": format!("of-{}-cpus", self.cpu),
                     },
                 }}},
-        })
+        });
+        if self.kind == "MachinePool" {
+            object["spec"].as_object_mut().map(|spec| spec.remove("selector"));
+            object["metadata"]["annotations"]["capacity.cluster-autoscaler.kubernetes.io/labels"] =
+                json!(format!("{POOL}={name}"));
+        }
+        object
     }
 }
 
 /// All objects.
 pub(crate) fn objects(groups: &[Group]) -> Vec<Value> {
-    let definition = json!({
+    let mut objects = vec![definition(), cluster(NAMESPACE)];
+    objects.extend(templates());
+    objects.extend(groups.iter().map(Group::object));
+    objects
+}
+
+/// The definition of the infrastructure's templates.
+pub(crate) fn definition() -> Value {
+    let version = |name: &str, is_newest: bool| {
+        json!({
+            "name": name, "served": is_newest, "storage": is_newest,
+            "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+        })
+    };
+    json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "cloudmachinetemplates.infrastructure.cluster.x-k8s.io"},
         "spec": {
@@ -90,25 +139,33 @@ pub(crate) fn objects(groups: &[Group]) -> Vec<Value> {
                 "kind": "CloudMachineTemplate", "listKind": "CloudMachineTemplateList",
                 "plural": "cloudmachinetemplates", "singular": "cloudmachinetemplate",
             },
-            "versions": [{
-                "name": "v1beta2", "served": true, "storage": true,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
-            }],
+            "versions": [version("v1beta2", true), version("v1beta1", false)],
         },
-    });
-    let cluster = json!({
+    })
+}
+
+/// The infrastructure's templates.
+pub(crate) fn templates() -> [Value; 3] {
+    [2, 4, 8].map(|cpu| template(cpu, NAMESPACE))
+}
+
+/// All objects of a tenant.
+pub(crate) fn tenants_objects(groups: &[Group], namespace: &str, has_cluster: bool) -> Vec<Value> {
+    let cluster = has_cluster.then(|| cluster(namespace));
+    cluster.into_iter().chain([template(4, namespace)]).chain(groups.iter().map(Group::object)).collect()
+}
+
+fn cluster(namespace: &str) -> Value {
+    json!({
         "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
-        "metadata": {"name": "prod", "namespace": NAMESPACE}, "spec": {"clusterNetwork": {}},
-    });
-    let template = |cpu: u32| {
-        json!({
-            "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta2", "kind": "CloudMachineTemplate",
-            "metadata": {"name": format!("of-{cpu}-cpus"), "namespace": NAMESPACE}, "spec": {"template": {"spec": {}}},
-            "status": {"capacity": {"cpu": cpu.to_string(), "memory": "16Gi"}},
-        })
-    };
-    let mut objects = vec![definition, cluster];
-    objects.extend([2, 4, 8].map(template));
-    objects.extend(groups.iter().map(Group::object));
-    objects
+        "metadata": {"name": "prod", "namespace": namespace}, "spec": {"clusterNetwork": {}},
+    })
+}
+
+fn template(cpu: u32, namespace: &str) -> Value {
+    json!({
+        "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta2", "kind": "CloudMachineTemplate",
+        "metadata": {"name": format!("of-{cpu}-cpus"), "namespace": namespace}, "spec": {"template": {"spec": {}}},
+        "status": {"capacity": {"cpu": cpu.to_string(), "memory": "16Gi"}},
+    })
 }

@@ -276,9 +276,14 @@ impl Command {
                     named.replicas.insert(text.to_owned());
                 }
                 Resolved::PoolInstance(group) if group == self.id => {
-                    if !self.inner.going.has(&self.id, text) {
-                        named.instances.insert(text.to_owned());
+                    if self.inner.going.has(&self.id, text) {
+                        continue;
                     }
+                    // Without a mark on its Machine another instance would go.
+                    if !self.index().members(&self.id).is_empty() {
+                        return Err(self.is_not_known_as_machine(text));
+                    }
+                    named.instances.insert(text.to_owned());
                 }
                 Resolved::Machine(_, Some(other)) | Resolved::Replica(other) | Resolved::PoolInstance(other) => {
                     return Err(ScaleError::InvalidArgument(format!(
@@ -298,6 +303,14 @@ impl Command {
             }
         }
         Ok(named)
+    }
+
+    fn is_not_known_as_machine(&self, instance: &str) -> ScaleError {
+        ScaleError::Aborted(format!(
+            "{}: the Machine of instance {instance} isn't known yet, though others of the MachinePool are; nothing was changed, \
+             try again in some seconds",
+            self.id
+        ))
     }
 
     pub(super) fn has_joined_meanwhile(&self, machine: &str) -> ScaleError {

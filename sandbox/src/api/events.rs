@@ -63,7 +63,7 @@ impl Api {
     /// The history of a kind.
     pub(crate) fn history(&self, resource: &Resource) -> Result<(Target, Arc<History>), Refusal> {
         let store = self.shared.store.read();
-        let target = Target::find(&store, resource)?;
+        let target = self.find(&store, resource)?;
         let table = store.table(target.id).ok_or_else(Refusal::no_such_resource)?;
         Ok((target, Arc::clone(&table.history)))
     }

@@ -66,6 +66,14 @@ impl History {
         Self { log: Mutex::new(log), latest: watch::Sender::new(revision) }
     }
 
+    /// The same history, for watches that begin now.
+    pub(crate) fn anew(&self) -> Self {
+        let log = self.log.lock();
+        let changes = log.changes.clone();
+        let log = Log { changes, since: log.since, limit: log.limit, ended: false };
+        Self { log: Mutex::new(log), latest: watch::Sender::new(*self.latest.borrow()) }
+    }
+
     pub(crate) fn push(&self, change: Change) {
         let revision = change.revision;
         let mut log = self.log.lock();

@@ -277,6 +277,11 @@ impl KindSpec {
         self.versions.iter().find(|version| version.name == name && version.served)
     }
 
+    /// The names of the versions that clients can use.
+    pub(crate) fn served_versions(&self) -> impl Iterator<Item = &str> {
+        self.versions.iter().filter(|version| version.served).map(|version| version.name.as_str())
+    }
+
     /// Its resource in the version in which objects are stored.
     #[must_use]
     pub fn storage_resource(&self) -> Resource {

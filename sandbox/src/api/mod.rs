@@ -79,6 +79,8 @@ pub struct Api {
     shared: Arc<Shared>,
     manager: Arc<str>,
     dry_run: bool,
+    /// Versions that aren't served count too.
+    unserved: bool,
 }
 
 #[derive(Debug)]
@@ -104,7 +106,7 @@ impl Api {
         }
         let revision = watch::Sender::new(store.revision());
         let shared = Shared { clock, store: RwLock::new(store), revision };
-        let api = Self { shared: Arc::new(shared), manager: Arc::from("sandbox"), dry_run: false };
+        let api = Self { shared: Arc::new(shared), manager: Arc::from("sandbox"), dry_run: false, unserved: false };
         for namespace in ["default", "kube-node-lease", "kube-public", "kube-system"] {
             api.ensure_namespace(namespace);
         }
@@ -121,6 +123,13 @@ impl Api {
     #[must_use]
     pub fn dry_run(&self) -> Self {
         Self { dry_run: true, ..self.clone() }
+    }
+
+    /// The same API, where all of a definition's versions are there, served or not: for who must not depend on what is
+    /// served at the moment.
+    #[must_use]
+    pub fn with_unserved(&self) -> Self {
+        Self { unserved: true, ..self.clone() }
     }
 
     /// The clock that objects get their times from.
@@ -151,7 +160,7 @@ impl Api {
         let (group, version) = kind::split_api_version(api_version);
         let store = self.shared.store.read();
         let spec = Arc::clone(&store.table(store.find_kind(group, kind)?)?.spec);
-        spec.version(version)?;
+        spec.versions.iter().find(|known| known.name == version && (known.served || self.unserved))?;
         Some(Resource::new(group.to_owned(), version.to_owned(), spec.plural.clone()))
     }
 
@@ -313,7 +322,7 @@ impl Api {
         name: &str,
     ) -> Result<(Target, Arc<Object>), Refusal> {
         let store = self.shared.store.read();
-        let target = Target::find(&store, resource)?;
+        let target = self.find(&store, resource)?;
         let place = Place { kind: target.id, key: ObjectKey::new(namespace, name) };
         let object = store.get(&place).cloned().ok_or_else(|| Refusal::not_found(&target.spec, name))?;
         drop(store);
@@ -322,7 +331,12 @@ impl Api {
 
     /// The kind that serves a resource.
     pub(crate) fn target(&self, resource: &Resource) -> Result<Target, Refusal> {
-        Target::find(&self.shared.store.read(), resource)
+        self.find(&self.shared.store.read(), resource)
+    }
+
+    /// The kind that has a resource.
+    fn find(&self, store: &Store, resource: &Resource) -> Result<Target, Refusal> {
+        if self.unserved { Target::defined(store, resource) } else { Target::find(store, resource) }
     }
 
     fn write(
@@ -349,7 +363,7 @@ impl Api {
     ) -> Result<T, Refusal> {
         let request = self.request();
         let mut store = self.shared.store.write();
-        let target = Target::find(&store, resource)?;
+        let target = self.find(&store, resource)?;
         let answer = write(&mut store, &target, &request);
         self.publish(store);
         answer

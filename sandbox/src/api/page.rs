@@ -90,7 +90,7 @@ impl Api {
     pub(crate) fn page(&self, resource: &Resource, query: &PageQuery) -> Result<Page, Refusal> {
         let token = query.token.as_deref().map(Token::parse).transpose()?;
         let store = self.shared.store.read();
-        let target = Target::find(&store, resource)?;
+        let target = self.find(&store, resource)?;
         query.selection.fields.check(&target.spec)?;
         let now = store.revision();
         let at = match (&token, query.when) {

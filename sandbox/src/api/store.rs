@@ -75,7 +75,13 @@ impl Store {
         if let Some(&id) = self.names.get(&name)
             && let Some(table) = self.tables.get_mut(&id)
         {
+            let is_served_otherwise = !table.spec.served_versions().eq(spec.served_versions());
             table.spec = spec;
+            if is_served_otherwise {
+                // An API server serves the kind anew, and ends the watches of before.
+                let anew = Arc::new(table.history.anew());
+                std::mem::replace(&mut table.history, anew).end();
+            }
             return id;
         }
         let id = KindId(self.next_kind);

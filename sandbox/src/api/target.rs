@@ -23,11 +23,17 @@ pub(crate) struct Target {
 impl Target {
     /// The kind that serves `resource`.
     pub(crate) fn find(store: &Store, resource: &Resource) -> Result<Self, Refusal> {
+        let found = Self::defined(store, resource)?;
+        if found.version.served { Ok(found) } else { Err(Refusal::no_such_resource()) }
+    }
+
+    /// The kind that has `resource`, served or not.
+    pub(crate) fn defined(store: &Store, resource: &Resource) -> Result<Self, Refusal> {
         store
             .find(&resource.group, &resource.plural)
             .and_then(|id| {
                 let spec = Arc::clone(&store.table(id)?.spec);
-                let version = spec.version(&resource.version)?.clone();
+                let version = spec.versions.iter().find(|version| version.name == resource.version)?.clone();
                 Some(Self { id, spec, version })
             })
             .ok_or_else(Refusal::no_such_resource)

@@ -29,6 +29,7 @@ pub(crate) const NODE_OWNER_NAME: &str = "cluster.x-k8s.io/owner-name";
 pub(crate) const DEPLOYMENT_FINALIZER: &str = "cluster.x-k8s.io/machinedeployment";
 pub(crate) const SET_FINALIZER: &str = "cluster.x-k8s.io/machineset";
 pub(crate) const MACHINE_FINALIZER: &str = "machine.cluster.x-k8s.io";
+pub(crate) const POOL_NAME: &str = "cluster.x-k8s.io/pool-name";
 pub(crate) const POOL_FINALIZER: &str = "machinepool.cluster.x-k8s.io";
 
 /// API group of Cluster API.

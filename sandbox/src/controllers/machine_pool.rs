@@ -71,7 +71,7 @@ fn label_of_template(key: &str) -> String {
     format!("/spec/template/metadata/labels/{}", object::escape(key))
 }
 
-fn set_defaults(pool: &mut Value) {
+pub(super) fn set_defaults(pool: &mut Value) {
     pool.add_finalizer(keys::POOL_FINALIZER);
     let cluster = pool["spec"]["clusterName"].clone();
     pool.set_default(&object::label(keys::CLUSTER_NAME), cluster);
@@ -186,7 +186,7 @@ fn node_of<'a>(pool: &'a Value, id: &'a str, template: Option<&Value>) -> NodeOf
     }
 }
 
-fn status(pool: &mut Value, ids: &[String], nodes: &[Arc<Value>], context: &Context<'_>) {
+pub(super) fn status(pool: &mut Value, ids: &[String], nodes: &[Arc<Value>], context: &Context<'_>) {
     let contract = context.settings.contract;
     let node = |id: &String| nodes.iter().find(|node| node.text("/spec/providerID") == Some(id.as_str()));
     let joined: Vec<_> = ids.iter().filter_map(node).collect();

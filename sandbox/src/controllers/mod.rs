@@ -15,6 +15,7 @@ pub(crate) mod node;
 pub(crate) mod object;
 pub(crate) mod passed_on;
 pub(crate) mod plan;
+pub(crate) mod pool_machines;
 mod rollout;
 mod version;
 

@@ -58,7 +58,7 @@ impl Controller {
             Self::MachineDeployment => &[Kind::MachineDeployment, Kind::MachineSet, Kind::Machine, Kind::Cluster],
             Self::MachineSet => &[Kind::MachineSet, Kind::Machine, Kind::Cluster],
             Self::Machine => &[Kind::Machine, Kind::Node, Kind::MachineSet, Kind::Cluster],
-            Self::MachinePool => &[Kind::MachinePool, Kind::Node, Kind::Cluster],
+            Self::MachinePool => &[Kind::MachinePool, Kind::Node, Kind::Cluster, Kind::Machine],
             Self::MachineHealthCheck => &[Kind::Machine, Kind::Node, Kind::Cluster],
             Self::Kubelet => &[Kind::Machine, Kind::Node, Kind::MachineSet],
             Self::Hooks => &[Kind::Machine],

@@ -141,7 +141,7 @@ impl Member {
                 let set = self.get(Kind::MachineSet, &owning_set(object)?)?;
                 self.owner(Kind::MachineSet, set)
             }
-            (Kind::MachineDeployment, Kind::MachineSet) | (Kind::MachineSet, Kind::Machine) => {
+            (Kind::MachineDeployment, Kind::MachineSet) | (Kind::MachineSet | Kind::MachinePool, Kind::Machine) => {
                 let owner = object.controller()?;
                 let name = owner["name"].as_str().filter(|_| owner["kind"] == of.as_str())?;
                 Some((object.namespace().to_owned(), name.to_owned()))

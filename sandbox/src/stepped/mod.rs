@@ -42,10 +42,13 @@ use self::{
     member::Member,
     view::{Feed, ObjectKey, key_of},
 };
+pub use crate::controllers::pool_machines::PoolWays;
 use crate::{
     api::Api,
     clock::Clock,
-    controllers::{CapiVersion, machine, machine_pool, names::Names, object::Object as _, passed_on, plan::Side},
+    controllers::{
+        CapiVersion, machine, machine_pool, names::Names, object::Object as _, passed_on, plan::Side, pool_machines,
+    },
     settings::Settings,
 };
 
@@ -58,13 +61,15 @@ pub struct Options {
     pub settings: Settings,
     /// The number of objects that a controller reconciles at a time.
     pub workers: usize,
+    /// The ways of the infrastructure of MachinePools that have Machines; `None` if MachinePools have none.
+    pub pools: Option<PoolWays>,
     /// The check by which unhealthy Machines are deleted; `None` deletes none.
     pub health: Option<HealthCheck>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { version: CapiVersion::default(), settings: Settings::default(), workers: 10, health: None }
+        Self { version: CapiVersion::default(), settings: Settings::default(), workers: 10, pools: None, health: None }
     }
 }
 
@@ -89,6 +94,7 @@ pub struct Controllers {
     fate_of: BTreeMap<String, Fate>,
     machines: BTreeMap<String, machine::Steps>,
     pools: BTreeMap<String, machine_pool::Steps>,
+    infrastructures: BTreeMap<String, pool_machines::Infrastructure>,
     servers: BTreeMap<ObjectKey, Server>,
     /// Since when a Node that a Machine refers to isn't seen, by the Machine's uid.
     missing: BTreeMap<String, Option<Timestamp>>,
@@ -125,6 +131,7 @@ impl Controllers {
             fate_of: BTreeMap::new(),
             machines: BTreeMap::new(),
             pools: BTreeMap::new(),
+            infrastructures: BTreeMap::new(),
             servers: BTreeMap::new(),
             missing: BTreeMap::new(),
             held: BTreeMap::new(),

@@ -22,6 +22,7 @@ use crate::{
         Context, cluster, machine, machine_deployment, machine_pool, machine_set,
         object::Object as _,
         plan::{Plan, Side},
+        pool_machines,
     },
     simulation::referred,
 };
@@ -108,6 +109,13 @@ impl Controllers {
             Controller::MachinePool => {
                 let ids = object["spec"]["providerIDList"].as_array().into_iter().flatten().filter_map(Value::as_str);
                 let nodes: Vec<_> = ids.filter_map(|id| member.with_id(Kind::Node, id)).cloned().collect();
+                if let Some(ways) = self.options.pools {
+                    let machines = member.controlled(Kind::Machine, object);
+                    let state = self.infrastructures.entry(uid.to_owned()).or_default();
+                    let plan = pool_machines::plan(object, &machines, &nodes, state, (ways, context));
+                    let again = plan.again;
+                    return (write::ops(plan, controller, object, version), again);
+                }
                 let reference = object.pointer("/spec/template/spec/infrastructureRef");
                 let template = reference.and_then(|reference| referred(&self.management, reference, &key.0));
                 let inputs = machine_pool::Inputs { pool: object, template: template.as_deref(), nodes: &nodes };
@@ -212,6 +220,16 @@ impl Controllers {
         {
             server.has_registered(self.clock.now());
         }
+        if is_done
+            && controller == Controller::MachinePool
+            && op.target().is_some_and(|(kind, _)| kind == "Machine")
+            && let Some(Ok(write::Written { revision: Some(revision) })) = &answer
+        {
+            // Its infrastructure knows what it has made, whatever the answer.
+            let (key, revision) = (run.key.clone(), *revision);
+            self.members[controller as usize].note_written(&key, Kind::Machine, revision);
+        }
+        let run = &mut self.members[controller as usize].runs[number];
         if is_done && fault == Fault::None {
             let member = &mut self.members[controller as usize];
             if !version.waits_for_cache_in_reconcile()

@@ -24,6 +24,8 @@ const MOST_IN_A_SECOND: usize = 20;
 const ONE_SECOND: Nanos = 1_000_000_000;
 /// A group that has been there for so long is known to every copy that answers at all.
 const LONG_THERE: Nanos = 600 * ONE_SECOND;
+/// A group that has been gone for so long is known to no copy that answers at all.
+const LONG_GONE: Nanos = LONG_THERE;
 /// The cause for which an increase may be done twice: docs/delete-rule.md, What can't be promised.
 const LATE_SIZE: &str = "a size write that was given up arrives when the size is again what it was";
 
@@ -112,6 +114,10 @@ impl Ledger {
                 Request::TargetSize { group: request.id }
             }
             "NodeGroups" => Request::Other("NodeGroups"),
+            "Refresh" => {
+                self.refreshes(copy);
+                Request::Other("Refresh")
+            }
             "NodeGroupForNode" => Request::Other("NodeGroupForNode"),
             _ => Request::Other(""),
         };
@@ -146,6 +152,9 @@ impl Ledger {
         asked.ended = Some(now);
         asked.is_ok = answered.code == Some(Code::Ok);
         let asked = asked.clone();
+        if asked.request == Request::Other("Refresh") {
+            self.refreshes(asked.copy);
+        }
         let Some(code) = answered.code else { return };
         // These say that nobody knows, or that it is to be asked again.
         let is_open = matches!(code, Code::Unavailable | Code::Aborted | Code::DeadlineExceeded | Code::Cancelled);
@@ -177,24 +186,12 @@ impl Ledger {
                 let answer: NodeGroupTargetSizeResponse = decode(answered.message);
                 self.size_is_visible(&asked, group, answer.target_size.into());
             }
-            Request::Other("NodeGroups") if code == Code::Ok => {
-                let answer: NodeGroupsResponse = decode(answered.message);
-                let groups: BTreeSet<String> = answer.node_groups.into_iter().map(|group| group.id).collect();
-                let is_missing = |(id, group): &(&String, &Group)| {
-                    !group.is_gone && !groups.contains(*id) && now.saturating_sub(group.created) > LONG_THERE
-                };
-                let missing: Vec<_> = self.groups.iter().filter(is_missing).map(|(id, _)| id.clone()).collect();
-                if !missing.is_empty() {
-                    let what = format!("copy {} leaves {missing:?} out of its groups", asked.copy);
-                    self.find(Check::Consistent, what);
-                }
-                self.last_groups.insert(asked.copy, groups);
-            }
+            Request::Other("NodeGroups") if code == Code::Ok => self.groups_answered(&asked, answered.message),
             Request::Other("NodeGroupForNode") if code == Code::Ok => {
                 let answer: NodeGroupForNodeResponse = decode(answered.message);
                 let id = answer.node_group.unwrap_or_default().id;
-                let known = self.last_groups.get(&asked.copy);
-                if !id.is_empty() && known.is_some_and(|known| !known.contains(&id)) {
+                let known = self.last_groups.get(&asked.copy).filter(|(since, _)| *since <= asked.at);
+                if !id.is_empty() && known.is_some_and(|(_, known)| !known.contains(&id)) {
                     self.find(
                         Check::Consistent,
                         format!("copy {} answers that a Node is of {id}, which NodeGroups didn't name", asked.copy),
@@ -208,12 +205,44 @@ impl Ledger {
         }
     }
 
+    /// Whoever calls Refresh moves what all callers of this copy go by, until they ask for the groups again.
+    fn refreshes(&mut self, copy: usize) {
+        self.last_groups.remove(&copy);
+        self.last_refreshed.insert(copy, self.now);
+    }
+
+    /// A copy has named its groups.
+    fn groups_answered(&mut self, asked: &Asked, message: &[u8]) {
+        let now = self.now;
+        let answer: NodeGroupsResponse = decode(message);
+        let groups: BTreeSet<String> = answer.node_groups.into_iter().map(|group| group.id).collect();
+        let is_missing = |(id, group): &(&String, &Group)| {
+            !group.is_gone
+                && !group.is_deleting
+                && !groups.contains(*id)
+                && now.saturating_sub(group.created) > LONG_THERE
+        };
+        let missing: Vec<_> = self.groups.iter().filter(is_missing).map(|(id, _)| id.clone()).collect();
+        if !missing.is_empty() {
+            self.find(Check::Consistent, format!("copy {} leaves {missing:?} out of its groups", asked.copy));
+        }
+        let is_left = |(id, since): &(&String, &Nanos)| groups.contains(*id) && asked.at > **since + LONG_GONE;
+        let left: Vec<_> = self.gone.iter().filter(is_left).map(|(id, _)| id.clone()).collect();
+        if !left.is_empty() {
+            self.find(Check::Consistent, format!("copy {} names {left:?}, which are long gone", asked.copy));
+        }
+        if self.last_refreshed.get(&asked.copy).is_none_or(|refreshed| *refreshed <= asked.at) {
+            self.last_groups.insert(asked.copy, (now, groups));
+        }
+    }
+
     /// A request that is refused for good leaves no entry of a Machine that nobody else has named.
     fn refused(&mut self, number: u64, group: &str, uids: &BTreeSet<String>, code: Code) {
         let logged: Vec<_> = self
             .groups
             .get(group)
             .into_iter()
+            .filter(|group| !group.is_gone)
             .flat_map(|group| &group.log)
             .filter(|(uid, entry)| uids.contains(*uid) && !entry.is_soft)
             .filter(|(uid, _)| !self.is_named_by_others(number, uid))
@@ -250,6 +279,9 @@ impl Ledger {
         let (now, sent) = (self.now, self.sent);
         if by > 0 {
             return self.increased(copy, id, (before.size, size));
+        }
+        if id.starts_with("MachinePool/") && self.lowered_for_several(copy, id, -by) {
+            return;
         }
         let mut late = None;
         let is_it = |asked: &Asked| match &asked.request {
@@ -298,12 +330,38 @@ impl Ledger {
         }
     }
 
+    /// One write lowers a MachinePool for the instances of all requests that wait. Returns false if they name fewer.
+    fn lowered_for_several(&mut self, copy: usize, id: &str, by: i64) -> bool {
+        let left = |asked: &Asked| match &asked.request {
+            Request::Delete { group, places, .. } if group == id && asked.copy == copy && asked.ended.is_none() => {
+                (places - asked.applied).max(0)
+            }
+            _ => 0,
+        };
+        if self.asked.values().map(left).sum::<i64>() < by {
+            return false;
+        }
+        let mut rest = by;
+        for asked in self.asked.values_mut() {
+            let taken = left(asked).min(rest);
+            asked.applied += taken;
+            rest -= taken;
+        }
+        true
+    }
+
     /// A copy has written a larger size: that is the increase under whose name it was sent.
     fn increased(&mut self, copy: usize, id: &str, (from, to): (i64, i64)) {
         let is_late = self.now.saturating_sub(self.sent) > GIVEN_UP;
-        let call = self.writer.as_ref().and_then(|writer| self.writers.get(writer));
-        let asked = call.and_then(|call| self.asked.get_mut(call));
-        let asked = asked.filter(|asked| asked.request == Request::Increase { group: id.to_owned(), delta: to - from });
+        let request = Request::Increase { group: id.to_owned(), delta: to - from };
+        let call = self.writer.as_ref().and_then(|writer| self.writers.get(writer)).copied();
+        let is_it = |call: &u64| self.asked.get(call).is_some_and(|asked| asked.request == request);
+        // One that is refused writes nothing: the next one's turn has come.
+        let call = call.filter(is_it).or_else(|| self.next_equal(copy, &request));
+        if let (Some(writer), Some(call)) = (&self.writer, call) {
+            self.writers.insert(writer.clone(), call);
+        }
+        let asked = call.and_then(|call| self.asked.get_mut(&call));
         let Some(asked) = asked else {
             let has_left = |asked: &Asked| {
                 asked.copy == copy && asked.request == Request::Increase { group: id.to_owned(), delta: to - from }
@@ -384,6 +442,19 @@ impl Ledger {
     fn stood_still(&self, copy: usize, ended: Nanos, sent: Nanos) -> bool {
         let is_it = |pause: &&Pause| pause.copy == copy && pause.began <= ended;
         self.pauses.iter().filter(is_it).any(|pause| (pause.ended..=pause.ended + AT_ONCE).contains(&sent))
+    }
+
+    /// The oldest such increase that was waited for when the write was sent, and for which nothing was written.
+    fn next_equal(&self, copy: usize, request: &Request) -> Option<u64> {
+        let is_it = |(number, asked): &(&u64, &Asked)| {
+            let was_open = asked.at <= self.sent
+                && asked
+                    .ended
+                    .is_none_or(|ended| self.sent <= ended + AT_ONCE || self.stood_still(copy, ended, self.sent));
+            let is_free = !self.writers.values().any(|call| call == *number);
+            asked.copy == copy && asked.request == *request && was_open && is_free
+        };
+        self.asked.iter().find(is_it).map(|(number, _)| *number)
     }
 
     /// A request arrives that was sent at this time.

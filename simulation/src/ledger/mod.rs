@@ -3,6 +3,7 @@
 
 mod calls;
 mod log;
+mod nodes;
 mod objects;
 mod rest;
 
@@ -11,7 +12,7 @@ use std::{
     fmt,
 };
 
-use sandbox::api::{Api, ChangeKind, Resource, Selection};
+use sandbox::api::{Api, Resource, Selection};
 use serde_json::Value;
 
 use self::{calls::Asked, log::Log};
@@ -73,6 +74,8 @@ pub enum Check {
     Panic,
     /// 20: a Pod that fits runs within bounded time.
     Progress,
+    /// 21: a Machine of a MachinePool is deleted by name only once its infrastructure had the time to.
+    PoolPatience,
 }
 
 impl fmt::Display for Check {
@@ -106,6 +109,8 @@ struct Group {
     /// The Machines that may be taken without being named, by the cause that docs/delete-rule.md gives.
     allowed: BTreeMap<&'static str, i64>,
     is_gone: bool,
+    /// Set once it is being deleted: its Machines go with it.
+    is_deleting: bool,
     /// Set once its template was changed: Machines go for a rollout.
     has_rolled: bool,
     /// The template of its Machines.
@@ -113,7 +118,24 @@ struct Group {
     /// The annotation of the last replacement, and since when it stands.
     replaced: Option<(String, Nanos)>,
     created: Nanos,
+    /// Of its status: how many it has.
+    has: i64,
+    /// Since when each entry is lowered, by uid.
+    lowered_at: BTreeMap<String, Nanos>,
+    /// When it first had no more than its size since an entry was lowered, by uid: of a MachinePool.
+    came_down: BTreeMap<String, Nanos>,
 }
+
+impl Group {
+    /// Returns true if entries may still be waiting for the infrastructure of their MachinePool: each new one makes all wait.
+    fn is_waiting(&self, now: Nanos) -> bool {
+        self.lowered_at.values().any(|since| now.saturating_sub(*since) < POOL_WAITS)
+    }
+}
+
+/// The longest that an entry of a MachinePool stays at rest after the last one was lowered: its infrastructure follows within four minutes, has five more,
+/// and then the Machine goes.
+const POOL_WAITS: Nanos = 900 * 1_000_000_000;
 
 /// A Machine.
 #[derive(Clone, Debug, Default)]
@@ -141,6 +163,10 @@ pub(crate) struct Ledger {
     machines: BTreeMap<String, Machine>,
     /// Nodes by providerID.
     nodes: HashMap<String, String>,
+    /// Since when Nodes lack the labels of their group, by providerID.
+    bare: BTreeMap<String, Nanos>,
+    /// The groups of which one lacked them for long.
+    without_labels: BTreeSet<String>,
     /// The Machines that a DeleteNodes has named, by uid.
     named: BTreeSet<String>,
     /// Hard entries that have lowered the size, by uid.
@@ -150,7 +176,12 @@ pub(crate) struct Ledger {
     asked: BTreeMap<u64, Asked>,
     /// Deletes that were answered OK, by uid.
     ok_deletes: BTreeMap<String, Nanos>,
-    last_groups: HashMap<usize, BTreeSet<String>>,
+    /// The groups that each copy has named, and since when they count.
+    last_groups: HashMap<usize, (Nanos, BTreeSet<String>)>,
+    /// When somebody last began or ended a Refresh of each copy.
+    last_refreshed: BTreeMap<usize, Nanos>,
+    /// The groups that are gone, and since when.
+    gone: BTreeMap<String, Nanos>,
     last_killed: HashMap<usize, Nanos>,
     /// When the request that is being served was sent.
     sent: Nanos,
@@ -188,12 +219,16 @@ impl Ledger {
             sets: HashMap::new(),
             machines: BTreeMap::new(),
             nodes: HashMap::new(),
+            bare: BTreeMap::new(),
+            without_labels: BTreeSet::new(),
             named: BTreeSet::new(),
             lowered: BTreeSet::new(),
             left: BTreeSet::new(),
             asked: BTreeMap::new(),
             ok_deletes: BTreeMap::new(),
             last_groups: HashMap::new(),
+            last_refreshed: BTreeMap::new(),
+            gone: BTreeMap::new(),
             last_killed: HashMap::new(),
             sent: 0,
             writer: None,
@@ -237,17 +272,6 @@ impl Ledger {
                 self.node(kind, &object);
             } else {
                 self.object(kind, &object, author);
-            }
-        }
-    }
-
-    fn node(&mut self, kind: ChangeKind, node: &Value) {
-        let Some(provider_id) = node["spec"]["providerID"].as_str() else { return };
-        match kind {
-            ChangeKind::Deleted => drop(self.nodes.remove(provider_id)),
-            ChangeKind::Added | ChangeKind::Modified => {
-                let name = node["metadata"]["name"].as_str().unwrap_or_default();
-                self.nodes.insert(provider_id.to_owned(), name.to_owned());
             }
         }
     }

@@ -15,6 +15,8 @@ const REPLACED: &str = "capi-autoscaler-provider.io/replaced";
 const REPLACES_AFTER: u64 = (5 * 60 - 10) * 1_000_000_000;
 const DELETE_MACHINE: &str = "cluster.x-k8s.io/delete-machine";
 
+/// The least time that the infrastructure of a MachinePool has: docs/delete-rule.md, The finisher.
+const LEFT_TO_POOL: u64 = 300 * 1_000_000_000;
 /// The longest that a mark goes unseen by a controller whose caches lag.
 const UNSEEN: u64 = 120 * 1_000_000_000;
 
@@ -25,6 +27,7 @@ const MISSED_MARK: &str = "the MachineSet controller may miss a mark";
 const OLD_SIZE: &str = "the MachineDeployment controller wrote an old size to its MachineSet";
 const SURPLUS: &str = "the MachineSet controller has made more Machines than its size";
 const ROLLOUT: &str = "a rollout replaces Machines";
+const POOL: &str = "the infrastructure of a MachinePool chooses which Machine goes";
 const PLACE: &str = "a Machine has come into a placeholder's place";
 
 fn text<'a>(object: &'a Value, field: &str) -> &'a str {
@@ -52,6 +55,8 @@ impl Ledger {
                 let owner = controller(object).map(|(kind, owner)| format!("{kind}/{namespace}/{owner}"));
                 self.sets.insert(format!("{namespace}/{name}"), owner.clone().unwrap_or_else(|| id.clone()));
                 match owner {
+                    // Another one may come under its name.
+                    Some(_) if change == ChangeKind::Deleted => drop(self.set_sizes.remove(&id)),
                     Some(group) => self.size_of_set(&group, &id, object),
                     None => self.group(change, &id, object, author),
                 }
@@ -66,9 +71,12 @@ impl Ledger {
         if change == ChangeKind::Deleted {
             if let Some(group) = self.groups.get_mut(id) {
                 group.is_gone = true;
+                self.gone.insert(id.to_owned(), self.now);
             }
             return;
         }
+        self.gone.remove(id);
+        let is_deleting = object["metadata"]["deletionTimestamp"].is_string();
         let size = object["spec"]["replicas"].as_i64().unwrap_or(1);
         let log = match log::parse(annotation(object, ANNOTATION)) {
             Ok(log) => log,
@@ -87,12 +95,12 @@ impl Ledger {
         };
         let Some(before) = self.groups.get(id).filter(|group| !group.is_gone).cloned() else {
             let template = object["spec"]["template"].clone();
-            let group = Group { size, log, template, created: self.now, ..Group::default() };
+            let group = Group { size, log, template, created: self.now, is_deleting, ..Group::default() };
             self.note_size(id, size);
             self.groups.insert(id.to_owned(), group);
             return;
         };
-        let mut group = Group { size, ..before.clone() };
+        let mut group = Group { size, is_deleting, ..before.clone() };
         if object["spec"]["template"] != before.template {
             group.has_rolled = true;
             group.template = object["spec"]["template"].clone();
@@ -124,10 +132,27 @@ impl Ledger {
         } else if author == Author::Foreign && size < before.size {
             *group.allowed.entry(FOREIGN_SIZE).or_default() += before.size - size;
         }
+        if id.starts_with("MachinePool/") {
+            self.pool(&mut group, &before, &log, object);
+        }
         self.replacement(id, &mut group, annotation(object, REPLACED), author);
         group.log = log;
         self.note_size(id, size);
         self.groups.insert(id.to_owned(), group);
+    }
+
+    /// The infrastructure of a MachinePool follows its size by any Machine, and has the time to.
+    fn pool(&self, group: &mut Group, before: &Group, log: &Log, object: &Value) {
+        group.has = object["status"]["replicas"].as_i64().unwrap_or_default();
+        *group.allowed.entry(POOL).or_default() += (before.size - group.size).max(0);
+        group.lowered_at.retain(|uid, _| log.contains_key(uid));
+        group.came_down.retain(|uid, _| log.contains_key(uid));
+        for (uid, _) in log.iter().filter(|(_, entry)| entry.is_lowered) {
+            group.lowered_at.entry(uid.clone()).or_insert(self.now);
+            if group.has <= group.size {
+                group.came_down.entry(uid.clone()).or_insert(self.now);
+            }
+        }
     }
 
     /// A copy that replaces a Machine says so before; whichever copy it is, the next one has to wait.
@@ -288,6 +313,15 @@ impl Ledger {
         let is_taken = after.is_deleting && before.is_some_and(|machine| !machine.is_deleting);
         let is_lowered =
             self.groups.get(&after.group).and_then(|group| group.log.get(uid)).is_some_and(|entry| entry.is_lowered);
+        if is_taken
+            && after.group.starts_with("MachinePool/")
+            && let Some(group) = self.groups.get(&after.group)
+            && group.came_down.get(uid).is_none_or(|since| self.now.saturating_sub(*since) < LEFT_TO_POOL)
+        {
+            let (name, group) = (after.name.clone(), after.group.clone());
+            let what = format!("copy {copy} deleted {name} of {group} before its infrastructure had the time to");
+            self.find(Check::PoolPatience, what);
+        }
         if is_taken && !is_lowered && !self.named.contains(uid) {
             let (name, group) = (after.name.clone(), after.group.clone());
             self.find(
@@ -321,6 +355,12 @@ impl Ledger {
             return;
         }
         if !has_node || self.named.contains(uid) {
+            // It is the one that a smaller size of its MachinePool has taken.
+            if author == Author::Controllers
+                && let Some(left) = self.groups.get_mut(&machine.group).and_then(|group| group.allowed.get_mut(POOL))
+            {
+                *left = (*left - 1).max(0);
+            }
             return;
         }
         let now = self.now;
@@ -334,6 +374,10 @@ impl Ledger {
         let missed = self.groups.get(&machine.group).is_some_and(|group| is_unseen(&group.log));
         let is_surplus = self.is_surplus(&machine.group);
         let Some(group) = self.groups.get_mut(&machine.group) else { return };
+        // It goes with its group.
+        if group.is_deleting {
+            return;
+        }
         if is_surplus {
             *self.exceptions.entry(SURPLUS).or_default() += 1;
             return;
@@ -342,7 +386,7 @@ impl Ledger {
             *self.exceptions.entry(ROLLOUT).or_default() += 1;
             return;
         }
-        let cause = [OLD_SIZE, FOREIGN_SIZE, FOREIGN_DELETE, PLACE]
+        let cause = [POOL, OLD_SIZE, FOREIGN_SIZE, FOREIGN_DELETE, PLACE]
             .into_iter()
             .find(|cause| group.allowed.get(cause).is_some_and(|left| *left > 0));
         match cause {

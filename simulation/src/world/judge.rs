@@ -4,7 +4,10 @@ use sandbox::api::{Resource, Selection};
 use serde_json::Value;
 
 use super::{MOST_AT_REST, Member, PROGRESS, REST, SECOND, SETTLE, World};
-use crate::{ledger::Check, network::HostId};
+use crate::{ledger::Check, network::HostId, setup::Group};
+
+/// The cause for which a Pod may wait for long: the group is judged by a Node whose labels Cluster API hadn't set.
+const REMEMBERED: &str = "Cluster Autoscaler remembers a Node of the group that had no labels yet";
 
 impl World {
     /// Checks the quiet end.
@@ -71,6 +74,11 @@ impl World {
             let sizes = self.groups.iter().filter(|group| group.fits(waiting.cpu, &waiting.selector));
             let sizes = sizes.filter_map(|group| Some((group, self.ledger.size(&group.id())?)));
             let open: Vec<_> = sizes.filter(|(group, size)| *size < i64::from(group.max)).collect();
+            let is_misjudged = |(group, _): &(&Group, i64)| self.ledger.was_without_labels(&group.id());
+            if !waiting.selector.is_empty() && open.iter().any(is_misjudged) {
+                *self.ledger.exceptions.entry(REMEMBERED).or_default() += 1;
+                continue;
+            }
             if !open.is_empty() {
                 let open: Vec<_> = open.iter().map(|(group, size)| format!("{} of size {size}", group.id())).collect();
                 let since = (self.now - waiting.since) / SECOND;

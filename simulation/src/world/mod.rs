@@ -35,12 +35,14 @@ use crate::{
     entropy::{self, Nanos},
     faults::{Decision, Faults, RequestFault},
     host::{Host, TICK},
+    kinds,
     ledger::{Answered, Author, Check, Ledger},
     network::{Answer, ApiRequest, Body, Call, HostId, Message, Port, RpcResult, Sent, cut},
     operator, panics, people,
     plan::{Plan, Report},
     setup,
     tasks::{self, Scheduler},
+    tenant,
     workloads::{self, Waitlist},
 };
 
@@ -130,6 +132,8 @@ struct World {
     events: BTreeMap<(Nanos, u64), Event>,
     next_event: u64,
     api: InProcess,
+    /// The same API, whatever is served.
+    inside: Api,
     streams: HashMap<u64, Stream>,
     next_stream: u64,
     calls: BTreeMap<u64, Calling>,
@@ -191,7 +195,8 @@ impl World {
         let driver = cluster.enter(async {
             define_cluster_api(&api, Contract::V1Beta2)?;
             let until = plan.seconds * SECOND;
-            let mut driver = Driver::new(&api, chance, until, (habits, plan.skipped.clone()), controllers.clone());
+            let mut driver =
+                Driver::new(&api.with_unserved(), chance, until, (habits, plan.skipped.clone()), controllers.clone());
             api.load_values(setup::objects(&groups))?;
             driver.settle()?;
             anyhow::Ok(driver)
@@ -209,6 +214,7 @@ impl World {
             outbox,
             events: BTreeMap::new(),
             next_event: 0,
+            inside: api.with_unserved(),
             api: InProcess::new(api, ServerSettings::default()),
             streams: HashMap::new(),
             next_stream: 0,
@@ -230,7 +236,7 @@ impl World {
             controllers,
             plan,
         };
-        world.ledger.observe(world.api.api(), Author::Controllers);
+        world.ledger.observe(&world.inside, Author::Controllers);
         for copy in 0..copies {
             world.members.push(Member::Dead);
             world.start_copy(copy)?;
@@ -252,7 +258,17 @@ impl World {
         self.start_actor(|port| operator::run(port, copies, seed, by_hand))?;
         self.start_actor(|port| workloads::run(port, seed, pools, of_workloads, waitlist))?;
         self.start_actor(|port| people::run(port, seed, groups, of_people))?;
-        self.start_actor(|port| autoscaler::run(port, copies, seed, times))
+        self.start_actor(|port| autoscaler::run(port, copies, seed, times))?;
+        // The numbers of all others stay as they are.
+        if tenant::comes(seed) {
+            let of_tenant = Arc::clone(&self.is_quiet);
+            self.start_actor(|port| tenant::run(port, seed, of_tenant))?;
+        }
+        if kinds::change(seed) {
+            let of_kinds = Arc::clone(&self.is_quiet);
+            self.start_actor(|port| kinds::run(port, seed, of_kinds))?;
+        }
+        Ok(())
     }
 
     fn start_actor<F: Future<Output = ()> + Send + 'static>(&mut self, task: impl FnOnce(Port) -> F) -> Result<()> {
@@ -341,7 +357,7 @@ impl World {
             self.ledger.at(self.now);
             self.ledger.foreign.append(&mut self.controllers.foreign.lock());
             self.ledger.pauses.append(&mut self.tasks.pauses.lock());
-            self.ledger.observe(self.api.api(), Author::Controllers);
+            self.ledger.observe(&self.inside, Author::Controllers);
             for member in &self.members {
                 let Member::Copy(copy) = member else { continue };
                 for broken in copy.witness.broken() {

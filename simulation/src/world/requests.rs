@@ -101,7 +101,7 @@ impl World {
         let Some(cluster) = self.members[CLUSTER].host() else { return };
         let api = self.api.clone();
         let answer = cluster.enter(async move { api.answer(parts, body) });
-        self.ledger.observe(self.api.api(), copy.map_or(Author::Foreign, Author::Copy));
+        self.ledger.observe(&self.inside, copy.map_or(Author::Foreign, Author::Copy));
         let status = answer.status().as_u16();
         let (parts, body) = answer.into_parts();
         let answer = if verb == "watch" && status == 200 {

@@ -212,6 +212,18 @@ async fn a_named_machine_of_a_pool_goes_and_no_other_though_its_provider_takes_n
     assert!(!is_deleting(&world, "pa") && !is_deleting(&world, "pc"));
 }
 
+/// As an instance that is no Machine it would lower the size without a mark, and its infrastructure provider would take
+/// another one.
+#[tokio::test]
+async fn an_instance_of_a_pool_of_machines_whose_own_is_not_known_yet_is_asked_for_again() {
+    let world = World::new(1, &["a"]);
+    let pool = pool_of_three(&world);
+    world.pool(4, &["cloud:///pa", "cloud:///pb", "cloud:///pc", "cloud:///pd"]);
+    let error = world.scale.delete(pool, nodes(&["pd"])).await.unwrap_err();
+    assert_eq!(error.code(), "aborted", "{error}");
+    assert_eq!(world.size_of_pool(), 4);
+}
+
 /// The pool's controller has seen the smaller size; its infrastructure provider hasn't acted on it, and may yet take
 /// another Machine than the named one. Both would go.
 #[tokio::test(start_paused = true)]

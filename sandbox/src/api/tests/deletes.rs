@@ -141,3 +141,24 @@ fn a_kind_goes_with_its_definition_and_its_objects_with_it() {
     assert!(last.ended);
     assert_eq!(last.list[0].kind, ChangeKind::Deleted);
 }
+
+#[test]
+fn a_version_that_is_withdrawn_ends_watches_and_keeps_what_has_changed() {
+    let api = api();
+    api.create(&machines(), machine("a")).unwrap();
+    let old = Resource::new("cluster.x-k8s.io", "v1beta1", "machines");
+    let (_, watched) = api.history(&old).unwrap();
+    let mut kind = KindSpec::new("cluster.x-k8s.io", "v1beta2", "Machine").with_version("v1beta1");
+    api.define(kind.clone());
+    assert!(!watched.after(0).unwrap().ended, "nothing is served otherwise");
+    kind.versions[1].served = false;
+    api.define(kind);
+    assert!(watched.after(0).unwrap().ended);
+    assert_eq!(api.get(&old, "default", "a").unwrap_err().code, 404);
+    assert_eq!(api.with_unserved().get(&old, "default", "a").unwrap()["apiVersion"], "cluster.x-k8s.io/v1beta1");
+    assert_eq!(api.resource_of("cluster.x-k8s.io/v1beta1", "Machine"), None);
+    assert_eq!(api.with_unserved().resource_of("cluster.x-k8s.io/v1beta1", "Machine"), Some(old));
+    let (_, history) = api.history(&machines()).unwrap();
+    let changes = history.after(0).unwrap();
+    assert!(!changes.ended && changes.list.len() == 1);
+}

@@ -1,0 +1,171 @@
+//! Kinds that change while everybody runs: the infrastructure's templates go, come back and change their version, and Cluster
+//! API's kinds are served in one version, in the other, or in both, as before, during and after an upgrade.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::Result;
+use capi_autoscaler_provider::connect::Policy;
+use fastrand::Rng;
+use kube::{
+    Api,
+    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::{chance::Chance, network::Port, setup};
+
+/// The definition of the infrastructure's templates.
+const TEMPLATES: &str = "cloudmachinetemplates.infrastructure.cluster.x-k8s.io";
+/// Cluster API's kinds.
+const PLURALS: [&str; 5] = ["clusters", "machinedeployments", "machinesets", "machinepools", "machines"];
+/// The time between two looks.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Returns true if kinds change in a world.
+pub(crate) fn change(seed: u64) -> bool {
+    Chance::new(seed).of("kinds", 0, 0).u32(0..3) == 0
+}
+
+/// Goes on until it is quiet, and makes sure then that everything is served.
+pub(crate) async fn run(port: Port, seed: u64, is_quiet: Arc<AtomicBool>) {
+    let kinds = Kinds::new(port, is_quiet);
+    let chance = Chance::new(seed);
+    // Rarely, or again and again.
+    let mean = [200, 600][chance.of("kinds", 0, 1).usize(0..2)];
+    for ordinal in 0.. {
+        let mut draw = chance.of("kinds act", 0, ordinal);
+        kinds.pause(draw.u64(1..2 * mean)).await;
+        if kinds.is_quiet() {
+            break;
+        }
+        match draw.u32(0..4) {
+            0 => kinds.templates_vanish(draw.u64(1..400)).await,
+            1 => kinds.templates_move(draw.u64(1..400)).await,
+            _ => kinds.upgrade(&mut draw).await,
+        }
+    }
+    kinds.serve_all().await;
+}
+
+struct Kinds {
+    port: Port,
+    definitions: Api<DynamicObject>,
+    is_quiet: Arc<AtomicBool>,
+}
+
+impl Kinds {
+    fn new(port: Port, is_quiet: Arc<AtomicBool>) -> Self {
+        let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+        let definitions = Api::all_with(port.client(Policy::WRITES), &ApiResource::from_gvk(&kind));
+        Self { port, definitions, is_quiet }
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.is_quiet.load(Ordering::Relaxed)
+    }
+
+    /// Ends early when it is quiet.
+    async fn pause(&self, seconds: u64) {
+        for _ in 0..seconds {
+            if self.is_quiet() {
+                return;
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    fn tell(&self, what: &str, done: Result<()>) {
+        match done {
+            Ok(()) => self.port.note(format!("kinds: {what}")),
+            Err(error) => self.port.note(format!("kinds: {what}: {error:#}")),
+        }
+    }
+
+    /// The definition of templates is deleted, with all of them, and comes back.
+    async fn templates_vanish(&self, seconds: u64) {
+        let gone = self.definitions.delete(TEMPLATES, &DeleteParams::default()).await;
+        self.tell("templates vanish", gone.map(drop).map_err(Into::into));
+        self.pause(seconds).await;
+        self.tell("templates come back", self.make_templates().await);
+    }
+
+    /// Makes whatever isn't there of the definition and the templates.
+    async fn make_templates(&self) -> Result<()> {
+        let definition: DynamicObject = serde_json::from_value(setup::definition())?;
+        tolerate(self.definitions.create(&PostParams::default(), &definition).await)?;
+        let kind = GroupVersionKind::gvk("infrastructure.cluster.x-k8s.io", "v1beta2", "CloudMachineTemplate");
+        let client = self.port.client(Policy::WRITES);
+        let api: Api<DynamicObject> = Api::namespaced_with(client, setup::NAMESPACE, &ApiResource::from_gvk(&kind));
+        for template in setup::templates() {
+            tolerate(api.create(&PostParams::default(), &serde_json::from_value(template)?).await)?;
+        }
+        Ok(())
+    }
+
+    /// Templates are served in the other version alone, and then as they were.
+    async fn templates_move(&self, seconds: u64) {
+        self.tell("templates are of v1beta1", self.serve(TEMPLATES, [false, true]).await);
+        self.pause(seconds).await;
+        self.tell("templates are of v1beta2", self.serve(TEMPLATES, [true, false]).await);
+    }
+
+    /// Cluster API's kinds are served in other versions, one after the other, for a while.
+    async fn upgrade(&self, draw: &mut Rng) {
+        for _ in 0..draw.u32(1..4) {
+            let served = [[true, false], [false, true], [true, true]][draw.usize(0..3)];
+            let mut plurals = PLURALS;
+            draw.shuffle(&mut plurals);
+            let most = [1, 3, 30][draw.usize(0..3)];
+            for plural in plurals {
+                let done = self.serve(&format!("{plural}.cluster.x-k8s.io"), served).await;
+                self.tell(&format!("{plural} in v1beta2, v1beta1: {served:?}"), done);
+                self.pause(draw.u64(0..most)).await;
+            }
+            self.pause(draw.u64(10..300)).await;
+        }
+        if draw.bool() {
+            self.serve_core().await;
+        }
+    }
+
+    async fn serve_core(&self) {
+        for plural in PLURALS {
+            let done = self.serve(&format!("{plural}.cluster.x-k8s.io"), [true, true]).await;
+            self.tell(&format!("{plural} in both versions"), done);
+        }
+    }
+
+    async fn serve_all(&self) {
+        self.serve_core().await;
+        let done = self.serve(TEMPLATES, [true, false]).await;
+        self.tell("templates are of v1beta2", done);
+        self.tell("templates are there", self.make_templates().await);
+    }
+
+    /// Serves a kind in v1beta2 or not, and in v1beta1 or not.
+    async fn serve(&self, name: &str, [newer, older]: [bool; 2]) -> Result<()> {
+        let definition = serde_json::to_value(self.definitions.get(name).await?)?;
+        let mut versions = definition["spec"]["versions"].clone();
+        for version in versions.as_array_mut().into_iter().flatten() {
+            version["served"] = json!(if version["name"] == "v1beta2" { newer } else { older });
+        }
+        let patch: Value = json!({"spec": {"versions": versions}});
+        self.definitions.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        Ok(())
+    }
+}
+
+/// Takes an object that is there already for success.
+fn tolerate<T>(answer: kube::Result<T>) -> Result<()> {
+    match answer {
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        answer => Ok(answer.map(drop)?),
+    }
+}

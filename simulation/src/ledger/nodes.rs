@@ -1,0 +1,39 @@
+//! Nodes: by providerID, and how long each was there without the labels of its group.
+
+use sandbox::api::ChangeKind;
+use serde_json::Value;
+
+use super::Ledger;
+use crate::entropy::Nanos;
+
+/// A Node that has been ready for so long may be what Cluster Autoscaler remembers of its group.
+const SEEN: Nanos = 5 * 1_000_000_000;
+
+impl Ledger {
+    pub(super) fn node(&mut self, kind: ChangeKind, node: &Value) {
+        let Some(provider_id) = node["spec"]["providerID"].as_str() else { return };
+        let name = node["metadata"]["name"].as_str().unwrap_or_default();
+        match kind {
+            ChangeKind::Deleted => drop(self.nodes.remove(provider_id)),
+            ChangeKind::Added | ChangeKind::Modified => {
+                self.nodes.insert(provider_id.to_owned(), name.to_owned());
+            }
+        }
+        let labels = node["metadata"]["labels"].as_object();
+        let is_bare = !labels.is_some_and(|labels| labels.contains_key(crate::setup::POOL));
+        if is_bare && kind != ChangeKind::Deleted {
+            self.bare.entry(provider_id.to_owned()).or_insert(self.now);
+        } else if let Some(since) = self.bare.remove(provider_id)
+            && self.now.saturating_sub(since) > SEEN
+            && let Some(machine) = self.machines.values().find(|machine| machine.provider_id == provider_id)
+        {
+            self.without_labels.insert(machine.group.clone());
+        }
+    }
+
+    /// Returns true if a Node of a group was there for long without the group's labels: Cluster Autoscaler may remember it as
+    /// what the group is like, for as long as the group has no other.
+    pub(crate) fn was_without_labels(&self, group: &str) -> bool {
+        self.without_labels.contains(group)
+    }
+}

@@ -1,0 +1,182 @@
+//! A tenant whose namespace comes and goes, with a Cluster and node groups of its own. Whoever makes it anew takes the same
+//! names again, as a pipeline does.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::Result;
+use capi_autoscaler_provider::connect::Policy;
+use fastrand::Rng;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api,
+    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::{
+    chance::Chance,
+    network::Port,
+    setup::{self, Group},
+};
+
+/// The tenant's namespace.
+const NAMESPACE: &str = "team-b";
+/// The most of virtual time that a namespace stays, or that there is none.
+const LONGEST: u64 = 700;
+
+/// Returns true if a world has a tenant.
+pub(crate) fn comes(seed: u64) -> bool {
+    Chance::new(seed).of("tenant", 0, 0).u32(0..3) == 0
+}
+
+/// Goes on until it is quiet; what is going then goes to its end.
+pub(crate) async fn run(port: Port, seed: u64, is_quiet: Arc<AtomicBool>) {
+    let chance = Chance::new(seed);
+    let mut draw = chance.of("tenant", 0, 1);
+    let tenant = Tenant {
+        namespaces: Api::all(port.client(Policy::WRITES)),
+        has_cluster: draw.u32(0..3) > 0,
+        groups: setup::tenants_groups(&mut draw, NAMESPACE),
+        port,
+        is_quiet,
+    };
+    for life in 0.. {
+        let mut draw = chance.of("tenant's life", 0, life);
+        if tenant.pause(draw.u64(1..LONGEST / 2)).await || !tenant.come().await {
+            return;
+        }
+        for _ in 0..draw.u32(0..6) {
+            if tenant.pause(draw.u64(5..LONGEST / 4)).await {
+                return;
+            }
+            tenant.change(&mut draw).await;
+        }
+        // Its last one may stay.
+        if tenant.pause(draw.u64(1..LONGEST)).await || !tenant.go().await {
+            return;
+        }
+    }
+}
+
+struct Tenant {
+    port: Port,
+    namespaces: Api<Namespace>,
+    has_cluster: bool,
+    groups: Vec<Group>,
+    is_quiet: Arc<AtomicBool>,
+}
+
+impl Tenant {
+    fn is_quiet(&self) -> bool {
+        self.is_quiet.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if it is quiet by then.
+    async fn pause(&self, seconds: u64) -> bool {
+        sleep(Duration::from_secs(seconds)).await;
+        self.is_quiet()
+    }
+
+    /// Makes the namespace and all in it, as `kubectl apply` does: what fails is tried again. `false` if it got too late.
+    async fn come(&self) -> bool {
+        let mut objects = setup::tenants_objects(&self.groups, NAMESPACE, self.has_cluster);
+        objects.reverse();
+        loop {
+            if self.is_quiet() {
+                return false;
+            }
+            match self.make(&mut objects).await {
+                Ok(()) => {
+                    self.port.note("the tenant has come");
+                    return true;
+                }
+                Err(error) => self.port.note(format!("tenant: {error:#}")),
+            }
+            sleep(Duration::from_secs(3)).await;
+        }
+    }
+
+    /// Makes the objects from the last one on; those that are made leave the list.
+    async fn make(&self, objects: &mut Vec<Value>) -> Result<()> {
+        let namespace = serde_json::from_value(json!({ "metadata": { "name": NAMESPACE } }))?;
+        tolerate(self.namespaces.create(&PostParams::default(), &namespace).await, 409)?;
+        while let Some(object) = objects.last() {
+            let object: DynamicObject = serde_json::from_value(object.clone())?;
+            tolerate(self.api(&object)?.create(&PostParams::default(), &object).await, 409)?;
+            objects.pop();
+        }
+        Ok(())
+    }
+
+    /// Deletes the namespace and waits until it is gone. `false` if it got too late.
+    async fn go(&self) -> bool {
+        self.port.note("the tenant's namespace is deleted");
+        loop {
+            let deleted = self.namespaces.delete(NAMESPACE, &DeleteParams::default()).await;
+            match deleted {
+                Err(kube::Error::Api(status)) if status.code == 404 => return true,
+                Err(error) => self.port.note(format!("tenant: {error:#}")),
+                Ok(_) => {}
+            }
+            // A namespace that is deleted goes by itself.
+            if self.pause(5).await {
+                return false;
+            }
+        }
+    }
+
+    /// Writes a size, or deletes a group and makes it anew.
+    async fn change(&self, draw: &mut Rng) {
+        let group = &self.groups[draw.usize(0..self.groups.len())];
+        let size = draw.u32(0..=group.max);
+        let done = if draw.u32(0..4) == 0 { self.renew(group).await } else { self.resize(group, size).await };
+        match done {
+            Ok(()) => self.port.note(format!("the tenant has changed {}", group.id())),
+            Err(error) => self.port.note(format!("tenant: {error:#}")),
+        }
+    }
+
+    async fn resize(&self, group: &Group, size: u32) -> Result<()> {
+        let object: DynamicObject = serde_json::from_value(group.object())?;
+        let params = PatchParams { field_manager: Some("kubectl".to_owned()), ..PatchParams::default() };
+        self.api(&object)?.patch(&group.name, &params, &Patch::Merge(json!({"spec": {"replicas": size}}))).await?;
+        Ok(())
+    }
+
+    /// Deletes a group, waits until it is gone, and makes it under the same name.
+    async fn renew(&self, group: &Group) -> Result<()> {
+        let object: DynamicObject = serde_json::from_value(group.object())?;
+        let api = self.api(&object)?;
+        self.port.note(format!("the tenant deletes {}", group.id()));
+        tolerate(api.delete(&group.name, &DeleteParams::default()).await, 404)?;
+        loop {
+            match api.create(&PostParams::default(), &object).await {
+                // It is still being deleted.
+                Err(kube::Error::Api(status)) if status.code == 409 && !self.is_quiet() => {}
+                created => return Ok(created.map(drop)?),
+            }
+            sleep(Duration::from_secs(2)).await;
+        }
+    }
+
+    fn api(&self, object: &DynamicObject) -> Result<Api<DynamicObject>> {
+        let kind = GroupVersionKind::try_from(object.types.clone().unwrap_or_default())?;
+        let client = self.port.client(Policy::WRITES);
+        Ok(Api::namespaced_with(client, NAMESPACE, &ApiResource::from_gvk(&kind)))
+    }
+}
+
+/// Takes an answer of this code for success.
+fn tolerate<T>(answer: kube::Result<T>, code: u16) -> Result<()> {
+    match answer {
+        Err(kube::Error::Api(status)) if status.code == code => Ok(()),
+        answer => Ok(answer.map(drop)?),
+    }
+}
