@@ -14,6 +14,7 @@ mod outcome;
 mod panics;
 mod people;
 mod plan;
+mod rights;
 mod setup;
 mod witness;
 mod workloads;

@@ -9,7 +9,7 @@ use crate::chance::Chance;
 /// The namespace of Cluster API's objects.
 pub(crate) const NAMESPACE: &str = "team-a";
 /// The label by which Pods choose Nodes of one group.
-const POOL: &str = "node.cluster.x-k8s.io/pool";
+pub(crate) const POOL: &str = "node.cluster.x-k8s.io/pool";
 
 /// A node group.
 #[derive(Clone, Debug)]

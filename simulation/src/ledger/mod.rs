@@ -2,9 +2,15 @@
 //! and messages alone, never the program's own state, and shares no rule with it.
 
 mod calls;
+mod instances;
 mod log;
+mod marks;
 mod objects;
+mod places;
+mod refusals;
 mod rest;
+mod rollouts;
+mod watches;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
@@ -14,8 +20,15 @@ use std::{
 use sandbox::api::{Api, ChangeKind, Resource, Selection};
 use serde_json::Value;
 
-use self::{calls::Asked, log::Log};
-use crate::entropy::Nanos;
+use self::{
+    calls::Asked,
+    log::Log,
+    places::Counts,
+    refusals::Refusal,
+    rollouts::Set,
+    watches::{Kind, Watches},
+};
+use crate::{entropy::Nanos, setup::POOL};
 
 pub(crate) use self::calls::Answered;
 
@@ -73,6 +86,14 @@ pub enum Check {
     Panic,
     /// 20: a Pod that fits runs within bounded time.
     Progress,
+    /// 21: what is refused for good has the cause that is told.
+    RefusedForCause,
+    /// 22: watches are resumed from the newest version that they have told.
+    Watches,
+    /// 23: nothing is taken from a group that rolls out.
+    RollsOut,
+    /// 24: a smaller size for placeholders is one that the Machines leave.
+    Placeholders,
 }
 
 impl fmt::Display for Check {
@@ -102,6 +123,10 @@ impl fmt::Display for Finding {
 #[derive(Clone, Debug, Default)]
 struct Group {
     size: i64,
+    /// Its generation, and since when.
+    generation: (i64, Nanos),
+    min: i64,
+    max: i64,
     log: Log,
     /// The Machines that may be taken without being named, by the cause that docs/delete-rule.md gives.
     allowed: BTreeMap<&'static str, i64>,
@@ -121,6 +146,8 @@ struct Machine {
     group: String,
     name: String,
     has_node_ref: bool,
+    /// The Node that its status names.
+    node: Option<String>,
     provider_id: String,
     is_deleting: bool,
     is_gone: bool,
@@ -132,6 +159,8 @@ struct Machine {
 /// All that is known.
 pub(crate) struct Ledger {
     now: Nanos,
+    /// The revision that is looked at.
+    revision: u64,
     /// Revisions of somebody else among those of the controllers.
     pub(crate) foreign: BTreeSet<u64>,
     seen: u64,
@@ -166,6 +195,24 @@ pub(crate) struct Ledger {
     set_sizes: HashMap<String, i64>,
     /// The sizes of each group, with when each ended.
     sizes: HashMap<String, Vec<(Option<Nanos>, i64)>>,
+    /// The revision of the last change of each kind in each group.
+    changed: HashMap<(Kind, String), u64>,
+    /// The groups whose last Node went before it had its labels.
+    unlabelled: BTreeSet<String>,
+    watches: Watches,
+    /// The MachineSets, by id.
+    all_sets: BTreeMap<String, Set>,
+    /// The groups that roll out, with the revision since which their MachineSets say so.
+    rolling: HashMap<String, u64>,
+    /// Requests that were refused.
+    refusals: Vec<Refusal>,
+    counts: Counts,
+    /// When a request of a copy last went wrong, or it stood still.
+    troubled: HashMap<usize, Nanos>,
+    /// When marks were last looked at.
+    looked: Nanos,
+    /// The Machines that a DeleteNodes has named by their providerID.
+    named_with_node: BTreeSet<String>,
     findings: Vec<Finding>,
     /// Set if wall clocks jump in this world: intervals are theirs.
     pub(crate) clocks_jump: bool,
@@ -180,6 +227,7 @@ impl Ledger {
     pub(crate) fn new() -> Self {
         Self {
             now: 0,
+            revision: 0,
             foreign: BTreeSet::new(),
             seen: 0,
             groups: BTreeMap::new(),
@@ -200,6 +248,16 @@ impl Ledger {
             recent: VecDeque::new(),
             set_sizes: HashMap::new(),
             sizes: HashMap::new(),
+            changed: HashMap::new(),
+            unlabelled: BTreeSet::new(),
+            watches: Watches::default(),
+            all_sets: BTreeMap::new(),
+            rolling: HashMap::new(),
+            refusals: Vec::new(),
+            counts: Counts::default(),
+            troubled: HashMap::new(),
+            looked: 0,
+            named_with_node: BTreeSet::new(),
             findings: Vec::new(),
             clocks_jump: false,
             exceptions: BTreeMap::new(),
@@ -209,6 +267,7 @@ impl Ledger {
     /// Sets the time of what comes.
     pub(crate) fn at(&mut self, now: Nanos) {
         self.now = now;
+        self.look_at_marks();
     }
 
     /// Looks at what has changed since it was last asked, all of it by `author`.
@@ -229,6 +288,7 @@ impl Ledger {
         self.seen = revision;
         changes.sort_by_key(|(revision, ..)| *revision);
         for (revision, kind, object, is_node) in changes {
+            self.revision = revision;
             let author = if self.foreign.remove(&revision) { Author::Foreign } else { author };
             if is_node {
                 self.node(kind, &object);
@@ -238,13 +298,35 @@ impl Ledger {
         }
     }
 
+    /// Cluster Autoscaler goes on with the last ready Node that it has seen of a group, be it one without its labels.
+    fn last_node(&mut self, kind: ChangeKind, provider_id: &str, node: &Value) {
+        let machine = self.machines.values().find(|machine| machine.provider_id == provider_id);
+        let Some(group) = machine.map(|machine| machine.group.clone()) else { return };
+        if node["metadata"]["labels"][POOL].is_string() {
+            self.unlabelled.remove(&group);
+        } else if kind == ChangeKind::Deleted {
+            self.unlabelled.insert(group);
+        }
+    }
+
+    /// Returns true if the last Node of a group went before it had its labels.
+    pub(crate) fn is_unlabelled(&self, id: &str) -> bool {
+        self.unlabelled.contains(id)
+    }
+
     fn node(&mut self, kind: ChangeKind, node: &Value) {
         let Some(provider_id) = node["spec"]["providerID"].as_str() else { return };
+        self.last_node(kind, provider_id, node);
         match kind {
-            ChangeKind::Deleted => drop(self.nodes.remove(provider_id)),
+            ChangeKind::Deleted => {
+                self.nodes.remove(provider_id);
+                self.change(Kind::Nodes, "");
+            }
             ChangeKind::Added | ChangeKind::Modified => {
                 let name = node["metadata"]["name"].as_str().unwrap_or_default();
-                self.nodes.insert(provider_id.to_owned(), name.to_owned());
+                if self.nodes.insert(provider_id.to_owned(), name.to_owned()).is_none() {
+                    self.change(Kind::Nodes, "");
+                }
             }
         }
     }

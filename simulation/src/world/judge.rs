@@ -6,6 +6,9 @@ use serde_json::Value;
 use super::{MOST_AT_REST, Member, PROGRESS, REST, SECOND, SETTLE, World};
 use crate::{ledger::Check, network::HostId};
 
+/// The cause for which a Pod may wait: Cluster Autoscaler compares it with a Node that had no labels yet.
+const UNLABELLED: &str = "the last Node of a group went before it had its labels";
+
 impl World {
     /// Checks the quiet end.
     pub(super) fn judge(&mut self, fresh: HostId) {
@@ -71,6 +74,10 @@ impl World {
             let sizes = self.groups.iter().filter(|group| group.fits(waiting.cpu, &waiting.selector));
             let sizes = sizes.filter_map(|group| Some((group, self.ledger.size(&group.id())?)));
             let open: Vec<_> = sizes.filter(|(group, size)| *size < i64::from(group.max)).collect();
+            if !open.is_empty() && open.iter().all(|(group, _)| self.ledger.is_unlabelled(&group.id())) {
+                *self.ledger.exceptions.entry(UNLABELLED).or_default() += 1;
+                continue;
+            }
             if !open.is_empty() {
                 let open: Vec<_> = open.iter().map(|(group, size)| format!("{} of size {size}", group.id())).collect();
                 let since = (self.now - waiting.since) / SECOND;

@@ -39,6 +39,7 @@ use crate::{
     network::{Answer, ApiRequest, Body, Call, HostId, Message, Port, RpcResult, Sent, cut},
     operator, panics, people,
     plan::{Plan, Report},
+    rights::Rights,
     setup,
     workloads::{self, Waitlist},
 };
@@ -54,6 +55,9 @@ const PROGRESS: Nanos = 800 * SECOND;
 const SETTLE: Nanos = 60 * SECOND;
 /// The most requests of a copy in that time, besides watches and Events.
 const MOST_AT_REST: u64 = 60;
+
+/// The number of the first kill that gives copies new rights.
+const RESTARTS: u64 = 1 << 20;
 
 /// The API and its controllers.
 const CLUSTER: HostId = 0;
@@ -139,6 +143,7 @@ struct World {
     report: Report,
     ledger: Ledger,
     faults: Faults,
+    rights: Rights,
     copies: usize,
     groups: Vec<setup::Group>,
     /// Hosts that don't run, by until when.
@@ -211,6 +216,7 @@ impl World {
             report: Report::default(),
             ledger: Ledger::new(),
             faults: Faults::new(chance, plan.seconds * SECOND, plan.skipped.clone()),
+            rights: Rights::new(chance, plan.seconds * SECOND),
             copies,
             groups,
             frozen: BTreeMap::new(),
@@ -404,6 +410,7 @@ impl World {
                     let seconds = self.chance.of("frozen for", copy, ordinal).u64(1..90);
                     self.trace.line(self.now, &format!("copy {copy} stands still for {seconds} s"));
                     self.frozen.insert(1 + copy, self.now);
+                    self.ledger.troubles(copy);
                     self.at(self.now + seconds * SECOND, Event::Thaw(copy));
                 }
             }
@@ -412,6 +419,7 @@ impl World {
                     && let Some(host) = self.members[1 + copy].host()
                 {
                     host.jump(self.now);
+                    self.ledger.troubles(copy);
                 }
             }
             Event::Jump(copy, ordinal) => {
@@ -459,7 +467,10 @@ impl World {
         self.trace.line(self.now, &format!("copy {} answers call {number}: {code:?}", call.copy));
         match &result {
             Ok(answer) => {
-                self.ledger.answered(number, &Answered { code: Some(answer.code()), message: &answer.message });
+                self.ledger.answered(
+                    number,
+                    &Answered { code: Some(answer.code()), message: &answer.message, text: answer.text() },
+                );
             }
             Err(_) => self.ledger.lost(number),
         }
