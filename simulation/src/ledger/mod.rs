@@ -151,6 +151,8 @@ struct Machine {
     provider_id: String,
     is_deleting: bool,
     is_gone: bool,
+    /// When it last changed.
+    changed: Nanos,
     /// The value of the delete-machine annotation, and since when.
     mark: Option<(String, Nanos)>,
     created: Nanos,

@@ -258,6 +258,7 @@ impl Ledger {
             provider_id: object["spec"]["providerID"].as_str().unwrap_or_default().to_owned(),
             is_deleting: object["metadata"]["deletionTimestamp"].is_string() || change == ChangeKind::Deleted,
             is_gone: change == ChangeKind::Deleted,
+            changed: now,
             mark: mark.map(|mark| match &known {
                 Some((known, since)) if *known == mark => (mark, *since),
                 Some(_) | None => (mark, now),

@@ -296,6 +296,7 @@ impl World {
         let end = chaos + self.plan.quiet * SECOND;
         self.run_to(end.saturating_sub(REST))?;
         self.at_rest = 0;
+        self.ledger.before_rest();
         let fresh = self.members.len();
         self.members.push(Member::Dead);
         let host = Host::new(self.now)?;
