@@ -28,7 +28,7 @@ impl fmt::Display for Decision {
 }
 
 /// The kinds of decisions.
-const KINDS: [&str; 8] = ["request", "piece", "kill", "freeze", "jump", "controller", "restart", "task"];
+const KINDS: [&str; 9] = ["request", "piece", "kill", "freeze", "jump", "controller", "restart", "task", "rights"];
 
 impl FromStr for Decision {
     type Err = anyhow::Error;

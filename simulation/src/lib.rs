@@ -15,6 +15,7 @@ mod outcome;
 mod panics;
 mod people;
 mod plan;
+mod rights;
 mod setup;
 mod tasks;
 mod tenant;

@@ -169,7 +169,7 @@ fn many(arguments: &Arguments) -> Result<bool> {
         found.len()
     );
     for (cause, count) in &sums.exceptions {
-        println!("  {count} times: {cause} (docs/delete-rule.md, What can't be promised)");
+        println!("  {count} times: {cause}");
     }
     if let Some(first) = found.first()
         && !arguments.no_shrinking

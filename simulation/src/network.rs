@@ -97,6 +97,13 @@ impl Answer {
         Code::from_bytes(code.map_or(b"0", |code| code.as_bytes()))
     }
 
+    /// The text of the status, as the header has it.
+    pub(crate) fn text(&self) -> &str {
+        let in_trailers = self.trailers.as_ref().and_then(|trailers| trailers.get("grpc-message"));
+        let text = self.parts.headers.get("grpc-message").or(in_trailers);
+        text.and_then(|text| text.to_str().ok()).unwrap_or_default()
+    }
+
     fn into_response(self) -> Response<Body> {
         let trailers = self.trailers.map(|trailers| Ok(Frame::trailers(trailers)));
         let frames = [Ok(Frame::data(self.message))].into_iter().chain(trailers);

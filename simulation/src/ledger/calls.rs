@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use capi_autoscaler_provider::proto::{
     NodeGroupDecreaseTargetSizeRequest, NodeGroupDeleteNodesRequest, NodeGroupForNodeResponse,
-    NodeGroupIncreaseSizeRequest, NodeGroupTargetSizeRequest, NodeGroupTargetSizeResponse, NodeGroupsResponse,
+    NodeGroupIncreaseSizeRequest, NodeGroupNodesRequest, NodeGroupTargetSizeRequest, NodeGroupTargetSizeResponse,
+    NodeGroupsResponse,
 };
 use http::{Method, request::Parts};
 use tonic::Code;
@@ -40,6 +41,8 @@ pub(super) struct Asked {
     ended: Option<Nanos>,
     is_ok: bool,
     request: Request,
+    /// The rollout of its group that its copy knew of, if it is a delete.
+    rollout: Option<u64>,
     /// The number of times an increase was applied, or of replicas that were given up.
     applied: i64,
 }
@@ -63,6 +66,9 @@ enum Request {
     TargetSize {
         group: String,
     },
+    Instances {
+        group: String,
+    },
     Other(&'static str),
 }
 
@@ -72,6 +78,8 @@ pub(crate) struct Answered<'a> {
     /// `None` if the connection was cut.
     pub(crate) code: Option<Code>,
     pub(crate) message: &'a [u8],
+    /// The error's text, as the header has it.
+    pub(crate) text: &'a str,
 }
 
 /// The name under which a size is written: one for each command.
@@ -102,7 +110,12 @@ impl Ledger {
                 let (mut uids, mut places) = (BTreeSet::new(), 0);
                 for node in &request.nodes {
                     match self.machine_of(&node.provider_id) {
-                        Some(uid) => drop(uids.insert(uid)),
+                        Some(uid) => {
+                            if !node.provider_id.starts_with("pending-machine-") {
+                                self.named_with_node.insert(uid.clone());
+                            }
+                            uids.insert(uid);
+                        }
                         None => places += 1,
                     }
                 }
@@ -113,6 +126,10 @@ impl Ledger {
                 let request: NodeGroupTargetSizeRequest = decode(message);
                 Request::TargetSize { group: request.id }
             }
+            "NodeGroupNodes" => {
+                let request: NodeGroupNodesRequest = decode(message);
+                Request::Instances { group: request.id }
+            }
             "NodeGroups" => Request::Other("NodeGroups"),
             "Refresh" => {
                 self.refreshes(copy);
@@ -121,7 +138,12 @@ impl Ledger {
             "NodeGroupForNode" => Request::Other("NodeGroupForNode"),
             _ => Request::Other(""),
         };
-        self.asked.insert(number, Asked { copy, at: self.now, ended: None, is_ok: false, request, applied: 0 });
+        let rollout = match &request {
+            Request::Delete { group, .. } => self.known_rollout(copy, group),
+            _ => None,
+        };
+        self.asked
+            .insert(number, Asked { copy, at: self.now, ended: None, is_ok: false, request, rollout, applied: 0 });
         // They end in nearly the order in which they came.
         while let Some(first) = self.asked.first_entry()
             && first.get().ended.is_some_and(|ended| self.now.saturating_sub(ended) >= RUNS_ON)
@@ -174,6 +196,9 @@ impl Ledger {
                         format!("an increase of {group} by {delta} was answered {code:?} and done {times} times"),
                     );
                 }
+                if matches!(code, Code::FailedPrecondition | Code::InvalidArgument) {
+                    self.increase_for_cause((asked.copy, asked.at), group, *delta, answered.text);
+                }
             }
             Request::Delete { group, uids, .. } if code == Code::Ok => {
                 for uid in uids {
@@ -181,7 +206,13 @@ impl Ledger {
                 }
                 let _ = group;
             }
-            Request::Delete { group, uids, .. } if !is_open => self.refused(number, group, uids, code),
+            Request::Delete { group, uids, .. } if !is_open => {
+                self.refused(number, group, uids, code);
+                self.delete_for_cause(asked.copy, uids, asked.at, answered.text);
+            }
+            Request::Instances { group } if code == Code::Ok => {
+                self.instances(asked.copy, group, asked.at, &decode(answered.message));
+            }
             Request::TargetSize { group } if code == Code::Ok => {
                 let answer: NodeGroupTargetSizeResponse = decode(answered.message);
                 self.size_is_visible(&asked, group, answer.target_size.into());
@@ -201,7 +232,11 @@ impl Ledger {
             Request::Other("NodeGroupForNode") if !is_open => {
                 self.find(Check::Consistent, format!("copy {} answers NodeGroupForNode with {code:?}", asked.copy));
             }
-            Request::Decrease { .. } | Request::Delete { .. } | Request::TargetSize { .. } | Request::Other(_) => {}
+            Request::Decrease { .. }
+            | Request::Delete { .. }
+            | Request::TargetSize { .. }
+            | Request::Instances { .. }
+            | Request::Other(_) => {}
         }
     }
 
@@ -256,6 +291,14 @@ impl Ledger {
         }
     }
 
+    /// The rollout that a copy knew of whenever it was asked to delete a Machine.
+    pub(super) fn named_in_rollout(&self, copy: usize, uid: &str) -> Option<u64> {
+        let names = |asked: &&Asked| {
+            matches!(&asked.request, Request::Delete { uids, .. } if uids.contains(uid)) && asked.copy == copy
+        };
+        self.asked.values().filter(names).map(|asked| asked.rollout).min().flatten()
+    }
+
     fn is_named_by_others(&self, number: u64, uid: &str) -> bool {
         self.asked.iter().any(|(other, asked)| {
             *other != number && matches!(&asked.request, Request::Delete { uids, .. } if uids.contains(uid))
@@ -264,13 +307,14 @@ impl Ledger {
 
     /// A connection was cut, or a copy died: the call has ended for its caller.
     pub(crate) fn lost(&mut self, number: u64) {
-        self.answered(number, &Answered { code: None, message: &[] });
+        self.answered(number, &Answered { code: None, message: &[], text: "" });
     }
 
     /// A copy is killed: its commands end with it, but what it has sent may still arrive.
     pub(crate) fn killed(&mut self, copy: usize) {
         self.last_groups.remove(&copy);
         self.last_killed.insert(copy, self.now);
+        self.forget_watches(copy);
     }
 
     /// A copy has written a size for which no entry was lowered.
@@ -287,7 +331,9 @@ impl Ledger {
         let is_it = |asked: &Asked| match &asked.request {
             Request::Decrease { group, delta } => group == id && -by <= -delta - asked.applied,
             Request::Delete { group, places, .. } => group == id && -by <= places - asked.applied,
-            Request::Increase { .. } | Request::TargetSize { .. } | Request::Other(_) => false,
+            Request::Increase { .. } | Request::TargetSize { .. } | Request::Instances { .. } | Request::Other(_) => {
+                false
+            }
         };
         // A group's commands run in the order in which they came; of those that have ended the newest may go on.
         let of_copy = |asked: &Asked| asked.copy == copy && is_it(asked);
@@ -384,7 +430,9 @@ impl Ledger {
         self.asked.values().any(|asked| match &asked.request {
             Request::Delete { group, places, .. } => group == id && *places > 0,
             Request::Decrease { group, .. } => group == id,
-            Request::Increase { .. } | Request::TargetSize { .. } | Request::Other(_) => false,
+            Request::Increase { .. } | Request::TargetSize { .. } | Request::Instances { .. } | Request::Other(_) => {
+                false
+            }
         })
     }
 
@@ -395,6 +443,9 @@ impl Ledger {
             return;
         }
         let path = parts.uri.path();
+        if let Some(writer) = writer(parts) {
+            self.sends_size(writer, at);
+        }
         self.patches.push((copy, path.to_owned(), at));
         let now = self.now;
         self.patches.retain(|(_, _, at)| now.saturating_sub(*at) < RUNS_ON);

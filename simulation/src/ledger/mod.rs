@@ -2,10 +2,16 @@
 //! and messages alone, never the program's own state, and shares no rule with it.
 
 mod calls;
+mod instances;
 mod log;
+mod marks;
 mod nodes;
 mod objects;
+mod places;
+mod refusals;
 mod rest;
+mod rollouts;
+mod watches;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
@@ -15,7 +21,14 @@ use std::{
 use sandbox::api::{Api, Resource, Selection};
 use serde_json::Value;
 
-use self::{calls::Asked, log::Log};
+use self::{
+    calls::Asked,
+    log::Log,
+    places::Counts,
+    refusals::Refusal,
+    rollouts::Set,
+    watches::{Kind, Watches},
+};
 use crate::{entropy::Nanos, tasks::Pause};
 
 pub(crate) use self::calls::Answered;
@@ -76,6 +89,14 @@ pub enum Check {
     Progress,
     /// 21: a Machine of a MachinePool is deleted by name only once its infrastructure had the time to.
     PoolPatience,
+    /// 22: what is refused for good has the cause that is told.
+    RefusedForCause,
+    /// 23: watches are resumed from the newest version that they have told.
+    Watches,
+    /// 24: nothing is taken from a group that rolls out.
+    RollsOut,
+    /// 25: a smaller size for placeholders is one that the Machines leave.
+    Placeholders,
 }
 
 impl fmt::Display for Check {
@@ -105,6 +126,10 @@ impl fmt::Display for Finding {
 #[derive(Clone, Debug, Default)]
 struct Group {
     size: i64,
+    /// Its generation, and since when.
+    generation: (i64, Nanos),
+    min: i64,
+    max: i64,
     log: Log,
     /// The Machines that may be taken without being named, by the cause that docs/delete-rule.md gives.
     allowed: BTreeMap<&'static str, i64>,
@@ -143,9 +168,13 @@ struct Machine {
     group: String,
     name: String,
     has_node_ref: bool,
+    /// The Node that its status names.
+    node: Option<String>,
     provider_id: String,
     is_deleting: bool,
     is_gone: bool,
+    /// When it last changed.
+    changed: Nanos,
     /// The value of the delete-machine annotation, and since when.
     mark: Option<(String, Nanos)>,
     created: Nanos,
@@ -154,6 +183,8 @@ struct Machine {
 /// All that is known.
 pub(crate) struct Ledger {
     now: Nanos,
+    /// The revision that is looked at.
+    revision: u64,
     /// Revisions of somebody else among those of the controllers.
     pub(crate) foreign: BTreeSet<u64>,
     seen: u64,
@@ -197,6 +228,22 @@ pub(crate) struct Ledger {
     set_sizes: HashMap<String, i64>,
     /// The sizes of each group, with when each ended.
     sizes: HashMap<String, Vec<(Option<Nanos>, i64)>>,
+    /// The revision of the last change of each kind in each group.
+    changed: HashMap<(Kind, String), u64>,
+    watches: Watches,
+    /// The MachineSets, by id.
+    all_sets: BTreeMap<String, Set>,
+    /// The groups that roll out, with the revision since which their MachineSets say so.
+    rolling: HashMap<String, u64>,
+    /// Requests that were refused.
+    refusals: Vec<Refusal>,
+    counts: Counts,
+    /// When a request of a copy last went wrong, or it stood still.
+    troubled: HashMap<usize, Nanos>,
+    /// When marks were last looked at.
+    looked: Nanos,
+    /// The Machines that a DeleteNodes has named by their providerID.
+    named_with_node: BTreeSet<String>,
     findings: Vec<Finding>,
     /// The times in which tasks of copies didn't run.
     pub(crate) pauses: Vec<Pause>,
@@ -213,6 +260,7 @@ impl Ledger {
     pub(crate) fn new() -> Self {
         Self {
             now: 0,
+            revision: 0,
             foreign: BTreeSet::new(),
             seen: 0,
             groups: BTreeMap::new(),
@@ -237,6 +285,15 @@ impl Ledger {
             recent: VecDeque::new(),
             set_sizes: HashMap::new(),
             sizes: HashMap::new(),
+            changed: HashMap::new(),
+            watches: Watches::default(),
+            all_sets: BTreeMap::new(),
+            rolling: HashMap::new(),
+            refusals: Vec::new(),
+            counts: Counts::default(),
+            troubled: HashMap::new(),
+            looked: 0,
+            named_with_node: BTreeSet::new(),
             findings: Vec::new(),
             pauses: Vec::new(),
             clocks_jump: false,
@@ -247,6 +304,7 @@ impl Ledger {
     /// Sets the time of what comes.
     pub(crate) fn at(&mut self, now: Nanos) {
         self.now = now;
+        self.look_at_marks();
     }
 
     /// Looks at what has changed since it was last asked, all of it by `author`.
@@ -267,6 +325,7 @@ impl Ledger {
         self.seen = revision;
         changes.sort_by_key(|(revision, ..)| *revision);
         for (revision, kind, object, is_node) in changes {
+            self.revision = revision;
             let author = if self.foreign.remove(&revision) { Author::Foreign } else { author };
             if is_node {
                 self.node(kind, &object);

@@ -3,7 +3,7 @@
 use sandbox::api::ChangeKind;
 use serde_json::Value;
 
-use super::Ledger;
+use super::{Ledger, watches::Kind};
 use crate::entropy::Nanos;
 
 /// A Node that has been ready for so long may be what Cluster Autoscaler remembers of its group.
@@ -14,9 +14,14 @@ impl Ledger {
         let Some(provider_id) = node["spec"]["providerID"].as_str() else { return };
         let name = node["metadata"]["name"].as_str().unwrap_or_default();
         match kind {
-            ChangeKind::Deleted => drop(self.nodes.remove(provider_id)),
+            ChangeKind::Deleted => {
+                self.nodes.remove(provider_id);
+                self.change(Kind::Nodes, "");
+            }
             ChangeKind::Added | ChangeKind::Modified => {
-                self.nodes.insert(provider_id.to_owned(), name.to_owned());
+                if self.nodes.insert(provider_id.to_owned(), name.to_owned()).is_none() {
+                    self.change(Kind::Nodes, "");
+                }
             }
         }
         let labels = node["metadata"]["labels"].as_object();

@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::{
     Author, Check, Group, Ledger, Machine,
     log::{self, ANNOTATION, Log, MARKED_BY},
+    watches::Kind,
 };
 
 const MIN: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
@@ -52,6 +53,7 @@ impl Ledger {
         match kind {
             "Machine" => self.machine(change, object, author),
             "MachineSet" => {
+                self.set(change, &id, object);
                 let owner = controller(object).map(|(kind, owner)| format!("{kind}/{namespace}/{owner}"));
                 self.sets.insert(format!("{namespace}/{name}"), owner.clone().unwrap_or_else(|| id.clone()));
                 match owner {
@@ -61,7 +63,10 @@ impl Ledger {
                     None => self.group(change, &id, object, author),
                 }
             }
-            _ => self.group(change, &id, object, author),
+            _ => {
+                self.change(Kind::Deployments, &id);
+                self.group(change, &id, object, author);
+            }
         }
     }
 
@@ -77,6 +82,7 @@ impl Ledger {
         }
         self.gone.remove(id);
         let is_deleting = object["metadata"]["deletionTimestamp"].is_string();
+        let generation_now = object["metadata"]["generation"].as_i64().unwrap_or_default();
         let size = object["spec"]["replicas"].as_i64().unwrap_or(1);
         let log = match log::parse(annotation(object, ANNOTATION)) {
             Ok(log) => log,
@@ -95,18 +101,24 @@ impl Ledger {
         };
         let Some(before) = self.groups.get(id).filter(|group| !group.is_gone).cloned() else {
             let template = object["spec"]["template"].clone();
-            let group = Group { size, log, template, created: self.now, is_deleting, ..Group::default() };
+            let generation = (generation_now, self.now);
+            let group =
+                Group { size, generation, min, max, log, template, created: self.now, is_deleting, ..Group::default() };
             self.note_size(id, size);
             self.groups.insert(id.to_owned(), group);
             return;
         };
-        let mut group = Group { size, is_deleting, ..before.clone() };
+        let mut group = Group { size, min, max, is_deleting, ..before.clone() };
+        if before.generation.0 != generation_now {
+            group.generation = (generation_now, self.now);
+        }
         if object["spec"]["template"] != before.template {
             group.has_rolled = true;
             group.template = object["spec"]["template"].clone();
         }
         if let Author::Copy(copy) = author {
             let lowers = self.entries(id, &before.log, &log);
+            self.added(copy, id, &before.log, &log);
             let by = before.size - size;
             if lowers > 0 && by != lowers {
                 self.find(
@@ -120,6 +132,7 @@ impl Ledger {
             if lowers == 0 && by != 0 {
                 self.size_of_command(copy, id, &before, size);
                 if by > 0 {
+                    self.gives_up(copy, id, &before, by);
                     *group.allowed.entry(PLACE).or_default() += by;
                 }
             }
@@ -266,16 +279,19 @@ impl Ledger {
         let after = Machine {
             group: before.as_ref().map_or(group, |machine| machine.group.clone()),
             name: text(object, "name").to_owned(),
+            node: object["status"]["nodeRef"]["name"].as_str().map(str::to_owned),
             has_node_ref: object["status"]["nodeRef"]["name"].is_string(),
             provider_id: object["spec"]["providerID"].as_str().unwrap_or_default().to_owned(),
             is_deleting: object["metadata"]["deletionTimestamp"].is_string() || change == ChangeKind::Deleted,
             is_gone: change == ChangeKind::Deleted,
+            changed: now,
             mark: mark.map(|mark| match &known {
                 Some((known, since)) if *known == mark => (mark, *since),
                 Some(_) | None => (mark, now),
             }),
             created: before.as_ref().map_or(now, |machine| machine.created),
         };
+        self.change(Kind::Machines, &after.group);
         if let Author::Copy(copy) = author {
             self.write_of_machine(copy, &uid, before.as_ref(), &after);
         }
@@ -288,15 +304,15 @@ impl Ledger {
     /// A copy has written a Machine: marks and deletes belong to entries.
     fn write_of_machine(&mut self, copy: usize, uid: &str, before: Option<&Machine>, after: &Machine) {
         let Some(group) = self.groups.get(&after.group) else { return };
-        let entry = group.log.get(uid);
+        let entry = group.log.get(uid).cloned();
         let old = before.and_then(|machine| machine.mark.as_ref()).map(|(mark, _)| mark);
         let new = after.mark.as_ref().map(|(mark, _)| mark);
         if new != old
             && let Some(ticket) = new.and_then(|mark| mark.strip_prefix(MARKED_BY))
         {
-            let is_known = entry.is_some_and(|entry| entry.ticket == ticket)
+            let is_known = entry.as_ref().is_some_and(|entry| entry.ticket == ticket)
                 || self.left.contains(&(uid.to_owned(), ticket.to_owned()));
-            if let Some(entry) = entry
+            if let Some(entry) = &entry
                 && (entry.is_soft || entry.is_pending)
                 && before.is_some_and(|machine| machine.has_node_ref && !machine.is_deleting)
             {
@@ -309,6 +325,14 @@ impl Ledger {
                     format!("copy {copy} marked {name} of {group} under {ticket}, which was never logged"),
                 );
             }
+        }
+        if new.is_none()
+            && old.is_some_and(|old| old.starts_with(MARKED_BY))
+            && !after.is_deleting
+            && entry.is_some_and(|entry| entry.is_lowered)
+        {
+            let what = format!("copy {copy} took the mark off {}, which has lowered the size", after.name);
+            self.find(Check::MarksOwn, what);
         }
         let is_taken = after.is_deleting && before.is_some_and(|machine| !machine.is_deleting);
         let is_lowered =

@@ -2,7 +2,32 @@
 
 use super::{Check, Ledger, Machine, log::MARKED_BY};
 
+/// Whatever holds up copies and controllers once faults have ended is over within this time.
+const LONG_LEFT: u64 = 400 * 1_000_000_000;
+
 impl Ledger {
+    /// Checks what must hold before a copy is started that finishes what others have left.
+    pub(crate) fn before_rest(&mut self) {
+        let is_old = |since: u64| self.now.saturating_sub(since) > LONG_LEFT;
+        let mut found = Vec::new();
+        for (id, group) in self.groups.iter().filter(|(_, group)| !group.is_gone) {
+            let is_gone = |uid: &String| self.machines.get(uid).is_some_and(|it| it.is_gone && is_old(it.changed));
+            for (_, entry) in group.log.iter().filter(|(uid, _)| is_gone(uid)) {
+                found.push(format!("{id}: {} is gone for long and still in the log", entry.name));
+            }
+            let alive = self.machines.iter().filter(|(_, machine)| machine.group == *id && !machine.is_deleting);
+            for (_, machine) in alive.filter(|(uid, _)| !group.log.contains_key(*uid)) {
+                let mark = machine.mark.as_ref().filter(|(mark, _)| mark.starts_with(MARKED_BY));
+                if mark.is_some_and(|(_, since)| is_old(*since)) {
+                    found.push(format!("{id}: {} is marked for long, and has no entry", machine.name));
+                }
+            }
+        }
+        for what in found {
+            self.find(Check::Rest, what);
+        }
+    }
+
     /// Checks what must hold at rest.
     pub(crate) fn at_rest(&mut self) {
         let mut found = Vec::new();

@@ -40,6 +40,7 @@ use crate::{
     network::{Answer, ApiRequest, Body, Call, HostId, Message, Port, RpcResult, Sent, cut},
     operator, panics, people,
     plan::{Plan, Report},
+    rights::Rights,
     setup,
     tasks::{self, Scheduler},
     tenant,
@@ -57,6 +58,9 @@ const PROGRESS: Nanos = 800 * SECOND;
 const SETTLE: Nanos = 60 * SECOND;
 /// The most requests of a copy in that time, besides watches and Events.
 const MOST_AT_REST: u64 = 60;
+
+/// The number of the first kill that gives copies new rights.
+const RESTARTS: u64 = 1 << 20;
 
 /// The API and its controllers.
 const CLUSTER: HostId = 0;
@@ -144,6 +148,7 @@ struct World {
     report: Report,
     ledger: Ledger,
     faults: Faults,
+    rights: Rights,
     copies: usize,
     /// The schedulers of the copies, which outlive their kills.
     schedulers: Vec<Scheduler>,
@@ -225,6 +230,7 @@ impl World {
             report: Report::default(),
             ledger: Ledger::new(),
             faults: Faults::new(chance, plan.seconds * SECOND, plan.skipped.clone()),
+            rights: Rights::new(chance, plan.seconds * SECOND),
             copies,
             schedulers,
             tasks,
@@ -317,6 +323,7 @@ impl World {
         let end = chaos + self.plan.quiet * SECOND;
         self.run_to(end.saturating_sub(REST))?;
         self.at_rest = 0;
+        self.ledger.before_rest();
         let fresh = self.members.len();
         self.members.push(Member::Dead);
         let host = Host::new(self.now)?;
@@ -434,6 +441,7 @@ impl World {
                     let seconds = self.chance.of("frozen for", copy, ordinal).u64(1..90);
                     self.trace.line(self.now, &format!("copy {copy} stands still for {seconds} s"));
                     self.frozen.insert(1 + copy, self.now);
+                    self.ledger.troubles(copy);
                     self.at(self.now + seconds * SECOND, Event::Thaw(copy));
                 }
             }
@@ -442,6 +450,7 @@ impl World {
                     && let Some(host) = self.members[1 + copy].host()
                 {
                     host.jump(self.now);
+                    self.ledger.troubles(copy);
                 }
             }
             Event::Jump(copy, ordinal) => {
@@ -489,7 +498,10 @@ impl World {
         self.trace.line(self.now, &format!("copy {} answers call {number}: {code:?}", call.copy));
         match &result {
             Ok(answer) => {
-                self.ledger.answered(number, &Answered { code: Some(answer.code()), message: &answer.message });
+                self.ledger.answered(
+                    number,
+                    &Answered { code: Some(answer.code()), message: &answer.message, text: answer.text() },
+                );
             }
             Err(_) => self.ledger.lost(number),
         }

@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tower::BoxError;
 
-use super::{CLUSTER, Event, Stream, World, hash};
+use super::{CLUSTER, Event, RESTARTS, Stream, World, hash};
 use crate::{
     entropy::Nanos,
     faults::{PieceFault, RequestFault, latency},
@@ -31,6 +31,10 @@ impl World {
         }
         let is_watch = InProcess::verb(&request.parts) == "watch";
         let fault = if is_copy { self.faults.of_request(from, ordinal, at, is_watch) } else { None };
+        let fault = if is_copy { fault.or(self.lost_rights(at, &request)) } else { fault };
+        if let Some(copy) = self.copy_of(from).filter(|_| fault.is_some()) {
+            self.ledger.troubles(copy);
+        }
         match fault {
             Some(RequestFault::LostBefore) => {
                 self.trace.line(at, &format!("{from} {} {}: lost", request.parts.method, request.parts.uri));
@@ -40,6 +44,9 @@ impl World {
             Some(RequestFault::Refused(code)) => {
                 self.trace
                     .line(at, &format!("{from} {} {}: refused with {code}", request.parts.method, request.parts.uri));
+                if let Some(copy) = self.copy_of(from) {
+                    self.ledger.refuses(copy, request.parts.uri.path());
+                }
                 self.at(time, Event::Answer(from, request.reply, Ok(refusal(code))));
                 return;
             }
@@ -53,6 +60,23 @@ impl World {
             | None => {}
         }
         self.at(time, Event::Request { from, sent: at, fault, request });
+    }
+
+    /// The fault of a copy's request for which it has no right any more.
+    fn lost_rights(&mut self, at: Nanos, request: &ApiRequest) -> Option<RequestFault> {
+        let struck = self.rights.of_request(&request.parts, at, self.faults.until);
+        let Some(decision) = struck.begins else { return struck.fault };
+        if !self.faults.strikes(decision) {
+            self.rights.keep();
+            return None;
+        }
+        self.trace.line(at, "copies lose the right to write Machines");
+        if let Some(restarts) = struck.restarts {
+            for copy in 0..self.copies {
+                self.at(restarts, Event::Kill(copy, RESTARTS + decision.ordinal));
+            }
+        }
+        struck.fault
     }
 
     pub(super) fn send_piece(&mut self, at: Nanos, number: u64, piece: Option<Bytes>) {
@@ -91,6 +115,7 @@ impl World {
         self.report.requests += 1;
         let verb = InProcess::verb(&parts);
         let name = format!("{verb} {}", parts.uri);
+        let uri = parts.uri.clone();
         let copy = self.copy_of(from);
         let is_event = parts.method == Method::POST && parts.uri.path().ends_with("/events");
         let content = if is_event { 0 } else { hash(&body) };
@@ -103,6 +128,9 @@ impl World {
         let answer = cluster.enter(async move { api.answer(parts, body) });
         self.ledger.observe(&self.inside, copy.map_or(Author::Foreign, Author::Copy));
         let status = answer.status().as_u16();
+        if let Some(copy) = copy {
+            self.ledger.served(copy, verb, uri.path(), status);
+        }
         let (parts, body) = answer.into_parts();
         let answer = if verb == "watch" && status == 200 {
             self.next_stream += 1;
@@ -110,6 +138,9 @@ impl World {
             let (pieces, received) = mpsc::unbounded_channel::<Bytes>();
             let port = Port::new(CLUSTER, cluster, &self.outbox);
             let open = pieces.clone();
+            if let Some(copy) = copy {
+                self.ledger.watches(copy, number, uri.path(), uri.query().unwrap_or_default());
+            }
             cluster.spawn(async move {
                 let mut body = body;
                 loop {
@@ -169,8 +200,11 @@ impl World {
         let to = stream.to;
         let line = format!("{to} {} #{number} {:016x}", stream.name, hash(piece.as_deref().unwrap_or_default()));
         self.trace.line(self.now, &line);
-        let goes_on = piece.is_some_and(|piece| stream.pieces.send(piece).is_ok());
-        if !goes_on {
+        let goes_on = piece.as_ref().is_some_and(|piece| stream.pieces.send(piece.clone()).is_ok());
+        if let Some(piece) = piece.filter(|_| goes_on) {
+            self.ledger.shown(number, &piece);
+        } else {
+            self.ledger.unwatched(number);
             self.streams.remove(&number);
         }
         self.deliver(to);

@@ -1,0 +1,59 @@
+//! Checks on the instances that a copy names, where it has been shown the whole group.
+
+use capi_autoscaler_provider::proto::{NodeGroupNodesResponse, instance_status::InstanceState};
+
+use super::{Check, Ledger, Machine, watches::TAKEN_UP};
+use crate::entropy::Nanos;
+
+const PENDING: &str = "pending-machine-";
+const REPLICA: &str = "replica-";
+
+impl Ledger {
+    /// A copy was asked for the instances of a group at a time, and has named these.
+    pub(super) fn instances(&mut self, copy: usize, id: &str, asked: Nanos, answer: &NodeGroupNodesResponse) {
+        if id.starts_with("MachinePool") || !self.knows(copy, id, asked.saturating_sub(TAKEN_UP)) {
+            return;
+        }
+        let Some(group) = self.groups.get(id).filter(|group| !group.is_gone) else { return };
+        if asked < group.created + TAKEN_UP {
+            return;
+        }
+        let mut found = Vec::new();
+        let machines = || self.machines.values().filter(|machine| machine.group == *id && !machine.is_gone);
+        for instance in &answer.instances {
+            let name = instance.id.strip_prefix(PENDING).and_then(|rest| rest.split_once('_')).map(|(_, name)| name);
+            let joined = name.and_then(|name| machines().find(|machine| machine.name == name));
+            if let Some(machine) = joined.filter(|machine| !machine.provider_id.is_empty() && self.has_node(machine)) {
+                found.push(format!("copy {copy} names {}, and {} has a Node", instance.id, machine.name));
+            }
+        }
+        let holding = machines().filter(|machine| !machine.is_deleting || self.has_node(machine)).count();
+        let missing = group.size - i64::try_from(holding).unwrap_or(i64::MAX);
+        let named = answer.instances.iter().filter(|instance| instance.id.starts_with(REPLICA)).count();
+        if i64::try_from(named) != Ok(missing.max(0)) {
+            let size = group.size;
+            found.push(format!(
+                "copy {copy} names {named} placeholders of {id}, of size {size} with {holding} Machines in place"
+            ));
+        }
+        let wanted = group.log.values().filter(|entry| !entry.is_lowered).count();
+        let above = (group.size - group.min - i64::try_from(wanted).unwrap_or(i64::MAX)).max(0);
+        let is_error = |state: i32| state == i32::from(InstanceState::InstanceCreating);
+        let statuses = answer.instances.iter().filter_map(|instance| instance.status.as_ref());
+        let errors = statuses.filter(|status| status.error_info.is_some() && is_error(status.instance_state)).count();
+        let most = if self.rolls(id).is_some() { 0 } else { above.max(1) };
+        if i64::try_from(errors).unwrap_or(i64::MAX) > most {
+            found.push(format!("copy {copy} sends {errors} errors of {id}, of which {most} may be deleted"));
+        }
+        for what in found {
+            self.find(Check::Consistent, what);
+        }
+    }
+
+    /// Returns true if a Node of a Machine is there.
+    pub(super) fn has_node(&self, machine: &Machine) -> bool {
+        let of_id = || !machine.provider_id.is_empty() && self.nodes.contains_key(&machine.provider_id);
+        let of_name = || machine.node.as_ref().is_some_and(|node| self.nodes.values().any(|name| name == node));
+        of_id() || of_name()
+    }
+}

@@ -1,0 +1,51 @@
+//! Marks that belong to no entry: a copy that knows of one, and whose requests succeed, takes it off at once.
+
+use super::{Check, Ledger, log::MARKED_BY};
+use crate::entropy::Nanos;
+
+const SECOND: Nanos = 1_000_000_000;
+/// The longest that a copy leaves such a mark, latency included.
+const LEFT: Nanos = 15 * SECOND;
+/// A copy waits for no longer than this after a request that has failed, time-outs included.
+const WAITS: Nanos = 130 * SECOND;
+
+impl Ledger {
+    /// A copy stands still, or a request of it goes wrong.
+    pub(crate) fn troubles(&mut self, copy: usize) {
+        self.troubled.insert(copy, self.now);
+    }
+
+    /// Looks once a second for marks that are left.
+    pub(super) fn look_at_marks(&mut self) {
+        let now = self.now;
+        if now < self.looked + SECOND {
+            return;
+        }
+        self.looked = now;
+        let is_left = |uid: &String, machine: &super::Machine| {
+            let is_ours = machine.mark.as_ref().is_some_and(|(mark, _)| mark.starts_with(MARKED_BY));
+            let group = self.groups.get(&machine.group).filter(|group| !group.is_gone);
+            is_ours && !machine.is_deleting && group.is_some_and(|group| !group.log.contains_key(uid))
+        };
+        let left = self.machines.iter().filter(|(uid, machine)| is_left(uid, machine));
+        let copies = self.copies();
+        let found: Vec<_> = left
+            .filter_map(|(_, machine)| {
+                let knows =
+                    |copy: &&usize| self.is_well(**copy) && self.knows(**copy, &machine.group, now - LEFT.min(now));
+                let copy = copies.iter().find(knows)?;
+                Some(format!("copy {copy} knows that {} of {} has a mark and no entry", machine.name, machine.group))
+            })
+            .collect();
+        for what in found {
+            self.find(Check::MarksOwn, what);
+        }
+    }
+
+    /// Returns true if nothing holds a copy up.
+    fn is_well(&self, copy: usize) -> bool {
+        let troubled = self.troubled.get(&copy).copied();
+        let killed = self.last_killed.get(&copy).copied();
+        troubled.is_none_or(|troubled| troubled + WAITS < self.now || killed.is_some_and(|killed| killed > troubled))
+    }
+}

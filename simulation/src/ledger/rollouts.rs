@@ -1,0 +1,84 @@
+//! Rollouts as the MachineSets show them: nothing is taken from a group of which a copy knows that it rolls out.
+
+use sandbox::api::ChangeKind;
+use serde_json::Value;
+
+use super::{
+    Check, Ledger,
+    log::Log,
+    watches::{Kind, TAKEN_UP},
+};
+
+const REVISION: &str = "machinedeployment.clusters.x-k8s.io/revision";
+
+/// A MachineSet.
+#[derive(Clone, Debug)]
+pub(super) struct Set {
+    group: String,
+    revision: i64,
+    has_replicas: bool,
+}
+
+impl Ledger {
+    /// A MachineSet has changed.
+    pub(super) fn set(&mut self, change: ChangeKind, id: &str, object: &Value) {
+        let owners = object["metadata"]["ownerReferences"].as_array();
+        let owner = owners.and_then(|owners| owners.iter().find(|owner| owner["controller"] == true));
+        let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
+        let group = owner.and_then(|owner| Some((owner["kind"].as_str()?, owner["name"].as_str()?)));
+        let group = group.map_or_else(|| id.to_owned(), |(kind, name)| format!("{kind}/{namespace}/{name}"));
+        self.change(Kind::Sets, &group);
+        if change == ChangeKind::Deleted {
+            self.all_sets.remove(id);
+        } else {
+            let revision = object["metadata"]["annotations"][REVISION].as_str().and_then(|text| text.parse().ok());
+            let count = |field: &str| object[field]["replicas"].as_i64().unwrap_or_default();
+            let has_replicas = count("spec") > 0 || count("status") > 0;
+            let set = Set { group: group.clone(), revision: revision.unwrap_or_default(), has_replicas };
+            self.all_sets.insert(id.to_owned(), set);
+        }
+        let sets = || self.all_sets.values().filter(|set| set.group == group);
+        let newest = sets().map(|set| set.revision).max();
+        if sets().any(|set| set.has_replicas && Some(set.revision) != newest) {
+            self.rolling.entry(group).or_insert(self.revision);
+        } else {
+            self.rolling.remove(&group);
+        }
+    }
+
+    /// The revision since which a group rolls out.
+    pub(super) fn rolls(&self, group: &str) -> Option<u64> {
+        self.rolling.get(group).copied()
+    }
+
+    /// The revision since which a group rolls out, if a copy has taken it up.
+    pub(super) fn known_rollout(&self, copy: usize, group: &str) -> Option<u64> {
+        let at = self.now.saturating_sub(TAKEN_UP);
+        self.rolls(group).filter(|since| self.has_seen(copy, Kind::Sets, *since, at))
+    }
+
+    /// A copy has written the log of a group: no Machine is new in it that was only named since it knew of the rollout.
+    pub(super) fn added(&mut self, copy: usize, id: &str, before: &Log, after: &Log) {
+        let rolls = self.rolls(id);
+        let mut found = Vec::new();
+        for (uid, entry) in
+            after.iter().filter(|(uid, entry)| before.get(*uid).is_none_or(|old| old.ticket != entry.ticket))
+        {
+            let Some(machine) = self.machines.get(uid).filter(|machine| !machine.is_deleting) else { continue };
+            let known = self.named_in_rollout(copy, uid);
+            if !entry.is_soft && rolls.is_some() && known == rolls {
+                found.push((Check::RollsOut, format!("copy {copy} logged {} of {id}, which rolls out", machine.name)));
+            }
+            if !entry.is_soft && !entry.is_pending && !self.named_with_node.contains(uid) && self.named.contains(uid) {
+                let what = format!(
+                    "copy {copy} logged {} of {id} as one that joined, and it was named as pending",
+                    machine.name
+                );
+                found.push((Check::TakenUnnamed, what));
+            }
+        }
+        for (check, what) in found {
+            self.find(check, what);
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Checks on the watches of each copy, and how far they have come: a copy to which all of a group was shown knows it as it is.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::{Check, Ledger};
+use crate::entropy::Nanos;
+
+const SECOND: Nanos = 1_000_000_000;
+/// A copy has taken up what it was shown so long ago.
+pub(super) const TAKEN_UP: Nanos = 2 * SECOND;
+/// What a watch has come to is kept for so long.
+const KEPT: Nanos = 20 * SECOND;
+
+/// A kind that copies watch.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(super) enum Kind {
+    Deployments,
+    Sets,
+    Machines,
+    Nodes,
+}
+
+impl Kind {
+    pub(super) const ALL: [Self; 4] = [Self::Deployments, Self::Sets, Self::Machines, Self::Nodes];
+
+    fn of_path(path: &str) -> Option<Self> {
+        match path.rsplit('/').next()? {
+            "machinedeployments" => Some(Self::Deployments),
+            "machinesets" => Some(Self::Sets),
+            "machines" => Some(Self::Machines),
+            "nodes" => Some(Self::Nodes),
+            _ => None,
+        }
+    }
+
+    /// The number of watches that a copy has of it. The witness has one of the Nodes too.
+    fn watches(self) -> usize {
+        if self == Self::Nodes { 2 } else { 1 }
+    }
+}
+
+/// A watch of a copy.
+#[derive(Debug)]
+struct Watch {
+    copy: usize,
+    path: String,
+    kind: Option<Kind>,
+    /// The revisions that it has come to, with when.
+    reached: Vec<(Nanos, u64)>,
+    /// Set while it tells what is there already.
+    lists: bool,
+}
+
+/// The watches of all copies, by number, and how far they have come.
+#[derive(Debug, Default)]
+pub(super) struct Watches {
+    open: HashMap<u64, Watch>,
+    /// The newest revision that each copy was told of, by path.
+    told: HashMap<(usize, String), u64>,
+}
+
+fn parameter<'a>(query: &'a str, name: &str) -> Option<&'a str> {
+    query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
+}
+
+/// The revision of an event or a bookmark.
+fn revision(line: &str) -> Option<u64> {
+    let (_, rest) = line.split_once("\"resourceVersion\":\"")?;
+    rest.split('"').next()?.parse().ok()
+}
+
+impl Ledger {
+    /// A copy has begun a watch.
+    pub(crate) fn watches(&mut self, copy: usize, number: u64, path: &str, query: &str) {
+        let from = parameter(query, "resourceVersion").and_then(|text| text.parse().ok());
+        let lists = parameter(query, "sendInitialEvents") == Some("true");
+        if from.is_none() && !lists {
+            self.find(Check::Watches, format!("copy {copy} watches {path} from no version, and asks for no list"));
+        }
+        let kind = Kind::of_path(path);
+        // Each of two watches of Nodes goes on where it was itself.
+        let known = self.watches.told.get(&(copy, path.to_owned())).filter(|_| !lists && kind != Some(Kind::Nodes));
+        if let (Some(from), Some(told)) = (from, known)
+            && from < *told
+        {
+            let what = format!("copy {copy} resumes {path} from {from}, and was told of {told}");
+            self.find(Check::Watches, what);
+        }
+        let reached = from.filter(|_| !lists).map(|from| (self.now, from)).into_iter().collect();
+        let watch = Watch { copy, path: path.to_owned(), kind, reached, lists };
+        self.watches.open.insert(number, watch);
+    }
+
+    /// A piece of a watch has arrived.
+    pub(crate) fn shown(&mut self, number: u64, piece: &[u8]) {
+        let now = self.now;
+        let Some(watch) = self.watches.open.get_mut(&number) else { return };
+        for line in std::str::from_utf8(piece).unwrap_or_default().lines() {
+            if watch.lists {
+                // The names come first, in no order of their versions.
+                watch.lists = !line.contains("k8s.io/initial-events-end");
+                if watch.lists {
+                    continue;
+                }
+            }
+            let Some(revision) = revision(line) else { continue };
+            let newest = watch.reached.last().map_or(0, |(_, newest)| *newest);
+            watch.reached.push((now, revision.max(newest)));
+            self.watches.told.insert((watch.copy, watch.path.clone()), revision.max(newest));
+        }
+        let old = watch.reached.iter().take_while(|(at, _)| at + KEPT < now).count();
+        watch.reached.drain(..old.saturating_sub(1));
+    }
+
+    /// A watch is over.
+    pub(crate) fn unwatched(&mut self, number: u64) {
+        self.watches.open.remove(&number);
+    }
+
+    /// A copy is gone, and with it all that it knew.
+    pub(super) fn forget_watches(&mut self, copy: usize) {
+        self.watches.open.retain(|_, watch| watch.copy != copy);
+        self.watches.told.retain(|(of, _), _| *of != copy);
+    }
+
+    /// The copies that watch something.
+    pub(super) fn copies(&self) -> BTreeSet<usize> {
+        self.watches.open.values().map(|watch| watch.copy).collect()
+    }
+
+    /// The revision of a kind that a copy had been shown at a time.
+    fn reached(&self, copy: usize, kind: Kind, at: Nanos) -> Option<u64> {
+        let watches = self.watches.open.values().filter(|watch| watch.copy == copy && watch.kind == Some(kind));
+        let reached = watches.map(|watch| {
+            let before = watch.reached.iter().rev().find(|(shown, _)| *shown <= at);
+            before.map(|(_, revision)| *revision)
+        });
+        let reached: Option<Vec<u64>> = reached.collect();
+        reached.filter(|all| all.len() >= kind.watches())?.into_iter().min()
+    }
+
+    /// Returns true if a copy had been shown this revision of a kind at a time.
+    pub(super) fn has_seen(&self, copy: usize, kind: Kind, revision: u64, at: Nanos) -> bool {
+        self.reached(copy, kind, at).is_some_and(|reached| reached >= revision)
+    }
+
+    /// Returns true if a copy had been shown a group at a time as it is now.
+    pub(super) fn knows(&self, copy: usize, group: &str, at: Nanos) -> bool {
+        Kind::ALL.into_iter().all(|kind| {
+            let of_group = self.changed.get(&(kind, group.to_owned())).copied().unwrap_or_default();
+            let of_all = self.changed.get(&(kind, String::new())).copied().unwrap_or_default();
+            self.has_seen(copy, kind, of_group.max(of_all), at)
+        })
+    }
+
+    /// An object of a group has changed; of all groups, if it isn't known of which.
+    pub(super) fn change(&mut self, kind: Kind, group: &str) {
+        self.changed.insert((kind, group.to_owned()), self.revision);
+    }
+}
