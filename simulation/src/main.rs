@@ -44,6 +44,9 @@ struct Arguments {
     /// or to go; drawn from the seed if not given.
     #[arg(long, value_name = "WAY")]
     controllers: Option<Habits>,
+    /// Puts a MachinePool among the groups of a quarter of the worlds.
+    #[arg(long)]
+    pools: bool,
     /// Prints all that happens, for one seed.
     #[arg(long)]
     trace: bool,
@@ -89,6 +92,7 @@ fn plan(arguments: &Arguments, seed: u64) -> Result<Plan> {
         seconds: arguments.seconds,
         quiet: arguments.quiet,
         habits: arguments.controllers,
+        pools: arguments.pools,
         skipped: arguments.skipped.iter().map(|text| text.parse()).collect::<Result<_>>()?,
         traced: arguments.trace,
         ..Plan::of(seed)
@@ -216,6 +220,9 @@ fn child(arguments: &Arguments, seed: u64, skipped: &BTreeSet<simulation::Decisi
     if let Some(copies) = arguments.copies {
         command.args(["--copies", &copies.to_string()]);
     }
+    if arguments.pools {
+        command.arg("--pools");
+    }
     if let Some(habits) = arguments.controllers {
         command.args(["--controllers", &habits.to_string()]);
     }
@@ -272,8 +279,9 @@ fn shorten(arguments: &Arguments, outcome: &Outcome) -> Result<()> {
     print(&child(arguments, outcome.seed, &skipped)?);
     println!("with {} of {} faults: {}", kept.len(), outcome.struck.len(), list(kept.iter()));
     let habits = arguments.controllers.map(|habits| format!("--controllers {habits} ")).unwrap_or_default();
+    let pools = if arguments.pools { "--pools " } else { "" };
     println!(
-        "to see it: --seed {} --trace {habits}{}",
+        "to see it: --seed {} --trace {habits}{pools}{}",
         outcome.seed,
         list(skipped.iter().map(|it| format!("--skip '{it}'")))
     );

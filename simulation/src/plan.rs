@@ -17,6 +17,8 @@ pub struct Plan {
     pub quiet: u64,
     /// The behaviour of controllers and Machines; drawn from the seed if `None`.
     pub habits: Option<Habits>,
+    /// Set if a MachinePool is among the groups of a quarter of the worlds.
+    pub pools: bool,
     /// Faults that don't strike.
     pub skipped: BTreeSet<Decision>,
     /// Set if the trace is kept.
@@ -27,7 +29,16 @@ impl Plan {
     /// A world of this seed as `.ci/run` has it: 30 virtual minutes with faults, and 15 quiet ones.
     #[must_use]
     pub fn of(seed: u64) -> Self {
-        Self { seed, copies: None, seconds: 1800, quiet: 900, habits: None, skipped: BTreeSet::new(), traced: false }
+        Self {
+            seed,
+            copies: None,
+            seconds: 1800,
+            quiet: 900,
+            habits: None,
+            pools: false,
+            skipped: BTreeSet::new(),
+            traced: false,
+        }
     }
 }
 

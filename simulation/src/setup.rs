@@ -26,8 +26,9 @@ pub(crate) struct Group {
     replicas: u32,
 }
 
-/// The groups of a seed: the first is a MachineDeployment that any Pod fits.
-pub(crate) fn groups(chance: Chance) -> Vec<Group> {
+/// The groups of a seed: the first is a MachineDeployment that any Pod fits, and in some worlds `with_pools` the last is a
+/// MachinePool.
+pub(crate) fn groups(chance: Chance, with_pools: bool) -> Vec<Group> {
     let mut draw = chance.of("groups", 0, 0);
     let mut groups: Vec<Group> = (0..draw.u32(2..5))
         .map(|number| {
@@ -40,7 +41,7 @@ pub(crate) fn groups(chance: Chance) -> Vec<Group> {
         })
         .collect();
     let mut draw = chance.of("pool", 0, 0);
-    if draw.u32(0..4) == 0 {
+    if with_pools && draw.u32(0..4) == 0 {
         let (min, max) = (draw.u32(0..2), draw.u32(4..9));
         let (kind, name) = ("MachinePool", "pool".to_owned());
         groups.push(Group { kind, name, namespace: NAMESPACE, cpu: 4, min, max, replicas: draw.u32(min..=(min + 3)) });

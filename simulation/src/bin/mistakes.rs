@@ -33,6 +33,9 @@ struct Arguments {
     /// or to go; drawn from the seed if not given.
     #[arg(long, value_name = "WAY")]
     controllers: Option<Habits>,
+    /// Puts a MachinePool among the groups of a quarter of the worlds.
+    #[arg(long)]
+    pools: bool,
     /// Processes at a time; as many as there are processors if not given.
     #[arg(long, value_name = "COUNT")]
     jobs: Option<usize>,
@@ -215,6 +218,9 @@ fn worlds(arguments: &Arguments, program: &Path, seed: u64, seeds: u64) -> Resul
     let mut command = Command::new(program);
     command.args(["--until-found", "--no-shrinking", "--patience", &PATIENCE.as_secs().to_string()]);
     command.args(["--seed", &seed.to_string(), "--seeds", &seeds.to_string()]);
+    if arguments.pools {
+        command.arg("--pools");
+    }
     if let Some(habits) = arguments.controllers {
         command.args(["--controllers", &habits.to_string()]);
     }

@@ -191,7 +191,7 @@ impl World {
     fn new(plan: Plan) -> Result<Self> {
         let cluster = Host::new(0)?;
         let chance = Chance::new(plan.seed);
-        let groups = setup::groups(chance);
+        let groups = setup::groups(chance, plan.pools);
         let api = Api::new(Clock::real());
         let drawn = if chance.of("habits", 0, 0).bool() { Habits::Any } else { Habits::Calm };
         let habits = plan.habits.unwrap_or(drawn);
