@@ -189,7 +189,8 @@ impl Ledger {
                 } else {
                     0..=0
                 };
-                if !allowed.contains(&asked.applied) {
+                let by = asked.applied - asked.applied.clamp(*allowed.start(), *allowed.end());
+                if by != 0 && !self.is_of_another(number, &asked, by) {
                     let times = asked.applied;
                     self.find(
                         Check::IncreaseOnce,
@@ -396,6 +397,24 @@ impl Ledger {
         true
     }
 
+    /// Gives a size to an equal increase whose caller left while a task of the copy stood still, or takes it from there: of
+    /// two that nothing but their writes' names tells apart either may be the author.
+    fn is_of_another(&mut self, number: u64, asked: &Asked, by: i64) -> bool {
+        let stood_still = |ended: Nanos| self.has_paused(asked.copy, ended, ended);
+        let is_it = |(other, equal): &(&u64, &Asked)| {
+            let is_equal = **other != number && equal.copy == asked.copy && equal.request == asked.request;
+            is_equal && !equal.is_ok && equal.ended.is_some_and(stood_still) && (0..=1).contains(&(equal.applied + by))
+        };
+        let other = self.asked.iter().find(is_it).map(|(other, _)| *other);
+        let Some(other) = other.and_then(|other| self.asked.get_mut(&other)) else { return false };
+        other.applied += by;
+        if let Some(asked) = self.asked.get_mut(&number) {
+            asked.applied -= by;
+        }
+        *self.exceptions.entry(STOOD_STILL).or_default() += 1;
+        true
+    }
+
     /// A copy has written a larger size: that is the increase under whose name it was sent.
     fn increased(&mut self, copy: usize, id: &str, (from, to): (i64, i64)) {
         let is_late = self.now.saturating_sub(self.sent) > GIVEN_UP;
@@ -477,15 +496,18 @@ impl Ledger {
         }
     }
 
-    /// The increase whose turn it is when a copy first sends a size under a name: the oldest that somebody waits for.
+    /// The increase whose turn it is when a copy first sends a size under a name: the oldest that somebody waits for, or else
+    /// one whose caller left while the copy stood still.
     fn next_increase(&self, copy: usize, name: &str, at: Nanos) -> Option<u64> {
-        let is_it = |(number, asked): &(&u64, &Asked)| {
-            let is_of =
-                matches!(&asked.request, Request::Increase { group, .. } if group.ends_with(&format!("/{name}")));
-            let is_open = asked.ended.is_none_or(|ended| at <= ended + AT_ONCE || self.stood_still(copy, ended, at));
-            is_of && is_open && asked.copy == copy && !self.writers.values().any(|call| call == *number)
+        let is_of_group = |asked: &Asked| matches!(&asked.request, Request::Increase { group, .. } if group.ends_with(&format!("/{name}")));
+        let is_free = |number: &u64| !self.writers.values().any(|call| call == number);
+        let find = |is_open: &dyn Fn(Nanos) -> bool| {
+            let is_it = |(number, asked): &(&u64, &Asked)| {
+                asked.copy == copy && asked.ended.is_none_or(is_open) && is_of_group(asked) && is_free(number)
+            };
+            self.asked.iter().find(is_it).map(|(number, _)| *number)
         };
-        self.asked.iter().find(is_it).map(|(number, _)| *number)
+        find(&|ended| at <= ended + AT_ONCE).or_else(|| find(&|ended| self.stood_still(copy, ended, at)))
     }
 
     /// Returns true if a task of a copy didn't run from before `ended` to just before `sent`: it looked whether its caller

@@ -44,6 +44,9 @@ impl Ledger {
 
     /// Returns true if nothing holds a copy up.
     fn is_well(&self, copy: usize) -> bool {
+        if self.has_paused(copy, self.now.saturating_sub(WAITS), self.now) {
+            return false;
+        }
         let troubled = self.troubled.get(&copy).copied();
         let killed = self.last_killed.get(&copy).copied();
         troubled.is_none_or(|troubled| troubled + WAITS < self.now || killed.is_some_and(|killed| killed > troubled))

@@ -132,11 +132,17 @@ impl Ledger {
     fn reached(&self, copy: usize, kind: Kind, at: Nanos) -> Option<u64> {
         let watches = self.watches.open.values().filter(|watch| watch.copy == copy && watch.kind == Some(kind));
         let reached = watches.map(|watch| {
-            let before = watch.reached.iter().rev().find(|(shown, _)| *shown <= at);
+            let is_taken_in = |shown: Nanos| shown <= at && !self.has_paused(copy, shown, at);
+            let before = watch.reached.iter().rev().find(|(shown, _)| is_taken_in(*shown));
             before.map(|(_, revision)| *revision)
         });
         let reached: Option<Vec<u64>> = reached.collect();
         reached.filter(|all| all.len() >= kind.watches())?.into_iter().min()
+    }
+
+    /// Returns true if a task of a copy didn't run at some time between these: what was shown may not have been taken in.
+    pub(super) fn has_paused(&self, copy: usize, from: Nanos, to: Nanos) -> bool {
+        self.pauses.iter().any(|pause| pause.copy == copy && pause.began <= to && pause.ended >= from)
     }
 
     /// Returns true if a copy had been shown this revision of a kind at a time.
