@@ -153,7 +153,7 @@ impl Command {
         sorted: Vec<Sorted>,
     ) -> Result<Option<Decided>, (CallError, Vec<Sorted>)> {
         let named = sorted.iter().flat_map(|it| &it.request.machines);
-        let counts = sorted.iter().any(|it| it.request.replicas > 0);
+        let counts = sorted.iter().any(|it| it.request.replicas + it.request.instances > 0);
         let known = match self.learn(version, log, named, counts).await {
             Ok(known) => known,
             Err(error) => return Err((error, sorted)),
@@ -281,7 +281,7 @@ impl Command {
                     }
                     // Without a mark on its Machine another instance would go.
                     if !self.index().members(&self.id).is_empty() {
-                        return Err(self.is_not_known_as_machine(text));
+                        return Err(self.is_not_known_as_machine());
                     }
                     named.instances.insert(text.to_owned());
                 }
@@ -305,10 +305,10 @@ impl Command {
         Ok(named)
     }
 
-    fn is_not_known_as_machine(&self, instance: &str) -> ScaleError {
+    fn is_not_known_as_machine(&self) -> ScaleError {
         ScaleError::Aborted(format!(
-            "{}: the Machine of instance {instance} isn't known yet, though others of the MachinePool are; nothing was changed, \
-             try again in some seconds",
+            "{}: the MachinePool has Machines, and that of a named instance isn't known yet; nothing was changed, try again in \
+             some seconds",
             self.id
         ))
     }
@@ -353,6 +353,7 @@ impl Command {
             )),
             Refusal::HasJoined(name) => self.has_joined_meanwhile(name),
             Refusal::Replaced { named, left } => self.replaced(*named, *left),
+            Refusal::IsOfMachines => self.is_not_known_as_machine(),
             Refusal::BelowMin(error) => self.refused(error),
             Refusal::Log(error) => ScaleError::Aborted(format!("{}: {error}", self.id)),
         }

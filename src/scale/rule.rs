@@ -67,6 +67,11 @@ pub(super) struct Listed {
 }
 
 impl Listed {
+    /// Returns true if no Machine is there.
+    fn is_empty(&self) -> bool {
+        self.alive.is_empty() && self.draining.is_empty() && self.without_node.is_empty()
+    }
+
     /// Returns true if a Machine is there.
     pub(super) fn has(&self, uid: &Uid) -> bool {
         let is_without_node = || self.without_node.iter().any(|named| named.uid == *uid);
@@ -123,6 +128,9 @@ pub(super) enum Refusal {
         named: usize,
         left: usize,
     },
+    /// An instance of a MachinePool was named as one that is no Machine, and the pool has Machines: without a mark on its own
+    /// another would go.
+    IsOfMachines,
     BelowMin(SizeError),
     Log(LogError),
 }
@@ -144,6 +152,9 @@ impl<'a> Acceptance<'a> {
 
     /// Accepts a request as a whole or not at all.
     pub(super) fn accept(&mut self, request: &Request) -> Result<Accepted, Refusal> {
+        if request.instances > 0 && !self.seen.listed.is_empty() {
+            return Err(Refusal::IsOfMachines);
+        }
         let mut leaving = Vec::new();
         let mut deleting = Vec::new();
         for named in &request.machines {

@@ -246,7 +246,7 @@ pub(crate) struct Ledger {
     named_with_node: BTreeSet<String>,
     findings: Vec<Finding>,
     /// The times in which tasks of copies didn't run.
-    pub(crate) pauses: Vec<Pause>,
+    pauses: Vec<Pause>,
     /// Set if wall clocks jump in this world: intervals are theirs.
     pub(crate) clocks_jump: bool,
     /// The number of events of each kind that can't be prevented, by their cause.

@@ -3,13 +3,16 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::{Check, Ledger};
-use crate::entropy::Nanos;
+use crate::{entropy::Nanos, tasks::Pause};
 
 const SECOND: Nanos = 1_000_000_000;
 /// A copy has taken up what it was shown so long ago.
 pub(super) const TAKEN_UP: Nanos = 2 * SECOND;
 /// What a watch has come to is kept for so long.
 const KEPT: Nanos = 20 * SECOND;
+
+/// Calls are remembered for less than this after their end, and so is what held them up.
+const REMEMBERED: Nanos = 700 * SECOND;
 
 /// A kind that copies watch.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -138,6 +141,16 @@ impl Ledger {
         });
         let reached: Option<Vec<u64>> = reached.collect();
         reached.filter(|all| all.len() >= kind.watches())?.into_iter().min()
+    }
+
+    /// Tasks of copies don't run for these times.
+    pub(crate) fn paused(&mut self, pauses: &mut Vec<Pause>) {
+        if pauses.is_empty() {
+            return;
+        }
+        let now = self.now;
+        self.pauses.retain(|pause| pause.ended + REMEMBERED > now);
+        self.pauses.append(pauses);
     }
 
     /// Returns true if a task of a copy didn't run at some time between these: what was shown may not have been taken in.

@@ -363,7 +363,7 @@ impl World {
             self.run_hosts(limit);
             self.ledger.at(self.now);
             self.ledger.foreign.append(&mut self.controllers.foreign.lock());
-            self.ledger.pauses.append(&mut self.tasks.pauses.lock());
+            self.ledger.paused(&mut self.tasks.pauses.lock());
             self.ledger.observe(&self.inside, Author::Controllers);
             for member in &self.members {
                 let Member::Copy(copy) = member else { continue };

@@ -81,6 +81,7 @@ fn word(refusal: &Refusal) -> &'static str {
         Refusal::HasJoined(_) => "has joined",
         Refusal::Replaced { .. } => "replaced",
         Refusal::BelowMin(_) => "below min",
+        Refusal::IsOfMachines => "is of Machines",
         Refusal::Log(_) => "full",
     }
 }

@@ -224,6 +224,20 @@ async fn an_instance_of_a_pool_of_machines_whose_own_is_not_known_yet_is_asked_f
     assert_eq!(world.size_of_pool(), 4);
 }
 
+/// The watch of the Machines has shown none of the pool yet.
+#[tokio::test]
+async fn an_instance_of_a_pool_whose_machines_are_all_unknown_yet_is_asked_for_again() {
+    let world = World::new(1, &["a"]);
+    let pool = world.pool(1, &["cloud:///pa"]);
+    let owner = json!({"ownerReferences": [
+        {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachinePool", "name": "pool", "uid": "y", "controller": true},
+    ]});
+    world.machine_unseen("pa", &json!({"phase": "Running", "nodeRef": {"name": "pa"}}), &owner);
+    let error = world.scale.delete(pool, nodes(&["pa"])).await.unwrap_err();
+    assert_eq!(error.code(), "aborted", "{error}");
+    assert_eq!(world.size_of_pool(), 1);
+}
+
 /// The pool's controller has seen the smaller size; its infrastructure provider hasn't acted on it, and may yet take
 /// another Machine than the named one. Both would go.
 #[tokio::test(start_paused = true)]
