@@ -49,6 +49,7 @@ pub enum Phase {
 
 /// A Machine's entry in the log.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a field of the log's own")]
 pub struct Entry {
     /// The progress of the deletion.
     pub phase: Phase,
