@@ -72,7 +72,7 @@ impl World {
         let calls = server.clone();
         let client = Client::new(tower::service_fn(move |request| calls.clone().serve(request)), "default");
         let resources = Arc::new(ArcSwapOption::from_pointee(fake::resources()));
-        let recorder = EventRecorder::start(client, resources, "pod-0", metrics, &Handle::current());
+        let recorder = EventRecorder::start(client, resources, "pod-0", metrics, Handle::current());
         Self { server, recorder, registry }
     }
 
@@ -228,7 +228,7 @@ async fn the_end_waits_no_longer_than_it_may() {
         "default",
     );
     let resources = Arc::new(ArcSwapOption::from_pointee(fake::resources()));
-    let recorder = EventRecorder::start(client, resources, "", ScaleMetrics::default(), &Handle::current());
+    let recorder = EventRecorder::start(client, resources, "", ScaleMetrics::default(), Handle::current());
     recorder.record(&fake::group(), &"uid-1".into(), up());
     let started = Instant::now();
     recorder.finish(Duration::from_secs(1)).await;
