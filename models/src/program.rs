@@ -341,10 +341,12 @@ impl Program<'_> {
         wanted.without(unseen)
     }
 
-    /// What goes by itself and has its place filled leaves the log, in the same patch. What lowers the size is left.
+    /// Machines that go by themselves and have their places filled leave the log, in the same patch. Returns the others.
     pub(crate) fn drop_filled(&self, world: &mut World, wanted: Set) -> Set {
-        let going = wanted & world.going_by_itself();
-        let filled = self.rule.filled(going, world.size_without(going), world.staying().len());
+        if !self.rule.counts_going {
+            return wanted;
+        }
+        let filled = world.filled(wanted);
         for machine in filled.iter() {
             world.leave_log(machine);
             // The size counts all that are there: it went for another's smaller size, or was made good before.
@@ -361,8 +363,7 @@ impl Program<'_> {
         if set.is_empty() {
             return;
         }
-        let going = set & world.going_by_itself();
-        let filled = going.without(going.first((world.size_without(going) - world.staying().len()).max(0)));
+        let filled = world.filled(set);
         for machine in set.iter() {
             world.replicas -= 1;
             world.ledger.size -= 1;

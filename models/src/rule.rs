@@ -284,13 +284,6 @@ impl Rule {
         if new.is_empty() && (all_named & wanted).is_empty() { Accept::Nothing } else { Accept::Log(new) }
     }
 
-    /// Of wanted entries whose Machines go by themselves, those whose places are filled: beyond `staying` Machines, the size
-    /// less what else is wanted has room for the others.
-    #[must_use]
-    pub fn filled(&self, going: Set, size: i8, staying: i8) -> Set {
-        if self.counts_going { going.without(going.first((size - staying).max(0))) } else { Set(0) }
-    }
-
     /// Decides about a command that names placeholders; `lowered` is the number of lowered entries of placeholders.
     #[must_use]
     pub fn place(&self, count: Count, asked: Places, lowered: i8, min: i8) -> Place {

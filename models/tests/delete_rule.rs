@@ -209,7 +209,7 @@ fn breaks_when_a_lost_answer_is_not_cleared_up() {
 
 const ALL: fn() -> Rule = Rule::default;
 
-/// What a cache shows too late is caught by the count of what goes by itself as well.
+/// The count of what goes by itself also catches what a cache shows too late.
 const WITHOUT_COUNTS: fn() -> Rule = || Rule { counts_going: false, ..ALL() };
 
 #[rstest]

@@ -256,7 +256,11 @@ impl Command {
         if going.is_empty() {
             return Ok(HashSet::new());
         }
-        Ok(rule::filled(log, version.replicas, &self.list().await?, &going))
+        let filled = rule::filled(log, version.replicas, &self.list().await?, &going);
+        for entry in going.iter().filter(|entry| filled.contains(&entry.uid)) {
+            tracing::info!(group = %self.id, machine = %entry.name, "the Machine goes by itself and another one has its place: the size stays as it is for it");
+        }
+        Ok(filled)
     }
 
     /// Marks those that aren't under their ticket yet, side by side, and notes those that couldn't be. One that is gone
@@ -279,8 +283,8 @@ impl Command {
         }
     }
 
-    /// Marks a Machine under its entry's ticket, and returns what its mark has shown of it. One that is given up as one that never joined is read whole first, unless
-    /// `version` is one in which it had no Node, and the mark tests that version.
+    /// Marks a Machine under its entry's ticket, and returns what its mark has shown of it. One that is given up as one that
+    /// never joined is read whole first, unless `version` is one in which it had no Node, and the mark tests that version.
     pub(super) async fn mark_one(&self, entry: &Entry, version: Option<&ResourceVersion>) -> Result<Life, NotMarked> {
         let key = self.machine_key(&entry.name);
         if self.index().is_of(&self.id, &key, &entry.uid).is_none() {

@@ -288,15 +288,16 @@ pub(super) fn lower(
     marked: &HashMap<Uid, Ticket>,
     filled: &HashSet<Uid>,
 ) -> Result<Option<Lowering>, SizeError> {
-    let is_ready = |entry: &Entry| entry.phase == Phase::Wanted && marked.get(&entry.uid) == Some(&entry.ticket);
+    let is_filled = |entry: &Entry| filled.contains(&entry.uid);
+    let is_ready = |entry: &Entry| {
+        entry.phase == Phase::Wanted && marked.get(&entry.uid) == Some(&entry.ticket) && !is_filled(entry)
+    };
     let lower = |is_such: &dyn Fn(&Entry) -> bool| {
-        let is_filled = |entry: &Entry| is_ready(entry) && filled.contains(&entry.uid);
-        let ready: Vec<_> = log.entries().iter().filter(|entry| is_such(entry) && !is_filled(entry)).collect();
-        let to = size::delete(replicas, ready.len(), bounds)?;
-        let names: Vec<_> = ready.iter().map(|entry| entry.name.clone()).collect();
-        let without = log.clone().without(is_filled);
-        let is_written = !names.is_empty() || without != *log;
-        Ok(is_written.then(|| Lowering { to, log: without.lowered(is_such), names }))
+        let names: Vec<_> =
+            log.entries().iter().filter(|entry| is_such(entry)).map(|entry| entry.name.clone()).collect();
+        let to = size::delete(replicas, names.len(), bounds)?;
+        let is_written = !names.is_empty() || !filled.is_empty();
+        Ok(is_written.then(|| Lowering { to, log: log.clone().without(is_filled).lowered(is_such), names }))
     };
     let is_hard = |entry: &Entry| is_ready(entry) && !entry.soft;
     lower(&is_ready).or_else(|error| match lower(&is_hard) {

@@ -164,10 +164,13 @@ impl World {
         self.in_phase(Phase::Wanted).without(self.living()) & Set::of(was_alive)
     }
 
-    /// The size less all that is wanted but these.
+    /// Of wanted entries, those whose Machines go by themselves and whose places are filled: the size, less all else that is
+    /// wanted, has room for the others beyond the Machines that stay.
     #[must_use]
-    pub fn size_without(&self, these: Set) -> i8 {
-        self.replicas - self.in_phase(Phase::Wanted).without(these).len()
+    pub fn filled(&self, wanted: Set) -> Set {
+        let going = wanted & self.going_by_itself();
+        let size = self.replicas - self.in_phase(Phase::Wanted).without(going).len();
+        going.without(going.first((size - self.staying().len()).max(0)))
     }
 
     /// The Machines that are alive and don't leave for an entry.

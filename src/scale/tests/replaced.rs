@@ -8,7 +8,7 @@ use super::fake::{Fault, World, group, nodes};
 
 const ABC: [&str; 3] = ["a", "b", "c"];
 
-/// How somebody else's deletion of a Machine stands.
+/// The state of somebody else's deletion of a Machine.
 #[derive(Clone, Copy)]
 enum Deletion {
     Begun,
@@ -74,7 +74,7 @@ async fn of_two_as_many_lower_the_size_as_places_are_open() {
     assert_eq!((world.api.replicas(), world.api.log().len()), (2, 1));
 }
 
-/// What lowers the size already leaves its own place, and nobody else's.
+/// An entry that has lowered the size leaves its own place, and nobody else's.
 #[tokio::test]
 async fn a_place_that_is_given_up_already_is_not_open() {
     let world = World::new(3, &ABC);
