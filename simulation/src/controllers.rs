@@ -75,10 +75,12 @@ struct Weather {
     trouble: u32,
     /// The number of restarts of Cluster API.
     restarts: u64,
+    /// The time from which every reconcile of a MachineSet ends with an error, to the end.
+    ails_from: Option<Nanos>,
 }
 
 impl Weather {
-    const CALM: Self = Self { lag: 0, pause: 0, faults: 0, trouble: 0, restarts: 0 };
+    const CALM: Self = Self { lag: 0, pause: 0, faults: 0, trouble: 0, restarts: 0, ails_from: None };
 
     fn of(draw: &mut Rng) -> Self {
         Self {
@@ -87,7 +89,43 @@ impl Weather {
             faults: [0, 20, 100, 400][draw.usize(0..4)],
             trouble: [0, 10, 35][draw.usize(0..3)],
             restarts: [0, 0, 1, 4][draw.usize(0..4)],
+            ails_from: None,
         }
+    }
+
+    /// In a third of the worlds something ails every MachineSet from some time on.
+    fn ailing(self, draw: &mut Rng, until: Nanos) -> Self {
+        let from = draw.u64(0..until.max(1));
+        Self { ails_from: (draw.u32(0..3) == 0).then_some(from), ..self }
+    }
+}
+
+/// A time in which no new Machine of one group comes up: its infrastructure has no room, or its template is broken.
+#[derive(Clone, Debug)]
+struct Shortage {
+    group: String,
+    from: Nanos,
+    to: Nanos,
+    behaviour: Behaviour,
+}
+
+impl Shortage {
+    fn draw(chance: Chance, until: Nanos) -> Option<Self> {
+        let mut draw = chance.of("shortage", 0, 0);
+        (draw.u32(0..3) == 0).then(|| {
+            let from = draw.u64(0..until.max(1));
+            Self {
+                group: format!("group-{}", draw.u32(0..2)),
+                from,
+                to: draw.u64(from..until.max(from + 1)),
+                behaviour: [Behaviour::NoCapacity, Behaviour::Fails][draw.usize(0..2)],
+            }
+        })
+    }
+
+    fn meets(&self, machine: &Value) -> bool {
+        let group = machine["metadata"]["labels"]["group"].as_str();
+        group == Some(&self.group) && (self.from..self.to).contains(&entropy::now())
     }
 }
 
@@ -126,7 +164,10 @@ impl Driver {
     ) -> Self {
         let mut draw = chance.of("controllers", 0, 0);
         let version = CapiVersion::ALL[draw.usize(0..CapiVersion::ALL.len())];
-        let weather = if habits == Habits::Calm { Weather::CALM } else { Weather::of(&mut draw) };
+        let weather = match habits {
+            Habits::Calm => Weather::CALM,
+            Habits::Any => Weather::of(&mut draw).ailing(&mut chance.of("ailing", 0, 0), until),
+        };
         let health = (habits == Habits::Any && draw.u32(0..3) == 0).then(|| HealthCheck {
             unhealthy: Duration::from_secs(draw.u64(60..300)),
             startup: Duration::from_secs(draw.u64(600..1200)),
@@ -135,10 +176,15 @@ impl Driver {
         let options = Options { version, settings: Settings::default(), health, pools, ..Options::default() };
         let trouble = weather.trouble;
         let mut machines = 0;
-        let fates = move |_: &Value| {
+        let shortage = (habits == Habits::Any).then(|| Shortage::draw(chance, until)).flatten();
+        let fates = move |machine: &Value| {
             machines += 1;
             let trouble = if entropy::now() < until { trouble } else { 0 };
-            fate(&mut chance.of("fate", 0, machines), trouble)
+            let mut fate = fate(&mut chance.of("fate", 0, machines), trouble);
+            if let Some(shortage) = shortage.as_ref().filter(|shortage| shortage.meets(machine)) {
+                fate.behaviour = shortage.behaviour;
+            }
+            fate
         };
         let controllers = Controllers::new(api, api, Clock::real(), options, Box::new(fates));
         let mut driver = Self {
@@ -245,6 +291,7 @@ impl Driver {
         };
         let decision = Decision { what: "controller", actor: actor(controller, None), ordinal };
         let strikes = fault != Fault::None && !self.is_calm() && !self.skipped.contains(&decision);
+        self.controllers.set_ailing(self.weather.ails_from.is_some_and(|from| entropy::now() >= from));
         let before = self.api.revision();
         let Some(step) = self.controllers.step(controller, pick, if strikes { fault } else { Fault::None }) else {
             return;

@@ -28,7 +28,8 @@ impl fmt::Display for Decision {
 }
 
 /// The kinds of decisions.
-const KINDS: [&str; 9] = ["request", "piece", "kill", "freeze", "jump", "controller", "restart", "task", "rights"];
+const KINDS: [&str; 10] =
+    ["request", "piece", "kill", "freeze", "jump", "controller", "restart", "task", "rights", "denial"];
 
 impl FromStr for Decision {
     type Err = anyhow::Error;

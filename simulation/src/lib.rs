@@ -4,6 +4,7 @@ mod autoscaler;
 mod chance;
 mod controllers;
 mod copy;
+mod denials;
 mod entropy;
 mod faults;
 mod host;

@@ -17,6 +17,10 @@ use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use simulation::{Habits, Outcome, Plan, shrink};
 
+/// A fifth of a world's time is allocation, and this one makes a world a sixth faster than the system's.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Runs the whole program under seeds: copies of it, an API, controllers, and who calls them, in virtual time.
 ///
 /// The same seed gives the same world, byte for byte. The exit code is 0 if no rule was broken, 1 if one was, and 2 if a

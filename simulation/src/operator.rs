@@ -1,6 +1,7 @@
 //! People who call by hand, and ask for this and that, as a seed says.
 
 use std::{
+    collections::BTreeSet,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -68,11 +69,17 @@ async fn act(caller: Caller, port: &Port, draw: &mut fastrand::Rng) -> Result<()
             if instances.is_empty() {
                 return Ok(());
             }
-            let named = &instances[draw.usize(0..instances.len())].id;
-            let node =
-                ExternalGrpcNode { provider_id: named.clone(), name: named.clone(), ..ExternalGrpcNode::default() };
-            client.node_group_delete_nodes(NodeGroupDeleteNodesRequest { nodes: vec![node], id: id.clone() }).await?;
-            port.note(format!("deleted {named} of {id}"));
+            // Mostly one, and now and then several at once.
+            let count = if draw.u32(0..3) == 0 { draw.usize(2..5) } else { 1 };
+            let names: BTreeSet<_> = (0..count).map(|_| instances[draw.usize(0..instances.len())].id.clone()).collect();
+            let node = |name: &String| ExternalGrpcNode {
+                provider_id: name.clone(),
+                name: name.clone(),
+                ..ExternalGrpcNode::default()
+            };
+            let nodes = names.iter().map(node).collect();
+            client.node_group_delete_nodes(NodeGroupDeleteNodesRequest { nodes, id: id.clone() }).await?;
+            port.note(format!("deleted {names:?} of {id}"));
         }
     }
     Ok(())

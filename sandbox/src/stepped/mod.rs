@@ -82,6 +82,8 @@ pub struct Controllers {
     workload: Api,
     clock: Clock,
     options: Options,
+    /// Set while every reconcile of a MachineSet ends with an error.
+    is_ailing: bool,
     fates: Fates,
     names: Names,
     /// By kind.
@@ -123,6 +125,7 @@ impl Controllers {
             workload,
             clock,
             options,
+            is_ailing: false,
             fates,
             names: Names::default(),
             feeds: feeds.into(),
@@ -156,6 +159,12 @@ impl Controllers {
     #[must_use]
     pub fn version(&self) -> CapiVersion {
         self.options.version
+    }
+
+    /// Lets every reconcile of a MachineSet end with an error after its work, as one Machine without its infrastructure object
+    /// does. Since Cluster API 1.11 its `status.observedGeneration` stays as it is then.
+    pub fn set_ailing(&mut self, is_ailing: bool) {
+        self.is_ailing = is_ailing;
     }
 
     /// A restart: what a controller had in memory is lost, and it lists everything anew.

@@ -197,7 +197,7 @@ impl Controllers {
         let version = self.options.version;
         let run = &mut self.members[controller as usize].runs[number];
         let Some(mut op) = run.ops.pop_front() else { return Act::Planned(0) };
-        if run.has_failed && op.is_status_of("MachineSet") && !version.observes_despite_errors() {
+        if (run.has_failed || self.is_ailing) && op.is_status_of("MachineSet") && !version.observes_despite_errors() {
             op.keep_observed_generation();
         }
         let what = op.to_string();

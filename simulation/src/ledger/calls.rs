@@ -336,10 +336,12 @@ impl Ledger {
                 false
             }
         };
-        // A group's commands run in the order in which they came; of those that have ended the newest may go on.
+        // A group's commands run in the order in which they came. One whose caller has left goes on if it had begun to write.
         let of_copy = |asked: &Asked| asked.copy == copy && is_it(asked);
-        let open = self.asked.iter().find(|(_, asked)| asked.ended.is_none() && of_copy(asked));
-        let found = open.or_else(|| self.asked.iter().rev().find(|(_, asked)| of_copy(asked)));
+        let goes_on = |asked: &Asked| asked.ended.is_some_and(|ended| self.has_patched(copy, id, asked.at, ended));
+        let found = self.asked.iter().find(|(_, asked)| asked.ended.is_none() && of_copy(asked));
+        let found = found.or_else(|| self.asked.iter().rev().find(|(_, asked)| of_copy(asked) && goes_on(asked)));
+        let found = found.or_else(|| self.asked.iter().rev().find(|(_, asked)| of_copy(asked)));
         let number = found.map(|(number, _)| *number);
         let found = number.and_then(|number| self.asked.get_mut(&number));
         match found {

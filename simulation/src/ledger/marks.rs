@@ -6,6 +6,8 @@ use crate::entropy::Nanos;
 const SECOND: Nanos = 1_000_000_000;
 /// The longest that a copy leaves such a mark, latency included.
 const LEFT: Nanos = 15 * SECOND;
+/// The longest that a copy leaves an entry of a Machine that is gone.
+const FORGOTTEN: Nanos = 200 * SECOND;
 /// A copy waits for no longer than this after a request that has failed, time-outs included.
 const WAITS: Nanos = 130 * SECOND;
 
@@ -25,7 +27,8 @@ impl Ledger {
         let is_left = |uid: &String, machine: &super::Machine| {
             let is_ours = machine.mark.as_ref().is_some_and(|(mark, _)| mark.starts_with(MARKED_BY));
             let group = self.groups.get(&machine.group).filter(|group| !group.is_gone);
-            is_ours && !machine.is_deleting && group.is_some_and(|group| !group.log.contains_key(uid))
+            let is_left = is_ours && !machine.is_deleting && !self.is_denied(&machine.name);
+            is_left && group.is_some_and(|group| !group.log.contains_key(uid))
         };
         let left = self.machines.iter().filter(|(uid, machine)| is_left(uid, machine));
         let copies = self.copies();
@@ -39,6 +42,29 @@ impl Ledger {
             .collect();
         for what in found {
             self.find(Check::MarksOwn, what);
+        }
+        self.look_at_entries();
+    }
+
+    /// Looks once a second for entries of Machines that are gone for long.
+    fn look_at_entries(&mut self) {
+        let since = self.now.saturating_sub(FORGOTTEN);
+        let copies = self.copies();
+        let is_gone = |uid: &String| self.machines.get(uid).is_some_and(|it| it.is_gone && it.changed < since);
+        let mut found = Vec::new();
+        for (id, group) in self.groups.iter().filter(|(_, group)| !group.is_gone && !group.is_deleting) {
+            let knows = |copy: &&usize| self.is_well(**copy) && self.knows(**copy, id, since);
+            for (_, entry) in group.log.iter().filter(|(uid, entry)| is_gone(uid) && !self.is_denied(&entry.name)) {
+                if let Some(copy) = copies.iter().find(knows) {
+                    found.push(format!(
+                        "copy {copy} knows that {} of {id} is gone, and leaves it in the log",
+                        entry.name
+                    ));
+                }
+            }
+        }
+        for what in found {
+            self.find(Check::Forgets, what);
         }
     }
 

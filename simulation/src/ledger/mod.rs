@@ -97,6 +97,8 @@ pub enum Check {
     RollsOut,
     /// 25: a smaller size for placeholders is one that the Machines leave.
     Placeholders,
+    /// 26: the entry of a Machine that is gone leaves the log, whatever another one meets.
+    Forgets,
 }
 
 impl fmt::Display for Check {

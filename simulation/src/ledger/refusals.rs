@@ -10,6 +10,8 @@ const SECOND: Nanos = 1_000_000_000;
 const OLD: Nanos = 400 * SECOND;
 /// The longest from a refusal that a request has met to the answer of another that has joined it.
 const JOINS: Nanos = 60 * SECOND;
+/// A refusal is remembered for so long.
+const KEPT: Nanos = 300 * SECOND;
 /// The text of an answer that was made up on the way, as a header has it.
 const MADE_UP: &str = "made%20up%20by%20the%20simulation";
 const MADE_UP_PLAINLY: &str = "made up by the simulation";
@@ -26,8 +28,13 @@ impl Ledger {
     /// A request of a copy is refused on the way.
     pub(crate) fn refuses(&mut self, copy: usize, path: &str) {
         let now = self.now;
-        self.refusals.retain(|refusal| refusal.at + 2 * JOINS > now);
+        self.refusals.retain(|refusal| refusal.at + KEPT > now);
         self.refusals.push(Refusal { copy, path: path.to_owned(), at: now });
+    }
+
+    /// Returns true if a request about a Machine was refused lately.
+    pub(super) fn is_denied(&self, name: &str) -> bool {
+        self.refusals.iter().any(|refusal| refusal.path.split("/machines/").nth(1) == Some(name))
     }
 
     /// The API has answered a request of a copy.

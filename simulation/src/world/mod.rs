@@ -32,6 +32,7 @@ use crate::{
     chance::Chance,
     controllers::{self, Driver, Habits},
     copy::Copy,
+    denials::Denials,
     entropy::{self, Nanos},
     faults::{Decision, Faults, RequestFault},
     host::{Host, TICK},
@@ -149,6 +150,7 @@ struct World {
     ledger: Ledger,
     faults: Faults,
     rights: Rights,
+    denials: Denials,
     copies: usize,
     /// The schedulers of the copies, which outlive their kills.
     schedulers: Vec<Scheduler>,
@@ -231,6 +233,7 @@ impl World {
             ledger: Ledger::new(),
             faults: Faults::new(chance, plan.seconds * SECOND, plan.skipped.clone()),
             rights: Rights::new(chance, plan.seconds * SECOND),
+            denials: Denials::new(chance, plan.seconds * SECOND),
             copies,
             schedulers,
             tasks,

@@ -35,6 +35,8 @@ impl World {
         if let Some(copy) = self.copy_of(from).filter(|_| fault.is_some()) {
             self.ledger.troubles(copy);
         }
+        // A copy is none the worse for what it can't do about a single Machine.
+        let fault = if is_copy { fault.or_else(|| self.denied(at, &request)) } else { fault };
         match fault {
             Some(RequestFault::LostBefore) => {
                 self.trace.line(at, &format!("{from} {} {}: lost", request.parts.method, request.parts.uri));
@@ -77,6 +79,11 @@ impl World {
             }
         }
         struck.fault
+    }
+
+    /// The fault of a copy's request about a Machine that is denied.
+    fn denied(&mut self, at: Nanos, request: &ApiRequest) -> Option<RequestFault> {
+        self.denials.of_request(&request.parts, at, |decision| self.faults.strikes(decision))
     }
 
     pub(super) fn send_piece(&mut self, at: Nanos, number: u64, piece: Option<Bytes>) {

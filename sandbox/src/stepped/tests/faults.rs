@@ -61,6 +61,23 @@ fn a_failed_delete_leaves_the_others_and_the_observed_generation(#[case] version
 }
 
 #[rstest]
+#[case::v1_10(CapiVersion::V1_10, true)]
+#[case::v1_14(CapiVersion::V1_14, false)]
+fn reconciles_that_all_end_with_an_error_do_their_work(#[case] version: CapiVersion, #[case] moves: bool) {
+    let mut world = World::with_group(version, "MachineSet", 3, Fate::plain(TIMES));
+    let before = world.set().number("/status/observedGeneration");
+    world.controllers.set_ailing(true);
+    world.resize("machinesets", 1);
+    world.pass(30);
+    assert_eq!(world.machines(), (1, 0));
+    assert_eq!(world.set().number("/status/observedGeneration") > before, moves);
+    world.controllers.set_ailing(false);
+    world.resize("machinesets", 2);
+    world.pass(30);
+    assert_eq!(world.set().number("/status/observedGeneration"), world.set().generation());
+}
+
+#[rstest]
 #[case::v1_11(CapiVersion::V1_11, 2)]
 #[case::v1_14(CapiVersion::V1_14, 0)]
 fn a_failed_create_ends_the_others_since_1_14(#[case] version: CapiVersion, #[case] made: usize) {

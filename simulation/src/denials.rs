@@ -1,0 +1,89 @@
+//! Single Machines that are denied: in some worlds nothing is done for a while about some of them, as where a webhook fails
+//! for those, or their objects can't be converted. Whatever else a copy has to do must go on.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+};
+
+use http::{Method, request::Parts};
+
+use crate::{
+    chance::Chance,
+    entropy::Nanos,
+    faults::{Decision, RequestFault},
+};
+
+/// The denials of one world.
+#[derive(Clone, Debug)]
+struct Denial {
+    /// Of 100 Machines so many are denied.
+    percent: u32,
+    from: Nanos,
+    to: Nanos,
+    code: u16,
+    /// Set if they can't be read either.
+    reads: bool,
+    /// Set if the first mark is still let through.
+    once_marked: bool,
+}
+
+/// Decides which requests about single Machines are denied.
+#[derive(Clone, Debug)]
+pub(crate) struct Denials {
+    chance: Chance,
+    denial: Option<Denial>,
+    marked: BTreeSet<String>,
+    /// The Machines that were asked about, and whether each is denied.
+    known: BTreeMap<String, bool>,
+}
+
+impl Denials {
+    /// Draws the denials up to a time.
+    pub(crate) fn new(chance: Chance, until: Nanos) -> Self {
+        let mut draw = chance.of("denials", 0, 0);
+        let denial = (draw.u32(0..3) == 0).then(|| {
+            let from = draw.u64(0..until.max(1));
+            Denial {
+                percent: [10, 30, 60][draw.usize(0..3)],
+                from,
+                to: if draw.bool() { until } else { draw.u64(from..until.max(from + 1)) },
+                code: if draw.bool() { 403 } else { 500 },
+                reads: draw.bool(),
+                once_marked: draw.bool(),
+            }
+        });
+        Self { chance, denial, marked: BTreeSet::new(), known: BTreeMap::new() }
+    }
+
+    /// The fault of a request that a copy sends, unless `strikes` takes its Machine's denial away.
+    pub(crate) fn of_request(
+        &mut self,
+        parts: &Parts,
+        at: Nanos,
+        strikes: impl FnOnce(Decision) -> bool,
+    ) -> Option<RequestFault> {
+        let denial = self.denial.as_ref()?;
+        let name = parts.uri.path().split_once("/machines/")?.1;
+        let is_write = matches!(parts.method, Method::PATCH | Method::DELETE);
+        let is_marked = if parts.method == Method::PATCH {
+            !self.marked.insert(name.to_owned())
+        } else {
+            self.marked.contains(name)
+        };
+        let is_meant = (denial.from..denial.to).contains(&at) && (is_write || denial.reads);
+        if !is_meant || denial.once_marked && !is_marked {
+            return None;
+        }
+        if let Some(is_denied) = self.known.get(name) {
+            return is_denied.then_some(RequestFault::Refused(denial.code));
+        }
+        let mut hasher = DefaultHasher::new();
+        name.hash(&mut hasher);
+        let decision = Decision { what: "denial", actor: 0, ordinal: hasher.finish() };
+        let is_drawn = self.chance.of("denied", 0, decision.ordinal).u32(0..100) < denial.percent;
+        let is_denied = is_drawn && strikes(decision);
+        self.known.insert(name.to_owned(), is_denied);
+        is_denied.then_some(RequestFault::Refused(denial.code))
+    }
+}
