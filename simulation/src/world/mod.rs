@@ -7,10 +7,7 @@ mod requests;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     hash::{DefaultHasher, Hash as _, Hasher as _},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
 };
 
 use anyhow::Result;
@@ -28,6 +25,7 @@ use tokio::sync::{mpsc, oneshot};
 use tower::BoxError;
 
 use crate::{
+    actor::Quiet,
     autoscaler,
     chance::Chance,
     controllers::{self, Driver, Habits},
@@ -158,8 +156,7 @@ struct World {
     frozen: BTreeMap<HostId, Nanos>,
     /// The requests that copies send at rest.
     at_rest: u64,
-    /// Set when nobody is to ask for anything any more.
-    is_quiet: Arc<AtomicBool>,
+    quiet: Quiet,
     /// The Pods that fit on no Node.
     waitlist: Waitlist,
     controllers: controllers::Shared,
@@ -237,7 +234,7 @@ impl World {
             groups,
             frozen: BTreeMap::new(),
             at_rest: 0,
-            is_quiet: Arc::default(),
+            quiet: Quiet::default(),
             waitlist: Waitlist::default(),
             controllers,
             plan,
@@ -255,24 +252,21 @@ impl World {
     /// Starts everybody who uses the cluster.
     fn start_actors(&mut self) -> Result<()> {
         let (seed, copies) = (self.plan.seed, self.copies);
-        let is_quiet = || Arc::clone(&self.is_quiet);
+        let quiet = self.quiet.clone();
         let pools = self.groups.iter().map(setup::Group::pool).collect();
         let (waitlist, groups) = (self.waitlist.clone(), self.groups.clone());
         let calm = self.plan.seconds * SECOND;
         let times = autoscaler::Times { calm, end: (calm + self.plan.quiet * SECOND).saturating_sub(REST) };
-        let (by_hand, of_workloads, of_people) = (is_quiet(), is_quiet(), is_quiet());
-        self.start_actor(|port| operator::run(port, copies, seed, by_hand))?;
-        self.start_actor(|port| workloads::run(port, seed, pools, of_workloads, waitlist))?;
-        self.start_actor(|port| people::run(port, seed, groups, of_people))?;
+        self.start_actor(|port| operator::run(port, copies, seed, quiet.clone()))?;
+        self.start_actor(|port| workloads::run(port, seed, pools, quiet.clone(), waitlist))?;
+        self.start_actor(|port| people::run(port, seed, groups, quiet.clone()))?;
         self.start_actor(|port| autoscaler::run(port, copies, seed, times))?;
         // The numbers of all others stay as they are.
         if tenant::comes(seed) {
-            let of_tenant = Arc::clone(&self.is_quiet);
-            self.start_actor(|port| tenant::run(port, seed, of_tenant))?;
+            self.start_actor(|port| tenant::run(port, seed, quiet.clone()))?;
         }
         if kinds::change(seed) {
-            let of_kinds = Arc::clone(&self.is_quiet);
-            self.start_actor(|port| kinds::run(port, seed, of_kinds))?;
+            self.start_actor(|port| kinds::run(port, seed, quiet.clone()))?;
         }
         Ok(())
     }
@@ -319,7 +313,7 @@ impl World {
     fn run(mut self) -> Result<Report> {
         let chaos = self.plan.seconds * SECOND;
         self.run_to(chaos)?;
-        self.is_quiet.store(true, Ordering::Relaxed);
+        self.quiet.begin();
         let end = chaos + self.plan.quiet * SECOND;
         self.run_to(end.saturating_sub(REST))?;
         self.at_rest = 0;
