@@ -9,6 +9,8 @@ use fastrand::Rng;
 use crate::{chance::Chance, entropy::Nanos, host::TICK};
 
 const SECOND: Nanos = 1_000_000_000;
+/// The message of a refusal that is made up on the way.
+pub(crate) const MADE_UP: &str = "made up by the simulation";
 
 /// The identity of a decision: its subject, its actor, and the number that came before.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]

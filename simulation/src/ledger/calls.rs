@@ -78,7 +78,7 @@ pub(crate) struct Answered<'a> {
     /// `None` if the connection was cut.
     pub(crate) code: Option<Code>,
     pub(crate) message: &'a [u8],
-    /// The error's text, as the header has it.
+    /// The error's text.
     pub(crate) text: &'a str,
 }
 

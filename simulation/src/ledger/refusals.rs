@@ -3,16 +3,13 @@
 use std::collections::BTreeSet;
 
 use super::{Check, Ledger};
-use crate::entropy::Nanos;
+use crate::{entropy::Nanos, faults::MADE_UP};
 
 const SECOND: Nanos = 1_000_000_000;
 /// The longest for which a copy goes by an old size.
 const OLD: Nanos = 400 * SECOND;
 /// The longest from a refusal that a request has met to the answer of another that has joined it.
 const JOINS: Nanos = 60 * SECOND;
-/// The text of an answer that was made up on the way, as a header has it.
-const MADE_UP: &str = "made%20up%20by%20the%20simulation";
-const MADE_UP_PLAINLY: &str = "made up by the simulation";
 
 /// A request of a copy that was refused.
 #[derive(Clone, Debug)]
@@ -46,8 +43,8 @@ impl Ledger {
         let since = asked.saturating_sub(OLD);
         let lately = sizes.iter().filter(|(until, _)| until.is_none_or(|until| until >= since)).map(|(_, size)| *size);
         let largest = lately.max().unwrap_or_default();
-        let is_refused_by_api = text.contains(MADE_UP) || text.contains(MADE_UP_PLAINLY) || text.contains("API server");
-        if delta > 0 && largest + delta <= group.max && !is_refused_by_api && !text.contains("API%20server") {
+        let is_refused_by_api = text.contains(MADE_UP) || text.contains("API server");
+        if delta > 0 && largest + delta <= group.max && !is_refused_by_api {
             let max = group.max;
             let what = format!("copy {copy} refused an increase of {id} by {delta}, at {largest} of {max}: {text}");
             self.find(Check::RefusedForCause, what);
@@ -56,7 +53,7 @@ impl Ledger {
 
     /// A delete was refused since the API server refuses something: a request about its own Machines, or about the group.
     pub(super) fn delete_for_cause(&mut self, copy: usize, uids: &BTreeSet<String>, asked: Nanos, text: &str) {
-        if !text.contains(MADE_UP) && !text.contains(MADE_UP_PLAINLY) {
+        if !text.contains(MADE_UP) {
             return;
         }
         let names: BTreeSet<_> = uids.iter().filter_map(|uid| Some(&self.machines.get(uid)?.name)).collect();

@@ -487,15 +487,12 @@ impl World {
 
     fn reply(&mut self, number: u64, result: RpcResult) {
         let Some(call) = self.calls.remove(&number) else { return };
-        let code = result.as_ref().map(Answer::code);
+        let code = result.as_ref().map(|answer| answer.status.code());
         self.report.calls += 1;
         self.trace.line(self.now, &format!("copy {} answers call {number}: {code:?}", call.copy));
         match &result {
-            Ok(answer) => {
-                self.ledger.answered(
-                    number,
-                    &Answered { code: Some(answer.code()), message: &answer.message, text: answer.text() },
-                );
+            Ok(Answer { status, message, .. }) => {
+                self.ledger.answered(number, &Answered { code: Some(status.code()), message, text: status.message() });
             }
             Err(_) => self.ledger.lost(number),
         }

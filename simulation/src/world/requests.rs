@@ -13,7 +13,7 @@ use tower::BoxError;
 use super::{CLUSTER, Event, RESTARTS, Stream, World, hash};
 use crate::{
     entropy::Nanos,
-    faults::{PieceFault, RequestFault, latency},
+    faults::{MADE_UP, PieceFault, RequestFault, latency},
     ledger::Author,
     network::{ApiRequest, Body, HostId, Message, Port, cut},
 };
@@ -220,7 +220,7 @@ fn is_bookmark(piece: &Bytes) -> bool {
 fn refusal(code: u16) -> Response<Body> {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": "made up by the simulation", "reason": "Simulated", "code": code,
+        "message": MADE_UP, "reason": "Simulated", "code": code,
     });
     let mut answer =
         Response::new(Full::new(Bytes::from(status.to_string())).map_err(|never| match never {}).boxed_unsync());
