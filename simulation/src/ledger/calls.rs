@@ -201,11 +201,8 @@ impl Ledger {
                     self.increase_for_cause((asked.copy, asked.at), group, *delta, answered.text);
                 }
             }
-            Request::Delete { group, uids, .. } if code == Code::Ok => {
-                for uid in uids {
-                    self.ok_deletes.insert(uid.clone(), now);
-                }
-                let _ = group;
+            Request::Delete { uids, .. } if code == Code::Ok => {
+                self.ok_deletes.extend(uids.iter().map(|uid| (uid.clone(), now)));
             }
             Request::Delete { group, uids, .. } if !is_open => {
                 self.refused(number, group, uids, code);
