@@ -2,6 +2,7 @@
 //! and messages alone, never the program's own state, and shares no rule with it.
 
 mod calls;
+mod increases;
 mod instances;
 mod log;
 mod marks;
