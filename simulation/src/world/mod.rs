@@ -1,6 +1,7 @@
 //! A world: the API with its controllers, copies of the program, and actors, each on a host; and the loop that gives every
 //! message its time.
 
+mod disasters;
 mod judge;
 mod requests;
 
@@ -31,7 +32,7 @@ use crate::{
     controllers::{self, Driver, Habits},
     copy::Copy,
     entropy::{self, Nanos},
-    faults::{Decision, Faults, RequestFault},
+    faults::{Faults, RequestFault},
     host::{Host, TICK},
     kinds,
     ledger::{Answered, Author, Check, Ledger},
@@ -56,9 +57,6 @@ const PROGRESS: Nanos = 800 * SECOND;
 const SETTLE: Nanos = 60 * SECOND;
 /// The most requests of a copy in that time, besides watches and Events.
 const MOST_AT_REST: u64 = 60;
-
-/// The number of the first kill that gives copies new rights.
-const RESTARTS: u64 = 1 << 20;
 
 /// The API and its controllers.
 const CLUSTER: HostId = 0;
@@ -152,8 +150,8 @@ struct World {
     schedulers: Vec<Scheduler>,
     tasks: tasks::Shared,
     groups: Vec<setup::Group>,
-    /// Hosts that don't run, by until when.
-    frozen: BTreeMap<HostId, Nanos>,
+    /// Hosts that don't run.
+    frozen: BTreeSet<HostId>,
     /// The requests that copies send at rest.
     at_rest: u64,
     quiet: Quiet,
@@ -232,7 +230,7 @@ impl World {
             schedulers,
             tasks,
             groups,
-            frozen: BTreeMap::new(),
+            frozen: BTreeSet::new(),
             at_rest: 0,
             quiet: Quiet::default(),
             waitlist: Waitlist::default(),
@@ -284,32 +282,6 @@ impl World {
         is_copy.then(|| host - 1)
     }
 
-    /// Draws when copies are killed or frozen, and when their clocks jump.
-    fn plan_disasters(&mut self) {
-        let most = [0, 2, 6][self.chance.of("disasters", 0, 0).usize(0..3)];
-        for copy in 0..self.copies {
-            for (what, event) in
-                [("kill", Event::Kill as fn(usize, u64) -> Event), ("freeze", Event::Freeze), ("jump", Event::Jump)]
-            {
-                let mut draw = self.chance.of(what, copy, 0);
-                for ordinal in 0..draw.u64(0..=most) {
-                    let at = draw.u64(0..self.plan.seconds * 1000) * TICK;
-                    self.at(at, event(copy, ordinal));
-                }
-            }
-        }
-    }
-
-    fn start_copy(&mut self, copy: usize) -> Result<()> {
-        let id = 1 + copy;
-        let host = Host::new(self.now)?;
-        let port = Port::new(id, &host, &self.outbox);
-        self.frozen.remove(&id);
-        self.members[id] =
-            Member::Copy(Box::new(Copy::start(host, port, &format!("copy-{copy}"), self.schedulers[copy].clone())));
-        Ok(())
-    }
-
     fn run(mut self) -> Result<Report> {
         let chaos = self.plan.seconds * SECOND;
         self.run_to(chaos)?;
@@ -319,11 +291,8 @@ impl World {
         self.at_rest = 0;
         self.ledger.before_rest();
         let fresh = self.members.len();
-        self.members.push(Member::Dead);
-        let host = Host::new(self.now)?;
-        let port = Port::new(fresh, &host, &self.outbox);
         let scheduler = Scheduler::new(self.chance, self.copies, 0, BTreeSet::new(), tasks::Shared::default());
-        self.members[fresh] = Member::Copy(Box::new(Copy::start(host, port, "fresh", scheduler)));
+        self.members.push(self.new_copy(fresh, "fresh", scheduler)?);
         self.run_to(end)?;
         if !self.ledger.has_findings() {
             self.judge(fresh);
@@ -376,7 +345,7 @@ impl World {
     fn run_hosts(&mut self, limit: Nanos) {
         let mut limit = limit;
         for (id, member) in self.members.iter().enumerate().rev() {
-            let Some(host) = member.host().filter(|_| !self.frozen.contains_key(&id)) else { continue };
+            let Some(host) = member.host().filter(|_| !self.frozen.contains(&id)) else { continue };
             host.run_until(limit);
             if !self.outbox.lock().is_empty() {
                 limit = limit.min(host.now());
@@ -425,64 +394,12 @@ impl World {
             Event::Call(from, call) => self.call(from, call),
             Event::Reply(number, result) => self.reply(number, result),
             Event::Kill(copy, ordinal) => self.kill(copy, ordinal),
-            Event::Start(copy) => {
-                self.trace.line(self.now, &format!("copy {copy} starts"));
-                self.start_copy(copy)?;
-            }
-            Event::Freeze(copy, ordinal) => {
-                let decision = Decision { what: "freeze", actor: copy, ordinal };
-                if self.faults.strikes(decision) {
-                    let seconds = self.chance.of("frozen for", copy, ordinal).u64(1..90);
-                    self.trace.line(self.now, &format!("copy {copy} stands still for {seconds} s"));
-                    self.frozen.insert(1 + copy, self.now);
-                    self.ledger.troubles(copy);
-                    self.at(self.now + seconds * SECOND, Event::Thaw(copy));
-                }
-            }
-            Event::Thaw(copy) => {
-                if self.frozen.remove(&(1 + copy)).is_some()
-                    && let Some(host) = self.members[1 + copy].host()
-                {
-                    host.jump(self.now);
-                    self.ledger.troubles(copy);
-                }
-            }
-            Event::Jump(copy, ordinal) => {
-                let decision = Decision { what: "jump", actor: copy, ordinal };
-                if self.faults.strikes(decision)
-                    && let Member::Copy(copy) = &mut self.members[1 + copy]
-                {
-                    let by = self.chance.of("jumps by", decision.actor, ordinal).i64(-600..600);
-                    copy.host.skew(by * SECOND.cast_signed());
-                    self.ledger.clocks_jump = true;
-                    self.trace.line(self.now, &format!("the clock of copy {} is {by} s off", decision.actor));
-                }
-            }
+            Event::Start(copy) => self.start(copy)?,
+            Event::Freeze(copy, ordinal) => self.freeze(copy, ordinal),
+            Event::Thaw(copy) => self.thaw(copy),
+            Event::Jump(copy, ordinal) => self.jump(copy, ordinal),
         }
         Ok(())
-    }
-
-    fn kill(&mut self, copy: usize, ordinal: u64) {
-        if !self.faults.strikes(Decision { what: "kill", actor: copy, ordinal })
-            || matches!(self.members[1 + copy], Member::Dead)
-        {
-            return;
-        }
-        self.trace.line(self.now, &format!("copy {copy} is killed"));
-        self.members[1 + copy] = Member::Dead;
-        self.ledger.killed(copy);
-        let lost: Vec<u64> =
-            self.calls.iter().filter(|(_, call)| call.copy == copy).map(|(number, _)| *number).collect();
-        for number in lost {
-            self.ledger.lost(number);
-            if let Some(call) = self.calls.remove(&number) {
-                drop(call.reply);
-                self.deliver(call.from);
-            }
-        }
-        self.streams.retain(|_, stream| stream.to != 1 + copy);
-        let seconds = self.chance.of("restart", copy, ordinal).u64(1..40);
-        self.at(self.now + seconds * SECOND, Event::Start(copy));
     }
 
     fn reply(&mut self, number: u64, result: RpcResult) {

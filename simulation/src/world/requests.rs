@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tower::BoxError;
 
-use super::{CLUSTER, Event, RESTARTS, Stream, World, hash};
+use super::{CLUSTER, Event, Stream, World, disasters::RESTARTS, hash};
 use crate::{
     entropy::Nanos,
     faults::{MADE_UP, PieceFault, RequestFault, latency},
