@@ -6,9 +6,12 @@ use std::{collections::BTreeSet, fmt, str::FromStr};
 use anyhow::Context as _;
 use fastrand::Rng;
 
-use crate::{chance::Chance, entropy::Nanos, host::TICK};
+use crate::{
+    chance::Chance,
+    entropy::{Nanos, SECOND},
+    host::TICK,
+};
 
-const SECOND: Nanos = 1_000_000_000;
 /// The message of a refusal that is made up on the way.
 pub(crate) const MADE_UP: &str = "made up by the simulation";
 

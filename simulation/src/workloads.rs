@@ -20,12 +20,11 @@ use tokio::time::sleep;
 use crate::{
     actor::{self, Quiet},
     chance::Chance,
-    entropy::{self, Nanos},
+    entropy::{self, Nanos, SECOND},
     network::Port,
 };
 
 const NAMESPACE: &str = "apps";
-const SECOND: Nanos = 1_000_000_000;
 /// The most Deployments, and the most replicas of one.
 const MOST: (usize, u32) = (6, 5);
 

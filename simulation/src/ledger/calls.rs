@@ -11,18 +11,19 @@ use http::{Method, request::Parts};
 use tonic::Code;
 
 use super::{Check, Group, Ledger};
-use crate::{entropy::Nanos, tasks::Pause};
+use crate::{
+    entropy::{Nanos, SECOND},
+    tasks::Pause,
+};
 
 /// The longest that a command goes on that its caller has given up.
-const RUNS_ON: Nanos = 600 * 1_000_000_000;
+const RUNS_ON: Nanos = 600 * SECOND;
 /// The longest from the decision of a write until it is sent.
 pub(super) const AT_ONCE: Nanos = 50_000_000;
-
 /// The most times that a copy may send the same request within a second.
 const MOST_IN_A_SECOND: usize = 20;
-const ONE_SECOND: Nanos = 1_000_000_000;
 /// A group that has been there for so long is known to every copy that answers at all.
-const LONG_THERE: Nanos = 600 * ONE_SECOND;
+const LONG_THERE: Nanos = 600 * SECOND;
 /// A group that has been gone for so long is known to no copy that answers at all.
 const LONG_GONE: Nanos = LONG_THERE;
 /// The cause for which a caller may have left before its first write is sent.
@@ -411,7 +412,7 @@ impl Ledger {
     /// A copy that is answered with errors waits before it asks again.
     fn is_patient(&mut self, copy: usize, parts: &Parts, at: Nanos) {
         let request = format!("copy {copy} sends {} {}", parts.method, parts.uri.path());
-        while self.recent.front().is_some_and(|(sent, _)| sent + ONE_SECOND < at) {
+        while self.recent.front().is_some_and(|(sent, _)| sent + SECOND < at) {
             self.recent.pop_front();
         }
         self.recent.push_back((at, request));

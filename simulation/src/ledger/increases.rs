@@ -8,10 +8,10 @@ use super::{
     Check, Ledger,
     calls::{AT_ONCE, Asked, Request, STOOD_STILL, is_open},
 };
-use crate::entropy::Nanos;
+use crate::entropy::{Nanos, SECOND};
 
 /// A request that has been under way for longer was given up by its copy: `Policy::WRITES`.
-const GIVEN_UP: Nanos = 10 * 1_000_000_000;
+const GIVEN_UP: Nanos = 10 * SECOND;
 /// The cause for which an increase may be done twice: docs/delete-rule.md, What can't be promised.
 const LATE_SIZE: &str = "a size write that was given up arrives when the size is again what it was";
 

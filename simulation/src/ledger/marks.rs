@@ -1,9 +1,8 @@
 //! Marks that belong to no entry: a copy that knows of one, and whose requests succeed, takes it off at once.
 
 use super::{Check, Ledger, log::MARKED_BY};
-use crate::entropy::Nanos;
+use crate::entropy::{Nanos, SECOND};
 
-const SECOND: Nanos = 1_000_000_000;
 /// The longest that a copy leaves such a mark, latency included.
 const LEFT: Nanos = 15 * SECOND;
 /// A copy waits for no longer than this after a request that has failed, time-outs included.

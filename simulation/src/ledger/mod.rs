@@ -30,7 +30,10 @@ use self::{
     rollouts::Set,
     watches::{Kind, Watches},
 };
-use crate::{entropy::Nanos, tasks::Pause};
+use crate::{
+    entropy::{Nanos, SECOND},
+    tasks::Pause,
+};
 
 pub(crate) use self::calls::Answered;
 
@@ -161,7 +164,7 @@ impl Group {
 
 /// The longest that an entry of a MachinePool stays at rest after the last one was lowered: its infrastructure follows within four minutes, has five more,
 /// and then the Machine goes.
-const POOL_WAITS: Nanos = 900 * 1_000_000_000;
+const POOL_WAITS: Nanos = 900 * SECOND;
 
 /// A Machine.
 #[derive(Clone, Debug, Default)]

@@ -8,18 +8,19 @@ use super::{
     log::{self, ANNOTATION, Log, MARKED_BY},
     watches::Kind,
 };
+use crate::entropy::{Nanos, SECOND};
 
 const MIN: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
 const MAX: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
 const REPLACED: &str = "capi-autoscaler-provider.io/replaced";
 /// The least time between two replacements of one group, less the latency of a request.
-const REPLACES_AFTER: u64 = (5 * 60 - 10) * 1_000_000_000;
+const REPLACES_AFTER: Nanos = (5 * 60 - 10) * SECOND;
 const DELETE_MACHINE: &str = "cluster.x-k8s.io/delete-machine";
 
 /// The least time that the infrastructure of a MachinePool has: docs/delete-rule.md, The finisher.
-const LEFT_TO_POOL: u64 = 300 * 1_000_000_000;
+const LEFT_TO_POOL: Nanos = 300 * SECOND;
 /// The longest that a mark goes unseen by a controller whose caches lag.
-const UNSEEN: u64 = 120 * 1_000_000_000;
+const UNSEEN: Nanos = 120 * SECOND;
 
 /// A cause for which a Machine may go that nobody named: docs/delete-rule.md, What can't be promised.
 pub(super) const FOREIGN_DELETE: &str = "a named Machine that someone else deletes may be made good first";
@@ -178,7 +179,7 @@ impl Ledger {
             && now.saturating_sub(*since) < REPLACES_AFTER
             && !self.clocks_jump
         {
-            let seconds = (now - since) / 1_000_000_000;
+            let seconds = (now - since) / SECOND;
             let what =
                 format!("copy {copy} replaces a Machine of {id} {seconds} s after the one before: {known}, {told}");
             self.find(Check::ReplacedTooSoon, what);

@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 
 use super::{Check, Ledger};
-use crate::{entropy::Nanos, faults::MADE_UP};
+use crate::{
+    entropy::{Nanos, SECOND},
+    faults::MADE_UP,
+};
 
-const SECOND: Nanos = 1_000_000_000;
 /// The longest for which a copy goes by an old size.
 const OLD: Nanos = 400 * SECOND;
 /// The longest from a refusal that a request has met to the answer of another that has joined it.

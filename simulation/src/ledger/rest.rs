@@ -1,14 +1,15 @@
 //! Checks at the quiet end of a world: faults have ended long ago, and nobody asks for anything.
 
 use super::{Check, Ledger, Machine, log::MARKED_BY};
+use crate::entropy::{Nanos, SECOND};
 
 /// Whatever holds up copies and controllers once faults have ended is over within this time.
-const LONG_LEFT: u64 = 400 * 1_000_000_000;
+const LONG_LEFT: Nanos = 400 * SECOND;
 
 impl Ledger {
     /// Checks what must hold before a copy is started that finishes what others have left.
     pub(crate) fn before_rest(&mut self) {
-        let is_old = |since: u64| self.now.saturating_sub(since) > LONG_LEFT;
+        let is_old = |since: Nanos| self.now.saturating_sub(since) > LONG_LEFT;
         let mut found = Vec::new();
         for (id, group) in self.groups.iter().filter(|(_, group)| !group.is_gone) {
             let is_gone = |uid: &String| self.machines.get(uid).is_some_and(|it| it.is_gone && is_old(it.changed));

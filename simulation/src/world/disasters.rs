@@ -2,9 +2,10 @@
 
 use anyhow::Result;
 
-use super::{Event, Member, SECOND, World};
+use super::{Event, Member, World};
 use crate::{
     copy::Copy,
+    entropy::SECOND,
     faults::Decision,
     host::{Host, TICK},
     network::{HostId, Port},

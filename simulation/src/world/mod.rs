@@ -31,7 +31,7 @@ use crate::{
     chance::Chance,
     controllers::{self, Driver, Habits},
     copy::Copy,
-    entropy::{self, Nanos},
+    entropy::{self, Nanos, SECOND},
     faults::{Faults, RequestFault},
     host::{Host, TICK},
     kinds,
@@ -46,7 +46,6 @@ use crate::{
     workloads::{self, Waitlist},
 };
 
-const SECOND: Nanos = 1_000_000_000;
 /// The most that hosts run ahead while nothing is under way.
 const QUANTUM: Nanos = SECOND;
 /// The end of a world, in which the API is to be left alone.
