@@ -157,7 +157,7 @@ fn heard_within(body: Body, silence: Duration) -> Body {
 
 /// The error of a connection that is gone.
 pub(crate) fn cut() -> BoxError {
-    BoxError::from(std::io::Error::from(std::io::ErrorKind::ConnectionReset))
+    BoxError::from(io::Error::from(io::ErrorKind::ConnectionReset))
 }
 
 /// Calls one copy.
