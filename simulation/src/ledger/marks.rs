@@ -1,6 +1,6 @@
 //! Marks that belong to no entry: a copy that knows of one, and whose requests succeed, takes it off at once.
 
-use super::{Check, Ledger, log::MARKED_BY};
+use super::{Check, Ledger};
 use crate::entropy::{Nanos, SECOND};
 
 /// The longest that a copy leaves such a mark, latency included.
@@ -22,9 +22,10 @@ impl Ledger {
         }
         self.looked = now;
         let is_left = |uid: &String, machine: &super::Machine| {
-            let is_ours = machine.mark.as_ref().is_some_and(|(mark, _)| mark.starts_with(MARKED_BY));
             let group = self.groups.get(&machine.group).filter(|group| !group.is_gone);
-            is_ours && !machine.is_deleting && group.is_some_and(|group| !group.log.contains_key(uid))
+            machine.marked_since().is_some()
+                && !machine.is_deleting
+                && group.is_some_and(|group| !group.log.contains_key(uid))
         };
         let left = self.machines.iter().filter(|(uid, machine)| is_left(uid, machine));
         let copies = self.copies();

@@ -41,10 +41,8 @@ impl Ledger {
 
     /// An increase was refused: some size that the group has had lately must leave no room for it.
     pub(super) fn increase_for_cause(&mut self, (copy, asked): (usize, Nanos), id: &str, delta: i64, text: &str) {
-        let (Some(group), Some(sizes)) = (self.groups.get(id), self.sizes.get(id)) else { return };
-        let since = asked.saturating_sub(OLD);
-        let lately = sizes.iter().filter(|(until, _)| until.is_none_or(|until| until >= since)).map(|(_, size)| *size);
-        let largest = lately.max().unwrap_or_default();
+        let largest = self.largest_size(id, asked.saturating_sub(OLD));
+        let (Some(group), Some(largest)) = (self.groups.get(id), largest) else { return };
         let is_refused_by_api = text.contains(MADE_UP) || text.contains("API server");
         if delta > 0 && largest + delta <= group.max && !is_refused_by_api {
             let max = group.max;

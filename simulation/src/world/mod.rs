@@ -222,7 +222,7 @@ impl World {
             requests: HashMap::new(),
             trace,
             report: Report::default(),
-            ledger: Ledger::new(),
+            ledger: Ledger::default(),
             faults: Faults::new(chance, plan.seconds * SECOND, plan.skipped.clone()),
             rights: Rights::new(chance, plan.seconds * SECOND),
             copies,
