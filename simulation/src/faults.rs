@@ -91,7 +91,7 @@ pub(crate) struct Faults {
     /// Of 10,000.
     requests: u32,
     pieces: u32,
-    /// Faults of requests are refusals alone, or anything.
+    /// Messages have no faults from then on.
     pub(crate) until: Nanos,
     skipped: BTreeSet<Decision>,
     pub(crate) struck: Vec<Decision>,

@@ -223,7 +223,7 @@ impl Ledger {
         }
     }
 
-    /// Whoever calls Refresh moves what all callers of this copy go by, until they ask for the groups again.
+    /// A Refresh moves what all callers of this copy go by, until they ask for the groups again.
     fn refreshes(&mut self, copy: usize) {
         self.last_groups.remove(&copy);
         self.last_refreshed.insert(copy, self.now);

@@ -162,8 +162,8 @@ impl Group {
     }
 }
 
-/// The longest that an entry of a MachinePool stays at rest after the last one was lowered: its infrastructure follows within four minutes, has five more,
-/// and then the Machine goes.
+/// The longest that an entry of a MachinePool stays at rest after the last one was lowered: its infrastructure follows
+/// within four minutes, has five more, and then the Machine goes.
 const POOL_WAITS: Nanos = 900 * SECOND;
 
 /// A Machine.

@@ -3,7 +3,7 @@
 use super::{Check, Ledger, Machine};
 use crate::entropy::{Nanos, SECOND};
 
-/// Whatever holds up copies and controllers once faults have ended is over within this time.
+/// Once faults have ended, nothing holds copies and controllers up for longer than this.
 const LONG_LEFT: Nanos = 400 * SECOND;
 
 impl Ledger {

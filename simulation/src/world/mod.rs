@@ -385,7 +385,7 @@ impl World {
         match event {
             Event::Request { from, sent, fault, request } => self.request(from, sent, fault, request),
             Event::Answer(from, reply, answer) => {
-                // Whoever asked may have given up.
+                // The asker may have given up.
                 let _ = reply.send(answer);
                 self.deliver(from);
             }
@@ -412,7 +412,7 @@ impl World {
             }
             Err(_) => self.ledger.lost(number),
         }
-        // Whoever asked may have given up.
+        // The asker may have given up.
         let _ = call.reply.send(result);
         self.deliver(call.from);
     }
