@@ -186,6 +186,7 @@ impl World {
         let cluster = Host::new(0)?;
         let chance = Chance::new(plan.seed);
         let groups = setup::groups(chance, plan.pools);
+        let until = plan.seconds * SECOND;
         let api = Api::new(Clock::real());
         let drawn = if chance.of("habits", 0, 0).bool() { Habits::Any } else { Habits::Calm };
         let habits = plan.habits.unwrap_or(drawn);
@@ -193,7 +194,6 @@ impl World {
         let trace = Trace { kept: plan.traced.then(Vec::new), ..Trace::default() };
         let driver = cluster.enter(async {
             define_cluster_api(&api, Contract::V1Beta2)?;
-            let until = plan.seconds * SECOND;
             let mut driver =
                 Driver::new(&api.with_unserved(), chance, until, (habits, plan.skipped.clone()), controllers.clone());
             api.load_values(setup::objects(&groups))?;
@@ -203,7 +203,6 @@ impl World {
         cluster.spawn(driver.run(Port::new(CLUSTER, &cluster, &outbox)));
         let copies = plan.copies.unwrap_or_else(|| chance.of("copies", 0, 0).usize(1..4));
         let tasks = tasks::Shared::default();
-        let until = plan.seconds * SECOND;
         let scheduler = |copy| Scheduler::new(chance, copy, until, plan.skipped.clone(), tasks.clone());
         let schedulers = (0..copies).map(scheduler).collect();
         let mut world = Self {
@@ -223,8 +222,8 @@ impl World {
             trace,
             report: Report::default(),
             ledger: Ledger::default(),
-            faults: Faults::new(chance, plan.seconds * SECOND, plan.skipped.clone()),
-            rights: Rights::new(chance, plan.seconds * SECOND),
+            faults: Faults::new(chance, until, plan.skipped.clone()),
+            rights: Rights::new(chance, until),
             copies,
             schedulers,
             tasks,
