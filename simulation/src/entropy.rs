@@ -16,7 +16,8 @@ pub(crate) type Nanos = u64;
 const EPOCH: u64 = 1_767_225_600;
 /// The monotonic clock's time then, in seconds: far enough from zero to be subtracted from.
 const BOOT: u64 = 1_000_000;
-const SECOND: u64 = 1_000_000_000;
+/// A second.
+pub(crate) const SECOND: Nanos = 1_000_000_000;
 
 thread_local! {
     static CHANCE: Cell<Option<u64>> = const { Cell::new(None) };

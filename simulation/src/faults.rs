@@ -6,9 +6,14 @@ use std::{collections::BTreeSet, fmt, str::FromStr};
 use anyhow::Context as _;
 use fastrand::Rng;
 
-use crate::{chance::Chance, entropy::Nanos, host::TICK};
+use crate::{
+    chance::Chance,
+    entropy::{Nanos, SECOND},
+    host::TICK,
+};
 
-const SECOND: Nanos = 1_000_000_000;
+/// The message of a refusal that is made up on the way.
+pub(crate) const MADE_UP: &str = "made up by the simulation";
 
 /// The identity of a decision: its subject, its actor, and the number that came before.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -87,7 +92,7 @@ pub(crate) struct Faults {
     /// Of 10,000.
     requests: u32,
     pieces: u32,
-    /// Faults of requests are refusals alone, or anything.
+    /// Messages have no faults from then on.
     pub(crate) until: Nanos,
     skipped: BTreeSet<Decision>,
     pub(crate) struck: Vec<Decision>,

@@ -1,25 +1,24 @@
 //! Kinds that change while everybody runs: the infrastructure's templates go, come back and change their version, and Cluster
 //! API's kinds are served in one version, in the other, or in both, as before, during and after an upgrade.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::time::Duration;
 
 use anyhow::Result;
-use capi_autoscaler_provider::connect::Policy;
 use fastrand::Rng;
 use kube::{
     Api,
-    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams},
+    api::{DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams},
+    core::Status,
 };
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::{chance::Chance, network::Port, setup};
+use crate::{
+    actor::{self, Quiet, tolerate},
+    chance::Chance,
+    network::Port,
+    setup,
+};
 
 /// The definition of the infrastructure's templates.
 const TEMPLATES: &str = "cloudmachinetemplates.infrastructure.cluster.x-k8s.io";
@@ -34,15 +33,15 @@ pub(crate) fn change(seed: u64) -> bool {
 }
 
 /// Goes on until it is quiet, and makes sure then that everything is served.
-pub(crate) async fn run(port: Port, seed: u64, is_quiet: Arc<AtomicBool>) {
-    let kinds = Kinds::new(port, is_quiet);
+pub(crate) async fn run(port: Port, seed: u64, quiet: Quiet) {
+    let kinds = Kinds::new(port, quiet);
     let chance = Chance::new(seed);
     // Rarely, or again and again.
     let mean = [200, 600][chance.of("kinds", 0, 1).usize(0..2)];
     for ordinal in 0.. {
         let mut draw = chance.of("kinds act", 0, ordinal);
         kinds.pause(draw.u64(1..2 * mean)).await;
-        if kinds.is_quiet() {
+        if kinds.quiet.is_quiet() {
             break;
         }
         match draw.u32(0..4) {
@@ -57,24 +56,20 @@ pub(crate) async fn run(port: Port, seed: u64, is_quiet: Arc<AtomicBool>) {
 struct Kinds {
     port: Port,
     definitions: Api<DynamicObject>,
-    is_quiet: Arc<AtomicBool>,
+    quiet: Quiet,
 }
 
 impl Kinds {
-    fn new(port: Port, is_quiet: Arc<AtomicBool>) -> Self {
+    fn new(port: Port, quiet: Quiet) -> Self {
         let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
-        let definitions = Api::all_with(port.client(Policy::WRITES), &ApiResource::from_gvk(&kind));
-        Self { port, definitions, is_quiet }
-    }
-
-    fn is_quiet(&self) -> bool {
-        self.is_quiet.load(Ordering::Relaxed)
+        let definitions = actor::objects(&port, &kind, None);
+        Self { port, definitions, quiet }
     }
 
     /// Ends early when it is quiet.
     async fn pause(&self, seconds: u64) {
         for _ in 0..seconds {
-            if self.is_quiet() {
+            if self.quiet.is_quiet() {
                 return;
             }
             sleep(LOOK).await;
@@ -99,12 +94,12 @@ impl Kinds {
     /// Makes whatever isn't there of the definition and the templates.
     async fn make_templates(&self) -> Result<()> {
         let definition: DynamicObject = serde_json::from_value(setup::definition())?;
-        tolerate(self.definitions.create(&PostParams::default(), &definition).await)?;
+        tolerate(self.definitions.create(&PostParams::default(), &definition).await, Status::is_already_exists)?;
         let kind = GroupVersionKind::gvk("infrastructure.cluster.x-k8s.io", "v1beta2", "CloudMachineTemplate");
-        let client = self.port.client(Policy::WRITES);
-        let api: Api<DynamicObject> = Api::namespaced_with(client, setup::NAMESPACE, &ApiResource::from_gvk(&kind));
+        let api = actor::objects(&self.port, &kind, Some(setup::NAMESPACE));
         for template in setup::templates() {
-            tolerate(api.create(&PostParams::default(), &serde_json::from_value(template)?).await)?;
+            let template = serde_json::from_value(template)?;
+            tolerate(api.create(&PostParams::default(), &template).await, Status::is_already_exists)?;
         }
         Ok(())
     }
@@ -159,13 +154,5 @@ impl Kinds {
         let patch: Value = json!({"spec": {"versions": versions}});
         self.definitions.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
         Ok(())
-    }
-}
-
-/// Takes an object that is there already for success.
-fn tolerate<T>(answer: kube::Result<T>) -> Result<()> {
-    match answer {
-        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-        answer => Ok(answer.map(drop)?),
     }
 }

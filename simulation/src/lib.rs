@@ -1,5 +1,6 @@
 //! The whole program under one seed.
 
+mod actor;
 mod autoscaler;
 mod chance;
 mod controllers;

@@ -19,7 +19,7 @@ use http_body_util::{BodyExt as _, BodyStream, StreamBody, combinators::UnsyncBo
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio_stream::StreamExt as _;
-use tonic::Code;
+use tonic::Status;
 use tower::BoxError;
 
 use crate::{
@@ -79,6 +79,8 @@ pub(crate) struct Answer {
     /// The message with the five bytes before it.
     pub(crate) message: Bytes,
     trailers: Option<HeaderMap>,
+    /// In the trailers, or in the headers if there is no message.
+    pub(crate) status: Status,
 }
 
 impl Answer {
@@ -87,21 +89,9 @@ impl Answer {
         let (parts, body) = response.into_parts();
         let body = body.collect().await?;
         let trailers = body.trailers().cloned();
-        Ok(Self { parts, message: body.to_bytes(), trailers })
-    }
-
-    /// The status.
-    pub(crate) fn code(&self) -> Code {
-        let in_trailers = self.trailers.as_ref().and_then(|trailers| trailers.get("grpc-status"));
-        let code = self.parts.headers.get("grpc-status").or(in_trailers);
-        Code::from_bytes(code.map_or(b"0", |code| code.as_bytes()))
-    }
-
-    /// The text of the status, as the header has it.
-    pub(crate) fn text(&self) -> &str {
-        let in_trailers = self.trailers.as_ref().and_then(|trailers| trailers.get("grpc-message"));
-        let text = self.parts.headers.get("grpc-message").or(in_trailers);
-        text.and_then(|text| text.to_str().ok()).unwrap_or_default()
+        let in_trailers = || Status::from_header_map(trailers.as_ref()?);
+        let status = Status::from_header_map(&parts.headers).or_else(in_trailers).unwrap_or_else(|| Status::ok(""));
+        Ok(Self { parts, message: body.to_bytes(), trailers, status })
     }
 
     fn into_response(self) -> Response<Body> {
@@ -167,7 +157,7 @@ fn heard_within(body: Body, silence: Duration) -> Body {
 
 /// The error of a connection that is gone.
 pub(crate) fn cut() -> BoxError {
-    BoxError::from(std::io::Error::from(std::io::ErrorKind::ConnectionReset))
+    BoxError::from(io::Error::from(io::ErrorKind::ConnectionReset))
 }
 
 /// Calls one copy.

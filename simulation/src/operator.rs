@@ -1,13 +1,6 @@
 //! People who call by hand, and ask for this and that, as a seed says.
 
-use std::{
-    collections::BTreeSet,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::BTreeSet, time::Duration};
 
 use capi_autoscaler_provider::proto::{
     ExternalGrpcNode, NodeGroupDecreaseTargetSizeRequest, NodeGroupDeleteNodesRequest, NodeGroupIncreaseSizeRequest,
@@ -16,12 +9,13 @@ use capi_autoscaler_provider::proto::{
 use tokio::time::sleep;
 
 use crate::{
+    actor::Quiet,
     chance::Chance,
     network::{Caller, Port},
 };
 
 /// Goes on until its host ends.
-pub(crate) async fn run(port: Port, copies: usize, seed: u64, is_quiet: Arc<AtomicBool>) {
+pub(crate) async fn run(port: Port, copies: usize, seed: u64, quiet: Quiet) {
     let chance = Chance::new(seed);
     // Some worlds are left to Cluster Autoscaler, and in most of the others people call now and then.
     let pause = match chance.of("operator's pace", 0, 0).u32(0..4) {
@@ -32,7 +26,7 @@ pub(crate) async fn run(port: Port, copies: usize, seed: u64, is_quiet: Arc<Atom
     for ordinal in 0.. {
         let mut draw = chance.of("operator", 0, ordinal);
         sleep(Duration::from_millis(draw.u64(pause.clone()))).await;
-        if is_quiet.load(Ordering::Relaxed) {
+        if quiet.is_quiet() {
             return;
         }
         let caller = port.caller(draw.usize(0..copies));

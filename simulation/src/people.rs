@@ -1,30 +1,24 @@
 //! People and other programs that write the same objects: they delete Machines, write sizes and roll groups out.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::time::Duration;
 
 use anyhow::Result;
-use capi_autoscaler_provider::connect::Policy;
 use kube::{
     Api,
-    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
+    api::{DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch},
 };
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::{
+    actor::{self, Quiet},
     chance::Chance,
     network::Port,
     setup::{Group, NAMESPACE},
 };
 
 /// Goes on until it is quiet; in some worlds there is nobody.
-pub(crate) async fn run(port: Port, seed: u64, groups: Vec<Group>, is_quiet: Arc<AtomicBool>) {
+pub(crate) async fn run(port: Port, seed: u64, groups: Vec<Group>, quiet: Quiet) {
     let chance = Chance::new(seed);
     let mean = [0, 0, 600, 120][chance.of("people", 0, 0).usize(0..4)];
     if mean == 0 {
@@ -33,7 +27,7 @@ pub(crate) async fn run(port: Port, seed: u64, groups: Vec<Group>, is_quiet: Arc
     for ordinal in 0.. {
         let mut draw = chance.of("people act", 0, ordinal);
         sleep(Duration::from_secs(draw.u64(1..2 * mean))).await;
-        if is_quiet.load(Ordering::Relaxed) {
+        if quiet.is_quiet() {
             return;
         }
         match act(&port, &groups, &mut draw, ordinal).await {
@@ -44,17 +38,13 @@ pub(crate) async fn run(port: Port, seed: u64, groups: Vec<Group>, is_quiet: Arc
 }
 
 fn api(port: &Port, kind: &str) -> Api<DynamicObject> {
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", kind));
-    Api::namespaced_with(port.client(Policy::WRITES), NAMESPACE, &resource)
+    actor::objects(port, &GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", kind), Some(NAMESPACE))
 }
 
 async fn act(port: &Port, groups: &[Group], draw: &mut fastrand::Rng, ordinal: u64) -> Result<String> {
     let group = &groups[draw.usize(0..groups.len())];
     let api_of_group = api(port, group.kind);
-    let patch = async |patch: Value| {
-        let params = PatchParams { field_manager: Some("kubectl".to_owned()), ..PatchParams::default() };
-        api_of_group.patch(&group.name, &params, &Patch::Merge(patch)).await
-    };
+    let patch = async |patch: Value| api_of_group.patch(&group.name, &actor::by_kubectl(), &Patch::Merge(patch)).await;
     match draw.u32(0..8) {
         0..4 => {
             let machines = api(port, "Machine");

@@ -5,11 +5,9 @@ use http::{Method, request::Parts};
 
 use crate::{
     chance::Chance,
-    entropy::Nanos,
+    entropy::{Nanos, SECOND},
     faults::{Decision, RequestFault},
 };
-
-const SECOND: Nanos = 1_000_000_000;
 
 /// A time without the right to write Machines.
 #[derive(Clone, Debug)]

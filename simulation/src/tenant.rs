@@ -1,13 +1,7 @@
 //! A tenant whose namespace comes and goes, with a Cluster and node groups of its own. Whoever makes it anew takes the same
 //! names again, as a pipeline does.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::time::Duration;
 
 use anyhow::Result;
 use capi_autoscaler_provider::connect::Policy;
@@ -15,12 +9,14 @@ use fastrand::Rng;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api,
-    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams},
+    api::{DeleteParams, DynamicObject, GroupVersionKind, Patch, PostParams},
+    core::Status,
 };
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::{
+    actor::{self, Quiet, tolerate},
     chance::Chance,
     network::Port,
     setup::{self, Group},
@@ -37,7 +33,7 @@ pub(crate) fn comes(seed: u64) -> bool {
 }
 
 /// Goes on until it is quiet; what is going then goes to its end.
-pub(crate) async fn run(port: Port, seed: u64, is_quiet: Arc<AtomicBool>) {
+pub(crate) async fn run(port: Port, seed: u64, quiet: Quiet) {
     let chance = Chance::new(seed);
     let mut draw = chance.of("tenant", 0, 1);
     let tenant = Tenant {
@@ -45,7 +41,7 @@ pub(crate) async fn run(port: Port, seed: u64, is_quiet: Arc<AtomicBool>) {
         has_cluster: draw.u32(0..3) > 0,
         groups: setup::tenants_groups(&mut draw, NAMESPACE),
         port,
-        is_quiet,
+        quiet,
     };
     for life in 0.. {
         let mut draw = chance.of("tenant's life", 0, life);
@@ -70,18 +66,14 @@ struct Tenant {
     namespaces: Api<Namespace>,
     has_cluster: bool,
     groups: Vec<Group>,
-    is_quiet: Arc<AtomicBool>,
+    quiet: Quiet,
 }
 
 impl Tenant {
-    fn is_quiet(&self) -> bool {
-        self.is_quiet.load(Ordering::Relaxed)
-    }
-
     /// Returns true if it is quiet by then.
     async fn pause(&self, seconds: u64) -> bool {
         sleep(Duration::from_secs(seconds)).await;
-        self.is_quiet()
+        self.quiet.is_quiet()
     }
 
     /// Makes the namespace and all in it, as `kubectl apply` does: what fails is tried again. `false` if it got too late.
@@ -89,7 +81,7 @@ impl Tenant {
         let mut objects = setup::tenants_objects(&self.groups, NAMESPACE, self.has_cluster);
         objects.reverse();
         loop {
-            if self.is_quiet() {
+            if self.quiet.is_quiet() {
                 return false;
             }
             match self.make(&mut objects).await {
@@ -105,11 +97,10 @@ impl Tenant {
 
     /// Makes the objects from the last one on; those that are made leave the list.
     async fn make(&self, objects: &mut Vec<Value>) -> Result<()> {
-        let namespace = serde_json::from_value(json!({ "metadata": { "name": NAMESPACE } }))?;
-        tolerate(self.namespaces.create(&PostParams::default(), &namespace).await, 409)?;
+        actor::make_namespace(&self.namespaces, NAMESPACE).await?;
         while let Some(object) = objects.last() {
             let object: DynamicObject = serde_json::from_value(object.clone())?;
-            tolerate(self.api(&object)?.create(&PostParams::default(), &object).await, 409)?;
+            tolerate(self.api(&object)?.create(&PostParams::default(), &object).await, Status::is_already_exists)?;
             objects.pop();
         }
         Ok(())
@@ -121,7 +112,7 @@ impl Tenant {
         loop {
             let deleted = self.namespaces.delete(NAMESPACE, &DeleteParams::default()).await;
             match deleted {
-                Err(kube::Error::Api(status)) if status.code == 404 => return true,
+                Err(kube::Error::Api(status)) if status.is_not_found() => return true,
                 Err(error) => self.port.note(format!("tenant: {error:#}")),
                 Ok(_) => {}
             }
@@ -145,8 +136,8 @@ impl Tenant {
 
     async fn resize(&self, group: &Group, size: u32) -> Result<()> {
         let object: DynamicObject = serde_json::from_value(group.object())?;
-        let params = PatchParams { field_manager: Some("kubectl".to_owned()), ..PatchParams::default() };
-        self.api(&object)?.patch(&group.name, &params, &Patch::Merge(json!({"spec": {"replicas": size}}))).await?;
+        let patch = Patch::Merge(json!({"spec": {"replicas": size}}));
+        self.api(&object)?.patch(&group.name, &actor::by_kubectl(), &patch).await?;
         Ok(())
     }
 
@@ -155,11 +146,11 @@ impl Tenant {
         let object: DynamicObject = serde_json::from_value(group.object())?;
         let api = self.api(&object)?;
         self.port.note(format!("the tenant deletes {}", group.id()));
-        tolerate(api.delete(&group.name, &DeleteParams::default()).await, 404)?;
+        tolerate(api.delete(&group.name, &DeleteParams::default()).await, Status::is_not_found)?;
         loop {
             match api.create(&PostParams::default(), &object).await {
                 // It is still being deleted.
-                Err(kube::Error::Api(status)) if status.code == 409 && !self.is_quiet() => {}
+                Err(kube::Error::Api(status)) if status.is_already_exists() && !self.quiet.is_quiet() => {}
                 created => return Ok(created.map(drop)?),
             }
             sleep(Duration::from_secs(2)).await;
@@ -168,15 +159,6 @@ impl Tenant {
 
     fn api(&self, object: &DynamicObject) -> Result<Api<DynamicObject>> {
         let kind = GroupVersionKind::try_from(object.types.clone().unwrap_or_default())?;
-        let client = self.port.client(Policy::WRITES);
-        Ok(Api::namespaced_with(client, NAMESPACE, &ApiResource::from_gvk(&kind)))
-    }
-}
-
-/// Takes an answer of this code for success.
-fn tolerate<T>(answer: kube::Result<T>, code: u16) -> Result<()> {
-    match answer {
-        Err(kube::Error::Api(status)) if status.code == code => Ok(()),
-        answer => Ok(answer.map(drop)?),
+        Ok(actor::objects(&self.port, &kind, Some(NAMESPACE)))
     }
 }

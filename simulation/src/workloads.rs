@@ -1,36 +1,30 @@
 //! The workloads of the workload cluster: Deployments that come, grow, shrink and go in bursts and quiet times, with a
 //! scheduler and kubelets as simple as will do. Nobody here knows the program.
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::Result;
 use autoscaler::{Cpu, Shape, asks_for, fits, is_ready, is_unschedulable};
 use capi_autoscaler_provider::connect::Policy;
 use fastrand::Rng;
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{
     Api, Client,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    core::Status,
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::{
+    actor::{self, Quiet},
     chance::Chance,
-    entropy::{self, Nanos},
+    entropy::{self, Nanos, SECOND},
     network::Port,
 };
 
 const NAMESPACE: &str = "apps";
-const SECOND: Nanos = 1_000_000_000;
 /// The most Deployments, and the most replicas of one.
 const MOST: (usize, u32) = (6, 5);
 
@@ -87,13 +81,7 @@ struct Workloads {
 
 /// Goes on until its host ends. `pools` are the labels by which Pods may choose Nodes of one group; once it is quiet the
 /// Deployments stay as they are.
-pub(crate) async fn run(
-    port: Port,
-    seed: u64,
-    pools: Vec<BTreeMap<String, String>>,
-    is_quiet: Arc<AtomicBool>,
-    waitlist: Waitlist,
-) {
+pub(crate) async fn run(port: Port, seed: u64, pools: Vec<BTreeMap<String, String>>, quiet: Quiet, waitlist: Waitlist) {
     let chance = Chance::new(seed);
     let client: Client = port.client(Policy::WRITES);
     let mut workloads = Workloads {
@@ -105,13 +93,13 @@ pub(crate) async fn run(
         made: 0,
         waitlist,
     };
-    while let Err(error) = create_namespace(workloads.port.client(Policy::WRITES)).await {
+    while let Err(error) = actor::make_namespace(&Api::all(workloads.port.client(Policy::WRITES)), NAMESPACE).await {
         workloads.port.note(format!("workloads: {error:#}"));
         sleep(Duration::from_secs(1)).await;
     }
     let (mut next, mut changes) = (0, 0);
     for ordinal in 0.. {
-        if entropy::now() >= next && !is_quiet.load(Ordering::Relaxed) {
+        if entropy::now() >= next && !quiet.is_quiet() {
             let mut draw = chance.of("workloads", 0, changes);
             workloads.change(&mut draw);
             let is_burst = chance.of("workloads' phase", 0, entropy::now() / (300 * SECOND)).bool();
@@ -123,14 +111,6 @@ pub(crate) async fn run(
         }
         let mut draw = chance.of("workloads' tick", 0, ordinal);
         sleep(Duration::from_millis(draw.u64(1000..4000))).await;
-    }
-}
-
-async fn create_namespace(client: Client) -> Result<()> {
-    let namespace = serde_json::from_value(json!({ "metadata": { "name": NAMESPACE } }))?;
-    match Api::<Namespace>::all(client).create(&PostParams::default(), &namespace).await {
-        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
-        created => Ok(created.map(drop)?),
     }
 }
 
@@ -277,10 +257,8 @@ impl Workloads {
     }
 
     async fn delete(&self, pod: &Pod, parameters: &DeleteParams) -> Result<()> {
-        match self.pods.delete(pod.metadata.name.as_deref().unwrap_or_default(), parameters).await {
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-            deleted => Ok(deleted.map(drop)?),
-        }
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        actor::tolerate(self.pods.delete(name, parameters).await, Status::is_not_found)
     }
 }
 

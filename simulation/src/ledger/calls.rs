@@ -11,44 +11,42 @@ use http::{Method, request::Parts};
 use tonic::Code;
 
 use super::{Check, Group, Ledger};
-use crate::{entropy::Nanos, tasks::Pause};
+use crate::{
+    entropy::{Nanos, SECOND},
+    tasks::Pause,
+};
 
 /// The longest that a command goes on that its caller has given up.
-const RUNS_ON: Nanos = 600 * 1_000_000_000;
+const RUNS_ON: Nanos = 600 * SECOND;
 /// The longest from the decision of a write until it is sent.
-const AT_ONCE: Nanos = 50_000_000;
-
-/// A request that has been under way for longer was given up by its copy: `Policy::WRITES`.
-const GIVEN_UP: Nanos = 10 * 1_000_000_000;
+pub(super) const AT_ONCE: Nanos = 50_000_000;
 /// The most times that a copy may send the same request within a second.
 const MOST_IN_A_SECOND: usize = 20;
-const ONE_SECOND: Nanos = 1_000_000_000;
 /// A group that has been there for so long is known to every copy that answers at all.
-const LONG_THERE: Nanos = 600 * ONE_SECOND;
+const LONG_THERE: Nanos = 600 * SECOND;
 /// A group that has been gone for so long is known to no copy that answers at all.
 const LONG_GONE: Nanos = LONG_THERE;
-/// The cause for which an increase may be done twice: docs/delete-rule.md, What can't be promised.
-const LATE_SIZE: &str = "a size write that was given up arrives when the size is again what it was";
-
 /// The cause for which a caller may have left before its first write is sent.
-const STOOD_STILL: &str = "a copy stands still between its look at its caller and its write";
+pub(super) const STOOD_STILL: &str = "a copy stands still between its look at its caller and its write";
 
 /// A call.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
-    copy: usize,
-    at: Nanos,
-    ended: Option<Nanos>,
-    is_ok: bool,
-    request: Request,
+    pub(super) copy: usize,
+    pub(super) at: Nanos,
+    pub(super) ended: Option<Nanos>,
+    pub(super) is_ok: bool,
+    pub(super) request: Request,
     /// The rollout of its group that its copy knew of, if it is a delete.
     rollout: Option<u64>,
     /// The number of times an increase was applied, or of replicas that were given up.
-    applied: i64,
+    pub(super) applied: i64,
+    /// When an increase was applied last.
+    pub(super) applied_at: Nanos,
 }
 
 #[derive(Clone, Debug, Eq, PartialEq)]
-enum Request {
+pub(super) enum Request {
     Increase {
         group: String,
         delta: i64,
@@ -78,7 +76,7 @@ pub(crate) struct Answered<'a> {
     /// `None` if the connection was cut.
     pub(crate) code: Option<Code>,
     pub(crate) message: &'a [u8],
-    /// The error's text, as the header has it.
+    /// The error's text.
     pub(crate) text: &'a str,
 }
 
@@ -91,6 +89,11 @@ fn writer(parts: &Parts) -> Option<&str> {
 fn decode<M: prost::Message + Default>(message: &[u8]) -> M {
     // Five bytes say whether it is compressed, and how long it is.
     M::decode(message.get(5..).unwrap_or_default()).unwrap_or_default()
+}
+
+/// Returns true if nobody knows what was done, or it is to be asked again.
+pub(super) fn is_open(code: Code) -> bool {
+    matches!(code, Code::Unavailable | Code::Aborted | Code::DeadlineExceeded | Code::Cancelled)
 }
 
 impl Ledger {
@@ -142,8 +145,9 @@ impl Ledger {
             Request::Delete { group, .. } => self.known_rollout(copy, group),
             _ => None,
         };
-        self.asked
-            .insert(number, Asked { copy, at: self.now, ended: None, is_ok: false, request, rollout, applied: 0 });
+        let (at, applied_at) = (self.now, 0);
+        let asked = Asked { copy, at, ended: None, is_ok: false, request, rollout, applied: 0, applied_at };
+        self.asked.insert(number, asked);
         // They end in nearly the order in which they came.
         while let Some(first) = self.asked.first_entry()
             && first.get().ended.is_some_and(|ended| self.now.saturating_sub(ended) >= RUNS_ON)
@@ -178,36 +182,17 @@ impl Ledger {
             self.refreshes(asked.copy);
         }
         let Some(code) = answered.code else { return };
-        // These say that nobody knows, or that it is to be asked again.
-        let is_open = matches!(code, Code::Unavailable | Code::Aborted | Code::DeadlineExceeded | Code::Cancelled);
         match &asked.request {
             Request::Increase { group, delta } => {
-                let allowed = if code == Code::Ok {
-                    1..=1
-                } else if is_open {
-                    0..=1
-                } else {
-                    0..=0
-                };
-                let by = asked.applied - asked.applied.clamp(*allowed.start(), *allowed.end());
-                if by != 0 && !self.is_of_another(number, &asked, by) {
-                    let times = asked.applied;
-                    self.find(
-                        Check::IncreaseOnce,
-                        format!("an increase of {group} by {delta} was answered {code:?} and done {times} times"),
-                    );
-                }
+                self.increase_is_done(number, &asked, code, (group, *delta));
                 if matches!(code, Code::FailedPrecondition | Code::InvalidArgument) {
                     self.increase_for_cause((asked.copy, asked.at), group, *delta, answered.text);
                 }
             }
-            Request::Delete { group, uids, .. } if code == Code::Ok => {
-                for uid in uids {
-                    self.ok_deletes.insert(uid.clone(), now);
-                }
-                let _ = group;
+            Request::Delete { uids, .. } if code == Code::Ok => {
+                self.ok_deletes.extend(uids.iter().map(|uid| (uid.clone(), now)));
             }
-            Request::Delete { group, uids, .. } if !is_open => {
+            Request::Delete { group, uids, .. } if !is_open(code) => {
                 self.refused(number, group, uids, code);
                 self.delete_for_cause(asked.copy, uids, asked.at, answered.text);
             }
@@ -230,7 +215,7 @@ impl Ledger {
                     );
                 }
             }
-            Request::Other("NodeGroupForNode") if !is_open => {
+            Request::Other("NodeGroupForNode") if !is_open(code) => {
                 self.find(Check::Consistent, format!("copy {} answers NodeGroupForNode with {code:?}", asked.copy));
             }
             Request::Decrease { .. }
@@ -241,7 +226,7 @@ impl Ledger {
         }
     }
 
-    /// Whoever calls Refresh moves what all callers of this copy go by, until they ask for the groups again.
+    /// A Refresh moves what all callers of this copy go by, until they ask for the groups again.
     fn refreshes(&mut self, copy: usize) {
         self.last_groups.remove(&copy);
         self.last_refreshed.insert(copy, self.now);
@@ -399,53 +384,6 @@ impl Ledger {
         true
     }
 
-    /// Gives a size to an equal increase whose caller left while a task of the copy stood still, or takes it from there: of
-    /// two that nothing but their writes' names tells apart either may be the author.
-    fn is_of_another(&mut self, number: u64, asked: &Asked, by: i64) -> bool {
-        let stood_still = |ended: Nanos| self.has_paused(asked.copy, ended, ended);
-        let is_it = |(other, equal): &(&u64, &Asked)| {
-            let is_equal = **other != number && equal.copy == asked.copy && equal.request == asked.request;
-            is_equal && !equal.is_ok && equal.ended.is_some_and(stood_still) && (0..=1).contains(&(equal.applied + by))
-        };
-        let other = self.asked.iter().find(is_it).map(|(other, _)| *other);
-        let Some(other) = other.and_then(|other| self.asked.get_mut(&other)) else { return false };
-        other.applied += by;
-        if let Some(asked) = self.asked.get_mut(&number) {
-            asked.applied -= by;
-        }
-        *self.exceptions.entry(STOOD_STILL).or_default() += 1;
-        true
-    }
-
-    /// A copy has written a larger size: that is the increase under whose name it was sent.
-    fn increased(&mut self, copy: usize, id: &str, (from, to): (i64, i64)) {
-        let is_late = self.now.saturating_sub(self.sent) > GIVEN_UP;
-        let request = Request::Increase { group: id.to_owned(), delta: to - from };
-        let call = self.writer.as_ref().and_then(|writer| self.writers.get(writer)).copied();
-        let is_it = |call: &u64| self.asked.get(call).is_some_and(|asked| asked.request == request);
-        // One that is refused writes nothing: the next one's turn has come.
-        let call = call.filter(is_it).or_else(|| self.next_equal(copy, &request));
-        if let (Some(writer), Some(call)) = (&self.writer, call) {
-            self.writers.insert(writer.clone(), call);
-        }
-        let asked = call.and_then(|call| self.asked.get_mut(&call));
-        let Some(asked) = asked else {
-            let has_left = |asked: &Asked| {
-                asked.copy == copy && asked.request == Request::Increase { group: id.to_owned(), delta: to - from }
-            };
-            let what = format!("copy {copy} wrote size {from} to {to} of {id}, for which no call waited");
-            let was_asked = self.asked.values().any(has_left);
-            return self.find(if was_asked { Check::AfterDeadline } else { Check::SizeOfCommand }, what);
-        };
-        asked.applied += 1;
-        if asked.applied > 1 && is_late {
-            asked.applied = 1;
-            *self.exceptions.entry(LATE_SIZE).or_default() += 1;
-        } else if asked.applied > 1 {
-            self.find(Check::IncreaseOnce, format!("copy {copy} wrote size {from} to {to} of {id} for a second time"));
-        }
-    }
-
     /// Returns true if a call has named instances of this group without a Machine, or decreases it.
     pub(super) fn has_place_command(&self, id: &str) -> bool {
         self.asked.values().any(|asked| match &asked.request {
@@ -464,29 +402,22 @@ impl Ledger {
             return;
         }
         let path = parts.uri.path();
-        if let Some(writer) = writer(parts) {
+        let writer = writer(parts);
+        if let Some(writer) = writer {
             self.sends_size(writer, at);
         }
         self.patches.push((copy, path.to_owned(), at));
         let now = self.now;
         self.patches.retain(|(_, _, at)| now.saturating_sub(*at) < RUNS_ON);
-        if let Some(group) = path.strip_suffix("/scale")
-            && let Some(writer) = writer(parts)
-            && !self.writers.contains_key(writer)
-            && let Some(call) = self.next_increase(copy, group.rsplit('/').next().unwrap_or_default(), at)
-        {
-            let ended = self.asked.get(&call).and_then(|asked| asked.ended);
-            if ended.is_some_and(|ended| at > ended + AT_ONCE) {
-                *self.exceptions.entry(STOOD_STILL).or_default() += 1;
-            }
-            self.writers.insert(writer.to_owned(), call);
+        if let (Some(writer), Some(group)) = (writer, path.strip_suffix("/scale")) {
+            self.begins_increase(copy, writer, group.rsplit('/').next().unwrap_or_default(), at);
         }
     }
 
     /// A copy that is answered with errors waits before it asks again.
     fn is_patient(&mut self, copy: usize, parts: &Parts, at: Nanos) {
         let request = format!("copy {copy} sends {} {}", parts.method, parts.uri.path());
-        while self.recent.front().is_some_and(|(sent, _)| sent + ONE_SECOND < at) {
+        while self.recent.front().is_some_and(|(sent, _)| sent + SECOND < at) {
             self.recent.pop_front();
         }
         self.recent.push_back((at, request));
@@ -498,38 +429,11 @@ impl Ledger {
         }
     }
 
-    /// The increase whose turn it is when a copy first sends a size under a name: the oldest that somebody waits for, or else
-    /// one whose caller left while the copy stood still.
-    fn next_increase(&self, copy: usize, name: &str, at: Nanos) -> Option<u64> {
-        let is_of_group = |asked: &Asked| matches!(&asked.request, Request::Increase { group, .. } if group.ends_with(&format!("/{name}")));
-        let is_free = |number: &u64| !self.writers.values().any(|call| call == number);
-        let find = |is_open: &dyn Fn(Nanos) -> bool| {
-            let is_it = |(number, asked): &(&u64, &Asked)| {
-                asked.copy == copy && asked.ended.is_none_or(is_open) && is_of_group(asked) && is_free(number)
-            };
-            self.asked.iter().find(is_it).map(|(number, _)| *number)
-        };
-        find(&|ended| at <= ended + AT_ONCE).or_else(|| find(&|ended| self.stood_still(copy, ended, at)))
-    }
-
     /// Returns true if a task of a copy didn't run from before `ended` to just before `sent`: it looked whether its caller
     /// waits, and went on to its write when that had left.
-    fn stood_still(&self, copy: usize, ended: Nanos, sent: Nanos) -> bool {
+    pub(super) fn stood_still(&self, copy: usize, ended: Nanos, sent: Nanos) -> bool {
         let is_it = |pause: &&Pause| pause.copy == copy && pause.began <= ended;
         self.pauses.iter().filter(is_it).any(|pause| (pause.ended..=pause.ended + AT_ONCE).contains(&sent))
-    }
-
-    /// The oldest such increase that was waited for when the write was sent, and for which nothing was written.
-    fn next_equal(&self, copy: usize, request: &Request) -> Option<u64> {
-        let is_it = |(number, asked): &(&u64, &Asked)| {
-            let was_open = asked.at <= self.sent
-                && asked
-                    .ended
-                    .is_none_or(|ended| self.sent <= ended + AT_ONCE || self.stood_still(copy, ended, self.sent));
-            let is_free = !self.writers.values().any(|call| call == *number);
-            asked.copy == copy && asked.request == *request && was_open && is_free
-        };
-        self.asked.iter().find(is_it).map(|(number, _)| *number)
     }
 
     /// A request arrives that was sent at this time.
@@ -543,27 +447,5 @@ impl Ledger {
         let name = id.rsplit('/').next().unwrap_or_default();
         let is_of = |path: &str| path.split(['/', '?']).any(|part| part == name);
         self.patches.iter().any(|(by, path, at)| *by == copy && (from..=to + AT_ONCE).contains(at) && is_of(path))
-    }
-
-    /// The size that a copy has written is visible in its answers at once.
-    fn size_is_visible(&mut self, asked: &Asked, id: &str, answered: i64) {
-        let newest = self
-            .asked
-            .values()
-            .filter(|other| other.copy == asked.copy && other.is_ok && other.applied > 0)
-            .filter(|other| matches!(&other.request, Request::Increase { group, .. } if group == id))
-            .filter_map(|other| other.ended)
-            .filter(|ended| *ended <= asked.at)
-            .max();
-        let (Some(since), Some(history)) = (newest, self.sizes.get(id)) else { return };
-        let later = history.iter().skip_while(|(until, _)| until.is_some_and(|until| until < since));
-        let sizes: BTreeSet<i64> = later.map(|(_, size)| *size).collect();
-        if !sizes.contains(&answered) && self.last_killed.get(&asked.copy).is_none_or(|killed| *killed < since) {
-            let copy = asked.copy;
-            self.find(
-                Check::Consistent,
-                format!("copy {copy} answers size {answered} of {id}, which since its increase was {sizes:?}"),
-            );
-        }
     }
 }

@@ -1,9 +1,8 @@
 //! Marks that belong to no entry: a copy that knows of one, and whose requests succeed, takes it off at once.
 
-use super::{Check, Ledger, log::MARKED_BY};
-use crate::entropy::Nanos;
+use super::{Check, Ledger};
+use crate::entropy::{Nanos, SECOND};
 
-const SECOND: Nanos = 1_000_000_000;
 /// The longest that a copy leaves such a mark, latency included.
 const LEFT: Nanos = 15 * SECOND;
 /// The longest that a copy leaves an entry of a Machine that is gone.
@@ -25,10 +24,11 @@ impl Ledger {
         }
         self.looked = now;
         let is_left = |uid: &String, machine: &super::Machine| {
-            let is_ours = machine.mark.as_ref().is_some_and(|(mark, _)| mark.starts_with(MARKED_BY));
             let group = self.groups.get(&machine.group).filter(|group| !group.is_gone);
-            let is_left = is_ours && !machine.is_deleting && !self.is_denied(&machine.name);
-            is_left && group.is_some_and(|group| !group.log.contains_key(uid))
+            machine.marked_since().is_some()
+                && !machine.is_deleting
+                && !self.is_denied(&machine.name)
+                && group.is_some_and(|group| !group.log.contains_key(uid))
         };
         let left = self.machines.iter().filter(|(uid, machine)| is_left(uid, machine));
         let copies = self.copies();

@@ -2,6 +2,7 @@
 //! and messages alone, never the program's own state, and shares no rule with it.
 
 mod calls;
+mod increases;
 mod instances;
 mod log;
 mod marks;
@@ -23,13 +24,16 @@ use serde_json::Value;
 
 use self::{
     calls::Asked,
-    log::Log,
+    log::{Log, MARKED_BY},
     places::Counts,
     refusals::Refusal,
     rollouts::Set,
     watches::{Kind, Watches},
 };
-use crate::{entropy::Nanos, tasks::Pause};
+use crate::{
+    entropy::{Nanos, SECOND},
+    tasks::Pause,
+};
 
 pub(crate) use self::calls::Answered;
 
@@ -160,16 +164,15 @@ impl Group {
     }
 }
 
-/// The longest that an entry of a MachinePool stays at rest after the last one was lowered: its infrastructure follows within four minutes, has five more,
-/// and then the Machine goes.
-const POOL_WAITS: Nanos = 900 * 1_000_000_000;
+/// The longest that an entry of a MachinePool stays at rest after the last one was lowered: its infrastructure follows
+/// within four minutes, has five more, and then the Machine goes.
+const POOL_WAITS: Nanos = 900 * SECOND;
 
 /// A Machine.
 #[derive(Clone, Debug, Default)]
 struct Machine {
     group: String,
     name: String,
-    has_node_ref: bool,
     /// The Node that its status names.
     node: Option<String>,
     provider_id: String,
@@ -179,10 +182,17 @@ struct Machine {
     changed: Nanos,
     /// The value of the delete-machine annotation, and since when.
     mark: Option<(String, Nanos)>,
-    created: Nanos,
+}
+
+impl Machine {
+    /// Since when a mark of the program stands.
+    fn marked_since(&self) -> Option<Nanos> {
+        self.mark.as_ref().filter(|(mark, _)| mark.starts_with(MARKED_BY)).map(|(_, since)| *since)
+    }
 }
 
 /// All that is known.
+#[derive(Default)]
 pub(crate) struct Ledger {
     now: Nanos,
     /// The revision that is looked at.
@@ -259,50 +269,6 @@ pub(crate) struct Ledger {
 const KINDS: [&str; 4] = ["machinedeployments", "machinesets", "machinepools", "machines"];
 
 impl Ledger {
-    pub(crate) fn new() -> Self {
-        Self {
-            now: 0,
-            revision: 0,
-            foreign: BTreeSet::new(),
-            seen: 0,
-            groups: BTreeMap::new(),
-            sets: HashMap::new(),
-            machines: BTreeMap::new(),
-            nodes: HashMap::new(),
-            bare: BTreeMap::new(),
-            without_labels: BTreeSet::new(),
-            named: BTreeSet::new(),
-            lowered: BTreeSet::new(),
-            left: BTreeSet::new(),
-            asked: BTreeMap::new(),
-            ok_deletes: BTreeMap::new(),
-            last_groups: HashMap::new(),
-            last_refreshed: BTreeMap::new(),
-            gone: BTreeMap::new(),
-            last_killed: HashMap::new(),
-            sent: 0,
-            writer: None,
-            writers: HashMap::new(),
-            patches: Vec::new(),
-            recent: VecDeque::new(),
-            set_sizes: HashMap::new(),
-            sizes: HashMap::new(),
-            changed: HashMap::new(),
-            watches: Watches::default(),
-            all_sets: BTreeMap::new(),
-            rolling: HashMap::new(),
-            refusals: Vec::new(),
-            counts: Counts::default(),
-            troubled: HashMap::new(),
-            looked: 0,
-            named_with_node: BTreeSet::new(),
-            findings: Vec::new(),
-            pauses: Vec::new(),
-            clocks_jump: false,
-            exceptions: BTreeMap::new(),
-        }
-    }
-
     /// Sets the time of what comes.
     pub(crate) fn at(&mut self, now: Nanos) {
         self.now = now;
@@ -348,6 +314,12 @@ impl Ledger {
     /// The size of a group.
     pub(crate) fn size(&self, id: &str) -> Option<i64> {
         self.groups.get(id).filter(|group| !group.is_gone).map(|group| group.size)
+    }
+
+    /// The largest size that a group has had since a time.
+    fn largest_size(&self, id: &str, since: Nanos) -> Option<i64> {
+        let sizes = self.sizes.get(id).into_iter().flatten();
+        sizes.filter(|(until, _)| until.is_none_or(|until| until >= since)).map(|(_, size)| *size).max()
     }
 
     pub(crate) fn has_findings(&self) -> bool {

@@ -4,10 +4,10 @@ use sandbox::api::ChangeKind;
 use serde_json::Value;
 
 use super::{Ledger, watches::Kind};
-use crate::entropy::Nanos;
+use crate::entropy::{Nanos, SECOND};
 
 /// A Node that has been ready for so long may be what Cluster Autoscaler remembers of its group.
-const SEEN: Nanos = 5 * 1_000_000_000;
+const SEEN: Nanos = 5 * SECOND;
 
 impl Ledger {
     pub(super) fn node(&mut self, kind: ChangeKind, node: &Value) {

@@ -8,18 +8,19 @@ use super::{
     log::{self, ANNOTATION, Log, MARKED_BY},
     watches::Kind,
 };
+use crate::entropy::{Nanos, SECOND};
 
 const MIN: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
 const MAX: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
 const REPLACED: &str = "capi-autoscaler-provider.io/replaced";
 /// The least time between two replacements of one group, less the latency of a request.
-const REPLACES_AFTER: u64 = (5 * 60 - 10) * 1_000_000_000;
+const REPLACES_AFTER: Nanos = (5 * 60 - 10) * SECOND;
 const DELETE_MACHINE: &str = "cluster.x-k8s.io/delete-machine";
 
 /// The least time that the infrastructure of a MachinePool has: docs/delete-rule.md, The finisher.
-const LEFT_TO_POOL: u64 = 300 * 1_000_000_000;
+const LEFT_TO_POOL: Nanos = 300 * SECOND;
 /// The longest that a mark goes unseen by a controller whose caches lag.
-const UNSEEN: u64 = 120 * 1_000_000_000;
+const UNSEEN: Nanos = 120 * SECOND;
 
 /// A cause for which a Machine may go that nobody named: docs/delete-rule.md, What can't be promised.
 pub(super) const FOREIGN_DELETE: &str = "a named Machine that someone else deletes may be made good first";
@@ -53,8 +54,8 @@ impl Ledger {
         match kind {
             "Machine" => self.machine(change, object, author),
             "MachineSet" => {
-                self.set(change, &id, object);
                 let owner = controller(object).map(|(kind, owner)| format!("{kind}/{namespace}/{owner}"));
+                self.set(change, &id, owner.as_ref().unwrap_or(&id), object);
                 self.sets.insert(format!("{namespace}/{name}"), owner.clone().unwrap_or_else(|| id.clone()));
                 match owner {
                     // Another one may come under its name.
@@ -178,7 +179,7 @@ impl Ledger {
             && now.saturating_sub(*since) < REPLACES_AFTER
             && !self.clocks_jump
         {
-            let seconds = (now - since) / 1_000_000_000;
+            let seconds = (now - since) / SECOND;
             let what =
                 format!("copy {copy} replaces a Machine of {id} {seconds} s after the one before: {known}, {told}");
             self.find(Check::ReplacedTooSoon, what);
@@ -280,7 +281,6 @@ impl Ledger {
             group: before.as_ref().map_or(group, |machine| machine.group.clone()),
             name: text(object, "name").to_owned(),
             node: object["status"]["nodeRef"]["name"].as_str().map(str::to_owned),
-            has_node_ref: object["status"]["nodeRef"]["name"].is_string(),
             provider_id: object["spec"]["providerID"].as_str().unwrap_or_default().to_owned(),
             is_deleting: object["metadata"]["deletionTimestamp"].is_string() || change == ChangeKind::Deleted,
             is_gone: change == ChangeKind::Deleted,
@@ -289,7 +289,6 @@ impl Ledger {
                 Some((known, since)) if *known == mark => (mark, *since),
                 Some(_) | None => (mark, now),
             }),
-            created: before.as_ref().map_or(now, |machine| machine.created),
         };
         self.change(Kind::Machines, &after.group);
         if let Author::Copy(copy) = author {
@@ -314,7 +313,7 @@ impl Ledger {
                 || self.left.contains(&(uid.to_owned(), ticket.to_owned()));
             if let Some(entry) = &entry
                 && (entry.is_soft || entry.is_pending)
-                && before.is_some_and(|machine| machine.has_node_ref && !machine.is_deleting)
+                && before.is_some_and(|machine| machine.node.is_some() && !machine.is_deleting)
             {
                 let what = format!("copy {copy} marked {} as one that never joined, and it had a Node", after.name);
                 self.find(Check::TakenUnnamed, what);
@@ -358,16 +357,14 @@ impl Ledger {
     /// Returns true if a group has more Machines than any size that it had lately asks for.
     fn is_surplus(&self, id: &str) -> bool {
         let alive = self.machines.values().filter(|machine| machine.group == id && !machine.is_deleting).count();
-        let since = self.now.saturating_sub(UNSEEN);
-        let sizes = self.sizes.get(id).into_iter().flatten();
-        let largest = sizes.filter(|(until, _)| until.is_none_or(|until| until >= since)).map(|(_, size)| *size).max();
+        let largest = self.largest_size(id, self.now.saturating_sub(UNSEEN));
         largest.is_some_and(|largest| i64::try_from(alive).unwrap_or(i64::MAX) > largest)
     }
 
     /// A Machine is going: one with a Node goes only if somebody has named it, or for a cause that can't be ruled out.
     fn goes(&mut self, uid: &str, machine: &Machine, author: Author) {
-        let has_node =
-            machine.has_node_ref || (!machine.provider_id.is_empty() && self.nodes.contains_key(&machine.provider_id));
+        let has_node = machine.node.is_some()
+            || (!machine.provider_id.is_empty() && self.nodes.contains_key(&machine.provider_id));
         if author == Author::Foreign {
             // The deletion of a Machine that is in the log may be made good before the smaller size arrives.
             let is_logged = self.groups.get(&machine.group).is_some_and(|group| group.log.contains_key(uid));

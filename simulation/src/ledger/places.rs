@@ -4,10 +4,10 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::{Check, Group, Ledger};
-use crate::entropy::Nanos;
+use crate::entropy::{Nanos, SECOND};
 
 /// A list of Machines is used for no longer than a command goes on.
-const KEPT: Nanos = 300 * 1_000_000_000;
+const KEPT: Nanos = 300 * SECOND;
 
 /// The lists of Machines and the writes of sizes of all copies.
 #[derive(Debug, Default)]

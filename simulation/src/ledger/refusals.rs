@@ -3,18 +3,17 @@
 use std::collections::BTreeSet;
 
 use super::{Check, Ledger};
-use crate::entropy::Nanos;
+use crate::{
+    entropy::{Nanos, SECOND},
+    faults::MADE_UP,
+};
 
-const SECOND: Nanos = 1_000_000_000;
 /// The longest for which a copy goes by an old size.
 const OLD: Nanos = 400 * SECOND;
 /// The longest from a refusal that a request has met to the answer of another that has joined it.
 const JOINS: Nanos = 60 * SECOND;
 /// A refusal is remembered for so long.
 const KEPT: Nanos = 300 * SECOND;
-/// The text of an answer that was made up on the way, as a header has it.
-const MADE_UP: &str = "made%20up%20by%20the%20simulation";
-const MADE_UP_PLAINLY: &str = "made up by the simulation";
 
 /// A request of a copy that was refused.
 #[derive(Clone, Debug)]
@@ -49,12 +48,10 @@ impl Ledger {
 
     /// An increase was refused: some size that the group has had lately must leave no room for it.
     pub(super) fn increase_for_cause(&mut self, (copy, asked): (usize, Nanos), id: &str, delta: i64, text: &str) {
-        let (Some(group), Some(sizes)) = (self.groups.get(id), self.sizes.get(id)) else { return };
-        let since = asked.saturating_sub(OLD);
-        let lately = sizes.iter().filter(|(until, _)| until.is_none_or(|until| until >= since)).map(|(_, size)| *size);
-        let largest = lately.max().unwrap_or_default();
-        let is_refused_by_api = text.contains(MADE_UP) || text.contains(MADE_UP_PLAINLY) || text.contains("API server");
-        if delta > 0 && largest + delta <= group.max && !is_refused_by_api && !text.contains("API%20server") {
+        let largest = self.largest_size(id, asked.saturating_sub(OLD));
+        let (Some(group), Some(largest)) = (self.groups.get(id), largest) else { return };
+        let is_refused_by_api = text.contains(MADE_UP) || text.contains("API server");
+        if delta > 0 && largest + delta <= group.max && !is_refused_by_api {
             let max = group.max;
             let what = format!("copy {copy} refused an increase of {id} by {delta}, at {largest} of {max}: {text}");
             self.find(Check::RefusedForCause, what);
@@ -63,13 +60,14 @@ impl Ledger {
 
     /// A delete was refused since the API server refuses something: a request about its own Machines, or about the group.
     pub(super) fn delete_for_cause(&mut self, copy: usize, uids: &BTreeSet<String>, asked: Nanos, text: &str) {
-        if !text.contains(MADE_UP) && !text.contains(MADE_UP_PLAINLY) {
+        if !text.contains(MADE_UP) {
             return;
         }
         let names: BTreeSet<_> = uids.iter().filter_map(|uid| Some(&self.machines.get(uid)?.name)).collect();
         let is_cause = |refusal: &Refusal| {
             let machine = refusal.path.split("/machines/").nth(1);
-            let concerns = machine.is_none_or(|name| names.iter().any(|own| *own == name));
+            // A copy may still know Machines that are gone.
+            let concerns = names.is_empty() || machine.is_none_or(|name| names.iter().any(|own| *own == name));
             refusal.copy == copy && refusal.at + JOINS > asked && concerns
         };
         if !self.refusals.iter().any(is_cause) {

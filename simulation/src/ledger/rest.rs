@@ -1,14 +1,15 @@
 //! Checks at the quiet end of a world: faults have ended long ago, and nobody asks for anything.
 
-use super::{Check, Ledger, Machine, log::MARKED_BY};
+use super::{Check, Ledger, Machine};
+use crate::entropy::{Nanos, SECOND};
 
-/// Whatever holds up copies and controllers once faults have ended is over within this time.
-const LONG_LEFT: u64 = 400 * 1_000_000_000;
+/// Once faults have ended, nothing holds copies and controllers up for longer than this.
+const LONG_LEFT: Nanos = 400 * SECOND;
 
 impl Ledger {
     /// Checks what must hold before a copy is started that finishes what others have left.
     pub(crate) fn before_rest(&mut self) {
-        let is_old = |since: u64| self.now.saturating_sub(since) > LONG_LEFT;
+        let is_old = |since: Nanos| self.now.saturating_sub(since) > LONG_LEFT;
         let mut found = Vec::new();
         for (id, group) in self.groups.iter().filter(|(_, group)| !group.is_gone) {
             let is_gone = |uid: &String| self.machines.get(uid).is_some_and(|it| it.is_gone && is_old(it.changed));
@@ -17,8 +18,7 @@ impl Ledger {
             }
             let alive = self.machines.iter().filter(|(_, machine)| machine.group == *id && !machine.is_deleting);
             for (_, machine) in alive.filter(|(uid, _)| !group.log.contains_key(*uid)) {
-                let mark = machine.mark.as_ref().filter(|(mark, _)| mark.starts_with(MARKED_BY));
-                if mark.is_some_and(|(_, since)| is_old(*since)) {
+                if machine.marked_since().is_some_and(is_old) {
                     found.push(format!("{id}: {} is marked for long, and has no entry", machine.name));
                 }
             }
@@ -47,7 +47,7 @@ impl Ledger {
                 found.push((Check::Rest, format!("{id}: {there} Machines at size {}", group.size)));
             }
             for machine in alive.into_iter().filter(|_| !is_waiting) {
-                if machine.mark.as_ref().is_some_and(|(mark, _)| mark.starts_with(MARKED_BY)) {
+                if machine.marked_since().is_some() {
                     found.push((Check::Rest, format!("{id}: {} is still marked", machine.name)));
                 }
             }

@@ -20,29 +20,24 @@ pub(super) struct Set {
 }
 
 impl Ledger {
-    /// A MachineSet has changed.
-    pub(super) fn set(&mut self, change: ChangeKind, id: &str, object: &Value) {
-        let owners = object["metadata"]["ownerReferences"].as_array();
-        let owner = owners.and_then(|owners| owners.iter().find(|owner| owner["controller"] == true));
-        let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
-        let group = owner.and_then(|owner| Some((owner["kind"].as_str()?, owner["name"].as_str()?)));
-        let group = group.map_or_else(|| id.to_owned(), |(kind, name)| format!("{kind}/{namespace}/{name}"));
-        self.change(Kind::Sets, &group);
+    /// A MachineSet of a group has changed.
+    pub(super) fn set(&mut self, change: ChangeKind, id: &str, group: &str, object: &Value) {
+        self.change(Kind::Sets, group);
         if change == ChangeKind::Deleted {
             self.all_sets.remove(id);
         } else {
             let revision = object["metadata"]["annotations"][REVISION].as_str().and_then(|text| text.parse().ok());
             let count = |field: &str| object[field]["replicas"].as_i64().unwrap_or_default();
             let has_replicas = count("spec") > 0 || count("status") > 0;
-            let set = Set { group: group.clone(), revision: revision.unwrap_or_default(), has_replicas };
+            let set = Set { group: group.to_owned(), revision: revision.unwrap_or_default(), has_replicas };
             self.all_sets.insert(id.to_owned(), set);
         }
         let sets = || self.all_sets.values().filter(|set| set.group == group);
         let newest = sets().map(|set| set.revision).max();
         if sets().any(|set| set.has_replicas && Some(set.revision) != newest) {
-            self.rolling.entry(group).or_insert(self.revision);
+            self.rolling.entry(group.to_owned()).or_insert(self.revision);
         } else {
-            self.rolling.remove(&group);
+            self.rolling.remove(group);
         }
     }
 

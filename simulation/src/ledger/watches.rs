@@ -3,12 +3,14 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::{Check, Ledger};
-use crate::{entropy::Nanos, tasks::Pause};
+use crate::{
+    entropy::{Nanos, SECOND},
+    tasks::Pause,
+};
 
-const SECOND: Nanos = 1_000_000_000;
 /// A copy has taken up what it was shown so long ago.
 pub(super) const TAKEN_UP: Nanos = 2 * SECOND;
-/// What a watch has come to is kept for so long.
+/// The revisions that a watch has come to are kept for so long.
 const KEPT: Nanos = 20 * SECOND;
 
 /// Calls are remembered for less than this after their end, and so is what held them up.

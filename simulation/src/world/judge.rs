@@ -3,8 +3,8 @@
 use sandbox::api::{Resource, Selection};
 use serde_json::Value;
 
-use super::{MOST_AT_REST, Member, PROGRESS, REST, SECOND, SETTLE, World};
-use crate::{ledger::Check, network::HostId, setup::Group};
+use super::{MOST_AT_REST, Member, PROGRESS, REST, SETTLE, World};
+use crate::{entropy::SECOND, ledger::Check, network::HostId, setup::Group};
 
 /// The cause for which a Pod may wait for long: the group is judged by a Node whose labels Cluster API hadn't set.
 const REMEMBERED: &str = "Cluster Autoscaler remembers a Node of the group that had no labels yet";

@@ -1,16 +1,14 @@
 //! A world: the API with its controllers, copies of the program, and actors, each on a host; and the loop that gives every
 //! message its time.
 
+mod disasters;
 mod judge;
 mod requests;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     hash::{DefaultHasher, Hash as _, Hasher as _},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
 };
 
 use anyhow::Result;
@@ -28,13 +26,14 @@ use tokio::sync::{mpsc, oneshot};
 use tower::BoxError;
 
 use crate::{
+    actor::Quiet,
     autoscaler,
     chance::Chance,
     controllers::{self, Driver, Habits},
     copy::Copy,
     denials::Denials,
-    entropy::{self, Nanos},
-    faults::{Decision, Faults, RequestFault},
+    entropy::{self, Nanos, SECOND},
+    faults::{Faults, RequestFault},
     host::{Host, TICK},
     kinds,
     ledger::{Answered, Author, Check, Ledger},
@@ -48,7 +47,6 @@ use crate::{
     workloads::{self, Waitlist},
 };
 
-const SECOND: Nanos = 1_000_000_000;
 /// The most that hosts run ahead while nothing is under way.
 const QUANTUM: Nanos = SECOND;
 /// The end of a world, in which the API is to be left alone.
@@ -59,9 +57,6 @@ const PROGRESS: Nanos = 800 * SECOND;
 const SETTLE: Nanos = 60 * SECOND;
 /// The most requests of a copy in that time, besides watches and Events.
 const MOST_AT_REST: u64 = 60;
-
-/// The number of the first kill that gives copies new rights.
-const RESTARTS: u64 = 1 << 20;
 
 /// The API and its controllers.
 const CLUSTER: HostId = 0;
@@ -156,12 +151,11 @@ struct World {
     schedulers: Vec<Scheduler>,
     tasks: tasks::Shared,
     groups: Vec<setup::Group>,
-    /// Hosts that don't run, by until when.
-    frozen: BTreeMap<HostId, Nanos>,
+    /// Hosts that don't run.
+    frozen: BTreeSet<HostId>,
     /// The requests that copies send at rest.
     at_rest: u64,
-    /// Set when nobody is to ask for anything any more.
-    is_quiet: Arc<AtomicBool>,
+    quiet: Quiet,
     /// The Pods that fit on no Node.
     waitlist: Waitlist,
     controllers: controllers::Shared,
@@ -194,6 +188,7 @@ impl World {
         let cluster = Host::new(0)?;
         let chance = Chance::new(plan.seed);
         let groups = setup::groups(chance, plan.pools);
+        let until = plan.seconds * SECOND;
         let api = Api::new(Clock::real());
         let drawn = if chance.of("habits", 0, 0).bool() { Habits::Any } else { Habits::Calm };
         let habits = plan.habits.unwrap_or(drawn);
@@ -201,7 +196,6 @@ impl World {
         let trace = Trace { kept: plan.traced.then(Vec::new), ..Trace::default() };
         let driver = cluster.enter(async {
             define_cluster_api(&api, Contract::V1Beta2)?;
-            let until = plan.seconds * SECOND;
             let mut driver =
                 Driver::new(&api.with_unserved(), chance, until, (habits, plan.skipped.clone()), controllers.clone());
             api.load_values(setup::objects(&groups))?;
@@ -211,7 +205,6 @@ impl World {
         cluster.spawn(driver.run(Port::new(CLUSTER, &cluster, &outbox)));
         let copies = plan.copies.unwrap_or_else(|| chance.of("copies", 0, 0).usize(1..4));
         let tasks = tasks::Shared::default();
-        let until = plan.seconds * SECOND;
         let scheduler = |copy| Scheduler::new(chance, copy, until, plan.skipped.clone(), tasks.clone());
         let schedulers = (0..copies).map(scheduler).collect();
         let mut world = Self {
@@ -230,17 +223,17 @@ impl World {
             requests: HashMap::new(),
             trace,
             report: Report::default(),
-            ledger: Ledger::new(),
-            faults: Faults::new(chance, plan.seconds * SECOND, plan.skipped.clone()),
-            rights: Rights::new(chance, plan.seconds * SECOND),
-            denials: Denials::new(chance, plan.seconds * SECOND),
+            ledger: Ledger::default(),
+            faults: Faults::new(chance, until, plan.skipped.clone()),
+            rights: Rights::new(chance, until),
+            denials: Denials::new(chance, until),
             copies,
             schedulers,
             tasks,
             groups,
-            frozen: BTreeMap::new(),
+            frozen: BTreeSet::new(),
             at_rest: 0,
-            is_quiet: Arc::default(),
+            quiet: Quiet::default(),
             waitlist: Waitlist::default(),
             controllers,
             plan,
@@ -258,24 +251,21 @@ impl World {
     /// Starts everybody who uses the cluster.
     fn start_actors(&mut self) -> Result<()> {
         let (seed, copies) = (self.plan.seed, self.copies);
-        let is_quiet = || Arc::clone(&self.is_quiet);
+        let quiet = self.quiet.clone();
         let pools = self.groups.iter().map(setup::Group::pool).collect();
         let (waitlist, groups) = (self.waitlist.clone(), self.groups.clone());
         let calm = self.plan.seconds * SECOND;
         let times = autoscaler::Times { calm, end: (calm + self.plan.quiet * SECOND).saturating_sub(REST) };
-        let (by_hand, of_workloads, of_people) = (is_quiet(), is_quiet(), is_quiet());
-        self.start_actor(|port| operator::run(port, copies, seed, by_hand))?;
-        self.start_actor(|port| workloads::run(port, seed, pools, of_workloads, waitlist))?;
-        self.start_actor(|port| people::run(port, seed, groups, of_people))?;
+        self.start_actor(|port| operator::run(port, copies, seed, quiet.clone()))?;
+        self.start_actor(|port| workloads::run(port, seed, pools, quiet.clone(), waitlist))?;
+        self.start_actor(|port| people::run(port, seed, groups, quiet.clone()))?;
         self.start_actor(|port| autoscaler::run(port, copies, seed, times))?;
         // The numbers of all others stay as they are.
         if tenant::comes(seed) {
-            let of_tenant = Arc::clone(&self.is_quiet);
-            self.start_actor(|port| tenant::run(port, seed, of_tenant))?;
+            self.start_actor(|port| tenant::run(port, seed, quiet.clone()))?;
         }
         if kinds::change(seed) {
-            let of_kinds = Arc::clone(&self.is_quiet);
-            self.start_actor(|port| kinds::run(port, seed, of_kinds))?;
+            self.start_actor(|port| kinds::run(port, seed, quiet.clone()))?;
         }
         Ok(())
     }
@@ -293,46 +283,17 @@ impl World {
         is_copy.then(|| host - 1)
     }
 
-    /// Draws when copies are killed or frozen, and when their clocks jump.
-    fn plan_disasters(&mut self) {
-        let most = [0, 2, 6][self.chance.of("disasters", 0, 0).usize(0..3)];
-        for copy in 0..self.copies {
-            for (what, event) in
-                [("kill", Event::Kill as fn(usize, u64) -> Event), ("freeze", Event::Freeze), ("jump", Event::Jump)]
-            {
-                let mut draw = self.chance.of(what, copy, 0);
-                for ordinal in 0..draw.u64(0..=most) {
-                    let at = draw.u64(0..self.plan.seconds * 1000) * TICK;
-                    self.at(at, event(copy, ordinal));
-                }
-            }
-        }
-    }
-
-    fn start_copy(&mut self, copy: usize) -> Result<()> {
-        let id = 1 + copy;
-        let host = Host::new(self.now)?;
-        let port = Port::new(id, &host, &self.outbox);
-        self.frozen.remove(&id);
-        self.members[id] =
-            Member::Copy(Box::new(Copy::start(host, port, &format!("copy-{copy}"), self.schedulers[copy].clone())));
-        Ok(())
-    }
-
     fn run(mut self) -> Result<Report> {
         let chaos = self.plan.seconds * SECOND;
         self.run_to(chaos)?;
-        self.is_quiet.store(true, Ordering::Relaxed);
+        self.quiet.begin();
         let end = chaos + self.plan.quiet * SECOND;
         self.run_to(end.saturating_sub(REST))?;
         self.at_rest = 0;
         self.ledger.before_rest();
         let fresh = self.members.len();
-        self.members.push(Member::Dead);
-        let host = Host::new(self.now)?;
-        let port = Port::new(fresh, &host, &self.outbox);
         let scheduler = Scheduler::new(self.chance, self.copies, 0, BTreeSet::new(), tasks::Shared::default());
-        self.members[fresh] = Member::Copy(Box::new(Copy::start(host, port, "fresh", scheduler)));
+        self.members.push(self.new_copy(fresh, "fresh", scheduler)?);
         self.run_to(end)?;
         if !self.ledger.has_findings() {
             self.judge(fresh);
@@ -385,7 +346,7 @@ impl World {
     fn run_hosts(&mut self, limit: Nanos) {
         let mut limit = limit;
         for (id, member) in self.members.iter().enumerate().rev() {
-            let Some(host) = member.host().filter(|_| !self.frozen.contains_key(&id)) else { continue };
+            let Some(host) = member.host().filter(|_| !self.frozen.contains(&id)) else { continue };
             host.run_until(limit);
             if !self.outbox.lock().is_empty() {
                 limit = limit.min(host.now());
@@ -426,7 +387,7 @@ impl World {
         match event {
             Event::Request { from, sent, fault, request } => self.request(from, sent, fault, request),
             Event::Answer(from, reply, answer) => {
-                // Whoever asked may have given up.
+                // The asker may have given up.
                 let _ = reply.send(answer);
                 self.deliver(from);
             }
@@ -434,81 +395,26 @@ impl World {
             Event::Call(from, call) => self.call(from, call),
             Event::Reply(number, result) => self.reply(number, result),
             Event::Kill(copy, ordinal) => self.kill(copy, ordinal),
-            Event::Start(copy) => {
-                self.trace.line(self.now, &format!("copy {copy} starts"));
-                self.start_copy(copy)?;
-            }
-            Event::Freeze(copy, ordinal) => {
-                let decision = Decision { what: "freeze", actor: copy, ordinal };
-                if self.faults.strikes(decision) {
-                    let seconds = self.chance.of("frozen for", copy, ordinal).u64(1..90);
-                    self.trace.line(self.now, &format!("copy {copy} stands still for {seconds} s"));
-                    self.frozen.insert(1 + copy, self.now);
-                    self.ledger.troubles(copy);
-                    self.at(self.now + seconds * SECOND, Event::Thaw(copy));
-                }
-            }
-            Event::Thaw(copy) => {
-                if self.frozen.remove(&(1 + copy)).is_some()
-                    && let Some(host) = self.members[1 + copy].host()
-                {
-                    host.jump(self.now);
-                    self.ledger.troubles(copy);
-                }
-            }
-            Event::Jump(copy, ordinal) => {
-                let decision = Decision { what: "jump", actor: copy, ordinal };
-                if self.faults.strikes(decision)
-                    && let Member::Copy(copy) = &mut self.members[1 + copy]
-                {
-                    let by = self.chance.of("jumps by", decision.actor, ordinal).i64(-600..600);
-                    copy.host.skew(by * SECOND.cast_signed());
-                    self.ledger.clocks_jump = true;
-                    self.trace.line(self.now, &format!("the clock of copy {} is {by} s off", decision.actor));
-                }
-            }
+            Event::Start(copy) => self.start(copy)?,
+            Event::Freeze(copy, ordinal) => self.freeze(copy, ordinal),
+            Event::Thaw(copy) => self.thaw(copy),
+            Event::Jump(copy, ordinal) => self.jump(copy, ordinal),
         }
         Ok(())
     }
 
-    fn kill(&mut self, copy: usize, ordinal: u64) {
-        if !self.faults.strikes(Decision { what: "kill", actor: copy, ordinal })
-            || matches!(self.members[1 + copy], Member::Dead)
-        {
-            return;
-        }
-        self.trace.line(self.now, &format!("copy {copy} is killed"));
-        self.members[1 + copy] = Member::Dead;
-        self.ledger.killed(copy);
-        let lost: Vec<u64> =
-            self.calls.iter().filter(|(_, call)| call.copy == copy).map(|(number, _)| *number).collect();
-        for number in lost {
-            self.ledger.lost(number);
-            if let Some(call) = self.calls.remove(&number) {
-                drop(call.reply);
-                self.deliver(call.from);
-            }
-        }
-        self.streams.retain(|_, stream| stream.to != 1 + copy);
-        let seconds = self.chance.of("restart", copy, ordinal).u64(1..40);
-        self.at(self.now + seconds * SECOND, Event::Start(copy));
-    }
-
     fn reply(&mut self, number: u64, result: RpcResult) {
         let Some(call) = self.calls.remove(&number) else { return };
-        let code = result.as_ref().map(Answer::code);
+        let code = result.as_ref().map(|answer| answer.status.code());
         self.report.calls += 1;
         self.trace.line(self.now, &format!("copy {} answers call {number}: {code:?}", call.copy));
         match &result {
-            Ok(answer) => {
-                self.ledger.answered(
-                    number,
-                    &Answered { code: Some(answer.code()), message: &answer.message, text: answer.text() },
-                );
+            Ok(Answer { status, message, .. }) => {
+                self.ledger.answered(number, &Answered { code: Some(status.code()), message, text: status.message() });
             }
             Err(_) => self.ledger.lost(number),
         }
-        // Whoever asked may have given up.
+        // The asker may have given up.
         let _ = call.reply.send(result);
         self.deliver(call.from);
     }

@@ -10,10 +10,10 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tower::BoxError;
 
-use super::{CLUSTER, Event, RESTARTS, Stream, World, hash};
+use super::{CLUSTER, Event, Stream, World, disasters::RESTARTS, hash};
 use crate::{
     entropy::Nanos,
-    faults::{PieceFault, RequestFault, latency},
+    faults::{MADE_UP, PieceFault, RequestFault, latency},
     ledger::Author,
     network::{ApiRequest, Body, HostId, Message, Port, cut},
 };
@@ -135,6 +135,8 @@ impl World {
         let answer = cluster.enter(async move { api.answer(parts, body) });
         self.ledger.observe(&self.inside, copy.map_or(Author::Foreign, Author::Copy));
         let status = answer.status().as_u16();
+        // A request that comes late may be one that was given up, or of a copy that is dead: nobody hears the answer.
+        let copy = copy.filter(|_| !reply.is_closed());
         if let Some(copy) = copy {
             self.ledger.served(copy, verb, uri.path(), status);
         }
@@ -181,15 +183,13 @@ impl World {
             let body = body.collect().now_or_never().and_then(Result::ok);
             let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
             self.trace.line(self.now, &format!("{from} {name} {content:016x} {status} {:016x}", hash(&body)));
-            Response::from_parts(parts, Full::new(body).map_err(|never| match never {}).boxed_unsync())
+            Response::from_parts(parts, whole(body))
         };
         let mut time = self.now + latency(&mut self.chance.of("answer", from, self.report.requests));
         let answer = match fault {
             Some(RequestFault::LostAfter) => Err(cut()),
             Some(RequestFault::DoneBut(code)) => Ok(refusal(code)),
-            Some(RequestFault::Garbage) => Ok(Response::new(
-                Full::new(Bytes::from_static(b"{\"kind\":\"Li")).map_err(|never| match never {}).boxed_unsync(),
-            )),
+            Some(RequestFault::Garbage) => Ok(Response::new(whole(Bytes::from_static(b"{\"kind\":\"Li")))),
             Some(RequestFault::AnswerLate(by)) => {
                 time += by;
                 Ok(answer)
@@ -218,6 +218,11 @@ impl World {
     }
 }
 
+/// A body in one piece.
+fn whole(bytes: Bytes) -> Body {
+    Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
+}
+
 fn is_bookmark(piece: &Bytes) -> bool {
     piece.starts_with(b"{\"object\"") && piece.ends_with(b"\"type\":\"BOOKMARK\"}\n")
         || piece.starts_with(b"{\"type\":\"BOOKMARK\"")
@@ -227,10 +232,9 @@ fn is_bookmark(piece: &Bytes) -> bool {
 fn refusal(code: u16) -> Response<Body> {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": "made up by the simulation", "reason": "Simulated", "code": code,
+        "message": MADE_UP, "reason": "Simulated", "code": code,
     });
-    let mut answer =
-        Response::new(Full::new(Bytes::from(status.to_string())).map_err(|never| match never {}).boxed_unsync());
+    let mut answer = Response::new(whole(Bytes::from(status.to_string())));
     if let Ok(code) = StatusCode::from_u16(code) {
         *answer.status_mut() = code;
     }

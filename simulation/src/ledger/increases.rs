@@ -1,0 +1,142 @@
+//! Checks on increases: each is done once if it is answered OK, and its size is visible from then on.
+
+use std::collections::BTreeSet;
+
+use tonic::Code;
+
+use super::{
+    Check, Ledger,
+    calls::{AT_ONCE, Asked, Request, STOOD_STILL, is_open},
+};
+use crate::entropy::{Nanos, SECOND};
+
+/// A request that has been under way for longer was given up by its copy: `Policy::WRITES`.
+const GIVEN_UP: Nanos = 10 * SECOND;
+/// The cause for which an increase may be done twice: docs/delete-rule.md, What can't be promised.
+const LATE_SIZE: &str = "a size write that was given up arrives when the size is again what it was";
+
+impl Ledger {
+    /// An increase is done once if it is answered OK, not at all if it is refused, and at most once if nobody knows.
+    pub(super) fn increase_is_done(&mut self, number: u64, asked: &Asked, code: Code, (group, delta): (&str, i64)) {
+        let allowed = if code == Code::Ok {
+            1..=1
+        } else if is_open(code) {
+            0..=1
+        } else {
+            0..=0
+        };
+        let by = asked.applied - asked.applied.clamp(*allowed.start(), *allowed.end());
+        if by != 0 && !self.is_of_another(number, asked, by) {
+            let times = asked.applied;
+            let what = format!("an increase of {group} by {delta} was answered {code:?} and done {times} times");
+            self.find(Check::IncreaseOnce, what);
+        }
+    }
+
+    /// Gives a size to an equal increase whose caller left while a task of the copy stood still, or takes it from there: of
+    /// two that nothing but their writes' names tells apart either may be the author.
+    fn is_of_another(&mut self, number: u64, asked: &Asked, by: i64) -> bool {
+        let stood_still = |ended: Nanos| self.has_paused(asked.copy, ended, ended);
+        let is_it = |(other, equal): &(&u64, &Asked)| {
+            let is_equal = **other != number && equal.copy == asked.copy && equal.request == asked.request;
+            is_equal && !equal.is_ok && equal.ended.is_some_and(stood_still) && (0..=1).contains(&(equal.applied + by))
+        };
+        let other = self.asked.iter().find(is_it).map(|(other, _)| *other);
+        let Some(other) = other.and_then(|other| self.asked.get_mut(&other)) else { return false };
+        other.applied += by;
+        if let Some(asked) = self.asked.get_mut(&number) {
+            asked.applied -= by;
+        }
+        *self.exceptions.entry(STOOD_STILL).or_default() += 1;
+        true
+    }
+
+    /// A copy has written a larger size: that is the increase under whose name it was sent.
+    pub(super) fn increased(&mut self, copy: usize, id: &str, (from, to): (i64, i64)) {
+        let is_late = self.now.saturating_sub(self.sent) > GIVEN_UP;
+        let request = Request::Increase { group: id.to_owned(), delta: to - from };
+        let call = self.writer.as_ref().and_then(|writer| self.writers.get(writer)).copied();
+        let is_it = |call: &u64| self.asked.get(call).is_some_and(|asked| asked.request == request);
+        // One that is refused writes nothing: the next one's turn has come.
+        let call = call.filter(is_it).or_else(|| self.next_equal(copy, &request));
+        if let (Some(writer), Some(call)) = (&self.writer, call) {
+            self.writers.insert(writer.clone(), call);
+        }
+        let asked = call.and_then(|call| self.asked.get_mut(&call));
+        let Some(asked) = asked else {
+            let what = format!("copy {copy} wrote size {from} to {to} of {id}, for which no call waited");
+            let was_asked = self.asked.values().any(|asked| asked.copy == copy && asked.request == request);
+            return self.find(if was_asked { Check::AfterDeadline } else { Check::SizeOfCommand }, what);
+        };
+        asked.applied += 1;
+        asked.applied_at = self.now;
+        if asked.applied > 1 && is_late {
+            asked.applied = 1;
+            *self.exceptions.entry(LATE_SIZE).or_default() += 1;
+        } else if asked.applied > 1 {
+            self.find(Check::IncreaseOnce, format!("copy {copy} wrote size {from} to {to} of {id} for a second time"));
+        }
+    }
+
+    /// A copy sends a size of a group under this name: from the first time on it belongs to one increase.
+    pub(super) fn begins_increase(&mut self, copy: usize, writer: &str, group: &str, at: Nanos) {
+        if self.writers.contains_key(writer) {
+            return;
+        }
+        let Some(call) = self.next_increase(copy, group, at) else { return };
+        let ended = self.asked.get(&call).and_then(|asked| asked.ended);
+        if ended.is_some_and(|ended| at > ended + AT_ONCE) {
+            *self.exceptions.entry(STOOD_STILL).or_default() += 1;
+        }
+        self.writers.insert(writer.to_owned(), call);
+    }
+
+    /// The increase whose turn it is when a copy first sends a size under a name: the oldest that somebody waits for, or else
+    /// one whose caller left while the copy stood still.
+    fn next_increase(&self, copy: usize, name: &str, at: Nanos) -> Option<u64> {
+        let end = format!("/{name}");
+        let is_of_group =
+            |asked: &Asked| matches!(&asked.request, Request::Increase { group, .. } if group.ends_with(&end));
+        let is_free = |number: &u64| !self.writers.values().any(|call| call == number);
+        let find = |is_open: &dyn Fn(Nanos) -> bool| {
+            let is_it = |(number, asked): &(&u64, &Asked)| {
+                asked.copy == copy && asked.ended.is_none_or(is_open) && is_of_group(asked) && is_free(number)
+            };
+            self.asked.iter().find(is_it).map(|(number, _)| *number)
+        };
+        find(&|ended| at <= ended + AT_ONCE).or_else(|| find(&|ended| self.stood_still(copy, ended, at)))
+    }
+
+    /// The oldest such increase that was waited for when the write was sent, and for which nothing was written.
+    fn next_equal(&self, copy: usize, request: &Request) -> Option<u64> {
+        let is_it = |(number, asked): &(&u64, &Asked)| {
+            let was_open = asked.at <= self.sent
+                && asked
+                    .ended
+                    .is_none_or(|ended| self.sent <= ended + AT_ONCE || self.stood_still(copy, ended, self.sent));
+            let is_free = !self.writers.values().any(|call| call == *number);
+            asked.copy == copy && asked.request == *request && was_open && is_free
+        };
+        self.asked.iter().find(is_it).map(|(number, _)| *number)
+    }
+
+    /// The size that a copy has written is visible in its answers at once.
+    pub(super) fn size_is_visible(&mut self, asked: &Asked, id: &str, answered: i64) {
+        let newest = self
+            .asked
+            .values()
+            .filter(|other| other.copy == asked.copy && other.is_ok && other.applied > 0)
+            .filter(|other| matches!(&other.request, Request::Increase { group, .. } if group == id))
+            .filter(|other| other.ended.is_some_and(|ended| ended <= asked.at))
+            .map(|other| other.applied_at)
+            .max();
+        let (Some(since), Some(history)) = (newest, self.sizes.get(id)) else { return };
+        let later = history.iter().skip_while(|(until, _)| until.is_some_and(|until| until <= since));
+        let sizes: BTreeSet<i64> = later.map(|(_, size)| *size).collect();
+        if !sizes.contains(&answered) && self.last_killed.get(&asked.copy).is_none_or(|killed| *killed < since) {
+            let copy = asked.copy;
+            let what = format!("copy {copy} answers size {answered} of {id}, which since its increase was {sizes:?}");
+            self.find(Check::Consistent, what);
+        }
+    }
+}
