@@ -188,3 +188,30 @@ impl tower::Service<Request<tonic::body::Body>> for Caller {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+    use tonic::Code;
+
+    use super::*;
+
+    fn read(headers: HeaderMap, trailers: Option<HeaderMap>) -> (Code, String) {
+        let frames = trailers.map(|trailers| Ok::<_, BoxError>(Frame::trailers(trailers)));
+        let mut response = Response::new(StreamBody::new(stream::iter(frames)));
+        *response.headers_mut() = headers;
+        let status = Answer::read(response).now_or_never().and_then(Result::ok).expect("an answer").status;
+        (status.code(), status.message().to_owned())
+    }
+
+    #[test]
+    fn a_status_is_read_from_headers_and_trailers() {
+        let refused = Status::permission_denied("the API server refuses: 100 %");
+        let headers = refused.clone().into_http::<tonic::body::Body>().into_parts().0.headers;
+        assert_eq!(headers["grpc-message"], "the%20API%20server%20refuses:%20100%20%25");
+        let expected = (Code::PermissionDenied, refused.message().to_owned());
+        assert_eq!(read(headers.clone(), None), expected);
+        assert_eq!(read(HeaderMap::new(), Some(headers)), expected);
+        assert_eq!(read(HeaderMap::new(), None), (Code::Ok, String::new()));
+    }
+}
