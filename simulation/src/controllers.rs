@@ -24,11 +24,12 @@ use tokio::time::sleep;
 
 use crate::{
     chance::Chance,
-    entropy::{self, Nanos},
+    entropy::{self, Nanos, SECOND},
     faults::Decision,
     host::TICK,
     network::Port,
     setup,
+    shortage::Shortage,
 };
 
 /// The most steps that lead to the beginning of a world.
@@ -100,35 +101,6 @@ impl Weather {
     }
 }
 
-/// A time in which no new Machine of one group comes up: its infrastructure has no room, or its template is broken.
-#[derive(Clone, Debug)]
-struct Shortage {
-    group: String,
-    from: Nanos,
-    to: Nanos,
-    behaviour: Behaviour,
-}
-
-impl Shortage {
-    fn draw(chance: Chance, until: Nanos) -> Option<Self> {
-        let mut draw = chance.of("shortage", 0, 0);
-        (draw.u32(0..3) == 0).then(|| {
-            let from = draw.u64(0..until.max(1));
-            Self {
-                group: format!("group-{}", draw.u32(0..2)),
-                from,
-                to: draw.u64(from..until.max(from + 1)),
-                behaviour: [Behaviour::NoCapacity, Behaviour::Fails][draw.usize(0..2)],
-            }
-        })
-    }
-
-    fn meets(&self, machine: &Value) -> bool {
-        let group = machine["metadata"]["labels"]["group"].as_str();
-        group == Some(&self.group) && (self.from..self.to).contains(&entropy::now())
-    }
-}
-
 /// Something that is going to happen.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Wake {
@@ -151,6 +123,8 @@ pub(crate) struct Driver {
     planned: BTreeSet<Wake>,
     ordinals: BTreeMap<Wake, u64>,
     drawn: u64,
+    /// Cluster API's controllers do nothing until then.
+    down_until: Nanos,
 }
 
 impl Driver {
@@ -176,7 +150,7 @@ impl Driver {
         let options = Options { version, settings: Settings::default(), health, pools, ..Options::default() };
         let trouble = weather.trouble;
         let mut machines = 0;
-        let shortage = (habits == Habits::Any).then(|| Shortage::draw(chance, until)).flatten();
+        let shortage = Shortage::of(chance, habits, until);
         let fates = move |machine: &Value| {
             machines += 1;
             let trouble = if entropy::now() < until { trouble } else { 0 };
@@ -198,6 +172,7 @@ impl Driver {
             planned: BTreeSet::new(),
             ordinals: BTreeMap::new(),
             drawn: 0,
+            down_until: 0,
             weather,
         };
         for restart in 0..driver.weather.restarts {
@@ -245,6 +220,10 @@ impl Driver {
         entropy::now() >= self.until
     }
 
+    fn is_down(&self, controller: Controller) -> bool {
+        entropy::now() < self.down_until && Controller::OF_CLUSTER_API.contains(&controller)
+    }
+
     fn add(&mut self, at: Nanos, wake: Wake) {
         self.drawn += 1;
         self.wakes.insert((at, self.drawn, wake));
@@ -265,6 +244,9 @@ impl Driver {
             self.wakes.pop_first();
             self.planned.remove(&wake);
             match wake {
+                Wake::Observe(controller, _) | Wake::Step(controller) if self.is_down(controller) => {
+                    self.add(self.down_until, wake);
+                }
                 Wake::Observe(controller, kind) => self.observe(controller, kind),
                 Wake::Step(controller) => self.step(controller, port),
                 Wake::Restart(ordinal) => self.restart(ordinal, port),
@@ -313,7 +295,10 @@ impl Driver {
             return;
         }
         self.shared.struck.lock().push(decision);
-        port.note("Cluster API restarts");
+        let mut draw = self.chance.of("downtime", 0, ordinal);
+        let seconds = if draw.bool() { draw.u64(10..300) } else { 0 };
+        port.note(format!("Cluster API restarts, and is down for {seconds} s"));
+        self.down_until = (entropy::now() + seconds * SECOND).min(self.until);
         for controller in Controller::OF_CLUSTER_API {
             self.controllers.restart(controller);
         }

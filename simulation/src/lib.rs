@@ -19,6 +19,7 @@ mod people;
 mod plan;
 mod rights;
 mod setup;
+mod shortage;
 mod tasks;
 mod tenant;
 mod witness;

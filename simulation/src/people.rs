@@ -13,9 +13,25 @@ use tokio::time::sleep;
 use crate::{
     actor::{self, Quiet},
     chance::Chance,
+    entropy::{self, Nanos},
     network::Port,
     setup::{Group, NAMESPACE},
 };
+
+/// Rolls the group out that is going to be short of Machines.
+pub(crate) async fn break_template(port: Port, group: Group, from: Nanos) {
+    sleep(Duration::from_nanos(from.saturating_sub(entropy::now()))).await;
+    match roll_out(&port, &group, "broken").await {
+        Ok(()) => port.note(format!("somebody rolls {} out to a broken template", group.id())),
+        Err(error) => port.note(format!("somebody: {error:#}")),
+    }
+}
+
+async fn roll_out(port: &Port, group: &Group, label: &str) -> Result<()> {
+    let patch = json!({"spec": {"template": {"metadata": {"labels": {"rollout": label}}}}});
+    api(port, group.kind).patch(&group.name, &actor::by_kubectl(), &Patch::Merge(patch)).await?;
+    Ok(())
+}
 
 /// Goes on until it is quiet; in some worlds there is nobody.
 pub(crate) async fn run(port: Port, seed: u64, groups: Vec<Group>, quiet: Quiet) {
@@ -62,8 +78,7 @@ async fn act(port: &Port, groups: &[Group], draw: &mut fastrand::Rng, ordinal: u
             Ok(format!("writes size {size} of {}", group.id()))
         }
         _ if group.kind == "MachineDeployment" => {
-            let labels = json!({"rollout": ordinal.to_string()});
-            patch(json!({"spec": {"template": {"metadata": {"labels": labels}}}})).await?;
+            roll_out(port, group, &ordinal.to_string()).await?;
             Ok(format!("rolls {} out", group.id()))
         }
         _ => Ok("changes nothing".to_owned()),

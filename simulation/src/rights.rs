@@ -1,4 +1,4 @@
-//! Rights that are lost for a while: in some worlds no copy may write Machines for seconds or minutes, from the moment at
+//! Rights that are lost for a while: in half of the worlds no copy may write Machines for seconds or minutes, from the moment at
 //! which it has sent a mark. What is decided by then can be neither done nor taken back.
 
 use http::{Method, request::Parts};
@@ -45,7 +45,7 @@ impl Rights {
     /// Draws the losses up to a time.
     pub(crate) fn new(chance: Chance, until: Nanos) -> Self {
         let mut draw = chance.of("rights", 0, 0);
-        let count = if draw.u32(0..3) == 0 { draw.u64(1..=3) } else { 0 };
+        let count = if draw.bool() { draw.u64(1..=4) } else { 0 };
         let mut losses: Vec<_> = (0..count)
             .map(|ordinal| {
                 let mut draw = chance.of("loss of rights", 0, ordinal);

@@ -42,6 +42,7 @@ use crate::{
     plan::{Plan, Report},
     rights::Rights,
     setup,
+    shortage::Shortage,
     tasks::{self, Scheduler},
     tenant,
     workloads::{self, Waitlist},
@@ -243,13 +244,13 @@ impl World {
             world.members.push(Member::Dead);
             world.start_copy(copy)?;
         }
-        world.start_actors()?;
+        world.start_actors(Shortage::of(chance, habits, until))?;
         world.plan_disasters();
         Ok(world)
     }
 
     /// Starts everybody who uses the cluster.
-    fn start_actors(&mut self) -> Result<()> {
+    fn start_actors(&mut self, shortage: Option<Shortage>) -> Result<()> {
         let (seed, copies) = (self.plan.seed, self.copies);
         let quiet = self.quiet.clone();
         let pools = self.groups.iter().map(setup::Group::pool).collect();
@@ -258,7 +259,7 @@ impl World {
         let times = autoscaler::Times { calm, end: (calm + self.plan.quiet * SECOND).saturating_sub(REST) };
         self.start_actor(|port| operator::run(port, copies, seed, quiet.clone()))?;
         self.start_actor(|port| workloads::run(port, seed, pools, quiet.clone(), waitlist))?;
-        self.start_actor(|port| people::run(port, seed, groups, quiet.clone()))?;
+        self.start_actor(|port| people::run(port, seed, groups.clone(), quiet.clone()))?;
         self.start_actor(|port| autoscaler::run(port, copies, seed, times))?;
         // The numbers of all others stay as they are.
         if tenant::comes(seed) {
@@ -266,6 +267,15 @@ impl World {
         }
         if kinds::change(seed) {
             self.start_actor(|port| kinds::run(port, seed, quiet.clone()))?;
+        }
+        let broken = shortage.filter(|shortage| shortage.rolls_out);
+        let short = |shortage: &Shortage| {
+            groups.into_iter().find(|group| group.kind == "MachineDeployment" && group.name == shortage.group)
+        };
+        if let Some(shortage) = broken
+            && let Some(group) = short(&shortage)
+        {
+            self.start_actor(|port| people::break_template(port, group, shortage.from))?;
         }
         Ok(())
     }
