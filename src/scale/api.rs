@@ -33,7 +33,7 @@ const DEPLOYMENT_NAME: &str = "cluster.x-k8s.io/deployment-name";
 const PAGE: u32 = 500;
 
 /// What a failed call says.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum CallError {
     /// 422: the object isn't as the call expected, or the server refuses what it would become.
     Rejected(String),
@@ -69,6 +69,19 @@ impl CallError {
         "refused",
         "not_discovered",
     ];
+
+    /// Returns true if the call would fail again.
+    pub(super) fn is_final(&self) -> bool {
+        match self {
+            Self::Forbidden(_) | Self::Refused(_) | Self::Missing(_) => true,
+            Self::Rejected(_)
+            | Self::Conflict(_)
+            | Self::Busy(..)
+            | Self::Unknown(..)
+            | Self::Unauthorized(_)
+            | Self::NotDiscovered => false,
+        }
+    }
 
     /// As a metric label.
     pub(super) fn label(&self) -> &'static str {

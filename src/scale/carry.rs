@@ -157,7 +157,7 @@ impl Command {
                     Ok(version) => carried.version = version,
                     Err(error) => return self.left_pending(carried, &wanted, &error),
                 }
-            } else if is_final(&error) {
+            } else if error.is_final() {
                 let refusal = NotLowered::Refused(self.failed(&error));
                 self.give_back(&mut carried, &wanted, all_of(&wanted, &refusal), together).await;
             } else {
@@ -192,7 +192,7 @@ impl Command {
                 "{}: Machine {} is going by itself; the size stays as it is for it",
                 self.id, entry.name
             )))),
-            NotMarked::Failed(error) if is_final(error) => Some(NotLowered::Refused(self.failed(error))),
+            NotMarked::Failed(error) if error.is_final() => Some(NotLowered::Refused(self.failed(error))),
             NotMarked::Failed(_) => None,
         };
         let failing: Failing = wanted.iter().filter_map(|entry| Some((entry.clone(), reason(entry)?))).collect();
@@ -484,19 +484,6 @@ pub(super) fn named(entry: &Entry) -> Named {
 
 fn life_of(machine: &MachineSeen) -> Life {
     if machine.deleting { Life::Deleting } else { Life::Alive }
-}
-
-/// Returns true if a call would fail again.
-fn is_final(error: &CallError) -> bool {
-    match error {
-        CallError::Forbidden(_) | CallError::Refused(_) | CallError::Missing(_) => true,
-        CallError::Rejected(_)
-        | CallError::Conflict(_)
-        | CallError::Busy(..)
-        | CallError::Unknown(..)
-        | CallError::Unauthorized(_)
-        | CallError::NotDiscovered => false,
-    }
 }
 
 fn not_below_min(entry: &Entry, refusal: &ScaleError) -> NotLowered {

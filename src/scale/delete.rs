@@ -111,13 +111,14 @@ impl Command {
             }
             let waiting = self.that_wait(sorted);
             let came_down = first_size.get_or_insert(version.replicas).saturating_sub(version.replicas);
-            let error = match self.accept_and_log(&version, &log, (&view, &ticket, came_down), waiting).await {
-                Ok(decided) => return decided,
-                Err((error, again)) => {
-                    sorted = again;
-                    error
-                }
-            };
+            let error =
+                match self.accept_and_log(&version, &log, (&view, &ticket, came_down, maybe_logged), waiting).await {
+                    Ok(decided) => return decided,
+                    Err((error, again)) => {
+                        sorted = again;
+                        error
+                    }
+                };
             maybe_logged |= matches!(error, CallError::Unknown(..));
             if let CallError::Rejected(message) = &error
                 && refused_at.as_ref() == Some(&version)
@@ -143,13 +144,43 @@ impl Command {
         waiting
     }
 
+    /// The requests that name no Machine which couldn't be read: that of one holds up no other. The others are refused, or put
+    /// off if time may help; they are given back with the failure where nothing else is left.
+    fn whose_machines_were_read(
+        &self,
+        sorted: Vec<Sorted>,
+        known: &Known,
+        maybe_logged: bool,
+    ) -> Result<Vec<Sorted>, (CallError, Vec<Sorted>)> {
+        let (mut ready, mut open, mut failure) = (Vec::new(), Vec::new(), None);
+        for one in sorted {
+            match one.request.machines.iter().find_map(|named| known.unread.get(&named.uid)) {
+                None => ready.push(one),
+                Some(error) if error.is_final() && !maybe_logged => {
+                    self.answer(one.delete.caller, Err(self.failed(error)));
+                }
+                Some(error) => {
+                    open.push(one);
+                    failure.get_or_insert(error);
+                }
+            }
+        }
+        match failure {
+            Some(failure) if ready.is_empty() => Err((failure.clone(), open)),
+            _ => {
+                self.inner.lanes.put_off(&self.id, open.into_iter().map(|one| one.delete).collect());
+                Ok(ready)
+            }
+        }
+    }
+
     /// One round: learns what is known of the named Machines, accepts what can be, and logs it. On a failure the deletes
     /// that wait for another round are given back.
     async fn accept_and_log(
         &self,
         version: &GroupVersion,
         log: &DeletionLog,
-        (view, ticket, came_down): (&ScaleView, &Ticket, i32),
+        (view, ticket, came_down, maybe_logged): (&ScaleView, &Ticket, i32, bool),
         sorted: Vec<Sorted>,
     ) -> Result<Option<Decided>, (CallError, Vec<Sorted>)> {
         let named = sorted.iter().flat_map(|it| &it.request.machines);
@@ -159,7 +190,7 @@ impl Command {
             Err(error) => return Err((error, sorted)),
         };
         // The reads may have taken as long as a caller waits.
-        let sorted = self.that_wait(sorted);
+        let sorted = self.whose_machines_were_read(self.that_wait(sorted), &known, maybe_logged)?;
         if sorted.is_empty() {
             return Ok(None);
         }

@@ -37,6 +37,8 @@ pub(super) struct Known {
     pub(super) joined: HashSet<Uid>,
     /// The versions in which the others of those have none.
     pub(super) versions: HashMap<Uid, ResourceVersion>,
+    /// Those that couldn't be read.
+    pub(super) unread: HashMap<Uid, CallError>,
     /// All Machines of the group; empty where nobody named one that is being deleted, nor a placeholder.
     pub(super) listed: Listed,
 }
@@ -46,8 +48,8 @@ impl Command {
         ObjectKey::new(self.id.key.namespace.clone(), name)
     }
 
-    /// Finds the state of these Machines as of `version`, but for those in its log. Where `counts`, all Machines of the group are
-    /// listed.
+    /// Finds the state of these Machines as of `version`, but for those in its log and those that can't be read. Where
+    /// `counts`, all Machines of the group are listed.
     pub(super) async fn learn(
         &self,
         version: &GroupVersion,
@@ -79,7 +81,13 @@ impl Command {
         });
         let mut reads = reads.buffer_unordered(SIDE_BY_SIDE);
         while let Some((uid, read)) = reads.next().await {
-            let (life, pending) = read?;
+            let (life, pending) = match read {
+                Ok(read) => read,
+                Err(error) => {
+                    known.unread.insert(uid, error);
+                    continue;
+                }
+            };
             match pending {
                 Some(Pending::Joined) => {
                     known.joined.insert(uid.clone());

@@ -84,6 +84,8 @@ impl Caller {
 pub(super) struct Delete {
     pub(super) nodes: Vec<NodeName>,
     pub(super) caller: Caller,
+    /// Set if it could not be decided with those that came with it, and joins no batch that is under way.
+    pub(super) is_put_off: bool,
 }
 
 /// What waits for its turn.
@@ -109,6 +111,14 @@ struct Lane {
     was_looked_at: bool,
     /// Rung for each order.
     arrived: Arc<Notify>,
+}
+
+impl Lane {
+    fn put_first(&mut self, deletes: Vec<Delete>) {
+        for delete in deletes.into_iter().rev() {
+            self.orders.push_front(Order::Delete(delete));
+        }
+    }
 }
 
 /// The state of the finisher's look in a lane.
@@ -218,17 +228,27 @@ impl Lanes {
         self.state.lock().passes.stop();
     }
 
-    /// The deletes that stand first, for as long as they do.
+    /// The deletes that stand first, for as long as they do, but for those that are put off.
     pub(super) fn more_deletes(&self, id: &GroupId) -> Vec<Delete> {
-        let mut deletes = Vec::new();
+        let (mut deletes, mut put_off) = (Vec::new(), Vec::new());
         let mut state = self.state.lock();
         let Some(lane) = state.lanes.get_mut(id) else { return deletes };
         while let Some(Order::Delete(_)) = lane.orders.front() {
-            if let Some(Order::Delete(delete)) = lane.orders.pop_front() {
-                deletes.push(delete);
+            match lane.orders.pop_front() {
+                Some(Order::Delete(delete)) if delete.is_put_off => put_off.push(delete),
+                Some(Order::Delete(delete)) => deletes.push(delete),
+                _ => {}
             }
         }
+        lane.put_first(put_off);
         deletes
+    }
+
+    /// Lets deletes wait for a turn of their own, which is the next one.
+    pub(super) fn put_off(&self, id: &GroupId, deletes: Vec<Delete>) {
+        if let Some(lane) = self.state.lock().lanes.get_mut(id) {
+            lane.put_first(deletes.into_iter().map(|delete| Delete { is_put_off: true, ..delete }).collect());
+        }
     }
 }
 

@@ -285,7 +285,12 @@ impl Command {
         machines: &[Named],
         ticket: &Ticket,
     ) -> Result<Vec<Entry>, CallError> {
-        let known = self.learn(version, log, machines, false).await?;
+        let mut known = self.learn(version, log, machines, false).await?;
+        // The size is left as it is for one that can't be read: an error would end the caller's loop for all groups.
+        known.unread.retain(|_, error| !error.is_final());
+        if let Some(error) = known.unread.into_values().next() {
+            return Err(error);
+        }
         let is_pending = |uid| known.lives.get(uid) == Some(&rule::Life::Alive) && !known.joined.contains(uid);
         let alive = machines.iter().filter(|named| is_pending(&named.uid));
         Ok(alive.map(|named| entry(named, ticket, true)).collect())

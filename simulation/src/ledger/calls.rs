@@ -194,7 +194,7 @@ impl Ledger {
             }
             Request::Delete { group, uids, .. } if !is_open(code) => {
                 self.refused(number, group, uids, code);
-                self.delete_for_cause(asked.copy, uids, asked.at, answered.text);
+                self.delete_for_cause((asked.copy, asked.at), group, uids, answered.text);
             }
             Request::Instances { group } if code == Code::Ok => {
                 self.instances(asked.copy, group, asked.at, &decode(answered.message));

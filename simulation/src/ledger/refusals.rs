@@ -21,14 +21,20 @@ pub(super) struct Refusal {
     copy: usize,
     path: String,
     at: Nanos,
+    /// Set if it was made up on the way.
+    is_made_up: bool,
 }
 
 impl Ledger {
     /// A request of a copy is refused on the way.
     pub(crate) fn refuses(&mut self, copy: usize, path: &str) {
+        self.note_refusal(copy, path, true);
+    }
+
+    fn note_refusal(&mut self, copy: usize, path: &str, is_made_up: bool) {
         let now = self.now;
         self.refusals.retain(|refusal| refusal.at + KEPT > now);
-        self.refusals.push(Refusal { copy, path: path.to_owned(), at: now });
+        self.refusals.push(Refusal { copy, path: path.to_owned(), at: now, is_made_up });
     }
 
     /// Returns true if a request about a Machine was refused lately.
@@ -39,7 +45,7 @@ impl Ledger {
     /// The API has answered a request of a copy.
     pub(crate) fn served(&mut self, copy: usize, verb: &str, path: &str, status: u16) {
         if (400..500).contains(&status) {
-            self.refuses(copy, path);
+            self.note_refusal(copy, path, false);
         }
         if verb == "list" && path.ends_with("/machines") && status == 200 {
             self.lists_machines(copy);
@@ -59,16 +65,26 @@ impl Ledger {
     }
 
     /// A delete was refused since the API server refuses something: a request about its own Machines, or about the group.
-    pub(super) fn delete_for_cause(&mut self, copy: usize, uids: &BTreeSet<String>, asked: Nanos, text: &str) {
+    pub(super) fn delete_for_cause(
+        &mut self,
+        (copy, asked): (usize, Nanos),
+        group: &str,
+        uids: &BTreeSet<String>,
+        text: &str,
+    ) {
         if !text.contains(MADE_UP) {
             return;
         }
         let names: BTreeSet<_> = uids.iter().filter_map(|uid| Some(&self.machines.get(uid)?.name)).collect();
+        let own_name = group.rsplit('/').next().unwrap_or_default();
         let is_cause = |refusal: &Refusal| {
             let machine = refusal.path.split("/machines/").nth(1);
-            // A copy may still know Machines that are gone.
-            let concerns = names.is_empty() || machine.is_none_or(|name| names.iter().any(|own| *own == name));
-            refusal.copy == copy && refusal.at + JOINS > asked && concerns
+            let concerns = match machine {
+                // A copy may still know Machines that are gone.
+                Some(name) => names.is_empty() || names.iter().any(|own| *own == name),
+                None => refusal.path.ends_with("/machines") || refusal.path.split('/').any(|part| part == own_name),
+            };
+            refusal.is_made_up && refusal.copy == copy && refusal.at + JOINS > asked && concerns
         };
         if !self.refusals.iter().any(is_cause) {
             let what = format!("copy {copy} refused to delete {names:?}, of which nothing was refused: {text}");

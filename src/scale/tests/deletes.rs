@@ -427,3 +427,40 @@ async fn a_command_after_the_end_was_asked_for_is_refused() {
     assert!(matches!(error, ScaleError::Unavailable(_)), "{error:?}");
     assert!(world.api.calls().is_empty());
 }
+
+#[rstest]
+#[case::forbidden(403, "permission_denied")]
+#[case::failing(500, "unavailable")]
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_cannot_be_read_fails_no_other_request_of_its_batch(#[case] code: u16, #[case] error: &str) {
+    let world = World::new(4, &["a", "b", "d"]);
+    world.machine("c", &json!({}), &json!({}));
+    for _ in 0..30 {
+        world.api.fault("GET machine c", Fault::Answer(code, status(code, "made up")));
+    }
+    let scale = &world.scale;
+    let (a, c, b) = tokio::join!(
+        scale.delete(group(), nodes(&["a"])),
+        scale.delete(group(), instance("pending-machine-team-a_c")),
+        scale.delete(group(), nodes(&["b"])),
+    );
+    assert_eq!((a, b), (Ok(()), Ok(())));
+    assert_eq!(c.unwrap_err().code(), error);
+    assert_eq!((world.api.replicas(), world.api.marked()), (2, vec!["a".to_owned(), "b".to_owned()]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_cannot_be_read_at_first_is_deleted_after_the_others_of_its_batch() {
+    let world = World::new(3, &["a", "b"]);
+    world.machine("c", &json!({}), &json!({}));
+    for _ in 0..3 {
+        world.api.fault("GET machine c", Fault::Answer(500, status(500, "made up")));
+    }
+    let scale = &world.scale;
+    let (c, a) = tokio::join!(
+        scale.delete(group(), instance("pending-machine-team-a_c")),
+        scale.delete(group(), nodes(&["a"])),
+    );
+    assert_eq!((c, a), (Ok(()), Ok(())));
+    assert_eq!((world.api.replicas(), world.api.marked()), (1, vec!["a".to_owned(), "c".to_owned()]));
+}

@@ -277,6 +277,15 @@ async fn a_machine_that_a_decrease_has_taken_may_be_named_when_it_is_gone(#[case
     assert_eq!(error.code(), "not_found", "nobody has heard of it");
 }
 
+#[tokio::test]
+async fn a_decrease_leaves_a_machine_that_may_not_be_read() {
+    let world = World::new(3, &["a", "b"]);
+    world.machine("c", &json!({}), &json!({}));
+    world.api.fault("GET machine c", Fault::Answer(403, status(403, "forbidden")));
+    world.scale.decrease(group(), -1).await.unwrap();
+    assert_eq!((world.api.replicas(), world.api.log(), world.api.marked()), (3, vec![], vec![]));
+}
+
 #[rstest]
 #[case::zero(0)]
 #[case::positive(1)]
