@@ -110,7 +110,7 @@ pub(crate) async fn run(port: Port, seed: u64, pools: Vec<BTreeMap<String, Strin
             workloads.port.note(format!("workloads: {error:#}"));
         }
         let mut draw = chance.of("workloads' tick", 0, ordinal);
-        sleep(Duration::from_millis(draw.u64(1000..4000))).await;
+        sleep(Duration::from_millis(draw.u64(1000..7000))).await;
     }
 }
 

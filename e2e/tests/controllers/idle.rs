@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, fs};
 
 use anyhow::{Context, Result, ensure};
+use autoscaler::TO_BE_DELETED;
 use e2e::{
     autoscaling::{Settings, loops},
     controllers::{
@@ -113,6 +114,34 @@ pub(crate) async fn an_idle_node_goes_while_another_machine_is_held_in_deletion(
     autoscaling.sizes(&[(&group.id, 1)]).await?;
     let left = stage.running(&group, 1).await?;
     ensure!(left[0].name == busy.name, "{left:?} is left instead of {busy:?}");
+    autoscaling.end().await?;
+    Ok(())
+}
+
+/// One that ends in the middle of a scale-down leaves its taints. The next one takes them off before its first Refresh, once in its
+/// life, and asks then which group each Node belongs to: pods run on those Nodes again.
+pub(crate) async fn the_taints_of_an_interrupted_scale_down_go_at_the_start(stage: &Stage) -> Result<()> {
+    let group = workers(stage, "workers").sized().bounds(2, 2).replicas(2).create(stage).await?;
+    let machines = stage.running(&group, 2).await?;
+    let nodes: Vec<_> = machines.iter().filter_map(|machine| machine.node.clone()).collect();
+    for node in &nodes {
+        let taint = json!({ "key": TO_BE_DELETED, "value": "1767225600", "effect": "NoSchedule" });
+        stage.workload.patch("Node", node, json!({ "spec": { "taints": [taint] } })).await?;
+    }
+    for number in 0..2 {
+        create_pod(stage, &format!("web-{number}"), &stage.cpu(3, 4)).await?;
+    }
+    let mut autoscaling = stage.autoscale(Settings::default()).await?;
+    pods_run(stage, &mut autoscaling, 2).await?;
+    for node in &nodes {
+        let node = stage.workload.get("Node", node).await?;
+        let taints = node.data["spec"]["taints"].as_array().into_iter().flatten();
+        ensure!(
+            taints.filter(|taint| taint["key"] == TO_BE_DELETED).count() == 0,
+            "{:?} is tainted",
+            node.metadata.name
+        );
+    }
     autoscaling.end().await?;
     Ok(())
 }

@@ -80,6 +80,7 @@ fn main() -> ExitCode {
         idle::the_minimum_and_the_groups_own_times_keep_idle_nodes,
         idle::nothing_goes_while_a_rollout_goes_on,
         idle::an_idle_node_goes_while_another_machine_is_held_in_deletion,
+        idle::the_taints_of_an_interrupted_scale_down_go_at_the_start,
         backoff::a_group_without_capacity_is_left_for_another,
         backoff::a_group_whose_machines_fail_is_left_for_another,
         backoff::a_host_that_comes_late_is_waited_for,

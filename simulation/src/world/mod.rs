@@ -315,7 +315,10 @@ impl World {
         self.report.struck = std::mem::take(&mut self.faults.struck);
         self.report.struck.append(&mut self.controllers.struck.lock());
         self.report.struck.append(&mut self.tasks.struck.lock());
-        Ok(self.report)
+        let report = std::mem::take(&mut self.report);
+        // To free what a world holds takes a thirtieth of its time, and its process ends with it.
+        std::mem::forget(self);
+        Ok(report)
     }
 
     /// Goes on to a time; a world that has broken a rule goes no further.
