@@ -17,11 +17,12 @@ use tokio::time::Instant;
 
 use super::{
     Command, ScaleError,
-    carry::{Carried, NotMarked},
+    carry::Carried,
     delete::{Decided, Sorted},
     events::Happening,
     known::SIDE_BY_SIDE,
     lane::{Caller, Delete},
+    mark::{Marked, NotMarked},
     rule::{Life, Listed},
     size::GivingUp,
 };
@@ -29,7 +30,7 @@ use crate::{
     capi::Uid,
     index::GroupVersion,
     informer::ResourceVersion,
-    nodegroup::{Bounds, Phase, Ticket, deletion_log::Entry},
+    nodegroup::{Bounds, Phase, deletion_log::Entry},
     traces,
 };
 
@@ -47,32 +48,6 @@ struct Batch {
     listed: Listed,
     /// The versions of Machines that never joined, for their marks to test.
     versions: HashMap<Uid, ResourceVersion>,
-}
-
-/// What was marked of a batch.
-#[derive(Debug, Default)]
-pub(super) struct Marked {
-    /// Each Machine, with the ticket that its mark has.
-    pub(super) tickets: HashMap<Uid, Ticket>,
-    /// Those of them that are being deleted or gone.
-    pub(super) going: HashSet<Uid>,
-    /// The Machines that couldn't be marked.
-    pub(super) failures: HashMap<Uid, NotMarked>,
-}
-
-impl Marked {
-    /// Notes that the Machine of an entry has its mark, or needs none.
-    pub(super) fn add(&mut self, entry: &Entry, life: Life) {
-        self.tickets.insert(entry.uid.clone(), entry.ticket.clone());
-        if life != Life::Alive {
-            self.going.insert(entry.uid.clone());
-        }
-    }
-
-    /// Returns true if the Machine of an entry has its mark, or needs none.
-    pub(super) fn has(&self, entry: &Entry) -> bool {
-        self.tickets.get(&entry.uid) == Some(&entry.ticket)
-    }
 }
 
 impl Batch {

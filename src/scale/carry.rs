@@ -4,24 +4,22 @@
 
 use std::collections::{HashMap, HashSet};
 
-use arcstr::ArcStr;
 use futures::{StreamExt as _, stream};
 
 use super::{
     Command, ScaleError,
-    api::{CallError, GroupChange, MachineSeen},
-    batch::Marked,
+    api::{CallError, GroupChange},
     known::SIDE_BY_SIDE,
+    mark::{Marked, NotMarked},
     metrics::Write,
     outcome::SizeWritten,
     retry::Attempts,
-    rule::{self, Life, Lowering, Named},
+    rule::{self, Lowering},
 };
 use crate::{
-    capi::{DELETING, ObjectKey, Uid},
+    capi::{DELETING, Uid},
     index::GroupVersion,
-    informer::ResourceVersion,
-    nodegroup::{Bounds, DeletionLog, Phase, Ticket, deletion_log::Entry},
+    nodegroup::{Bounds, DeletionLog, Phase, deletion_log::Entry},
 };
 
 /// The reason for which an entry was not lowered.
@@ -50,27 +48,11 @@ pub(super) struct Carried {
 /// Entries that can't be lowered, each with the reason.
 type Failing = Vec<(Entry, NotLowered)>;
 
-/// The reason for which a Machine wasn't marked.
-#[derive(Debug)]
-pub(super) enum NotMarked {
-    Failed(CallError),
-    /// It is given up as one that never joined, and has a Node by now.
-    Joined,
-    /// It was to steer which Machine goes, and goes by itself: the smaller size would take another.
-    Going,
-}
-
 /// What has become of entries that were to be taken back.
 struct TakenBack {
     version: GroupVersion,
     /// Another copy has lowered these meanwhile.
     lowered: HashSet<Uid>,
-}
-
-impl From<CallError> for NotMarked {
-    fn from(error: CallError) -> Self {
-        Self::Failed(error)
-    }
 }
 
 impl NotLowered {
@@ -263,106 +245,6 @@ impl Command {
         Ok(filled)
     }
 
-    /// Marks those that aren't under their ticket yet, side by side, and notes those that couldn't be. One that is gone
-    /// needs no mark, nor does one that somebody else has marked.
-    async fn mark(&self, wanted: &[&Entry], marked: &mut Marked) {
-        let unmarked = wanted.iter().filter(|entry| !marked.has(entry));
-        let unmarked: Vec<_> = unmarked.map(|entry| Entry::clone(entry)).collect();
-        let marks = stream::iter(unmarked).map(async |entry| {
-            let result = self.mark_one(&entry, None).await;
-            (entry, result)
-        });
-        let results: Vec<_> = marks.buffer_unordered(SIDE_BY_SIDE).collect().await;
-        for (entry, result) in results {
-            match result {
-                Ok(life) => marked.add(&entry, life),
-                Err(failure) => {
-                    marked.failures.insert(entry.uid, failure);
-                }
-            }
-        }
-    }
-
-    /// Marks a Machine under its entry's ticket, and returns what its mark has shown of it. One that is given up as one that
-    /// never joined is read whole first, unless `version` is one in which it had no Node, and the mark tests that version.
-    pub(super) async fn mark_one(&self, entry: &Entry, version: Option<&ResourceVersion>) -> Result<Life, NotMarked> {
-        let key = self.machine_key(&entry.name);
-        if self.index().is_of(&self.id, &key, &entry.uid).is_none() {
-            match self.api().read_machine(&key, &entry.uid).await? {
-                None if entry.soft && entry.phase == Phase::Wanted => return Err(NotMarked::Going),
-                None => return Ok(Life::Gone),
-                Some(seen) if seen.is_of(&self.index().owners(&self.id)) => {}
-                Some(_) => {
-                    let why =
-                        format!("the log names Machine {}, which isn't known yet as one of the group's", entry.name);
-                    return Err(CallError::Unknown(why, None).into());
-                }
-            }
-        }
-        let is_marked_by_another =
-            self.index().mark_of(&key, &entry.uid).is_some_and(|mark| Ticket::of_mark(&mark).is_none());
-        if entry.gives_up() && entry.phase == Phase::Wanted {
-            return self.mark_pending(&key, entry, version, is_marked_by_another).await;
-        }
-        if is_marked_by_another {
-            return Ok(self.read_life(&named(entry)).await?);
-        }
-        let mark = entry.ticket.mark();
-        match self.write(Write::Mark, self.api().set_mark(&key, &entry.uid, None, &mark)).await {
-            // Another Machine has its name by now, or another write came between.
-            Err(error @ (CallError::Rejected(_) | CallError::Conflict(_))) => {
-                match self.read_life(&named(entry)).await? {
-                    Life::Gone => Ok(Life::Gone),
-                    Life::Alive | Life::Deleting => Err(error.into()),
-                }
-            }
-            Err(CallError::Missing(_)) => Ok(Life::Gone),
-            marked => Ok(life_of(&marked?)),
-        }
-    }
-
-    async fn mark_pending(
-        &self,
-        key: &ObjectKey,
-        entry: &Entry,
-        known: Option<&ResourceVersion>,
-        is_marked_by_another: bool,
-    ) -> Result<Life, NotMarked> {
-        // A mark that somebody else has set tests nothing: the Machine is read in its stead.
-        let known = known.filter(|_| !is_marked_by_another);
-        let version = if let Some(version) = known {
-            Some(version.clone())
-        } else {
-            let version = match self.api().read_whole_machine(key, &entry.uid).await? {
-                None if entry.soft => return Err(NotMarked::Going),
-                Some(machine) if machine.deleting && entry.soft => return Err(NotMarked::Going),
-                None => return Ok(Life::Gone),
-                Some(machine) if machine.deleting => None,
-                Some(machine) if self.has_joined(key, &machine) => return Err(NotMarked::Joined),
-                Some(machine) => Some(machine.version),
-            };
-            // Read after the Machine: an entry that was taken back meanwhile must not be marked.
-            let seen = self.api().read_group(&self.id).await?;
-            self.index().set_written(&self.id, seen.version.clone());
-            let log = seen.version.log().map_err(|error| CallError::Refused(error.to_string()))?;
-            if log.get(&entry.uid) != Some(entry) {
-                let why = format!("the log has another entry of Machine {} by now, or none", entry.name);
-                return Err(CallError::Conflict(why).into());
-            }
-            version
-        };
-        if is_marked_by_another {
-            return Ok(if version.is_some() { Life::Alive } else { Life::Deleting });
-        }
-        let mark = entry.ticket.mark();
-        match self.write(Write::Mark, self.api().set_mark(key, &entry.uid, version.as_ref(), &mark)).await {
-            Err(CallError::Missing(_)) if entry.soft => Err(NotMarked::Going),
-            Err(CallError::Missing(_)) => Ok(Life::Gone),
-            // It has changed since: it is read again with the next attempt.
-            marked => Ok(life_of(&marked?)),
-        }
-    }
-
     /// Ends entries that can't be lowered, and those that were asked for with them. Where even that can't be written,
     /// nothing is refused: they stay noted, and are carried out when the API server lets it. Nor is it where another copy
     /// was let and has lowered them.
@@ -441,20 +323,6 @@ impl Command {
         }
     }
 
-    /// Takes a mark of ours off a Machine of this version. A failure is only logged: the finisher finds the mark again.
-    pub(super) async fn unmark(&self, name: &ArcStr, mark: &ArcStr, version: &ResourceVersion) -> bool {
-        let key = self.machine_key(name);
-        let result = self.write(Write::Unmark, self.api().take_mark(&key, mark, version)).await;
-        // It is gone, or has changed, so that it is looked at again.
-        let is_off = matches!(result, Ok(()) | Err(CallError::Missing(_) | CallError::Rejected(_)));
-        if let Err(error) = result
-            && !is_off
-        {
-            tracing::warn!(group = %self.id, machine = %name, "can't take the delete-machine annotation back; this is tried again: {}", self.failed(&error));
-        }
-        is_off
-    }
-
     /// Whether an entry names a Machine that isn't of this group. Such a one was written by somebody else: who may write
     /// annotations of a group has no right to its neighbours' Machines by that.
     pub(super) fn is_stranger(&self, entry: &Entry) -> bool {
@@ -475,15 +343,6 @@ impl Command {
             self.failed(error)
         ))
     }
-}
-
-/// The Machine that an entry is about.
-pub(super) fn named(entry: &Entry) -> Named {
-    Named { name: entry.name.clone(), uid: entry.uid.clone(), never_joined: entry.gives_up() }
-}
-
-fn life_of(machine: &MachineSeen) -> Life {
-    if machine.deleting { Life::Deleting } else { Life::Alive }
 }
 
 fn not_below_min(entry: &Entry, refusal: &ScaleError) -> NotLowered {

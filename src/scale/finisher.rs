@@ -19,10 +19,10 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Command, Inner,
     api::{CallError, GroupChange},
-    batch::Marked,
-    carry::{NotLowered, NotMarked, named},
+    carry::NotLowered,
     events::Happening,
     known::SIDE_BY_SIDE,
+    mark::{Marked, NotMarked, named},
     metrics::Write,
     rule::{self, Finish, Followed, LEFT_TO_PROVIDER, LeftSince, Life},
 };

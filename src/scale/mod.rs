@@ -16,6 +16,7 @@ mod going;
 mod history;
 mod known;
 mod lane;
+mod mark;
 mod metrics;
 mod observer;
 mod outcome;

@@ -6,10 +6,10 @@ use std::{collections::HashSet, sync::Arc};
 use super::{
     Command, ScaleError,
     api::{CallError, GroupChange, GroupSeen},
-    batch::Marked,
     carry::{Carried, NotLowered},
     going::Leaving,
     lane::Caller,
+    mark::Marked,
     metrics::Write,
     outcome::SizeWritten,
     rule::{self, Fate, Listed, Named, entry},
