@@ -42,6 +42,8 @@ pub(crate) struct Shared {
     pub(crate) foreign: Arc<Mutex<BTreeSet<u64>>>,
     /// The faults that struck.
     pub(crate) struck: Arc<Mutex<Vec<Decision>>>,
+    /// Cluster API is down until then, where it isn't calm.
+    pub(crate) down_until: Arc<Mutex<Nanos>>,
 }
 
 /// The behaviour of controllers and Machines.
@@ -119,6 +121,7 @@ pub(crate) struct Driver {
     until: Nanos,
     skipped: BTreeSet<Decision>,
     shared: Shared,
+    habits: Habits,
     wakes: BTreeSet<(Nanos, u64, Wake)>,
     planned: BTreeSet<Wake>,
     ordinals: BTreeMap<Wake, u64>,
@@ -168,6 +171,7 @@ impl Driver {
             until,
             skipped,
             shared,
+            habits,
             wakes: BTreeSet::new(),
             planned: BTreeSet::new(),
             ordinals: BTreeMap::new(),
@@ -220,8 +224,11 @@ impl Driver {
         entropy::now() >= self.until
     }
 
-    fn is_down(&self, controller: Controller) -> bool {
-        entropy::now() < self.down_until && Controller::OF_CLUSTER_API.contains(&controller)
+    /// The time until which a controller does nothing.
+    fn down_until(&self, controller: Controller) -> Nanos {
+        let by_others = if self.habits == Habits::Calm { 0 } else { *self.shared.down_until.lock() };
+        let is_concerned = Controller::OF_CLUSTER_API.contains(&controller);
+        if is_concerned { self.down_until.max(by_others).min(self.until) } else { 0 }
     }
 
     fn add(&mut self, at: Nanos, wake: Wake) {
@@ -244,8 +251,10 @@ impl Driver {
             self.wakes.pop_first();
             self.planned.remove(&wake);
             match wake {
-                Wake::Observe(controller, _) | Wake::Step(controller) if self.is_down(controller) => {
-                    self.add(self.down_until, wake);
+                Wake::Observe(controller, _) | Wake::Step(controller)
+                    if self.down_until(controller) > entropy::now() =>
+                {
+                    self.add(self.down_until(controller), wake);
                 }
                 Wake::Observe(controller, kind) => self.observe(controller, kind),
                 Wake::Step(controller) => self.step(controller, port),
@@ -298,7 +307,7 @@ impl Driver {
         let mut draw = self.chance.of("downtime", 0, ordinal);
         let seconds = if draw.bool() { draw.u64(10..300) } else { 0 };
         port.note(format!("Cluster API restarts, and is down for {seconds} s"));
-        self.down_until = (entropy::now() + seconds * SECOND).min(self.until);
+        self.down_until = entropy::now() + seconds * SECOND;
         for controller in Controller::OF_CLUSTER_API {
             self.controllers.restart(controller);
         }

@@ -9,6 +9,9 @@ use crate::{
     faults::{Decision, RequestFault},
 };
 
+/// Cluster API is down for so long after the rights are there again.
+const LONGER: Nanos = 25 * SECOND;
+
 /// A time without the right to write Machines.
 #[derive(Clone, Debug)]
 struct Loss {
@@ -20,6 +23,8 @@ struct Loss {
     first: Option<RequestFault>,
     /// Set if copies are restarted with their new rights.
     restarts: bool,
+    /// Set if Cluster API is down meanwhile and for a little longer, as where somebody upgrades all of a cluster.
+    stops_controllers: bool,
 }
 
 /// The fault of a request under a loss of rights.
@@ -30,6 +35,8 @@ pub(crate) struct Struck {
     pub(crate) begins: Option<Decision>,
     /// The time at which copies are killed for it.
     pub(crate) restarts: Option<Nanos>,
+    /// The time until which Cluster API is down for it.
+    pub(crate) controllers_until: Option<Nanos>,
 }
 
 /// The losses of one world.
@@ -54,10 +61,10 @@ impl Rights {
                 let first = match draw.u32(0..4) {
                     0 => None,
                     // It arrives when the right is there again.
-                    1 if lasts < 30 * SECOND => Some(RequestFault::Late(lasts + draw.u64(1..20) * SECOND)),
+                    1 | 2 if lasts < 30 * SECOND => Some(RequestFault::Late(lasts + draw.u64(1..20) * SECOND)),
                     _ => Some(RequestFault::LostAfter),
                 };
-                Loss { ordinal, from, lasts, first, restarts: draw.bool() }
+                Loss { ordinal, from, lasts, first, restarts: draw.bool(), stops_controllers: draw.bool() }
             })
             .collect();
         losses.sort_by_key(|loss| std::cmp::Reverse(loss.from));
@@ -77,8 +84,9 @@ impl Rights {
         let Some(loss) = self.losses.pop_if(|_| is_due) else { return Struck::default() };
         let begins = Decision { what: "rights", actor: 0, ordinal: loss.ordinal };
         let restarts = loss.restarts.then_some(at + loss.lasts);
+        let controllers_until = loss.stops_controllers.then_some(at + loss.lasts + LONGER);
         self.lost_until = at + loss.lasts;
-        Struck { fault: loss.first, begins: Some(begins), restarts }
+        Struck { fault: loss.first, begins: Some(begins), restarts, controllers_until }
     }
 
     /// The loss that has just begun is taken away.

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::{
     Command, ScaleError,
-    carry::Carried,
+    carry::{Carried, NotLowered},
     delete::{Decided, Sorted},
     events::Happening,
     known::SIDE_BY_SIDE,
@@ -92,7 +92,12 @@ impl Command {
         let mut standing = Vec::new();
         for (one, uids) in std::mem::take(&mut batch.deletes).into_iter().zip(&requests) {
             match uids.iter().find_map(|uid| failures.get(uid)) {
-                Some(failure) => self.answer(one.delete.caller, Err(failure.error().clone())),
+                Some(failure) => {
+                    // The others of its request were taken back with one that is refused.
+                    let is_spared = matches!(failure, NotLowered::Spared(_));
+                    let go_on = is_spared && uids.iter().any(|uid| !failures.contains_key(uid));
+                    self.answer(one.delete.caller, Err(of_part(failure.error().clone(), go_on)));
+                }
                 None => standing.push(one),
             }
         }
@@ -109,7 +114,9 @@ impl Command {
         for one in batch.deletes {
             let end = self.end_of(&log, &one).await;
             // Replicas without a Machine may have failed alone.
-            match if one.others() == 0 { end } else { end.and_then(|()| given_up.clone()) } {
+            let has_machines = one.machines().next().is_some();
+            let given_up = || given_up.clone().map_err(|error| of_part(error, has_machines));
+            match if one.others() == 0 { end } else { end.and_then(|()| given_up()) } {
                 Ok(()) => self.accepted(one.delete),
                 Err(error) => self.answer(one.delete.caller, Err(error)),
             }
@@ -224,5 +231,20 @@ impl Command {
     async fn mark_logged(&self, entry: Entry, version: Option<ResourceVersion>) -> (Entry, Result<Life, NotMarked>) {
         let result = self.mark_one(&entry, version.as_ref()).await;
         (entry, result)
+    }
+}
+
+/// The error of a request of which a part failed. Where the rest goes on, nothing was refused for good.
+fn of_part(error: ScaleError, go_on: bool) -> ScaleError {
+    match error {
+        ScaleError::InvalidArgument(text)
+        | ScaleError::NotFound(text)
+        | ScaleError::FailedPrecondition(text)
+        | ScaleError::PermissionDenied(text)
+            if go_on =>
+        {
+            ScaleError::Unavailable(format!("{text}; other Machines that were named with it go"))
+        }
+        error => error,
     }
 }

@@ -355,7 +355,7 @@ impl Command {
     pub(super) fn replaced(&self, named: usize, left: usize) -> ScaleError {
         ScaleError::FailedPrecondition(format!(
             "{}: {named} replicas without a Machine were named and only {left} are left: the others have a Machine by \
-             now; nothing was changed, ask for the group's instances again",
+             now; the size isn't changed for them, ask for the group's instances again",
             self.id
         ))
     }

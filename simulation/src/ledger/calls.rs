@@ -266,7 +266,7 @@ impl Ledger {
             .filter(|group| !group.is_gone)
             .flat_map(|group| &group.log)
             .filter(|(uid, entry)| uids.contains(*uid) && !entry.is_soft)
-            .filter(|(uid, _)| !self.is_named_by_others(number, uid))
+            .filter(|(uid, _)| !self.is_named_by_others(number, uid) && !self.for_places.contains(*uid))
             .map(|(_, entry)| entry.name.clone())
             .collect();
         for name in logged {

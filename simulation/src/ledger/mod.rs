@@ -212,6 +212,8 @@ pub(crate) struct Ledger {
     without_labels: BTreeSet<String>,
     /// The Machines that a DeleteNodes has named, by uid.
     named: BTreeSet<String>,
+    /// The Machines that were logged without a name, for placeholders.
+    for_places: BTreeSet<String>,
     /// Hard entries that have lowered the size, by uid.
     lowered: BTreeSet<String>,
     /// Every ticket of an entry that has left, with its uid.

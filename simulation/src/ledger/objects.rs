@@ -251,8 +251,11 @@ impl Ledger {
                 let of = machine.group.clone();
                 self.find(Check::MarksOwn, format!("{id}: {} was logged, which is of {of}", entry.name));
             }
-            if known.is_none() && !entry.is_soft && !self.named.contains(uid) && !self.has_place_command(id) {
-                self.find(Check::MarksOwn, format!("{id}: {} was logged, which nobody has named", entry.name));
+            if known.is_none() && !entry.is_soft && !self.named.contains(uid) {
+                self.for_places.insert(uid.clone());
+                if !self.has_place_command(id) {
+                    self.find(Check::MarksOwn, format!("{id}: {} was logged, which nobody has named", entry.name));
+                }
             }
         }
         for (uid, entry) in before {

@@ -78,6 +78,9 @@ impl World {
                 self.at(restarts, Event::Kill(copy, RESTARTS + decision.ordinal));
             }
         }
+        if let Some(until) = struck.controllers_until {
+            *self.controllers.down_until.lock() = until;
+        }
         struck.fault
     }
 

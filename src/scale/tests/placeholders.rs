@@ -102,6 +102,21 @@ async fn while_its_node_is_there_it_is_no_placeholder() {
 }
 
 #[tokio::test]
+async fn a_request_of_which_only_a_placeholder_fails_is_not_refused_for_good() {
+    let world = World::new(4, &ABC);
+    world.api.fault("PATCH machine a", Fault::Hold);
+    let scale = world.scale.clone();
+    let both = [nodes(&["a"]), replicas(&[0])].concat();
+    let delete = tokio::spawn(async move { scale.delete(group(), both).await });
+    world.api.held().await;
+    world.machine_unseen("d", &json!({}), &json!({}));
+    world.api.release();
+    let error = delete.await.unwrap().unwrap_err();
+    assert_eq!(error.code(), "unavailable", "{error}");
+    assert_eq!((world.api.replicas(), world.api.marked()), (3, vec!["a".to_owned()]));
+}
+
+#[tokio::test]
 async fn placeholders_and_nodes_of_one_request_go_together() {
     let world = World::new(6, &ABC);
     for name in ["a", "b"] {
