@@ -4,7 +4,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::fake::{Fault, World, group, instance, status};
+use super::fake::{Fault, World, group, instance, nodes, status};
 
 /// Three Machines of which `a` alone has a nodeRef.
 fn world() -> World {
@@ -122,6 +122,23 @@ async fn a_machine_that_joins_before_it_is_marked_stays(#[case] by: &str) {
         result.unwrap();
     }
     assert_eq!((world.api.replicas(), world.api.marked(), world.api.log()), (3, vec![], vec![]));
+}
+
+/// The Machine that was named with it goes: the request isn't refused for good.
+#[tokio::test]
+async fn a_machine_that_joins_before_it_is_marked_leaves_the_others_of_its_request_to_go() {
+    let world = World::new(3, &["a", "c"]);
+    world.machine("b", &json!({}), &json!({}));
+    world.api.fault("PATCH machine b", Fault::Hold);
+    let scale = world.scale.clone();
+    let named = [instance("pending-machine-team-a_b"), nodes(&["a"])].concat();
+    let command = tokio::spawn(async move { scale.delete(group(), named).await });
+    world.api.held().await;
+    world.machine_unseen("b", &json!({"nodeRef": {"name": "b"}}), &json!({}));
+    world.api.release();
+    let error = command.await.unwrap().unwrap_err();
+    assert_eq!(error.code(), "unavailable", "{error}");
+    assert_eq!((world.api.replicas(), world.api.marked()), (2, vec!["a".to_owned()]));
 }
 
 /// Another copy of the program, whose watches go on, empties the log.
