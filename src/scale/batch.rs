@@ -88,15 +88,19 @@ impl Command {
         let uids: HashSet<_> = requests.iter().flatten().cloned().collect();
         let Carried { version: lowered, lowered: count, failures } =
             self.carry_out(batch.version.clone(), &uids, &requests, batch.bounds, marked).await;
+        let after = lowered.log().unwrap_or_default();
+        let is_logged = |uid: &Uid| after.get(uid).is_some();
         // A request ends by what its own Machines came to.
         let mut standing = Vec::new();
         for (one, uids) in std::mem::take(&mut batch.deletes).into_iter().zip(&requests) {
-            match uids.iter().find_map(|uid| failures.get(uid)) {
+            let failed = || uids.iter().filter_map(|uid| failures.get(uid));
+            let is_pending = |failure: &&NotLowered| matches!(failure, NotLowered::Pending(_));
+            match failed().find(is_pending).or_else(|| failed().next()) {
                 Some(failure) => {
-                    // The others of its request were taken back with one that is refused.
                     let is_spared = matches!(failure, NotLowered::Spared(_));
-                    let go_on = is_spared && uids.iter().any(|uid| !failures.contains_key(uid));
-                    self.answer(one.delete.caller, Err(of_part(failure.error().clone(), go_on)));
+                    // One that is refused has ended its whole request.
+                    let goes_on = is_spared && uids.iter().any(|uid| !failures.contains_key(uid) && is_logged(uid));
+                    self.answer(one.delete.caller, Err(of_part(failure.error().clone(), goes_on)));
                 }
                 None => standing.push(one),
             }
@@ -114,11 +118,11 @@ impl Command {
         for one in batch.deletes {
             let end = self.end_of(&log, &one).await;
             // Replicas without a Machine may have failed alone.
-            let has_machines = one.machines().next().is_some();
-            let given_up = || given_up.clone().map_err(|error| of_part(error, has_machines));
-            match if one.others() == 0 { end } else { end.and_then(|()| given_up()) } {
+            let end = if one.others() == 0 { end } else { end.and_then(|()| given_up.clone()) };
+            let goes_on = one.machines().any(|named| is_logged(&named.uid));
+            match end {
                 Ok(()) => self.accepted(one.delete),
-                Err(error) => self.answer(one.delete.caller, Err(error)),
+                Err(error) => self.answer(one.delete.caller, Err(of_part(error, goes_on))),
             }
         }
     }
@@ -234,14 +238,15 @@ impl Command {
     }
 }
 
-/// The error of a request of which a part failed. Where the rest goes on, nothing was refused for good.
-fn of_part(error: ScaleError, go_on: bool) -> ScaleError {
+/// The error of a request of which a part failed. Where the rest goes on, nothing was refused for good, nor left unchanged.
+fn of_part(error: ScaleError, goes_on: bool) -> ScaleError {
     match error {
         ScaleError::InvalidArgument(text)
         | ScaleError::NotFound(text)
         | ScaleError::FailedPrecondition(text)
+        | ScaleError::Aborted(text)
         | ScaleError::PermissionDenied(text)
-            if go_on =>
+            if goes_on =>
         {
             ScaleError::Unavailable(format!("{text}; other Machines that were named with it go"))
         }

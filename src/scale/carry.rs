@@ -117,6 +117,9 @@ impl Command {
                     to = lowering.to;
                     match self.lower(&carried.version, &lowering, &attempts).await {
                         Ok(written) => {
+                            for entry in wanted.iter().filter(|entry| filled.contains(&entry.uid)) {
+                                tracing::info!(group = %self.id, machine = %entry.name, "the Machine goes by itself and another one has its place: the size stays as it is for it");
+                            }
                             carried.version = written;
                             carried.lowered += lowering.names.len();
                             continue;
@@ -238,11 +241,7 @@ impl Command {
         if going.is_empty() {
             return Ok(HashSet::new());
         }
-        let filled = rule::filled(log, version.replicas, &self.list().await?, &going);
-        for entry in going.iter().filter(|entry| filled.contains(&entry.uid)) {
-            tracing::info!(group = %self.id, machine = %entry.name, "the Machine goes by itself and another one has its place: the size stays as it is for it");
-        }
-        Ok(filled)
+        Ok(rule::filled(log, version.replicas, &self.list().await?, &going))
     }
 
     /// Ends entries that can't be lowered, and those that were asked for with them. Where even that can't be written,

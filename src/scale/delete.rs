@@ -9,7 +9,7 @@ use super::{
     draw_ticket,
     going::Leaving,
     known::Known,
-    lane::Delete,
+    lane::{Delete, PutOff},
     metrics::Write,
     rule::{Acceptance, Accepted, Life, Listed, Named, Refusal, Request, Seen},
 };
@@ -47,10 +47,24 @@ impl Sorted {
         self.request.machines.iter().chain(&self.accepted.without_node)
     }
 
+    /// Waits for a turn of its own. What it stands for stays.
+    fn put_off(self) -> Delete {
+        let put_off = PutOff { request: self.request, given_up: self.given_up };
+        Delete { put_off: Some(put_off), ..self.delete }
+    }
+
     /// The number of replicas and instances that only lower the size for it.
     pub(super) fn others(&self) -> usize {
         self.accepted.replicas + self.request.instances
     }
+}
+
+/// A round of a decision that failed, and the requests that wait for another one.
+struct Again {
+    error: CallError,
+    sorted: Vec<Sorted>,
+    /// Set if it is the log's write that failed.
+    was_written: bool,
 }
 
 /// What was decided of deletes that stood together, and written to the log.
@@ -111,15 +125,15 @@ impl Command {
             }
             let waiting = self.that_wait(sorted);
             let came_down = first_size.get_or_insert(version.replicas).saturating_sub(version.replicas);
-            let error =
-                match self.accept_and_log(&version, &log, (&view, &ticket, came_down, maybe_logged), waiting).await {
-                    Ok(decided) => return decided,
-                    Err((error, again)) => {
-                        sorted = again;
-                        error
-                    }
-                };
-            maybe_logged |= matches!(error, CallError::Unknown(..));
+            let round = self.accept_and_log(&version, &log, (&view, &ticket, came_down, maybe_logged), waiting).await;
+            let error = match round {
+                Ok(decided) => return decided,
+                Err(again) => {
+                    maybe_logged |= again.was_written && matches!(again.error, CallError::Unknown(..));
+                    sorted = again.sorted;
+                    again.error
+                }
+            };
             if let CallError::Rejected(message) = &error
                 && refused_at.as_ref() == Some(&version)
                 && !maybe_logged
@@ -145,14 +159,15 @@ impl Command {
     }
 
     /// The requests that name no Machine which couldn't be read: that of one holds up no other. The others are refused, or put
-    /// off if time may help; they are given back with the failure where nothing else is left.
+    /// off if time may help; they are given back with a failure where nothing else is left. What may have been logged is neither
+    /// refused for good nor decided anew: the log's write may arrive yet.
     fn whose_machines_were_read(
         &self,
         sorted: Vec<Sorted>,
         known: &Known,
         maybe_logged: bool,
-    ) -> Result<Vec<Sorted>, (CallError, Vec<Sorted>)> {
-        let (mut ready, mut open, mut failure) = (Vec::new(), Vec::new(), None);
+    ) -> Result<Vec<Sorted>, Again> {
+        let (mut ready, mut open, mut failures) = (Vec::new(), Vec::new(), Vec::new());
         for one in sorted {
             match one.request.machines.iter().find_map(|named| known.unread.get(&named.uid)) {
                 None => ready.push(one),
@@ -161,17 +176,23 @@ impl Command {
                 }
                 Some(error) => {
                     open.push(one);
-                    failure.get_or_insert(error);
+                    failures.push(error);
                 }
             }
         }
-        match failure {
-            Some(failure) if ready.is_empty() => Err((failure.clone(), open)),
-            _ => {
-                self.inner.lanes.put_off(&self.id, open.into_iter().map(|one| one.delete).collect());
-                Ok(ready)
-            }
+        if ready.is_empty()
+            && let Some(failure) = failures.iter().find(|error| !error.is_final()).or(failures.first())
+        {
+            return Err(Again { error: CallError::clone(failure), sorted: open, was_written: false });
         }
+        if maybe_logged {
+            for (one, failure) in open.into_iter().zip(failures) {
+                self.answer(one.delete.caller, Err(self.failed_unknown(failure)));
+            }
+        } else {
+            self.inner.lanes.put_off(&self.id, open.into_iter().map(Sorted::put_off).collect());
+        }
+        Ok(ready)
     }
 
     /// One round: learns what is known of the named Machines, accepts what can be, and logs it. On a failure the deletes
@@ -182,12 +203,12 @@ impl Command {
         log: &DeletionLog,
         (view, ticket, came_down, maybe_logged): (&ScaleView, &Ticket, i32, bool),
         sorted: Vec<Sorted>,
-    ) -> Result<Option<Decided>, (CallError, Vec<Sorted>)> {
+    ) -> Result<Option<Decided>, Again> {
         let named = sorted.iter().flat_map(|it| &it.request.machines);
         let counts = sorted.iter().any(|it| it.request.replicas + it.request.instances > 0);
         let known = match self.learn(version, log, named, counts).await {
             Ok(known) => known,
-            Err(error) => return Err((error, sorted)),
+            Err(error) => return Err(Again { error, sorted, was_written: false }),
         };
         // The reads may have taken as long as a caller waits.
         let sorted = self.whose_machines_were_read(self.that_wait(sorted), &known, maybe_logged)?;
@@ -232,13 +253,16 @@ impl Command {
         };
         let text = match log.print() {
             Ok(text) => text,
-            Err(error) => return Err((CallError::Refused(error.to_string()), accepted)),
+            Err(error) => {
+                let error = CallError::Refused(error.to_string());
+                return Err(Again { error, sorted: accepted, was_written: false });
+            }
         };
         let change = GroupChange { replicas: None, log: text };
         match self.wrote_log(self.write(Write::Log, self.api().write_group(&self.id, version, &change)).await) {
             Ok(version) => Ok(Some(Decided { version, bounds, accepted, listed, versions })),
             // It may be done: the next round finds these in the log then.
-            Err(error) => Err((error, accepted)),
+            Err(error) => Err(Again { error, sorted: accepted, was_written: true }),
         }
     }
 
@@ -264,7 +288,10 @@ impl Command {
     }
 
     /// Looks up the Nodes of a delete; one that names a wrong one is answered.
-    fn sort(&self, delete: Delete) -> Option<Sorted> {
+    fn sort(&self, mut delete: Delete) -> Option<Sorted> {
+        if let Some(PutOff { request, given_up }) = delete.put_off.take() {
+            return Some(Sorted { delete, request, accepted: Accepted::default(), given_up });
+        }
         let named = self.find(&delete.nodes).and_then(|named| self.warn_of_instances(&named).map(|()| named));
         match named {
             Ok(Nodes { machines, replicas, instances }) => {

@@ -18,7 +18,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::{Command, Inner, ScaleError, delete::NodeName, finisher::Pass, passes::Passes};
+use super::{Command, Inner, ScaleError, delete::NodeName, finisher::Pass, passes::Passes, rule::Request};
 use crate::{
     nodegroup::GroupId,
     traces::{self, Span},
@@ -84,8 +84,15 @@ impl Caller {
 pub(super) struct Delete {
     pub(super) nodes: Vec<NodeName>,
     pub(super) caller: Caller,
-    /// Set if it could not be decided with those that came with it, and joins no batch that is under way.
-    pub(super) is_put_off: bool,
+    /// Its request, if it could not be decided with those that came with it: it joins no batch that is under way.
+    pub(super) put_off: Option<PutOff>,
+}
+
+/// A request that was looked up already.
+pub(super) struct PutOff {
+    pub(super) request: Request,
+    /// The number of its placeholders that were given up not long ago, as this process remembered then.
+    pub(super) given_up: usize,
 }
 
 /// What waits for its turn.
@@ -235,7 +242,7 @@ impl Lanes {
         let Some(lane) = state.lanes.get_mut(id) else { return deletes };
         while let Some(Order::Delete(_)) = lane.orders.front() {
             match lane.orders.pop_front() {
-                Some(Order::Delete(delete)) if delete.is_put_off => put_off.push(delete),
+                Some(Order::Delete(delete)) if delete.put_off.is_some() => put_off.push(delete),
                 Some(Order::Delete(delete)) => deletes.push(delete),
                 _ => {}
             }
@@ -244,11 +251,24 @@ impl Lanes {
         deletes
     }
 
-    /// Lets deletes wait for a turn of their own, which is the next one.
+    /// Lets deletes that are put off stand first: the next turn is theirs.
     pub(super) fn put_off(&self, id: &GroupId, deletes: Vec<Delete>) {
         if let Some(lane) = self.state.lock().lanes.get_mut(id) {
-            lane.put_first(deletes.into_iter().map(|delete| Delete { is_put_off: true, ..delete }).collect());
+            lane.put_first(deletes);
         }
+    }
+
+    /// A delete whose turn it is and, if it was put off, all that were put off and stand next.
+    fn with_put_off(&self, id: &GroupId, first: Delete) -> Vec<Delete> {
+        let mut deletes = vec![first];
+        let mut state = self.state.lock();
+        let Some(lane) = state.lanes.get_mut(id).filter(|_| deletes[0].put_off.is_some()) else { return deletes };
+        while let Some(Order::Delete(Delete { put_off: Some(_), .. })) = lane.orders.front() {
+            if let Some(Order::Delete(delete)) = lane.orders.pop_front() {
+                deletes.push(delete);
+            }
+        }
+        deletes
     }
 }
 
@@ -335,7 +355,7 @@ async fn run(mut guard: Guard) {
                 command.answer(caller, result);
             }
             Turn::Order(Order::Delete(first)) => {
-                let deletes = command.gather(vec![first]).await;
+                let deletes = command.gather(command.inner.lanes.with_put_off(&command.id, first)).await;
                 let asked = deletes.iter().map(|delete| delete.caller.trace());
                 let span = command.api().traces().work("delete", asked);
                 command.trace(&span);

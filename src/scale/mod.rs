@@ -193,10 +193,8 @@ impl Scale {
             return self.would_delete(id, &nodes);
         }
         let named = nodes.len();
-        self.run(id, "delete", |caller| {
-            Order::Delete(Delete { nodes, caller: caller.naming(named), is_put_off: false })
-        })
-        .await
+        self.run(id, "delete", |caller| Order::Delete(Delete { nodes, caller: caller.naming(named), put_off: None }))
+            .await
     }
 
     /// What was written for the groups and what was refused, the last of it.

@@ -287,6 +287,9 @@ impl Command {
     ) -> Result<Vec<Entry>, CallError> {
         let mut known = self.learn(version, log, machines, false).await?;
         // The size is left as it is for one that can't be read: an error would end the caller's loop for all groups.
+        for error in known.unread.values().filter(|error| error.is_final()) {
+            tracing::warn!(group = %self.id, "the size is left as it is for a Machine: {}", self.failed(error));
+        }
         known.unread.retain(|_, error| !error.is_final());
         if let Some(error) = known.unread.into_values().next() {
             return Err(error);

@@ -39,7 +39,8 @@ impl Ledger {
 
     /// Returns true if a request about a Machine was refused lately.
     pub(super) fn is_denied(&self, name: &str) -> bool {
-        self.refusals.iter().any(|refusal| refusal.path.split("/machines/").nth(1) == Some(name))
+        let is_it = |refusal: &&Refusal| refusal.is_made_up && refusal.path.split("/machines/").nth(1) == Some(name);
+        self.refusals.iter().any(|refusal| is_it(&refusal))
     }
 
     /// The API has answered a request of a copy.

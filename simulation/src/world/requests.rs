@@ -79,7 +79,8 @@ impl World {
             }
         }
         if let Some(until) = struck.controllers_until {
-            *self.controllers.down_until.lock() = until;
+            let mut down_until = self.controllers.down_until.lock();
+            *down_until = until.max(*down_until);
         }
         struck.fault
     }

@@ -124,9 +124,8 @@ async fn a_machine_that_joins_before_it_is_marked_stays(#[case] by: &str) {
     assert_eq!((world.api.replicas(), world.api.marked(), world.api.log()), (3, vec![], vec![]));
 }
 
-/// The Machine that was named with it goes: the request isn't refused for good.
 #[tokio::test]
-async fn a_machine_that_joins_before_it_is_marked_leaves_the_others_of_its_request_to_go() {
+async fn a_request_whose_other_machine_goes_is_not_refused_for_good_for_one_that_has_joined() {
     let world = World::new(3, &["a", "c"]);
     world.machine("b", &json!({}), &json!({}));
     world.api.fault("PATCH machine b", Fault::Hold);
@@ -139,6 +138,26 @@ async fn a_machine_that_joins_before_it_is_marked_leaves_the_others_of_its_reque
     let error = command.await.unwrap().unwrap_err();
     assert_eq!(error.code(), "unavailable", "{error}");
     assert_eq!((world.api.replicas(), world.api.marked()), (2, vec!["a".to_owned()]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_whose_other_machine_is_to_go_yet_is_not_refused_for_good_for_one_that_has_joined() {
+    let world = World::new(3, &["a", "c"]);
+    world.machine("b", &json!({}), &json!({}));
+    world.api.fault("PATCH machine b", Fault::Hold);
+    for _ in 0..6 {
+        world.api.fault("PATCH machine a", Fault::Answer(503, status(503, "down")));
+    }
+    let scale = world.scale.clone();
+    let named = [instance("pending-machine-team-a_b"), nodes(&["a"])].concat();
+    let command = tokio::spawn(async move { scale.delete(group(), named).await });
+    world.api.held().await;
+    world.machine_unseen("b", &json!({"nodeRef": {"name": "b"}}), &json!({}));
+    world.api.release();
+    let error = command.await.unwrap().unwrap_err();
+    assert_eq!(error.code(), "unavailable", "{error}");
+    assert!(error.to_string().contains("ask again to learn its end"), "{error}");
+    assert_eq!(world.api.log(), ["a wanted"]);
 }
 
 /// Another copy of the program, whose watches go on, empties the log.

@@ -278,7 +278,7 @@ async fn a_machine_that_a_decrease_has_taken_may_be_named_when_it_is_gone(#[case
 }
 
 #[tokio::test]
-async fn a_decrease_leaves_a_machine_that_may_not_be_read() {
+async fn a_decrease_succeeds_and_leaves_a_machine_that_may_not_be_read() {
     let world = World::new(3, &["a", "b"]);
     world.machine("c", &json!({}), &json!({}));
     world.api.fault("GET machine c", Fault::Answer(403, status(403, "forbidden")));
