@@ -210,6 +210,8 @@ impl Sums {
 fn child(arguments: &Arguments, seed: u64, skipped: &BTreeSet<simulation::Decision>) -> Result<Outcome> {
     let mut command = Command::new(std::env::current_exe().context("this program's own path")?);
     command.args(["--json", "--seed", &seed.to_string()]);
+    // A world is over in seconds: memory that it gives back to the system, and asks for again, costs a seventh of its time.
+    command.env("MIMALLOC_PURGE_DELAY", "-1");
     command.args(["--seconds", &arguments.seconds.to_string(), "--quiet", &arguments.quiet.to_string()]);
     if let Some(copies) = arguments.copies {
         command.args(["--copies", &copies.to_string()]);

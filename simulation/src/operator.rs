@@ -7,6 +7,7 @@ use capi_autoscaler_provider::proto::{
     NodeGroupNodesRequest, NodeGroupsRequest, RefreshRequest, cloud_provider_client::CloudProviderClient,
 };
 use tokio::time::sleep;
+use tonic::Code;
 
 use crate::{
     actor::Quiet,
@@ -23,6 +24,8 @@ pub(crate) async fn run(port: Port, copies: usize, seed: u64, quiet: Quiet) {
         1 => 200..6000,
         _ => 10_000..120_000,
     };
+    // In half of them a delete that fails is repeated, as by a script.
+    let repeats = if chance.of("operator's patience", 0, 0).bool() { 12 } else { 0 };
     for ordinal in 0.. {
         let mut draw = chance.of("operator", 0, ordinal);
         sleep(Duration::from_millis(draw.u64(pause.clone()))).await;
@@ -30,13 +33,24 @@ pub(crate) async fn run(port: Port, copies: usize, seed: u64, quiet: Quiet) {
             return;
         }
         let caller = port.caller(draw.usize(0..copies));
-        if let Err(status) = act(caller, &port, &mut draw).await {
+        if let Err(status) = act(caller, &port, &mut draw, repeats, &quiet).await {
             port.note(format!("operator: {:?} {}", status.code(), status.message()));
         }
     }
 }
 
-async fn act(caller: Caller, port: &Port, draw: &mut fastrand::Rng) -> Result<(), tonic::Status> {
+/// Returns true for what a script asks for again until it is done.
+fn may_heal(code: Code) -> bool {
+    matches!(code, Code::Unavailable | Code::Aborted | Code::PermissionDenied | Code::DeadlineExceeded)
+}
+
+async fn act(
+    caller: Caller,
+    port: &Port,
+    draw: &mut fastrand::Rng,
+    repeats: usize,
+    quiet: &Quiet,
+) -> Result<(), tonic::Status> {
     let mut client = CloudProviderClient::new(caller);
     client.refresh(RefreshRequest {}).await?;
     let groups = client.node_groups(NodeGroupsRequest {}).await?.into_inner().node_groups;
@@ -71,9 +85,19 @@ async fn act(caller: Caller, port: &Port, draw: &mut fastrand::Rng) -> Result<()
                 name: name.clone(),
                 ..ExternalGrpcNode::default()
             };
-            let nodes = names.iter().map(node).collect();
-            client.node_group_delete_nodes(NodeGroupDeleteNodesRequest { nodes, id: id.clone() }).await?;
-            port.note(format!("deleted {names:?} of {id}"));
+            let nodes: Vec<_> = names.iter().map(node).collect();
+            for _ in 0..=repeats {
+                let request = NodeGroupDeleteNodesRequest { nodes: nodes.clone(), id: id.clone() };
+                let Err(status) = client.node_group_delete_nodes(request).await else {
+                    port.note(format!("deleted {names:?} of {id}"));
+                    return Ok(());
+                };
+                port.note(format!("operator: {:?} {}", status.code(), status.message()));
+                if quiet.is_quiet() || !may_heal(status.code()) {
+                    return Ok(());
+                }
+                sleep(Duration::from_millis(draw.u64(1_000..8_000))).await;
+            }
         }
     }
     Ok(())

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Cluster API is down for so long after the rights are there again.
-const LONGER: Nanos = 25 * SECOND;
+const LONGER: Nanos = 45 * SECOND;
 
 /// A time without the right to write Machines.
 #[derive(Clone, Debug)]
@@ -57,14 +57,16 @@ impl Rights {
             .map(|ordinal| {
                 let mut draw = chance.of("loss of rights", 0, ordinal);
                 let from = draw.u64(0..until.max(1));
-                let lasts = if draw.bool() { draw.u64(5..30) } else { draw.u64(30..300) } * SECOND;
-                let first = match draw.u32(0..4) {
+                let is_short = draw.u32(0..3) > 0;
+                let lasts = if is_short { draw.u64(5..30) } else { draw.u64(30..300) } * SECOND;
+                let first = match draw.u32(0..6) {
                     0 => None,
                     // It arrives when the right is there again.
-                    1 | 2 if lasts < 30 * SECOND => Some(RequestFault::Late(lasts + draw.u64(1..20) * SECOND)),
+                    1..5 if is_short => Some(RequestFault::Late(lasts + draw.u64(1..40) * SECOND)),
                     _ => Some(RequestFault::LostAfter),
                 };
-                Loss { ordinal, from, lasts, first, restarts: draw.bool(), stops_controllers: draw.bool() }
+                let restarts = draw.u32(0..3) == 0;
+                Loss { ordinal, from, lasts, first, restarts, stops_controllers: draw.u32(0..3) > 0 }
             })
             .collect();
         losses.sort_by_key(|loss| std::cmp::Reverse(loss.from));

@@ -97,9 +97,8 @@ impl Command {
             let is_pending = |failure: &&NotLowered| matches!(failure, NotLowered::Pending(_));
             match failed().find(is_pending).or_else(|| failed().next()) {
                 Some(failure) => {
-                    let is_spared = matches!(failure, NotLowered::Spared(_));
-                    // One that is refused has ended its whole request.
-                    let goes_on = is_spared && uids.iter().any(|uid| !failures.contains_key(uid) && is_logged(uid));
+                    // A refusal ends the whole request, but for what another copy has lowered by then.
+                    let goes_on = uids.iter().any(|uid| !failures.contains_key(uid) && is_logged(uid));
                     self.answer(one.delete.caller, Err(of_part(failure.error().clone(), goes_on)));
                 }
                 None => standing.push(one),

@@ -260,9 +260,10 @@ impl Lanes {
 
     /// A delete whose turn it is and, if it was put off, all that were put off and stand next.
     fn with_put_off(&self, id: &GroupId, first: Delete) -> Vec<Delete> {
+        let was_put_off = first.put_off.is_some();
         let mut deletes = vec![first];
         let mut state = self.state.lock();
-        let Some(lane) = state.lanes.get_mut(id).filter(|_| deletes[0].put_off.is_some()) else { return deletes };
+        let Some(lane) = state.lanes.get_mut(id).filter(|_| was_put_off) else { return deletes };
         while let Some(Order::Delete(Delete { put_off: Some(_), .. })) = lane.orders.front() {
             if let Some(Order::Delete(delete)) = lane.orders.pop_front() {
                 deletes.push(delete);

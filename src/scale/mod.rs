@@ -7,6 +7,7 @@
 
 mod api;
 mod batch;
+mod call_error;
 mod carry;
 mod delete;
 mod error;

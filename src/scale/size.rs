@@ -285,14 +285,17 @@ impl Command {
         machines: &[Named],
         ticket: &Ticket,
     ) -> Result<Vec<Entry>, CallError> {
-        let mut known = self.learn(version, log, machines, false).await?;
-        // The size is left as it is for one that can't be read: an error would end the caller's loop for all groups.
-        for error in known.unread.values().filter(|error| error.is_final()) {
-            tracing::warn!(group = %self.id, "the size is left as it is for a Machine: {}", self.failed(error));
-        }
-        known.unread.retain(|_, error| !error.is_final());
-        if let Some(error) = known.unread.into_values().next() {
-            return Err(error);
+        let known = self.learn(version, log, machines, false).await?;
+        for named in machines {
+            match known.unread.get(&named.uid) {
+                // An error would end the caller's loop for all groups.
+                Some(error) if error.is_final() => {
+                    let (machine, failed) = (&named.name, self.failed(error));
+                    tracing::warn!(group = %self.id, %machine, "the size is left as it is for a Machine: {failed}");
+                }
+                Some(error) => return Err(error.clone()),
+                None => {}
+            }
         }
         let is_pending = |uid| known.lives.get(uid) == Some(&rule::Life::Alive) && !known.joined.contains(uid);
         let alive = machines.iter().filter(|named| is_pending(&named.uid));

@@ -41,7 +41,7 @@ pub(super) struct Asked {
     rollout: Option<u64>,
     /// The number of times an increase was applied, or of replicas that were given up.
     pub(super) applied: i64,
-    /// When an increase was applied last.
+    /// The time at which an increase was applied last.
     pub(super) applied_at: Nanos,
 }
 

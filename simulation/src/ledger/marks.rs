@@ -1,4 +1,5 @@
-//! Marks that belong to no entry: a copy that knows of one, and whose requests succeed, takes it off at once.
+//! Marks that belong to no entry, and entries of Machines that are gone: a copy that knows of one, and whose requests succeed,
+//! takes the mark off at once, and the entry out of the log soon.
 
 use super::{Check, Ledger};
 use crate::entropy::{Nanos, SECOND};

@@ -124,28 +124,21 @@ async fn a_machine_that_joins_before_it_is_marked_stays(#[case] by: &str) {
     assert_eq!((world.api.replicas(), world.api.marked(), world.api.log()), (3, vec![], vec![]));
 }
 
-#[tokio::test]
-async fn a_request_whose_other_machine_goes_is_not_refused_for_good_for_one_that_has_joined() {
-    let world = World::new(3, &["a", "c"]);
-    world.machine("b", &json!({}), &json!({}));
-    world.api.fault("PATCH machine b", Fault::Hold);
-    let scale = world.scale.clone();
-    let named = [instance("pending-machine-team-a_b"), nodes(&["a"])].concat();
-    let command = tokio::spawn(async move { scale.delete(group(), named).await });
-    world.api.held().await;
-    world.machine_unseen("b", &json!({"nodeRef": {"name": "b"}}), &json!({}));
-    world.api.release();
-    let error = command.await.unwrap().unwrap_err();
-    assert_eq!(error.code(), "unavailable", "{error}");
-    assert_eq!((world.api.replicas(), world.api.marked()), (2, vec!["a".to_owned()]));
-}
-
+/// It has gone, or couldn't be marked yet and is carried on.
+#[rstest]
+#[case::it_goes(0, 2, "a lowered", "other Machines that were named with it go")]
+#[case::it_is_to_go(6, 3, "a wanted", "ask again to learn its end")]
 #[tokio::test(start_paused = true)]
-async fn a_request_whose_other_machine_is_to_go_yet_is_not_refused_for_good_for_one_that_has_joined() {
+async fn a_request_whose_other_machine_goes_is_not_refused_for_good_for_one_that_has_joined(
+    #[case] failed_marks: usize,
+    #[case] replicas: i32,
+    #[case] log: &str,
+    #[case] text: &str,
+) {
     let world = World::new(3, &["a", "c"]);
     world.machine("b", &json!({}), &json!({}));
     world.api.fault("PATCH machine b", Fault::Hold);
-    for _ in 0..6 {
+    for _ in 0..failed_marks {
         world.api.fault("PATCH machine a", Fault::Answer(503, status(503, "down")));
     }
     let scale = world.scale.clone();
@@ -156,8 +149,8 @@ async fn a_request_whose_other_machine_is_to_go_yet_is_not_refused_for_good_for_
     world.api.release();
     let error = command.await.unwrap().unwrap_err();
     assert_eq!(error.code(), "unavailable", "{error}");
-    assert!(error.to_string().contains("ask again to learn its end"), "{error}");
-    assert_eq!(world.api.log(), ["a wanted"]);
+    assert!(error.to_string().contains(text), "{error}");
+    assert_eq!((world.api.replicas(), world.api.log()), (replicas, vec![log.to_owned()]));
 }
 
 /// Another copy of the program, whose watches go on, empties the log.

@@ -13,3 +13,4 @@ mod replaced;
 mod replacements;
 mod rollouts;
 mod sizes;
+mod unread;

@@ -1,16 +1,24 @@
 //! Puts known mistakes back, one at a time, and looks how many seeds the simulation needs to find each: what shows that it
-//! finds mistakes. Each is a patch of `simulation/mistakes`, applied to a copy of the tree and never to the tree itself.
+//! finds mistakes. Each is a patch of `simulation/mistakes`, applied to a copy of the tree and never to the tree itself; one
+//! program has most of them, since a build takes minutes and most are found in seconds.
+
+mod switch;
 
 use std::{
-    fs, io,
+    collections::HashMap,
+    fs,
+    num::NonZeroUsize,
     path::{Path, PathBuf},
     process::{Command, ExitCode, Stdio},
+    sync::atomic::{AtomicUsize, Ordering},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
 use simulation::Habits;
+
+use self::switch::{Changes, Switched};
 
 /// Puts known mistakes back, one at a time, and prints a row for each: the mistake, how many seeds it took to find it, and
 /// the rule that was broken.
@@ -36,7 +44,7 @@ struct Arguments {
     /// Puts a MachinePool among the groups of a quarter of the worlds.
     #[arg(long)]
     pools: bool,
-    /// Processes at a time; as many as there are processors if not given.
+    /// Mistakes that are looked for at a time; as many as there are processors if not given.
     #[arg(long, value_name = "COUNT")]
     jobs: Option<usize>,
 }
@@ -78,29 +86,49 @@ fn run(arguments: &Arguments) -> Result<bool> {
         }
         return Ok(true);
     }
-    let bench = Bench::new(root)?;
-    let plain = bench.build(None)?;
+    let programs = Bench::new(root)?.build(&mistakes)?;
+    let found = search_all(arguments, &mistakes, &programs)?;
     println!("| mistake | seeds needed | rule |\n|---|---|---|");
-    let mut all_found = true;
-    for mistake in &mistakes {
-        let began = Instant::now();
-        let program = bench.build(Some(mistake)).with_context(|| mistake.name.clone())?;
-        let built = began.elapsed();
-        let found = search(arguments, &program, &plain).with_context(|| mistake.name.clone())?;
-        all_found &= found.is_some();
+    for (mistake, found) in mistakes.iter().zip(&found) {
         let (seeds, rule) = match found {
-            Some(Found { seed, rule }) => (seed.to_string(), rule),
+            Some(Found { seed, rule }) => (seed.to_string(), format!("`{rule}`")),
             None => (format!("not in {}", arguments.seeds), String::new()),
         };
         println!("| `{}`: {} | {seeds} | {rule} |", mistake.name, mistake.what);
-        eprintln!(
-            "{}: built in {:.0} s, {:.0} s in all",
-            mistake.name,
-            built.as_secs_f64(),
-            began.elapsed().as_secs_f64()
-        );
     }
-    Ok(all_found)
+    Ok(found.iter().all(Option::is_some))
+}
+
+/// Looks for all mistakes, several at a time, each on one processor: so the first seed that finds one is told exactly.
+fn search_all(arguments: &Arguments, mistakes: &[Mistake], programs: &Programs) -> Result<Vec<Option<Found>>> {
+    let next = AtomicUsize::new(0);
+    let work = || -> Result<Vec<(usize, Option<Found>)>> {
+        let mut ended = Vec::new();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(mistake) = mistakes.get(number) else { return Ok(ended) };
+            let began = Instant::now();
+            let program = programs.with(mistake);
+            let found = search(arguments, &program, &programs.without()).with_context(|| mistake.name.clone())?;
+            let end = found.as_ref().map_or_else(|| "not found".to_owned(), |found| format!("seed {}", found.seed));
+            eprintln!("{}: {end}, {:.0} s", mistake.name, began.elapsed().as_secs_f64());
+            ended.push((number, found));
+        }
+    };
+    let processors = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let jobs = arguments.jobs.unwrap_or_else(processors).max(1);
+    let ended: Vec<_> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..jobs).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
+    });
+    let mut found: Vec<_> = mistakes.iter().map(|_| None).collect();
+    for worker in ended {
+        let worker = worker.map_err(|_| anyhow::anyhow!("a search panicked"))?;
+        for (number, one) in worker? {
+            found[number] = one;
+        }
+    }
+    Ok(found)
 }
 
 /// The mistakes in the order of their numbers, those of `only` if it names any.
@@ -127,6 +155,33 @@ fn mistakes(root: &Path, only: &[String]) -> Result<Vec<Mistake>> {
     Ok(mistakes)
 }
 
+/// A program, and the mistake that it is to choose.
+struct Program {
+    path: PathBuf,
+    choice: Option<String>,
+}
+
+/// The programs that mistakes are looked for with.
+struct Programs {
+    /// It has all mistakes that can stand side by side, and none if it isn't told which.
+    switched: PathBuf,
+    /// Those of the other mistakes, by name.
+    own: HashMap<String, PathBuf>,
+}
+
+impl Programs {
+    fn without(&self) -> Program {
+        Program { path: self.switched.clone(), choice: None }
+    }
+
+    fn with(&self, mistake: &Mistake) -> Program {
+        match self.own.get(&mistake.name) {
+            Some(path) => Program { path: path.clone(), choice: None },
+            None => Program { path: self.switched.clone(), choice: Some(mistake.name.clone()) },
+        }
+    }
+}
+
 /// The place where mistakes are put back: a copy of the tree, and what is built of it.
 struct Bench {
     /// The commit that the tree is, changes that aren't committed included; new files must be known to git.
@@ -141,6 +196,7 @@ impl Bench {
     fn new(root: &Path) -> Result<Self> {
         let kept = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
         let kept = std::path::absolute(kept)?.join("mistakes");
+        // Not where the tree itself is built: by the times of its files Cargo would take one for the other.
         let (tree, target) = (kept.join("tree"), kept.join("target"));
         fs::create_dir_all(&kept)?;
         if !tree.join(".git").exists() {
@@ -152,41 +208,70 @@ impl Bench {
         Ok(Self { commit, tree, target, kept })
     }
 
-    fn cargo(&self) -> Result<()> {
+    /// Makes the tree what it is without a mistake.
+    fn restore(&self) -> Result<()> {
+        git(&self.tree, &["checkout", "--quiet", "--force", "--detach", &self.commit]).map(drop)
+    }
+
+    fn put_back(&self, mistake: &Mistake) -> Result<()> {
+        let patch = mistake.patch.to_str().context("a path that is no text")?;
+        git(&self.tree, &["apply", patch]).map(drop)
+    }
+
+    /// The files that a mistake changes.
+    fn changes(&self, mistake: &Mistake) -> Result<Changes> {
+        self.put_back(mistake)?;
+        let mut changes = Changes::new();
+        for name in git(&self.tree, &["diff", "--name-only"])?.lines() {
+            let path = self.tree.join(name);
+            let after = fs::read_to_string(&path)?;
+            git(&self.tree, &["checkout", "--quiet", "--", name])?;
+            changes.insert(path.clone(), (fs::read_to_string(path)?, after));
+        }
+        Ok(changes)
+    }
+
+    /// Builds one program of all mistakes that can stand side by side, and one for each of the others.
+    fn build(&self, mistakes: &[Mistake]) -> Result<Programs> {
+        self.restore()?;
+        let mut switched = Switched::default();
+        let mut alone = Vec::new();
+        for mistake in mistakes {
+            let changes = self.changes(mistake).with_context(|| mistake.name.clone())?;
+            if !switched.add(&mistake.name, &changes).with_context(|| mistake.name.clone())? {
+                alone.push(mistake);
+            }
+        }
+        for (path, text) in switched.texts() {
+            fs::write(path, text)?;
+        }
+        let together = mistakes.len() - alone.len();
+        eprintln!("building one program of {together} mistakes, and {} of one mistake each", alone.len());
+        let switched = self.cargo("switched")?;
+        let mut own = HashMap::new();
+        for mistake in alone {
+            self.restore()?;
+            self.put_back(mistake)?;
+            let path = self.cargo(&mistake.name).with_context(|| mistake.name.clone())?;
+            own.insert(mistake.name.clone(), path);
+        }
+        Ok(Programs { switched, own })
+    }
+
+    /// Builds the tree as it is, and keeps its program.
+    fn cargo(&self, name: &str) -> Result<PathBuf> {
         let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
             .args(["build", "--locked", "--profile", "simulation", "-p", "simulation", "--bin", "simulation"])
             .current_dir(&self.tree)
             .env("CARGO_TARGET_DIR", &self.target)
-            // Another build of one changed line takes half a minute so, and two minutes otherwise.
-            .env("CARGO_PROFILE_SIMULATION_INCREMENTAL", "true")
-            .env("CARGO_PROFILE_SIMULATION_CODEGEN_UNITS", "64")
             .output()
             .context("cargo")?;
         ensure!(output.status.success(), "it doesn't build: {}", String::from_utf8_lossy(&output.stderr));
-        Ok(())
-    }
-
-    /// Builds the simulation with a mistake, or with none. What git leaves as it is isn't built again.
-    fn build(&self, mistake: Option<&Mistake>) -> Result<PathBuf> {
-        git(&self.tree, &["checkout", "--quiet", "--force", "--detach", &self.commit])?;
-        if let Some(mistake) = mistake {
-            let patch = mistake.patch.to_str().context("a path that is no text")?;
-            git(&self.tree, &["apply", patch])?;
-        }
-        if self.cargo().is_err() {
-            // The compiler trips now and then over what it has kept of the last mistake.
-            fs::remove_dir_all(self.target.join("simulation/incremental")).or_else(missing)?;
-            self.cargo()?;
-        }
         let built = self.target.join("simulation/simulation");
-        let kept = self.kept.join(if mistake.is_some() { "with" } else { "without" });
+        let kept = self.kept.join(name);
         fs::copy(&built, &kept).with_context(|| built.display().to_string())?;
         Ok(kept)
     }
-}
-
-fn missing(error: io::Error) -> io::Result<()> {
-    if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }
 
 fn git(directory: &Path, arguments: &[&str]) -> Result<String> {
@@ -197,7 +282,7 @@ fn git(directory: &Path, arguments: &[&str]) -> Result<String> {
 }
 
 /// The first seed that breaks a rule with the mistake and none without it.
-fn search(arguments: &Arguments, program: &Path, plain: &Path) -> Result<Option<Found>> {
+fn search(arguments: &Arguments, program: &Program, plain: &Program) -> Result<Option<Found>> {
     let mut first = 1;
     while first <= arguments.seeds {
         let found = worlds(arguments, program, first, arguments.seeds + 1 - first)?;
@@ -214,9 +299,10 @@ fn search(arguments: &Arguments, program: &Path, plain: &Path) -> Result<Option<
 const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Runs worlds until one breaks a rule.
-fn worlds(arguments: &Arguments, program: &Path, seed: u64, seeds: u64) -> Result<Option<Found>> {
-    let mut command = Command::new(program);
-    command.args(["--until-found", "--no-shrinking", "--patience", &PATIENCE.as_secs().to_string()]);
+fn worlds(arguments: &Arguments, program: &Program, seed: u64, seeds: u64) -> Result<Option<Found>> {
+    let mut command = Command::new(&program.path);
+    command.env_remove(switch::CHOICE).envs(program.choice.iter().map(|choice| (switch::CHOICE, choice)));
+    command.args(["--jobs", "1", "--until-found", "--no-shrinking", "--patience", &PATIENCE.as_secs().to_string()]);
     command.args(["--seed", &seed.to_string(), "--seeds", &seeds.to_string()]);
     if arguments.pools {
         command.arg("--pools");
@@ -224,10 +310,7 @@ fn worlds(arguments: &Arguments, program: &Path, seed: u64, seeds: u64) -> Resul
     if let Some(habits) = arguments.controllers {
         command.args(["--controllers", &habits.to_string()]);
     }
-    if let Some(jobs) = arguments.jobs {
-        command.args(["--jobs", &jobs.to_string()]);
-    }
-    let output = command.stderr(Stdio::inherit()).output().context("the simulation")?;
+    let output = command.stderr(Stdio::null()).output().context("the simulation")?;
     let text = String::from_utf8(output.stdout)?;
     match output.status.code() {
         Some(0) => Ok(None),

@@ -1,0 +1,191 @@
+//! Many mistakes in one program: each function that a mistake changes has a body for each mistake and one without any, and an
+//! environment variable chooses among them when the program runs.
+
+use std::{collections::BTreeMap, ops::Range, path::PathBuf};
+
+use anyhow::{Context as _, Result};
+use syn::{
+    Block, ImplItemFn, ItemFn, ReturnType, Signature, TraitItemFn,
+    visit::{self, Visit},
+};
+
+/// The variable that chooses a mistake by its name.
+pub(super) const CHOICE: &str = "MISTAKE";
+
+/// The files that a mistake changes, each with its text before and after.
+pub(super) type Changes = BTreeMap<PathBuf, (String, String)>;
+
+/// Files with a body for each mistake.
+#[derive(Default)]
+pub(super) struct Switched {
+    files: BTreeMap<PathBuf, File>,
+}
+
+struct File {
+    text: String,
+    bodies: Vec<Body>,
+    /// By the number of the body, each mistake's name and what it makes of it.
+    mistaken: BTreeMap<usize, Vec<(String, String)>>,
+}
+
+/// The body of a function.
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct Body {
+    place: Range<usize>,
+    /// Set if two bodies can't stand in it side by side: a constant function, or one whose type only its body tells.
+    is_fixed: bool,
+}
+
+impl Switched {
+    /// Adds a mistake; returns false if it changes more than bodies of functions, and needs a program of its own.
+    pub(super) fn add(&mut self, mistake: &str, changes: &Changes) -> Result<bool> {
+        let mut all = Vec::new();
+        for (path, (before, after)) in changes {
+            let context = || path.display().to_string();
+            let (bodies, now) = (bodies(before).with_context(context)?, bodies(after).with_context(context)?);
+            if without(before, &bodies) != without(after, &now) {
+                return Ok(false);
+            }
+            let pairs = bodies.iter().zip(&now).enumerate();
+            let changed = pairs.filter(|(_, (one, other))| before[one.place.clone()] != after[other.place.clone()]);
+            let changed: Vec<_> = changed.map(|(number, (one, other))| (number, one.clone(), other.clone())).collect();
+            if changed.iter().any(|(_, one, _)| one.is_fixed) {
+                return Ok(false);
+            }
+            all.push((path, before, after, bodies, changed));
+        }
+        for (path, before, after, bodies, changed) in all {
+            let new = || File { text: before.clone(), bodies, mistaken: BTreeMap::new() };
+            let file = self.files.entry(path.clone()).or_insert_with(new);
+            for (number, _, other) in changed {
+                let body = after[other.place].to_owned();
+                file.mistaken.entry(number).or_default().push((mistake.to_owned(), body));
+            }
+        }
+        Ok(true)
+    }
+
+    /// The texts of all files that mistakes change.
+    pub(super) fn texts(&self) -> impl Iterator<Item = (&PathBuf, String)> {
+        self.files.iter().map(|(path, file)| (path, file.with_choices()))
+    }
+}
+
+impl File {
+    fn with_choices(&self) -> String {
+        let mut text = self.text.clone();
+        for (number, mistaken) in self.mistaken.iter().rev() {
+            let place = self.bodies[*number].place.clone();
+            let mut choices = String::new();
+            for (mistake, body) in mistaken {
+                choices.push_str(&format!("if is_put_back({mistake:?}) {body} else "));
+            }
+            let plain = &self.text[place.clone()];
+            text.replace_range(place, &format!("{{ {} {choices} {plain} }}", chooser()));
+        }
+        text
+    }
+}
+
+/// A function that tells whether a mistake is chosen.
+fn chooser() -> String {
+    format!(
+        "fn is_put_back(mistake: &str) -> bool {{ \
+             static CHOSEN: ::std::sync::OnceLock<Option<::std::ffi::OsString>> = ::std::sync::OnceLock::new(); \
+             CHOSEN.get_or_init(|| ::std::env::var_os({CHOICE:?})).as_ref().is_some_and(|chosen| chosen == mistake) \
+         }}"
+    )
+}
+
+/// The bodies of a file's functions, the outermost ones, in their order.
+fn bodies(text: &str) -> Result<Vec<Body>> {
+    let mut found = Found::default();
+    found.visit_file(&syn::parse_file(text)?);
+    Ok(found.0)
+}
+
+/// A text with all of these bodies empty.
+fn without(text: &str, bodies: &[Body]) -> String {
+    let mut text = text.to_owned();
+    for body in bodies.iter().rev() {
+        text.replace_range(body.place.clone(), "{}");
+    }
+    text
+}
+
+#[derive(Default)]
+struct Found(Vec<Body>);
+
+impl Found {
+    fn add(&mut self, signature: &Signature, block: &Block) {
+        let mut opaque = Opaque(false);
+        if let ReturnType::Type(_, output) = &signature.output {
+            opaque.visit_type(output);
+        }
+        let braces = block.brace_token.span;
+        let place = braces.open().byte_range().start..braces.close().byte_range().end;
+        self.0.push(Body { place, is_fixed: signature.constness.is_some() || opaque.0 });
+    }
+}
+
+impl<'ast> Visit<'ast> for Found {
+    fn visit_item_fn(&mut self, function: &'ast ItemFn) {
+        self.add(&function.sig, &function.block);
+    }
+
+    fn visit_impl_item_fn(&mut self, function: &'ast ImplItemFn) {
+        self.add(&function.sig, &function.block);
+    }
+
+    fn visit_trait_item_fn(&mut self, function: &'ast TraitItemFn) {
+        if let Some(block) = &function.default {
+            self.add(&function.sig, block);
+        }
+    }
+}
+
+struct Opaque(bool);
+
+impl<'ast> Visit<'ast> for Opaque {
+    fn visit_type_impl_trait(&mut self, found: &'ast syn::TypeImplTrait) {
+        self.0 = true;
+        visit::visit_type_impl_trait(self, found);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: &str = "struct A;\nimpl A {\n    /// One.\n    fn one(&self) -> u8 { 1 }\n}\nfn two() -> impl Iterator<Item = u8> { [2].into_iter() }\n";
+
+    fn changes(after: &str) -> Changes {
+        Changes::from([(PathBuf::from("a.rs"), (PLAIN.to_owned(), after.to_owned()))])
+    }
+
+    #[test]
+    fn each_mistake_has_a_body() -> Result<()> {
+        let mut switched = Switched::default();
+        assert!(switched.add("01-x", &changes(&PLAIN.replace("{ 1 }", "{ 7 }")))?);
+        assert!(switched.add("02-y", &changes(&PLAIN.replace("{ 1 }", "{ 8 }")))?);
+        let texts: Vec<_> = switched.texts().map(|(_, text)| text).collect();
+        let [text] = texts.as_slice() else { anyhow::bail!("{texts:?}") };
+        assert!(
+            text.contains(r#"if is_put_back("01-x") { 7 } else if is_put_back("02-y") { 8 } else  { 1 } }"#),
+            "{text}"
+        );
+        assert!(text.contains("{ [2].into_iter() }"), "{text}");
+        assert_eq!(bodies(text)?.len(), 2, "{text}");
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_no_body_needs_a_program_of_its_own() -> Result<()> {
+        for (from, to) in [("u8 { 1", "u16 { 1"), ("struct A;", "struct A { a: u8 }"), ("[2]", "[3]")] {
+            let mut switched = Switched::default();
+            assert!(!switched.add("01-x", &changes(&PLAIN.replace(from, to)))?, "{from}");
+            assert_eq!(switched.texts().count(), 0);
+        }
+        Ok(())
+    }
+}

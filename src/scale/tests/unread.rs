@@ -1,0 +1,88 @@
+//! Machines that can't be read before they are decided on: they hold up no request that doesn't name them.
+
+use rstest::rstest;
+use serde_json::json;
+
+use super::fake::{Fault, World, group, instance, nodes, status};
+
+#[rstest]
+#[case::forbidden(403, "permission_denied")]
+#[case::failing(500, "unavailable")]
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_cannot_be_read_fails_no_other_request_of_its_batch(#[case] code: u16, #[case] error: &str) {
+    let world = World::new(4, &["a", "b", "d"]);
+    world.machine("c", &json!({}), &json!({}));
+    for _ in 0..30 {
+        world.api.fault("GET machine c", Fault::Answer(code, status(code, "made up")));
+    }
+    let scale = &world.scale;
+    let (a, c, b) = tokio::join!(
+        scale.delete(group(), nodes(&["a"])),
+        scale.delete(group(), instance("pending-machine-team-a_c")),
+        scale.delete(group(), nodes(&["b"])),
+    );
+    assert_eq!((a, b), (Ok(()), Ok(())));
+    assert_eq!(c.unwrap_err().code(), error);
+    assert_eq!((world.api.replicas(), world.api.marked()), (2, vec!["a".to_owned(), "b".to_owned()]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_cannot_be_read_at_first_is_deleted_after_the_others_of_its_batch() {
+    let world = World::new(3, &["a", "b"]);
+    world.machine("c", &json!({}), &json!({}));
+    for _ in 0..3 {
+        world.api.fault("GET machine c", Fault::Answer(500, status(500, "made up")));
+    }
+    let scale = &world.scale;
+    let (c, a) = tokio::join!(
+        scale.delete(group(), instance("pending-machine-team-a_c")),
+        scale.delete(group(), nodes(&["a"])),
+    );
+    assert_eq!((c, a), (Ok(()), Ok(())));
+    assert_eq!((world.api.replicas(), world.api.marked()), (1, vec!["a".to_owned(), "c".to_owned()]));
+    let calls = world.api.calls();
+    let writes: Vec<_> = calls.iter().filter(|call| call.starts_with("PATCH")).map(String::as_str).collect();
+    let group = "PATCH group";
+    assert_eq!(writes, [group, "PATCH machine a", group, group, "PATCH machine c", group], "{calls:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn machines_that_cannot_be_read_share_one_turn() {
+    let world = World::new(4, &["a"]);
+    for name in ["b", "c"] {
+        world.machine(name, &json!({}), &json!({}));
+    }
+    for call in ["GET machine b", "GET machine c"] {
+        world.api.fault(call, Fault::Answer(500, status(500, "made up")));
+    }
+    let scale = &world.scale;
+    let (b, a, c) = tokio::join!(
+        scale.delete(group(), instance("pending-machine-team-a_b")),
+        scale.delete(group(), nodes(&["a"])),
+        scale.delete(group(), instance("pending-machine-team-a_c")),
+    );
+    assert_eq!((b, a, c), (Ok(()), Ok(()), Ok(())));
+    let calls = world.api.calls();
+    assert_eq!(calls.iter().filter(|call| *call == "PATCH group").count(), 4, "two batches: {calls:?}");
+}
+
+/// The write of the log may arrive yet: nothing of it is refused for good.
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_cannot_be_read_after_a_log_write_without_an_answer_is_not_refused_for_good() {
+    let world = World::new(4, &["a", "b"]);
+    world.machine("c", &json!({}), &json!({}));
+    world.api.fault("PATCH group", Fault::CutBefore);
+    world.api.fault("GET machine c", Fault::Hold);
+    world.api.fault("GET machine c", Fault::Answer(403, status(403, "forbidden")));
+    let both = [nodes(&["b"]), instance("pending-machine-team-a_c")].concat();
+    let released = async {
+        world.api.held().await;
+        world.api.release();
+    };
+    let (a, bc, ()) =
+        tokio::join!(world.scale.delete(group(), nodes(&["a"])), world.scale.delete(group(), both), released);
+    assert_eq!(a, Ok(()));
+    let error = bc.unwrap_err();
+    assert_eq!(error.code(), "unavailable", "{error}");
+    assert_eq!((world.api.replicas(), world.api.marked()), (3, vec!["a".to_owned()]));
+}
