@@ -1,6 +1,6 @@
 //! People who call by hand, and ask for this and that, as a seed says.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, ops::Range, time::Duration};
 
 use capi_autoscaler_provider::proto::{
     ExternalGrpcNode, NodeGroupDecreaseTargetSizeRequest, NodeGroupDeleteNodesRequest, NodeGroupIncreaseSizeRequest,
@@ -15,17 +15,26 @@ use crate::{
     network::{Caller, Port},
 };
 
+/// The milliseconds between two calls. Some worlds are left to Cluster Autoscaler, and in most of the others people call
+/// now and then.
+fn pause(chance: Chance) -> Option<Range<u64>> {
+    match chance.of("operator's pace", 0, 0).u32(0..4) {
+        0 => None,
+        1 => Some(200..6000),
+        _ => Some(10_000..120_000),
+    }
+}
+
+/// Returns true if a delete that fails is repeated, as by a script.
+pub(crate) fn is_patient(chance: Chance) -> bool {
+    pause(chance).is_some() && chance.of("operator's patience", 0, 0).bool()
+}
+
 /// Goes on until its host ends.
 pub(crate) async fn run(port: Port, copies: usize, seed: u64, quiet: Quiet) {
     let chance = Chance::new(seed);
-    // Some worlds are left to Cluster Autoscaler, and in most of the others people call now and then.
-    let pause = match chance.of("operator's pace", 0, 0).u32(0..4) {
-        0 => return,
-        1 => 200..6000,
-        _ => 10_000..120_000,
-    };
-    // In half of them a delete that fails is repeated, as by a script.
-    let repeats = if chance.of("operator's patience", 0, 0).bool() { 12 } else { 0 };
+    let Some(pause) = pause(chance) else { return };
+    let repeats = if is_patient(chance) { 12 } else { 0 };
     for ordinal in 0.. {
         let mut draw = chance.of("operator", 0, ordinal);
         sleep(Duration::from_millis(draw.u64(pause.clone()))).await;
@@ -41,7 +50,7 @@ pub(crate) async fn run(port: Port, copies: usize, seed: u64, quiet: Quiet) {
 
 /// Returns true for what a script asks for again until it is done.
 fn may_heal(code: Code) -> bool {
-    matches!(code, Code::Unavailable | Code::Aborted | Code::PermissionDenied | Code::DeadlineExceeded)
+    !matches!(code, Code::FailedPrecondition | Code::NotFound | Code::InvalidArgument | Code::OutOfRange)
 }
 
 async fn act(

@@ -1,5 +1,6 @@
 //! Rights that are lost for a while: in half of the worlds no copy may write Machines for seconds or minutes, from the moment at
-//! which it has sent a mark. What is decided by then can be neither done nor taken back.
+//! which it has sent a mark. What is decided by then can be neither done nor taken back, and that mark may arrive when its
+//! entry is another one.
 
 use http::{Method, request::Parts};
 
@@ -7,6 +8,7 @@ use crate::{
     chance::Chance,
     entropy::{Nanos, SECOND},
     faults::{Decision, RequestFault},
+    operator,
 };
 
 /// Cluster API is down for so long after the rights are there again.
@@ -19,6 +21,8 @@ struct Loss {
     /// It begins with the first mark from then on.
     from: Nanos,
     lasts: Nanos,
+    /// Set if that is a mark of what somebody has named by hand, where there is somebody who asks again.
+    by_hand: bool,
     /// The fault of that mark.
     first: Option<RequestFault>,
     /// Set if copies are restarted with their new rights.
@@ -66,15 +70,16 @@ impl Rights {
                     _ => Some(RequestFault::LostAfter),
                 };
                 let restarts = draw.u32(0..3) == 0;
-                Loss { ordinal, from, lasts, first, restarts, stops_controllers: draw.u32(0..3) > 0 }
+                let (stops_controllers, by_hand) = (draw.u32(0..3) > 0, draw.u32(0..3) > 0 && operator::is_patient(chance));
+                Loss { ordinal, from, lasts, by_hand, first, restarts, stops_controllers }
             })
             .collect();
         losses.sort_by_key(|loss| std::cmp::Reverse(loss.from));
         Self { losses, lost_until: 0 }
     }
 
-    /// The fault of a request that a copy sends.
-    pub(crate) fn of_request(&mut self, parts: &Parts, at: Nanos, until: Nanos) -> Struck {
+    /// The fault of a request that a copy sends, perhaps while somebody who calls by hand waits for its answer.
+    pub(crate) fn of_request(&mut self, parts: &Parts, by_hand: bool, at: Nanos, until: Nanos) -> Struck {
         let is_write = matches!(parts.method, Method::PATCH | Method::DELETE);
         if at >= until || !is_write || !parts.uri.path().contains("/machines/") {
             return Struck::default();
@@ -82,8 +87,8 @@ impl Rights {
         if at < self.lost_until {
             return Struck { fault: Some(RequestFault::Refused(403)), ..Struck::default() };
         }
-        let is_due = self.losses.last().is_some_and(|loss| loss.from <= at) && parts.method == Method::PATCH;
-        let Some(loss) = self.losses.pop_if(|_| is_due) else { return Struck::default() };
+        let is_due = |loss: &mut Loss| loss.from <= at && (by_hand || !loss.by_hand) && parts.method == Method::PATCH;
+        let Some(loss) = self.losses.pop_if(is_due) else { return Struck::default() };
         let begins = Decision { what: "rights", actor: 0, ordinal: loss.ordinal };
         let restarts = loss.restarts.then_some(at + loss.lasts);
         let controllers_until = loss.stops_controllers.then_some(at + loss.lasts + LONGER);

@@ -63,7 +63,8 @@ impl Going {
             !nodes.is_empty()
         });
         for one in leaving {
-            going.entry(id.clone()).or_default().insert(one, now);
+            // One that is named again is on its way since it was named first: whoever asks in every loop would else wait for ever.
+            going.entry(id.clone()).or_default().entry(one).or_insert(now);
         }
     }
 

@@ -287,6 +287,11 @@ impl World {
         Ok(())
     }
 
+    /// The host of who calls by hand: the first one after the copies.
+    fn operator(&self) -> HostId {
+        1 + self.copies
+    }
+
     /// The copy that a host is or was.
     fn copy_of(&self, host: HostId) -> Option<usize> {
         let is_copy = (1..=self.copies).contains(&host) || matches!(self.members.get(host), Some(Member::Copy(_)));

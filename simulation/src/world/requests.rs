@@ -31,7 +31,7 @@ impl World {
         }
         let is_watch = InProcess::verb(&request.parts) == "watch";
         let fault = if is_copy { self.faults.of_request(from, ordinal, at, is_watch) } else { None };
-        let fault = if is_copy { fault.or(self.lost_rights(at, &request)) } else { fault };
+        let fault = if is_copy { fault.or(self.lost_rights(at, from, &request)) } else { fault };
         if let Some(copy) = self.copy_of(from).filter(|_| fault.is_some()) {
             self.ledger.troubles(copy);
         }
@@ -65,8 +65,10 @@ impl World {
     }
 
     /// The fault of a copy's request for which it has no right any more.
-    fn lost_rights(&mut self, at: Nanos, request: &ApiRequest) -> Option<RequestFault> {
-        let struck = self.rights.of_request(&request.parts, at, self.faults.until);
+    fn lost_rights(&mut self, at: Nanos, from: HostId, request: &ApiRequest) -> Option<RequestFault> {
+        let operator = self.operator();
+        let by_hand = self.calls.values().any(|call| call.from == operator && 1 + call.copy == from);
+        let struck = self.rights.of_request(&request.parts, by_hand, at, self.faults.until);
         let Some(decision) = struck.begins else { return struck.fault };
         if !self.faults.strikes(decision) {
             self.rights.keep();

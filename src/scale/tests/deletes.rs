@@ -209,6 +209,18 @@ async fn an_accepted_instance_of_a_machine_pool_named_again_lowers_nothing_while
     assert_eq!(world.size_of_pool(), 2, "it came anew");
 }
 
+/// Its infrastructure provider has taken another one. Cluster Autoscaler asks again in every loop.
+#[tokio::test(start_paused = true)]
+async fn an_instance_of_a_machine_pool_that_stays_lowers_the_size_again_however_often_it_is_named() {
+    let world = World::new(1, &[]);
+    let pool = world.pool(3, &["cloud:///a", "cloud:///b"]);
+    for second in (0..=300).step_by(10) {
+        world.scale.delete(pool.clone(), nodes(&["a"])).await.unwrap();
+        assert_eq!(world.size_of_pool(), if second < 300 { 2 } else { 1 }, "after {second} s");
+        tokio::time::advance(std::time::Duration::from_secs(10)).await;
+    }
+}
+
 #[tokio::test]
 async fn an_instance_that_no_one_can_delete_by_name_is_refused_where_the_operator_says_so() {
     let world = World::that_refuses_instances(1);
