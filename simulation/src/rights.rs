@@ -1,4 +1,4 @@
-//! Rights that are lost for a while: in half of the worlds no copy may write Machines for seconds or minutes, from the moment at
+//! Rights that are lost for a while: in two thirds of the worlds no copy may write Machines for seconds or minutes, from the moment at
 //! which it has sent a mark. What is decided by then can be neither done nor taken back, and that mark may arrive when its
 //! entry is another one.
 
@@ -56,22 +56,23 @@ impl Rights {
     /// Draws the losses up to a time.
     pub(crate) fn new(chance: Chance, until: Nanos) -> Self {
         let mut draw = chance.of("rights", 0, 0);
-        let count = if draw.bool() { draw.u64(1..=4) } else { 0 };
+        let count = if draw.u32(0..3) > 0 { draw.u64(1..=4) } else { 0 };
         let mut losses: Vec<_> = (0..count)
             .map(|ordinal| {
                 let mut draw = chance.of("loss of rights", 0, ordinal);
                 let from = draw.u64(0..until.max(1));
-                let is_short = draw.u32(0..3) > 0;
+                let is_short = draw.bool();
                 let lasts = if is_short { draw.u64(5..30) } else { draw.u64(30..300) } * SECOND;
-                let first = match draw.u32(0..6) {
+                let first = match draw.u32(0..4) {
                     0 => None,
                     // It arrives when the right is there again.
-                    1..5 if is_short => Some(RequestFault::Late(lasts + draw.u64(1..40) * SECOND)),
+                    1 | 2 if is_short => Some(RequestFault::Late(lasts + draw.u64(1..40) * SECOND)),
                     _ => Some(RequestFault::LostAfter),
                 };
-                let restarts = draw.u32(0..3) == 0;
-                let (stops_controllers, by_hand) = (draw.u32(0..3) > 0, draw.u32(0..3) > 0 && operator::is_patient(chance));
-                Loss { ordinal, from, lasts, by_hand, first, restarts, stops_controllers }
+                let is_late = matches!(first, Some(RequestFault::Late(_)));
+                let by_hand = is_late && draw.u32(0..3) > 0 && operator::is_patient(chance);
+                let restarts = if is_late { draw.u32(0..4) == 0 } else { draw.bool() };
+                Loss { ordinal, from, lasts, by_hand, first, restarts, stops_controllers: draw.u32(0..3) > 0 }
             })
             .collect();
         losses.sort_by_key(|loss| std::cmp::Reverse(loss.from));

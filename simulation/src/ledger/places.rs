@@ -36,6 +36,10 @@ impl Ledger {
 
     /// A copy has lowered a size for replicas that have no Machine: by no more than were missing when it counted.
     pub(super) fn gives_up(&mut self, copy: usize, id: &str, before: &Group, by: i64) {
+        // A MachinePool that has no Machines comes down for the instances that were named, and there is nothing to count.
+        if id.starts_with("MachinePool/") && !self.machines.values().any(|machine| machine.group == id) {
+            return;
+        }
         let sent = self.sent;
         let attempts = self.writer.as_ref().and_then(|writer| self.counts.attempts.get(writer));
         let failed = attempts.into_iter().flatten().copied().filter(|at| *at < sent).max().unwrap_or_default();

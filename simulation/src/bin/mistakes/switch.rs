@@ -39,26 +39,29 @@ struct Body {
 impl Switched {
     /// Adds a mistake; returns false if it changes more than bodies of functions, and needs a program of its own.
     pub(super) fn add(&mut self, mistake: &str, changes: &Changes) -> Result<bool> {
-        let mut all = Vec::new();
+        let mut files = Vec::new();
         for (path, (before, after)) in changes {
             let context = || path.display().to_string();
-            let (bodies, now) = (bodies(before).with_context(context)?, bodies(after).with_context(context)?);
-            if without(before, &bodies) != without(after, &now) {
+            let (old, new) = (bodies(before).with_context(context)?, bodies(after).with_context(context)?);
+            if without(before, &old) != without(after, &new) {
                 return Ok(false);
             }
-            let pairs = bodies.iter().zip(&now).enumerate();
-            let changed = pairs.filter(|(_, (one, other))| before[one.place.clone()] != after[other.place.clone()]);
-            let changed: Vec<_> = changed.map(|(number, (one, other))| (number, one.clone(), other.clone())).collect();
-            if changed.iter().any(|(_, one, _)| one.is_fixed) {
-                return Ok(false);
+            let mut mistaken = Vec::new();
+            for (number, (one, other)) in old.iter().zip(new).enumerate() {
+                let body = &after[other.place];
+                if *body != before[one.place.clone()] {
+                    if one.is_fixed {
+                        return Ok(false);
+                    }
+                    mistaken.push((number, body.to_owned()));
+                }
             }
-            all.push((path, before, after, bodies, changed));
+            files.push((path, before, old, mistaken));
         }
-        for (path, before, after, bodies, changed) in all {
-            let new = || File { text: before.clone(), bodies, mistaken: BTreeMap::new() };
+        for (path, text, bodies, mistaken) in files {
+            let new = || File { text: text.clone(), bodies, mistaken: BTreeMap::new() };
             let file = self.files.entry(path.clone()).or_insert_with(new);
-            for (number, _, other) in changed {
-                let body = after[other.place].to_owned();
+            for (number, body) in mistaken {
                 file.mistaken.entry(number).or_default().push((mistake.to_owned(), body));
             }
         }
@@ -76,10 +79,8 @@ impl File {
         let mut text = self.text.clone();
         for (number, mistaken) in self.mistaken.iter().rev() {
             let place = self.bodies[*number].place.clone();
-            let mut choices = String::new();
-            for (mistake, body) in mistaken {
-                choices.push_str(&format!("if is_put_back({mistake:?}) {body} else "));
-            }
+            let choice = |(mistake, body): &(String, String)| format!("if is_put_back({mistake:?}) {body} else");
+            let choices = mistaken.iter().map(choice).collect::<Vec<_>>().join(" ");
             let plain = &self.text[place.clone()];
             text.replace_range(place, &format!("{{ {} {choices} {plain} }}", chooser()));
         }
@@ -171,7 +172,7 @@ mod tests {
         let texts: Vec<_> = switched.texts().map(|(_, text)| text).collect();
         let [text] = texts.as_slice() else { anyhow::bail!("{texts:?}") };
         assert!(
-            text.contains(r#"if is_put_back("01-x") { 7 } else if is_put_back("02-y") { 8 } else  { 1 } }"#),
+            text.contains(r#"if is_put_back("01-x") { 7 } else if is_put_back("02-y") { 8 } else { 1 } }"#),
             "{text}"
         );
         assert!(text.contains("{ [2].into_iter() }"), "{text}");
