@@ -111,12 +111,12 @@ impl Command {
             }
             let view = match self.view() {
                 Ok(view) => view,
-                Err(error) => return self.answer_all(sorted, &error),
+                Err(error) => return self.answer_all(sorted, &or_unknown(error, maybe_logged)),
             };
             let version = read.take().unwrap_or_else(|| view.version.clone());
             let log = match self.log_of(&version) {
                 Ok(log) => log,
-                Err(error) => return self.answer_all(sorted, &error),
+                Err(error) => return self.answer_all(sorted, &or_unknown(error, maybe_logged)),
             };
             if log.has(&ticket) {
                 // A write whose answer was lost was done: nothing of it is refused any more, nor ends with its caller.
@@ -232,18 +232,20 @@ impl Command {
             if let Some(rollout) = &view.rollout
                 && let Err(error) = self.refuse_while_rolling_out(rollout, &mut one.request, log, &known.lives)
             {
-                self.answer(one.delete.caller, Err(error));
+                self.answer(one.delete.caller, Err(or_unknown(error, maybe_logged)));
                 continue;
             }
             match acceptance.accept(&one.request) {
                 Ok(to) => accepted.push(Sorted { accepted: to, ..one }),
-                Err(Refusal::BelowMin(below)) => {
+                Err(Refusal::BelowMin(below)) if !maybe_logged => {
                     match self.replace_one(&one.request, log, view, self.refused(&below)).await {
                         Ok(()) => self.accepted(one.delete),
                         Err(error) => self.answer(one.delete.caller, Err(error)),
                     }
                 }
-                Err(refusal) => self.answer(one.delete.caller, Err(self.refusal(&refusal))),
+                Err(refusal) => {
+                    self.answer(one.delete.caller, Err(or_unknown(self.refusal(&refusal), maybe_logged)));
+                }
             }
         }
         let log = acceptance.log().cloned();
@@ -325,7 +327,8 @@ impl Command {
                     let never_joined = PlaceholderRef::parse(text).is_some() && !machine.deleting;
                     let key = &machine.meta.key;
                     let node = || self.index().knows_node_of(key, machine.provider_id.as_ref());
-                    if never_joined && (machine.node_name.is_some() || node()) {
+                    let has_joined = never_joined && (machine.node_name.is_some() || node());
+                    if has_joined && !self.has_lowered(&machine.meta.uid) {
                         return Err(self.has_joined_meanwhile(&key.name));
                     }
                     named.machines.insert(key.clone(), (machine.meta.uid.clone(), never_joined));
@@ -361,6 +364,12 @@ impl Command {
             }
         }
         Ok(named)
+    }
+
+    /// Returns true if the size was lowered for a Machine: that it has joined since doesn't keep it.
+    fn has_lowered(&self, uid: &Uid) -> bool {
+        let log = self.view().ok().and_then(|view| view.version.log().ok());
+        log.is_some_and(|log| log.get(uid).is_some_and(|entry| entry.phase == Phase::Lowered))
     }
 
     fn is_not_known_as_machine(&self) -> ScaleError {
@@ -422,6 +431,16 @@ impl Command {
             self.answer(one.delete.caller, Err(error.clone()));
         }
         None
+    }
+}
+
+/// The error of a request that can't be accepted. What may have been logged isn't refused for good: the log's write may arrive
+/// yet, and is carried out then.
+fn or_unknown(error: ScaleError, maybe_logged: bool) -> ScaleError {
+    if maybe_logged {
+        ScaleError::Unavailable(format!("{error}; a write of the log had no answer and may arrive yet: try again"))
+    } else {
+        error
     }
 }
 

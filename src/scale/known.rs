@@ -99,8 +99,16 @@ impl Command {
             }
             known.lives.insert(uid, life);
         }
-        if counts || known.lives.values().any(|life| *life == Life::Deleting) {
-            self.count(&mut known).await?;
+        let is_deleting = |life: &Life| *life == Life::Deleting;
+        if (counts || known.lives.values().any(is_deleting))
+            && let Err(error) = self.count(&mut known).await
+        {
+            if counts {
+                return Err(error);
+            }
+            // Only those that are being deleted needed it.
+            let uncounted: Vec<_> = known.lives.extract_if(|_, life| is_deleting(life)).collect();
+            known.unread.extend(uncounted.into_iter().map(|(uid, _)| (uid, error.clone())));
         }
         Ok(known)
     }

@@ -366,8 +366,16 @@ impl Command {
         let mut maybe_done = false;
         let mut refused = false;
         loop {
-            let to = self.aim(&version, &mut aim).await?;
             let from = version.replicas;
+            let to = match self.aim(&version, &mut aim).await {
+                // It may arrive yet: nothing is refused for good.
+                Err(error) if maybe_done => {
+                    let why =
+                        format!("{error}; a write of the size {from} had no answer and may arrive yet: try again");
+                    return Err(ScaleError::Unavailable(why));
+                }
+                aimed => aimed?,
+            };
             if to == from {
                 tracing::info!(group = %self.id, size = from, "size is left as it is");
                 return Ok(false);

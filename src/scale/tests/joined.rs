@@ -153,6 +153,33 @@ async fn a_request_whose_other_machine_goes_is_not_refused_for_good_for_one_that
     assert_eq!((world.api.replicas(), world.api.log()), (replicas, vec![log.to_owned()]));
 }
 
+#[tokio::test]
+async fn one_that_joins_after_the_size_was_lowered_for_it_is_a_success_when_named_again() {
+    let world = World::new(3, &["a", "c"]);
+    world.machine("b", &json!({}), &json!({}));
+    world.scale.delete(group(), instance("pending-machine-team-a_b")).await.unwrap();
+    world.watch();
+    world.node("b", Some("cloud:///b"), &json!({}));
+    world.scale.delete(group(), instance("pending-machine-team-a_b")).await.unwrap();
+    assert_eq!((world.api.replicas(), world.api.log()), (2, vec!["b lowered".to_owned()]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_joined_after_a_log_write_without_an_answer_is_not_refused_for_good() {
+    let world = World::new(4, &["a", "c"]);
+    world.machine("b", &json!({}), &json!({}));
+    world.api.fault("PATCH group", Fault::CutBefore);
+    world.api.fault("GET group", Fault::Hold);
+    let (scale, both) = (world.scale.clone(), [instance("pending-machine-team-a_b"), nodes(&["a"])].concat());
+    let call = tokio::spawn(async move { scale.delete(group(), both).await });
+    world.api.held().await;
+    world.machine_unseen("b", &json!({"nodeRef": {"name": "b"}}), &json!({}));
+    world.api.release();
+    let error = call.await.unwrap().unwrap_err();
+    assert_eq!(error.code(), "unavailable", "{error}");
+    assert!(error.to_string().contains("may arrive yet"), "{error}");
+}
+
 /// Another copy of the program, whose watches go on, empties the log.
 async fn another_copy_carries_on(world: &World) {
     let other = world.another_copy();

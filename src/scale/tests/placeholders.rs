@@ -101,6 +101,21 @@ async fn while_its_node_is_there_it_is_no_placeholder() {
     assert_eq!(world.api.replicas(), 3);
 }
 
+#[tokio::test(start_paused = true)]
+async fn one_that_comes_after_a_size_write_without_an_answer_is_not_refused_for_good() {
+    let world = World::new(4, &ABC);
+    world.api.fault("PATCH group", Fault::CutBefore);
+    world.api.fault("GET group", Fault::Hold);
+    let scale = world.scale.clone();
+    let call = tokio::spawn(async move { scale.delete(group(), replicas(&[0])).await });
+    world.api.held().await;
+    world.machine_unseen("d", &json!({}), &json!({}));
+    world.api.release();
+    let error = call.await.unwrap().unwrap_err();
+    assert_eq!(error.code(), "unavailable", "{error}");
+    assert!(error.to_string().contains("may arrive yet"), "{error}");
+}
+
 #[tokio::test]
 async fn a_request_of_which_only_a_placeholder_fails_is_not_refused_for_good() {
     let world = World::new(4, &ABC);

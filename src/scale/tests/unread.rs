@@ -86,3 +86,15 @@ async fn a_machine_that_cannot_be_read_after_a_log_write_without_an_answer_is_no
     assert_eq!(error.code(), "unavailable", "{error}");
     assert_eq!((world.api.replicas(), world.api.marked()), (3, vec!["a".to_owned()]));
 }
+
+#[tokio::test]
+async fn a_list_that_fails_fails_no_request_that_needs_none() {
+    let world = World::new(4, &["a", "b", "c", "d"]);
+    world.api.begin_to_delete("b");
+    world.watch();
+    world.api.fault("LIST machines", Fault::Answer(403, status(403, "forbidden")));
+    let scale = &world.scale;
+    let (a, b) = tokio::join!(scale.delete(group(), nodes(&["a"])), scale.delete(group(), nodes(&["b"])));
+    assert_eq!((a, b.unwrap_err().code()), (Ok(()), "permission_denied"));
+    assert_eq!((world.api.replicas(), world.api.log()), (3, vec!["a lowered".to_owned()]));
+}
