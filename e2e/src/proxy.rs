@@ -52,6 +52,8 @@ pub struct Proxy {
     address: SocketAddr,
     held: watch::Sender<Held>,
     asked: Asked,
+    /// The number of connections that are carried.
+    open: watch::Sender<usize>,
     accepting: JoinHandle<()>,
 }
 
@@ -67,13 +69,22 @@ impl Proxy {
         let tls = tls.map(|tls| TlsConnector::from(Arc::new(tls)));
         let asked = Asked::default();
         let way = Way { port, tls, gate, asked: Arc::clone(&asked) };
-        let accepting = tokio::spawn(async move {
-            let mut connections = JoinSet::new();
-            while let Ok((client, _)) = listener.accept().await {
-                connections.spawn(way.clone().carry(client));
+        let (open, _) = watch::channel(0);
+        let accepting = tokio::spawn({
+            let open = open.clone();
+            async move {
+                let mut connections = JoinSet::new();
+                while let Ok((client, _)) = listener.accept().await {
+                    let (counted, carried) = (Open::count(&open), way.clone().carry(client));
+                    connections.spawn(async move {
+                        let ended = carried.await;
+                        drop(counted);
+                        ended
+                    });
+                }
             }
         });
-        Ok(Self { address, held, asked, accepting })
+        Ok(Self { address, held, asked, open, accepting })
     }
 
     /// Its address, for a kubeconfig.
@@ -102,9 +113,11 @@ impl Proxy {
         self.held.send_modify(|held| held.writes = false);
     }
 
-    /// Cuts all connections, and those to come.
-    pub fn cut(&self) {
+    /// Cuts all connections, and those to come. When this returns, nothing is carried any more.
+    pub async fn cut(&self) {
         self.held.send_modify(|held| held.all = true);
+        // It ends with an error only when the sender is dropped, which is here.
+        let _ = self.open.subscribe().wait_for(|open| *open == 0).await;
     }
 
     /// Cuts the connections that there are, and what they hold up is lost; those to come are carried.
@@ -127,6 +140,22 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.accepting.abort();
+    }
+}
+
+/// A connection, as long as it is carried.
+struct Open(watch::Sender<usize>);
+
+impl Open {
+    fn count(open: &watch::Sender<usize>) -> Self {
+        open.send_modify(|open| *open += 1);
+        Self(open.clone())
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.send_modify(|open| *open -= 1);
     }
 }
 
@@ -221,5 +250,30 @@ fn carried_by(method: &str, target: &str) -> Carried {
         "PATCH" => Carried::Write,
         _ if target.contains("watch=true") => Carried::Watch,
         _ => Carried::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who reads on must not be told what comes after the cut.
+    #[tokio::test]
+    async fn a_cut_is_over_when_it_returns() -> Result<()> {
+        let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let proxy = Proxy::start(server.local_addr()?.port(), None).await?;
+        let mut client = TcpStream::connect(proxy.address).await?;
+        let (mut carried, _) = server.accept().await?;
+        carried.write_all(b"before").await?;
+        let mut told = [0; 6];
+        client.read_exact(&mut told).await?;
+        proxy.cut().await;
+        carried.write_all(b"after").await.ok();
+        drop(carried);
+        proxy.mend();
+        let mut rest = Vec::new();
+        client.read_to_end(&mut rest).await.ok();
+        assert_eq!((&told, rest.as_slice()), (b"before", b"".as_slice()));
+        Ok(())
     }
 }

@@ -50,9 +50,8 @@ pub(crate) async fn a_revoked_token_is_followed_by_the_next_one_in_the_secret(wo
         };
         eventually("a refusal of the first token", SOON, async || {
             // Each cut makes the watch of Nodes begin again.
-            way.cut();
+            way.cut().await;
             way.mend();
-            tokio::task::yield_now().await;
             ensure!(is_refused(), "no request was refused");
             Ok(())
         })

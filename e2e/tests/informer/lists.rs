@@ -53,7 +53,7 @@ pub(crate) async fn a_delete_that_was_missed_is_found_by_a_list(scene: &Scene) -
         scene.create(name).await?;
     }
     let (informer, story) = scene.follow(scene.all()).await?;
-    scene.proxy.cut();
+    scene.proxy.cut().await;
     scene.delete("deleted").await?;
     scene.resize("changed", 2).await?;
     scene.delete("replaced").await?;

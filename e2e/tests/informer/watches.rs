@@ -27,7 +27,7 @@ pub(crate) async fn a_watch_that_was_cut_is_resumed_without_a_list(scene: &Scene
     scene.create("a").await?;
     let (informer, story) = scene.follow(scene.all()).await?;
     let lists = informer.status().lists;
-    scene.proxy.cut();
+    scene.proxy.cut().await;
     scene.create("b").await?;
     scene.delete("a").await?;
     eventually("a broken watch", SOON, async || {
@@ -46,7 +46,7 @@ pub(crate) async fn a_watch_that_was_cut_is_resumed_without_a_list(scene: &Scene
 pub(crate) async fn a_version_that_has_expired_leads_to_one_list(scene: &Scene) -> Result<()> {
     scene.create("a").await?;
     let (informer, story) = scene.follow(scene.all()).await?;
-    scene.proxy.cut();
+    scene.proxy.cut().await;
     scene.expire().await?;
     scene.proxy.mend();
     eventually("a list", SOON, async || {
