@@ -52,8 +52,6 @@ pub struct Proxy {
     address: SocketAddr,
     held: watch::Sender<Held>,
     asked: Asked,
-    /// The number of connections that are carried.
-    open: watch::Sender<usize>,
     accepting: JoinHandle<()>,
 }
 
@@ -65,26 +63,17 @@ impl Proxy {
     pub(crate) async fn start(port: u16, tls: Option<ClientConfig>) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
-        let (held, gate) = watch::channel(Held::default());
+        let held = watch::Sender::new(Held::default());
         let tls = tls.map(|tls| TlsConnector::from(Arc::new(tls)));
         let asked = Asked::default();
-        let way = Way { port, tls, gate, asked: Arc::clone(&asked) };
-        let (open, _) = watch::channel(0);
-        let accepting = tokio::spawn({
-            let open = open.clone();
-            async move {
-                let mut connections = JoinSet::new();
-                while let Ok((client, _)) = listener.accept().await {
-                    let (counted, carried) = (Open::count(&open), way.clone().carry(client));
-                    connections.spawn(async move {
-                        let ended = carried.await;
-                        drop(counted);
-                        ended
-                    });
-                }
+        let way = Way { port, tls, held: held.clone(), asked: Arc::clone(&asked) };
+        let accepting = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((client, _)) = listener.accept().await {
+                connections.spawn(way.clone().carry(client));
             }
         });
-        Ok(Self { address, held, asked, open, accepting })
+        Ok(Self { address, held, asked, accepting })
     }
 
     /// Its address, for a kubeconfig.
@@ -116,8 +105,8 @@ impl Proxy {
     /// Cuts all connections, and those to come. When this returns, nothing is carried any more.
     pub async fn cut(&self) {
         self.held.send_modify(|held| held.all = true);
-        // It ends with an error only when the sender is dropped, which is here.
-        let _ = self.open.subscribe().wait_for(|open| *open == 0).await;
+        // Each connection has a receiver, and nobody else.
+        self.held.closed().await;
     }
 
     /// Cuts the connections that there are, and what they hold up is lost; those to come are carried.
@@ -143,34 +132,18 @@ impl Drop for Proxy {
     }
 }
 
-/// A connection, as long as it is carried.
-struct Open(watch::Sender<usize>);
-
-impl Open {
-    fn count(open: &watch::Sender<usize>) -> Self {
-        open.send_modify(|open| *open += 1);
-        Self(open.clone())
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.send_modify(|open| *open -= 1);
-    }
-}
-
 #[derive(Clone)]
 struct Way {
     port: u16,
     tls: Option<TlsConnector>,
-    gate: watch::Receiver<Held>,
+    held: watch::Sender<Held>,
     asked: Asked,
 }
 
 impl Way {
     /// Carries one connection until either side ends it, or it is cut.
     async fn carry(self, client: TcpStream) -> Result<()> {
-        let mut gate = self.gate.clone();
+        let mut gate = self.held.subscribe();
         let cuts = gate.borrow().cuts;
         tokio::select! {
             cut = gate.wait_for(|held| held.all || held.cuts != cuts) => cut.map(drop).map_err(Into::into),
@@ -195,7 +168,7 @@ impl Way {
         let carried = AtomicU8::new(Carried::Other as u8);
         tokio::select! {
             ended = requests(from_client, to_server, &carried, &self.asked) => ended,
-            ended = answers(from_server, to_client, &carried, self.gate.clone()) => ended,
+            ended = answers(from_server, to_client, &carried, self.held.subscribe()) => ended,
         }
     }
 }
@@ -257,7 +230,7 @@ fn carried_by(method: &str, target: &str) -> Carried {
 mod tests {
     use super::*;
 
-    /// Who reads on must not be told what comes after the cut.
+    /// Nothing that the server sends after the cut reaches a client.
     #[tokio::test]
     async fn a_cut_is_over_when_it_returns() -> Result<()> {
         let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;

@@ -102,21 +102,18 @@ impl Command {
         let mut first_size = None;
         let ticket = draw_ticket();
         let mut maybe_logged = false;
-        let failed = |error: &CallError, maybe_logged: bool| {
-            if maybe_logged { self.failed_unknown(error) } else { self.failed(error) }
-        };
         loop {
             if sorted.is_empty() {
                 return None;
             }
             let view = match self.view() {
                 Ok(view) => view,
-                Err(error) => return self.answer_all(sorted, &or_unknown(error, maybe_logged)),
+                Err(error) => return self.answer_all(sorted, &error.unless_logged(maybe_logged)),
             };
             let version = read.take().unwrap_or_else(|| view.version.clone());
             let log = match self.log_of(&version) {
                 Ok(log) => log,
-                Err(error) => return self.answer_all(sorted, &or_unknown(error, maybe_logged)),
+                Err(error) => return self.answer_all(sorted, &error.unless_logged(maybe_logged)),
             };
             if log.has(&ticket) {
                 // A write whose answer was lost was done: nothing of it is refused any more, nor ends with its caller.
@@ -142,11 +139,11 @@ impl Command {
             }
             refused_at = Some(version);
             if !attempts.again(&error).await {
-                return self.answer_all(sorted, &failed(&error, maybe_logged));
+                return self.answer_all(sorted, &self.failed(&error).unless_logged(maybe_logged));
             }
             match self.view_again(&mut attempts).await {
                 Ok(version) => read = Some(version),
-                Err(error) => return self.answer_all(sorted, &failed(&error, maybe_logged)),
+                Err(error) => return self.answer_all(sorted, &self.failed(&error).unless_logged(maybe_logged)),
             }
         }
     }
@@ -187,7 +184,7 @@ impl Command {
         }
         if maybe_logged {
             for (one, failure) in open.into_iter().zip(failures) {
-                self.answer(one.delete.caller, Err(self.failed_unknown(failure)));
+                self.answer(one.delete.caller, Err(self.failed(failure).unless_logged(maybe_logged)));
             }
         } else {
             self.inner.lanes.put_off(&self.id, open.into_iter().map(Sorted::put_off).collect());
@@ -232,7 +229,7 @@ impl Command {
             if let Some(rollout) = &view.rollout
                 && let Err(error) = self.refuse_while_rolling_out(rollout, &mut one.request, log, &known.lives)
             {
-                self.answer(one.delete.caller, Err(or_unknown(error, maybe_logged)));
+                self.answer(one.delete.caller, Err(error.unless_logged(maybe_logged)));
                 continue;
             }
             match acceptance.accept(&one.request) {
@@ -244,7 +241,7 @@ impl Command {
                     }
                 }
                 Err(refusal) => {
-                    self.answer(one.delete.caller, Err(or_unknown(self.refusal(&refusal), maybe_logged)));
+                    self.answer(one.delete.caller, Err(self.refusal(&refusal).unless_logged(maybe_logged)));
                 }
             }
         }
@@ -431,16 +428,6 @@ impl Command {
             self.answer(one.delete.caller, Err(error.clone()));
         }
         None
-    }
-}
-
-/// The error of a request that can't be accepted. What may have been logged isn't refused for good: the log's write may arrive
-/// yet, and is carried out then.
-fn or_unknown(error: ScaleError, maybe_logged: bool) -> ScaleError {
-    if maybe_logged {
-        ScaleError::Unavailable(format!("{error}; a write of the log had no answer and may arrive yet: try again"))
-    } else {
-        error
     }
 }
 

@@ -61,6 +61,18 @@ impl ScaleError {
 }
 
 impl ScaleError {
+    /// The answer to a deletion whose write of the log may have had no answer: it isn't refused for good then, since it goes on
+    /// if the write was done, or arrives yet.
+    pub(super) fn unless_logged(self, maybe_logged: bool) -> Self {
+        if !maybe_logged {
+            return self;
+        }
+        Self::Unavailable(format!(
+            "{self}; it isn't known whether the deletion was logged, since its write had no answer: if it was, it goes on; \
+             try again"
+        ))
+    }
+
     /// The gRPC code that it is answered with, by its name in the protocol.
     #[must_use]
     pub fn grpc_code(&self) -> &'static str {
@@ -95,15 +107,6 @@ impl Command {
     /// The API server goes on rejecting a size, though the group is as it was seen.
     pub(super) fn refuses(&self, size: i32, message: &str) -> ScaleError {
         ScaleError::FailedPrecondition(format!("{}: the API server refuses the size {size}: {message}", self.id))
-    }
-
-    /// A failed call after a write of the log that had no answer: it may have been done, so nothing is refused for good.
-    pub(super) fn failed_unknown(&self, error: &CallError) -> ScaleError {
-        ScaleError::Unavailable(format!(
-            "{}; so it isn't known whether the deletion, whose write had no answer, was logged; if it was, it goes on; try \
-             again",
-            self.failed(error)
-        ))
     }
 
     /// A failed call as an error of this command.

@@ -207,9 +207,6 @@ impl Command {
                 continue;
             }
             giving.others = 0;
-            let failed = |error: &CallError, maybe_logged: bool| {
-                if maybe_logged { self.failed_unknown(error) } else { self.failed(error) }
-            };
             let error = match self.pending_of(&version, &log, &giving.machines, &ticket).await {
                 // The reads may take as long as a caller waits.
                 Ok(_) if caller.is_some_and(Caller::is_gone) => return Err(self.abandoned()),
@@ -229,9 +226,12 @@ impl Command {
             };
             chosen = Some(giving);
             if !attempts.again(&error).await {
-                return Err(failed(&error, maybe_logged));
+                return Err(self.failed(&error).unless_logged(maybe_logged));
             }
-            version = self.view_again(&mut attempts).await.map_err(|error| failed(&error, maybe_logged))?;
+            version = match self.view_again(&mut attempts).await {
+                Ok(version) => version,
+                Err(error) => return Err(self.failed(&error).unless_logged(maybe_logged)),
+            };
         }
     }
 
@@ -363,24 +363,20 @@ impl Command {
     ) -> Result<bool, ScaleError> {
         let writer = SizeWriter::draw();
         let mut attempts = self.attempts();
-        let mut maybe_done = false;
+        // The last size that was written without an answer, and what from: it may arrive yet, and nothing is refused for good.
+        let mut unanswered: Option<(i32, i32)> = None;
         let mut refused = false;
         loop {
-            let from = version.replicas;
-            let to = match self.aim(&version, &mut aim).await {
-                // It may arrive yet: nothing is refused for good.
-                Err(error) if maybe_done => {
-                    let why =
-                        format!("{error}; a write of the size {from} had no answer and may arrive yet: try again");
-                    return Err(ScaleError::Unavailable(why));
-                }
-                aimed => aimed?,
+            let to = match (self.aim(&version, &mut aim).await, unanswered) {
+                (Err(refusal), Some((from, to))) => return Err(Self::unread(from, to, &refusal)),
+                (aimed, _) => aimed?,
             };
+            let from = version.replicas;
             if to == from {
                 tracing::info!(group = %self.id, size = from, "size is left as it is");
                 return Ok(false);
             }
-            if !maybe_done && caller.is_some_and(Caller::is_gone) {
+            if unanswered.is_none() && caller.is_some_and(Caller::is_gone) {
                 return Err(self.abandoned());
             }
             let written = if aim.counts() {
@@ -395,9 +391,11 @@ impl Command {
                 }
                 Err(error) => error,
             };
-            maybe_done |= matches!(error, CallError::Unknown(..));
+            if matches!(error, CallError::Unknown(..)) {
+                unanswered = Some((from, to));
+            }
             let is_tried_again = attempts.again(&error).await;
-            if !is_tried_again && !maybe_done {
+            if !is_tried_again && unanswered.is_none() {
                 return Err(self.failed(&error));
             }
             if is_tried_again && matches!(error, CallError::Busy(..) | CallError::Unauthorized(_)) {
@@ -407,18 +405,19 @@ impl Command {
             // What may have been done is looked at, whether it is tried again or not.
             let now = match self.see_again(&mut self.attempts()).await {
                 Ok(now) => now,
-                Err(unread) if maybe_done => return Err(self.unread(from, to, &unread)),
-                Err(unread) => return Err(self.failed(&unread)),
+                Err(error) if unanswered.is_some() => return Err(Self::unread(from, to, &self.failed(&error))),
+                Err(error) => return Err(self.failed(&error)),
             };
             let GroupSeen { version: now, managed } = now;
-            let fate = if maybe_done { rule::fate(&version, &now, to, writer.of(&managed)) } else { Fate::NotDone };
+            let fate =
+                if unanswered.is_some() { rule::fate(&version, &now, to, writer.of(&managed)) } else { Fate::NotDone };
             match fate {
                 Fate::Done => {
                     self.wrote(&now, SizeWritten { from, machines: &[], attempts: &attempts });
                     return Ok(true);
                 }
                 // With several writes since, a counted one may be the first of them, and would be done twice.
-                Fate::NotDone if maybe_done && aim.counts() && now.generation > version.generation + 1 => {
+                Fate::NotDone if unanswered.is_some() && aim.counts() && now.generation > version.generation + 1 => {
                     return Err(self.unknown(from, to, now.replicas, &error));
                 }
                 Fate::NotDone if is_tried_again => {}
@@ -432,18 +431,21 @@ impl Command {
             {
                 // All was as expected, and yet the write was rejected: by validation or a webhook.
                 if std::mem::replace(&mut refused, true) {
-                    return Err(self.refuses(to, message));
+                    return Err(match unanswered {
+                        Some((from, to)) => Self::unread(from, to, &self.refuses(to, message)),
+                        None => self.refuses(to, message),
+                    });
                 }
             }
             version = now;
         }
     }
 
-    fn unread(&self, from: i32, to: i32, error: &CallError) -> ScaleError {
+    /// The answer after a write without an answer of which nothing more can be learned.
+    fn unread(from: i32, to: i32, error: &ScaleError) -> ScaleError {
         ScaleError::Unavailable(format!(
-            "{}; so it isn't known whether the size write {from} to {to}, which had no answer, was done; read the size \
-             before asking again",
-            self.failed(error)
+            "{error}; so it isn't known whether the size write {from} to {to}, which had no answer, was done; read the size \
+             before asking again"
         ))
     }
 

@@ -113,7 +113,7 @@ async fn one_that_comes_after_a_size_write_without_an_answer_is_not_refused_for_
     world.api.release();
     let error = call.await.unwrap().unwrap_err();
     assert_eq!(error.code(), "unavailable", "{error}");
-    assert!(error.to_string().contains("may arrive yet"), "{error}");
+    assert!(error.to_string().contains("isn't known whether"), "{error}");
 }
 
 #[tokio::test]

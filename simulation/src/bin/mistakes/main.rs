@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Command, ExitCode, Stdio},
     sync::atomic::{AtomicUsize, Ordering},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use anyhow::{Context as _, Result, ensure};
@@ -295,14 +295,11 @@ fn search(arguments: &Arguments, program: &Program, plain: &Program) -> Result<O
     Ok(None)
 }
 
-/// The longest that a world may take.
-const PATIENCE: Duration = Duration::from_secs(240);
-
 /// Runs worlds until one breaks a rule.
 fn worlds(arguments: &Arguments, program: &Program, seed: u64, seeds: u64) -> Result<Option<Found>> {
     let mut command = Command::new(&program.path);
     command.env_remove(switch::CHOICE).envs(program.choice.iter().map(|choice| (switch::CHOICE, choice)));
-    command.args(["--jobs", "1", "--until-found", "--no-shrinking", "--patience", &PATIENCE.as_secs().to_string()]);
+    command.args(["--jobs", "1", "--until-found", "--no-shrinking"]);
     command.args(["--seed", &seed.to_string(), "--seeds", &seeds.to_string()]);
     if arguments.pools {
         command.arg("--pools");
