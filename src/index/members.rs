@@ -25,6 +25,8 @@ pub struct Member {
     pub node: Option<Arc<Node>>,
     /// The lack of capacity that its infrastructure tells of.
     pub shortage: Option<Shortage>,
+    /// Its deletion failed a short while ago.
+    pub undeletable: bool,
 }
 
 impl Member {
@@ -37,7 +39,8 @@ impl Member {
     /// The same by reference, for the rules of instances.
     #[must_use]
     pub fn view(&self) -> MachineView<'_> {
-        MachineView { machine: &self.machine, node: self.node.as_deref(), shortage: self.shortage }
+        let Self { machine, node, shortage, undeletable } = self;
+        MachineView { machine, node: node.as_deref(), shortage: *shortage, undeletable: *undeletable }
     }
 
     /// The name of its Node, for people.
@@ -110,6 +113,7 @@ impl Picture {
             machine,
             node: self.known_node_of(machine).map(AsRef::as_ref),
             shortage: self.shortages.get(&machine.meta.key).copied(),
+            undeletable: self.is_undeletable(machine),
         })
     }
 
@@ -119,6 +123,7 @@ impl Picture {
             machine: Arc::clone(machine),
             node: self.known_node_of(machine).cloned(),
             shortage: self.shortages.get(&machine.meta.key).copied(),
+            undeletable: self.is_undeletable(machine),
         };
         self.machines_of(id).map(copy).collect()
     }

@@ -29,6 +29,7 @@ mod snapshot;
 mod stats;
 #[cfg(test)]
 pub(crate) mod tests;
+mod undeletable;
 mod unfinished;
 mod version;
 

@@ -8,6 +8,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
+use tokio::time::Instant;
 
 use crate::{
     capi::{Cluster, InfrastructureTemplate, KindRef, Machine, Node, ObjectKey, ScalableKind, ScalableResource},
@@ -44,6 +45,8 @@ pub(super) struct Picture {
     pub(super) kinds: HashMap<KindRef, KindState>,
     /// The Machines whose infrastructure tells of a lack of capacity.
     pub(super) shortages: HashMap<ObjectKey, Shortage>,
+    /// The Machines whose deletion failed, and when.
+    pub(super) undeletable: HashMap<ObjectKey, Instant>,
     /// The Machines of a MachineSet or MachinePool, by name.
     pub(super) machines_by_owner: HashMap<(ScalableKind, ObjectKey), Vec<Arc<Machine>>>,
     pub(super) holders: File<Holder>,
@@ -88,6 +91,7 @@ impl Picture {
             templates: HashMap::new(),
             kinds: HashMap::new(),
             shortages: HashMap::new(),
+            undeletable: HashMap::new(),
             machines_by_owner: HashMap::new(),
             holders: File::default(),
             sets_by_deployment: Several::default(),
@@ -176,6 +180,7 @@ impl Picture {
     pub(super) fn leftovers(&self) -> Vec<&'static str> {
         let left = [
             ("shortages", self.shortages.is_empty()),
+            ("undeletable", self.undeletable.is_empty()),
             ("machines_by_owner", self.machines_by_owner.is_empty()),
             ("holders", self.holders.is_empty()),
             ("sets_by_deployment", self.sets_by_deployment.is_empty()),
@@ -339,6 +344,7 @@ impl Picture {
     fn remove_machine(&mut self, key: &ObjectKey) {
         if let Some(old) = self.machines.remove(key) {
             self.shortages.remove(key);
+            self.undeletable.remove(key);
             self.look_at_deletions(&old);
             self.unrelate_machine(&old, None);
         }

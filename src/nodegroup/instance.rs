@@ -100,6 +100,8 @@ pub struct MachineView<'a> {
     pub node: Option<&'a Node>,
     /// The lack of capacity that its infrastructure tells of.
     pub shortage: Option<Shortage>,
+    /// The API server refused to delete it a short while ago, or gave no answer.
+    pub undeletable: bool,
 }
 
 /// A lack of capacity or quota, and since when without a break.
@@ -186,8 +188,8 @@ impl DeleteConditions {
 ///
 /// - a Machine that is being deleted and has no Node any more takes no placeholder's place;
 /// - an error, by which an instance counts as neither, is sent only where the delete that it causes is accepted now: not
-///   while the group rolls out, not for more Machines than the minimum leaves, which are deleted in one call, and at the
-///   minimum for the one that would be replaced now;
+///   while the group rolls out, not for more Machines than the minimum leaves, which are deleted in one call, at the
+///   minimum for the one that would be replaced now, and not for a while after the API server refused to delete the Machine;
 /// - the error of a lack of capacity that may heal is sent only when its grace period is over.
 pub fn of_group(
     id: &GroupId,
@@ -200,7 +202,7 @@ pub fn of_group(
     if instances.iter().any(is_creating) {
         let conditions = conditions();
         let has_error = |(instance, member): &(&Instance, &MachineView<'_>)| {
-            is_creating(instance) && is_error_now(member, conditions.rules.grace, conditions.now)
+            is_creating(instance) && !member.undeletable && is_error_now(member, conditions.rules.grace, conditions.now)
         };
         let failed = instances.iter().zip(members).filter(has_error);
         let failed: Vec<_> = failed.map(|(_, member)| member.machine).collect();
@@ -269,7 +271,7 @@ fn deletable<'a>(
 /// Cluster Autoscaler couldn't recognize its Node; Cluster API sets no nodeRef before there is a provider id.
 #[must_use]
 pub fn of_machine(member: MachineView<'_>) -> Instance {
-    let MachineView { machine, node, shortage } = member;
+    let MachineView { machine, node, shortage, undeletable: _ } = member;
     let key = || machine.meta.key.clone();
     let failed = has_failed(machine);
     let has_node = machine.node_name.is_some() || node.is_some();

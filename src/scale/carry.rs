@@ -132,6 +132,7 @@ impl Command {
             if let CallError::Rejected(message) = &error
                 && refused_at.as_ref() == Some(&carried.version)
             {
+                self.couldnt_delete(wanted.iter().map(|entry| (&entry.name, &entry.uid)));
                 let refusal = NotLowered::Refused(self.refuses(to, message));
                 self.give_back(&mut carried, &wanted, all_of(&wanted, &refusal), together).await;
                 continue;
@@ -143,6 +144,7 @@ impl Command {
                     Err(error) => return self.left_pending(carried, &wanted, &error),
                 }
             } else if error.is_final() {
+                self.couldnt_delete(wanted.iter().map(|entry| (&entry.name, &entry.uid)));
                 let refusal = NotLowered::Refused(self.failed(&error));
                 self.give_back(&mut carried, &wanted, all_of(&wanted, &refusal), together).await;
             } else {
@@ -177,7 +179,10 @@ impl Command {
                 "{}: Machine {} is going by itself; the size stays as it is for it",
                 self.id, entry.name
             )))),
-            NotMarked::Failed(error) if error.is_final() => Some(NotLowered::Refused(self.failed(error))),
+            NotMarked::Failed(error) if error.is_final() => {
+                self.couldnt_delete([(&entry.name, &entry.uid)]);
+                Some(NotLowered::Refused(self.failed(error)))
+            }
             NotMarked::Failed(_) => None,
         };
         let failing: Failing = wanted.iter().filter_map(|entry| Some((entry.clone(), reason(entry)?))).collect();

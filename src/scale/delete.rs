@@ -135,15 +135,15 @@ impl Command {
                 && refused_at.as_ref() == Some(&version)
                 && !maybe_logged
             {
-                return self.answer_all(sorted, &self.refuses(version.replicas, message));
+                return self.fail_all(sorted, &self.refuses(version.replicas, message));
             }
             refused_at = Some(version);
             if !attempts.again(&error).await {
-                return self.answer_all(sorted, &self.failed(&error).unless_logged(maybe_logged));
+                return self.fail_all(sorted, &self.failed(&error).unless_logged(maybe_logged));
             }
             match self.view_again(&mut attempts).await {
                 Ok(version) => read = Some(version),
-                Err(error) => return self.answer_all(sorted, &self.failed(&error).unless_logged(maybe_logged)),
+                Err(error) => return self.fail_all(sorted, &self.failed(&error).unless_logged(maybe_logged)),
             }
         }
     }
@@ -169,6 +169,8 @@ impl Command {
             match one.request.machines.iter().find_map(|named| known.unread.get(&named.uid)) {
                 None => ready.push(one),
                 Some(error) if error.is_final() && !maybe_logged => {
+                    let unread = one.request.machines.iter().filter(|named| known.unread.contains_key(&named.uid));
+                    self.couldnt_delete(unread.map(|named| (&named.name, &named.uid)));
                     self.answer(one.delete.caller, Err(self.failed(error)));
                 }
                 Some(error) => {
@@ -280,7 +282,10 @@ impl Command {
                         self.id, named.name
                     )));
                 }
-                Err(error) => return Err(self.failed(&error)),
+                Err(error) => {
+                    self.couldnt_delete([(&named.name, &named.uid)]);
+                    return Err(self.failed(&error));
+                }
             }
         }
         Ok(())
@@ -421,6 +426,13 @@ impl Command {
             Refusal::BelowMin(error) => self.refused(error),
             Refusal::Log(error) => ScaleError::Aborted(format!("{}: {error}", self.id)),
         }
+    }
+
+    /// The API server refuses these, or gives no answer.
+    fn fail_all(&self, sorted: Vec<Sorted>, error: &ScaleError) -> Option<Decided> {
+        let machines = sorted.iter().flat_map(|one| &one.request.machines);
+        self.couldnt_delete(machines.map(|named| (&named.name, &named.uid)));
+        self.answer_all(sorted, error)
     }
 
     pub(super) fn answer_all(&self, sorted: Vec<Sorted>, error: &ScaleError) -> Option<Decided> {

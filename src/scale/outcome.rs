@@ -6,7 +6,7 @@ use std::{sync::atomic::Ordering, time::Instant};
 use arcstr::ArcStr;
 
 use super::{Command, ScaleError, api::CallError, events::Happening, lane::Caller, metrics::Write, retry::Attempts};
-use crate::{index::GroupVersion, traces};
+use crate::{capi::Uid, index::GroupVersion, traces};
 
 /// A size that was to be written.
 #[derive(Clone, Copy)]
@@ -69,6 +69,13 @@ impl Command {
             self.index().set_written(&self.id, version.clone());
         }
         result
+    }
+
+    /// The API server has refused to delete Machines, or gave no answer.
+    pub(super) fn couldnt_delete<'a>(&self, machines: impl IntoIterator<Item = (&'a ArcStr, &'a Uid)>) {
+        for (name, uid) in machines {
+            self.index().set_undeletable(&self.machine_key(name), uid);
+        }
     }
 
     /// Tells by an Event on the group what happened to it.

@@ -67,7 +67,7 @@ impl Command {
         let joined = with_node.filter_map(|member| member.machine.created.time()).max();
         let next = match replacement::decide(known.as_ref(), &machine.meta.uid, joined, Timestamp::now()) {
             Replacement::Begin(replaced) => {
-                self.write_replaced(view, &replaced).await?;
+                self.write_replaced(view, &replaced, machine).await?;
                 replaced.next()
             }
             Replacement::Continue(known) => known.next(),
@@ -89,7 +89,7 @@ impl Command {
     }
 
     /// Writes that a Machine is about to be replaced, if nobody has written of another one since.
-    async fn write_replaced(&self, view: &ScaleView, replaced: &Replaced) -> Result<(), ScaleError> {
+    async fn write_replaced(&self, view: &ScaleView, replaced: &Replaced, machine: &Machine) -> Result<(), ScaleError> {
         let (uid, known, text) = (&view.version.uid, view.replaced.as_deref(), replaced.to_string());
         let mut attempts = self.attempts();
         loop {
@@ -99,7 +99,10 @@ impl Command {
                 // Another copy was faster, or the watch is behind: the caller comes again.
                 Err(error @ (CallError::Rejected(_) | CallError::Conflict(_))) => return Err(self.failed(&error)),
                 Err(error) if attempts.again(&error).await => {}
-                Err(error) => return Err(self.failed(&error)),
+                Err(error) => {
+                    self.index().set_undeletable(&machine.meta.key, &machine.meta.uid);
+                    return Err(self.failed(&error));
+                }
             }
         }
     }
@@ -116,11 +119,14 @@ impl Command {
                 Err(CallError::Missing(_)) => return Ok(()),
                 Err(error @ (CallError::Rejected(_) | CallError::Conflict(_))) => return Err(self.failed(&error)),
                 Err(error) if attempts.again(&error).await => {}
-                Err(error) => return Err(self.failed(&error)),
+                Err(error) => {
+                    self.index().set_undeletable(&machine.meta.key, &machine.meta.uid);
+                    return Err(self.failed(&error));
+                }
             }
         }
         let shortage = Shortage::of(machine, None, false, Timestamp::now());
-        let view = MachineView { machine, node: None, shortage };
+        let view = MachineView { machine, node: None, shortage, undeletable: false };
         let why = instance::of_machine(view).error;
         let why = why.map_or_else(|| "it was given up".to_owned(), |error| error.message);
         tracing::info!(group = %self.id, machine = %key.name, "Machine is replaced at the least size: {why}");

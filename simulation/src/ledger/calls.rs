@@ -159,7 +159,7 @@ impl Ledger {
     }
 
     /// The Machine that an instance id stands for.
-    fn machine_of(&self, id: &str) -> Option<String> {
+    pub(super) fn machine_of(&self, id: &str) -> Option<String> {
         let name = ["pending-machine-", "failed-machine-", "deleting-machine-"]
             .iter()
             .find_map(|prefix| id.strip_prefix(prefix))
@@ -195,6 +195,7 @@ impl Ledger {
             Request::Delete { group, uids, .. } if !is_open(code) => {
                 self.refused(number, group, uids, code);
                 self.delete_for_cause((asked.copy, asked.at), group, uids, answered.text);
+                self.delete_is_denied(asked.copy, uids, answered.text);
             }
             Request::Instances { group } if code == Code::Ok => {
                 self.instances(asked.copy, group, asked.at, &decode(answered.message));
@@ -300,6 +301,7 @@ impl Ledger {
     pub(crate) fn killed(&mut self, copy: usize) {
         self.last_groups.remove(&copy);
         self.last_killed.insert(copy, self.now);
+        self.denied.retain(|(of, _), _| *of != copy);
         self.forget_watches(copy);
     }
 

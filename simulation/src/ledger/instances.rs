@@ -1,6 +1,6 @@
 //! Checks on the instances that a copy names, where it has been shown the whole group.
 
-use capi_autoscaler_provider::proto::{NodeGroupNodesResponse, instance_status::InstanceState};
+use capi_autoscaler_provider::proto::{Instance, NodeGroupNodesResponse, instance_status::InstanceState};
 
 use super::{Check, Ledger, Machine, watches::TAKEN_UP};
 use crate::entropy::Nanos;
@@ -11,6 +11,14 @@ const REPLICA: &str = "replica-";
 impl Ledger {
     /// A copy was asked for the instances of a group at a time, and has named these.
     pub(super) fn instances(&mut self, copy: usize, id: &str, asked: Nanos, answer: &NodeGroupNodesResponse) {
+        let is_creating = |state: i32| state == i32::from(InstanceState::InstanceCreating);
+        let sends_error = |instance: &&Instance| {
+            instance.status.as_ref().is_some_and(|it| it.error_info.is_some() && is_creating(it.instance_state))
+        };
+        let failed: Vec<_> = answer.instances.iter().filter(sends_error).map(|instance| instance.id.as_str()).collect();
+        for uid in self.errors_in_vain(copy, asked, &failed) {
+            self.find(Check::ErrorsInVain, format!("copy {copy} sends the error of {uid}, which it may not delete"));
+        }
         if id.starts_with("MachinePool") || !self.knows(copy, id, asked.saturating_sub(TAKEN_UP)) {
             return;
         }
@@ -38,9 +46,7 @@ impl Ledger {
         }
         let wanted = group.log.values().filter(|entry| !entry.is_lowered).count();
         let above = (group.size - group.min - i64::try_from(wanted).unwrap_or(i64::MAX)).max(0);
-        let is_error = |state: i32| state == i32::from(InstanceState::InstanceCreating);
-        let statuses = answer.instances.iter().filter_map(|instance| instance.status.as_ref());
-        let errors = statuses.filter(|status| status.error_info.is_some() && is_error(status.instance_state)).count();
+        let errors = failed.len();
         let most = if self.rolls(id).is_some() { 0 } else { above.max(1) };
         if i64::try_from(errors).unwrap_or(i64::MAX) > most {
             found.push(format!("copy {copy} sends {errors} errors of {id}, of which {most} may be deleted"));

@@ -28,15 +28,18 @@ impl Ledger {
             let group = self.groups.get(&machine.group).filter(|group| !group.is_gone);
             machine.marked_since().is_some()
                 && !machine.is_deleting
-                && !self.is_denied(&machine.name)
                 && group.is_some_and(|group| !group.log.contains_key(uid))
         };
         let left = self.machines.iter().filter(|(uid, machine)| is_left(uid, machine));
         let copies = self.copies();
         let found: Vec<_> = left
             .filter_map(|(_, machine)| {
-                let knows =
-                    |copy: &&usize| self.is_well(**copy) && self.knows(**copy, &machine.group, now - LEFT.min(now));
+                let since = now - LEFT.min(now);
+                let knows = |copy: &&usize| {
+                    self.is_well(**copy)
+                        && !self.is_denied(**copy, &machine.name)
+                        && self.knows(**copy, &machine.group, since)
+                };
                 let copy = copies.iter().find(knows)?;
                 Some(format!("copy {copy} knows that {} of {} has a mark and no entry", machine.name, machine.group))
             })
@@ -55,8 +58,8 @@ impl Ledger {
         let mut found = Vec::new();
         for (id, group) in self.groups.iter().filter(|(_, group)| !group.is_gone && !group.is_deleting) {
             let knows = |copy: &&usize| self.is_well(**copy) && self.knows(**copy, id, since);
-            for (_, entry) in group.log.iter().filter(|(uid, entry)| is_gone(uid) && !self.is_denied(&entry.name)) {
-                if let Some(copy) = copies.iter().find(knows) {
+            for (_, entry) in group.log.iter().filter(|(uid, _)| is_gone(uid)) {
+                if let Some(copy) = copies.iter().find(|copy| knows(copy) && !self.is_denied(**copy, &entry.name)) {
                     found.push(format!(
                         "copy {copy} knows that {} of {id} is gone, and leaves it in the log",
                         entry.name

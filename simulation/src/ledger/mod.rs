@@ -103,6 +103,8 @@ pub enum Check {
     Placeholders,
     /// 26: the entry of a Machine that is gone leaves the log, whatever another one meets.
     Forgets,
+    /// 27: the error of a Machine that may not be deleted isn't sent again and again.
+    ErrorsInVain,
 }
 
 impl fmt::Display for Check {
@@ -251,6 +253,8 @@ pub(crate) struct Ledger {
     rolling: HashMap<String, u64>,
     /// Requests that were refused.
     refusals: Vec<Refusal>,
+    /// When the API last refused a copy to delete a single Machine, by its uid.
+    denied: BTreeMap<(usize, String), Nanos>,
     counts: Counts,
     /// When a request of a copy last went wrong, or it stood still.
     troubled: HashMap<usize, Nanos>,

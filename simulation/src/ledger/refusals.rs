@@ -15,6 +15,9 @@ const JOINS: Nanos = 60 * SECOND;
 /// A refusal is remembered for so long.
 const KEPT: Nanos = 300 * SECOND;
 
+/// The error of a Machine isn't sent for so long after its deletion was refused, but for what a call takes.
+const SPARED: Nanos = 290 * SECOND;
+
 /// A request of a copy that was refused.
 #[derive(Clone, Debug)]
 pub(super) struct Refusal {
@@ -37,9 +40,13 @@ impl Ledger {
         self.refusals.push(Refusal { copy, path: path.to_owned(), at: now, is_made_up });
     }
 
-    /// Returns true if a request about a Machine was refused lately.
-    pub(super) fn is_denied(&self, name: &str) -> bool {
-        let is_it = |refusal: &&Refusal| refusal.is_made_up && refusal.path.split("/machines/").nth(1) == Some(name);
+    /// Returns true if a request of a copy about a Machine was refused lately, since it started.
+    pub(super) fn is_denied(&self, copy: usize, name: &str) -> bool {
+        let started = self.last_killed.get(&copy).copied().unwrap_or_default();
+        let is_it = |refusal: &&Refusal| {
+            let is_of_machine = refusal.path.split("/machines/").nth(1) == Some(name);
+            refusal.is_made_up && refusal.copy == copy && refusal.at >= started && is_of_machine
+        };
         self.refusals.iter().any(|refusal| is_it(&refusal))
     }
 
@@ -63,6 +70,23 @@ impl Ledger {
             let what = format!("copy {copy} refused an increase of {id} by {delta}, at {largest} of {max}: {text}");
             self.find(Check::RefusedForCause, what);
         }
+    }
+
+    /// A delete of a single Machine was refused by the API: a copy that knows it doesn't ask for another one at once.
+    pub(super) fn delete_is_denied(&mut self, copy: usize, uids: &BTreeSet<String>, text: &str) {
+        if let (1, Some(uid)) = (uids.len(), uids.first())
+            && text.contains(MADE_UP)
+        {
+            self.denied.insert((copy, uid.clone()), self.now);
+        }
+    }
+
+    /// Returns the Machines whose errors a copy sends although the API refused to delete them short before it was asked.
+    pub(super) fn errors_in_vain(&self, copy: usize, asked: Nanos, ids: &[&str]) -> Vec<String> {
+        let (now, is_vain) = (self.now, |denied: Nanos| (denied..denied + SPARED).contains(&asked));
+        let machines = ids.iter().filter_map(|id| self.machine_of(id));
+        let denied = |uid: &String| self.denied.get(&(copy, uid.clone())).copied();
+        machines.filter(|uid| denied(uid).is_some_and(|at| is_vain(at) && now < at + SPARED)).collect()
     }
 
     /// A delete was refused since the API server refuses something: a request about its own Machines, or about the group.

@@ -28,7 +28,8 @@ fn not_ready(reason: &str, message: &str) -> Option<Box<Condition>> {
 
 /// A Machine that has said for long what it says.
 fn view<'a>(machine: &'a Machine, node: Option<&'a Node>) -> MachineView<'a> {
-    MachineView { machine, node, shortage: Shortage::of(machine, None, false, Timestamp::UNIX_EPOCH) }
+    let shortage = Shortage::of(machine, None, false, Timestamp::UNIX_EPOCH);
+    MachineView { machine, node, shortage, undeletable: false }
 }
 
 fn of_machine(machine: &Machine, node: Option<&Node>) -> Instance {
@@ -287,7 +288,12 @@ fn sent(size: i32, names: &[&str], conditions: impl FnOnce(&mut DeleteConditions
         ("q", _) => Some(Shortage { lack: Lack::Lasts, since: now }),
         _ => None,
     };
-    let view = |(machine, name)| MachineView { machine, node: None, shortage: shortage(name) };
+    let view = |(machine, name): (_, &str)| MachineView {
+        machine,
+        node: None,
+        shortage: shortage(name),
+        undeletable: name.ends_with('u'),
+    };
     let members: Vec<_> = machines.iter().zip(names.iter().copied()).map(view).collect();
     let id = GroupId::parse("MachineDeployment/team-a/workers").unwrap();
     let instances = of_group(&id, size, &members, || {
@@ -365,6 +371,8 @@ fn replaced(minutes_ago: i64, name: &str) -> Option<Replaced> {
 #[case::by_the_size_that_is_promised(3, 2, &["h", "f1", "f2"], |it: &mut DeleteConditions| it.log = logging("h"), "f1")]
 #[case::the_one_that_is_being_replaced(2, 2, &["f1", "f2"], |it: &mut DeleteConditions| it.replaced = replaced(1, "f2"), "f2")]
 #[case::none_before_the_next_may_be_replaced(2, 2, &["f1", "f2"], |it: &mut DeleteConditions| it.replaced = replaced(1, "gone"), "")]
+#[case::none_whose_deletion_failed(3, 1, &["h", "f1", "f2u"], |_: &mut DeleteConditions| (), "f1")]
+#[case::another_than_that_at_the_minimum(3, 3, &["h", "f1u", "f2"], |_: &mut DeleteConditions| (), "f2")]
 #[case::the_next_when_it_is_time(2, 2, &["f1", "f2"], |it: &mut DeleteConditions| it.replaced = replaced(5, "gone"), "f1")]
 fn an_error_is_sent_where_its_delete_is_accepted(
     #[case] size: i32,

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use rstest::rstest;
 use serde_json::json;
 
-use super::fake::{World, group};
+use super::fake::{Fault, World, group, status};
 use crate::{
     capi::DELETING,
     index::NodeQuery,
@@ -232,4 +232,35 @@ async fn no_state_of_a_machine_freezes_cluster_autoscaler(#[case] logged: Logged
         world.scale.drain(super::fake::LONG).await.unwrap();
     }
     assert!(seen > 350, "{seen} states");
+}
+
+/// A webhook or a missing right keeps a failed Machine for as long as it likes.
+#[rstest]
+#[case::above_the_minimum(1, "PATCH machine x")]
+#[case::at_the_minimum(0, "DELETE machine x")]
+#[tokio::test(start_paused = true)]
+async fn a_failed_machine_that_is_not_let_go_freezes_nobody(#[case] above_min: i32, #[case] call: &'static str) {
+    let state = State {
+        has_node: false,
+        has_node_ref: false,
+        has_provider_id: false,
+        is_deleting: false,
+        failure: Failure::ForGood,
+        logged: Logged::No,
+        is_rolling_out: false,
+        above_min,
+        missing: 0,
+    };
+    let world = state.world().unwrap();
+    for _ in 0..100 {
+        let denied = status(403, "admission webhook \"guard\" denied the request");
+        world.api.fault(call, Fault::Answer(403, denied));
+    }
+    for _ in 0..2 {
+        assert!(one_loop(&world, state).await.failed.is_some(), "it is tried");
+        world.watch();
+        let next = one_loop(&world, state).await;
+        assert_eq!((next.failed, next.incorrect), (None, None), "its instance may still come");
+        tokio::time::sleep(std::time::Duration::from_secs(301)).await;
+    }
 }
