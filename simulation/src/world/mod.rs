@@ -101,7 +101,7 @@ struct Stream {
     to: HostId,
     name: String,
     pieces: mpsc::UnboundedSender<Bytes>,
-    /// When its newest piece arrives: none overtakes another.
+    /// When its newest piece arrives: none overtakes another, nor the head of the answer.
     newest: Nanos,
     sent: u64,
     /// Nothing of it arrives any more.

@@ -147,6 +147,10 @@ impl World {
             self.ledger.served(copy, verb, uri.path(), status);
         }
         let (parts, body) = answer.into_parts();
+        let mut time = self.now + latency(&mut self.chance.of("answer", from, self.report.requests));
+        if let Some(RequestFault::AnswerLate(by)) = fault {
+            time += by;
+        }
         let answer = if verb == "watch" && status == 200 {
             self.next_stream += 1;
             let number = self.next_stream;
@@ -179,7 +183,7 @@ impl World {
             });
             self.streams.insert(
                 number,
-                Stream { to: from, name: name.clone(), pieces, newest: self.now, sent: 0, is_silent: false },
+                Stream { to: from, name: name.clone(), pieces, newest: time, sent: 0, is_silent: false },
             );
             let received =
                 stream::unfold(received, |mut received| async move { Some((received.recv().await?, received)) });
@@ -191,16 +195,17 @@ impl World {
             self.trace.line(self.now, &format!("{from} {name} {content:016x} {status} {:016x}", hash(&body)));
             Response::from_parts(parts, whole(body))
         };
-        let mut time = self.now + latency(&mut self.chance.of("answer", from, self.report.requests));
         let answer = match fault {
             Some(RequestFault::LostAfter) => Err(cut()),
             Some(RequestFault::DoneBut(code)) => Ok(refusal(code)),
             Some(RequestFault::Garbage) => Ok(Response::new(whole(Bytes::from_static(b"{\"kind\":\"Li")))),
-            Some(RequestFault::AnswerLate(by)) => {
-                time += by;
-                Ok(answer)
-            }
-            Some(RequestFault::Late(_) | RequestFault::LostBefore | RequestFault::Refused(_)) | None => Ok(answer),
+            Some(
+                RequestFault::AnswerLate(_)
+                | RequestFault::Late(_)
+                | RequestFault::LostBefore
+                | RequestFault::Refused(_),
+            )
+            | None => Ok(answer),
         };
         if let Some(fault) = fault {
             self.trace.line(self.now, &format!("{from} {name}: {fault:?}"));
