@@ -119,7 +119,10 @@ impl Ledger {
                             }
                             uids.insert(uid);
                         }
-                        None => places += 1,
+                        None => {
+                            self.named_instances.insert(node.provider_id.clone());
+                            places += 1;
+                        }
                     }
                 }
                 self.named.extend(uids.iter().cloned());

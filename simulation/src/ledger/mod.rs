@@ -153,8 +153,12 @@ struct Group {
     created: Nanos,
     /// Of its status: how many it has.
     has: i64,
-    /// Since when each entry is lowered, by uid.
-    lowered_at: BTreeMap<String, Nanos>,
+    /// The providerIDs that it lists: of a MachinePool.
+    instances: BTreeSet<String>,
+    /// Set if it has no Machines and an instance has gone that nobody had named: of a MachinePool.
+    takes_any: bool,
+    /// When an entry was last lowered, be it there or not: of a MachinePool.
+    last_lowered: Option<Nanos>,
     /// When it first had no more than its size since an entry was lowered, by uid: of a MachinePool.
     came_down: BTreeMap<String, Nanos>,
 }
@@ -162,7 +166,7 @@ struct Group {
 impl Group {
     /// Returns true if entries may still be waiting for the infrastructure of their MachinePool: each new one makes all wait.
     fn is_waiting(&self, now: Nanos) -> bool {
-        self.lowered_at.values().any(|since| now.saturating_sub(*since) < POOL_WAITS)
+        self.last_lowered.is_some_and(|since| now.saturating_sub(since) < POOL_WAITS)
     }
 }
 
@@ -262,6 +266,8 @@ pub(crate) struct Ledger {
     looked: Nanos,
     /// The Machines that a DeleteNodes has named by their providerID.
     named_with_node: BTreeSet<String>,
+    /// What a DeleteNodes has named that is no Machine, by its id.
+    named_instances: BTreeSet<String>,
     findings: Vec<Finding>,
     /// The times in which tasks of copies didn't run.
     pauses: Vec<Pause>,

@@ -147,7 +147,7 @@ impl Ledger {
             *group.allowed.entry(FOREIGN_SIZE).or_default() += before.size - size;
         }
         if id.starts_with("MachinePool/") {
-            self.pool(&mut group, &before, &log, object);
+            self.pool(id, &mut group, &before, &log, object);
         }
         self.replacement(id, &mut group, annotation(object, REPLACED), author);
         group.log = log;
@@ -156,17 +156,29 @@ impl Ledger {
     }
 
     /// The infrastructure of a MachinePool follows its size by any Machine, and has the time to.
-    fn pool(&self, group: &mut Group, before: &Group, log: &Log, object: &Value) {
+    fn pool(&self, id: &str, group: &mut Group, before: &Group, log: &Log, object: &Value) {
+        let listed = object["spec"]["providerIDList"].as_array().into_iter().flatten();
+        group.instances = listed.filter_map(Value::as_str).map(str::to_owned).collect();
+        let has_machines = || self.machines.values().any(|machine| machine.group == id);
+        let mut gone = before.instances.difference(&group.instances);
+        group.takes_any |= gone.any(|instance| !self.named_instances.contains(instance)) && !has_machines();
         group.has = object["status"]["replicas"].as_i64().unwrap_or_default();
         *group.allowed.entry(POOL).or_default() += (before.size - group.size).max(0);
-        group.lowered_at.retain(|uid, _| log.contains_key(uid));
         group.came_down.retain(|uid, _| log.contains_key(uid));
         for (uid, _) in log.iter().filter(|(_, entry)| entry.is_lowered) {
-            group.lowered_at.entry(uid.clone()).or_insert(self.now);
+            if before.log.get(uid).is_none_or(|entry| !entry.is_lowered) {
+                group.last_lowered = Some(self.now);
+            }
             if group.has <= group.size {
                 group.came_down.entry(uid.clone()).or_insert(self.now);
             }
         }
+    }
+
+    /// Returns true if a MachinePool without Machines has let an instance go that nobody had named: a Node that runs Pods goes for
+    /// one that was drained.
+    pub(crate) fn takes_any(&self, group: &str) -> bool {
+        self.groups.get(group).is_some_and(|group| group.takes_any)
     }
 
     /// A copy that replaces a Machine says so before; whichever copy it is, the next one has to wait.

@@ -9,6 +9,9 @@ use crate::{entropy::SECOND, ledger::Check, network::HostId, setup::Group};
 /// The cause for which a Pod may wait for long: the group is judged by a Node whose labels Cluster API hadn't set.
 const REMEMBERED: &str = "Cluster Autoscaler remembers a Node of the group that had no labels yet";
 
+/// Another one: the infrastructure of a MachinePool chooses by itself, and takes a Node that runs the Pod for one that was drained.
+const TAKES_ANY: &str = "the infrastructure of a MachinePool without Machines takes Nodes that nobody named";
+
 impl World {
     /// Checks the quiet end.
     pub(super) fn judge(&mut self, fresh: HostId) {
@@ -77,6 +80,10 @@ impl World {
             let is_misjudged = |(group, _): &(&Group, i64)| self.ledger.was_without_labels(&group.id());
             if !waiting.selector.is_empty() && open.iter().any(is_misjudged) {
                 *self.ledger.exceptions.entry(REMEMBERED).or_default() += 1;
+                continue;
+            }
+            if open.iter().any(|(group, _)| self.ledger.takes_any(&group.id())) {
+                *self.ledger.exceptions.entry(TAKES_ANY).or_default() += 1;
                 continue;
             }
             if !open.is_empty() {
