@@ -478,4 +478,6 @@ fn has_its_size(set: &ScalableResource, sets: &[Arc<ScalableResource>]) -> bool 
 }
 
 #[cfg(test)]
+mod compared;
+#[cfg(test)]
 mod tests;

@@ -155,8 +155,6 @@ struct Group {
     has: i64,
     /// The providerIDs that it lists: of a MachinePool.
     instances: BTreeSet<String>,
-    /// Set if it has no Machines and an instance has gone that nobody had named: of a MachinePool.
-    takes_any: bool,
     /// When an entry was last lowered, be it there or not: of a MachinePool.
     last_lowered: Option<Nanos>,
     /// When it first had no more than its size since an entry was lowered, by uid: of a MachinePool.
@@ -268,6 +266,8 @@ pub(crate) struct Ledger {
     named_with_node: BTreeSet<String>,
     /// What a DeleteNodes has named that is no Machine, by its id.
     named_instances: BTreeSet<String>,
+    /// The MachinePools without Machines of which an instance has gone that nobody had named.
+    takes_any: BTreeSet<String>,
     findings: Vec<Finding>,
     /// The times in which tasks of copies didn't run.
     pauses: Vec<Pause>,

@@ -156,12 +156,14 @@ impl Ledger {
     }
 
     /// The infrastructure of a MachinePool follows its size by any Machine, and has the time to.
-    fn pool(&self, id: &str, group: &mut Group, before: &Group, log: &Log, object: &Value) {
+    fn pool(&mut self, id: &str, group: &mut Group, before: &Group, log: &Log, object: &Value) {
         let listed = object["spec"]["providerIDList"].as_array().into_iter().flatten();
         group.instances = listed.filter_map(Value::as_str).map(str::to_owned).collect();
         let has_machines = || self.machines.values().any(|machine| machine.group == id);
         let mut gone = before.instances.difference(&group.instances);
-        group.takes_any |= gone.any(|instance| !self.named_instances.contains(instance)) && !has_machines();
+        if gone.any(|instance| !self.named_instances.contains(instance)) && !has_machines() {
+            self.takes_any.insert(id.to_owned());
+        }
         group.has = object["status"]["replicas"].as_i64().unwrap_or_default();
         *group.allowed.entry(POOL).or_default() += (before.size - group.size).max(0);
         group.came_down.retain(|uid, _| log.contains_key(uid));
@@ -178,7 +180,7 @@ impl Ledger {
     /// Returns true if a MachinePool without Machines has let an instance go that nobody had named: a Node that runs Pods goes for
     /// one that was drained.
     pub(crate) fn takes_any(&self, group: &str) -> bool {
-        self.groups.get(group).is_some_and(|group| group.takes_any)
+        self.takes_any.contains(group)
     }
 
     /// A copy that replaces a Machine says so before; whichever copy it is, the next one has to wait.
