@@ -85,6 +85,18 @@ impl Printed {
     }
 }
 
+/// Waits until the handlers have been told of all first lists: what changes before that is merged into them.
+async fn told_of_all(watch: &Watch) {
+    watch.shared.factory.wait_for_sync(PATIENCE).await.unwrap();
+    let is_told = || watch.shared.factory.statuses().iter().flat_map(|it| &it.handlers).all(|handler| handler.synced);
+    let told = async {
+        while !is_told() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, told).await.unwrap();
+}
+
 /// A running watch of a fake, in JSON unless the flags say otherwise.
 struct Scene {
     watch: Watch,
@@ -100,7 +112,7 @@ impl Scene {
         for informer in scene.watch.shared.factory.statuses() {
             assert!(!informer.stopped);
         }
-        scene.watch.shared.factory.wait_for_sync(PATIENCE).await.unwrap();
+        told_of_all(&scene.watch).await;
         scene
     }
 

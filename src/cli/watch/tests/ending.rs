@@ -110,7 +110,7 @@ async fn a_reader_that_is_stuck_holds_up_no_watch_and_no_notification() {
     let out = Stuck::default();
     let webhook = format!("file:{}", file.display());
     let watch = begin(&fake, &["machines", "--webhook", &webhook], out.clone()).await.unwrap();
-    watch.shared.factory.wait_for_sync(PATIENCE).await.unwrap();
+    told_of_all(&watch).await;
     for n in 0..300 {
         fake.put("machines", &format!("team-a/m{n}"), json!({}));
     }
@@ -146,7 +146,7 @@ async fn the_end_comes_while_a_reader_is_stuck() {
     let fake = Fake::usual().await;
     let out = Stuck::default();
     let watch = begin(&fake, &["machines"], out.clone()).await.unwrap();
-    watch.shared.factory.wait_for_sync(PATIENCE).await.unwrap();
+    told_of_all(&watch).await;
     for n in 0..200 {
         fake.put("machines", &format!("team-a/m{n}"), json!({}));
     }
@@ -162,7 +162,7 @@ async fn the_end_comes_while_a_reader_is_stuck() {
 async fn a_reader_that_goes_away_ends_it_quietly() {
     let fake = Fake::usual().await;
     let watch = begin(&fake, &["machines"], Gone).await.unwrap();
-    watch.shared.factory.wait_for_sync(PATIENCE).await.unwrap();
+    told_of_all(&watch).await;
     fake.put("machines", "team-a/a", json!({}));
     tokio::time::timeout(PATIENCE, watch.finish(&Shutdown::new())).await.expect("it ends by itself").unwrap();
 }
