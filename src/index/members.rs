@@ -25,7 +25,7 @@ pub struct Member {
     pub node: Option<Arc<Node>>,
     /// The lack of capacity that its infrastructure tells of.
     pub shortage: Option<Shortage>,
-    /// Its deletion failed a short while ago.
+    /// Its deletion failed lately.
     pub undeletable: bool,
 }
 

@@ -8,7 +8,6 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
-use tokio::time::Instant;
 
 use crate::{
     capi::{Cluster, InfrastructureTemplate, KindRef, Machine, Node, ObjectKey, ScalableKind, ScalableResource},
@@ -28,6 +27,7 @@ use super::{
     prices::CheapestUnits,
     relation::{cluster_key, group_of, owner_of, template_key},
     several::Several,
+    undeletable::Undeletable,
 };
 
 /// An infrastructure template of a kind.
@@ -45,8 +45,8 @@ pub(super) struct Picture {
     pub(super) kinds: HashMap<KindRef, KindState>,
     /// The Machines whose infrastructure tells of a lack of capacity.
     pub(super) shortages: HashMap<ObjectKey, Shortage>,
-    /// The Machines whose deletion failed, and when.
-    pub(super) undeletable: HashMap<ObjectKey, Instant>,
+    /// The Machines whose deletion failed.
+    pub(super) undeletable: HashMap<ObjectKey, Undeletable>,
     /// The Machines of a MachineSet or MachinePool, by name.
     pub(super) machines_by_owner: HashMap<(ScalableKind, ObjectKey), Vec<Arc<Machine>>>,
     pub(super) holders: File<Holder>,

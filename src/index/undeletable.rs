@@ -1,4 +1,4 @@
-//! Machines whose deletion the API server refused or didn't answer a short while ago. Their errors aren't sent meanwhile: Cluster
+//! Machines whose deletion the API server refused or didn't answer lately. Their errors aren't sent meanwhile: Cluster
 //! Autoscaler would name them for it in every loop, and counts them as no replica.
 
 use std::time::Duration;
@@ -8,14 +8,32 @@ use tokio::time::Instant;
 use super::{Index, picture::Picture};
 use crate::capi::{Machine, ObjectKey, Uid};
 
-/// A deletion that failed isn't asked for anew for so long. Much longer than a loop of Cluster Autoscaler, which takes a size for
+/// The error isn't sent for so long after the first failure. Much longer than a loop of Cluster Autoscaler, which takes a size for
 /// one to be fixed where it doesn't add up in several loops one after the other.
-const FOR: Duration = Duration::from_secs(5 * 60);
+const FIRST: Duration = Duration::from_secs(5 * 60);
+/// Each failure after that doubles the time, up to this: an instance without an error counts as one that may still come until
+/// `--max-node-provision-time` is over, from when its error was last sent.
+const LONGEST: Duration = Duration::from_secs(4 * 60 * 60);
+
+/// A deletion that failed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Undeletable {
+    /// When it last failed.
+    since: Instant,
+    /// The error isn't sent for so long after that.
+    lasts: Duration,
+}
+
+impl Undeletable {
+    fn is_over(self) -> bool {
+        self.since.elapsed() >= self.lasts
+    }
+}
 
 impl Picture {
-    /// Returns true if the deletion of a Machine failed a short while ago.
+    /// Returns true if the deletion of a Machine failed lately.
     pub(super) fn is_undeletable(&self, machine: &Machine) -> bool {
-        self.undeletable.get(&machine.meta.key).is_some_and(|failed_at| failed_at.elapsed() < FOR)
+        self.undeletable.get(&machine.meta.key).is_some_and(|failed| !failed.is_over())
     }
 }
 
@@ -24,7 +42,13 @@ impl Index {
     pub fn set_undeletable(&self, key: &ObjectKey, uid: &Uid) {
         let picture = &mut self.inner.write().picture;
         if picture.machines.get(key).is_some_and(|machine| machine.meta.uid == *uid) {
-            picture.undeletable.insert(key.clone(), Instant::now());
+            let lasts = match picture.undeletable.get(key) {
+                Some(failed) if failed.is_over() => (failed.lasts * 2).min(LONGEST),
+                // It is asked for again although its error isn't sent.
+                Some(failed) => failed.lasts,
+                None => FIRST,
+            };
+            picture.undeletable.insert(key.clone(), Undeletable { since: Instant::now(), lasts });
         }
     }
 }

@@ -74,6 +74,9 @@ impl ErrorClass {
 /// (4 MiB).
 const MOST_PLACEHOLDERS: u32 = 10_000;
 
+/// Where the deletions of so many Machines of a group have failed, no error of it is sent: theirs would take turns.
+const MOST_UNDELETABLE: usize = 3;
+
 /// The operator's rules for deletes of failed Machines.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ErrorRules {
@@ -100,7 +103,7 @@ pub struct MachineView<'a> {
     pub node: Option<&'a Node>,
     /// The lack of capacity that its infrastructure tells of.
     pub shortage: Option<Shortage>,
-    /// The API server refused to delete it a short while ago, or gave no answer.
+    /// The API server refused lately to delete it, or gave no answer.
     pub undeletable: bool,
 }
 
@@ -189,7 +192,8 @@ impl DeleteConditions {
 /// - a Machine that is being deleted and has no Node any more takes no placeholder's place;
 /// - an error, by which an instance counts as neither, is sent only where the delete that it causes is accepted now: not
 ///   while the group rolls out, not for more Machines than the minimum leaves, which are deleted in one call, at the
-///   minimum for the one that would be replaced now, and not for a while after the API server refused to delete the Machine;
+///   minimum for the one that would be replaced now, and not for a while after the API server refused to delete the Machine, or
+///   several of the group;
 /// - the error of a lack of capacity that may heal is sent only when its grace period is over.
 pub fn of_group(
     id: &GroupId,
@@ -201,8 +205,10 @@ pub fn of_group(
     let is_creating = |instance: &Instance| instance.error.is_some() && instance.state == InstanceState::Creating;
     if instances.iter().any(is_creating) {
         let conditions = conditions();
+        let undeletable = members.iter().filter(|member| member.undeletable).count();
         let has_error = |(instance, member): &(&Instance, &MachineView<'_>)| {
-            is_creating(instance) && !member.undeletable && is_error_now(member, conditions.rules.grace, conditions.now)
+            let is_sent = undeletable < MOST_UNDELETABLE && !member.undeletable;
+            is_creating(instance) && is_sent && is_error_now(member, conditions.rules.grace, conditions.now)
         };
         let failed = instances.iter().zip(members).filter(has_error);
         let failed: Vec<_> = failed.map(|(_, member)| member.machine).collect();

@@ -445,7 +445,8 @@ fn call_error(head: &Parts, body: &[u8]) -> CallError {
     let seconds = header.or_else(|| details.map(|details| u64::from(details.retry_after_seconds)));
     let after = seconds.filter(|seconds| *seconds > 0).map(Duration::from_secs);
     match code.as_u16() {
-        422 => CallError::Rejected(message),
+        // A test of a patch that fails is answered so, and so is what a policy denies that gives no reason of its own.
+        422 if !is_by_admission(&message) => CallError::Rejected(message),
         // 410: the next page of a list that has grown too old, to be begun anew.
         409 | 410 => CallError::Conflict(message),
         429 => CallError::Busy(message, after),
@@ -461,7 +462,7 @@ fn call_error(head: &Parts, body: &[u8]) -> CallError {
     }
 }
 
-/// Whether a webhook or a policy has denied it, which answers 403 as well, and no right mends.
+/// Whether a webhook or a policy has denied it, which answers 403 or 422 as well, and neither a right nor a new look mends.
 fn is_by_admission(message: &str) -> bool {
     message.contains("admission webhook") || message.contains("AdmissionPolicy '")
 }

@@ -131,6 +131,10 @@ impl Command {
                     again.error
                 }
             };
+            // Its caller may have left by the next attempt.
+            if !matches!(error, CallError::Rejected(_) | CallError::Conflict(_)) {
+                self.note_failed(&sorted);
+            }
             if let CallError::Rejected(message) = &error
                 && refused_at.as_ref() == Some(&version)
                 && !maybe_logged
@@ -166,11 +170,11 @@ impl Command {
     ) -> Result<Vec<Sorted>, Again> {
         let (mut ready, mut open, mut failures) = (Vec::new(), Vec::new(), Vec::new());
         for one in sorted {
+            let unread = one.request.machines.iter().filter(|named| known.unread.contains_key(&named.uid));
+            self.couldnt_delete(unread.map(|named| (&named.name, &named.uid)));
             match one.request.machines.iter().find_map(|named| known.unread.get(&named.uid)) {
                 None => ready.push(one),
                 Some(error) if error.is_final() && !maybe_logged => {
-                    let unread = one.request.machines.iter().filter(|named| known.unread.contains_key(&named.uid));
-                    self.couldnt_delete(unread.map(|named| (&named.name, &named.uid)));
                     self.answer(one.delete.caller, Err(self.failed(error)));
                 }
                 Some(error) => {
@@ -430,9 +434,13 @@ impl Command {
 
     /// The API server refuses these, or gives no answer.
     fn fail_all(&self, sorted: Vec<Sorted>, error: &ScaleError) -> Option<Decided> {
+        self.note_failed(&sorted);
+        self.answer_all(sorted, error)
+    }
+
+    fn note_failed(&self, sorted: &[Sorted]) {
         let machines = sorted.iter().flat_map(|one| &one.request.machines);
         self.couldnt_delete(machines.map(|named| (&named.name, &named.uid)));
-        self.answer_all(sorted, error)
     }
 
     pub(super) fn answer_all(&self, sorted: Vec<Sorted>, error: &ScaleError) -> Option<Decided> {

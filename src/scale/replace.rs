@@ -117,8 +117,8 @@ impl Command {
                 Ok(()) => break,
                 // Somebody else has deleted it.
                 Err(CallError::Missing(_)) => return Ok(()),
-                Err(error @ (CallError::Rejected(_) | CallError::Conflict(_))) => return Err(self.failed(&error)),
-                Err(error) if attempts.again(&error).await => {}
+                Err(error @ CallError::Conflict(_)) => return Err(self.failed(&error)),
+                Err(error) if !matches!(error, CallError::Rejected(_)) && attempts.again(&error).await => {}
                 Err(error) => {
                     self.index().set_undeletable(&machine.meta.key, &machine.meta.uid);
                     return Err(self.failed(&error));

@@ -234,33 +234,84 @@ async fn no_state_of_a_machine_freezes_cluster_autoscaler(#[case] logged: Logged
     assert!(seen > 350, "{seen} states");
 }
 
-/// A webhook or a missing right keeps a failed Machine for as long as it likes.
+/// A failed Machine that has never been one of Cluster Autoscaler's Nodes.
+fn failed_for_good(above_min: i32) -> World {
+    let state = State { above_min, ..FAILED_FOR_GOOD };
+    state.world().unwrap()
+}
+
+const FAILED_FOR_GOOD: State = State {
+    has_node: false,
+    has_node_ref: false,
+    has_provider_id: false,
+    is_deleting: false,
+    failure: Failure::ForGood,
+    logged: Logged::No,
+    is_rolling_out: false,
+    above_min: 0,
+    missing: 0,
+};
+
+/// A webhook, a policy or a missing right keeps a failed Machine for as long as it likes.
 #[rstest]
-#[case::above_the_minimum(1, "PATCH machine x")]
-#[case::at_the_minimum(0, "DELETE machine x")]
+#[case::above_the_minimum(1, "PATCH machine x", 403, "admission webhook \"guard\" denied the request")]
+#[case::at_the_minimum(0, "DELETE machine x", 403, "admission webhook \"guard\" denied the request")]
+#[case::by_a_policy_above_the_minimum(
+    1,
+    "PATCH machine x",
+    422,
+    "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no"
+)]
+#[case::by_a_policy_at_the_minimum(
+    0,
+    "DELETE machine x",
+    422,
+    "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no"
+)]
 #[tokio::test(start_paused = true)]
-async fn a_failed_machine_that_is_not_let_go_freezes_nobody(#[case] above_min: i32, #[case] call: &'static str) {
-    let state = State {
-        has_node: false,
-        has_node_ref: false,
-        has_provider_id: false,
-        is_deleting: false,
-        failure: Failure::ForGood,
-        logged: Logged::No,
-        is_rolling_out: false,
-        above_min,
-        missing: 0,
-    };
-    let world = state.world().unwrap();
-    for _ in 0..100 {
-        let denied = status(403, "admission webhook \"guard\" denied the request");
-        world.api.fault(call, Fault::Answer(403, denied));
+async fn a_failed_machine_that_is_not_let_go_freezes_nobody(
+    #[case] above_min: i32,
+    #[case] call: &'static str,
+    #[case] code: u16,
+    #[case] message: &str,
+) {
+    let world = failed_for_good(above_min);
+    for _ in 0..1000 {
+        world.api.fault(call, Fault::Answer(code, status(code, message)));
     }
-    for _ in 0..2 {
-        assert!(one_loop(&world, state).await.failed.is_some(), "it is tried");
+    assert!(one_loop(&world, FAILED_FOR_GOOD).await.failed.is_some(), "it is tried");
+    // Until it was without an error for longer than Cluster Autoscaler waits for a Node, it counts as one that may still come.
+    let (minute, mut quiet, mut longest) = (std::time::Duration::from_secs(60), 0, 0);
+    for _ in 0..12 * 60 {
         world.watch();
-        let next = one_loop(&world, state).await;
-        assert_eq!((next.failed, next.incorrect), (None, None), "its instance may still come");
-        tokio::time::sleep(std::time::Duration::from_secs(301)).await;
+        let next = one_loop(&world, FAILED_FOR_GOOD).await;
+        quiet = if next.failed.is_some() { 0 } else { quiet + 1 };
+        longest = quiet.max(longest);
+        assert!(next.incorrect.is_none() || next.failed.is_some(), "its instance may still come");
+        tokio::time::sleep(minute).await;
     }
+    assert!(longest > 60, "{longest} minutes");
+    let is_tried_again = longest < 12 * 60;
+    assert_eq!(is_tried_again, above_min == 0, "above the minimum Cluster Autoscaler itself names it again");
+}
+
+/// A webhook that can't be reached holds each write up for longer than Cluster Autoscaler waits.
+#[tokio::test(start_paused = true)]
+async fn a_failed_machine_whose_deletion_takes_too_long_freezes_nobody() {
+    let world = failed_for_good(1);
+    for _ in 0..100 {
+        world.api.fault("PATCH group", Fault::AnswerAfter(429, 1));
+    }
+    let failed = |world: &World| {
+        let instances = world.index.instances(&group()).unwrap();
+        let failed: BTreeSet<_> =
+            instances.iter().filter(|it| it.error.is_some() && it.sends_error).map(|it| it.id.clone()).collect();
+        failed
+    };
+    let named = named(&failed(&world));
+    assert_eq!(named.len(), 1);
+    let call = tokio::time::timeout(std::time::Duration::from_secs(2), world.scale.delete(group(), named));
+    assert!(call.await.is_err(), "its caller leaves first");
+    tokio::time::sleep(std::time::Duration::from_secs(30)).await;
+    assert_eq!(failed(&world), BTreeSet::new());
 }
