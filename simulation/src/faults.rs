@@ -33,8 +33,20 @@ impl fmt::Display for Decision {
 }
 
 /// The kinds of decisions.
-const KINDS: [&str; 10] =
-    ["request", "piece", "kill", "freeze", "jump", "controller", "restart", "task", "rights", "denial"];
+const KINDS: [&str; 12] = [
+    "request",
+    "piece",
+    "watch",
+    "call",
+    "kill",
+    "freeze",
+    "jump",
+    "controller",
+    "restart",
+    "task",
+    "rights",
+    "denial",
+];
 
 impl FromStr for Decision {
     type Err = anyhow::Error;
@@ -83,6 +95,30 @@ pub(crate) enum PieceFault {
     NoBookmark,
     /// Neither it nor anything after it comes, nor an end: the connection is dead, and nobody says so.
     Silent,
+    /// The one before it comes once more after it.
+    Outdated,
+}
+
+/// The end of a watch that nothing else has ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum WatchEnd {
+    /// The connection is cut, be it idle or not.
+    Cut,
+    /// The API says that the version has expired.
+    Expired,
+}
+
+/// A fault of a call of the program.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum CallFault {
+    /// It never arrives.
+    LostBefore,
+    /// It is carried out, and its answer never arrives.
+    LostAfter,
+    /// It arrives late.
+    Late(Nanos),
+    /// Its answer arrives late.
+    AnswerLate(Nanos),
 }
 
 /// The rates of faults in one world.
@@ -92,6 +128,8 @@ pub(crate) struct Faults {
     /// Of 10,000.
     requests: u32,
     pieces: u32,
+    calls: u32,
+    kills: u32,
     /// Messages have no faults from then on.
     pub(crate) until: Nanos,
     skipped: BTreeSet<Decision>,
@@ -102,8 +140,9 @@ impl Faults {
     pub(crate) fn new(chance: Chance, until: Nanos, skipped: BTreeSet<Decision>) -> Self {
         let mut draw = chance.of("faults", 0, 0);
         let level = |draw: &mut Rng| [0, 50, 200, 800][draw.usize(0..4)];
-        let (requests, pieces) = (level(&mut draw), level(&mut draw));
-        Self { chance, requests, pieces, until, skipped, struck: Vec::new() }
+        let (requests, pieces, calls) = (level(&mut draw), level(&mut draw), level(&mut draw) / 4);
+        let kills = [0, 0, 20, 100][draw.usize(0..4)];
+        Self { chance, requests, pieces, calls, kills, until, skipped, struck: Vec::new() }
     }
 
     /// Returns true if a decision stands; one that does is written down.
@@ -141,13 +180,47 @@ impl Faults {
         if at >= self.until || draw.u32(0..10_000) >= self.pieces || !self.strikes(decision) {
             return None;
         }
-        Some(match draw.u32(0..7) {
+        Some(match draw.u32(0..8) {
             0 | 1 => PieceFault::Cut,
             2 | 3 => PieceFault::Late(draw.u64(1..90) * SECOND),
             4 => PieceFault::Doubled,
             5 => PieceFault::Silent,
+            6 => PieceFault::Outdated,
             _ => PieceFault::NoBookmark,
         })
+    }
+
+    /// Draws when and how a watch ends that begins at this time, if nothing else ends it.
+    pub(crate) fn of_watch(&mut self, actor: usize, ordinal: u64, at: Nanos) -> Option<(Nanos, WatchEnd)> {
+        let mut draw = self.chance.of("fault of watch", actor, ordinal);
+        let ends = at + draw.u64(1..250) * SECOND;
+        let is_drawn = self.pieces > 0 && draw.u32(0..4) == 0;
+        if !is_drawn || ends >= self.until || !self.strikes(Decision { what: "watch", actor, ordinal }) {
+            return None;
+        }
+        Some((ends, if draw.bool() { WatchEnd::Cut } else { WatchEnd::Expired }))
+    }
+
+    /// Draws the fault of a call.
+    pub(crate) fn of_call(&mut self, actor: usize, ordinal: u64, at: Nanos) -> Option<CallFault> {
+        let decision = Decision { what: "call", actor, ordinal };
+        let mut draw = self.chance.of("fault of call", actor, ordinal);
+        if at >= self.until || draw.u32(0..10_000) >= self.calls || !self.strikes(decision) {
+            return None;
+        }
+        Some(match draw.u32(0..4) {
+            0 => CallFault::LostBefore,
+            1 => CallFault::LostAfter,
+            2 => CallFault::Late(draw.u64(100..2_000) * TICK),
+            _ => CallFault::AnswerLate(draw.u64(100..2_000) * TICK),
+        })
+    }
+
+    /// Draws whether a copy is killed by a write that it sends at this time, and when: before it arrives, or after. The kill
+    /// is a decision of its own.
+    pub(crate) fn of_kill(&self, actor: usize, ordinal: u64, at: Nanos) -> Option<Nanos> {
+        let mut draw = self.chance.of("kill at a write", actor, ordinal);
+        (at < self.until && draw.u32(0..10_000) < self.kills).then(|| at + draw.u64(0..60) * TICK)
     }
 }
 

@@ -75,6 +75,17 @@ struct Arguments {
     skipped: Vec<String>,
 }
 
+impl Arguments {
+    /// The arguments that make another world of the same seed.
+    fn of_worlds(&self) -> Vec<String> {
+        let mut given = vec![format!("--seconds={}", self.seconds), format!("--quiet={}", self.quiet)];
+        given.extend(self.copies.map(|copies| format!("--copies={copies}")));
+        given.extend(self.controllers.map(|habits| format!("--controllers={habits}")));
+        given.extend(self.pools.then(|| "--pools".to_owned()));
+        given
+    }
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let done = if arguments.json || arguments.trace { one(&arguments) } else { many(&arguments) };
@@ -212,16 +223,7 @@ fn child(arguments: &Arguments, seed: u64, skipped: &BTreeSet<simulation::Decisi
     command.args(["--json", "--seed", &seed.to_string()]);
     // A world is over in seconds: memory that it gives back to the system, and asks for again, costs a seventh of its time.
     command.env("MIMALLOC_PURGE_DELAY", "-1");
-    command.args(["--seconds", &arguments.seconds.to_string(), "--quiet", &arguments.quiet.to_string()]);
-    if let Some(copies) = arguments.copies {
-        command.args(["--copies", &copies.to_string()]);
-    }
-    if arguments.pools {
-        command.arg("--pools");
-    }
-    if let Some(habits) = arguments.controllers {
-        command.args(["--controllers", &habits.to_string()]);
-    }
+    command.args(arguments.of_worlds());
     for decision in skipped {
         command.args(["--skip", &decision.to_string()]);
     }
@@ -274,12 +276,11 @@ fn shorten(arguments: &Arguments, outcome: &Outcome) -> Result<()> {
     let skipped: BTreeSet<_> = outcome.struck.iter().filter(|it| !kept.contains(it)).copied().collect();
     print(&child(arguments, outcome.seed, &skipped)?);
     println!("with {} of {} faults: {}", kept.len(), outcome.struck.len(), list(kept.iter()));
-    let habits = arguments.controllers.map(|habits| format!("--controllers {habits} ")).unwrap_or_default();
-    let pools = if arguments.pools { "--pools " } else { "" };
+    let asked: Vec<_> = arguments.skipped.iter().map(|it| format!("--skip '{it}'")).collect();
     println!(
-        "to see it: --seed {} --trace {habits}{pools}{}",
+        "to see it: --seed {} --trace {}",
         outcome.seed,
-        list(skipped.iter().map(|it| format!("--skip '{it}'")))
+        list(arguments.of_worlds().into_iter().chain(asked).chain(skipped.iter().map(|it| format!("--skip '{it}'"))))
     );
     Ok(())
 }

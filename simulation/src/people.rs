@@ -1,4 +1,4 @@
-//! People and other programs that write the same objects: they delete Machines, write sizes and roll groups out.
+//! People and other programs that write the same objects: they delete Machines, write sizes, change bounds and roll groups out.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::{
     chance::Chance,
     entropy::{self, Nanos},
     network::Port,
-    setup::{Group, NAMESPACE},
+    setup::{Group, MAX_SIZE, MIN_SIZE, NAMESPACE},
 };
 
 /// Rolls the group out that is going to be short of Machines.
@@ -61,7 +61,7 @@ async fn act(port: &Port, groups: &[Group], draw: &mut fastrand::Rng, ordinal: u
     let group = &groups[draw.usize(0..groups.len())];
     let api_of_group = api(port, group.kind);
     let patch = async |patch: Value| api_of_group.patch(&group.name, &actor::by_kubectl(), &Patch::Merge(patch)).await;
-    match draw.u32(0..8) {
+    match draw.u32(0..9) {
         0..4 => {
             let machines = api(port, "Machine");
             let found = machines.list(&ListParams::default().labels(&format!("group={}", group.name))).await?.items;
@@ -76,6 +76,11 @@ async fn act(port: &Port, groups: &[Group], draw: &mut fastrand::Rng, ordinal: u
             let size = draw.u32(0..=group.max);
             patch(json!({"spec": {"replicas": size}})).await?;
             Ok(format!("writes size {size} of {}", group.id()))
+        }
+        6 => {
+            let (min, max) = (draw.u32(0..3), draw.u32(3..9));
+            patch(json!({"metadata": {"annotations": {MIN_SIZE: min.to_string(), MAX_SIZE: max.to_string()}}})).await?;
+            Ok(format!("bounds {} by {min} and {max}", group.id()))
         }
         _ if group.kind == "MachineDeployment" => {
             roll_out(port, group, &ordinal.to_string()).await?;

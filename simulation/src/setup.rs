@@ -10,6 +10,10 @@ use crate::chance::Chance;
 
 /// The namespace of Cluster API's objects.
 pub(crate) const NAMESPACE: &str = "team-a";
+/// The annotation of a group's minimum.
+pub(crate) const MIN_SIZE: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
+/// The annotation of a group's maximum.
+pub(crate) const MAX_SIZE: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
 /// The label by which Pods choose Nodes of one group.
 pub(crate) const POOL: &str = "node.cluster.x-k8s.io/pool";
 
@@ -91,8 +95,8 @@ impl Group {
         let mut object = json!({
             "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": self.kind,
             "metadata": {"name": name, "namespace": self.namespace, "annotations": {
-                "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": self.min.to_string(),
-                "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": self.max.to_string(),
+                MIN_SIZE: self.min.to_string(),
+                MAX_SIZE: self.max.to_string(),
                 "capacity.cluster-autoscaler.kubernetes.io/cpu": self.cpu.to_string(),
                 "capacity.cluster-autoscaler.kubernetes.io/memory": "16Gi",
             }},

@@ -73,6 +73,17 @@ impl ScaleError {
         ))
     }
 
+    /// The answer to a smaller target size of which a part was done: it isn't refused for good then.
+    pub(super) fn unless_lowered(self, has_lowered: bool) -> Self {
+        match self {
+            Self::Unavailable(_) => self,
+            refusal if has_lowered => Self::Unavailable(format!(
+                "{refusal}; the size was lowered for the others of what was asked: read it before asking again"
+            )),
+            refusal => refusal,
+        }
+    }
+
     /// The gRPC code that it is answered with, by its name in the protocol.
     #[must_use]
     pub fn grpc_code(&self) -> &'static str {

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     capi::{Machine, ScalableKind},
-    index::{GroupVersion, Member, NotScalable},
+    index::{GroupVersion, Member, NotScalable, ScaleView},
     nodegroup::{Bounds, DeletionLog, Ticket, deletion_log::Entry, instance, size},
 };
 
@@ -174,6 +174,19 @@ impl Command {
         if self.is_left_while_rolling_out(&view) {
             return Ok(());
         }
+        let mut has_lowered = false;
+        let result = self.decrease_in(view, delta, caller, &mut has_lowered).await;
+        result.map_err(|error| error.unless_lowered(has_lowered))
+    }
+
+    /// The same in a group that can be scaled down. `has_lowered` is set once the size was lowered for a part of it.
+    async fn decrease_in(
+        &self,
+        view: ScaleView,
+        delta: i32,
+        caller: &Caller,
+        has_lowered: &mut bool,
+    ) -> Result<(), ScaleError> {
         let mut attempts = self.attempts();
         let ticket = super::draw_ticket();
         let mut version = view.version;
@@ -191,7 +204,7 @@ impl Command {
             };
             // A write whose answer was lost was done: what was chosen then stays.
             if let Some(giving) = chosen.take_if(|_| log.has(&ticket)) {
-                return self.lower_soft(version, giving, view.bounds, None).await;
+                return self.lower_soft(version, giving, view.bounds, None, has_lowered).await;
             }
             let mut giving = self.choose(&version, &log, delta, view.bounds)?;
             if giving.machines.is_empty() {
@@ -201,6 +214,7 @@ impl Command {
                 // Before the Machines: those that the size is lowered for may stay, and count as if they did.
                 if self.give_way(version, giving.others, view.bounds, caller).await? {
                     caller = None;
+                    *has_lowered = true;
                 }
                 (delta, has_given_way) = (-count(giving.machines.len()), true);
                 version = self.view()?.version;
@@ -211,10 +225,10 @@ impl Command {
                 // The reads may take as long as a caller waits.
                 Ok(_) if caller.is_some_and(Caller::is_gone) => return Err(self.abandoned()),
                 Ok(entries) if entries.is_empty() => {
-                    return self.lower_soft(version, giving, view.bounds, caller).await;
+                    return self.lower_soft(version, giving, view.bounds, caller, has_lowered).await;
                 }
                 Ok(entries) => match self.log_soft(&version, log, entries).await {
-                    Ok(logged) => return self.lower_soft(logged, giving, view.bounds, None).await,
+                    Ok(logged) => return self.lower_soft(logged, giving, view.bounds, None, has_lowered).await,
                     Err(error) => {
                         if matches!(error, CallError::Unknown(..)) {
                             (caller, maybe_logged) = (None, true);
@@ -320,11 +334,13 @@ impl Command {
         giving: Giving,
         bounds: Bounds,
         caller: Option<&Caller>,
+        has_lowered: &mut bool,
     ) -> Result<(), ScaleError> {
         let uids: HashSet<_> = giving.machines.iter().map(|named| named.uid.clone()).collect();
         let soft = version.log().map_or(0, |log| uids.iter().filter(|uid| log.get(uid).is_some()).count());
-        let Carried { version, failures, .. } =
+        let Carried { version, failures, lowered } =
             self.carry_out(version, &uids, std::slice::from_ref(&uids), bounds, Marked::default()).await;
+        *has_lowered |= lowered > 0;
         for failure in failures.values() {
             match failure {
                 NotLowered::Refused(error) | NotLowered::Pending(error) => return Err(error.clone()),

@@ -10,7 +10,10 @@ use capi_autoscaler_provider::proto::{
 use http::{Method, request::Parts};
 use tonic::Code;
 
-use super::{Check, Group, Ledger};
+use super::{
+    Check, Group, Ledger,
+    log::{Entry, Log},
+};
 use crate::{
     entropy::{Nanos, SECOND},
     tasks::Pause,
@@ -36,6 +39,8 @@ pub(super) struct Asked {
     pub(super) at: Nanos,
     pub(super) ended: Option<Nanos>,
     pub(super) is_ok: bool,
+    /// Set if it was refused for good.
+    pub(super) is_refused: bool,
     pub(super) request: Request,
     /// The rollout of its group that its copy knew of, if it is a delete.
     rollout: Option<u64>,
@@ -149,7 +154,8 @@ impl Ledger {
             _ => None,
         };
         let (at, applied_at) = (self.now, 0);
-        let asked = Asked { copy, at, ended: None, is_ok: false, request, rollout, applied: 0, applied_at };
+        let asked =
+            Asked { copy, at, ended: None, is_ok: false, is_refused: false, request, rollout, applied: 0, applied_at };
         self.asked.insert(number, asked);
         // They end in nearly the order in which they came.
         while let Some(first) = self.asked.first_entry()
@@ -180,6 +186,7 @@ impl Ledger {
         let Some(asked) = self.asked.get_mut(&number) else { return };
         asked.ended = Some(now);
         asked.is_ok = answered.code == Some(Code::Ok);
+        asked.is_refused = answered.code.is_some_and(|code| code != Code::Ok && !is_open(code));
         let asked = asked.clone();
         if asked.request == Request::Other("Refresh") {
             self.refreshes(asked.copy);
@@ -199,6 +206,9 @@ impl Ledger {
                 self.refused(number, group, uids, code);
                 self.delete_for_cause((asked.copy, asked.at), group, uids, answered.text);
                 self.delete_is_denied(asked.copy, uids, answered.text);
+            }
+            Request::Decrease { group, .. } if asked.is_refused => {
+                self.decrease_is_refused(number, &asked, group, code)
             }
             Request::Instances { group } if code == Code::Ok => {
                 self.instances(asked.copy, group, asked.at, &decode(answered.message));
@@ -278,6 +288,78 @@ impl Ledger {
                 Check::RefusedLeavesNothing,
                 format!("the deletion of {name} of {group} was refused with {code:?} and is in the log"),
             );
+        }
+        // From now on nobody has named those, unless somebody else has.
+        for uid in uids {
+            let is_logged = self.groups.get(group).is_some_and(|group| group.log.contains_key(uid));
+            if !is_logged && !self.ok_deletes.contains_key(uid) && !self.is_named_by_others(number, uid) {
+                self.named.remove(uid);
+                self.named_with_node.remove(uid);
+            }
+        }
+    }
+
+    /// A smaller target size that is refused for good leaves no size written for it, and no entry.
+    fn decrease_is_refused(&mut self, number: u64, asked: &Asked, id: &str, code: Code) {
+        let copy = asked.copy;
+        if asked.applied > 0 {
+            let what = format!(
+                "copy {copy} refused a decrease of {id} with {code:?}, and had lowered it by {}",
+                asked.applied
+            );
+            self.find(Check::RefusedLeavesNothing, what);
+        }
+        let is_other = |(other, it): (&u64, &Asked)| {
+            let is_decrease = matches!(&it.request, Request::Decrease { group, .. } if group == id);
+            *other != number && it.copy == copy && is_decrease && it.ended.is_none_or(|ended| ended >= asked.at)
+        };
+        if self.asked.iter().any(is_other) {
+            return;
+        }
+        let log = self.groups.get(id).map(|group| group.log.clone()).unwrap_or_default();
+        let is_left = |(sent, by, group, uid, ticket): &&(Nanos, usize, String, String, String)| {
+            let is_there = log.get(uid).is_some_and(|entry| entry.ticket == *ticket);
+            *by == copy && group == id && *sent >= asked.at && is_there
+        };
+        if let Some((_, _, _, uid, _)) = self.soft.iter().find(is_left) {
+            let what = format!("copy {copy} refused a decrease of {id} with {code:?}, and {uid} is in the log for it");
+            self.find(Check::RefusedLeavesNothing, what);
+        }
+    }
+
+    /// A copy has written a log: what it adds there somebody waits for, or did when it was first written for it.
+    pub(super) fn logged_in_time(&mut self, copy: usize, id: &str, before: &Log, after: &Log) {
+        let sent = self.sent;
+        let is_new = |(uid, entry): &(&String, &Entry)| before.get(*uid).is_none_or(|old| old.ticket != entry.ticket);
+        let mut late = Vec::new();
+        for (uid, entry) in after.iter().filter(is_new) {
+            if entry.is_soft {
+                self.soft.push((sent, copy, id.to_owned(), uid.clone(), entry.ticket.clone()));
+                continue;
+            }
+            // A Machine that hangs in deletion may be logged for a placeholder.
+            let names = |asked: &&Asked| {
+                let names = |request: &Request| match request {
+                    Request::Delete { group, uids, places } => uids.contains(uid) || (group == id && *places > 0),
+                    _ => false,
+                };
+                names(&asked.request) && asked.copy == copy
+            };
+            let is_in_time = |asked: &Asked| {
+                asked.ended.is_none_or(|ended| {
+                    sent <= ended + AT_ONCE
+                        || self.has_patched(copy, id, asked.at, ended)
+                        || self.stood_still(copy, ended, sent)
+                })
+            };
+            let mut calls = self.asked.values().filter(names).peekable();
+            if calls.peek().is_some() && !calls.any(is_in_time) {
+                late.push(entry.name.clone());
+            }
+        }
+        for name in late {
+            let what = format!("copy {copy} logged {name} of {id} after all who had named it had left");
+            self.find(Check::AfterDeadline, what);
         }
     }
 

@@ -65,17 +65,53 @@ impl Ledger {
         let asked = call.and_then(|call| self.asked.get_mut(&call));
         let Some(asked) = asked else {
             let what = format!("copy {copy} wrote size {from} to {to} of {id}, for which no call waited");
+            if self.was_of_another(copy, &request) {
+                return;
+            }
             let was_asked = self.asked.values().any(|asked| asked.copy == copy && asked.request == request);
             return self.find(if was_asked { Check::AfterDeadline } else { Check::SizeOfCommand }, what);
         };
         asked.applied += 1;
         asked.applied_at = self.now;
+        if asked.is_refused {
+            let what =
+                format!("copy {copy} wrote size {from} to {to} of {id} for an increase that it had refused for good");
+            return self.find(Check::IncreaseOnce, what);
+        }
         if asked.applied > 1 && is_late {
             asked.applied = 1;
             *self.exceptions.entry(LATE_SIZE).or_default() += 1;
         } else if asked.applied > 1 {
             self.find(Check::IncreaseOnce, format!("copy {copy} wrote size {from} to {to} of {id} for a second time"));
         }
+    }
+
+    /// Gives an earlier write to a call whose caller left while the copy stood still, if another of the same kind was taken for
+    /// its author: this write is that other's then. Returns false if there is none.
+    fn was_of_another(&mut self, copy: usize, request: &Request) -> bool {
+        let equal = || self.asked.iter().filter(|(_, asked)| asked.copy == copy && asked.request == *request);
+        let writer_of = |call: u64| self.writers.iter().find(|(_, of)| **of == call).map(|(writer, _)| writer.clone());
+        let in_time = |asked: &Asked, sent: Nanos| {
+            asked.ended.is_none_or(|ended| sent <= ended + AT_ONCE || self.stood_still(copy, ended, sent))
+        };
+        let later = equal().filter(|(_, asked)| in_time(asked, self.sent)).filter_map(|(call, _)| writer_of(*call));
+        let found = later.into_iter().find_map(|writer| {
+            let sent = self.counts.first_sent(&writer)?;
+            let is_earlier = |(call, asked): &(&u64, &Asked)| {
+                writer_of(**call).is_none() && asked.at <= sent && in_time(asked, sent)
+            };
+            Some((writer.clone(), *equal().find(is_earlier)?.0))
+        });
+        let Some((writer, call)) = found else { return false };
+        let other = self.writers.insert(writer, call);
+        if let (Some(writer), Some(other)) = (self.writer.clone(), other) {
+            self.writers.insert(writer, other);
+        }
+        if let Some(asked) = self.asked.get_mut(&call) {
+            (asked.applied, asked.applied_at) = (asked.applied + 1, self.now);
+        }
+        *self.exceptions.entry(STOOD_STILL).or_default() += 1;
+        true
     }
 
     /// A copy sends a size of a group under this name: from the first time on it belongs to one increase.

@@ -139,8 +139,10 @@ struct Group {
     min: i64,
     max: i64,
     log: Log,
-    /// The Machines that may be taken without being named, by the cause that docs/delete-rule.md gives.
-    allowed: BTreeMap<&'static str, i64>,
+    /// The bounds that it has had, with since when.
+    bounds: Vec<(Nanos, i64, i64)>,
+    /// The Machines that may be taken without being named, by the cause that docs/delete-rule.md gives, each with since when.
+    allowed: BTreeMap<&'static str, Vec<Nanos>>,
     is_gone: bool,
     /// Set once it is being deleted: its Machines go with it.
     is_deleting: bool,
@@ -162,11 +164,33 @@ struct Group {
 }
 
 impl Group {
+    /// The bounds that it had from a time on.
+    fn bounds_since(&self, since: Nanos) -> impl Iterator<Item = (i64, i64)> {
+        let first = self.bounds.iter().rposition(|(from, ..)| *from <= since).unwrap_or_default();
+        self.bounds[first..].iter().map(|(_, min, max)| (*min, *max))
+    }
+
+    /// So many Machines may go for a cause.
+    fn allow(&mut self, cause: &'static str, count: i64, now: Nanos) {
+        let count = usize::try_from(count).unwrap_or_default();
+        self.allowed.entry(cause).or_default().extend(std::iter::repeat_n(now, count));
+    }
+
+    /// Returns true if a Machine may go for a cause, which counts for one.
+    fn excuses(&mut self, cause: &str, now: Nanos) -> bool {
+        let Some(allowed) = self.allowed.get_mut(cause) else { return false };
+        allowed.retain(|since| now.saturating_sub(*since) < EXCUSED);
+        allowed.pop().is_some()
+    }
+
     /// Returns true if entries may still be waiting for the infrastructure of their MachinePool: each new one makes all wait.
     fn is_waiting(&self, now: Nanos) -> bool {
         self.last_lowered.is_some_and(|since| now.saturating_sub(since) < POOL_WAITS)
     }
 }
+
+/// A cause excuses for no longer: Cluster API may be down, and lag behind, for minutes.
+const EXCUSED: Nanos = 900 * SECOND;
 
 /// The longest that an entry of a MachinePool stays at rest after the last one was lowered: its infrastructure follows
 /// within four minutes, has five more, and then the Machine goes.
@@ -273,6 +297,10 @@ pub(crate) struct Ledger {
     pauses: Vec<Pause>,
     /// Set if wall clocks jump in this world: intervals are theirs.
     pub(crate) clocks_jump: bool,
+    /// Set if views of controllers lag for longer than a message takes.
+    pub(crate) views_lag: bool,
+    /// The soft entries that copies have logged, with when they were sent: copy, group, uid and ticket.
+    soft: Vec<(Nanos, usize, String, String, String)>,
     /// The number of events of each kind that can't be prevented, by their cause.
     pub(crate) exceptions: BTreeMap<&'static str, u64>,
 }
@@ -326,6 +354,11 @@ impl Ledger {
     /// The size of a group.
     pub(crate) fn size(&self, id: &str) -> Option<i64> {
         self.groups.get(id).filter(|group| !group.is_gone).map(|group| group.size)
+    }
+
+    /// The maximum of a group.
+    pub(crate) fn max(&self, id: &str) -> Option<i64> {
+        self.groups.get(id).map(|group| group.max)
     }
 
     /// The largest size that a group has had since a time.

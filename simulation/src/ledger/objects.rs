@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::{
     Author, Check, Group, Ledger, Machine,
     log::{self, ANNOTATION, Log, MARKED_BY},
+    refusals::OLD,
     watches::Kind,
 };
 use crate::entropy::{Nanos, SECOND};
@@ -21,6 +22,8 @@ const DELETE_MACHINE: &str = "cluster.x-k8s.io/delete-machine";
 const LEFT_TO_POOL: Nanos = 300 * SECOND;
 /// The longest that a mark goes unseen by a controller whose caches lag.
 const UNSEEN: Nanos = 120 * SECOND;
+/// The same where they follow at once.
+const UNSEEN_IN_CALM: Nanos = 5 * SECOND;
 
 /// A cause for which a Machine may go that nobody named: docs/delete-rule.md, What can't be promised.
 pub(super) const FOREIGN_DELETE: &str = "a named Machine that someone else deletes may be made good first";
@@ -31,6 +34,7 @@ const SURPLUS: &str = "the MachineSet controller has made more Machines than its
 const ROLLOUT: &str = "a rollout replaces Machines";
 const POOL: &str = "the infrastructure of a MachinePool chooses which Machine goes";
 const PLACE: &str = "a Machine has come into a placeholder's place";
+const JOINED: &str = "a Machine that was given up as one that never joined joins after its mark";
 
 fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object["metadata"][field].as_str().unwrap_or_default()
@@ -103,13 +107,26 @@ impl Ledger {
         let Some(before) = self.groups.get(id).filter(|group| !group.is_gone).cloned() else {
             let template = object["spec"]["template"].clone();
             let generation = (generation_now, self.now);
-            let group =
-                Group { size, generation, min, max, log, template, created: self.now, is_deleting, ..Group::default() };
+            let group = Group {
+                size,
+                generation,
+                min,
+                max,
+                log,
+                template,
+                created: self.now,
+                is_deleting,
+                bounds: vec![(self.now, min, max)],
+                ..Group::default()
+            };
             self.note_size(id, size);
             self.groups.insert(id.to_owned(), group);
             return;
         };
         let mut group = Group { size, min, max, is_deleting, ..before.clone() };
+        if (before.min, before.max) != (min, max) {
+            group.bounds.push((self.now, min, max));
+        }
         if before.generation.0 != generation_now {
             group.generation = (generation_now, self.now);
         }
@@ -120,6 +137,7 @@ impl Ledger {
         if let Author::Copy(copy) = author {
             let lowers = self.entries(id, &before.log, &log);
             self.added(copy, id, &before.log, &log);
+            self.logged_in_time(copy, id, &before.log, &log);
             let by = before.size - size;
             if lowers > 0 && by != lowers {
                 self.find(
@@ -134,17 +152,19 @@ impl Ledger {
                 self.size_of_command(copy, id, &before, size);
                 if by > 0 {
                     self.gives_up(copy, id, &before, by);
-                    *group.allowed.entry(PLACE).or_default() += by;
+                    group.allow(PLACE, by, self.now);
                 }
             }
-            if by > 0 && size < min {
+            // It may know the bounds as they were.
+            let lately = self.now.saturating_sub(OLD);
+            if by > 0 && group.bounds_since(lately).all(|(min, _)| size < min) {
                 self.find(Check::Bounds, format!("copy {copy} wrote size {size} of {id}, below min {min}"));
             }
-            if by < 0 && size > max {
+            if by < 0 && group.bounds_since(lately).all(|(_, max)| size > max) {
                 self.find(Check::Bounds, format!("copy {copy} wrote size {size} of {id}, above max {max}"));
             }
         } else if author == Author::Foreign && size < before.size {
-            *group.allowed.entry(FOREIGN_SIZE).or_default() += before.size - size;
+            group.allow(FOREIGN_SIZE, before.size - size, self.now);
         }
         if id.starts_with("MachinePool/") {
             self.pool(id, &mut group, &before, &log, object);
@@ -165,7 +185,7 @@ impl Ledger {
             self.takes_any.insert(id.to_owned());
         }
         group.has = object["status"]["replicas"].as_i64().unwrap_or_default();
-        *group.allowed.entry(POOL).or_default() += (before.size - group.size).max(0);
+        group.allow(POOL, before.size - group.size, self.now);
         group.came_down.retain(|uid, _| log.contains_key(uid));
         for (uid, _) in log.iter().filter(|(_, entry)| entry.is_lowered) {
             if before.log.get(uid).is_none_or(|entry| !entry.is_lowered) {
@@ -211,7 +231,7 @@ impl Ledger {
             && size < before
             && size < group.size
         {
-            *group.allowed.entry(OLD_SIZE).or_default() += before.min(group.size) - size;
+            group.allow(OLD_SIZE, before.min(group.size) - size, self.now);
         }
     }
 
@@ -388,32 +408,40 @@ impl Ledger {
             if let Some(group) = self.groups.get_mut(&machine.group)
                 && (is_logged || self.named.contains(uid))
             {
-                *group.allowed.entry(FOREIGN_DELETE).or_default() += 1;
+                group.allow(FOREIGN_DELETE, 1, self.now);
             }
             return;
         }
         if !has_node || self.named.contains(uid) {
             // It is the one that a smaller size of its MachinePool has taken.
             if author == Author::Controllers
-                && let Some(left) = self.groups.get_mut(&machine.group).and_then(|group| group.allowed.get_mut(POOL))
+                && let Some(group) = self.groups.get_mut(&machine.group)
             {
-                *left = (*left - 1).max(0);
+                group.excuses(POOL, self.now);
             }
             return;
         }
         let now = self.now;
+        let unseen = if self.views_lag { UNSEEN } else { UNSEEN_IN_CALM };
         let is_unseen = |log: &Log| {
             log.iter().any(|(uid, entry)| {
                 let Some(machine) = self.machines.get(uid) else { return false };
-                let is_fresh = machine.mark.as_ref().is_none_or(|(_, since)| now.saturating_sub(*since) < UNSEEN);
+                let is_fresh = machine.mark.as_ref().is_none_or(|(_, since)| now.saturating_sub(*since) < unseen);
                 entry.is_lowered && !machine.is_gone && !machine.is_deleting && is_fresh
             })
         };
         let missed = self.groups.get(&machine.group).is_some_and(|group| is_unseen(&group.log));
+        // That it was marked before it had a Node is checked when it is marked.
+        let given_up =
+            self.groups.get(&machine.group).and_then(|group| group.log.get(uid)).is_some_and(|entry| entry.is_soft);
         let is_surplus = self.is_surplus(&machine.group);
         let Some(group) = self.groups.get_mut(&machine.group) else { return };
         // It goes with its group.
         if group.is_deleting {
+            return;
+        }
+        if given_up && machine.marked_since().is_some() {
+            *self.exceptions.entry(JOINED).or_default() += 1;
             return;
         }
         if is_surplus {
@@ -424,12 +452,9 @@ impl Ledger {
             *self.exceptions.entry(ROLLOUT).or_default() += 1;
             return;
         }
-        let cause = [POOL, OLD_SIZE, FOREIGN_SIZE, FOREIGN_DELETE, PLACE]
-            .into_iter()
-            .find(|cause| group.allowed.get(cause).is_some_and(|left| *left > 0));
-        match cause {
+        let causes = [POOL, OLD_SIZE, FOREIGN_SIZE, FOREIGN_DELETE, PLACE];
+        match causes.into_iter().find(|cause| group.excuses(cause, now)) {
             Some(cause) => {
-                *group.allowed.entry(cause).or_default() -= 1;
                 *self.exceptions.entry(cause).or_default() += 1;
             }
             None if missed => *self.exceptions.entry(MISSED_MARK).or_default() += 1,

@@ -18,6 +18,13 @@ pub(super) struct Counts {
     attempts: HashMap<String, Vec<Nanos>>,
 }
 
+impl Counts {
+    /// When a size was first sent under a name.
+    pub(super) fn first_sent(&self, writer: &str) -> Option<Nanos> {
+        self.attempts.get(writer)?.first().copied()
+    }
+}
+
 impl Ledger {
     /// A copy is told all Machines that there are.
     pub(super) fn lists_machines(&mut self, copy: usize) {

@@ -8,8 +8,8 @@ use crate::{
     faults::MADE_UP,
 };
 
-/// The longest for which a copy goes by an old size.
-const OLD: Nanos = 400 * SECOND;
+/// The longest for which a copy goes by an old size, or by old bounds.
+pub(super) const OLD: Nanos = 400 * SECOND;
 /// The longest from a refusal that a request has met to the answer of another that has joined it.
 const JOINS: Nanos = 60 * SECOND;
 /// A refusal is remembered for so long.
@@ -63,10 +63,13 @@ impl Ledger {
     /// An increase was refused: some size that the group has had lately must leave no room for it.
     pub(super) fn increase_for_cause(&mut self, (copy, asked): (usize, Nanos), id: &str, delta: i64, text: &str) {
         let largest = self.largest_size(id, asked.saturating_sub(OLD));
-        let (Some(group), Some(largest)) = (self.groups.get(id), largest) else { return };
+        let max = self
+            .groups
+            .get(id)
+            .and_then(|group| group.bounds_since(asked.saturating_sub(OLD)).map(|(_, max)| max).min());
+        let (Some(max), Some(largest)) = (max, largest) else { return };
         let is_refused_by_api = text.contains(MADE_UP) || text.contains("API server");
-        if delta > 0 && largest + delta <= group.max && !is_refused_by_api {
-            let max = group.max;
+        if delta > 0 && largest + delta <= max && !is_refused_by_api {
             let what = format!("copy {copy} refused an increase of {id} by {delta}, at {largest} of {max}: {text}");
             self.find(Check::RefusedForCause, what);
         }

@@ -43,7 +43,11 @@ impl Ledger {
                 self.machines.values().filter(|machine| machine.group == *id && !machine.is_deleting).collect();
             // Those of a MachinePool may be no Machines.
             let there = if is_pool { group.has } else { i64::try_from(alive.len()).unwrap_or(i64::MAX) };
-            if there != group.size && !is_waiting {
+            // A MachineSet counts one that is being deleted, as by a MachineHealthCheck just now, and replaces it when it is gone.
+            let is_going = |machine: &&Machine| machine.group == *id && machine.is_deleting && !machine.is_gone;
+            let going = i64::try_from(self.machines.values().filter(is_going).count()).unwrap_or(i64::MAX);
+            let is_right = there == group.size || (there < group.size && there + going >= group.size);
+            if !is_right && !is_waiting {
                 found.push((Check::Rest, format!("{id}: {there} Machines at size {}", group.size)));
             }
             for machine in alive.into_iter().filter(|_| !is_waiting) {

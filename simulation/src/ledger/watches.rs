@@ -54,6 +54,8 @@ struct Watch {
     reached: Vec<(Nanos, u64)>,
     /// Set while it tells what is there already.
     lists: bool,
+    /// Set once an old event comes again: it may be resumed from there.
+    is_outdated: bool,
 }
 
 /// The watches of all copies, by number, and how far they have come.
@@ -92,7 +94,7 @@ impl Ledger {
             self.find(Check::Watches, what);
         }
         let reached = from.filter(|_| !lists).map(|from| (self.now, from)).into_iter().collect();
-        let watch = Watch { copy, path: path.to_owned(), kind, reached, lists };
+        let watch = Watch { copy, path: path.to_owned(), kind, reached, lists, is_outdated: false };
         self.watches.open.insert(number, watch);
     }
 
@@ -111,10 +113,20 @@ impl Ledger {
             let Some(revision) = revision(line) else { continue };
             let newest = watch.reached.last().map_or(0, |(_, newest)| *newest);
             watch.reached.push((now, revision.max(newest)));
-            self.watches.told.insert((watch.copy, watch.path.clone()), revision.max(newest));
+            if !watch.is_outdated {
+                self.watches.told.insert((watch.copy, watch.path.clone()), revision.max(newest));
+            }
         }
         let old = watch.reached.iter().take_while(|(at, _)| at + KEPT < now).count();
         watch.reached.drain(..old.saturating_sub(1));
+    }
+
+    /// A piece of a watch comes once more, after a later one.
+    pub(crate) fn outdates(&mut self, number: u64) {
+        if let Some(watch) = self.watches.open.get_mut(&number) {
+            watch.is_outdated = true;
+            self.watches.told.remove(&(watch.copy, watch.path.clone()));
+        }
     }
 
     /// A watch is over.

@@ -14,6 +14,8 @@ use crate::{
 
 /// The number of the first kill that gives copies new rights.
 pub(super) const RESTARTS: u64 = 1 << 20;
+/// The number of the first kill at a write.
+pub(super) const AT_WRITES: u64 = 1 << 30;
 
 impl World {
     /// Draws when copies are killed or frozen, and when their clocks jump.

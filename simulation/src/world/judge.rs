@@ -76,7 +76,8 @@ impl World {
         for (pod, waiting) in self.waitlist.for_longer_than(waited - SETTLE, self.now) {
             let sizes = self.groups.iter().filter(|group| group.fits(waiting.cpu, &waiting.selector));
             let sizes = sizes.filter_map(|group| Some((group, self.ledger.size(&group.id())?)));
-            let open: Vec<_> = sizes.filter(|(group, size)| *size < i64::from(group.max)).collect();
+            let is_open = |(group, size): &(&Group, i64)| self.ledger.max(&group.id()).is_some_and(|max| *size < max);
+            let open: Vec<_> = sizes.filter(is_open).collect();
             let is_misjudged = |(group, _): &(&Group, i64)| self.ledger.was_without_labels(&group.id());
             if !waiting.selector.is_empty() && open.iter().any(is_misjudged) {
                 *self.ledger.exceptions.entry(REMEMBERED).or_default() += 1;

@@ -33,7 +33,7 @@ use crate::{
     copy::Copy,
     denials::Denials,
     entropy::{self, Nanos, SECOND},
-    faults::{Faults, RequestFault},
+    faults::{CallFault, Faults, RequestFault},
     host::{Host, TICK},
     kinds,
     ledger::{Answered, Author, Check, Ledger},
@@ -77,11 +77,18 @@ pub fn run(plan: &Plan) -> Result<Report> {
 }
 
 enum Event {
-    Request { from: HostId, sent: Nanos, fault: Option<RequestFault>, request: ApiRequest },
+    Request {
+        from: HostId,
+        sent: Nanos,
+        fault: Option<RequestFault>,
+        request: ApiRequest,
+    },
     Answer(HostId, oneshot::Sender<Result<Response<Body>, BoxError>>, Result<Response<Body>, BoxError>),
     Piece(u64, Option<Bytes>),
-    Call(HostId, Call),
+    Call(HostId, Option<CallFault>, Call),
     Reply(u64, RpcResult),
+    /// An answer arrives at who called.
+    Heard(HostId, oneshot::Sender<RpcResult>, RpcResult),
     Kill(usize, u64),
     Start(usize),
     Freeze(usize, u64),
@@ -93,6 +100,7 @@ enum Event {
 struct Calling {
     from: HostId,
     copy: usize,
+    fault: Option<CallFault>,
     reply: oneshot::Sender<RpcResult>,
 }
 
@@ -106,6 +114,8 @@ struct Stream {
     sent: u64,
     /// Nothing of it arrives any more.
     is_silent: bool,
+    /// Its last piece.
+    last: Option<Bytes>,
 }
 
 enum Member {
@@ -141,6 +151,8 @@ struct World {
     next_call: u64,
     /// The number of requests that each host has sent.
     requests: HashMap<HostId, u64>,
+    /// The number of calls that each host has sent.
+    sent_calls: HashMap<HostId, u64>,
     trace: Trace,
     report: Report,
     ledger: Ledger,
@@ -222,6 +234,7 @@ impl World {
             calls: BTreeMap::new(),
             next_call: 0,
             requests: HashMap::new(),
+            sent_calls: HashMap::new(),
             trace,
             report: Report::default(),
             ledger: Ledger::default(),
@@ -239,6 +252,7 @@ impl World {
             controllers,
             plan,
         };
+        world.ledger.views_lag = habits == Habits::Any;
         world.ledger.observe(&world.inside, Author::Controllers);
         for copy in 0..copies {
             world.members.push(Member::Dead);
@@ -391,10 +405,7 @@ impl World {
             match message {
                 Message::Request(request) => self.send_request(at, from, request),
                 Message::Piece(stream, piece) => self.send_piece(at, stream, piece),
-                Message::Call(call) => {
-                    let mut draw = self.chance.of("call", from, self.next_call);
-                    self.at(at + draw.u64(1..3) * TICK, Event::Call(from, call));
-                }
+                Message::Call(call) => self.send_call(at, from, call),
                 Message::Reply(number, result) => self.at(at + TICK, Event::Reply(number, result)),
                 Message::Note(line) => self.trace.line(at, &format!("{from} {line}")),
             }
@@ -410,8 +421,13 @@ impl World {
                 self.deliver(from);
             }
             Event::Piece(number, piece) => self.piece(number, piece),
-            Event::Call(from, call) => self.call(from, call),
+            Event::Call(from, fault, call) => self.call(from, fault, call),
             Event::Reply(number, result) => self.reply(number, result),
+            Event::Heard(to, reply, result) => {
+                // The asker may have given up.
+                let _ = reply.send(result);
+                self.deliver(to);
+            }
             Event::Kill(copy, ordinal) => self.kill(copy, ordinal),
             Event::Start(copy) => self.start(copy)?,
             Event::Freeze(copy, ordinal) => self.freeze(copy, ordinal),
@@ -432,12 +448,32 @@ impl World {
             }
             Err(_) => self.ledger.lost(number),
         }
-        // The asker may have given up.
-        let _ = call.reply.send(result);
-        self.deliver(call.from);
+        let (time, result) = match call.fault {
+            Some(CallFault::LostAfter) => (self.now, Err(cut())),
+            Some(CallFault::AnswerLate(by)) => (self.now + by, result),
+            Some(CallFault::LostBefore | CallFault::Late(_)) | None => (self.now, result),
+        };
+        self.at(time, Event::Heard(call.from, call.reply, result));
     }
 
-    fn call(&mut self, from: HostId, call: Call) {
+    fn send_call(&mut self, at: Nanos, from: HostId, call: Call) {
+        let ordinal = self.sent_calls.entry(from).or_default();
+        *ordinal += 1;
+        let ordinal = *ordinal;
+        let mut time = at + self.chance.of("call", from, ordinal).u64(1..3) * TICK;
+        let fault = self.faults.of_call(from, ordinal, at);
+        if let Some(fault) = fault {
+            self.trace.line(at, &format!("{from} {} of copy {}: {fault:?}", call.parts.uri.path(), call.to));
+        }
+        match fault {
+            Some(CallFault::LostBefore) => return self.at(time, Event::Heard(from, call.reply, Err(cut()))),
+            Some(CallFault::Late(by)) => time += by,
+            Some(CallFault::LostAfter | CallFault::AnswerLate(_)) | None => {}
+        }
+        self.at(time, Event::Call(from, fault, call));
+    }
+
+    fn call(&mut self, from: HostId, fault: Option<CallFault>, call: Call) {
         self.next_call += 1;
         let number = self.next_call;
         let Call { to, parts, body, reply } = call;
@@ -446,7 +482,7 @@ impl World {
             Member::Copy(copy) => {
                 self.ledger.asked(number, to, parts.uri.path(), &body);
                 copy.answer(number, parts, body);
-                self.calls.insert(number, Calling { from, copy: to, reply });
+                self.calls.insert(number, Calling { from, copy: to, fault, reply });
             }
             Member::Plain(_) | Member::Dead => {
                 let _ = reply.send(Err(cut()));

@@ -10,10 +10,14 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tower::BoxError;
 
-use super::{CLUSTER, Event, Stream, World, disasters::RESTARTS, hash};
+use super::{
+    CLUSTER, Event, Stream, World,
+    disasters::{AT_WRITES, RESTARTS},
+    hash,
+};
 use crate::{
     entropy::Nanos,
-    faults::{MADE_UP, PieceFault, RequestFault, latency},
+    faults::{MADE_UP, PieceFault, RequestFault, WatchEnd, latency},
     ledger::Author,
     network::{ApiRequest, Body, HostId, Message, Port, cut},
 };
@@ -30,6 +34,13 @@ impl World {
             self.ledger.sends(copy, &request.parts, at);
         }
         let is_watch = InProcess::verb(&request.parts) == "watch";
+        if is_copy
+            && request.parts.method != Method::GET
+            && !request.parts.uri.path().ends_with("/events")
+            && let Some(killed_at) = self.faults.of_kill(from, ordinal, at)
+        {
+            self.at(killed_at, Event::Kill(from - 1, AT_WRITES + ordinal));
+        }
         let fault = if is_copy { self.faults.of_request(from, ordinal, at, is_watch) } else { None };
         let fault = if is_copy { fault.or(self.lost_rights(at, from, &request)) } else { fault };
         if let Some(copy) = self.copy_of(from).filter(|_| fault.is_some()) {
@@ -103,6 +114,7 @@ impl World {
             time += by;
         }
         stream.newest = time;
+        let before = std::mem::replace(&mut stream.last, piece.clone());
         if let Some(fault) = fault {
             let name = stream.name.clone();
             self.trace.line(at, &format!("{to} {name} #{number}: {fault:?}"));
@@ -118,6 +130,14 @@ impl World {
             Some(PieceFault::Doubled) => {
                 self.at(time, Event::Piece(number, piece.clone()));
                 self.at(time, Event::Piece(number, piece));
+            }
+            Some(PieceFault::Outdated) => {
+                let goes_on = piece.is_some();
+                self.at(time, Event::Piece(number, piece));
+                if let Some(before) = before.filter(|_| goes_on) {
+                    self.ledger.outdates(number);
+                    self.at(time, Event::Piece(number, Some(before)));
+                }
             }
             Some(PieceFault::Late(_) | PieceFault::NoBookmark) | None => self.at(time, Event::Piece(number, piece)),
         }
@@ -183,8 +203,16 @@ impl World {
             });
             self.streams.insert(
                 number,
-                Stream { to: from, name: name.clone(), pieces, newest: time, sent: 0, is_silent: false },
+                Stream { to: from, name: name.clone(), pieces, newest: time, sent: 0, is_silent: false, last: None },
             );
+            if (1..=self.copies).contains(&from)
+                && let Some((at, end)) = self.faults.of_watch(from, number, self.now)
+            {
+                if end == WatchEnd::Expired {
+                    self.at(at, Event::Piece(number, Some(expired())));
+                }
+                self.at(at, Event::Piece(number, None));
+            }
             let received =
                 stream::unfold(received, |mut received| async move { Some((received.recv().await?, received)) });
             let body = StreamBody::new(received.map(|piece| Ok::<_, BoxError>(Frame::data(piece))));
@@ -227,6 +255,15 @@ impl World {
         }
         self.deliver(to);
     }
+}
+
+/// The event by which the API ends a watch whose version it doesn't have any more.
+fn expired() -> Bytes {
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": MADE_UP, "reason": "Expired",
+        "code": 410,
+    });
+    Bytes::from(format!("{}\n", json!({"type": "ERROR", "object": status})))
 }
 
 /// A body in one piece.

@@ -212,3 +212,22 @@ async fn one_that_becomes_a_machine_while_another_request_fails_is_refused() {
     assert_eq!((a.unwrap_err().code(), replica.unwrap_err().code()), ("permission_denied", "failed_precondition"));
     assert_eq!(world.api.replicas(), 4);
 }
+
+#[rstest]
+#[case::by_a_right("PATCH machine x", 403)]
+#[case::by_a_webhook("PATCH machine x", 400)]
+#[tokio::test(start_paused = true)]
+async fn a_smaller_target_size_of_which_only_the_placeholders_are_done_is_not_refused_for_good(
+    #[case] call: &'static str,
+    #[case] code: u16,
+) {
+    let world = World::new(4, &["a"]);
+    world.machine("x", &json!({}), &json!({}));
+    world.watch();
+    for _ in 0..20 {
+        world.api.fault(call, Fault::Answer(code, status(code, "no")));
+    }
+    let error = world.scale.decrease(group(), -3).await.unwrap_err();
+    assert_eq!((error.code(), world.api.replicas()), ("unavailable", 2), "{error}");
+    assert!(world.api.log().is_empty() && world.api.marked().is_empty(), "{:?}", world.api.log());
+}
