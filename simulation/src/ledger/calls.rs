@@ -208,7 +208,7 @@ impl Ledger {
                 self.delete_is_denied(asked.copy, uids, answered.text);
             }
             Request::Decrease { group, .. } if asked.is_refused => {
-                self.decrease_is_refused(number, &asked, group, code)
+                self.decrease_is_refused(number, &asked, group, code);
             }
             Request::Instances { group } if code == Code::Ok => {
                 self.instances(asked.copy, group, asked.at, &decode(answered.message));
