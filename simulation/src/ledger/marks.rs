@@ -38,6 +38,7 @@ impl Ledger {
                 let knows = |copy: &&usize| {
                     self.is_well(**copy)
                         && !self.is_denied(**copy, &machine.name)
+                        && !self.is_held_up(**copy, &machine.group)
                         && self.knows(**copy, &machine.group, since)
                 };
                 let copy = copies.iter().find(knows)?;

@@ -12,6 +12,8 @@ use crate::{
 pub(super) const OLD: Nanos = 400 * SECOND;
 /// The longest from a refusal that a request has met to the answer of another that has joined it.
 const JOINS: Nanos = 60 * SECOND;
+/// The longest that a copy leaves a group alone after a look at it that failed, time-outs included.
+const PAUSES: Nanos = 90 * SECOND;
 /// A refusal is remembered for so long.
 const KEPT: Nanos = 300 * SECOND;
 
@@ -48,6 +50,18 @@ impl Ledger {
             refusal.is_made_up && refusal.copy == copy && refusal.at >= started && is_of_machine
         };
         self.refusals.iter().any(|refusal| is_it(&refusal))
+    }
+
+    /// Returns true if a request of a copy about a Machine of a group was refused so lately that it may leave the group alone yet.
+    pub(super) fn is_held_up(&self, copy: usize, group: &str) -> bool {
+        let started = self.last_killed.get(&copy).copied().unwrap_or_default();
+        let since = started.max(self.now.saturating_sub(PAUSES));
+        let is_of_group =
+            |name: &str| self.machines.values().any(|machine| machine.name == name && machine.group == group);
+        let is_it = |refusal: &&Refusal| refusal.is_made_up && refusal.copy == copy && refusal.at >= since;
+        let mut names =
+            self.refusals.iter().filter(is_it).filter_map(|refusal| refusal.path.split("/machines/").nth(1));
+        names.any(is_of_group)
     }
 
     /// The API has answered a request of a copy.
