@@ -154,13 +154,15 @@ impl Faults {
         strikes
     }
 
+    /// Draws whether a fault of so many in 10,000 strikes at this time. The chance that is returned says which.
+    fn draws(&mut self, mut draw: Rng, rate: u32, decision: Decision, at: Nanos) -> Option<Rng> {
+        (at < self.until && draw.u32(0..10_000) < rate && self.strikes(decision)).then_some(draw)
+    }
+
     /// Draws the fault of a request that is sent at this time.
     pub(crate) fn of_request(&mut self, actor: usize, ordinal: u64, at: Nanos, is_watch: bool) -> Option<RequestFault> {
-        let decision = Decision { what: "request", actor, ordinal };
-        let mut draw = self.chance.of("fault of request", actor, ordinal);
-        if at >= self.until || draw.u32(0..10_000) >= self.requests || !self.strikes(decision) {
-            return None;
-        }
+        let draw = self.chance.of("fault of request", actor, ordinal);
+        let mut draw = self.draws(draw, self.requests, Decision { what: "request", actor, ordinal }, at)?;
         Some(match draw.u32(0..11) {
             0 | 1 => RequestFault::LostBefore,
             2 | 3 => RequestFault::LostAfter,
@@ -175,11 +177,8 @@ impl Faults {
 
     /// Draws the fault of a piece of a watch.
     pub(crate) fn of_piece(&mut self, actor: usize, ordinal: u64, at: Nanos) -> Option<PieceFault> {
-        let decision = Decision { what: "piece", actor, ordinal };
-        let mut draw = self.chance.of("fault of piece", actor, ordinal);
-        if at >= self.until || draw.u32(0..10_000) >= self.pieces || !self.strikes(decision) {
-            return None;
-        }
+        let draw = self.chance.of("fault of piece", actor, ordinal);
+        let mut draw = self.draws(draw, self.pieces, Decision { what: "piece", actor, ordinal }, at)?;
         Some(match draw.u32(0..8) {
             0 | 1 => PieceFault::Cut,
             2 | 3 => PieceFault::Late(draw.u64(1..90) * SECOND),
@@ -203,11 +202,8 @@ impl Faults {
 
     /// Draws the fault of a call.
     pub(crate) fn of_call(&mut self, actor: usize, ordinal: u64, at: Nanos) -> Option<CallFault> {
-        let decision = Decision { what: "call", actor, ordinal };
-        let mut draw = self.chance.of("fault of call", actor, ordinal);
-        if at >= self.until || draw.u32(0..10_000) >= self.calls || !self.strikes(decision) {
-            return None;
-        }
+        let draw = self.chance.of("fault of call", actor, ordinal);
+        let mut draw = self.draws(draw, self.calls, Decision { what: "call", actor, ordinal }, at)?;
         Some(match draw.u32(0..4) {
             0 => CallFault::LostBefore,
             1 => CallFault::LostAfter,

@@ -74,7 +74,7 @@ impl ErrorClass {
 /// (4 MiB).
 const MOST_PLACEHOLDERS: u32 = 10_000;
 
-/// Where the deletions of so many Machines of a group have failed, no error of it is sent: theirs would take turns.
+/// Where the deletions of so many failed Machines of a group were refused, no error of it is sent: theirs would take turns.
 const MOST_UNDELETABLE: usize = 3;
 
 /// The operator's rules for deletes of failed Machines.
@@ -205,7 +205,9 @@ pub fn of_group(
     let is_creating = |instance: &Instance| instance.error.is_some() && instance.state == InstanceState::Creating;
     if instances.iter().any(is_creating) {
         let conditions = conditions();
-        let undeletable = members.iter().filter(|member| member.undeletable).count();
+        let is_refused =
+            |(instance, member): &(&Instance, &MachineView<'_>)| is_creating(instance) && member.undeletable;
+        let undeletable = instances.iter().zip(members).filter(is_refused).count();
         let has_error = |(instance, member): &(&Instance, &MachineView<'_>)| {
             let is_sent = undeletable < MOST_UNDELETABLE && !member.undeletable;
             is_creating(instance) && is_sent && is_error_now(member, conditions.rules.grace, conditions.now)

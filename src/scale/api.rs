@@ -462,7 +462,7 @@ fn call_error(head: &Parts, body: &[u8]) -> CallError {
     }
 }
 
-/// Whether a webhook or a policy has denied it, which answers 403 or 422 as well, and neither a right nor a new look mends.
+/// Returns true if a webhook or a policy has denied it, which answers 403 or 422 as well. Neither a right nor a new look mends that.
 fn is_by_admission(message: &str) -> bool {
     message.contains("admission webhook") || message.contains("AdmissionPolicy '")
 }

@@ -99,12 +99,15 @@ impl Command {
                 // Another copy was faster, or the watch is behind: the caller comes again.
                 Err(error @ (CallError::Rejected(_) | CallError::Conflict(_))) => return Err(self.failed(&error)),
                 Err(error) if attempts.again(&error).await => {}
-                Err(error) => {
-                    self.index().set_undeletable(&machine.meta.key, &machine.meta.uid);
-                    return Err(self.failed(&error));
-                }
+                Err(error) => return Err(self.couldnt_replace(machine, &error)),
             }
         }
+    }
+
+    /// The API server has refused to replace a Machine, or gave no answer.
+    fn couldnt_replace(&self, machine: &Machine, error: &CallError) -> ScaleError {
+        self.couldnt_delete([(&machine.meta.key.name, &machine.meta.uid)]);
+        self.failed(error)
     }
 
     /// Deletes a Machine if nothing of it has changed since it was seen: had it joined, that would have.
@@ -119,10 +122,7 @@ impl Command {
                 Err(CallError::Missing(_)) => return Ok(()),
                 Err(error @ CallError::Conflict(_)) => return Err(self.failed(&error)),
                 Err(error) if !matches!(error, CallError::Rejected(_)) && attempts.again(&error).await => {}
-                Err(error) => {
-                    self.index().set_undeletable(&machine.meta.key, &machine.meta.uid);
-                    return Err(self.failed(&error));
-                }
+                Err(error) => return Err(self.couldnt_replace(machine, &error)),
             }
         }
         let shortage = Shortage::of(machine, None, false, Timestamp::now());

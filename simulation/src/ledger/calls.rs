@@ -13,6 +13,7 @@ use tonic::Code;
 use super::{
     Check, Group, Ledger,
     log::{Entry, Log},
+    refusals::SoftEntry,
 };
 use crate::{
     entropy::{Nanos, SECOND},
@@ -271,89 +272,28 @@ impl Ledger {
         }
     }
 
-    /// A request that is refused for good leaves no entry of a Machine that nobody else has named.
-    fn refused(&mut self, number: u64, group: &str, uids: &BTreeSet<String>, code: Code) {
-        let logged: Vec<_> = self
-            .groups
-            .get(group)
-            .into_iter()
-            .filter(|group| !group.is_gone)
-            .flat_map(|group| &group.log)
-            .filter(|(uid, entry)| uids.contains(*uid) && !entry.is_soft)
-            .filter(|(uid, _)| !self.is_named_by_others(number, uid) && !self.for_places.contains(*uid))
-            .map(|(_, entry)| entry.name.clone())
-            .collect();
-        for name in logged {
-            self.find(
-                Check::RefusedLeavesNothing,
-                format!("the deletion of {name} of {group} was refused with {code:?} and is in the log"),
-            );
-        }
-        // From now on nobody has named those, unless somebody else has.
-        for uid in uids {
-            let is_logged = self.groups.get(group).is_some_and(|group| group.log.contains_key(uid));
-            if !is_logged && !self.ok_deletes.contains_key(uid) && !self.is_named_by_others(number, uid) {
-                self.named.remove(uid);
-                self.named_with_node.remove(uid);
-            }
-        }
-    }
-
-    /// A smaller target size that is refused for good leaves no size written for it, and no entry.
-    fn decrease_is_refused(&mut self, number: u64, asked: &Asked, id: &str, code: Code) {
-        let copy = asked.copy;
-        if asked.applied > 0 {
-            let what = format!(
-                "copy {copy} refused a decrease of {id} with {code:?}, and had lowered it by {}",
-                asked.applied
-            );
-            self.find(Check::RefusedLeavesNothing, what);
-        }
-        let is_other = |(other, it): (&u64, &Asked)| {
-            let is_decrease = matches!(&it.request, Request::Decrease { group, .. } if group == id);
-            *other != number && it.copy == copy && is_decrease && it.ended.is_none_or(|ended| ended >= asked.at)
-        };
-        if self.asked.iter().any(is_other) {
-            return;
-        }
-        let log = self.groups.get(id).map(|group| group.log.clone()).unwrap_or_default();
-        let is_left = |(sent, by, group, uid, ticket): &&(Nanos, usize, String, String, String)| {
-            let is_there = log.get(uid).is_some_and(|entry| entry.ticket == *ticket);
-            *by == copy && group == id && *sent >= asked.at && is_there
-        };
-        if let Some((_, _, _, uid, _)) = self.soft.iter().find(is_left) {
-            let what = format!("copy {copy} refused a decrease of {id} with {code:?}, and {uid} is in the log for it");
-            self.find(Check::RefusedLeavesNothing, what);
-        }
-    }
-
-    /// A copy has written a log: what it adds there somebody waits for, or did when it was first written for it.
+    /// Each entry that a copy adds to a log is one that somebody waits for, or did when it was first written for.
     pub(super) fn logged_in_time(&mut self, copy: usize, id: &str, before: &Log, after: &Log) {
         let sent = self.sent;
         let is_new = |(uid, entry): &(&String, &Entry)| before.get(*uid).is_none_or(|old| old.ticket != entry.ticket);
         let mut late = Vec::new();
         for (uid, entry) in after.iter().filter(is_new) {
             if entry.is_soft {
-                self.soft.push((sent, copy, id.to_owned(), uid.clone(), entry.ticket.clone()));
+                let (uid, ticket) = (uid.clone(), entry.ticket.clone());
+                self.soft.push(SoftEntry { sent, copy, group: id.to_owned(), uid, ticket });
                 continue;
             }
             // A Machine that hangs in deletion may be logged for a placeholder.
             let names = |asked: &&Asked| {
-                let names = |request: &Request| match request {
-                    Request::Delete { group, uids, places } => uids.contains(uid) || (group == id && *places > 0),
-                    _ => false,
-                };
-                names(&asked.request) && asked.copy == copy
+                let names = matches!(
+                    &asked.request,
+                    Request::Delete { group, uids, places } if uids.contains(uid) || (group == id && *places > 0)
+                );
+                names && asked.copy == copy
             };
-            let is_in_time = |asked: &Asked| {
-                asked.ended.is_none_or(|ended| {
-                    sent <= ended + AT_ONCE
-                        || self.has_patched(copy, id, asked.at, ended)
-                        || self.stood_still(copy, ended, sent)
-                })
-            };
+            let goes_on = |asked: &Asked| asked.ended.is_some_and(|ended| self.has_patched(copy, id, asked.at, ended));
             let mut calls = self.asked.values().filter(names).peekable();
-            if calls.peek().is_some() && !calls.any(is_in_time) {
+            if calls.peek().is_some() && !calls.any(|asked| self.is_in_time(asked, sent) || goes_on(asked)) {
                 late.push(entry.name.clone());
             }
         }
@@ -371,7 +311,7 @@ impl Ledger {
         self.asked.values().filter(names).map(|asked| asked.rollout).min().flatten()
     }
 
-    fn is_named_by_others(&self, number: u64, uid: &str) -> bool {
+    pub(super) fn is_named_by_others(&self, number: u64, uid: &str) -> bool {
         self.asked.iter().any(|(other, asked)| {
             *other != number && matches!(&asked.request, Request::Delete { uids, .. } if uids.contains(uid))
         })
@@ -514,6 +454,11 @@ impl Ledger {
             let what = format!("{request} {same} times within a second");
             self.find(Check::QuietApi, what);
         }
+    }
+
+    /// Returns true if the caller of a call waited when its copy sent a write, or just before, as far as that could know.
+    pub(super) fn is_in_time(&self, asked: &Asked, sent: Nanos) -> bool {
+        asked.ended.is_none_or(|ended| sent <= ended + AT_ONCE || self.stood_still(asked.copy, ended, sent))
     }
 
     /// Returns true if a task of a copy didn't run from before `ended` to just before `sent`: it looked whether its caller

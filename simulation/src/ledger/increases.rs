@@ -91,14 +91,12 @@ impl Ledger {
     fn was_of_another(&mut self, copy: usize, request: &Request) -> bool {
         let equal = || self.asked.iter().filter(|(_, asked)| asked.copy == copy && asked.request == *request);
         let writer_of = |call: u64| self.writers.iter().find(|(_, of)| **of == call).map(|(writer, _)| writer.clone());
-        let in_time = |asked: &Asked, sent: Nanos| {
-            asked.ended.is_none_or(|ended| sent <= ended + AT_ONCE || self.stood_still(copy, ended, sent))
-        };
-        let later = equal().filter(|(_, asked)| in_time(asked, self.sent)).filter_map(|(call, _)| writer_of(*call));
+        let later =
+            equal().filter(|(_, asked)| self.is_in_time(asked, self.sent)).filter_map(|(call, _)| writer_of(*call));
         let found = later.into_iter().find_map(|writer| {
             let sent = self.counts.first_sent(&writer)?;
             let is_earlier = |(call, asked): &(&u64, &Asked)| {
-                writer_of(**call).is_none() && asked.at <= sent && in_time(asked, sent)
+                writer_of(**call).is_none() && asked.at <= sent && self.is_in_time(asked, sent)
             };
             Some((writer.clone(), *equal().find(is_earlier)?.0))
         });
@@ -146,10 +144,7 @@ impl Ledger {
     /// The oldest such increase that was waited for when the write was sent, and for which nothing was written.
     fn next_equal(&self, copy: usize, request: &Request) -> Option<u64> {
         let is_it = |(number, asked): &(&u64, &Asked)| {
-            let was_open = asked.at <= self.sent
-                && asked
-                    .ended
-                    .is_none_or(|ended| self.sent <= ended + AT_ONCE || self.stood_still(copy, ended, self.sent));
+            let was_open = asked.at <= self.sent && self.is_in_time(asked, self.sent);
             let is_free = !self.writers.values().any(|call| call == *number);
             asked.copy == copy && asked.request == *request && was_open && is_free
         };

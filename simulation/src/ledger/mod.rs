@@ -26,7 +26,7 @@ use self::{
     calls::Asked,
     log::{Log, MARKED_BY},
     places::Counts,
-    refusals::Refusal,
+    refusals::{Refusal, SoftEntry},
     rollouts::Set,
     watches::{Kind, Watches},
 };
@@ -288,7 +288,7 @@ pub(crate) struct Ledger {
     looked: Nanos,
     /// The Machines that a DeleteNodes has named by their providerID.
     named_with_node: BTreeSet<String>,
-    /// What a DeleteNodes has named that is no Machine, by its id.
+    /// The ids of a DeleteNodes that were those of no Machine.
     named_instances: BTreeSet<String>,
     /// The MachinePools without Machines of which an instance has gone that nobody had named.
     takes_any: BTreeSet<String>,
@@ -299,8 +299,8 @@ pub(crate) struct Ledger {
     pub(crate) clocks_jump: bool,
     /// Set if views of controllers lag for longer than a message takes.
     pub(crate) views_lag: bool,
-    /// The soft entries that copies have logged, with when they were sent: copy, group, uid and ticket.
-    soft: Vec<(Nanos, usize, String, String, String)>,
+    /// The soft entries that copies have logged.
+    soft: Vec<SoftEntry>,
     /// The number of events of each kind that can't be prevented, by their cause.
     pub(crate) exceptions: BTreeMap<&'static str, u64>,
 }

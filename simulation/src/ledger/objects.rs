@@ -431,7 +431,7 @@ impl Ledger {
             })
         };
         let missed = self.groups.get(&machine.group).is_some_and(|group| is_unseen(&group.log));
-        // That it was marked before it had a Node is checked when it is marked.
+        // A mark that comes after its Node is found when it is set.
         let given_up =
             self.groups.get(&machine.group).and_then(|group| group.log.get(uid)).is_some_and(|entry| entry.is_soft);
         let is_surplus = self.is_surplus(&machine.group);

@@ -1,8 +1,13 @@
-//! Checks on the causes of what is refused.
+//! Checks on refusals: each has the cause that it tells, and leaves nothing.
 
 use std::collections::BTreeSet;
 
-use super::{Check, Ledger};
+use tonic::Code;
+
+use super::{
+    Check, Ledger,
+    calls::{Asked, Request},
+};
 use crate::{
     entropy::{Nanos, SECOND},
     faults::MADE_UP,
@@ -30,6 +35,16 @@ pub(super) struct Refusal {
     is_made_up: bool,
 }
 
+/// A soft entry that a copy has logged.
+#[derive(Clone, Debug)]
+pub(super) struct SoftEntry {
+    pub(super) sent: Nanos,
+    pub(super) copy: usize,
+    pub(super) group: String,
+    pub(super) uid: String,
+    pub(super) ticket: String,
+}
+
 impl Ledger {
     /// A request of a copy is refused on the way.
     pub(crate) fn refuses(&mut self, copy: usize, path: &str) {
@@ -42,26 +57,23 @@ impl Ledger {
         self.refusals.push(Refusal { copy, path: path.to_owned(), at: now, is_made_up });
     }
 
-    /// Returns true if a request of a copy about a Machine was refused lately, since it started.
+    /// The Machines about which requests of a copy were refused on the way, from a time on and since it started.
+    fn denied_since(&self, copy: usize, since: Nanos) -> impl Iterator<Item = &str> {
+        let since = since.max(self.last_killed.get(&copy).copied().unwrap_or_default());
+        let is_it = move |refusal: &&Refusal| refusal.is_made_up && refusal.copy == copy && refusal.at >= since;
+        self.refusals.iter().filter(is_it).filter_map(|refusal| refusal.path.split("/machines/").nth(1))
+    }
+
+    /// Returns true if a request of a copy about a Machine was refused lately.
     pub(super) fn is_denied(&self, copy: usize, name: &str) -> bool {
-        let started = self.last_killed.get(&copy).copied().unwrap_or_default();
-        let is_it = |refusal: &&Refusal| {
-            let is_of_machine = refusal.path.split("/machines/").nth(1) == Some(name);
-            refusal.is_made_up && refusal.copy == copy && refusal.at >= started && is_of_machine
-        };
-        self.refusals.iter().any(|refusal| is_it(&refusal))
+        self.denied_since(copy, 0).any(|denied| denied == name)
     }
 
     /// Returns true if a request of a copy about a Machine of a group was refused so lately that it may leave the group alone yet.
     pub(super) fn is_held_up(&self, copy: usize, group: &str) -> bool {
-        let started = self.last_killed.get(&copy).copied().unwrap_or_default();
-        let since = started.max(self.now.saturating_sub(PAUSES));
         let is_of_group =
             |name: &str| self.machines.values().any(|machine| machine.name == name && machine.group == group);
-        let is_it = |refusal: &&Refusal| refusal.is_made_up && refusal.copy == copy && refusal.at >= since;
-        let mut names =
-            self.refusals.iter().filter(is_it).filter_map(|refusal| refusal.path.split("/machines/").nth(1));
-        names.any(is_of_group)
+        self.denied_since(copy, self.now.saturating_sub(PAUSES)).any(is_of_group)
     }
 
     /// The API has answered a request of a copy.
@@ -71,6 +83,63 @@ impl Ledger {
         }
         if verb == "list" && path.ends_with("/machines") && status == 200 {
             self.lists_machines(copy);
+        }
+    }
+
+    /// A request that is refused for good leaves no entry of a Machine that nobody else has named.
+    pub(super) fn refused(&mut self, number: u64, group: &str, uids: &BTreeSet<String>, code: Code) {
+        let logged: Vec<_> = self
+            .groups
+            .get(group)
+            .into_iter()
+            .filter(|group| !group.is_gone)
+            .flat_map(|group| &group.log)
+            .filter(|(uid, entry)| uids.contains(*uid) && !entry.is_soft)
+            .filter(|(uid, _)| !self.is_named_by_others(number, uid) && !self.for_places.contains(*uid))
+            .map(|(_, entry)| entry.name.clone())
+            .collect();
+        for name in logged {
+            self.find(
+                Check::RefusedLeavesNothing,
+                format!("the deletion of {name} of {group} was refused with {code:?} and is in the log"),
+            );
+        }
+        // From now on nobody has named those, unless somebody else has.
+        for uid in uids {
+            let is_logged = self.groups.get(group).is_some_and(|group| group.log.contains_key(uid));
+            if !is_logged && !self.ok_deletes.contains_key(uid) && !self.is_named_by_others(number, uid) {
+                self.named.remove(uid);
+                self.named_with_node.remove(uid);
+            }
+        }
+    }
+
+    /// A smaller target size that is refused for good leaves no size written for it, and no entry.
+    pub(super) fn decrease_is_refused(&mut self, number: u64, asked: &Asked, id: &str, code: Code) {
+        let copy = asked.copy;
+        if asked.applied > 0 {
+            let what = format!(
+                "copy {copy} refused a decrease of {id} with {code:?}, and had lowered it by {}",
+                asked.applied
+            );
+            self.find(Check::RefusedLeavesNothing, what);
+        }
+        let is_other = |(other, it): (&u64, &Asked)| {
+            let is_decrease = matches!(&it.request, Request::Decrease { group, .. } if group == id);
+            *other != number && it.copy == copy && is_decrease && it.ended.is_none_or(|ended| ended >= asked.at)
+        };
+        if self.asked.iter().any(is_other) {
+            return;
+        }
+        let log = self.groups.get(id).map(|group| group.log.clone()).unwrap_or_default();
+        let is_left = |soft: &&SoftEntry| {
+            let is_there = log.get(&soft.uid).is_some_and(|entry| entry.ticket == soft.ticket);
+            soft.copy == copy && soft.group == id && soft.sent >= asked.at && is_there
+        };
+        if let Some(soft) = self.soft.iter().find(is_left) {
+            let uid = &soft.uid;
+            let what = format!("copy {copy} refused a decrease of {id} with {code:?}, and {uid} is in the log for it");
+            self.find(Check::RefusedLeavesNothing, what);
         }
     }
 

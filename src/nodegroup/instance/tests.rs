@@ -373,6 +373,7 @@ fn replaced(minutes_ago: i64, name: &str) -> Option<Replaced> {
 #[case::none_before_the_next_may_be_replaced(2, 2, &["f1", "f2"], |it: &mut DeleteConditions| it.replaced = replaced(1, "gone"), "")]
 #[case::none_whose_deletion_failed(3, 1, &["h", "f1", "f2u"], |_: &mut DeleteConditions| (), "f1")]
 #[case::one_beside_two_whose_deletion_failed(4, 1, &["h", "f1u", "f2u", "f3"], |_: &mut DeleteConditions| (), "f3")]
+#[case::one_beside_three_that_have_not_failed(5, 1, &["hu", "hu", "hu", "h", "f1"], |_: &mut DeleteConditions| (), "f1")]
 #[case::none_beside_three_whose_deletion_failed(5, 1, &["h", "f1u", "f2u", "f3u", "f4"], |_: &mut DeleteConditions| (), "")]
 #[case::another_than_that_at_the_minimum(3, 3, &["h", "f1u", "f2"], |_: &mut DeleteConditions| (), "f2")]
 #[case::the_next_when_it_is_time(2, 2, &["f1", "f2"], |it: &mut DeleteConditions| it.replaced = replaced(5, "gone"), "f1")]

@@ -12,7 +12,7 @@ use crate::nodegroup::testing;
 /// The Machines of the group.
 const MACHINES: usize = 3;
 
-/// What a Machine is like.
+/// The state of a Machine.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum State {
     Alive,
@@ -25,7 +25,7 @@ enum State {
 
 const STATES: [State; 4] = [State::Alive, State::Draining, State::Hanging, State::Gone];
 
-/// What the log has of a Machine: its phase, and whether the entry is soft.
+/// The entry of a Machine in the log: its phase, and whether it is soft.
 type Logged = Option<(Phase, bool)>;
 
 const LOGGED: [Logged; 5] = [
@@ -113,7 +113,7 @@ fn under(log: Option<&DeletionLog>, ticket: &Ticket) -> Set {
     Set::of(|machine| machine < MACHINES && has(machine))
 }
 
-/// What came of a request: the Machines that it adds to the log, and the replicas that it lowers besides; `None` if it is
+/// The outcome of a request: the Machines that it adds to the log, and the replicas that it lowers besides; `None` if it is
 /// refused.
 type Outcome = Option<(Set, usize)>;
 
@@ -197,7 +197,7 @@ fn placeholders_are_accepted_as_in_the_model() {
         };
         let joins = (count.hanging & in_log(&|phase, soft| phase == Phase::Wanted && !soft)).len();
         for (size, min, asked, came_down) in small() {
-            // What has come down and what is joined add up; the model has one or the other.
+            // Placeholders that the size came down for and those that are joined add up; the model has one or the other.
             if joins > 0 && came_down > 0 {
                 continue;
             }
@@ -263,7 +263,7 @@ fn deletions_are_finished_as_in_the_model() {
             };
             let what = format!("{state:?} {logged:?} {mark} {is_followed} {are_others_followed}");
             let found: Vec<_> = found.iter().map(String::as_str).collect();
-            // What is due besides a mark is done in the same look; and one that is being deleted may be marked anew.
+            // Other steps are taken in the same look as a mark; and a Machine that is being deleted may be marked anew.
             let is_deleting = matches!(state, State::Draining | State::Hanging);
             let is_of = |step: &&str| match expected {
                 ["mark again"] => *step != "unmark",
