@@ -1,6 +1,6 @@
 //! A copy of the program: its informers, index, writes and gRPC service, as `serve` joins them, on a host of its own.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use bytes::Bytes;
 use capi_autoscaler_provider::{
@@ -12,10 +12,12 @@ use capi_autoscaler_provider::{
     informer::Settings,
     nodegroup::{ErrorRules, Rules, Scope, TemplateRules},
     proto::{
-        NodeGroupNodesRequest, NodeGroupTargetSizeRequest, NodeGroupsRequest, RefreshRequest,
-        cloud_provider_client::CloudProviderClient, cloud_provider_server::CloudProviderServer,
+        ExternalGrpcNode, Instance, NodeGroupAutoscalingOptions, NodeGroupAutoscalingOptionsRequest,
+        NodeGroupForNodeRequest, NodeGroupNodesRequest, NodeGroupTargetSizeRequest, NodeGroupTemplateNodeInfoRequest,
+        NodeGroupsRequest, RefreshRequest, cloud_provider_client::CloudProviderClient,
+        cloud_provider_server::CloudProviderServer,
     },
-    scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions},
+    scale::{Api, AtMinSize, EventRecorder, Scale, ScaleMetrics, ScaleOptions},
 };
 use http::Request;
 use http_body_util::Full;
@@ -33,6 +35,9 @@ use crate::{
 /// Cluster Autoscaler's own limit for a call: beyond it the handler is dropped.
 const DEADLINE: std::time::Duration = std::time::Duration::from_secs(5);
 
+/// The time that commands under way have once a copy is asked to end, as in `serve`.
+const DRAIN: std::time::Duration = std::time::Duration::from_secs(8);
+
 /// A running copy.
 pub(crate) struct Copy {
     pub(crate) host: Host,
@@ -43,38 +48,44 @@ pub(crate) struct Copy {
     /// Parts that must live as long as the copy.
     _workload: Workload,
     _management: Management,
-    _scale: Scale,
+    scale: Scale,
 }
 
-fn rules() -> Rules {
+fn rules(options: &ScaleOptions) -> Rules {
+    let errors = ErrorRules {
+        deletes: !options.read_only,
+        replaces_at_min: options.at_min_size == AtMinSize::Replace,
+        ..ErrorRules::default()
+    };
     Rules {
         keys: Keys::new("cluster.x-k8s.io"),
         scope: Scope::All,
         template: TemplateRules::default(),
         prices: Arc::default(),
-        errors: ErrorRules::default(),
+        errors,
     }
 }
 
 impl Copy {
     /// Starts a copy on a host.
-    pub(crate) fn start(host: Host, port: Port, name: &str, scheduler: Scheduler) -> Self {
+    pub(crate) fn start(host: Host, port: Port, name: &str, scheduler: Scheduler, options: ScaleOptions) -> Self {
         let (management, workload, scale, witness, server) = host.enter(async {
             let tasks = scheduler.spawner(&Handle::current());
             let clients = Clients { watches: port.client(Policy::WATCHES), writes: port.client(Policy::WRITES) };
-            let options = ManagementOptions {
+            let clients = if options.read_only { clients.read_only() } else { clients };
+            let management = ManagementOptions {
                 group: "cluster.x-k8s.io".to_owned(),
                 version: None,
                 informers: Settings::default(),
             };
-            let management = Management::start(clients, options, &tasks);
-            let options = WorkloadOptions {
-                rules: rules(),
+            let management = Management::start(clients, management, &tasks);
+            let workload = WorkloadOptions {
+                rules: rules(&options),
                 source: WorkloadSource::Management,
                 max_staleness: std::time::Duration::from_secs(60),
                 informers: Settings::default(),
             };
-            let workload = Workload::start(management.clone(), options, &tasks);
+            let workload = Workload::start(management.clone(), workload, &tasks);
             let mut registry = Registry::default();
             let client = management.clients().writes.clone();
             let metrics = ScaleMetrics::register(&mut registry);
@@ -82,14 +93,13 @@ impl Copy {
             let api = Api::new(client, management.resources(), management.context().keys.clone());
             let index: Arc<Index> = Arc::clone(workload.index());
             let machines = Arc::new(workload.clone());
-            let options = ScaleOptions::default();
             let scale = Scale::new(Arc::clone(&index), api, machines, options, metrics, events, tasks);
             let metrics = RpcMetrics::register(&mut registry);
             let service = Service::new(index, scale.clone(), Arc::new(workload.clone()), metrics);
             let witness = Witness::start(management.factory());
             (management, workload, scale, witness, CloudProviderServer::new(service))
         });
-        Self { host, port, scheduler, server, witness, _workload: workload, _management: management, _scale: scale }
+        Self { host, port, scheduler, server, witness, _workload: workload, _management: management, scale }
     }
 
     /// Answers a call on its host.
@@ -107,8 +117,28 @@ impl Copy {
         });
     }
 
-    /// Its answers to reads, after a Refresh: a line for each group's bounds and size, and for each instance.
-    pub(crate) fn answers(&self) -> Result<Vec<String>, tonic::Status> {
+    /// Asks it to end as `serve` does: what has begun is finished within a time, and the world is told of that.
+    pub(crate) fn drain(&self) {
+        let (scale, port) = (self.scale.clone(), self.port.clone());
+        self.host.spawn(async move {
+            let running = scale.drain(DRAIN).await.err().unwrap_or_default();
+            port.send(Message::Drained(running));
+        });
+    }
+
+    /// The groups that it names without having been refreshed.
+    pub(crate) fn groups(&self) -> Result<BTreeSet<String>, tonic::Status> {
+        let mut client = CloudProviderClient::new(self.server.clone());
+        self.host.enter(async move {
+            let groups = client.node_groups(NodeGroupsRequest {}).await?.into_inner().node_groups;
+            Ok(groups.into_iter().map(|group| group.id).collect())
+        })
+    }
+
+    /// Its answers to reads, after a Refresh: a line for each group's bounds and size, for its options, for its template if it has
+    /// Nodes, and for each instance with the group of its Node. Who may not write sends no errors, and options of its own: those
+    /// are left out if they aren't asked for. A group without Nodes is made after those that a copy has seen.
+    pub(crate) fn answers(&self, of_writer: bool) -> Result<Vec<String>, tonic::Status> {
         let mut client = CloudProviderClient::new(self.server.clone());
         self.host.enter(async move {
             client.refresh(RefreshRequest {}).await?;
@@ -118,12 +148,44 @@ impl Copy {
                 let size = client.node_group_target_size(NodeGroupTargetSizeRequest { id: id.clone() }).await?;
                 let size = size.into_inner().target_size;
                 lines.push(format!("{id} {}..{} {size}", group.min_size, group.max_size));
+                if of_writer {
+                    let defaults = Some(NodeGroupAutoscalingOptions::default());
+                    let request = NodeGroupAutoscalingOptionsRequest { id: id.clone(), defaults };
+                    lines.push(format!("{id} options {}", text_of(client.node_group_get_options(request).await)));
+                }
                 let instances = client.node_group_nodes(NodeGroupNodesRequest { id: id.clone() }).await?.into_inner();
-                for instance in instances.instances {
-                    lines.push(format!("{id} {} {:?}", instance.id, instance.status));
+                if instances.instances.iter().any(is_node) {
+                    let request = NodeGroupTemplateNodeInfoRequest { id: id.clone() };
+                    let template = text_of(client.node_group_template_node_info(request).await);
+                    lines.push(format!("{id} template {template}"));
+                }
+                for mut instance in instances.instances {
+                    if let Some(status) = instance.status.as_mut().filter(|_| !of_writer) {
+                        status.error_info = None;
+                    }
+                    let provider_id = instance.id.clone();
+                    let node = ExternalGrpcNode { provider_id, ..ExternalGrpcNode::default() };
+                    let request = NodeGroupForNodeRequest { node: Some(node) };
+                    let group = client.node_group_for_node(request).await?.into_inner().node_group;
+                    let group = group.map(|group| group.id).unwrap_or_default();
+                    lines.push(format!("{id} {} {:?} of {group:?}", instance.id, instance.status));
                 }
             }
             Ok(lines)
         })
+    }
+}
+
+/// Returns true for an instance that a Node stands for.
+fn is_node(instance: &Instance) -> bool {
+    let made_up = ["pending-machine-", "failed-machine-", "deleting-machine-", "replica-"];
+    !made_up.iter().any(|prefix| instance.id.starts_with(prefix))
+}
+
+/// An answer as text: its message, or the code of its error.
+fn text_of<T: std::fmt::Debug>(answer: Result<tonic::Response<T>, tonic::Status>) -> String {
+    match answer {
+        Ok(answer) => format!("{:?}", answer.into_inner()),
+        Err(status) => format!("{:?}", status.code()),
     }
 }

@@ -33,12 +33,13 @@ impl fmt::Display for Decision {
 }
 
 /// The kinds of decisions.
-const KINDS: [&str; 12] = [
+const KINDS: [&str; 14] = [
     "request",
     "piece",
     "watch",
     "call",
     "kill",
+    "drain",
     "freeze",
     "jump",
     "controller",
@@ -46,6 +47,7 @@ const KINDS: [&str; 12] = [
     "task",
     "rights",
     "denial",
+    "outage",
 ];
 
 impl FromStr for Decision {

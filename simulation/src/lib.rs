@@ -13,6 +13,7 @@ mod kinds;
 mod ledger;
 mod network;
 mod operator;
+mod outages;
 mod outcome;
 mod panics;
 mod people;

@@ -50,6 +50,8 @@ pub(crate) enum Message {
     Call(Call),
     /// The answer to a call.
     Reply(u64, RpcResult),
+    /// A copy that was asked to end has finished what it could; so many commands were still running.
+    Drained(usize),
     /// A line for the trace, from an actor.
     Note(String),
 }

@@ -30,6 +30,8 @@ const MOST_IN_A_SECOND: usize = 20;
 const LONG_THERE: Nanos = 600 * SECOND;
 /// A group that has been gone for so long is known to no copy that answers at all.
 const LONG_GONE: Nanos = LONG_THERE;
+/// A copy that nobody asks keeps a group that is gone for no longer: 15 minutes, and until the next change comes.
+const FORGETS: Nanos = 1200 * SECOND;
 /// The cause for which a caller may have left before its first write is sent.
 pub(super) const STOOD_STILL: &str = "a copy stands still between its look at its caller and its write";
 
@@ -191,8 +193,14 @@ impl Ledger {
         let asked = asked.clone();
         if asked.request == Request::Other("Refresh") {
             self.refreshes(asked.copy);
+            if asked.is_ok {
+                self.refreshed(asked.copy);
+            }
         }
         let Some(code) = answered.code else { return };
+        if self.read_only == Some(asked.copy) && self.is_only_told(&asked, code, answered.text) {
+            return;
+        }
         match &asked.request {
             Request::Increase { group, delta } => {
                 self.increase_is_done(number, &asked, code, (group, *delta));
@@ -272,6 +280,35 @@ impl Ledger {
         }
     }
 
+    /// A copy names these groups without having been refreshed.
+    pub(crate) fn groups_unasked(&mut self, copy: usize, groups: &BTreeSet<String>) {
+        let now = self.now;
+        let is_left = |(id, since): &(&String, &Nanos)| groups.contains(*id) && now > **since + FORGETS;
+        let left: Vec<_> = self.gone.iter().filter(is_left).map(|(id, _)| id.clone()).collect();
+        let is_asked = self.last_refreshed.get(&copy).is_some_and(|refreshed| now < *refreshed + FORGETS);
+        if !left.is_empty() && !is_asked {
+            self.find(Check::Consistent, format!("copy {copy} keeps {left:?}, which are long gone"));
+        }
+    }
+
+    /// A copy that may not write has answered. Returns true if it says so, which is cause enough for a refusal.
+    fn is_only_told(&mut self, asked: &Asked, code: Code, text: &str) -> bool {
+        let is_alive = |uid: &String| {
+            let is_there = self.machines.get(uid).is_some_and(|machine| !machine.is_deleting && !machine.is_gone);
+            is_there && !self.groups.values().any(|group| group.log.contains_key(uid))
+        };
+        let is_work = match &asked.request {
+            Request::Increase { .. } | Request::Decrease { .. } => true,
+            Request::Delete { uids, .. } => uids.iter().any(is_alive),
+            Request::TargetSize { .. } | Request::Instances { .. } | Request::Other(_) => false,
+        };
+        if code == Code::Ok && is_work {
+            let what = format!("copy {} may not write, and answers {:?} with OK", asked.copy, asked.request);
+            self.find(Check::ReadOnly, what);
+        }
+        text.contains("--read-only")
+    }
+
     /// Each entry that a copy adds to a log is one that somebody waits for, or did when it was first written for.
     pub(super) fn logged_in_time(&mut self, copy: usize, id: &str, before: &Log, after: &Log) {
         let sent = self.sent;
@@ -327,6 +364,7 @@ impl Ledger {
         self.last_groups.remove(&copy);
         self.last_killed.insert(copy, self.now);
         self.denied.retain(|(of, _), _| *of != copy);
+        self.known_gone.retain(|(of, _), _| *of != copy);
         self.forget_watches(copy);
     }
 

@@ -47,7 +47,8 @@ impl Ledger {
         let wanted = group.log.values().filter(|entry| !entry.is_lowered).count();
         let above = (group.size - group.min - i64::try_from(wanted).unwrap_or(i64::MAX)).max(0);
         let errors = failed.len();
-        let most = if self.rolls(id).is_some() { 0 } else { above.max(1) };
+        let at_min = i64::from(self.replaces);
+        let most = if self.rolls(id).is_some() || self.read_only == Some(copy) { 0 } else { above.max(at_min) };
         if i64::try_from(errors).unwrap_or(i64::MAX) > most {
             found.push(format!("copy {copy} sends {errors} errors of {id}, of which {most} may be deleted"));
         }

@@ -1,7 +1,9 @@
 //! Marks that belong to no entry, and entries of Machines that are gone: a copy that knows of one, and whose requests succeed,
 //! takes the mark off at once, and the entry out of the log soon.
 
-use super::{Check, Ledger};
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Check, Ledger, watches::TAKEN_UP};
 use crate::entropy::{Nanos, SECOND};
 
 /// The longest that a copy leaves such a mark, latency included.
@@ -31,7 +33,7 @@ impl Ledger {
                 && group.is_some_and(|group| !group.log.contains_key(uid))
         };
         let left = self.machines.iter().filter(|(uid, machine)| is_left(uid, machine));
-        let copies = self.copies();
+        let copies = self.writing_copies();
         let found: Vec<_> = left
             .filter_map(|(_, machine)| {
                 let since = now - LEFT.min(now);
@@ -53,24 +55,38 @@ impl Ledger {
 
     /// Looks once a second for entries of Machines that are gone for long.
     fn look_at_entries(&mut self) {
-        let since = self.now.saturating_sub(FORGOTTEN);
-        let copies = self.copies();
-        let is_gone = |uid: &String| self.machines.get(uid).is_some_and(|it| it.is_gone && it.changed < since);
-        let mut found = Vec::new();
+        let at = self.now.saturating_sub(TAKEN_UP);
+        let copies = self.writing_copies();
+        let is_gone = |uid: &String| self.machines.get(uid).is_some_and(|it| it.is_gone);
+        let (mut found, mut known) = (Vec::new(), BTreeMap::new());
         for (id, group) in self.groups.iter().filter(|(_, group)| !group.is_gone && !group.is_deleting) {
-            let knows = |copy: &&usize| self.is_well(**copy) && self.knows(**copy, id, since);
-            for (_, entry) in group.log.iter().filter(|(uid, _)| is_gone(uid)) {
-                if let Some(copy) = copies.iter().find(|copy| knows(copy) && !self.is_denied(**copy, &entry.name)) {
-                    found.push(format!(
-                        "copy {copy} knows that {} of {id} is gone, and leaves it in the log",
-                        entry.name
-                    ));
+            for (uid, entry) in group.log.iter().filter(|(uid, _)| is_gone(uid)) {
+                for copy in &copies {
+                    let knows = self.knows(*copy, id, at);
+                    let key = (*copy, uid.clone());
+                    let Some(since) = self.known_gone.get(&key).copied().or(knows.then_some(self.now)) else {
+                        continue;
+                    };
+                    let is_long = self.now.saturating_sub(since) > FORGOTTEN;
+                    if is_long && knows && self.is_well(*copy) && !self.is_denied(*copy, &entry.name) {
+                        let name = &entry.name;
+                        found.push(format!("copy {copy} knows that {name} of {id} is gone, and leaves it in the log"));
+                    }
+                    known.insert(key, since);
                 }
             }
         }
+        self.known_gone = known;
         for what in found {
             self.find(Check::Forgets, what);
         }
+    }
+
+    /// The copies that watch something and may write.
+    fn writing_copies(&self) -> BTreeSet<usize> {
+        let mut copies = self.copies();
+        copies.retain(|copy| self.read_only != Some(*copy));
+        copies
     }
 
     /// Returns true if nothing holds a copy up.

@@ -105,6 +105,10 @@ pub enum Check {
     Forgets,
     /// 27: the error of a Machine that may not be deleted isn't sent again and again.
     ErrorsInVain,
+    /// 28: a copy with `--read-only` writes nothing, and says that nothing was done.
+    ReadOnly,
+    /// 29: Refresh fails while a kind is not watched for long.
+    Stale,
 }
 
 impl fmt::Display for Check {
@@ -299,6 +303,12 @@ pub(crate) struct Ledger {
     pub(crate) clocks_jump: bool,
     /// Set if views of controllers lag for longer than a message takes.
     pub(crate) views_lag: bool,
+    /// The copy that may not write.
+    pub(crate) read_only: Option<usize>,
+    /// Set if Machines are replaced at the minimum.
+    pub(crate) replaces: bool,
+    /// Since when each copy knows that the Machine of an entry is gone.
+    known_gone: BTreeMap<(usize, String), Nanos>,
     /// The soft entries that copies have logged.
     soft: Vec<SoftEntry>,
     /// The number of events of each kind that can't be prevented, by their cause.
@@ -335,6 +345,9 @@ impl Ledger {
         for (revision, kind, object, is_node) in changes {
             self.revision = revision;
             let author = if self.foreign.remove(&revision) { Author::Foreign } else { author };
+            if let (Author::Copy(copy), true) = (author, self.read_only.map(Author::Copy) == Some(author)) {
+                self.find(Check::ReadOnly, format!("copy {copy} may not write, and has made revision {revision}"));
+            }
             if is_node {
                 self.node(kind, &object);
             } else {

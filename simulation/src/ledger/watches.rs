@@ -10,6 +10,9 @@ use crate::{
 
 /// A copy has taken up what it was shown so long ago.
 pub(super) const TAKEN_UP: Nanos = 2 * SECOND;
+/// Refresh fails where a kind hasn't been watched for so long: --max-staleness, the time-outs of requests, and how long a copy
+/// may stand still.
+const STALE: Nanos = 240 * SECOND;
 /// The revisions that a watch has come to are kept for so long.
 const KEPT: Nanos = 20 * SECOND;
 
@@ -64,6 +67,8 @@ pub(super) struct Watches {
     open: HashMap<u64, Watch>,
     /// The newest revision that each copy was told of, by path.
     told: HashMap<(usize, String), u64>,
+    /// When each copy last lost its last watch of a kind.
+    lost: HashMap<(usize, Kind), Nanos>,
 }
 
 fn parameter<'a>(query: &'a str, name: &str) -> Option<&'a str> {
@@ -131,7 +136,29 @@ impl Ledger {
 
     /// A watch is over.
     pub(crate) fn unwatched(&mut self, number: u64) {
-        self.watches.open.remove(&number);
+        if let Some(Watch { copy, kind: Some(kind), .. }) = self.watches.open.remove(&number)
+            && !self.is_watched(copy, kind)
+        {
+            self.watches.lost.insert((copy, kind), self.now);
+        }
+    }
+
+    fn is_watched(&self, copy: usize, kind: Kind) -> bool {
+        self.watches.open.values().any(|watch| watch.copy == copy && watch.kind == Some(kind))
+    }
+
+    /// A copy has answered Refresh with OK: there is no kind that it hasn't watched for long.
+    pub(super) fn refreshed(&mut self, copy: usize) {
+        let killed = self.last_killed.get(&copy).copied().unwrap_or_default();
+        let is_stale = |kind: &Kind| {
+            let lost = self.watches.lost.get(&(copy, *kind)).copied().unwrap_or_default();
+            !self.is_watched(copy, *kind) && self.now.saturating_sub(lost.max(killed)) > STALE
+        };
+        let stale: Vec<_> = Kind::ALL.into_iter().filter(is_stale).collect();
+        if !stale.is_empty() {
+            let what = format!("copy {copy} answers Refresh with OK, and has watched no {stale:?} for long");
+            self.find(Check::Stale, what);
+        }
     }
 
     /// A copy is gone, and with it all that it knew.

@@ -1,30 +1,67 @@
-//! The disasters of copies: they are killed and start again, stand still, and their clocks jump.
+//! The options and disasters of copies: they end in good order or are killed, start again, stand still, and their clocks jump.
 
 use anyhow::Result;
+use capi_autoscaler_provider::scale::{AtMinSize, ScaleOptions};
 
-use super::{Event, Member, World};
+use super::{Event, Member, Stream, World};
 use crate::{
+    chance::Chance,
     copy::Copy,
     entropy::SECOND,
     faults::Decision,
     host::{Host, TICK},
     network::{HostId, Port},
+    outages::Outage,
     tasks::Scheduler,
 };
 
 /// The number of the first kill that gives copies new rights.
 pub(super) const RESTARTS: u64 = 1 << 20;
+/// The number of the first end in good order.
+const DRAINS: u64 = 1 << 25;
 /// The number of the first kill at a write.
 pub(super) const AT_WRITES: u64 = 1 << 30;
+
+/// The options of a world's copies.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ways {
+    at_min_size: AtMinSize,
+    /// The copy that is started with `--read-only`.
+    pub(super) read_only: Option<usize>,
+}
+
+impl Ways {
+    /// In a sixth of the worlds no Machine is replaced at the minimum, and in a sixth of those with several copies the last
+    /// one writes nothing.
+    pub(super) fn of(chance: Chance, copies: usize) -> Self {
+        let mut draw = chance.of("ways", 0, 0);
+        let at_min_size = if draw.u32(0..6) == 0 { AtMinSize::Refuse } else { AtMinSize::Replace };
+        let read_only = (draw.u32(0..6) == 0 && copies > 1).then(|| copies - 1);
+        Self { at_min_size, read_only }
+    }
+
+    /// Returns true if Machines are replaced at the minimum.
+    pub(super) fn replaces(self) -> bool {
+        self.at_min_size == AtMinSize::Replace
+    }
+
+    pub(super) fn options(self, copy: usize) -> ScaleOptions {
+        let read_only = self.read_only == Some(copy);
+        ScaleOptions { at_min_size: self.at_min_size, read_only, ..ScaleOptions::default() }
+    }
+}
 
 impl World {
     /// Draws when copies are killed or frozen, and when their clocks jump.
     pub(super) fn plan_disasters(&mut self) {
         let most = [0, 2, 6][self.chance.of("disasters", 0, 0).usize(0..3)];
         for copy in 0..self.copies {
-            for (what, event) in
-                [("kill", Event::Kill as fn(usize, u64) -> Event), ("freeze", Event::Freeze), ("jump", Event::Jump)]
-            {
+            for (what, event) in [
+                ("kill", Event::Kill as fn(usize, u64) -> Event),
+                ("drain", Event::Drain),
+                ("freeze", Event::Freeze),
+                ("jump", Event::Jump),
+            ] {
                 let mut draw = self.chance.of(what, copy, 0);
                 for ordinal in 0..draw.u64(0..=most) {
                     let at = draw.u64(0..self.plan.seconds * 1000) * TICK;
@@ -32,15 +69,62 @@ impl World {
                 }
             }
         }
+        let until = self.plan.seconds * SECOND;
+        if let Some(outage) = Outage::of(self.chance, self.copies, until) {
+            self.at(outage.from, Event::Outage(outage));
+        }
+    }
+
+    /// Ends what a copy watches of a kind, of which it gets nothing for a while.
+    pub(super) fn cut_watches(&mut self, outage: Outage) {
+        if !self.faults.strikes(Outage::DECISION) {
+            return;
+        }
+        self.trace.line(self.now, &format!("{outage:?}"));
+        self.outage = Some(outage);
+        let is_cut = |stream: &Stream| stream.to == 1 + outage.copy && outage.concerns(stream.path());
+        let mut cut: Vec<_> = self.streams.iter().filter(|(_, it)| is_cut(it)).map(|(number, _)| *number).collect();
+        cut.sort_unstable();
+        for number in cut {
+            self.piece(number, None);
+        }
+    }
+
+    /// Asks a copy to end: it takes no more calls, and finishes what it has begun.
+    pub(super) fn drain(&mut self, copy: usize, ordinal: u64) {
+        if self.draining.contains_key(&copy) || !self.faults.strikes(Decision { what: "drain", actor: copy, ordinal }) {
+            return;
+        }
+        if let Member::Copy(member) = &self.members[1 + copy] {
+            self.trace.line(self.now, &format!("copy {copy} is asked to end"));
+            self.draining.insert(copy, ordinal);
+            self.ledger.troubles(copy);
+            member.drain();
+        }
+    }
+
+    /// A copy that was asked to end has finished.
+    pub(super) fn drained(&mut self, host: HostId, running: usize) {
+        let Some(copy) = self.copy_of(host) else { return };
+        if let Some(ordinal) = self.draining.get(&copy).copied() {
+            self.trace.line(self.now, &format!("copy {copy} has ended, with {running} commands cut off"));
+            self.end(copy, DRAINS + ordinal);
+        }
     }
 
     pub(super) fn kill(&mut self, copy: usize, ordinal: u64) {
-        if !self.faults.strikes(Decision { what: "kill", actor: copy, ordinal })
-            || matches!(self.members[1 + copy], Member::Dead)
-        {
+        if self.faults.strikes(Decision { what: "kill", actor: copy, ordinal }) {
+            self.trace.line(self.now, &format!("copy {copy} is killed"));
+            self.end(copy, ordinal);
+        }
+    }
+
+    /// A copy ends at its awaits, and starts again later.
+    fn end(&mut self, copy: usize, ordinal: u64) {
+        if matches!(self.members[1 + copy], Member::Dead) {
             return;
         }
-        self.trace.line(self.now, &format!("copy {copy} is killed"));
+        self.draining.remove(&copy);
         self.members[1 + copy] = Member::Dead;
         self.ledger.killed(copy);
         let lost: Vec<u64> =
@@ -65,17 +149,24 @@ impl World {
 
     pub(super) fn start_copy(&mut self, copy: usize) -> Result<()> {
         let id = 1 + copy;
-        let member = self.new_copy(id, &format!("copy-{copy}"), self.schedulers[copy].clone())?;
+        let options = self.ways.options(copy);
+        let member = self.new_copy(id, &format!("copy-{copy}"), self.schedulers[copy].clone(), options)?;
         self.frozen.remove(&id);
         self.members[id] = member;
         Ok(())
     }
 
     /// A copy on a new host of this number.
-    pub(super) fn new_copy(&self, id: HostId, name: &str, scheduler: Scheduler) -> Result<Member> {
+    pub(super) fn new_copy(
+        &self,
+        id: HostId,
+        name: &str,
+        scheduler: Scheduler,
+        options: ScaleOptions,
+    ) -> Result<Member> {
         let host = Host::new(self.now)?;
         let port = Port::new(id, &host, &self.outbox);
-        Ok(Member::Copy(Box::new(Copy::start(host, port, name, scheduler))))
+        Ok(Member::Copy(Box::new(Copy::start(host, port, name, scheduler, options))))
     }
 
     pub(super) fn freeze(&mut self, copy: usize, ordinal: u64) {

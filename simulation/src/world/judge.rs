@@ -23,29 +23,48 @@ impl World {
             let requests = self.at_rest;
             self.ledger.find(Check::QuietApi, format!("{requests} requests in the last {} s", REST / SECOND));
         }
-        let answers: Vec<_> = self
-            .members
-            .iter()
-            .enumerate()
-            .filter_map(|(id, member)| match member {
-                Member::Copy(copy) => Some((id, copy.answers())),
-                Member::Plain(_) | Member::Dead => None,
-            })
-            .collect();
-        let expected = answers.iter().find(|(id, _)| *id == fresh).map(|(_, answers)| answers.clone());
-        for (id, answers) in answers {
-            match (&answers, &expected) {
+        self.judge_groups();
+        self.judge_answers(fresh);
+    }
+
+    /// A copy that nobody has refreshed for long has forgotten groups that are gone.
+    fn judge_groups(&mut self) {
+        let answers = self.members.iter().enumerate().filter_map(|(id, member)| match member {
+            Member::Copy(copy) => Some((id - 1, copy.groups())),
+            Member::Plain(_) | Member::Dead => None,
+        });
+        for (copy, answer) in answers {
+            if let Ok(groups) = answer {
+                self.ledger.groups_unasked(copy, &groups);
+            }
+        }
+    }
+
+    /// Each copy answers like a fresh one. One that may not write sends no errors, and options of its own.
+    fn judge_answers(&mut self, fresh: HostId) {
+        let copy_of = |id: HostId| match &self.members[id] {
+            Member::Copy(copy) => Some(copy),
+            Member::Plain(_) | Member::Dead => None,
+        };
+        let mut found = Vec::new();
+        for id in 0..self.members.len() {
+            let of_writer = self.ways.read_only.is_none_or(|copy| id != 1 + copy);
+            let (Some(copy), Some(fresh)) = (copy_of(id), copy_of(fresh)) else { continue };
+            match (copy.answers(of_writer), fresh.answers(of_writer)) {
                 (Err(status), _) => {
-                    self.ledger.find(Check::RefreshHealed, format!("copy {} answers {status:?}", id - 1));
+                    found.push((Check::RefreshHealed, format!("copy {} answers {status:?}", id - 1)));
                 }
-                (Ok(answers), Some(Ok(expected))) if answers != expected => {
+                (Ok(answers), Ok(expected)) if answers != expected => {
                     let differing: Vec<_> = answers.iter().filter(|line| !expected.contains(line)).collect();
                     let missing: Vec<_> = expected.iter().filter(|line| !answers.contains(line)).collect();
                     let what = format!("copy {} answers {differing:?}, a fresh one {missing:?}", id - 1);
-                    self.ledger.find(Check::LikeFresh, what);
+                    found.push((Check::LikeFresh, what));
                 }
                 (Ok(_), _) => {}
             }
+        }
+        for (check, what) in found {
+            self.ledger.find(check, what);
         }
     }
 

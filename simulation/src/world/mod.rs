@@ -25,6 +25,7 @@ use sandbox::{
 use tokio::sync::{mpsc, oneshot};
 use tower::BoxError;
 
+use self::disasters::Ways;
 use crate::{
     actor::Quiet,
     autoscaler,
@@ -38,7 +39,9 @@ use crate::{
     kinds,
     ledger::{Answered, Author, Check, Ledger},
     network::{Answer, ApiRequest, Body, Call, HostId, Message, Port, RpcResult, Sent, cut},
-    operator, panics, people,
+    operator,
+    outages::Outage,
+    panics, people,
     plan::{Plan, Report},
     rights::Rights,
     setup,
@@ -90,10 +93,14 @@ enum Event {
     /// An answer arrives at who called.
     Heard(HostId, oneshot::Sender<RpcResult>, RpcResult),
     Kill(usize, u64),
+    Drain(usize, u64),
+    Drained(HostId, usize),
     Start(usize),
     Freeze(usize, u64),
     Thaw(usize),
     Jump(usize, u64),
+    /// The watches of a kind end, of which a copy gets no other for a while.
+    Outage(Outage),
 }
 
 /// A call under way.
@@ -116,6 +123,14 @@ struct Stream {
     is_silent: bool,
     /// Its last piece.
     last: Option<Bytes>,
+}
+
+impl Stream {
+    /// The path that it watches, of its name, which is `watch` and a URI.
+    fn path(&self) -> &str {
+        let uri = self.name.split_once(' ').map_or("", |(_, uri)| uri);
+        uri.split_once('?').map_or(uri, |(path, _)| path)
+    }
 }
 
 enum Member {
@@ -159,7 +174,11 @@ struct World {
     faults: Faults,
     rights: Rights,
     denials: Denials,
+    outage: Option<Outage>,
     copies: usize,
+    ways: Ways,
+    /// The copies that were asked to end, with the number of that.
+    draining: BTreeMap<usize, u64>,
     /// The schedulers of the copies, which outlive their kills.
     schedulers: Vec<Scheduler>,
     tasks: tasks::Shared,
@@ -241,7 +260,10 @@ impl World {
             faults: Faults::new(chance, until, plan.skipped.clone()),
             rights: Rights::new(chance, until),
             denials: Denials::new(chance, until),
+            outage: None,
             copies,
+            ways: Ways::of(chance, copies),
+            draining: BTreeMap::new(),
             schedulers,
             tasks,
             groups,
@@ -253,6 +275,8 @@ impl World {
             plan,
         };
         world.ledger.views_lag = habits == Habits::Any;
+        world.ledger.read_only = world.ways.read_only;
+        world.ledger.replaces = world.ways.replaces();
         world.ledger.observe(&world.inside, Author::Controllers);
         for copy in 0..copies {
             world.members.push(Member::Dead);
@@ -274,7 +298,9 @@ impl World {
         self.start_actor(|port| operator::run(port, copies, seed, quiet.clone()))?;
         self.start_actor(|port| workloads::run(port, seed, pools, quiet.clone(), waitlist))?;
         self.start_actor(|port| people::run(port, seed, groups.clone(), quiet.clone()))?;
-        self.start_actor(|port| autoscaler::run(port, copies, seed, times))?;
+        // Who reads alone is no use to it.
+        let written = copies - usize::from(self.ways.read_only.is_some());
+        self.start_actor(|port| autoscaler::run(port, written, seed, times))?;
         // The numbers of all others stay as they are.
         if tenant::comes(seed) {
             self.start_actor(|port| tenant::run(port, seed, quiet.clone()))?;
@@ -322,7 +348,7 @@ impl World {
         self.ledger.before_rest();
         let fresh = self.members.len();
         let scheduler = Scheduler::new(self.chance, self.copies, 0, BTreeSet::new(), tasks::Shared::default());
-        self.members.push(self.new_copy(fresh, "fresh", scheduler)?);
+        self.members.push(self.new_copy(fresh, "fresh", scheduler, self.ways.options(self.copies))?);
         self.run_to(end)?;
         if !self.ledger.has_findings() {
             self.judge(fresh);
@@ -407,6 +433,7 @@ impl World {
                 Message::Piece(stream, piece) => self.send_piece(at, stream, piece),
                 Message::Call(call) => self.send_call(at, from, call),
                 Message::Reply(number, result) => self.at(at + TICK, Event::Reply(number, result)),
+                Message::Drained(running) => self.at(at + TICK, Event::Drained(from, running)),
                 Message::Note(line) => self.trace.line(at, &format!("{from} {line}")),
             }
         }
@@ -429,10 +456,13 @@ impl World {
                 self.deliver(to);
             }
             Event::Kill(copy, ordinal) => self.kill(copy, ordinal),
+            Event::Drain(copy, ordinal) => self.drain(copy, ordinal),
+            Event::Drained(host, running) => self.drained(host, running),
             Event::Start(copy) => self.start(copy)?,
             Event::Freeze(copy, ordinal) => self.freeze(copy, ordinal),
             Event::Thaw(copy) => self.thaw(copy),
             Event::Jump(copy, ordinal) => self.jump(copy, ordinal),
+            Event::Outage(outage) => self.cut_watches(outage),
         }
         Ok(())
     }
@@ -479,12 +509,12 @@ impl World {
         let Call { to, parts, body, reply } = call;
         self.trace.line(self.now, &format!("call {number} {} {:016x} of copy {to}", parts.uri.path(), hash(&body)));
         match &self.members[1 + to] {
-            Member::Copy(copy) => {
+            Member::Copy(copy) if !self.draining.contains_key(&to) => {
                 self.ledger.asked(number, to, parts.uri.path(), &body);
                 copy.answer(number, parts, body);
                 self.calls.insert(number, Calling { from, copy: to, fault, reply });
             }
-            Member::Plain(_) | Member::Dead => {
+            Member::Copy(_) | Member::Plain(_) | Member::Dead => {
                 let _ = reply.send(Err(cut()));
                 self.deliver(from);
             }

@@ -20,6 +20,7 @@ use crate::{
     faults::{MADE_UP, PieceFault, RequestFault, WatchEnd, latency},
     ledger::Author,
     network::{ApiRequest, Body, HostId, Message, Port, cut},
+    outages::Outage,
 };
 
 impl World {
@@ -43,6 +44,8 @@ impl World {
         }
         let fault = if is_copy { self.faults.of_request(from, ordinal, at, is_watch) } else { None };
         let fault = if is_copy { fault.or(self.lost_rights(at, from, &request)) } else { fault };
+        let out = |outage: Outage| outage.of_request(from.wrapping_sub(1), &request.parts, at);
+        let fault = fault.or_else(|| self.outage.and_then(out));
         if let Some(copy) = self.copy_of(from).filter(|_| fault.is_some()) {
             self.ledger.troubles(copy);
         }

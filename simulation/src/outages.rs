@@ -1,0 +1,51 @@
+//! Kinds that can't be read: in some worlds one copy gets no list and no watch of a kind for minutes, as where a conversion
+//! fails or a server of the API is overloaded. What it answers meanwhile must not be taken for fresh.
+
+use http::{Method, request::Parts};
+
+use crate::{
+    chance::Chance,
+    entropy::{Nanos, SECOND},
+    faults::{Decision, RequestFault},
+};
+
+/// The kinds that copies need.
+const KINDS: [&str; 5] = ["clusters", "machinedeployments", "machinesets", "machines", "nodes"];
+
+/// A kind that a copy can't read for a while.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outage {
+    pub(crate) copy: usize,
+    kind: &'static str,
+    pub(crate) from: Nanos,
+    to: Nanos,
+    fault: RequestFault,
+}
+
+impl Outage {
+    /// The decision that takes it away.
+    pub(crate) const DECISION: Decision = Decision { what: "outage", actor: 0, ordinal: 0 };
+
+    /// That of a world with so many copies, if it has one; it is over by a time.
+    pub(crate) fn of(chance: Chance, copies: usize, until: Nanos) -> Option<Self> {
+        let mut draw = chance.of("outage", 0, 0);
+        if draw.u32(0..4) > 0 {
+            return None;
+        }
+        let from = draw.u64(0..until.max(1));
+        let to = (from + draw.u64(100..500) * SECOND).min(until);
+        let fault = if draw.bool() { RequestFault::Refused(503) } else { RequestFault::LostBefore };
+        Some(Self { copy: draw.usize(0..copies), kind: KINDS[draw.usize(0..KINDS.len())], from, to, fault })
+    }
+
+    /// Returns true for the path of a list or a watch of the kind.
+    pub(crate) fn concerns(&self, path: &str) -> bool {
+        path.rsplit('/').next() == Some(self.kind)
+    }
+
+    /// The fault of a request that a copy sends.
+    pub(crate) fn of_request(&self, copy: usize, parts: &Parts, at: Nanos) -> Option<RequestFault> {
+        let is_meant = copy == self.copy && parts.method == Method::GET && self.concerns(parts.uri.path());
+        (is_meant && (self.from..self.to).contains(&at)).then_some(self.fault)
+    }
+}
