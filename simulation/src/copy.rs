@@ -51,7 +51,7 @@ pub(crate) struct Copy {
     scale: Scale,
 }
 
-fn rules(options: &ScaleOptions) -> Rules {
+fn rules(options: ScaleOptions) -> Rules {
     let errors = ErrorRules {
         deletes: !options.read_only,
         replaces_at_min: options.at_min_size == AtMinSize::Replace,
@@ -80,7 +80,7 @@ impl Copy {
             };
             let management = Management::start(clients, management, &tasks);
             let workload = WorkloadOptions {
-                rules: rules(&options),
+                rules: rules(options),
                 source: WorkloadSource::Management,
                 max_staleness: std::time::Duration::from_secs(60),
                 informers: Settings::default(),
