@@ -1,6 +1,6 @@
 //! A copy of the program: its informers, index, writes and gRPC service, as `serve` joins them, on a host of its own.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use capi_autoscaler_provider::{
@@ -22,7 +22,8 @@ use capi_autoscaler_provider::{
 use http::Request;
 use http_body_util::Full;
 use prometheus_client::registry::Registry;
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, time::timeout};
+use tokio_util::task::TaskTracker;
 use tower::{BoxError, ServiceExt as _};
 
 use crate::{
@@ -49,6 +50,8 @@ pub(crate) struct Copy {
     _workload: Workload,
     _management: Management,
     scale: Scale,
+    /// The calls under way.
+    calls: TaskTracker,
 }
 
 fn rules(options: ScaleOptions) -> Rules {
@@ -99,40 +102,49 @@ impl Copy {
             let witness = Witness::start(management.factory());
             (management, workload, scale, witness, CloudProviderServer::new(service))
         });
-        Self { host, port, scheduler, server, witness, _workload: workload, _management: management, scale }
+        Self {
+            host,
+            port,
+            scheduler,
+            server,
+            witness,
+            _workload: workload,
+            _management: management,
+            scale,
+            calls: TaskTracker::new(),
+        }
     }
 
     /// Answers a call on its host.
     pub(crate) fn answer(&self, number: u64, parts: http::request::Parts, body: Bytes) {
         let (server, port, scheduler) = (self.server.clone(), self.port.clone(), self.scheduler.clone());
-        self.host.spawn(async move {
+        self.host.spawn(self.calls.track_future(async move {
             let request = Request::from_parts(parts, tonic::body::Body::new(Full::new(body)));
-            let answered = tokio::time::timeout(DEADLINE, scheduler.schedule(Box::pin(server.oneshot(request)))).await;
+            let answered = timeout(DEADLINE, scheduler.schedule(Box::pin(server.oneshot(request)))).await;
             let result: RpcResult = match answered {
                 Ok(Ok(response)) => Answer::read(response).await.map_err(BoxError::from),
                 Ok(Err(never)) => match never {},
                 Err(_) => Err(BoxError::from("the deadline is over")),
             };
             port.send(Message::Reply(number, result));
-        });
+        }));
     }
 
     /// Asks it to end as `serve` does: what has begun is finished within a time, and the world is told of that.
     pub(crate) fn drain(&self) {
-        let (scale, port) = (self.scale.clone(), self.port.clone());
+        let (scale, calls, port) = (self.scale.clone(), self.calls.clone(), self.port.clone());
         self.host.spawn(async move {
-            let running = scale.drain(DRAIN).await.err().unwrap_or_default();
-            port.send(Message::Drained(running));
+            calls.close();
+            let (commands, calls) = tokio::join!(scale.drain(DRAIN), timeout(DRAIN, calls.wait()));
+            port.send(Message::Drained(commands.is_ok() && calls.is_ok()));
         });
     }
 
-    /// The groups that it names without having been refreshed.
-    pub(crate) fn groups(&self) -> Result<BTreeSet<String>, tonic::Status> {
+    /// Returns true if it answers a size of a group, without having been refreshed.
+    pub(crate) fn has_group(&self, id: &str) -> bool {
         let mut client = CloudProviderClient::new(self.server.clone());
-        self.host.enter(async move {
-            let groups = client.node_groups(NodeGroupsRequest {}).await?.into_inner().node_groups;
-            Ok(groups.into_iter().map(|group| group.id).collect())
-        })
+        let request = NodeGroupTargetSizeRequest { id: id.to_owned() };
+        self.host.enter(async move { client.node_group_target_size(request).await.is_ok() })
     }
 
     /// Its answers to reads, after a Refresh: a line for each group's bounds and size, for its options, for its template if it has

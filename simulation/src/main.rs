@@ -178,9 +178,10 @@ fn many(arguments: &Arguments) -> Result<bool> {
     let seconds = began.elapsed().as_secs_f64();
     let virtual_hours = f64::from(u32::try_from(sums.worlds * (arguments.seconds + arguments.quiet))?) / 3600.0;
     println!(
-        "{} seeds, {virtual_hours:.1} virtual hours in {seconds:.0} s: {} calls, {} requests, {} faults; {} seeds broke a rule",
+        "{} seeds, {virtual_hours:.1} virtual hours in {seconds:.0} s: {} calls, {} commands, {} requests, {} faults; {} seeds broke a rule",
         sums.worlds,
         sums.calls,
+        sums.commands,
         sums.requests,
         sums.faults,
         found.len()
@@ -200,6 +201,7 @@ fn many(arguments: &Arguments) -> Result<bool> {
 struct Sums {
     worlds: u64,
     calls: u64,
+    commands: u64,
     requests: u64,
     faults: usize,
     exceptions: std::collections::BTreeMap<String, u64>,
@@ -209,6 +211,7 @@ impl Sums {
     fn add(&mut self, outcome: &Outcome) {
         self.worlds += 1;
         self.calls += outcome.calls;
+        self.commands += outcome.commands;
         self.requests += outcome.requests;
         self.faults += outcome.struck.len();
         for (cause, count) in &outcome.exceptions {

@@ -46,12 +46,14 @@ pub(crate) enum Message {
     Request(ApiRequest),
     /// A piece of a watch, or its end.
     Piece(u64, Option<Bytes>),
+    /// Nobody reads a watch any more.
+    Unread(u64),
     /// To a copy of the program.
     Call(Call),
     /// The answer to a call.
     Reply(u64, RpcResult),
-    /// A copy that was asked to end has finished what it could; so many commands were still running.
-    Drained(usize),
+    /// A copy that was asked to end has ended; set if all that was under way was finished.
+    Drained(bool),
     /// A line for the trace, from an actor.
     Note(String),
 }

@@ -16,6 +16,8 @@ pub struct Outcome {
     pub hash: String,
     /// The number of calls that were answered.
     pub calls: u64,
+    /// Those of them that were to change something.
+    pub commands: u64,
     /// The number of requests that reached the API.
     pub requests: u64,
     /// The rules that were broken, each as `Rule at N ms: …`.
@@ -34,6 +36,7 @@ impl Outcome {
             seed,
             hash: format!("{:016x}", report.hash),
             calls: report.calls,
+            commands: report.commands,
             requests: report.requests,
             findings: report.findings.iter().map(ToString::to_string).collect(),
             exceptions: report.exceptions.iter().map(|(cause, count)| ((*cause).to_owned(), *count)).collect(),
@@ -51,7 +54,7 @@ impl Outcome {
     #[must_use]
     pub fn to_json(&self) -> String {
         json!({
-            "seed": self.seed, "hash": self.hash, "calls": self.calls, "requests": self.requests,
+            "seed": self.seed, "hash": self.hash, "calls": self.calls, "commands": self.commands, "requests": self.requests,
             "findings": self.findings, "exceptions": self.exceptions,
             "struck": self.struck.iter().map(ToString::to_string).collect::<Vec<_>>(),
         })
@@ -73,6 +76,7 @@ impl Outcome {
             seed: number("seed")?,
             hash: value["hash"].as_str().unwrap_or_default().to_owned(),
             calls: number("calls")?,
+            commands: number("commands")?,
             requests: number("requests")?,
             findings: texts("findings"),
             exceptions: exceptions.map(|(cause, count)| (cause.clone(), count.as_u64().unwrap_or_default())).collect(),
@@ -136,6 +140,7 @@ mod tests {
             seed: 7,
             hash: "00ff".to_owned(),
             calls: 3,
+            commands: 2,
             requests: 4,
             findings: vec!["Rest at 5 ms: left".to_owned()],
             exceptions: BTreeMap::from([("a cause".to_owned(), 2)]),

@@ -15,7 +15,7 @@ use crate::{
     chance::Chance,
     entropy::{self, Nanos},
     network::Port,
-    setup::{Group, MAX_SIZE, MIN_SIZE, NAMESPACE},
+    setup::{Group, LABELS, MAX_SIZE, MIN_SIZE, NAMESPACE, POOL, UNNEEDED},
 };
 
 /// Rolls the group out that is going to be short of Machines.
@@ -61,7 +61,7 @@ async fn act(port: &Port, groups: &[Group], draw: &mut fastrand::Rng, ordinal: u
     let group = &groups[draw.usize(0..groups.len())];
     let api_of_group = api(port, group.kind);
     let patch = async |patch: Value| api_of_group.patch(&group.name, &actor::by_kubectl(), &Patch::Merge(patch)).await;
-    match draw.u32(0..9) {
+    match draw.u32(0..11) {
         0..4 => {
             let machines = api(port, "Machine");
             let found = machines.list(&ListParams::default().labels(&format!("group={}", group.name))).await?.items;
@@ -81,6 +81,16 @@ async fn act(port: &Port, groups: &[Group], draw: &mut fastrand::Rng, ordinal: u
             let (min, max) = (draw.u32(0..3), draw.u32(3..9));
             patch(json!({"metadata": {"annotations": {MIN_SIZE: min.to_string(), MAX_SIZE: max.to_string()}}})).await?;
             Ok(format!("bounds {} by {min} and {max}", group.id()))
+        }
+        7 => {
+            let minutes = draw.u32(1..60);
+            patch(json!({"metadata": {"annotations": {UNNEEDED: format!("{minutes}m")}}})).await?;
+            Ok(format!("sets the unneeded time of {} to {minutes} minutes", group.id()))
+        }
+        8 => {
+            let team = draw.u32(0..5);
+            patch(json!({"metadata": {"annotations": {LABELS: format!("{POOL}={},team={team}", group.name)}}})).await?;
+            Ok(format!("labels the template of {} with team {team}", group.id()))
         }
         _ if group.kind == "MachineDeployment" => {
             roll_out(port, group, &ordinal.to_string()).await?;

@@ -51,6 +51,8 @@ pub struct Report {
     pub lines: Vec<String>,
     /// The number of calls that were answered.
     pub calls: u64,
+    /// The number of calls that were to change a size or to delete, and were answered.
+    pub commands: u64,
     /// The number of requests that reached the API.
     pub requests: u64,
     /// The rules that were broken.

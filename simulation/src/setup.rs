@@ -14,6 +14,10 @@ pub(crate) const NAMESPACE: &str = "team-a";
 pub(crate) const MIN_SIZE: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
 /// The annotation of a group's maximum.
 pub(crate) const MAX_SIZE: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
+/// The annotation of the labels of a group's Nodes.
+pub(crate) const LABELS: &str = "capacity.cluster-autoscaler.kubernetes.io/labels";
+/// The annotation of an autoscaling option.
+pub(crate) const UNNEEDED: &str = "cluster.x-k8s.io/autoscaling-options-scaledownunneededtime";
 /// The label by which Pods choose Nodes of one group.
 pub(crate) const POOL: &str = "node.cluster.x-k8s.io/pool";
 
@@ -112,8 +116,7 @@ impl Group {
         });
         if self.kind == "MachinePool" {
             object["spec"].as_object_mut().map(|spec| spec.remove("selector"));
-            object["metadata"]["annotations"]["capacity.cluster-autoscaler.kubernetes.io/labels"] =
-                json!(format!("{POOL}={name}"));
+            object["metadata"]["annotations"][LABELS] = json!(format!("{POOL}={name}"));
         }
         object
     }

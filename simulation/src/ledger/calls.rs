@@ -14,6 +14,7 @@ use super::{
     Check, Group, Ledger,
     log::{Entry, Log},
     refusals::SoftEntry,
+    watches::TAKEN_UP,
 };
 use crate::{
     entropy::{Nanos, SECOND},
@@ -30,8 +31,8 @@ const MOST_IN_A_SECOND: usize = 20;
 const LONG_THERE: Nanos = 600 * SECOND;
 /// A group that has been gone for so long is known to no copy that answers at all.
 const LONG_GONE: Nanos = LONG_THERE;
-/// A copy that nobody asks keeps a group that is gone for no longer: 15 minutes, and until the next change comes.
-const FORGETS: Nanos = 1200 * SECOND;
+/// A change that comes so long after a group is gone drops it: 15 minutes, and what a watch may lag behind.
+const FORGETS: Nanos = 1080 * SECOND;
 /// The cause for which a caller may have left before its first write is sent.
 pub(super) const STOOD_STILL: &str = "a copy stands still between its look at its caller and its write";
 
@@ -119,21 +120,27 @@ impl Ledger {
             "NodeGroupDeleteNodes" => {
                 let request: NodeGroupDeleteNodesRequest = decode(message);
                 let (mut uids, mut places) = (BTreeSet::new(), 0);
+                // Who may not write takes nothing.
+                let is_told = self.read_only == Some(copy);
                 for node in &request.nodes {
                     match self.machine_of(&node.provider_id) {
                         Some(uid) => {
-                            if !node.provider_id.starts_with("pending-machine-") {
+                            if !is_told && !node.provider_id.starts_with("pending-machine-") {
                                 self.named_with_node.insert(uid.clone());
                             }
                             uids.insert(uid);
                         }
                         None => {
-                            self.named_instances.insert(node.provider_id.clone());
+                            if !is_told {
+                                self.named_instances.insert(node.provider_id.clone());
+                            }
                             places += 1;
                         }
                     }
                 }
-                self.named.extend(uids.iter().cloned());
+                if !is_told {
+                    self.named.extend(uids.iter().cloned());
+                }
                 Request::Delete { group: request.id, uids, places }
             }
             "NodeGroupTargetSize" => {
@@ -198,7 +205,7 @@ impl Ledger {
             }
         }
         let Some(code) = answered.code else { return };
-        if self.read_only == Some(asked.copy) && self.is_only_told(&asked, code, answered.text) {
+        if self.read_only == Some(asked.copy) && self.is_only_told(&asked, code) {
             return;
         }
         match &asked.request {
@@ -280,33 +287,30 @@ impl Ledger {
         }
     }
 
-    /// A copy names these groups without having been refreshed.
-    pub(crate) fn groups_unasked(&mut self, copy: usize, groups: &BTreeSet<String>) {
-        let now = self.now;
-        let is_left = |(id, since): &(&String, &Nanos)| groups.contains(*id) && now > **since + FORGETS;
-        let left: Vec<_> = self.gone.iter().filter(is_left).map(|(id, _)| id.clone()).collect();
-        let is_asked = self.last_refreshed.get(&copy).is_some_and(|refreshed| now < *refreshed + FORGETS);
-        if !left.is_empty() && !is_asked {
-            self.find(Check::Consistent, format!("copy {copy} keeps {left:?}, which are long gone"));
-        }
+    /// The groups that no copy may know any more: each change of an object drops those that have been gone for long.
+    pub(crate) fn forgotten(&self) -> Vec<String> {
+        let is_forgotten = |since: Nanos| self.last_changed > since + FORGETS;
+        self.gone.iter().filter(|(_, since)| is_forgotten(**since)).map(|(id, _)| id.clone()).collect()
     }
 
-    /// A copy that may not write has answered. Returns true if it says so, which is cause enough for a refusal.
-    fn is_only_told(&mut self, asked: &Asked, code: Code, text: &str) -> bool {
+    /// A copy that may not write has answered. Returns true for what would write: nothing was done for it.
+    fn is_only_told(&mut self, asked: &Asked, code: Code) -> bool {
+        let knows = |group: &str| self.knows(asked.copy, group, asked.at.saturating_sub(TAKEN_UP));
         let is_alive = |uid: &String| {
             let is_there = self.machines.get(uid).is_some_and(|machine| !machine.is_deleting && !machine.is_gone);
             is_there && !self.groups.values().any(|group| group.log.contains_key(uid))
         };
         let is_work = match &asked.request {
             Request::Increase { .. } | Request::Decrease { .. } => true,
-            Request::Delete { uids, .. } => uids.iter().any(is_alive),
-            Request::TargetSize { .. } | Request::Instances { .. } | Request::Other(_) => false,
+            // An instance that is no Machine may be one that is gone.
+            Request::Delete { group, uids, places: _ } => knows(group) && uids.iter().any(is_alive),
+            Request::TargetSize { .. } | Request::Instances { .. } | Request::Other(_) => return false,
         };
         if code == Code::Ok && is_work {
             let what = format!("copy {} may not write, and answers {:?} with OK", asked.copy, asked.request);
             self.find(Check::ReadOnly, what);
         }
-        text.contains("--read-only")
+        true
     }
 
     /// Each entry that a copy adds to a log is one that somebody waits for, or did when it was first written for.
@@ -465,6 +469,10 @@ impl Ledger {
         self.is_patient(copy, parts, at);
         if parts.method == Method::GET {
             return;
+        }
+        if self.read_only == Some(copy) {
+            let what = format!("copy {copy} may not write, and sends {} {}", parts.method, parts.uri);
+            self.find(Check::ReadOnly, what);
         }
         let path = parts.uri.path();
         let writer = writer(parts);

@@ -8,8 +8,9 @@ use crate::entropy::{Nanos, SECOND};
 
 /// The longest that a copy leaves such a mark, latency included.
 const LEFT: Nanos = 15 * SECOND;
-/// The longest that a copy leaves an entry of a Machine that is gone.
-const FORGOTTEN: Nanos = 200 * SECOND;
+/// The longest that a copy leaves an entry of a Machine that it knows to be gone: Cluster API, which must have taken up the
+/// smaller size, is down for up to five minutes.
+const FORGOTTEN: Nanos = 600 * SECOND;
 /// A copy waits for no longer than this after a request that has failed, time-outs included.
 const WAITS: Nanos = 130 * SECOND;
 

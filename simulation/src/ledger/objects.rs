@@ -4,7 +4,7 @@ use sandbox::api::ChangeKind;
 use serde_json::Value;
 
 use super::{
-    Author, Check, Group, Ledger, Machine,
+    Author, Check, EXCUSED, Group, Ledger, Machine,
     log::{self, ANNOTATION, Log, MARKED_BY},
     refusals::OLD,
     watches::Kind,
@@ -131,7 +131,7 @@ impl Ledger {
             group.generation = (generation_now, self.now);
         }
         if object["spec"]["template"] != before.template {
-            group.has_rolled = true;
+            group.rolled = Some(self.now);
             group.template = object["spec"]["template"].clone();
         }
         if let Author::Copy(copy) = author {
@@ -207,6 +207,13 @@ impl Ledger {
     fn replacement(&mut self, id: &str, group: &mut Group, told: Option<&str>, author: Author) {
         let now = self.now;
         let Some(told) = told else { return };
+        if let Author::Copy(copy) = author
+            && !self.replaces
+            && group.replaced.as_ref().is_none_or(|(known, _)| known != told)
+        {
+            let what = format!("copy {copy} replaces a Machine of {id}, which --no-replacement forbids: {told}");
+            self.find(Check::ReplacedTooSoon, what);
+        }
         if let Author::Copy(copy) = author
             && let Some((known, since)) = &group.replaced
             && known != told
@@ -435,6 +442,7 @@ impl Ledger {
         let given_up =
             self.groups.get(&machine.group).and_then(|group| group.log.get(uid)).is_some_and(|entry| entry.is_soft);
         let is_surplus = self.is_surplus(&machine.group);
+        let is_rolling = self.rolls(&machine.group).is_some();
         let Some(group) = self.groups.get_mut(&machine.group) else { return };
         // It goes with its group.
         if group.is_deleting {
@@ -448,7 +456,7 @@ impl Ledger {
             *self.exceptions.entry(SURPLUS).or_default() += 1;
             return;
         }
-        if group.has_rolled {
+        if is_rolling || group.rolled.is_some_and(|at| now.saturating_sub(at) < EXCUSED) {
             *self.exceptions.entry(ROLLOUT).or_default() += 1;
             return;
         }

@@ -6,6 +6,10 @@ use crate::entropy::{Nanos, SECOND};
 /// Once faults have ended, nothing holds copies and controllers up for longer than this.
 const LONG_LEFT: Nanos = 400 * SECOND;
 
+/// A Machine whose deletion was answered OK is gone so long after faults have ended: it may hang, be drained and take long to
+/// end, one after the other.
+const GOES_WITHIN: Nanos = 800 * SECOND;
+
 impl Ledger {
     /// Checks what must hold before a copy is started that finishes what others have left.
     pub(crate) fn before_rest(&mut self) {
@@ -56,12 +60,13 @@ impl Ledger {
                 }
             }
         }
-        for uid in self.ok_deletes.keys() {
+        for (uid, since) in &self.ok_deletes {
             let waits = |machine: &&Machine| {
                 let group = self.groups.get(&machine.group);
                 group.is_some_and(|group| group.log.contains_key(uid) && group.is_waiting(self.now))
             };
-            let left = self.machines.get(uid).filter(|machine| !machine.is_deleting);
+            let is_long = self.now.saturating_sub((*since).max(self.calm_from)) >= GOES_WITHIN;
+            let left = self.machines.get(uid).filter(|machine| !machine.is_gone && (is_long || !machine.is_deleting));
             if let Some(machine) = left.filter(|machine| !waits(machine)) {
                 let what =
                     format!("the deletion of {} of {} was answered OK, and it is there", machine.name, machine.group);

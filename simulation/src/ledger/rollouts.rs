@@ -36,8 +36,10 @@ impl Ledger {
         let newest = sets().map(|set| set.revision).max();
         if sets().any(|set| set.has_replicas && Some(set.revision) != newest) {
             self.rolling.entry(group.to_owned()).or_insert(self.revision);
-        } else {
-            self.rolling.remove(group);
+        } else if self.rolling.remove(group).is_some()
+            && let Some(group) = self.groups.get_mut(group)
+        {
+            group.rolled = Some(self.now);
         }
     }
 

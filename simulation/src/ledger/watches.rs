@@ -26,10 +26,14 @@ pub(super) enum Kind {
     Sets,
     Machines,
     Nodes,
+    Clusters,
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 4] = [Self::Deployments, Self::Sets, Self::Machines, Self::Nodes];
+    /// Those that tell of a group.
+    const OF_GROUP: [Self; 4] = [Self::Deployments, Self::Sets, Self::Machines, Self::Nodes];
+    /// Those without which a copy isn't in sync.
+    const CORE: [Self; 5] = [Self::Clusters, Self::Deployments, Self::Sets, Self::Machines, Self::Nodes];
 
     fn of_path(path: &str) -> Option<Self> {
         match path.rsplit('/').next()? {
@@ -37,6 +41,7 @@ impl Kind {
             "machinesets" => Some(Self::Sets),
             "machines" => Some(Self::Machines),
             "nodes" => Some(Self::Nodes),
+            "clusters" => Some(Self::Clusters),
             _ => None,
         }
     }
@@ -154,7 +159,7 @@ impl Ledger {
             let lost = self.watches.lost.get(&(copy, *kind)).copied().unwrap_or_default();
             !self.is_watched(copy, *kind) && self.now.saturating_sub(lost.max(killed)) > STALE
         };
-        let stale: Vec<_> = Kind::ALL.into_iter().filter(is_stale).collect();
+        let stale: Vec<_> = Kind::CORE.into_iter().filter(is_stale).collect();
         if !stale.is_empty() {
             let what = format!("copy {copy} answers Refresh with OK, and has watched no {stale:?} for long");
             self.find(Check::Stale, what);
@@ -206,7 +211,7 @@ impl Ledger {
 
     /// Returns true if a copy had been shown a group at a time as it is now.
     pub(super) fn knows(&self, copy: usize, group: &str, at: Nanos) -> bool {
-        Kind::ALL.into_iter().all(|kind| {
+        Kind::OF_GROUP.into_iter().all(|kind| {
             let of_group = self.changed.get(&(kind, group.to_owned())).copied().unwrap_or_default();
             let of_all = self.changed.get(&(kind, String::new())).copied().unwrap_or_default();
             self.has_seen(copy, kind, of_group.max(of_all), at)

@@ -10,6 +10,7 @@ use crate::{
     entropy::SECOND,
     faults::Decision,
     host::{Host, TICK},
+    ledger::Check,
     network::{HostId, Port},
     outages::Outage,
     tasks::Scheduler,
@@ -104,16 +105,23 @@ impl World {
     }
 
     /// A copy that was asked to end has finished.
-    pub(super) fn drained(&mut self, host: HostId, running: usize) {
+    pub(super) fn drained(&mut self, host: HostId, is_done: bool) {
         let Some(copy) = self.copy_of(host) else { return };
         if let Some(ordinal) = self.draining.get(&copy).copied() {
-            self.trace.line(self.now, &format!("copy {copy} has ended, with {running} commands cut off"));
+            self.trace.line(self.now, &format!("copy {copy} has ended, all done: {is_done}"));
+            let cut: Vec<u64> =
+                self.calls.iter().filter(|(_, call)| call.copy == copy).map(|(number, _)| *number).collect();
+            if is_done && !cut.is_empty() {
+                let what = format!("copy {copy} was asked to end, and has left {cut:?} without an answer");
+                self.ledger.find(Check::Drained, what);
+            }
             self.end(copy, DRAINS + ordinal);
         }
     }
 
     pub(super) fn kill(&mut self, copy: usize, ordinal: u64) {
-        if self.faults.strikes(Decision { what: "kill", actor: copy, ordinal }) {
+        let is_dead = matches!(self.members[1 + copy], Member::Dead);
+        if !is_dead && self.faults.strikes(Decision { what: "kill", actor: copy, ordinal }) {
             self.trace.line(self.now, &format!("copy {copy} is killed"));
             self.end(copy, ordinal);
         }

@@ -27,16 +27,17 @@ impl World {
         self.judge_answers(fresh);
     }
 
-    /// A copy that nobody has refreshed for long has forgotten groups that are gone.
+    /// Copies have forgotten groups that are long gone, be they refreshed or not.
     fn judge_groups(&mut self) {
-        let answers = self.members.iter().enumerate().filter_map(|(id, member)| match member {
-            Member::Copy(copy) => Some((id - 1, copy.groups())),
-            Member::Plain(_) | Member::Dead => None,
-        });
-        for (copy, answer) in answers {
-            if let Ok(groups) = answer {
-                self.ledger.groups_unasked(copy, &groups);
+        let mut found = Vec::new();
+        for (id, member) in self.members.iter().enumerate() {
+            let Member::Copy(copy) = member else { continue };
+            for group in self.ledger.forgotten().into_iter().filter(|group| copy.has_group(group)) {
+                found.push(format!("copy {} keeps {group}, which is long gone", id - 1));
             }
+        }
+        for what in found {
+            self.ledger.find(Check::Consistent, what);
         }
     }
 

@@ -88,13 +88,14 @@ enum Event {
     },
     Answer(HostId, oneshot::Sender<Result<Response<Body>, BoxError>>, Result<Response<Body>, BoxError>),
     Piece(u64, Option<Bytes>),
+    Unread(u64),
     Call(HostId, Option<CallFault>, Call),
     Reply(u64, RpcResult),
     /// An answer arrives at who called.
     Heard(HostId, oneshot::Sender<RpcResult>, RpcResult),
     Kill(usize, u64),
     Drain(usize, u64),
-    Drained(HostId, usize),
+    Drained(HostId, bool),
     Start(usize),
     Freeze(usize, u64),
     Thaw(usize),
@@ -108,6 +109,8 @@ struct Calling {
     from: HostId,
     copy: usize,
     fault: Option<CallFault>,
+    /// Set if it is to change something.
+    is_command: bool,
     reply: oneshot::Sender<RpcResult>,
 }
 
@@ -209,6 +212,12 @@ impl Trace {
     }
 }
 
+/// Returns true for the path of a call that is to change something.
+fn is_command(path: &str) -> bool {
+    let commands = ["NodeGroupIncreaseSize", "NodeGroupDecreaseTargetSize", "NodeGroupDeleteNodes"];
+    commands.contains(&path.rsplit('/').next().unwrap_or_default())
+}
+
 fn hash(bytes: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     bytes.hash(&mut hasher);
@@ -277,6 +286,7 @@ impl World {
         world.ledger.views_lag = habits == Habits::Any;
         world.ledger.read_only = world.ways.read_only;
         world.ledger.replaces = world.ways.replaces();
+        world.ledger.calm_from = until;
         world.ledger.observe(&world.inside, Author::Controllers);
         for copy in 0..copies {
             world.members.push(Member::Dead);
@@ -433,7 +443,8 @@ impl World {
                 Message::Piece(stream, piece) => self.send_piece(at, stream, piece),
                 Message::Call(call) => self.send_call(at, from, call),
                 Message::Reply(number, result) => self.at(at + TICK, Event::Reply(number, result)),
-                Message::Drained(running) => self.at(at + TICK, Event::Drained(from, running)),
+                Message::Unread(number) => self.at(at + TICK, Event::Unread(number)),
+                Message::Drained(is_done) => self.at(at + TICK, Event::Drained(from, is_done)),
                 Message::Note(line) => self.trace.line(at, &format!("{from} {line}")),
             }
         }
@@ -448,6 +459,7 @@ impl World {
                 self.deliver(from);
             }
             Event::Piece(number, piece) => self.piece(number, piece),
+            Event::Unread(number) => self.unread(number),
             Event::Call(from, fault, call) => self.call(from, fault, call),
             Event::Reply(number, result) => self.reply(number, result),
             Event::Heard(to, reply, result) => {
@@ -457,7 +469,7 @@ impl World {
             }
             Event::Kill(copy, ordinal) => self.kill(copy, ordinal),
             Event::Drain(copy, ordinal) => self.drain(copy, ordinal),
-            Event::Drained(host, running) => self.drained(host, running),
+            Event::Drained(host, is_done) => self.drained(host, is_done),
             Event::Start(copy) => self.start(copy)?,
             Event::Freeze(copy, ordinal) => self.freeze(copy, ordinal),
             Event::Thaw(copy) => self.thaw(copy),
@@ -471,6 +483,7 @@ impl World {
         let Some(call) = self.calls.remove(&number) else { return };
         let code = result.as_ref().map(|answer| answer.status.code());
         self.report.calls += 1;
+        self.report.commands += u64::from(call.is_command);
         self.trace.line(self.now, &format!("copy {} answers call {number}: {code:?}", call.copy));
         match &result {
             Ok(Answer { status, message, .. }) => {
@@ -511,8 +524,9 @@ impl World {
         match &self.members[1 + to] {
             Member::Copy(copy) if !self.draining.contains_key(&to) => {
                 self.ledger.asked(number, to, parts.uri.path(), &body);
+                let is_command = is_command(parts.uri.path());
                 copy.answer(number, parts, body);
-                self.calls.insert(number, Calling { from, copy: to, fault, reply });
+                self.calls.insert(number, Calling { from, copy: to, fault, is_command, reply });
             }
             Member::Copy(_) | Member::Plain(_) | Member::Dead => {
                 let _ = reply.send(Err(cut()));

@@ -43,9 +43,9 @@ impl World {
             self.at(killed_at, Event::Kill(from - 1, AT_WRITES + ordinal));
         }
         let fault = if is_copy { self.faults.of_request(from, ordinal, at, is_watch) } else { None };
-        let fault = if is_copy { fault.or(self.lost_rights(at, from, &request)) } else { fault };
         let out = |outage: Outage| outage.of_request(from.wrapping_sub(1), &request.parts, at);
-        let fault = fault.or_else(|| self.outage.and_then(out));
+        let fault = self.outage.and_then(out).or(fault);
+        let fault = if is_copy { fault.or(self.lost_rights(at, from, &request)) } else { fault };
         if let Some(copy) = self.copy_of(from).filter(|_| fault.is_some()) {
             self.ledger.troubles(copy);
         }
@@ -188,7 +188,7 @@ impl World {
                 loop {
                     let frame = tokio::select! {
                         biased;
-                        () = open.closed() => return,
+                        () = open.closed() => break,
                         frame = body.frame() => frame,
                     };
                     match frame {
@@ -199,10 +199,13 @@ impl World {
                         }
                         Some(Err(_)) | None => {
                             port.send(Message::Piece(number, None));
-                            return;
+                            break;
                         }
                     }
                 }
+                // Of a silent connection nobody hears the end.
+                open.closed().await;
+                port.send(Message::Unread(number));
             });
             self.streams.insert(
                 number,
@@ -242,6 +245,12 @@ impl World {
             self.trace.line(self.now, &format!("{from} {name}: {fault:?}"));
         }
         self.at(time, Event::Answer(from, reply, answer));
+    }
+
+    /// Nobody reads a watch any more.
+    pub(super) fn unread(&mut self, number: u64) {
+        self.ledger.unwatched(number);
+        self.streams.remove(&number);
     }
 
     pub(super) fn piece(&mut self, number: u64, piece: Option<Bytes>) {
