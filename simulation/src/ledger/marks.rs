@@ -52,6 +52,7 @@ impl Ledger {
             self.find(Check::MarksOwn, what);
         }
         self.look_at_entries();
+        self.look_at_watches();
     }
 
     /// Looks once a second for entries of Machines that are gone for long.
@@ -91,7 +92,7 @@ impl Ledger {
     }
 
     /// Returns true if nothing holds a copy up.
-    fn is_well(&self, copy: usize) -> bool {
+    pub(super) fn is_well(&self, copy: usize) -> bool {
         if self.has_paused(copy, self.now.saturating_sub(WAITS), self.now) {
             return false;
         }

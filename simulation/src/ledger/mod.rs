@@ -95,7 +95,7 @@ pub enum Check {
     PoolPatience,
     /// 22: what is refused for good has the cause that is told.
     RefusedForCause,
-    /// 23: watches are resumed from the newest version that they have told.
+    /// 23: watches are resumed soon, from the newest version that they have told.
     Watches,
     /// 24: nothing is taken from a group that rolls out.
     RollsOut,

@@ -10,6 +10,8 @@ use crate::{
 
 /// A copy has taken up what it was shown so long ago.
 pub(super) const TAKEN_UP: Nanos = 2 * SECOND;
+/// The longest from the end of a watch to the next one, while all requests of its copy succeed.
+const RESUMED: Nanos = 60 * SECOND;
 /// Refresh fails where a kind hasn't been watched for so long: --max-staleness, the time-outs of requests, and how long a copy
 /// may stand still.
 const STALE: Nanos = 240 * SECOND;
@@ -152,6 +154,21 @@ impl Ledger {
         self.watches.open.values().any(|watch| watch.copy == copy && watch.kind == Some(kind))
     }
 
+    /// A copy whose requests succeed watches every kind that it needs again soon.
+    pub(super) fn look_at_watches(&mut self) {
+        let mut found = Vec::new();
+        for ((copy, kind), lost) in &self.watches.lost {
+            let is_long = self.now.saturating_sub(*lost) > RESUMED;
+            if is_long && !self.is_watched(*copy, *kind) && self.is_well(*copy) {
+                found.push(format!("copy {copy} has watched no {kind:?} since {} s", lost / SECOND));
+            }
+        }
+        found.sort();
+        for what in found {
+            self.find(Check::Watches, what);
+        }
+    }
+
     /// A copy has answered Refresh with OK: there is no kind that it hasn't watched for long.
     pub(super) fn refreshed(&mut self, copy: usize) {
         let killed = self.last_killed.get(&copy).copied().unwrap_or_default();
@@ -170,6 +187,7 @@ impl Ledger {
     pub(super) fn forget_watches(&mut self, copy: usize) {
         self.watches.open.retain(|_, watch| watch.copy != copy);
         self.watches.told.retain(|(of, _), _| *of != copy);
+        self.watches.lost.retain(|(of, _), _| *of != copy);
     }
 
     /// The copies that watch something.

@@ -7,7 +7,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use sandbox::http::InProcess;
 use serde_json::json;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tower::BoxError;
 
 use super::{
@@ -177,9 +177,10 @@ impl World {
         let answer = if verb == "watch" && status == 200 {
             self.next_stream += 1;
             let number = self.next_stream;
+            self.trace.line(self.now, &format!("{from} {name} begins as #{number}"));
             let (pieces, received) = mpsc::unbounded_channel::<Bytes>();
             let port = Port::new(CLUSTER, cluster, &self.outbox);
-            let open = pieces.clone();
+            let (held, mut given_up) = oneshot::channel::<()>();
             if let Some(copy) = copy {
                 self.ledger.watches(copy, number, uri.path(), uri.query().unwrap_or_default());
             }
@@ -188,7 +189,7 @@ impl World {
                 loop {
                     let frame = tokio::select! {
                         biased;
-                        () = open.closed() => break,
+                        _ = &mut given_up => return port.send(Message::Unread(number)),
                         frame = body.frame() => frame,
                     };
                     match frame {
@@ -204,7 +205,7 @@ impl World {
                     }
                 }
                 // Of a silent connection nobody hears the end.
-                open.closed().await;
+                let _ = given_up.await;
                 port.send(Message::Unread(number));
             });
             self.streams.insert(
@@ -219,8 +220,10 @@ impl World {
                 }
                 self.at(at, Event::Piece(number, None));
             }
-            let received =
-                stream::unfold(received, |mut received| async move { Some((received.recv().await?, received)) });
+            // Its body tells that nobody reads it any more by what it holds.
+            let received = stream::unfold((received, held), |(mut received, held)| async move {
+                Some((received.recv().await?, (received, held)))
+            });
             let body = StreamBody::new(received.map(|piece| Ok::<_, BoxError>(Frame::data(piece))));
             Response::from_parts(parts, body.boxed_unsync())
         } else {
