@@ -309,6 +309,8 @@ pub(crate) struct Ledger {
     pub(crate) read_only: Option<usize>,
     /// Set if Machines are replaced at the minimum.
     pub(crate) replaces: bool,
+    /// Set if kinds change the version in which they are served, one after the other: copies watch those that are left then.
+    pub(crate) kinds_change: bool,
     /// Nothing disturbs anybody from then on.
     pub(crate) calm_from: Nanos,
     /// When an object last changed.

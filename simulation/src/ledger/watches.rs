@@ -156,6 +156,9 @@ impl Ledger {
 
     /// A copy whose requests succeed watches every kind that it needs again soon.
     pub(super) fn look_at_watches(&mut self) {
+        if self.kinds_change {
+            return;
+        }
         let mut found = Vec::new();
         for ((copy, kind), lost) in &self.watches.lost {
             let is_long = self.now.saturating_sub(*lost) > RESUMED;

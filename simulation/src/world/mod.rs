@@ -287,6 +287,7 @@ impl World {
         world.ledger.read_only = world.ways.read_only;
         world.ledger.replaces = world.ways.replaces();
         world.ledger.calm_from = until;
+        world.ledger.kinds_change = kinds::change(world.plan.seed);
         world.ledger.observe(&world.inside, Author::Controllers);
         for copy in 0..copies {
             world.members.push(Member::Dead);
