@@ -6,6 +6,7 @@
 
 mod cluster;
 mod keys;
+mod log_text;
 mod machine;
 mod node;
 mod owner;
@@ -22,6 +23,7 @@ pub use keys::{
     HOLD_UPGRADE_SEQUENCE, Keys, OPENSHIFT_GROUP, OWN_CAPACITY_PREFIX, PAUSED, PRICE_PER_HOUR, REPLACED, REVISION,
     SCALE_DOWN_WHILE_ROLLING_OUT, TOPOLOGY_NAME,
 };
+pub use log_text::{LONGEST_LOG, LogText};
 pub use machine::{Condition, Created, Failure, Machine, MachinePhase};
 pub use node::{Node, NodeResources, TemplateLabels};
 pub use owner::Owner;

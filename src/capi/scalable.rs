@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Context, DELETING, DESIRED_REPLICAS, Meta, REVISION, wire};
+use super::{Context, DELETING, DESIRED_REPLICAS, LogText, Meta, REVISION, wire};
 
 /// The kinds that can be node groups.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -100,7 +100,7 @@ pub struct ScalableResource {
     /// alone then.
     pub handed_over: bool,
     /// The annotation [`DELETING`], as it stands there; on a MachineSet of a MachineDeployment a copy.
-    pub deleting_log: Option<ArcStr>,
+    pub deleting_log: Option<LogText>,
     /// `spec.providerIDList` of a MachinePool.
     pub provider_ids: Vec<ArcStr>,
     /// The names in `status.nodeRefs` of a MachinePool.
@@ -301,7 +301,7 @@ impl ScalableResource {
                 .as_ref()
                 .and_then(|status| status.authoritative_api.as_deref())
                 .is_some_and(|authority| !matches!(authority, "" | "MachineAPI")),
-            deleting_log: metadata.annotation(DELETING).map(ArcStr::from),
+            deleting_log: metadata.annotation(DELETING).map(LogText::from),
             provider_ids: spec
                 .and_then(|spec| spec.provider_id_list.as_ref())
                 .into_iter()

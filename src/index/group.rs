@@ -13,7 +13,9 @@ use super::{
 };
 use crate::{
     capi::{KindRef, Node, ObjectKey, REPLACED, ScalableResource},
-    nodegroup::{Definition, DeleteConditions, ErrorRules, LeftOut, Overrides, Problem, RolloutCause, rollout},
+    nodegroup::{
+        Definition, DeleteConditions, ErrorRules, LeftOut, Overrides, Problem, RolloutCause, SharedLog, rollout,
+    },
 };
 
 /// Whether an object is a group now.
@@ -91,9 +93,9 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// Takes a new version of the object.
-    pub(super) fn set_object(&mut self, object: Arc<ScalableResource>) {
-        let version = GroupVersion::of(&object);
+    /// Takes a new version of the object, with its log.
+    pub(super) fn set_object(&mut self, object: Arc<ScalableResource>, log: Option<SharedLog>) {
+        let version = GroupVersion::of(&object, log);
         self.look_at_own_size(&version);
         self.versions.show(version);
         self.object = Some(object);
@@ -112,7 +114,7 @@ impl Group {
         let min = definition.map_or(0, |definition| definition.bounds.min);
         let grace = definition.map_or(rules.grace, |definition| definition.capacity_error_grace);
         let rules = ErrorRules { grace, ..rules };
-        let log = self.versions.current(now).and_then(|version| version.log.as_deref());
+        let log = self.versions.current(now).and_then(|version| version.log.as_ref());
         let replaced = self.object.as_ref().and_then(|object| object.annotations.get(REPLACED));
         DeleteConditions::of(rules, can_scale_down, min, log, replaced.map(ArcStr::as_str))
     }

@@ -61,10 +61,11 @@ use self::{
     group::{Group, Standing},
     picture::Picture,
     pinned::Membership,
+    relation::group_of,
 };
 use crate::{
     capi::{KindRef, Machine, ObjectKey, REPLACED, ScalableKind, ScalableResource, Uid},
-    nodegroup::{self, Bounds, GroupId, Instance, Rules, instance},
+    nodegroup::{self, Bounds, GroupId, Instance, Rules, SharedLog, instance},
 };
 
 /// The live picture of one workload cluster.
@@ -110,9 +111,18 @@ pub struct DeletionView {
     /// The least size, which is 0 for what isn't a group any more.
     pub min: i32,
     /// What has the Machines made: the MachineSets of a MachineDeployment, else the group's own object.
-    pub sets: Vec<Arc<ScalableResource>>,
+    pub sets: Vec<SetView>,
     /// The Machines.
     pub machines: Vec<Arc<Machine>>,
+}
+
+/// An object that has Machines made.
+#[derive(Clone, Debug)]
+pub struct SetView {
+    /// The object.
+    pub object: Arc<ScalableResource>,
+    /// Its log of deletions; a copy on a MachineSet of a MachineDeployment.
+    pub log: Option<SharedLog>,
 }
 
 /// Why a group can't be written.
@@ -122,6 +132,13 @@ pub enum NotScalable {
     Unknown,
     /// It was a group at the last Refresh and isn't one now: why.
     LeftOut(String),
+}
+
+impl SetView {
+    fn of(group: &Group) -> Option<Self> {
+        let log = group.versions.shown().and_then(|version| version.log.clone());
+        Some(Self { object: Arc::clone(group.object.as_ref()?), log })
+    }
 }
 
 impl Index {
@@ -145,9 +162,10 @@ impl Index {
 
     /// Applies one change; what it changed for groups is returned.
     pub fn apply_quietly(&self, change: Change) -> Vec<Notice> {
+        let log = if let Change::Scalable(object) = &change { self.log_of(object) } else { None };
         let mut inner = self.inner.write();
         let picture = &mut inner.picture;
-        picture.apply(change);
+        picture.apply(change, log);
         // Sent under the lock, so that two writers can't send in another order than they wrote.
         self.wanted.send_if_modified(|wanted| {
             let changed = !picture.wanted.keys().eq(wanted.iter());
@@ -163,6 +181,28 @@ impl Index {
             self.observed.send_replace(());
         }
         picture.take_notices()
+    }
+
+    /// The log of an object that comes: one that is held where the text is the same, since its status or its copy has
+    /// changed then. That of a group in scope is read here, before the lock is taken; a copy is read by whoever finishes
+    /// the group's deletions, and what is out of scope by nobody.
+    fn log_of(&self, object: &ScalableResource) -> Option<SharedLog> {
+        let text = object.deleting_log.as_ref()?;
+        let (id, group) = (GroupId::of(object.kind, &object.meta), group_of(object));
+        let (held, is_in_scope) = {
+            let inner = self.inner.read();
+            let picture = &inner.picture;
+            let groups = [&id, &group].into_iter().filter_map(|id| picture.groups.get(id));
+            let held: Vec<_> = groups.flat_map(|group| group.versions.logs().cloned()).collect();
+            (held, picture.rules.scope.matches(object))
+        };
+        let same = held.into_iter().find(|held| held.text() == text);
+        let log = same.unwrap_or_else(|| SharedLog::new(text.clone()));
+        if is_in_scope && id == group {
+            // One that can't be read is refused where it is needed.
+            let _ = log.read();
+        }
+        Some(log)
     }
 
     /// Wakes its holder when there are groups to look at whose deletions are on their way.
@@ -307,6 +347,8 @@ impl Index {
 
     /// Takes over a version that was written or read, until the watch has caught up with it.
     pub fn set_written(&self, id: &GroupId, version: GroupVersion) {
+        // Read before the lock is taken, with which no text is.
+        let _ = version.log.as_ref().map(SharedLog::read);
         if let Some(group) = self.inner.write().picture.groups.get_mut(id) {
             group.versions.set_written(version, Instant::now());
         }
@@ -325,11 +367,10 @@ impl Index {
         let inner = self.inner.read();
         let picture = &inner.picture;
         let group = picture.groups.get(id)?;
-        let object = group.object.as_ref()?;
         let min = group.min_of_deletions()?;
         let sets = match id.kind {
-            ScalableKind::MachineDeployment => picture.sets_of(&id.key).cloned().collect(),
-            ScalableKind::MachineSet | ScalableKind::MachinePool => vec![Arc::clone(object)],
+            ScalableKind::MachineDeployment => picture.held_sets_of(&id.key).filter_map(SetView::of).collect(),
+            ScalableKind::MachineSet | ScalableKind::MachinePool => SetView::of(group).into_iter().collect(),
         };
         Some(DeletionView {
             version: group.versions.current(Instant::now())?.clone(),

@@ -85,7 +85,7 @@ impl Index {
         if let Some(group) = picture.groups.get_mut(id) {
             group.own_size = OwnSize::of(version);
             // The watch may have been quicker.
-            if let Some(shown) = group.object.as_deref().map(GroupVersion::of) {
+            if let Some(shown) = group.versions.shown().filter(|_| group.object.is_some()).cloned() {
                 group.look_at_own_size(&shown);
             }
             picture.observed.insert(id.clone());

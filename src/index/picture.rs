@@ -11,7 +11,7 @@ use std::{
 
 use crate::{
     capi::{Cluster, InfrastructureTemplate, KindRef, Machine, Node, ObjectKey, ScalableKind, ScalableResource},
-    nodegroup::{GroupId, Problem, ProblemKind, Rules, Shortage},
+    nodegroup::{GroupId, Problem, ProblemKind, Rules, SharedLog, Shortage},
 };
 
 use super::{
@@ -114,7 +114,8 @@ impl Picture {
         }
     }
 
-    pub(super) fn apply(&mut self, change: Change) {
+    /// Applies a change, with the log of deletions of the object that it shows.
+    pub(super) fn apply(&mut self, change: Change, log: Option<SharedLog>) {
         self.drop_gone();
         match change {
             Change::Cluster(cluster) => {
@@ -133,7 +134,9 @@ impl Picture {
                 self.look_at_rollouts(self.groups_by_cluster.to_vec(&key));
                 self.evaluate_all(self.groups_by_cluster.to_vec(&key));
             }
-            Change::Scalable(object) => self.set_scalable(&GroupId::of(object.kind, &object.meta), &object),
+            Change::Scalable(object) => {
+                self.set_scalable(&GroupId::of(object.kind, &object.meta), &object, log);
+            }
             Change::ScalableGone(id) => self.remove_scalable(&id),
             Change::ScalableUndecodable(id, error) => {
                 let problem = Problem::new(
@@ -209,10 +212,10 @@ impl Picture {
         self.evaluate_all(self.groups_by_template.to_vec(key));
     }
 
-    fn set_scalable(&mut self, id: &GroupId, object: &Arc<ScalableResource>) {
+    fn set_scalable(&mut self, id: &GroupId, object: &Arc<ScalableResource>, log: Option<SharedLog>) {
         let group = self.groups.entry(id.clone()).or_default();
         let old = group.object.take();
-        group.set_object(Arc::clone(object));
+        group.set_object(Arc::clone(object), log);
         if let Standing::Undecodable(_) = group.standing {
             group.standing = Standing::Gone;
         }
@@ -261,6 +264,10 @@ impl Picture {
         self.set_wanted(id, None);
         if !keep {
             self.groups.remove(id);
+        }
+        if let Some(old) = &old {
+            // Whoever finishes its deletions forgets it.
+            self.look_at_log(None, old);
         }
         self.look_at_rollouts(old.as_deref().map(group_of).into_iter().collect());
     }
@@ -352,8 +359,13 @@ impl Picture {
 
     /// The MachineSets of a MachineDeployment that are known.
     pub(super) fn sets_of<'a>(&'a self, deployment: &'a ObjectKey) -> impl Iterator<Item = &'a Arc<ScalableResource>> {
+        self.held_sets_of(deployment).filter_map(|set| set.object.as_ref())
+    }
+
+    /// The same, as they are held.
+    pub(super) fn held_sets_of<'a>(&'a self, deployment: &'a ObjectKey) -> impl Iterator<Item = &'a Group> {
         let sets = self.sets_by_deployment.get(deployment);
-        sets.filter_map(|set| self.groups.get(&GroupId::new(ScalableKind::MachineSet, set.clone()))?.object.as_ref())
+        sets.filter_map(|set| self.groups.get(&GroupId::new(ScalableKind::MachineSet, set.clone())))
     }
 
     /// Takes the relations of `old` away that `new` doesn't share.

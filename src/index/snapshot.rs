@@ -12,7 +12,9 @@ use arcstr::ArcStr;
 
 use crate::{
     capi::{ObjectKey, REPLACED, ScalableKind, ScalableResource},
-    nodegroup::{Definition, DeleteConditions, ErrorRules, GroupId, Instance, LeftOut, Problem, instance, topology},
+    nodegroup::{
+        Definition, DeleteConditions, ErrorRules, GroupId, Instance, LeftOut, Problem, SharedLog, instance, topology,
+    },
 };
 
 use super::{
@@ -56,7 +58,7 @@ pub struct GroupSnapshot {
     /// The reason for which no Machine is made for a larger size.
     pub held_back: Option<String>,
     /// Its log of deletions as the annotation has it, own writes included.
-    pub deletion_log: Option<ArcStr>,
+    pub deletion_log: Option<SharedLog>,
     /// The operator's rules for deletes of failed Machines.
     errors: ErrorRules,
     /// Its Machines with their Nodes.
@@ -199,7 +201,7 @@ impl GroupSnapshot {
         let can_scale_down = served.is_some_and(|definition| !is_held(&definition));
         let min = served.map_or(0, |definition| definition.bounds.min);
         let replaced = self.object.as_ref().and_then(|object| object.annotations.get(REPLACED));
-        let log = self.deletion_log.as_deref();
+        let log = self.deletion_log.as_ref();
         let grace = served.map_or(self.errors.grace, |definition| definition.capacity_error_grace);
         let rules = ErrorRules { grace, ..self.errors };
         DeleteConditions::of(rules, can_scale_down, min, log, replaced.map(ArcStr::as_str))

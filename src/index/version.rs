@@ -6,13 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use arcstr::ArcStr;
-
 use super::WrittenSize;
 use crate::{
     capi::{ScalableResource, Uid},
     informer::ResourceVersion,
-    nodegroup::{DeletionLog, LogError, Ticket},
+    nodegroup::{DeletionLog, LogError, SharedLog, Ticket, deletion_log::MOST_ENTRIES},
 };
 
 /// How long an own write is believed that the watch hasn't shown, where resourceVersions say for certain which of two
@@ -21,6 +19,9 @@ use crate::{
 pub(super) const WRITTEN_FOR: Duration = Duration::from_secs(15 * 60);
 /// The same, where only equality of the size tells that the watch has shown it.
 pub(super) const UNORDERED_FOR: Duration = Duration::from_secs(30);
+
+/// The most Machines that are remembered to have been in a group's log.
+const MOST_LOGGED: usize = 2 * MOST_ENTRIES;
 
 /// One version of a group's object, as far as writes are decided on it and tested against it.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -33,20 +34,20 @@ pub struct GroupVersion {
     pub generation: i64,
     /// The size asked for.
     pub replicas: i32,
-    /// The log of deletions, as it stands in its annotation.
-    pub log: Option<ArcStr>,
+    /// The log of deletions, where it has the annotation.
+    pub log: Option<SharedLog>,
 }
 
 impl GroupVersion {
-    /// The version that an object is.
+    /// The version that an object is, with its log.
     #[must_use]
-    pub fn of(object: &ScalableResource) -> Self {
+    pub fn of(object: &ScalableResource, log: Option<SharedLog>) -> Self {
         Self {
             uid: object.meta.uid.clone(),
             resource_version: object.meta.resource_version.clone(),
             generation: object.generation,
             replicas: object.replicas.unwrap_or_default(),
-            log: object.deleting_log.clone(),
+            log,
         }
     }
 
@@ -55,7 +56,10 @@ impl GroupVersion {
     /// # Errors
     /// When the annotation holds something else.
     pub fn log(&self) -> Result<DeletionLog, LogError> {
-        DeletionLog::parse(self.log.as_deref())
+        match &self.log {
+            None => Ok(DeletionLog::default()),
+            Some(log) => log.read().cloned().map_err(LogError::clone),
+        }
     }
 }
 
@@ -66,7 +70,8 @@ pub struct Era {
     /// The generation that it is about.
     pub generation: i64,
     /// The resourceVersion of the first version that was seen of it, or of the last one that had in its log one more that
-    /// was counted, or a soft one less; `None` where versions are no numbers.
+    /// was counted, or a soft one less, or a log again that is read, or since which the Machines are remembered that were
+    /// in it; `None` where versions are no numbers.
     pub since: Option<u64>,
     /// The Machines that were in the log in any version of it that was seen, with the last ticket. One that isn't any
     /// more has left it.
@@ -74,6 +79,11 @@ pub struct Era {
     /// The soft entries that are in the log, with the resourceVersion by which they are. When one leaves it, its smaller
     /// size may have been spent on another Machine, which an older look still shows alive.
     soft: HashMap<Uid, u64>,
+    /// The latest version that was seen of it.
+    latest: u64,
+    /// The latest one whose log wasn't read: it is beyond what is read, or was out of scope. Nobody knows what was in it
+    /// and has left it since.
+    unread: Option<u64>,
 }
 
 impl Era {
@@ -84,6 +94,8 @@ impl Era {
             since: version.resource_version.number(),
             logged: HashMap::new(),
             soft: HashMap::new(),
+            latest: 0,
+            unread: None,
         }
     }
 
@@ -92,7 +104,6 @@ impl Era {
         if self.uid != version.uid || self.generation < version.generation {
             *self = Self::new(version);
         }
-        let Ok(log) = version.log() else { return };
         if self.generation != version.generation {
             return;
         }
@@ -100,7 +111,14 @@ impl Era {
             self.since = None;
             return;
         };
-        let mut is_news = false;
+        self.latest = self.latest.max(number);
+        let none = DeletionLog::default();
+        // A text that nobody has read isn't read here, under the index's lock.
+        let Some(log) = version.log.as_ref().map_or(Some(&none), SharedLog::known) else {
+            self.unread = self.unread.max(Some(number));
+            return;
+        };
+        let mut is_news = self.unread.take_if(|unread| *unread <= number).is_some();
         for entry in log.entries() {
             let ticket = self.logged.insert(entry.uid.clone(), entry.ticket.clone());
             is_news |= entry.counted && ticket.as_ref() != Some(&entry.ticket);
@@ -113,6 +131,12 @@ impl Era {
             is_news |= has_left;
             !has_left
         });
+        // Who may write annotations could have any number remembered. What has left the log before a version needn't be,
+        // where no Machine is believed to be as it was before that version.
+        if self.logged.len() > MOST_LOGGED && number == self.latest {
+            self.logged.retain(|uid, _| log.get(uid).is_some());
+            is_news = true;
+        }
         if is_news {
             self.since = self.since.map(|since| since.max(number));
         }
@@ -181,6 +205,17 @@ impl Versions {
         self.still_written(now).map(|written| &written.version).or(self.shown.as_ref())
     }
 
+    /// What the watch has shown last, of an object that may be gone.
+    pub(super) fn shown(&self) -> Option<&GroupVersion> {
+        self.shown.as_ref()
+    }
+
+    /// The logs of the versions that are held.
+    pub(super) fn logs(&self) -> impl Iterator<Item = &SharedLog> {
+        let written = self.written.as_ref().map(|written| &written.version);
+        written.into_iter().chain(&self.shown).filter_map(|version| version.log.as_ref())
+    }
+
     /// The size asked for, as the current version says, and 0 where nothing is known.
     pub(super) fn size(&self, now: Instant) -> i32 {
         self.current(now).map_or(0, |version| version.replicas)
@@ -227,6 +262,13 @@ mod tests {
         versions
     }
 
+    /// A log of this text that was read.
+    fn shared(text: Option<String>) -> Option<SharedLog> {
+        let log = SharedLog::new(text?.as_str().into());
+        let _ = log.read();
+        Some(log)
+    }
+
     fn logging(machine: &str, resource_version: &str, generation: i64) -> GroupVersion {
         let entry = Entry {
             name: machine.into(),
@@ -238,7 +280,7 @@ mod tests {
             pending: false,
         };
         let log = DeletionLog::default().with([entry]).print().unwrap();
-        GroupVersion { generation, log: log.map(ArcStr::from), ..version(3, resource_version) }
+        GroupVersion { generation, log: shared(log), ..version(3, resource_version) }
     }
 
     #[test]
@@ -274,6 +316,64 @@ mod tests {
         versions.see(&logging("b", "20", 2));
         let era = versions.era().unwrap();
         assert!(!era.logged.contains_key(&"a".into()), "it was in the log of another generation");
+    }
+
+    /// A log of 1,000 Machines whose uids begin with this.
+    fn logging_many(uids: &str, resource_version: u64) -> GroupVersion {
+        let entries = (0..1_000).map(|n| Entry {
+            name: format!("m{n}").into(),
+            uid: format!("{uids}-{n}").into(),
+            ticket: "t".into(),
+            phase: Phase::Lowered,
+            soft: false,
+            counted: false,
+            pending: false,
+        });
+        let log = DeletionLog::default().with(entries).print().unwrap();
+        GroupVersion { log: shared(log), ..version(3, &resource_version.to_string()) }
+    }
+
+    #[test]
+    fn what_has_left_the_log_is_not_remembered_without_end() {
+        let mut versions = group(3, "10");
+        for round in 11..41 {
+            versions.see(&logging_many(&format!("round-{round}"), round));
+            let logged = versions.era().unwrap().logged.len();
+            assert!(logged <= 3_000, "{logged} after round {round}");
+        }
+        let era = versions.era().unwrap();
+        assert!(era.logged.contains_key(&"round-40-0".into()), "what is in the log is remembered");
+        let left = (11..41).rev().find(|round| !era.logged.contains_key(&format!("round-{round}-0").as_str().into()));
+        assert!(era.since > left, "no Machine is believed as of before what was forgotten had left: {:?}", era.since);
+    }
+
+    #[rstest]
+    #[case::no_log(SharedLog::new("v9".into()), true)]
+    #[case::beyond_what_is_read(SharedLog::new("[".repeat(200_000).as_str().into()), true)]
+    #[case::out_of_scope(SharedLog::new("[]".into()), false)]
+    fn after_a_log_that_was_not_read_no_older_machine_is_believed(#[case] log: SharedLog, #[case] reads: bool) {
+        let mut versions = group(3, "10");
+        if reads {
+            assert!(log.read().is_err());
+        }
+        versions.see(&GroupVersion { log: Some(log.clone()), ..version(3, "12") });
+        versions.see(&version(3, "11"));
+        assert_eq!(versions.era().unwrap().since, Some(10), "an older version came late");
+        assert_eq!(log.is_read(), reads, "it isn't read under the lock");
+        versions.see(&version(3, "13"));
+        assert_eq!(versions.era().unwrap().since, Some(13), "what has left it meanwhile was seen by nobody");
+        versions.see(&version(3, "14"));
+        assert_eq!(versions.era().unwrap().since, Some(13));
+    }
+
+    #[test]
+    fn a_version_that_comes_late_makes_nobody_forgotten_who_is_in_the_log() {
+        let mut versions = group(3, "10");
+        versions.see(&logging_many("first", 11));
+        versions.see(&logging_many("present", 20));
+        versions.see(&logging_many("late", 15));
+        let era = versions.era().unwrap();
+        assert!((0..1_000).all(|n| era.logged.contains_key(&format!("present-{n}").into())));
     }
 
     #[test]

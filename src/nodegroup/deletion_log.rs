@@ -1,7 +1,10 @@
 //! The log of the deletions that are on their way, as a value: an annotation of the group that every copy of this program
 //! reads and writes (see docs/delete-rule.md). A text that isn't such a log is an error and never taken for an empty one.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+};
 
 use arcstr::ArcStr;
 use jiff::Timestamp;
@@ -9,12 +12,15 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::problem::Clipped;
-use crate::capi::{DELETING, Uid};
+use crate::capi::{DELETING, LONGEST_LOG, Uid};
 
-/// The most Machines that a log names. All annotations of an object together may take 256 KiB.
-const MOST_ENTRIES: usize = 1_000;
-/// The longest text of a log: names may be long, and other annotations need room too.
-const LONGEST_TEXT: usize = 160 * 1024;
+/// The most Machines that a log names, written or read.
+pub const MOST_ENTRIES: usize = 1_000;
+/// The longest uid or ticket, in bytes. UUIDs have 36, and the program's tickets 37; they are written on each Machine.
+const LONGEST_ID: usize = 128;
+/// The remedy for a log that is larger than any that is written.
+const REMEDY: &str = "the program writes none so large, leaves it as it is, and deletes nothing of the group: see who \
+                      writes it, and remove the annotation";
 
 /// What the delete-machine annotation says besides the ticket, so that a mark of ours is known.
 const MARKED_BY: &str = "capi-autoscaler-provider ";
@@ -117,6 +123,8 @@ impl Entry {
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct DeletionLog {
     entries: Vec<Entry>,
+    /// The place of each Machine's entry.
+    places: HashMap<Uid, usize>,
 }
 
 /// Why a text is no log, or a log can't be written.
@@ -128,6 +136,28 @@ pub enum LogError {
     )]
     Foreign {
         /// What is wrong with it.
+        why: String,
+    },
+    /// The annotation is longer than any log.
+    #[error("the annotation {DELETING} has {bytes} bytes, and a log of deletions at most {LONGEST_LOG}: {REMEDY}")]
+    TooLong {
+        /// The length of its value.
+        bytes: usize,
+    },
+    /// The annotation names more Machines than any log.
+    #[error(
+        "the annotation {DELETING}, of {bytes} bytes, names {count} Machines, and a log of deletions at most {MOST_ENTRIES}: {REMEDY}"
+    )]
+    TooMany {
+        /// The length of its value.
+        bytes: usize,
+        /// The number of Machines.
+        count: usize,
+    },
+    /// A Machine that no log can name.
+    #[error("the annotation {DELETING} can't name a Machine: {why}; delete it by hand")]
+    Unwritable {
+        /// The reason.
         why: String,
     },
     /// Too many deletions are on their way.
@@ -162,23 +192,27 @@ impl DeletionLog {
     /// When the text isn't a log.
     pub fn parse(text: Option<&str>) -> Result<Self, LogError> {
         let Some(text) = text else { return Ok(Self::default()) };
+        let bytes = text.len();
+        if bytes > LONGEST_LOG {
+            return Err(LogError::TooLong { bytes });
+        }
         let foreign = |why: String| LogError::Foreign { why };
-        let written: Vec<Written> = serde_json::from_str(text).map_err(|error| foreign(error.to_string()))?;
+        // The error quotes what it met, which may be all of the text.
+        let not_read = |error: serde_json::Error| foreign(format!("{:?}", Clipped(&error.to_string())));
+        let written: Vec<Written> = serde_json::from_str(text).map_err(not_read)?;
+        let count = written.iter().map(|acceptance| acceptance.machines.len()).sum();
+        if count > MOST_ENTRIES {
+            return Err(LogError::TooMany { bytes, count });
+        }
         let mut log = Self::default();
         for acceptance in written {
             for (name, uid) in acceptance.machines {
+                check(&name, &uid, &acceptance.ticket).map_err(foreign)?;
                 let uid = Uid::from(uid);
-                if !is_object_name(&name) || uid.is_empty() {
-                    return Err(foreign(format!(
-                        "{:?} with uid {:?} is no Machine",
-                        Clipped(&name),
-                        Clipped(&uid.to_string())
-                    )));
-                }
                 if log.get(&uid).is_some() {
-                    return Err(foreign(format!("the Machine {name} with uid {uid} is named twice")));
+                    return Err(foreign(format!("the Machine {name} with uid {uid:?} is named twice")));
                 }
-                log.entries.push(Entry {
+                log.push(Entry {
                     name: name.into(),
                     uid,
                     ticket: acceptance.ticket.clone(),
@@ -201,6 +235,7 @@ impl DeletionLog {
             return Ok(None);
         }
         let full = || LogError::Full { count: self.entries.len() };
+        self.check_entries()?;
         let mut acceptances: BTreeMap<_, Vec<BTreeMap<_, _>>> = BTreeMap::new();
         for entry in &self.entries {
             let alike =
@@ -223,7 +258,7 @@ impl DeletionLog {
             })
             .collect();
         let text = serde_json::to_string(&written).map_err(|_| full())?;
-        if self.entries.len() > MOST_ENTRIES || text.len() > LONGEST_TEXT {
+        if self.entries.len() > MOST_ENTRIES || text.len() > LONGEST_LOG {
             return Err(full());
         }
         Ok(Some(text))
@@ -234,12 +269,19 @@ impl DeletionLog {
     /// # Errors
     /// As [`Self::print`].
     pub fn check(&self) -> Result<(), LogError> {
+        self.check_entries()?;
         // Alone in an acceptance, and with each character escaped.
         let longest = |entry: &Entry| 6 * (entry.name.len() + entry.uid.to_string().len() + entry.ticket.0.len()) + 100;
-        if self.entries.len() <= MOST_ENTRIES && self.entries.iter().map(longest).sum::<usize>() <= LONGEST_TEXT {
+        if self.entries.len() <= MOST_ENTRIES && self.entries.iter().map(longest).sum::<usize>() <= LONGEST_LOG {
             return Ok(());
         }
         self.print().map(|_| ())
+    }
+
+    /// Fails for entries that wouldn't be read again.
+    fn check_entries(&self) -> Result<(), LogError> {
+        let check = |entry: &Entry| check(&entry.name, &entry.uid.to_string(), &entry.ticket);
+        self.entries.iter().try_for_each(check).map_err(|why| LogError::Unwritable { why })
     }
 
     /// All entries.
@@ -257,7 +299,7 @@ impl DeletionLog {
     /// The entry of the Machine with this uid.
     #[must_use]
     pub fn get(&self, uid: &Uid) -> Option<&Entry> {
-        self.entries.iter().find(|entry| entry.uid == *uid)
+        self.entries.get(*self.places.get(uid)?)
     }
 
     /// How many deletions the size doesn't say yet.
@@ -283,9 +325,14 @@ impl DeletionLog {
     pub fn with(mut self, entries: impl IntoIterator<Item = Entry>) -> Self {
         for entry in entries {
             debug_assert!(self.get(&entry.uid).is_none(), "{} is in the log already", entry.name);
-            self.entries.push(entry);
+            self.push(entry);
         }
         self
+    }
+
+    fn push(&mut self, entry: Entry) {
+        self.places.insert(entry.uid.clone(), self.entries.len());
+        self.entries.push(entry);
     }
 
     /// The log in which these are lowered.
@@ -301,8 +348,23 @@ impl DeletionLog {
     #[must_use]
     pub fn without(mut self, is_such: impl Fn(&Entry) -> bool) -> Self {
         self.entries.retain(|entry| !is_such(entry));
+        self.places = self.entries.iter().enumerate().map(|(place, entry)| (entry.uid.clone(), place)).collect();
         self
     }
+}
+
+/// Fails for a Machine that isn't one, or whose entry is too long to be read.
+fn check(name: &str, uid: &str, ticket: &Ticket) -> Result<(), String> {
+    if !is_object_name(name) || uid.is_empty() {
+        return Err(format!("{:?} with uid {:?} is no Machine", Clipped(name), Clipped(uid)));
+    }
+    for (what, text) in [("uid", uid), ("ticket", ticket.0.as_str())] {
+        if text.len() > LONGEST_ID {
+            let bytes = text.len();
+            return Err(format!("the {what} of Machine {name} has {bytes} bytes, and may have {LONGEST_ID}"));
+        }
+    }
+    Ok(())
 }
 
 /// Whether an API server takes it for a name. It stands in the paths of requests: anything else could lead them to
@@ -365,6 +427,59 @@ mod tests {
     fn a_text_that_is_no_log_is_an_error_that_names_the_annotation(#[case] text: &str) {
         let error = DeletionLog::parse(Some(text)).unwrap_err();
         assert!(error.to_string().contains("capi-autoscaler-provider.io/deleting"), "{error}");
+    }
+
+    /// A log of this many Machines with UUIDs.
+    fn text_of(count: usize) -> String {
+        let machines = (0..count).map(|n| format!(r#""m{n}":"9b4bf4b1-715d-4c5b-a5ff-{n:012x}""#));
+        let machines = machines.collect::<Vec<_>>().join(",");
+        format!(r#"[{{"ticket":"t","phase":"wanted","machines":{{{machines}}}}}]"#)
+    }
+
+    fn padded(text: String, bytes: usize) -> String {
+        let spaces = bytes - text.len();
+        text + &" ".repeat(spaces)
+    }
+
+    fn of_one(name: &str, uid: &str, ticket: &str) -> String {
+        serde_json::json!([{"ticket": ticket, "phase": "wanted", "machines": {name: uid}}]).to_string()
+    }
+
+    #[rstest]
+    #[case::of_machines(text_of(1_000), text_of(1_001), "1001")]
+    #[case::of_bytes(padded(text_of(9), 160 * 1024), padded(text_of(9), 160 * 1024 + 1), "163841")]
+    #[case::of_a_name(of_one(&"a".repeat(253), "1", "t"), of_one(&"a".repeat(254), "1", "t"), "(cut)")]
+    #[case::of_a_uid(of_one("a", &"1".repeat(128), "t"), of_one("a", &"1".repeat(129), "t"), "129")]
+    #[case::of_a_ticket(of_one("a", "1", &"t".repeat(128)), of_one("a", "1", &"t".repeat(129)), "129")]
+    fn a_text_is_read_up_to_each_bound_and_refused_beyond(
+        #[case] at_bound: String,
+        #[case] beyond: String,
+        #[case] says: &str,
+    ) {
+        assert!(!DeletionLog::parse(Some(&at_bound)).unwrap().is_empty());
+        let error = DeletionLog::parse(Some(&beyond)).unwrap_err().to_string();
+        assert!(error.contains(says) && error.contains("capi-autoscaler-provider.io/deleting"), "{error}");
+        assert!(error.contains("remove the annotation"), "it says what to do: {error}");
+    }
+
+    /// As seen on the sandbox: short names, and as many of them as an annotation holds.
+    #[test]
+    fn an_annotation_full_of_short_names_is_refused_with_its_size() {
+        let machines: Vec<_> = (0..20_000).map(|n| format!(r#""{n}":"0{n}""#)).collect();
+        let text = format!(r#"[{{"ticket":"t","phase":"lowered","machines":{{{}}}}}]"#, machines.join(","));
+        let error = DeletionLog::parse(Some(&text)).unwrap_err().to_string();
+        assert!(error.contains(&text.len().to_string()), "{error}");
+    }
+
+    #[rstest]
+    #[case::a_field(format!(r#"[{{"ticket":"t","phase":"wanted","machines":{{}},"{}":1}}]"#, "x".repeat(100_000)))]
+    #[case::a_phase(format!(r#"[{{"ticket":"t","phase":"{}","machines":{{}}}}]"#, "x".repeat(100_000)))]
+    #[case::a_uid(of_one("a", &"x".repeat(100_000), "t"))]
+    #[case::a_ticket(of_one("a", "1", &"x".repeat(100_000)))]
+    #[case::brackets("[".repeat(100_000))]
+    fn what_is_said_of_a_long_text_is_short(#[case] text: String) {
+        let error = DeletionLog::parse(Some(&text)).unwrap_err().to_string();
+        assert!(error.len() < 1_000, "{} bytes", error.len());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 pub use super::placeholder::{PlaceholderRef, template_node_groups};
 use super::{
-    DeletionLog, Grace, GroupId, Lack, exhausted, placeholder,
+    DeletionLog, Grace, GroupId, Lack, SharedLog, exhausted, placeholder,
     replacement::{self, Replaced, Replacement},
 };
 use crate::capi::{Machine, MachinePhase, Node};
@@ -171,13 +171,21 @@ impl DeleteConditions {
     /// The conditions under these rules in a group that can be scaled down or not, by its minimum and its annotations. A log
     /// that nobody can read stops all deletions.
     #[must_use]
-    pub fn of(rules: ErrorRules, can_scale_down: bool, min: i32, log: Option<&str>, replaced: Option<&str>) -> Self {
-        let log = DeletionLog::parse(log);
+    pub fn of(
+        rules: ErrorRules,
+        can_scale_down: bool,
+        min: i32,
+        log: Option<&SharedLog>,
+        replaced: Option<&str>,
+    ) -> Self {
+        // One that accepts nothing may be out of scope, and its log is never read then.
+        let log = log.filter(|_| can_scale_down).map(SharedLog::read);
+        let is_refused = log.is_some_and(|log| log.is_err());
         Self {
             rules,
-            accepts: can_scale_down && log.is_ok(),
+            accepts: can_scale_down && !is_refused,
             min,
-            log: log.unwrap_or_default(),
+            log: log.and_then(Result::ok).cloned().unwrap_or_default(),
             replaced: replaced.and_then(|text| text.parse().ok()),
             now: Timestamp::now(),
         }

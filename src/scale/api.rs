@@ -23,7 +23,7 @@ use crate::{
     capi::{CoreResources, DELETING, Keys, ObjectKey, REPLACED, ScalableKind, Uid},
     index::GroupVersion,
     informer::ResourceVersion,
-    nodegroup::GroupId,
+    nodegroup::{GroupId, SharedLog},
     traces::{Span, Traces},
 };
 
@@ -414,7 +414,7 @@ fn tests_of(seen: &GroupVersion) -> Vec<Value> {
     vec![
         json!({"op": "test", "path": "/metadata/uid", "value": seen.uid.to_string()}),
         json!({"op": "test", "path": "/metadata/generation", "value": seen.generation}),
-        json!({"op": "test", "path": log_path(), "value": seen.log.as_deref()}),
+        json!({"op": "test", "path": log_path(), "value": seen.log.as_ref().and_then(SharedLog::as_str)}),
     ]
 }
 
@@ -430,7 +430,7 @@ fn version_of(object: &DynamicObject) -> GroupVersion {
         resource_version: object.metadata.resource_version.as_deref().unwrap_or_default().into(),
         generation: object.metadata.generation.unwrap_or_default(),
         replicas: i32::try_from(replicas).unwrap_or(i32::MAX),
-        log: object.annotations().get(DELETING).map(ArcStr::from),
+        log: object.annotations().get(DELETING).map(|text| SharedLog::new(text.as_str().into())),
     }
 }
 

@@ -29,12 +29,19 @@ use super::{
 use crate::{
     capi::{Machine, Uid},
     index::{DeletionView, GroupVersion, Index},
-    nodegroup::{Bounds, DeletionLog, GroupId, Phase, Ticket, deletion_log::Entry},
+    nodegroup::{Bounds, DeletionLog, GroupId, Phase, SharedLog, Ticket, deletion_log::Entry},
 };
 
 /// How long what is wanted is left to the copy that may just be lowering it. Nothing depends on it but the number of
 /// conflicts.
 const LEFT_ALONE: Duration = Duration::from_secs(2);
+
+/// The most Machines that one look at a group reads, marks or deletes. Who may annotate a group can name as many as a log
+/// holds, and each costs a call.
+const MOST_CALLS: usize = 256;
+/// The pause before the next look at a group of which a look has left something. Mostly the group changes before, by what
+/// was done.
+const NEXT_LOOK: Duration = Duration::from_secs(1);
 
 /// What a look at a group has come to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -58,6 +65,24 @@ struct Remembered {
     /// Tickets that are wanted.
     wanted: HashMap<Ticket, Instant>,
     left: LeftSince,
+    /// The number of entries that looks have dealt with in part, so that each has its turn.
+    turn: usize,
+    /// The log that can't be read, which is logged once.
+    unreadable: Option<SharedLog>,
+}
+
+impl Remembered {
+    /// Takes as many of these as one look may deal with, others with each look; true if there are more.
+    fn take_turn<T>(&mut self, mut all: Vec<T>) -> (Vec<T>, bool) {
+        if all.len() <= MOST_CALLS {
+            return (all, false);
+        }
+        let begin = self.turn % all.len();
+        all.rotate_left(begin);
+        all.truncate(MOST_CALLS);
+        self.turn = self.turn.wrapping_add(MOST_CALLS);
+        (all, true)
+    }
 }
 
 /// Finishes deletions until `ended`, or until nobody holds `inner` any more.
@@ -94,7 +119,9 @@ impl Command {
         let log = match view.version.log() {
             Ok(log) => log,
             Err(error) => {
-                tracing::warn!(group = %self.id, "deletions can't be finished: {error}");
+                if self.inner.memory.is_new_unreadable(&self.id, &view.version) {
+                    tracing::warn!(group = %self.id, "deletions can't be finished: {error}");
+                }
                 return Pass::Done;
             }
         };
@@ -206,7 +233,7 @@ impl Command {
             return Ok(soft);
         }
         let listed = self.list().await?;
-        let size: i64 = view.sets.iter().map(|set| i64::from(set.replicas.unwrap_or_default())).sum();
+        let size: i64 = view.sets.iter().map(|set| i64::from(set.object.replicas.unwrap_or_default())).sum();
         let is_done = i64::try_from(listed.alive.len()).unwrap_or(i64::MAX) <= size;
         Ok(soft.into_iter().filter(|entry| is_done || !listed.alive.contains(&entry.uid)).collect())
     }
@@ -286,6 +313,18 @@ impl Command {
     }
 }
 
+fn costs_no_call(step: &Finish) -> bool {
+    match step {
+        // All soft entries are settled by one list, and what is wanted has a turn of its own.
+        Finish::CarryOn | Finish::Leave(..) | Finish::ForgetSoft(_) => true,
+        Finish::ForgetGone(_) | Finish::Delete(_) | Finish::MarkAgain(_) | Finish::Unmark(..) => false,
+    }
+}
+
+fn earliest(one: Option<Instant>, other: Instant) -> Instant {
+    one.map_or(other, |one| one.min(other))
+}
+
 fn names(entries: &[Entry]) -> String {
     entries.iter().map(|entry| entry.name.as_str()).collect::<Vec<_>>().join(",")
 }
@@ -318,6 +357,7 @@ impl Memory {
     ) -> (Vec<Finish>, Option<Instant>) {
         let mut groups = self.0.lock();
         let mut remembered = groups.remove(id).unwrap_or_default();
+        remembered.unreadable = None;
         let steps = rule::finish(log, machines, followed, &remembered.left, Instant::now());
         let key = |entry: &Entry| (entry.uid.clone(), entry.ticket.clone());
         let mut left = LeftSince::new();
@@ -326,8 +366,7 @@ impl Memory {
             match step {
                 Finish::Leave(entry, since) => {
                     left.insert(key(entry), *since);
-                    let end = *since + LEFT_TO_PROVIDER;
-                    until = Some(until.map_or(end, |until: Instant| until.min(end)));
+                    until = Some(earliest(until, *since + LEFT_TO_PROVIDER));
                 }
                 // Should the call fail, it is repeated without another wait.
                 Finish::Delete(entry) => left.extend(remembered.left.remove_entry(&key(entry))),
@@ -338,30 +377,55 @@ impl Memory {
                 | Finish::Unmark(..) => {}
             }
         }
-        let is_wanted =
-            |ticket: &Ticket| log.entries().iter().any(|entry| entry.ticket == *ticket && entry.phase == Phase::Wanted);
-        remembered.wanted.retain(|ticket, _| is_wanted(ticket));
+        let wanted = log.entries().iter().filter(|entry| entry.phase == Phase::Wanted);
+        let wanted: HashSet<_> = wanted.map(|entry| &entry.ticket).collect();
+        remembered.wanted.retain(|ticket, _| wanted.contains(ticket));
         remembered.left = left;
-        if !remembered.wanted.is_empty() || !remembered.left.is_empty() {
+        let (free, calls): (Vec<_>, _) = steps.into_iter().partition(costs_no_call);
+        let (calls, is_part) = remembered.take_turn(calls);
+        if is_part {
+            until = Some(earliest(until, Instant::now() + NEXT_LOOK));
+        }
+        if is_part || !remembered.wanted.is_empty() || !remembered.left.is_empty() {
             groups.insert(id.clone(), remembered);
         }
-        (steps, until)
+        (free.into_iter().chain(calls).collect(), until)
     }
 
-    /// The entries that are wanted for so long that nobody else may be lowering them, and when the first of the others is.
+    /// The number of groups of which something is remembered.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.0.lock().len()
+    }
+
+    /// Returns true if the group's log, which can't be read, is another one than before.
+    fn is_new_unreadable(&self, id: &GroupId, version: &GroupVersion) -> bool {
+        let mut groups = self.0.lock();
+        let unreadable = &mut groups.entry(id.clone()).or_default().unreadable;
+        let is_new = *unreadable != version.log;
+        unreadable.clone_from(&version.log);
+        is_new
+    }
+
+    /// The entries that are wanted for so long that nobody else may be lowering them, as many as one look deals with, and
+    /// when it is the turn of others.
     fn ripe(&self, id: &GroupId, log: &DeletionLog) -> (HashSet<Uid>, Option<Instant>) {
         let now = Instant::now();
         let mut groups = self.0.lock();
-        let wanted = &mut groups.entry(id.clone()).or_default().wanted;
-        let (mut ripe, mut next) = (HashSet::new(), None);
+        let remembered = groups.entry(id.clone()).or_default();
+        let (mut ripe, mut next) = (Vec::new(), None);
         for entry in log.entries().iter().filter(|entry| entry.phase == Phase::Wanted) {
-            let at = *wanted.entry(entry.ticket.clone()).or_insert(now) + LEFT_ALONE;
+            let at = *remembered.wanted.entry(entry.ticket.clone()).or_insert(now) + LEFT_ALONE;
             if at <= now {
-                ripe.insert(entry.uid.clone());
+                ripe.push(entry.uid.clone());
             } else {
-                next = Some(next.map_or(at, |next: Instant| next.min(at)));
+                next = Some(earliest(next, at));
             }
         }
-        (ripe, next)
+        let (ripe, is_part) = remembered.take_turn(ripe);
+        if is_part {
+            next = Some(earliest(next, now + NEXT_LOOK));
+        }
+        (ripe.into_iter().collect(), next)
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::writer::SizedBy;
 use crate::{
     capi::{Machine, ScalableKind, ScalableResource, Uid},
-    index::GroupVersion,
+    index::{GroupVersion, SetView},
     informer::ResourceVersion,
     nodegroup::{Bounds, DeletionLog, LogError, Phase, SizeError, Ticket, deletion_log::Entry, size},
 };
@@ -436,27 +436,25 @@ pub(super) struct Followed {
 
 impl Followed {
     /// By what the objects show that have the Machines made.
-    pub(super) fn by(kind: ScalableKind, sets: &[Arc<ScalableResource>]) -> Self {
+    pub(super) fn by(kind: ScalableKind, sets: &[SetView]) -> Self {
         // A new Machine of an old MachineSet would be as wrong as one of the newest.
-        if !sets.iter().all(|set| set.seen_generation == set.generation) {
+        if !sets.iter().all(|SetView { object: set, .. }| set.seen_generation == set.generation) {
             return Self::default();
         }
-        let has_size = |set: &&Arc<ScalableResource>| match kind {
-            ScalableKind::MachineDeployment => has_its_size(set, sets),
+        let has_size = |set: &&SetView| match kind {
+            ScalableKind::MachineDeployment => has_its_size(&set.object, sets),
             ScalableKind::MachineSet | ScalableKind::MachinePool => true,
         };
-        let logs = sets.iter().filter(has_size).filter_map(|set| {
-            let copied = DeletionLog::parse(set.deleting_log.as_deref()).ok()?;
-            Some(copied.entries().to_vec())
-        });
-        let lowered = logs.flatten().filter(|entry| entry.phase == Phase::Lowered);
-        let has_come_down = sets.iter().all(|pool| pool.status_replicas <= pool.replicas.unwrap_or_default());
+        let logs = sets.iter().filter(has_size).filter_map(|set| set.log.as_ref()?.read().ok());
+        let lowered = logs.flat_map(DeletionLog::entries).filter(|entry| entry.phase == Phase::Lowered);
+        let has_come_down =
+            sets.iter().all(|SetView { object: pool, .. }| pool.status_replicas <= pool.replicas.unwrap_or_default());
         let by_name = match kind {
             ScalableKind::MachineDeployment | ScalableKind::MachineSet => ByName::AtOnce,
             ScalableKind::MachinePool if has_come_down => ByName::InTime,
             ScalableKind::MachinePool => ByName::NotYet,
         };
-        Self { tickets: lowered.map(|entry| (entry.uid, entry.ticket)).collect(), by_name }
+        Self { tickets: lowered.map(|entry| (entry.uid.clone(), entry.ticket.clone())).collect(), by_name }
     }
 
     /// Whether this entry is lowered and followed.
@@ -472,8 +470,8 @@ impl Followed {
 
 /// Whether a MachineSet has the size that came with its copy of the log. While several have Machines, in a rollout that
 /// the group has opted to scale down in, none has the whole size.
-fn has_its_size(set: &ScalableResource, sets: &[Arc<ScalableResource>]) -> bool {
-    let is_alone = sets.iter().filter(|set| set.replicas.unwrap_or_default() > 0).count() <= 1;
+fn has_its_size(set: &ScalableResource, sets: &[SetView]) -> bool {
+    let is_alone = sets.iter().filter(|set| set.object.replicas.unwrap_or_default() > 0).count() <= 1;
     !is_alone || set.desired_replicas == set.replicas
 }
 

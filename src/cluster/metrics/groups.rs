@@ -8,7 +8,7 @@ use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 use super::families::{count, gauge, single};
 use crate::{
     index::{GroupSnapshot, Index, Served, SnapshotStanding, Stats},
-    nodegroup::{DeletionLog, InstanceState, LeftOut, NodeTemplate, Source},
+    nodegroup::{InstanceState, LeftOut, NodeTemplate, Source},
 };
 
 /// Where the capacity of a template may come from.
@@ -118,7 +118,7 @@ fn numbers(group: &GroupSnapshot) -> Option<GroupNumbers> {
 /// The deletions that are on their way; `None` where there are none, or none of this program's. Cluster API copies a
 /// MachineDeployment's log to its MachineSets.
 fn deletions(group: &GroupSnapshot) -> Option<Deletions> {
-    let log = group.deletion_log.as_deref()?;
+    let log = group.deletion_log.as_ref()?;
     match &group.standing {
         SnapshotStanding::LeftOut(LeftOut::OutOfScope | LeftOut::OwnedByMachineDeployment, _)
         | SnapshotStanding::Gone => return None,
@@ -131,7 +131,7 @@ fn deletions(group: &GroupSnapshot) -> Option<Deletions> {
         | SnapshotStanding::Undecodable(_) => {}
     }
     let id = group.id.to_string();
-    Some(match DeletionLog::parse(Some(log)) {
+    Some(match log.read() {
         Ok(log) => Deletions {
             id,
             count: Some(count(log.entries().len() as u64)),

@@ -263,7 +263,10 @@ fn unfinished(index: &Index, id: &GroupId) -> BTreeSet<String> {
     let Some(view) = index.deletions(id) else { return BTreeSet::new() };
     let machines = view.machines.iter().map(|it| (it.meta.key.name.as_str(), it.deleting, it.delete_mark.as_deref()));
     if view.version.log.is_some() {
-        let sets = view.sets.iter().map(|set| (set.generation, set.seen_generation, set.replicas, &set.deleting_log));
+        let sets = view.sets.iter().map(|set| {
+            let object = &set.object;
+            (object.generation, object.seen_generation, object.replicas, &set.log)
+        });
         return [format!("{:?} {:?}", sets.collect::<Vec<_>>(), machines.collect::<Vec<_>>())].into();
     }
     let is_ours = |mark: &str| mark.starts_with("capi-autoscaler-provider ");

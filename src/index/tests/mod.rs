@@ -5,6 +5,7 @@ mod any_order;
 mod feeds;
 mod gone;
 mod lessons;
+mod logs;
 mod members;
 mod nodes;
 pub(crate) mod objects;

@@ -391,6 +391,6 @@ fn an_error_is_sent_where_its_delete_is_accepted(
 fn a_log_that_nobody_can_read_stops_deletes() {
     let rules = ErrorRules::default();
     assert!(DeleteConditions::of(rules, true, 0, None, None).accepts);
-    assert!(!DeleteConditions::of(rules, true, 0, Some("v9"), None).accepts);
+    assert!(!DeleteConditions::of(rules, true, 0, Some(&SharedLog::new("v9".into())), None).accepts);
     assert!(!DeleteConditions::of(rules, false, 0, None, None).accepts);
 }

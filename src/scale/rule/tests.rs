@@ -3,7 +3,7 @@
 use rstest::rstest;
 
 use super::*;
-use crate::nodegroup::testing;
+use crate::nodegroup::{SharedLog, testing};
 
 const BOUNDS: Bounds = Bounds { min: 1, max: 10 };
 
@@ -262,12 +262,12 @@ fn a_write_whose_answer_was_lost(
 }
 
 /// A MachineSet of size 3 that has this log, and whose controller has seen it.
-fn set(entries: &[&str], change: impl FnOnce(&mut ScalableResource)) -> Arc<ScalableResource> {
+fn set(entries: &[&str], change: impl FnOnce(&mut ScalableResource)) -> SetView {
     let mut set = testing::machine_set("workers-1");
     set.desired_replicas = Some(3);
-    set.deleting_log = log(entries).print().unwrap().map(Into::into);
     change(&mut set);
-    Arc::new(set)
+    let log = log(entries).print().unwrap().map(|text| SharedLog::new(text.as_str().into()));
+    SetView { object: Arc::new(set), log }
 }
 
 #[rstest]
@@ -276,7 +276,7 @@ fn set(entries: &[&str], change: impl FnOnce(&mut ScalableResource)) -> Arc<Scal
 #[case::there_is_no_copy(set(&[], |_| ()), false)]
 #[case::its_controller_has_not_seen_it(set(&["a!"], |set| set.seen_generation = 0), false)]
 #[case::its_size_has_not_come_with_it(set(&["a!"], |set| set.replicas = Some(4)), false)]
-fn the_smaller_size_has_reached_the_machine_set(#[case] set: Arc<ScalableResource>, #[case] expected: bool) {
+fn the_smaller_size_has_reached_the_machine_set(#[case] set: SetView, #[case] expected: bool) {
     let log = log(&["a!"]);
     let followed = Followed::by(ScalableKind::MachineDeployment, &[set]);
     assert_eq!(followed.has_all(&log), expected);

@@ -7,7 +7,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::fake::{Fault, World, group, nodes, status};
-use crate::{capi::DELETING, nodegroup::GroupId};
+use crate::{capi::DELETING, cli::testing::Said, index::Change, nodegroup::GroupId};
 
 const ABCD: [&str; 4] = ["a", "b", "c", "d"];
 
@@ -97,6 +97,69 @@ async fn a_machine_that_is_not_of_the_group_is_left_alone_whatever_the_log_says(
     assert_eq!((world.api.marked(), world.api.replicas()), (marked.iter().map(ToString::to_string).collect(), size));
     let calls = world.api.calls();
     assert!(!calls.iter().any(|call| call.contains("control-plane")), "{calls:?}");
+}
+
+/// Each costs a read, and who may annotate a group can name as many as a log holds.
+#[rstest]
+#[case::decided("wanted")]
+#[case::and_the_size_lowered("lowered")]
+#[tokio::test(start_paused = true)]
+async fn one_look_reads_a_limited_number_of_machines_that_nobody_knows(#[case] phase: &str) {
+    let world = World::new(4, &ABCD);
+    let machines: serde_json::Map<_, _> = (0..1_000).map(|n| (format!("m{n}"), json!(format!("u{n}")))).collect();
+    world.api.set_log(&json!([{"ticket": "t", "phase": phase, "machines": machines}]).to_string());
+    world.api.follow();
+    until(&world, "a part has been dealt with", |world| world.api.calls().contains(&"PATCH group".to_owned())).await;
+    let calls = world.api.calls();
+    let reads = calls.iter().take_while(|call| *call != "PATCH group").filter(|call| call.starts_with("GET machine"));
+    assert_eq!(reads.count(), 256);
+    for _ in 0..8 {
+        world.api.follow();
+        wait(&world).await;
+    }
+    assert_eq!((world.api.log(), world.api.replicas()), (Vec::<String>::new(), 4), "the others have their turn");
+}
+
+#[rstest]
+#[case::no_log("v9".to_owned(), "isn't a log")]
+#[case::too_long("[".repeat(200_000), "200000 bytes")]
+#[tokio::test(start_paused = true)]
+async fn a_log_that_cannot_be_read_is_logged_once_and_nothing_is_done_for_it(#[case] text: String, #[case] why: &str) {
+    let said = Said::default();
+    let writer = said.clone();
+    let log = tracing_subscriber::fmt().without_time().with_ansi(false).with_writer(move || writer.clone()).finish();
+    let _log = tracing::subscriber::set_default(log);
+    let world = World::new(4, &ABCD);
+    world.api.set_log(&text);
+    wait(&world).await;
+    world.machine("e", &json!({}), &json!({}));
+    wait(&world).await;
+    let lines = said.take();
+    assert_eq!(lines.matches("deletions can't be finished").count(), 1, "{lines}");
+    assert!(lines.contains(why) && lines.contains("MachineDeployment/team-a/workers"), "{lines}");
+    let refused = world.scale.delete(group(), nodes(&["b"])).await.unwrap_err();
+    assert_eq!(refused.code(), "failed_precondition", "{refused}");
+    assert!(refused.to_string().contains("MachineDeployment/team-a/workers"), "{refused}");
+    assert!(!world.api.calls().iter().any(|call| call.contains("PATCH")), "{:?}", world.api.calls());
+    world.api.set_log(&format!("{text} "));
+    wait(&world).await;
+    assert_eq!(said.take().matches("deletions can't be finished").count(), 1, "it is another text");
+    world.scale.increase(group(), 1).await.unwrap();
+    assert_eq!(world.api.replicas(), 5, "the group grows as before");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_remembered_of_a_group_that_is_gone() {
+    let world = World::new(4, &ABCD);
+    for text in [r#"[{"ticket":"t","phase":"wanted","machines":{"b":"uid-b"}}]"#, "v9"] {
+        world.api.set_log(text);
+        world.watch();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(world.scale.inner.memory.len(), 1, "{text}");
+        world.index.apply_quietly(Change::ScalableGone(group()));
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert_eq!(world.scale.inner.memory.len(), 0, "{text}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,121 @@
+//! The log of deletions as a hostile object has it: when its text is read, and how often.
+
+use serde_json::{Value, json};
+
+use super::objects::*;
+use crate::{
+    capi::{DELETING, LogText},
+    index::{Change, GroupVersion, Index},
+    nodegroup::{Rules, Scope, ScopeSpec, SharedLog},
+};
+
+/// A log of this Machine.
+fn log(machine: &str) -> String {
+    format!(r#"[{{"ticket":"t","phase":"lowered","machines":{{"{machine}":"uid-of-{machine}"}}}}]"#)
+}
+
+/// What gives an object this log, and a status by which its versions differ.
+fn logging(text: &str, replicas: i32) -> Value {
+    json!({"metadata": {"annotations": {DELETING: text}}, "status": {"replicas": replicas}})
+}
+
+fn workers_with(text: &str, replicas: i32) -> Change {
+    deployment("workers", 3, ("1", "10"), &logging(text, replicas))
+}
+
+/// The log that is held of an object.
+fn held(index: &Index, group: &str) -> SharedLog {
+    let inner = index.inner.read();
+    inner.picture.groups[&id(group)].versions.shown().unwrap().log.clone().expect("a log")
+}
+
+fn index_of(scope: Scope) -> Index {
+    Index::new(Rules { scope, ..rules() })
+}
+
+#[test]
+fn a_text_is_read_once_whatever_else_of_the_object_changes() {
+    let index = index_of(Scope::All);
+    index.apply_quietly(workers_with(&log("a"), 0));
+    let first = held(&index, WORKERS);
+    assert!(first.is_read());
+    for replicas in 1..10 {
+        index.apply_quietly(workers_with(&log("a"), replicas));
+        assert!(held(&index, WORKERS).is_shared_with(&first));
+    }
+    index.apply_quietly(workers_with(&log("b"), 10));
+    assert!(!held(&index, WORKERS).is_shared_with(&first) && held(&index, WORKERS).is_read());
+}
+
+#[test]
+fn what_was_written_is_not_read_again_when_the_watch_shows_it() {
+    let index = index([workers_with("[]", 0)]);
+    let log_written = SharedLog::new(log("a").as_str().into());
+    let version = GroupVersion { log: Some(log_written.clone()), ..written(&index, WORKERS, 4, "2") };
+    index.set_written(&id(WORKERS), version);
+    assert!(log_written.is_read(), "before the lock is taken, with which it isn't");
+    index.apply_quietly(workers_with(&log("a"), 0));
+    assert!(held(&index, WORKERS).is_shared_with(&log_written));
+}
+
+#[test]
+fn a_copy_on_a_machine_set_shares_what_was_read_and_one_of_its_own_is_left_to_the_finisher() {
+    let index = index_of(Scope::All);
+    index.apply_quietly(workers_with(&log("a"), 0));
+    index.apply_quietly(set_of_with("workers", "workers-1", &logging(&log("a"), 0)));
+    let copy = "MachineSet/team-a/workers-1";
+    assert!(held(&index, copy).is_shared_with(&held(&index, WORKERS)));
+    index.apply_quietly(set_of_with("workers", "workers-1", &logging(&log("b"), 0)));
+    assert!(!held(&index, copy).is_read());
+}
+
+#[test]
+fn the_text_of_an_object_out_of_scope_is_never_read() {
+    let index = index_of(Scope::Specs(vec![ScopeSpec::cluster("team-a", "another")]));
+    for replicas in 0..5 {
+        index.apply_quietly(workers_with(&log("a"), replicas));
+        index.refresh();
+        let _ = (index.groups(), index.instances(&id(WORKERS)), index.deletions(&id(WORKERS)));
+        assert!(!held(&index, WORKERS).is_read());
+    }
+}
+
+#[test]
+fn a_group_that_leaves_the_scope_goes_on_answering_without_its_text_being_read() {
+    let label = |value: &str| json!({"metadata": {"labels": {"team": value}}});
+    let scope = ScopeSpec { labels: vec![("team".into(), "a".into())], ..ScopeSpec::default() };
+    let index = index_of(Scope::Specs(vec![scope]));
+    index.apply_quietly(deployment("workers", 3, ("1", "10"), &label("a")));
+    index.refresh();
+    let mut gone = logging(&log("a"), 0);
+    merge(&mut gone, &label("b"));
+    index.apply_quietly(deployment("workers", 3, ("1", "10"), &gone));
+    assert!(index.instances(&id(WORKERS)).is_some());
+    assert!(!held(&index, WORKERS).is_read());
+}
+
+#[test]
+fn a_text_beyond_what_is_read_is_not_kept_and_the_others_go_on() {
+    let machines: Vec<_> = (0..20_000).map(|n| format!(r#""{n}":"0{n}""#)).collect();
+    let text = format!(r#"[{{"ticket":"t","phase":"lowered","machines":{{{}}}}}]"#, machines.join(","));
+    let index = index_of(Scope::All);
+    index.apply_quietly(workers_with(&text, 0));
+    index.apply_quietly(deployment("others", 3, ("1", "10"), &logging(&log("a"), 0)));
+    index.refresh();
+    assert_eq!(held(&index, WORKERS).text(), &LogText::TooLong(text.len()));
+    let version = index.deletions(&id(WORKERS)).unwrap().version;
+    let error = version.log().unwrap_err().to_string();
+    assert!(error.contains(&text.len().to_string()), "{error}");
+    assert_eq!(index.scale_view(&id(WORKERS)).unwrap().bounds.max, 10, "it may grow as before");
+    let others = index.deletions(&id("MachineDeployment/team-a/others")).unwrap();
+    assert_eq!(others.version.log().unwrap().entries().len(), 1);
+}
+
+#[test]
+fn one_that_is_gone_wakes_those_who_remember_its_deletions() {
+    let index = index_of(Scope::All);
+    index.apply_quietly(workers_with(&log("a"), 0));
+    let _ = index.take_unfinished();
+    index.apply_quietly(Change::ScalableGone(id(WORKERS)));
+    assert!(index.take_unfinished().contains(&id(WORKERS)));
+}
