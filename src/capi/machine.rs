@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Context, Meta, ScalableKind, wire};
+use super::{Context, Meta, ScalableKind, bounded, wire};
 
 /// A Machine as read here.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -174,15 +174,15 @@ impl Machine {
         let owner = object
             .metadata
             .owner(&context.keys, &["MachineSet", "MachinePool"])
-            .and_then(|owner| Some((ScalableKind::parse(owner.kind)?, interner.intern(owner.name))));
+            .and_then(|owner| Some((ScalableKind::parse(owner.kind)?, interner.intern(&bounded::value(owner.name)))));
         let status = object.status;
         let failure = status.as_ref().and_then(failure);
         let infrastructure_not_ready =
             status.as_ref().and_then(infrastructure_ready).filter(|condition| condition.status == "False").map(
                 |condition| {
                     Box::new(Condition {
-                        reason: interner.intern(&condition.reason),
-                        message: interner.intern(&condition.message),
+                        reason: interner.intern(bounded::message(&condition.reason)),
+                        message: interner.intern(bounded::message(&condition.message)),
                         since: condition.since(),
                     })
                 },
@@ -194,18 +194,21 @@ impl Machine {
                 .spec
                 .and_then(|spec| spec.provider_id)
                 .filter(|id| !id.is_empty())
-                .map(|id| interner.intern(&id)),
+                .map(|id| interner.intern(&bounded::value(&id))),
             node_name: status
                 .as_ref()
                 .and_then(|status| status.node_ref.as_ref())
                 .filter(|node| !node.name.is_empty())
-                .map(|node| interner.intern(&node.name)),
+                .map(|node| interner.intern(&bounded::value(&node.name))),
             phase: status.as_ref().map_or(MachinePhase::Unknown, |status| MachinePhase::parse(&status.phase)),
             created: Created::at(object.metadata.created()),
             failure,
             infrastructure_not_ready,
             deleting: object.metadata.deletion_timestamp.is_some(),
-            delete_mark: object.metadata.annotation(&context.keys.delete_machine).map(|mark| interner.intern(mark)),
+            delete_mark: object
+                .metadata
+                .annotation(&context.keys.delete_machine)
+                .map(|mark| interner.intern(bounded::mark(mark))),
             meta,
         })
     }
@@ -219,7 +222,7 @@ fn infrastructure_ready<'a>(status: &'a Status<'_>) -> Option<&'a wire::Conditio
 fn failure(status: &Status<'_>) -> Option<Box<Failure>> {
     let old = status.deprecated.as_ref().and_then(|deprecated| deprecated.v1beta1.as_ref());
     let text = |places: [Option<&Cow<'_, str>>; 3]| {
-        places.into_iter().flatten().find(|text| !text.is_empty()).map(|text| ArcStr::from(text.as_ref()))
+        places.into_iter().flatten().find(|text| !text.is_empty()).map(|text| ArcStr::from(bounded::message(text)))
     };
     let reason = text([
         status.failure_reason.as_ref(),

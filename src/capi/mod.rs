@@ -4,6 +4,7 @@
 //! This room holds no rule: what the fields mean is decided in [`crate::nodegroup`]. It must never keep
 //! a field that no rule reads, since a fleet has a hundred thousand of these objects.
 
+mod bounded;
 mod cluster;
 mod keys;
 mod log_text;
@@ -17,6 +18,7 @@ mod template;
 mod tests;
 mod wire;
 
+pub use bounded::{LONGEST_MARK, LONGEST_MESSAGE, LONGEST_VALUE, is_unread};
 pub use cluster::{Cluster, Topology};
 pub use keys::{
     CAPACITY_ERROR_GRACE, CAPACITY_PREFIX, DEFAULT_GROUP, DEFER_UPGRADE, DELETING, DESIRED_REPLICAS,

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 pub use self::resources::NodeResources;
-use super::{Context, Meta, ObjectKey, wire};
+use super::{Context, Meta, ObjectKey, bounded, wire};
 
 /// A Node as read here.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -75,12 +75,12 @@ impl Node {
             Deserialize::deserialize(value).map_err(|error| error.to_string())?;
         let metadata = &object.metadata;
         let machine = context.keys.machine_of(|key| metadata.annotation(key)).map(|(namespace, name)| ObjectKey {
-            namespace: context.interner.intern(namespace),
-            name: context.interner.intern(name),
+            namespace: context.interner.intern(&bounded::value(namespace)),
+            name: context.interner.intern(&bounded::value(name)),
         });
         let template_labels = Self::TEMPLATE_LABELS
             .into_iter()
-            .filter_map(|key| Some((key, context.interner.intern(metadata.label(key)?))))
+            .filter_map(|key| Some((key, context.interner.intern(&bounded::value(metadata.label(key)?)))))
             .collect();
         let resources = match (&metadata.deletion_timestamp, &object.status) {
             (None, Some(status)) => NodeResources::of(status, &context.interner),
@@ -92,7 +92,7 @@ impl Node {
                 .spec
                 .and_then(|spec| spec.provider_id)
                 .filter(|id| !id.is_empty())
-                .map(|id| context.interner.intern(&id)),
+                .map(|id| context.interner.intern(&bounded::value(&id))),
             machine,
             template_labels,
             meta,

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Context, DELETING, DESIRED_REPLICAS, LogText, Meta, REVISION, wire};
+use super::{Context, DELETING, DESIRED_REPLICAS, LogText, Meta, REVISION, bounded, wire};
 
 /// The kinds that can be node groups.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -229,7 +229,7 @@ impl ScalableResource {
     pub fn decode(kind: ScalableKind, meta: Meta, value: &Value, context: &Context) -> Result<Self, String> {
         let object: wire::Object<'_, Spec<'_>, Status<'_>> =
             Deserialize::deserialize(value).map_err(|error| error.to_string())?;
-        let intern = |text: &str| context.interner.intern(text);
+        let intern = |text: &str| context.interner.intern(&bounded::value(text));
         let share = |texts: Option<&wire::Texts<'_>>, keep: &dyn Fn(&str) -> bool| {
             texts
                 .into_iter()
@@ -307,7 +307,7 @@ impl ScalableResource {
                 .into_iter()
                 .flatten()
                 .filter(|id| !id.is_empty())
-                .map(|id| ArcStr::from(id.as_ref()))
+                .map(|id| ArcStr::from(bounded::value(id)))
                 .collect(),
             node_names: object
                 .status
@@ -315,7 +315,7 @@ impl ScalableResource {
                 .into_iter()
                 .flatten()
                 .filter(|node| !node.name.is_empty())
-                .map(|node| ArcStr::from(node.name))
+                .map(|node| ArcStr::from(bounded::value(&node.name)))
                 .collect(),
             meta,
         })
@@ -323,7 +323,7 @@ impl ScalableResource {
 }
 
 fn taints(spec: &TemplateSpec<'_>, context: &Context) -> Vec<MachineTaint> {
-    let intern = |text: &str| context.interner.intern(text);
+    let intern = |text: &str| context.interner.intern(&bounded::value(text));
     let taint = |taint: &Taint<'_>| MachineTaint {
         key: intern(&taint.key),
         value: intern(&taint.value),
@@ -343,7 +343,7 @@ fn infrastructure_ref(reference: &wire::Reference<'_>, context: &Context) -> Opt
     if reference.kind.is_empty() || reference.name.is_empty() {
         return None;
     }
-    let intern = |text: &str| context.interner.intern(text);
+    let intern = |text: &str| context.interner.intern(&bounded::value(text));
     let group = match (&reference.api_group, &reference.api_version) {
         (Some(group), _) if !group.is_empty() => group.as_ref(),
         (_, Some(api_version)) => wire::group_of(api_version),
@@ -356,7 +356,7 @@ fn bootstrap_ref(bootstrap: &Bootstrap<'_>, context: &Context) -> Option<Infrast
     let configuration = bootstrap.config_ref.as_ref().and_then(|reference| infrastructure_ref(reference, context));
     configuration.or_else(|| {
         let name = bootstrap.data_secret_name.as_deref().filter(|name| !name.is_empty())?;
-        let intern = |text: &str| context.interner.intern(text);
+        let intern = |text: &str| context.interner.intern(&bounded::value(text));
         Some(InfrastructureRef { group: intern(""), kind: intern("Secret"), name: intern(name) })
     })
 }
@@ -386,7 +386,7 @@ fn held_back(status: &Status<'_>) -> Option<ArcStr> {
     };
     let reasons = reasons.lines().map(|line| line.trim().trim_start_matches("* ")).filter(|line| !line.is_empty());
     let reasons = reasons.collect::<Vec<_>>().join("; ");
-    Some(reasons.into()).filter(|reasons: &ArcStr| !reasons.is_empty())
+    Some(bounded::message(&reasons).into()).filter(|reasons: &ArcStr| !reasons.is_empty())
 }
 
 /// Where all Machines will be; `None` where that isn't said, or they may be in several places.

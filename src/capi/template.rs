@@ -6,7 +6,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Meta, wire};
+use super::{Meta, bounded, wire};
 
 /// An infrastructure template as read here.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -48,7 +48,7 @@ impl InfrastructureTemplate {
         let object: wire::Object<'_, serde::de::IgnoredAny, Status<'_>> =
             Deserialize::deserialize(value).map_err(|error| error.to_string())?;
         let status = object.status.unwrap_or(Status { capacity: None, node_info: None });
-        let text = |text: Cow<'_, str>| (!text.is_empty()).then(|| ArcStr::from(text));
+        let text = |text: Cow<'_, str>| (!text.is_empty()).then(|| ArcStr::from(bounded::value(&text)));
         let (architecture, operating_system) =
             status.node_info.map_or((None, None), |info| (text(info.architecture), text(info.operating_system)));
         let capacity = status

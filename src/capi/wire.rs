@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Keys, Owner};
+use super::{Keys, Owner, bounded};
 
 /// Text that borrows where JSON allows it.
 pub(super) type Text<'a> = Cow<'a, str>;
@@ -156,7 +156,7 @@ pub(super) fn condition<'a>(
 /// the rules can name it.
 pub(super) fn capacity_text(value: &Value) -> String {
     match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
+        Value::String(text) => bounded::value(text).into_owned(),
+        other => bounded::value(&other.to_string()).into_owned(),
     }
 }

@@ -14,6 +14,10 @@ use crate::capi::{Machine, Uid};
 /// The interval after the first replacement; it doubles with each that follows without a Machine having joined.
 const FIRST_INTERVAL: SignedDuration = SignedDuration::from_mins(5);
 const LONGEST_INTERVAL: SignedDuration = SignedDuration::from_hours(1);
+/// The longest uid that is read, in bytes. A UUID has 36.
+const LONGEST_UID: usize = 128;
+/// The longest text that is read, in bytes: more than any that is written.
+const LONGEST_TEXT: usize = 256;
 
 /// The last replacement of a group, as its annotation tells it to every copy of the program and after restarts.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -93,13 +97,20 @@ impl FromStr for Replaced {
     type Err = NotReplaced;
 
     fn from_str(text: &str) -> Result<Self, NotReplaced> {
+        if text.len() > LONGEST_TEXT {
+            return Err(NotReplaced);
+        }
         let mut parts = text.split(' ');
         let (Some(at), Some(count), Some(uid), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
             return Err(NotReplaced);
         };
         let at = at.parse().map_err(|_| NotReplaced)?;
         let count = count.parse().map_err(|_| NotReplaced)?;
-        if uid.is_empty() { Err(NotReplaced) } else { Ok(Self { at, count, uid: uid.into() }) }
+        if uid.is_empty() || uid.len() > LONGEST_UID {
+            Err(NotReplaced)
+        } else {
+            Ok(Self { at, count, uid: uid.into() })
+        }
     }
 }
 
@@ -190,6 +201,22 @@ mod tests {
         let written = known(3).to_string();
         assert_eq!(written, "1970-01-01T16:40:00Z 3 old");
         assert_eq!(written.parse(), Ok(known(3)));
+    }
+
+    fn of_uid(bytes: usize) -> String {
+        format!("1970-01-01T16:40:00Z 3 {}", "u".repeat(bytes))
+    }
+
+    fn of_count(digits: usize) -> String {
+        format!("1970-01-01T16:40:00Z {:0>digits$} old", 3)
+    }
+
+    #[rstest]
+    #[case::of_a_uid(of_uid(128), of_uid(129))]
+    #[case::of_bytes(of_count(231), of_count(232))]
+    fn a_text_is_read_up_to_each_bound_and_not_beyond(#[case] at_bound: String, #[case] beyond: String) {
+        assert_eq!(at_bound.parse::<Replaced>().map(|replaced| replaced.count), Ok(3));
+        assert_eq!(beyond.parse::<Replaced>(), Err(NotReplaced));
     }
 
     #[rstest]

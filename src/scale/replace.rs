@@ -11,7 +11,7 @@ use jiff::Timestamp;
 
 use super::{Command, ScaleError, api::CallError, events::Happening, metrics::Write, rule::Request};
 use crate::{
-    capi::{Machine, Meta},
+    capi::{self, Machine, Meta, REPLACED},
     index::ScaleView,
     nodegroup::{
         DeletionLog, MachineView, Shortage, instance,
@@ -57,6 +57,12 @@ impl Command {
         let has_joined = named.iter().any(|member| member.has_node());
         if self.inner.options.at_min_size == AtMinSize::Refuse || has_joined {
             return Err(refusal);
+        }
+        if let Some(text) = view.replaced.as_deref().filter(|text| capi::is_unread(text)) {
+            return Err(ScaleError::FailedPrecondition(format!(
+                "{refusal}; nor is one replaced, since the annotation {REPLACED} is too long to be read: {text}; the program \
+                 writes none so long: see who does, and remove it"
+            )));
         }
         let known: Option<Replaced> = view.replaced.as_deref().and_then(|text| text.parse().ok());
         let Some(machine) = replacement::first(named.iter().map(|member| member.machine.as_ref()), known.as_ref())

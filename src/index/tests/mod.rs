@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod any_order;
+mod bounds;
 mod feeds;
 mod gone;
 mod lessons;

@@ -202,3 +202,24 @@ async fn an_annotation_that_others_wrote_counts_for_nothing() {
     world.scale.delete(group(), named(&["a"])).await.unwrap();
     assert_eq!(replaced(&world).as_deref(), Some("1 uid-a"));
 }
+
+#[tokio::test]
+async fn an_annotation_that_is_too_long_to_be_tested_is_named_and_nothing_is_replaced() {
+    let world = at_min_size();
+    for (bytes, is_replaced) in [(16_385, false), (16_384, true)] {
+        let text = "y".repeat(bytes);
+        world.api.change("machinedeployments", "workers", json!({"metadata": {"annotations": {REPLACED: text}}}));
+        world.watch();
+        let result = world.scale.delete(group(), named(&["a"])).await;
+        assert_eq!(result.is_ok(), is_replaced);
+        if let Err(error) = result {
+            let error = error.to_string();
+            assert!(
+                error.contains(REPLACED) && error.contains("16385 bytes") && error.contains("remove it"),
+                "{error}"
+            );
+            assert!(!is_deleting(&world, "a"));
+        }
+    }
+    assert_eq!(replaced(&world).as_deref(), Some("1 uid-a"));
+}
