@@ -15,18 +15,20 @@ mod texts;
 pub use self::{
     groups::annotations,
     requests::requests,
-    texts::{duration, provider_id, quantity, taint},
+    texts::{deletion_log, duration, provider_id, quantity, replaced, taint},
 };
 
 /// A fuzz target: its name and what it does.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them. Each has a folder of its name in `fuzz/corpus-kept`.
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 8] = [
     ("annotations", annotations),
     ("quantity", quantity),
     ("duration", duration),
     ("taint", taint),
     ("provider_id", provider_id),
     ("requests", requests),
+    ("deletion_log", deletion_log),
+    ("replaced", replaced),
 ];
