@@ -93,7 +93,7 @@ impl Installed {
         let container = spec.and_then(|spec| spec.containers.first()).context("no container")?;
         let arguments = container.args.clone().context("no arguments")?;
         ensure!(arguments.first().is_some_and(|first| first == "serve"), "not serve: {arguments:?}");
-        let chosen_here = ["--listen=", "--http-listen=", "--management-kubeconfig="];
+        let chosen_here = ["--listen=", "--http-listen=", "--probe-listen=", "--management-kubeconfig="];
         let flags = arguments.into_iter().skip(1).filter(|flag| !chosen_here.iter().any(|here| flag.starts_with(here)));
         Ok(flags
             .map(|flag| {

@@ -16,7 +16,7 @@ use tracing::{info, warn};
 
 use super::{
     LogControl, ServeConfig, progress,
-    serve_config::{ADMIN_LISTEN, HTTP_LISTEN, LISTEN},
+    serve_config::{ADMIN_LISTEN, HTTP_LISTEN, LISTEN, PROBE_LISTEN},
 };
 use crate::{
     cluster::{GroupMetrics, InformerMetrics, Management, ManagementOptions, Workload, WorkloadOptions},
@@ -29,7 +29,7 @@ use crate::{
     server::{
         AnsweredHosts, Certificates, Check, Checks, GrpcThread, Outcome, ReadinessMetrics, SharedRegistry, Shutdown,
         TlsFiles, TlsMetrics, admin_router, bind, cloud_provider, http_router, log_level_router, new_registry,
-        serve_http, serve_on_own_thread, standard_services,
+        probe_router, serve_http, serve_on_own_thread, standard_services,
     },
     state::{Accounts, StateSource},
     traces::{self, OtlpEndpoint, TraceMetrics, Traces},
@@ -61,8 +61,7 @@ pub struct Server {
     workload: Workload,
     scale: Scale,
     grpc: GrpcThread,
-    http_address: SocketAddr,
-    admin_address: Option<SocketAddr>,
+    addresses: Addresses,
     picture: Arc<StateSource>,
     health: JoinHandle<()>,
     prices: Option<JoinHandle<()>>,
@@ -83,12 +82,8 @@ impl Server {
             warn!("{warning}");
         }
         let started_at = Timestamp::now();
-        let grpc = bind(config.listen, LISTEN.name)?;
-        let http = bind(config.http_listen, HTTP_LISTEN.name)?;
-        let http_address = http.local_addr().context("the HTTP listener has no address")?;
-        let admin = config.admin_listen.map(|address| bind(address, ADMIN_LISTEN.name)).transpose()?;
-        let admin_address = admin.as_ref().map(TcpListener::local_addr).transpose();
-        let admin_address = admin_address.context("the admin listener has no address")?;
+        let listeners = Listeners::open(&config)?;
+        let addresses = listeners.addresses()?;
         let mut rules = config.rules;
         let price_file = config.prices.as_deref().map(PriceFile::open).transpose()?;
         let price_file = price_file.map(|(file, prices)| {
@@ -147,11 +142,15 @@ impl Server {
         let health = tokio::spawn(health.follow(Arc::clone(&checks), stopping.clone()));
         registry.write().register_collector(Box::new(ReadinessMetrics::new(Arc::clone(&checks))));
         let pages_ended = CancellationToken::new();
-        let mut pages = vec![tokio::spawn(serve_http(http, http_router(checks, registry), pages_ended.clone()))];
-        info!(address = %http_address, "serving HTTP");
+        let mut pages = Vec::new();
+        if let Some(listener) = listeners.probes {
+            let probes = probe_router(Arc::clone(&checks));
+            pages.push(tokio::spawn(serve_http(listener, probes, pages_ended.clone())));
+        }
+        pages.push(tokio::spawn(serve_http(listeners.http, http_router(checks, registry), pages_ended.clone())));
         let accounts = Accounts { history: scale.history().clone(), calls, certificates: certificates.clone() };
         let picture = Arc::new(StateSource::new(workload.clone(), started_at).with_accounts(accounts));
-        if let (Some(listener), Some(address)) = (admin, admin_address) {
+        if let (Some(listener), Some(address)) = (listeners.admin, addresses.admin) {
             let hosts = AnsweredHosts { listened_on: address.ip(), names: config.admin_allowed_hosts };
             let people = Arc::new(StatusPage::new(Arc::clone(&picture)));
             let mut debug = admin_router(Arc::clone(&picture) as _, people, hosts.clone());
@@ -159,10 +158,10 @@ impl Server {
                 debug = debug.merge(log_level_router(Arc::new(log.clone()), hosts));
             }
             pages.push(tokio::spawn(serve_http(listener, debug, pages_ended.clone())));
-            info!(%address, "serving the status page and the debug state");
         }
+        addresses.tell();
         let with_tls = certificates.is_some();
-        let grpc = serve_on_own_thread(grpc, certificates, routes.routes(), stopping, DRAIN)?;
+        let grpc = serve_on_own_thread(listeners.grpc, certificates, routes.routes(), stopping, DRAIN)?;
         info!(address = %grpc.address(), tls = with_tls, "serving gRPC");
         Ok(Self {
             shutdown,
@@ -170,8 +169,7 @@ impl Server {
             workload,
             scale,
             grpc,
-            http_address,
-            admin_address,
+            addresses,
             picture,
             health,
             prices,
@@ -190,13 +188,19 @@ impl Server {
     /// Where probes and metrics are served.
     #[must_use]
     pub fn http_address(&self) -> SocketAddr {
-        self.http_address
+        self.addresses.http
+    }
+
+    /// Where probes alone are served; `None` when they aren't.
+    #[must_use]
+    pub fn probe_address(&self) -> Option<SocketAddr> {
+        self.addresses.probes
     }
 
     /// Where the debug state is served; `None` when it isn't.
     #[must_use]
     pub fn admin_address(&self) -> Option<SocketAddr> {
-        self.admin_address
+        self.addresses.admin
     }
 
     /// The whole picture, as the admin listener shows it.
@@ -248,6 +252,53 @@ impl Server {
             Outcome::Cut => warn!("ended at once, with work unfinished"),
         }
         Ok(served?)
+    }
+}
+
+/// The listeners. They are open before anything is started.
+struct Listeners {
+    grpc: TcpListener,
+    http: TcpListener,
+    probes: Option<TcpListener>,
+    admin: Option<TcpListener>,
+}
+
+/// The addresses of those that speak HTTP.
+struct Addresses {
+    http: SocketAddr,
+    probes: Option<SocketAddr>,
+    admin: Option<SocketAddr>,
+}
+
+impl Listeners {
+    fn open(config: &ServeConfig) -> anyhow::Result<Self> {
+        Ok(Self {
+            grpc: bind(config.listen, LISTEN.name)?,
+            http: bind(config.http_listen, HTTP_LISTEN.name)?,
+            probes: config.probe_listen.map(|address| bind(address, PROBE_LISTEN.name)).transpose()?,
+            admin: config.admin_listen.map(|address| bind(address, ADMIN_LISTEN.name)).transpose()?,
+        })
+    }
+
+    fn addresses(&self) -> anyhow::Result<Addresses> {
+        let address = |listener: &TcpListener| listener.local_addr().context("a listener has no address");
+        Ok(Addresses {
+            http: address(&self.http)?,
+            probes: self.probes.as_ref().map(address).transpose()?,
+            admin: self.admin.as_ref().map(address).transpose()?,
+        })
+    }
+}
+
+impl Addresses {
+    fn tell(&self) {
+        info!(address = %self.http, "serving HTTP");
+        if let Some(address) = self.probes {
+            info!(%address, "serving probes");
+        }
+        if let Some(address) = self.admin {
+            info!(%address, "serving the status page and the debug state");
+        }
     }
 }
 

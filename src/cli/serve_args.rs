@@ -7,6 +7,9 @@ use clap::Args;
 
 use super::{PictureArgs, TlsArgs, picture_args::parse_bool};
 
+/// The value by which a listener is turned off.
+pub(super) const NONE: &str = "none";
+
 pub(super) const DEFAULT_LISTEN: &str = "127.0.0.1:8086";
 pub(super) const DEFAULT_HTTP_LISTEN: &str = "127.0.0.1:8080";
 pub(super) const DEFAULT_ADMIN_LISTEN: &str = "127.0.0.1:8081";
@@ -30,6 +33,11 @@ pub struct ServeArgs {
     /// Address to serve probes (/livez, /readyz?verbose) and /metrics on, over HTTP
     #[arg(long, env = "CAPI_AUTOSCALER_HTTP_LISTEN", value_name = "IP:PORT", default_value = DEFAULT_HTTP_LISTEN)]
     pub http_listen: String,
+
+    /// Address to serve probes alone on, over HTTP, so that nobody who reads metrics can keep them waiting; none turns it
+    /// off. Probes are served on --http-listen too
+    #[arg(long, env = "CAPI_AUTOSCALER_PROBE_LISTEN", value_name = "IP:PORT", default_value = NONE)]
+    pub probe_listen: String,
 
     /// Address to serve the status page on, and /debug/state for the subcommand groups, over HTTP; none turns them off. An
     /// address that isn't loopback needs --admin-allow-remote

@@ -10,7 +10,7 @@ use super::{
     picture_config::{Flag, PictureConfig},
     serve_args::{
         DEFAULT_ADMIN_LISTEN, DEFAULT_CAPACITY_ERROR_GRACE, DEFAULT_HTTP_LISTEN, DEFAULT_LISTEN,
-        DEFAULT_MACHINE_POOL_DELETES, DEFAULT_MAX_STALENESS, DEFAULT_SLOW_RPC,
+        DEFAULT_MACHINE_POOL_DELETES, DEFAULT_MAX_STALENESS, DEFAULT_SLOW_RPC, NONE,
     },
     tls_args,
 };
@@ -23,9 +23,6 @@ use crate::{
     traces::OtlpEndpoint,
 };
 
-/// The value of `--admin-listen` that turns it off.
-const NONE: &str = "none";
-
 /// What `serve` shall do.
 #[derive(Clone, Debug)]
 pub struct ServeConfig {
@@ -37,6 +34,8 @@ pub struct ServeConfig {
     pub reflection: bool,
     /// Where to serve probes and metrics.
     pub http_listen: SocketAddr,
+    /// Where to serve probes alone; `None` is nowhere.
+    pub probe_listen: Option<SocketAddr>,
     /// Where to serve the status page and the debug state; `None` is nowhere.
     pub admin_listen: Option<SocketAddr>,
     /// Names by which the admin listener is asked, besides loopback's and its own address.
@@ -146,6 +145,7 @@ impl TryFrom<ServeArgs> for ServeConfig {
             tls: tls_args::tls(&args.tls, listen, &mut warnings)?,
             reflection: args.tls.grpc_reflection.is_on(listen),
             http_listen: address(&HTTP_LISTEN, &args.http_listen)?,
+            probe_listen: probe_listen(&args)?,
             admin_listen: admin_listen(&args, &mut warnings)?,
             admin_allowed_hosts: hosts(&args.admin_allowed_hosts)?,
             management: picture.management,
@@ -179,6 +179,8 @@ impl TryFrom<ServeArgs> for ServeConfig {
 pub(super) const LISTEN: Flag = Flag { name: "--listen", variable: "CAPI_AUTOSCALER_LISTEN", default: DEFAULT_LISTEN };
 pub(super) const HTTP_LISTEN: Flag =
     Flag { name: "--http-listen", variable: "CAPI_AUTOSCALER_HTTP_LISTEN", default: DEFAULT_HTTP_LISTEN };
+pub(super) const PROBE_LISTEN: Flag =
+    Flag { name: "--probe-listen", variable: "CAPI_AUTOSCALER_PROBE_LISTEN", default: NONE };
 pub(super) const ADMIN_LISTEN: Flag =
     Flag { name: "--admin-listen", variable: "CAPI_AUTOSCALER_ADMIN_LISTEN", default: DEFAULT_ADMIN_LISTEN };
 pub(super) const ADMIN_ALLOWED_HOSTS: Flag =
@@ -201,9 +203,10 @@ pub(super) const CAPACITY_ERROR_GRACE: Flag = Flag {
 };
 /// Those of `serve` alone, to be compared with the flags there are.
 #[cfg(test)]
-pub(super) const FLAGS: [Flag; 9] = [
+pub(super) const FLAGS: [Flag; 10] = [
     LISTEN,
     HTTP_LISTEN,
+    PROBE_LISTEN,
     ADMIN_LISTEN,
     ADMIN_ALLOWED_HOSTS,
     MAX_STALENESS,
@@ -231,6 +234,11 @@ fn machine_pool_deletes(text: &str) -> Result<MachinePoolDeletes, UsageError> {
 fn capacity_error_grace(text: &str) -> Result<Grace, UsageError> {
     let text = CAPACITY_ERROR_GRACE.or_default(text);
     text.parse().map_err(|error| CAPACITY_ERROR_GRACE.wrong(text, &error))
+}
+
+fn probe_listen(args: &ServeArgs) -> Result<Option<SocketAddr>, UsageError> {
+    let text = PROBE_LISTEN.or_default(&args.probe_listen);
+    (text != NONE).then(|| address(&PROBE_LISTEN, text)).transpose()
 }
 
 fn admin_listen(args: &ServeArgs, warnings: &mut Vec<String>) -> Result<Option<SocketAddr>, UsageError> {

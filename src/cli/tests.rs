@@ -116,6 +116,7 @@ fn without_a_scope_it_says_how_to_choose_one(#[case] flags: &[&str]) {
 #[rstest]
 #[case::listen(&["--listen", "8086"], "--listen (or CAPI_AUTOSCALER_LISTEN): \"8086\"")]
 #[case::listen_name(&["--listen", "localhost:8086"], "IP address and a port")]
+#[case::probe_listen(&["--probe-listen", "8082"], "--probe-listen (or CAPI_AUTOSCALER_PROBE_LISTEN): \"8082\"")]
 #[case::http_listen(&["--http-listen", ":8080"], "--http-listen (or CAPI_AUTOSCALER_HTTP_LISTEN): \":8080\"")]
 #[case::admin_listen(&["--admin-listen", "no"], "--admin-listen (or CAPI_AUTOSCALER_ADMIN_LISTEN): \"no\"")]
 #[case::admin_hosts(
@@ -150,6 +151,8 @@ fn empty_values_count_as_none() {
         "",
         "--http-listen",
         "",
+        "--probe-listen",
+        "",
         "--admin-listen",
         "",
         "--management-kubeconfig",
@@ -169,6 +172,7 @@ fn empty_values_count_as_none() {
     ]);
     let config = config.unwrap();
     assert_eq!(config.listen.to_string(), "127.0.0.1:8086");
+    assert_eq!(config.probe_listen, None);
     assert!(config.admin_listen.is_some_and(|address| address.to_string() == "127.0.0.1:8081"));
     assert_eq!((config.management, config.workload), (Source::Default, WorkloadSource::Management));
     assert_eq!((config.rules.keys.group.as_str(), config.capi_version), ("cluster.x-k8s.io", None));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use axum::{
     Router,
     extract::{RawQuery, Request, State},
-    http::StatusCode,
+    http::{HeaderMap, HeaderValue, Method, StatusCode},
     middleware::{self, Next},
     response::Response,
     routing::get,
@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 
 use super::{
     hosts::AnsweredHosts,
-    http::{TEXT, page},
+    http::{TEXT, held, page},
     status::{STYLE_PATH, Status, StatusPages, status, style},
 };
 
@@ -49,7 +49,7 @@ pub enum DebugError {
 #[derive(Clone)]
 struct Admin {
     pages: Arc<dyn DebugPages>,
-    /// One answer is made at a time: a large one takes a core and some memory.
+    /// One answer is made and sent at a time: a large one takes a core and some memory.
     turn: Arc<Semaphore>,
 }
 
@@ -64,7 +64,7 @@ pub fn admin_router(pages: Arc<dyn DebugPages>, people: Arc<dyn StatusPages>, ho
         .route(STYLE_PATH, get(style))
         .fallback(status)
         .with_state(Status::new(people));
-    debug.merge(people).layer(middleware::from_fn_with_state(Arc::new(hosts), check_host))
+    debug.merge(people).layer(middleware::from_fn_with_state(Arc::new(hosts), check_request))
 }
 
 async fn state(State(admin): State<Admin>, RawQuery(query): RawQuery) -> Response {
@@ -72,22 +72,24 @@ async fn state(State(admin): State<Admin>, RawQuery(query): RawQuery) -> Respons
     let Ok(turn) = admin.turn.acquire_owned().await else {
         return page(StatusCode::SERVICE_UNAVAILABLE, TEXT, "ending\n".to_owned());
     };
-    let made = tokio::task::spawn_blocking(move || {
-        let answer = admin.pages.state(&query.unwrap_or_default());
-        drop(turn);
-        answer
-    });
+    // What was begun goes on when its client is gone, and keeps its turn.
+    let made = tokio::task::spawn_blocking(move || (admin.pages.state(&query.unwrap_or_default()), turn));
     match made.await {
-        Ok(Ok(json)) => page(StatusCode::OK, JSON, json),
-        Ok(Err(error @ DebugError::Query(_))) => page(StatusCode::BAD_REQUEST, TEXT, format!("{error}\n")),
-        Ok(Err(error @ DebugError::Write(_))) => page(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
+        Ok((Ok(json), turn)) => page(StatusCode::OK, JSON, held(json, turn)),
+        Ok((Err(error @ DebugError::Query(_)), _)) => page(StatusCode::BAD_REQUEST, TEXT, format!("{error}\n")),
+        Ok((Err(error @ DebugError::Write(_)), _)) => {
+            page(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n"))
+        }
         Err(error) => page(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("can't make the state: {error}\n")),
     }
 }
 
-/// Only requests that name a host that is answered go on.
-pub(super) async fn check_host(State(hosts): State<Arc<AnsweredHosts>>, request: Request, next: Next) -> Response {
+/// Only requests that name a host that is answered go on, and none that a page of another site makes.
+pub(super) async fn check_request(State(hosts): State<Arc<AnsweredHosts>>, request: Request, next: Next) -> Response {
     match hosts.wrong_host(&request) {
+        None if is_cross_site(request.headers(), request.method()) => {
+            page(StatusCode::FORBIDDEN, TEXT, "requests of other sites' pages aren't answered\n")
+        }
         None => next.run(request).await,
         Some(host) => page(
             StatusCode::MISDIRECTED_REQUEST,
@@ -97,5 +99,16 @@ pub(super) async fn check_host(State(hosts): State<Arc<AnsweredHosts>>, request:
                  listened on, or by a name that --admin-allowed-hosts gives\n"
             ),
         ),
+    }
+}
+
+/// Returns true for a request that a browser says is made by a page of another origin. A link to here may be followed.
+fn is_cross_site(headers: &HeaderMap, method: &Method) -> bool {
+    let value = |name: &str| headers.get(name).map(HeaderValue::as_bytes);
+    let is_link = || *method == Method::GET && value("sec-fetch-mode") == Some(b"navigate");
+    let is_framed = || value("sec-fetch-dest") != Some(b"document");
+    match value("sec-fetch-site") {
+        None | Some(b"same-origin" | b"none") => false,
+        Some(_) => !is_link() || is_framed(),
     }
 }

@@ -81,14 +81,21 @@ impl AnsweredHosts {
     fn answers(&self, host: &str) -> bool {
         let host = host.strip_suffix('.').unwrap_or(host);
         let is_given = self.names.iter().any(|name| name.0.eq_ignore_ascii_case(bare(host)));
-        if is_given || host.eq_ignore_ascii_case("localhost") {
+        if is_given || is_loopback(host) {
             return true;
         }
         match bare(host).parse::<IpAddr>().map(|ip| ip.to_canonical()) {
-            Ok(ip) => ip.is_loopback() || self.listened_on.is_unspecified() || ip == self.listened_on.to_canonical(),
+            Ok(ip) => self.listened_on.is_unspecified() || ip == self.listened_on.to_canonical(),
             Err(_) => false,
         }
     }
+}
+
+/// Returns true for a name or an address of loopback.
+pub(super) fn is_loopback(host: &str) -> bool {
+    let host = host.strip_suffix('.').unwrap_or(host);
+    let is_address = || bare(host).parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback());
+    host.eq_ignore_ascii_case("localhost") || is_address()
 }
 
 /// An IPv6 address without the brackets that it has in URLs.

@@ -2,7 +2,7 @@
 //! show names and reasons and never what an object or a request holds; and they change nothing.
 
 use std::{
-    fmt::{Display, Write as _},
+    fmt::Write as _,
     io,
     net::{SocketAddr, TcpListener},
     pin::pin,
@@ -12,9 +12,10 @@ use std::{
 
 use axum::{
     Extension, Router,
+    body::Bytes,
     extract::{RawQuery, State},
     http::{
-        HeaderMap, StatusCode,
+        HeaderMap, HeaderName, StatusCode,
         header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS},
     },
     response::{IntoResponse, Response},
@@ -25,43 +26,45 @@ use hyper_util::{
     server::conn::auto::Builder,
     service::TowerToHyperService,
 };
-use tokio::{net::TcpStream, sync::Semaphore, task::JoinSet};
+use tokio::{
+    net::TcpStream,
+    sync::OwnedSemaphorePermit,
+    task::JoinSet,
+    time::{Instant, sleep, timeout},
+};
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::{
     Check, CheckState, Checks, SharedRegistry,
-    metrics::{TextForm, encode},
+    metrics::TextForm,
+    open_connections::{Limits, OpenConnection, OpenConnections},
+    scrapes::{ScrapeError, Scrapes},
 };
 
-/// Probes and a few scrapers need no more; others wait.
-const MAX_CONNECTIONS: usize = 128;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a client may leave an answer unread: until then it is held in memory.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_HEADER_BYTES: usize = 16 << 10;
 /// Before the next try when no connection can be accepted, for want of file descriptors for example.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// The time between two log lines about clients with too many connections.
+const EXCESS_LOGGED_EVERY: Duration = Duration::from_secs(60);
+const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 pub(super) const TEXT: &str = "text/plain; charset=utf-8";
 
 /// Who asks; each request has it as an extension.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer(pub(super) SocketAddr);
 
-#[derive(Clone)]
-struct Pages {
-    checks: Arc<dyn Checks>,
-    registry: SharedRegistry,
+/// Probes and metrics. Other paths are 404, and methods other than GET and HEAD 405.
+pub fn http_router(checks: Arc<dyn Checks>, registry: SharedRegistry) -> Router {
+    let metrics = Router::new().route("/metrics", get(scrape)).with_state(Arc::new(Scrapes::new(registry)));
+    probe_router(checks).merge(metrics)
 }
 
-/// The pages. Other paths are 404, and methods other than GET and HEAD 405.
-pub fn http_router(checks: Arc<dyn Checks>, registry: SharedRegistry) -> Router {
-    Router::new()
-        .route("/livez", get(livez))
-        .route("/readyz", get(readyz))
-        .route("/metrics", get(scrape))
-        .with_state(Pages { checks, registry })
+/// Probes alone, for a listener that scrapers don't share.
+pub fn probe_router(checks: Arc<dyn Checks>) -> Router {
+    Router::new().route("/livez", get(livez)).route("/readyz", get(readyz)).with_state(checks)
 }
 
 /// Serves the pages until `shutdown` is cancelled, and the requests under way after it. It needs a running Tokio
@@ -70,14 +73,7 @@ pub fn http_router(checks: Arc<dyn Checks>, registry: SharedRegistry) -> Router 
 /// # Errors
 /// When the runtime can't take the listener.
 pub async fn serve_http(listener: TcpListener, router: Router, shutdown: CancellationToken) -> io::Result<()> {
-    serve_within(listener, router, Limits { write: WRITE_TIMEOUT }, shutdown).await
-}
-
-/// What a client may take; tests are less patient.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    /// For an answer, without reading any of it.
-    pub(super) write: Duration,
+    serve_within(listener, router, Limits::default(), shutdown).await
 }
 
 pub(super) async fn serve_within(
@@ -87,18 +83,23 @@ pub(super) async fn serve_within(
     shutdown: CancellationToken,
 ) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let open = OpenConnections::new(limits);
     let mut connections = JoinSet::new();
+    let mut logged: Option<Instant> = None;
     let accepting = async {
-        // The semaphore is never closed.
-        while let Ok(slot) = Arc::clone(&slots).acquire_owned().await {
+        loop {
             match listener.accept().await {
                 Ok((stream, peer)) => {
+                    let (connection, lost) = open.open(peer.ip());
+                    if let Some(client) = lost
+                        && logged.is_none_or(|logged| logged.elapsed() >= EXCESS_LOGGED_EVERY)
+                    {
+                        let Limits { total, per_peer, .. } = limits;
+                        warn!(%client, total, per_peer, "a client has too many HTTP connections: its oldest are closed");
+                        logged = Some(Instant::now());
+                    }
                     let (router, shutdown) = (router.clone(), shutdown.clone());
-                    connections.spawn(async move {
-                        serve_connection((stream, Peer(peer)), router, limits, shutdown).await;
-                        drop(slot);
-                    });
+                    connections.spawn(serve_connection((stream, Peer(peer)), router, limits, (connection, shutdown)));
                 }
                 Err(error) => {
                     warn!(%error, "can't accept an HTTP connection");
@@ -122,7 +123,7 @@ async fn serve_connection(
     (stream, peer): (TcpStream, Peer),
     router: Router,
     limits: Limits,
-    shutdown: CancellationToken,
+    (connection, shutdown): (OpenConnection, CancellationToken),
 ) {
     let router = router.layer(Extension(peer));
     let mut stream = TimeoutStream::new(stream);
@@ -133,11 +134,17 @@ async fn serve_connection(
     let mut serving = pin!(serving);
     let asked = tokio::select! {
         _ = serving.as_mut() => return,
+        () = connection.excess.cancelled() => return,
+        () = sleep(limits.age) => serving.as_mut(),
         () = shutdown.cancelled() => serving.as_mut(),
     };
     asked.graceful_shutdown();
-    // An error is the client's: it went away, or sent no HTTP.
-    let _ = serving.await;
+    let last_request = timeout(limits.last_request, serving);
+    tokio::select! {
+        // An error is the client's: it went away, sent no HTTP, or reads too slowly.
+        _ = last_request => {}
+        () = connection.excess.cancelled() => {}
+    }
 }
 
 /// The process answers, and that is all a restart could mend.
@@ -145,8 +152,8 @@ async fn livez() -> Response {
     page(StatusCode::OK, TEXT, "ok\n".to_owned())
 }
 
-async fn readyz(State(pages): State<Pages>, RawQuery(query): RawQuery) -> Response {
-    let checks = pages.checks.checks();
+async fn readyz(State(checks): State<Arc<dyn Checks>>, RawQuery(query): RawQuery) -> Response {
+    let checks = checks.checks();
     let verbose = query.is_some_and(|query| {
         query.split('&').any(|parameter| parameter == "verbose" || parameter.starts_with("verbose="))
     });
@@ -159,17 +166,14 @@ async fn readyz(State(pages): State<Pages>, RawQuery(query): RawQuery) -> Respon
     page(StatusCode::SERVICE_UNAVAILABLE, TEXT, list(&shown, "readyz check failed"))
 }
 
-async fn scrape(State(pages): State<Pages>, headers: HeaderMap) -> Response {
+async fn scrape(State(scrapes): State<Arc<Scrapes>>, headers: HeaderMap) -> Response {
     let form = TextForm::accepted(headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()));
-    // Those of a large fleet take some milliseconds, which watches and writes on this runtime shall not wait for.
-    let made = tokio::task::spawn_blocking(move || encode(&pages.registry, form));
-    let failed = |error: &dyn Display| {
-        page(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("can't write the metrics: {error}\n"))
-    };
-    match made.await {
-        Ok(Ok(text)) => page(StatusCode::OK, form.content_type(), text),
-        Ok(Err(error)) => failed(&error),
-        Err(error) => failed(&error),
+    match scrapes.text(form).await {
+        Ok(text) => page(StatusCode::OK, form.content_type(), text),
+        Err(error @ ScrapeError::Unread) => page(StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("{error}\n")),
+        Err(error @ (ScrapeError::Encode(_) | ScrapeError::Task(_))) => {
+            page(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n"))
+        }
     }
 }
 
@@ -197,7 +201,23 @@ fn one_line(text: &str) -> String {
 }
 
 pub(super) fn page(status: StatusCode, content_type: &'static str, body: impl IntoResponse) -> Response {
-    // A browser must not guess that a text is a page.
-    let headers = [(CONTENT_TYPE, content_type), (CACHE_CONTROL, "no-store"), (X_CONTENT_TYPE_OPTIONS, "nosniff")];
+    let headers = [
+        (CONTENT_TYPE, content_type),
+        (CACHE_CONTROL, "no-store"),
+        // A browser must not guess that a text is a page, nor show it within a page of somebody else.
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (CROSS_ORIGIN_RESOURCE_POLICY, "same-origin"),
+    ];
     (status, headers, body).into_response()
+}
+
+/// A body that keeps a permit until it is sent, or its client is gone.
+pub(super) fn held(body: impl Into<Vec<u8>>, permit: OwnedSemaphorePermit) -> Bytes {
+    struct Held(Vec<u8>, #[expect(dead_code, reason = "dropped with the body")] OwnedSemaphorePermit);
+    impl AsRef<[u8]> for Held {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+    Bytes::from_owner(Held(body.into(), permit))
 }

@@ -6,17 +6,22 @@ use std::{net::SocketAddr, sync::Arc};
 
 use axum::{
     Extension, Router,
-    extract::{DefaultBodyLimit, RawQuery, State},
-    http::{HeaderMap, StatusCode, header::ORIGIN},
+    extract::{DefaultBodyLimit, FromRequestParts, RawQuery, State},
+    http::{
+        HeaderMap, StatusCode,
+        header::{HOST, ORIGIN},
+        request::Parts,
+        uri::Authority,
+    },
     middleware,
-    response::Response,
+    response::{IntoResponse, Response},
     routing::get,
 };
 use serde::{Deserialize, Serialize};
 
 use super::{
-    admin::{JSON, check_host},
-    hosts::AnsweredHosts,
+    admin::{JSON, check_request},
+    hosts::{AnsweredHosts, is_loopback},
     http::{Peer, TEXT, page},
 };
 
@@ -72,23 +77,14 @@ pub fn log_level_router(levels: Levels, hosts: AnsweredHosts) -> Router {
         .route(LOG_LEVEL_PATH, get(show).put(change).delete(go_back))
         .with_state(levels)
         .layer(DefaultBodyLimit::max(LONGEST_FILTER))
-        .layer(middleware::from_fn_with_state(Arc::new(hosts), check_host))
+        .layer(middleware::from_fn_with_state(Arc::new(hosts), check_request))
 }
 
 async fn show(State(levels): State<Levels>) -> Response {
     shown(&levels)
 }
 
-async fn change(
-    State(levels): State<Levels>,
-    Extension(Peer(peer)): Extension<Peer>,
-    headers: HeaderMap,
-    RawQuery(query): RawQuery,
-    filter: String,
-) -> Response {
-    if let Some(why) = refusal(peer, &headers) {
-        return page(StatusCode::FORBIDDEN, TEXT, why);
-    }
+async fn change(_: MayChange, State(levels): State<Levels>, RawQuery(query): RawQuery, filter: String) -> Response {
     let query = query.unwrap_or_default();
     let mut limit = None;
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
@@ -101,21 +97,49 @@ async fn change(
     answer(&levels, LogLevelChange::Set { filter: &filter, limit: limit.as_deref() })
 }
 
-async fn go_back(State(levels): State<Levels>, Extension(Peer(peer)): Extension<Peer>, headers: HeaderMap) -> Response {
-    match refusal(peer, &headers) {
-        None => answer(&levels, LogLevelChange::Start),
-        Some(why) => page(StatusCode::FORBIDDEN, TEXT, why),
+async fn go_back(_: MayChange, State(levels): State<Levels>) -> Response {
+    answer(&levels, LogLevelChange::Start)
+}
+
+/// A request that may change something. It is judged by its head, before its body is read.
+struct MayChange;
+
+impl<S: Send + Sync> FromRequestParts<S> for MayChange {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
+        // It is missing only where a router is served by something else.
+        let peer = Extension::<Peer>::from_request_parts(parts, state).await.map_err(IntoResponse::into_response)?;
+        match refusal(peer.0.0, &parts.headers) {
+            None => Ok(Self),
+            Some(why) => Err(page(StatusCode::FORBIDDEN, TEXT, why)),
+        }
     }
 }
 
-/// Why this one may change nothing.
+/// Headers by which a proxy tells that it asks for somebody else.
+const FORWARDED_BY: [&str; 6] =
+    ["forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip"];
+
+/// Returns the reason for which a client may not change anything.
 fn refusal(peer: SocketAddr, headers: &HeaderMap) -> Option<&'static str> {
     if headers.contains_key(ORIGIN) {
         return Some("the log level isn't changed from web pages\n");
     }
-    let remote = "the log level is only changed from a loopback address: ask on the server's own machine, or by kubectl \
-                  port-forward\n";
-    (!peer.ip().to_canonical().is_loopback()).then_some(remote)
+    let is_loopback = peer.ip().to_canonical().is_loopback() && names_loopback(headers);
+    if is_loopback && !FORWARDED_BY.iter().any(|name| headers.contains_key(*name)) {
+        return None;
+    }
+    Some(
+        "the log level is only changed from a loopback address, by its name, and not through a proxy: ask on the server's own \
+         machine, or by kubectl port-forward\n",
+    )
+}
+
+/// Returns true if the host that a request names is one of loopback.
+fn names_loopback(headers: &HeaderMap) -> bool {
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok()?.parse::<Authority>().ok());
+    host.is_some_and(|host| is_loopback(host.host()))
 }
 
 fn answer(levels: &Levels, change: LogLevelChange<'_>) -> Response {
@@ -133,10 +157,16 @@ fn shown(levels: &Levels) -> Response {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
+    use axum::http::HeaderValue;
     use rstest::rstest;
 
     use super::*;
+
+    fn named(host: &'static str) -> HeaderMap {
+        HeaderMap::from_iter([(HOST, HeaderValue::from_static(host))])
+    }
 
     #[rstest]
     #[case::loopback("127.0.0.1:1", true)]
@@ -145,6 +175,29 @@ mod tests {
     #[case::another_machine("192.0.2.7:1", false)]
     #[case::another_machine_by_ipv6("[2001:db8::7]:1", false)]
     fn only_processes_of_this_machine_change_the_level(#[case] peer: SocketAddr, #[case] may: bool) {
-        assert_eq!(refusal(peer, &HeaderMap::new()).is_none(), may);
+        assert_eq!(refusal(peer, &named("localhost:8081")).is_none(), may);
+    }
+
+    #[rstest]
+    #[case("localhost", true)]
+    #[case("LOCALHOST.:8081", true)]
+    #[case("127.0.0.2:8081", true)]
+    #[case("[::1]:8081", true)]
+    #[case("status.example.com", false)]
+    #[case("localhost.example.com", false)]
+    #[case("192.0.2.7:8081", false)]
+    #[case("", false)]
+    fn only_by_a_name_of_loopback(#[case] host: &'static str, #[case] may: bool) {
+        let peer = "127.0.0.1:1".parse().unwrap();
+        assert_eq!(refusal(peer, &named(host)).is_none(), may);
+    }
+
+    #[test]
+    fn nobody_changes_the_level_through_a_proxy() {
+        for header in FORWARDED_BY {
+            let mut headers = named("localhost");
+            headers.insert(header, HeaderValue::from_static("192.0.2.7"));
+            assert!(refusal("127.0.0.1:1".parse().unwrap(), &headers).is_some(), "{header}");
+        }
     }
 }

@@ -12,7 +12,7 @@ use axum::{
 };
 use tokio::sync::Semaphore;
 
-use super::http::{TEXT, page};
+use super::http::{TEXT, held, page};
 
 /// The path of the style sheet that the pages name.
 pub const STYLE_PATH: &str = "/style.css";
@@ -65,15 +65,13 @@ pub(super) async fn status(State(status): State<Status>, RawQuery(query): RawQue
         return page(StatusCode::SERVICE_UNAVAILABLE, TEXT, "ending\n".to_owned());
     };
     let path = request.uri().path().to_owned();
-    let made = tokio::task::spawn_blocking(move || {
-        let answer = status.pages.page(&decoded(&path), &query.unwrap_or_default());
-        drop(turn);
-        answer
-    });
+    // What was begun goes on when its client is gone, and keeps its turn.
+    let made =
+        tokio::task::spawn_blocking(move || (status.pages.page(&decoded(&path), &query.unwrap_or_default()), turn));
     let answer = match made.await {
-        Ok(StatusAnswer::Found(html)) => page(StatusCode::OK, HTML, html),
-        Ok(StatusAnswer::Missing(html)) => page(StatusCode::NOT_FOUND, HTML, html),
-        Ok(StatusAnswer::Wrong(html)) => page(StatusCode::BAD_REQUEST, HTML, html),
+        Ok((StatusAnswer::Found(html), turn)) => page(StatusCode::OK, HTML, held(html, turn)),
+        Ok((StatusAnswer::Missing(html), turn)) => page(StatusCode::NOT_FOUND, HTML, held(html, turn)),
+        Ok((StatusAnswer::Wrong(html), turn)) => page(StatusCode::BAD_REQUEST, HTML, held(html, turn)),
         Err(error) => page(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("can't make the page: {error}\n")),
     };
     guarded(answer)

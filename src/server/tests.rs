@@ -11,10 +11,25 @@ mod tls;
 
 use std::{net::TcpListener, time::Duration};
 
+use axum::body::Bytes;
+use tokio::sync::oneshot;
+
 use super::bind;
 
 /// Longer than anything here takes; only a defect reaches it.
 const LIMIT: Duration = Duration::from_secs(20);
+
+/// A body of more than any socket holds. When nobody holds it any more, the receiver gets an error.
+fn large_body() -> (Bytes, oneshot::Receiver<()>) {
+    struct Held(Vec<u8>, #[expect(dead_code, reason = "dropped with the answer")] oneshot::Sender<()>);
+    impl AsRef<[u8]> for Held {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+    let (held, gone) = oneshot::channel();
+    (Bytes::from_owner(Held(vec![b'x'; 64 << 20], held)), gone)
+}
 
 fn listener() -> TcpListener {
     bind("127.0.0.1:0".parse().unwrap(), "--listen").unwrap()

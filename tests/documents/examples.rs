@@ -192,6 +192,7 @@ fn the_chart_values_render_and_start_the_program() {
     let args = container["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap());
     let Command::Serve(args) = Cli::parse_from(["x"].into_iter().chain(args)).command else { panic!("it isn't serve") };
     let config = ServeConfig::try_from(*args).unwrap();
-    assert_eq!(container["ports"][0]["containerPort"], config.http_listen.port());
+    let ports = [&container["ports"][0], &container["ports"][1]].map(|port| port["containerPort"].as_u64().unwrap());
+    assert_eq!(ports, [config.http_listen.port(), config.probe_listen.unwrap().port()].map(u64::from));
     assert_eq!(config.rules.scope, Scope::Specs(vec![ScopeSpec::cluster("team-a", "prod")]));
 }

@@ -16,6 +16,7 @@
 - --listen-allow-insecure
 {{- end }}
 - --http-listen={{ .Values.listenAddress }}:8080
+- --probe-listen={{ .Values.listenAddress }}:8082
 {{- if not .Values.metrics.perGroup }}
 - --no-group-metrics
 {{- end }}

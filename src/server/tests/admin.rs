@@ -5,20 +5,19 @@ use std::{
     time::Duration,
 };
 
-use axum::{Router, body::Bytes, routing::get};
+use axum::{Router, body::Body, http::Request, routing::get};
 use rstest::rstest;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
-    sync::oneshot,
 };
 use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
 
-use super::{LIMIT, listener};
+use super::{LIMIT, large_body, listener};
 use crate::server::{
-    AnsweredHosts, DebugError, DebugPages, StatusAnswer, StatusPages, admin_router,
-    http::{Limits, serve_within},
-    serve_http,
+    AnsweredHosts, DebugError, DebugPages, StatusAnswer, StatusPages, admin_router, http::serve_within,
+    open_connections::Limits, serve_http,
 };
 
 /// Answers its query, and refuses `bad`.
@@ -162,6 +161,7 @@ async fn a_browser_may_only_show_the_page(#[case] path: &str, #[case] kind: &str
         "referrer-policy: no-referrer",
         "x-frame-options: DENY",
         "cache-control: no-store",
+        "cross-origin-resource-policy: same-origin",
     ] {
         assert!(answer.contains(&format!("\r\n{header}\r\n")), "{header}: {answer}");
     }
@@ -169,23 +169,49 @@ async fn a_browser_may_only_show_the_page(#[case] path: &str, #[case] kind: &str
 
 #[tokio::test]
 async fn who_does_not_read_the_answer_is_cut_off() {
-    /// More than any socket holds; when nobody holds it any more, the sender is dropped.
-    struct Held(Vec<u8>, #[expect(dead_code, reason = "dropped with the answer")] oneshot::Sender<()>);
-    impl AsRef<[u8]> for Held {
-        fn as_ref(&self) -> &[u8] {
-            &self.0
-        }
-    }
-    let (held, gone) = oneshot::channel();
-    let body = Arc::new(Mutex::new(Some(Bytes::from_owner(Held(vec![b'x'; 64 << 20], held)))));
+    let (body, gone) = large_body();
+    let body = Arc::new(Mutex::new(Some(body)));
     let router = Router::new().route("/", get(move || async move { body.lock().unwrap().take().unwrap() }));
     let (listener, ends) = (listener(), CancellationToken::new());
     let mut stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-    let limits = Limits { write: Duration::from_millis(100) };
+    let limits = Limits { write: Duration::from_millis(100), ..Limits::default() };
     let serving = tokio::spawn(serve_within(listener, router, limits, ends.clone()));
     stream.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     // Nothing is read, and nothing but that ends it.
     assert!(tokio::time::timeout(LIMIT, gone).await.unwrap().is_err(), "the answer is held");
     ends.cancel();
     serving.await.unwrap().unwrap();
+}
+
+#[rstest]
+#[case::no_browser(&[], true)]
+#[case::typed_or_bookmarked(&["sec-fetch-site: none", "sec-fetch-mode: navigate", "sec-fetch-dest: document"], true)]
+#[case::its_own_page(&["sec-fetch-site: same-origin", "sec-fetch-mode: no-cors"], true)]
+#[case::a_link(&["sec-fetch-site: cross-site", "sec-fetch-mode: navigate", "sec-fetch-dest: document"], true)]
+#[case::an_image(&["sec-fetch-site: cross-site", "sec-fetch-mode: no-cors", "sec-fetch-dest: image"], false)]
+#[case::a_script(&["sec-fetch-site: cross-site", "sec-fetch-mode: cors", "sec-fetch-dest: empty"], false)]
+#[case::another_port(&["sec-fetch-site: same-site", "sec-fetch-mode: no-cors", "sec-fetch-dest: script"], false)]
+#[case::a_frame(&["sec-fetch-site: cross-site", "sec-fetch-mode: navigate", "sec-fetch-dest: iframe"], false)]
+#[tokio::test]
+async fn pages_of_other_sites_get_nothing(#[case] headers: &[&str], #[case] is_answered: bool) {
+    let lines = ["GET /debug/state?a HTTP/1.1", "host: localhost"];
+    let answer = answer("127.0.0.1", &[&lines, headers].concat()).await;
+    assert_eq!(answer.starts_with("HTTP/1.1 200 "), is_answered, "{answer}");
+    assert_eq!(answer.starts_with("HTTP/1.1 403 "), !is_answered, "{answer}");
+}
+
+#[tokio::test]
+async fn one_answer_is_held_for_who_does_not_read_it() {
+    let hosts = AnsweredHosts::on([127, 0, 0, 1].into());
+    let router = admin_router(Arc::new(Echo), Arc::new(Echo), hosts);
+    let ask = || {
+        let request = Request::get("/debug/state?a").header("host", "localhost").body(Body::empty()).unwrap();
+        router.clone().oneshot(request)
+    };
+    let unread = ask().await.unwrap();
+    let mut next = std::pin::pin!(ask());
+    // Nothing but the first answer's end lets the second one begin.
+    assert!(futures::poll!(next.as_mut()).is_pending());
+    drop(unread);
+    assert_eq!(tokio::time::timeout(LIMIT, next).await.unwrap().unwrap().status(), 200);
 }

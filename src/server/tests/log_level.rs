@@ -43,6 +43,8 @@ impl LogLevels for Remembers {
 #[case::an_unknown_query("PUT /debug/log-level?fro=1m", &[], "debug", 400, "\"fro\" isn't known here")]
 #[case::a_web_page("PUT /debug/log-level", &["origin: http://localhost"], "debug", 403, "isn't changed from web pages")]
 #[case::a_web_page_takes_it_back("DELETE /debug/log-level", &["origin: null"], "", 403, "isn't changed from web pages")]
+#[case::by_another_site("PUT /debug/log-level", &["sec-fetch-site: cross-site"], "debug", 403, "other sites")]
+#[case::by_a_proxy("PUT /debug/log-level", &["x-forwarded-for: 192.0.2.7"], "debug", 403, "not through a proxy")]
 #[case::another_method("POST /debug/log-level", &[], "debug", 405, "")]
 #[tokio::test]
 async fn the_log_level_is_shown_and_changed_by_processes_of_this_machine(
@@ -69,6 +71,26 @@ async fn a_filter_of_many_pages_is_not_read() {
     let lines = ["PUT /debug/log-level HTTP/1.1".to_owned(), "host: localhost".to_owned()];
     let answer = ask(&lines, &"a=info,".repeat(1_000)).await;
     assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+}
+
+#[tokio::test]
+async fn who_may_change_nothing_is_refused_before_the_body_comes() {
+    let listener = listener();
+    let mut stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let ends = CancellationToken::new();
+    let router = log_level_router(Arc::new(Remembers::default()), AnsweredHosts::on([127, 0, 0, 1].into()));
+    let serving = tokio::spawn(serve_http(listener, router, ends.clone()));
+    let head = "PUT /debug/log-level HTTP/1.1\r\nhost: localhost\r\norigin: http://a\r\ncontent-length: 5\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    let status = b"HTTP/1.1 403 ";
+    while answer.len() < status.len() {
+        let read = tokio::time::timeout(LIMIT, stream.read_buf(&mut answer)).await.unwrap().unwrap();
+        assert_ne!(read, 0, "closed without an answer");
+    }
+    assert!(answer.starts_with(status), "{}", String::from_utf8_lossy(&answer));
+    ends.cancel();
+    serving.await.unwrap().unwrap();
 }
 
 async fn ask(lines: &[String], body: &str) -> String {

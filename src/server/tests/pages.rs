@@ -1,7 +1,11 @@
-use std::sync::Arc;
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use axum::{Router, body::Body, http::Request};
+use axum::{Router, body::Body, http::Request, routing::get};
+use futures::{StreamExt as _, stream::FuturesUnordered};
+use parking_lot::Mutex;
 use prometheus_client::{
+    collector::Collector,
+    encoding::DescriptorEncoder,
     metrics::{counter::Counter, gauge::Gauge, histogram::Histogram},
     registry::Unit,
 };
@@ -9,12 +13,16 @@ use rstest::rstest;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
+    sync::watch,
 };
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-use super::{LIMIT, listener};
-use crate::server::{Check, ReadinessMetrics, SharedRegistry, http_router, new_registry, serve_http};
+use super::{LIMIT, large_body, listener};
+use crate::server::{
+    Check, ReadinessMetrics, SharedRegistry, http::serve_within, http_router, new_registry, open_connections::Limits,
+    probe_router, scrapes::MOST_TEXTS, serve_http,
+};
 
 fn router(checks: Vec<Check>, registry: &SharedRegistry) -> Router {
     http_router(Arc::new(move || checks.clone()), Arc::clone(registry))
@@ -210,4 +218,151 @@ async fn a_kept_connection_does_not_hold_up_the_end() {
     assert_eq!(stream.read(&mut [0]).await.unwrap(), 0, "closed in order");
     assert!(TcpStream::connect(address).await.is_err(), "nobody listens any more");
     drop(half);
+}
+
+/// A listener with these limits, its address, and its end.
+fn serve(
+    router: Router,
+    limits: Limits,
+) -> (SocketAddr, CancellationToken, tokio::task::JoinHandle<std::io::Result<()>>) {
+    let (listener, ends) = (listener(), CancellationToken::new());
+    let address = listener.local_addr().unwrap();
+    (address, ends.clone(), tokio::spawn(serve_within(listener, router, limits, ends)))
+}
+
+async fn asks(address: SocketAddr, line: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(format!("{line} HTTP/1.1\r\nhost: a\r\n\r\n").as_bytes()).await.unwrap();
+    stream
+}
+
+/// Reads until the answer ends like this; false if the connection is closed before.
+async fn reads(stream: &mut TcpStream, end: &[u8]) -> bool {
+    let mut answer = Vec::new();
+    while !answer.ends_with(end) {
+        match tokio::time::timeout(LIMIT, stream.read_buf(&mut answer)).await.unwrap() {
+            Ok(read) if read > 0 => {}
+            Ok(_) | Err(_) => return false,
+        }
+    }
+    true
+}
+
+#[tokio::test]
+async fn connections_that_stay_open_keep_no_probe_out() {
+    let limits = Limits::default();
+    let (address, ends, serving) = serve(router(vec![], &new_registry()), limits);
+    let mut kept = Vec::new();
+    for _ in 0..200 {
+        let mut stream = asks(address, "GET /livez").await;
+        assert!(reads(&mut stream, b"ok\n").await, "a new connection is answered");
+        kept.push(stream);
+    }
+    let mut open = 0;
+    for stream in &mut kept {
+        // Those that were closed fail or end.
+        let asked = stream.write_all(b"GET /livez HTTP/1.1\r\nhost: a\r\n\r\n").await;
+        open += usize::from(asked.is_ok() && reads(stream, b"ok\n").await);
+    }
+    assert_eq!(open, limits.per_peer, "the newest of the client");
+    ends.cancel();
+    serving.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_connection_ends_at_its_age_however_slowly_it_reads() {
+    let limits =
+        Limits { age: Duration::from_millis(50), last_request: Duration::from_millis(50), ..Limits::default() };
+    let (body, gone) = large_body();
+    let body = Arc::new(Mutex::new(Some(body)));
+    let large = Router::new().route("/", get(move || async move { body.lock().take().unwrap() }));
+    let (address, ends, serving) = serve(large, limits);
+    let stream = asks(address, "GET /").await;
+    let slow = async {
+        // A byte now and then is too little.
+        let mut byte = [0];
+        while stream.readable().await.is_ok() {
+            if stream.try_read(&mut byte).is_ok_and(|read| read == 0) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::select! {
+        gone = tokio::time::timeout(LIMIT, gone) => assert!(gone.unwrap().is_err(), "the answer is held"),
+        () = slow => {}
+    }
+    ends.cancel();
+    serving.await.unwrap().unwrap();
+}
+
+/// Counts encodings, each of which waits until it may go on.
+#[derive(Debug)]
+struct Counted {
+    begun: watch::Sender<usize>,
+    may_end: Arc<Mutex<std::sync::mpsc::Receiver<()>>>,
+}
+
+impl Collector for Counted {
+    fn encode(&self, _: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        self.begun.send_modify(|begun| *begun += 1);
+        // Without a sender nothing is waited for.
+        let _ = self.may_end.lock().recv();
+        Ok(())
+    }
+}
+
+fn counted() -> (Router, watch::Receiver<usize>, std::sync::mpsc::Sender<()>) {
+    let (begun, count) = watch::channel(0);
+    let (go_on, may_end) = std::sync::mpsc::channel();
+    let registry = new_registry();
+    registry.write().register_collector(Box::new(Counted { begun, may_end: Arc::new(Mutex::new(may_end)) }));
+    (router(vec![], &registry), count, go_on)
+}
+
+fn scrape() -> Request<Body> {
+    Request::get("/metrics").body(Body::empty()).unwrap()
+}
+
+#[tokio::test]
+async fn one_encoding_serves_all_who_ask_while_another_is_made() {
+    let (router, mut count, go_on) = counted();
+    let first = tokio::spawn(router.clone().oneshot(scrape()));
+    count.wait_for(|begun| *begun == 1).await.unwrap();
+    let mut others = FuturesUnordered::new();
+    for _ in 0..50 {
+        others.push(router.clone().oneshot(scrape()));
+    }
+    // All of them ask before the first encoding ends.
+    assert!(futures::poll!(others.next()).is_pending());
+    drop(go_on);
+    assert_eq!(first.await.unwrap().unwrap().status(), 200);
+    // None is read before all are there.
+    let answers: Vec<_> = others.collect().await;
+    assert!(answers.iter().all(|answer| answer.as_ref().unwrap().status() == 200));
+    assert_eq!(*count.borrow(), 2);
+}
+
+#[tokio::test]
+async fn few_texts_are_held_for_clients_that_do_not_read() {
+    let (router, count, go_on) = counted();
+    drop(go_on);
+    let mut unread = Vec::new();
+    for _ in 0..128 {
+        let answer = router.clone().oneshot(scrape()).await.unwrap();
+        assert_eq!(answer.status(), 200);
+        unread.push(answer);
+    }
+    assert_eq!(*count.borrow(), MOST_TEXTS);
+    unread.clear();
+    let _ = router.oneshot(scrape()).await.unwrap();
+    assert_eq!(*count.borrow(), MOST_TEXTS + 1, "made anew when they are gone");
+}
+
+#[tokio::test]
+async fn a_listener_of_probes_answers_nothing_else() {
+    let router = probe_router(Arc::new(in_sync));
+    for (path, code) in [("/livez", 200), ("/readyz", 200), ("/readyz?verbose", 200), ("/metrics", 404)] {
+        assert_eq!(ask(router.clone(), "GET", path).await.0, code, "{path}");
+    }
 }

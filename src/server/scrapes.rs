@@ -1,0 +1,107 @@
+//! Texts of the metrics. One encoding serves all scrapers who ask at the same time, and few texts are held for those who read
+//! slowly: each may have many megabytes.
+
+use std::{
+    fmt,
+    sync::{Arc, Weak},
+};
+
+use axum::body::Bytes;
+use thiserror::Error;
+use tokio::{
+    sync::{Mutex, OwnedSemaphorePermit, Semaphore},
+    task::JoinError,
+    time::Instant,
+};
+
+use super::{
+    SharedRegistry,
+    metrics::{TextForm, encode},
+};
+
+/// The most texts that are held at a time.
+pub(super) const MOST_TEXTS: usize = 4;
+
+/// A text, until the last answer with it has been sent or its client is gone.
+struct Text {
+    text: String,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// A text as the body of one answer.
+struct Shared(Arc<Text>);
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        self.0.text.as_bytes()
+    }
+}
+
+/// The newest text of a form, while an answer with it is being sent, and when its encoding began.
+#[derive(Default)]
+struct Newest(Option<(Instant, Weak<Text>)>);
+
+impl Newest {
+    fn get(&self, since: Option<Instant>) -> Option<Bytes> {
+        let (began, text) = self.0.as_ref()?;
+        let is_new = since.is_none_or(|since| *began >= since);
+        text.upgrade().filter(|_| is_new).map(|text| Bytes::from_owner(Shared(text)))
+    }
+}
+
+/// The reason for which there is no text.
+#[derive(Debug, Error)]
+pub(super) enum ScrapeError {
+    #[error(
+        "{MOST_TEXTS} texts of the metrics are being sent to clients that don't read them; try again in some seconds"
+    )]
+    Unread,
+    #[error("can't write the metrics: {0}")]
+    Encode(#[from] fmt::Error),
+    #[error("can't write the metrics: {0}")]
+    Task(#[from] JoinError),
+}
+
+/// Makes the texts.
+pub(super) struct Scrapes {
+    registry: SharedRegistry,
+    permits: Arc<Semaphore>,
+    prometheus: Mutex<Newest>,
+    open_metrics: Mutex<Newest>,
+}
+
+impl Scrapes {
+    pub(super) fn new(registry: SharedRegistry) -> Self {
+        Self {
+            registry,
+            permits: Arc::new(Semaphore::new(MOST_TEXTS)),
+            prometheus: Mutex::default(),
+            open_metrics: Mutex::default(),
+        }
+    }
+
+    /// A text that is no older than this call. Where as many as may be are unread, it is the newest of those.
+    pub(super) async fn text(&self, form: TextForm) -> Result<Bytes, ScrapeError> {
+        let asked = Instant::now();
+        let newest = match form {
+            TextForm::Prometheus => &self.prometheus,
+            TextForm::OpenMetrics => &self.open_metrics,
+        };
+        // Whoever waits here while another encodes takes the next encoding, which serves all who wait. The lock is what they
+        // wait for; a request that is dropped meanwhile leaves the newest text as it was.
+        let mut newest = newest.lock().await;
+        if let Some(text) = newest.get(Some(asked)) {
+            return Ok(text);
+        }
+        let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
+            return newest.get(None).ok_or(ScrapeError::Unread);
+        };
+        let (registry, began) = (Arc::clone(&self.registry), Instant::now());
+        // Those of a large fleet take some milliseconds, which watches and writes on this runtime shall not wait for.
+        // An encoding goes on when its client is gone, and keeps its permit.
+        let made = tokio::task::spawn_blocking(move || Ok(Text { text: encode(&registry, form)?, _permit: permit }));
+        let text = Arc::new(made.await?.map_err(ScrapeError::Encode)?);
+        newest.0 = Some((began, Arc::downgrade(&text)));
+        Ok(Bytes::from_owner(Shared(text)))
+    }
+}
