@@ -215,6 +215,8 @@ impl Picture {
     fn set_scalable(&mut self, id: &GroupId, object: &Arc<ScalableResource>, log: Option<SharedLog>) {
         let group = self.groups.entry(id.clone()).or_default();
         let old = group.object.take();
+        // A read may have shown a log that the watch never does: what it was about is looked at when it is gone.
+        let had_log = group.versions.logs().next().is_some();
         group.set_object(Arc::clone(object), log);
         if let Standing::Undecodable(_) = group.standing {
             group.standing = Standing::Gone;
@@ -223,6 +225,9 @@ impl Picture {
         self.owner_changed(id, old.as_deref(), Some(object));
         self.observed_owner_changed(old.as_deref(), Some(object));
         self.look_at_log(old.as_deref(), object);
+        if had_log {
+            self.unfinished.insert(group_of(object));
+        }
         self.look_at_size(group_of(object), old.as_deref(), object);
         // A MachineSet's Machines were looked at as it took its place; a MachinePool's Nodes may be others now.
         if id.kind == ScalableKind::MachinePool || (old.is_none() && id.kind == ScalableKind::MachineDeployment) {

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use super::objects::*;
 use crate::{
     capi::ScalableKind,
-    index::{Change, Index},
+    index::{Change, GroupVersion, Index},
+    nodegroup::SharedLog,
 };
 
 fn marked() -> Change {
@@ -81,4 +82,17 @@ fn a_status_of_a_group_whose_machines_have_a_mark_wakes_nobody() {
         index.apply_quietly(set_of_with("workers", "workers-1", &json!({"status": {"replicas": replicas}})));
         assert!(!woken(&index));
     }
+}
+
+#[test]
+fn a_mark_wakes_when_the_log_goes_that_a_read_alone_had_shown() {
+    let index = index(group_and_set().into_iter().chain([marked()]));
+    let log = r#"[{"ticket":"t","phase":"wanted","machines":{"a":"uid-of-a"}}]"#;
+    let version = index.scale_view(&id(WORKERS)).unwrap().version;
+    let seen = GroupVersion { resource_version: "12".into(), log: Some(SharedLog::new(log.into())), ..version };
+    index.set_written(&id(WORKERS), seen);
+    let _ = index.take_unfinished();
+    // Another copy has taken the entry out of the log, and couldn't take the mark off.
+    index.apply_quietly(deployment("workers", 1, ("1", "14"), &json!({})));
+    assert!(woken(&index), "the mark is seen by nobody");
 }
