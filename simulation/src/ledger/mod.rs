@@ -227,6 +227,7 @@ impl Machine {
 
 /// All that is known.
 #[derive(Default)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact about the world that is looked at")]
 pub(crate) struct Ledger {
     now: Nanos,
     /// The revision that is looked at.

@@ -152,7 +152,10 @@ impl Ledger {
             .and_then(|group| group.bounds_since(asked.saturating_sub(OLD)).map(|(_, max)| max).min());
         let (Some(max), Some(largest)) = (max, largest) else { return };
         let is_refused_by_api = text.contains(MADE_UP) || text.contains("API server");
-        if delta > 0 && largest + delta <= max && !is_refused_by_api {
+        // It may be one of the same name before this one that was deleted.
+        let was_deleted = self.groups.get(id).is_some_and(|group| group.is_gone || group.created + OLD > asked);
+        let is_gone = was_deleted && text.contains("its object was deleted");
+        if delta > 0 && largest + delta <= max && !is_refused_by_api && !is_gone {
             let what = format!("copy {copy} refused an increase of {id} by {delta}, at {largest} of {max}: {text}");
             self.find(Check::RefusedForCause, what);
         }
