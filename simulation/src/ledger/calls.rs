@@ -218,9 +218,9 @@ impl Ledger {
             Request::Delete { uids, .. } if code == Code::Ok => {
                 self.ok_deletes.extend(uids.iter().map(|uid| (uid.clone(), now)));
             }
-            Request::Delete { group, uids, .. } if !is_open(code) => {
+            Request::Delete { group, uids, places } if !is_open(code) => {
                 self.refused(number, group, uids, code);
-                self.delete_for_cause((asked.copy, asked.at), group, uids, answered.text);
+                self.delete_for_cause((asked.copy, asked.at), group, (uids, *places), answered.text);
                 self.delete_is_denied(asked.copy, uids, answered.text);
             }
             Request::Decrease { group, .. } if asked.is_refused => {

@@ -341,7 +341,16 @@ impl Ledger {
         if after.is_deleting && before.as_ref().is_some_and(|machine| !machine.is_deleting) {
             self.goes(&uid, before.as_ref().unwrap_or(&after), author);
         }
+        let is_new = before.is_none() && author == Author::Controllers && !after.is_deleting;
+        let group = after.group.clone();
         self.machines.insert(uid, after);
+        // Another one goes for each that is too many, now or with a later smaller size.
+        if is_new
+            && self.is_surplus(&group)
+            && let Some(group) = self.groups.get_mut(&group)
+        {
+            group.allow(SURPLUS, 1, now);
+        }
     }
 
     /// A copy has written a Machine: marks and deletes belong to entries.
@@ -460,7 +469,7 @@ impl Ledger {
             *self.exceptions.entry(ROLLOUT).or_default() += 1;
             return;
         }
-        let causes = [POOL, OLD_SIZE, FOREIGN_SIZE, FOREIGN_DELETE, PLACE];
+        let causes = [POOL, OLD_SIZE, FOREIGN_SIZE, FOREIGN_DELETE, PLACE, SURPLUS];
         match causes.into_iter().find(|cause| group.excuses(cause, now)) {
             Some(cause) => {
                 *self.exceptions.entry(cause).or_default() += 1;

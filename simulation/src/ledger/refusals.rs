@@ -178,12 +178,17 @@ impl Ledger {
         machines.filter(|uid| denied(uid).is_some_and(|at| is_vain(at) && now < at + SPARED)).collect()
     }
 
+    /// Returns true if there is no Machine of this name any more.
+    fn is_gone(&self, name: &str) -> bool {
+        !self.machines.values().any(|machine| machine.name == name && !machine.is_gone)
+    }
+
     /// A delete was refused since the API server refuses something: a request about its own Machines, or about the group.
     pub(super) fn delete_for_cause(
         &mut self,
         (copy, asked): (usize, Nanos),
         group: &str,
-        uids: &BTreeSet<String>,
+        (uids, places): (&BTreeSet<String>, i64),
         text: &str,
     ) {
         if !text.contains(MADE_UP) {
@@ -194,8 +199,10 @@ impl Ledger {
         let is_cause = |refusal: &Refusal| {
             let machine = refusal.path.split("/machines/").nth(1);
             let concerns = match machine {
-                // A copy may still know Machines that are gone.
-                Some(name) => names.is_empty() || names.iter().any(|own| *own == name),
+                // A copy may still know Machines that are gone, which count as instances that are none.
+                Some(name) => {
+                    names.is_empty() || names.iter().any(|own| *own == name) || (places > 0 && self.is_gone(name))
+                }
                 None => refusal.path.ends_with("/machines") || refusal.path.split('/').any(|part| part == own_name),
             };
             refusal.is_made_up && refusal.copy == copy && refusal.at + JOINS > asked && concerns

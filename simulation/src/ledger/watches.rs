@@ -220,6 +220,15 @@ impl Ledger {
         self.pauses.append(pauses);
     }
 
+    /// A copy has stood still since a time: tasks that were to run again meanwhile run from now on.
+    pub(crate) fn stood(&mut self, copy: usize, since: Nanos) {
+        let now = self.now;
+        let is_meant = |pause: &&mut Pause| pause.copy == copy && (since..=now).contains(&pause.ended);
+        for pause in self.pauses.iter_mut().filter(is_meant) {
+            pause.ended = now;
+        }
+    }
+
     /// Returns true if a task of a copy didn't run at some time between these: what was shown may not have been taken in.
     pub(super) fn has_paused(&self, copy: usize, from: Nanos, to: Nanos) -> bool {
         self.pauses.iter().any(|pause| pause.copy == copy && pause.began <= to && pause.ended >= from)

@@ -183,17 +183,18 @@ impl World {
         }
         let seconds = self.chance.of("frozen for", copy, ordinal).u64(1..90);
         self.trace.line(self.now, &format!("copy {copy} stands still for {seconds} s"));
-        self.frozen.insert(1 + copy);
+        self.frozen.entry(1 + copy).or_insert(self.now);
         self.ledger.troubles(copy);
         self.at(self.now + seconds * SECOND, Event::Thaw(copy));
     }
 
     pub(super) fn thaw(&mut self, copy: usize) {
-        if self.frozen.remove(&(1 + copy))
+        if let Some(since) = self.frozen.remove(&(1 + copy))
             && let Some(host) = self.members[1 + copy].host()
         {
             host.jump(self.now);
             self.ledger.troubles(copy);
+            self.ledger.stood(copy, since);
         }
     }
 

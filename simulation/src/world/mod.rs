@@ -186,8 +186,8 @@ struct World {
     schedulers: Vec<Scheduler>,
     tasks: tasks::Shared,
     groups: Vec<setup::Group>,
-    /// Hosts that don't run.
-    frozen: BTreeSet<HostId>,
+    /// Hosts that don't run, with since when.
+    frozen: BTreeMap<HostId, Nanos>,
     /// The requests that copies send at rest.
     at_rest: u64,
     quiet: Quiet,
@@ -276,7 +276,7 @@ impl World {
             schedulers,
             tasks,
             groups,
-            frozen: BTreeSet::new(),
+            frozen: BTreeMap::new(),
             at_rest: 0,
             quiet: Quiet::default(),
             waitlist: Waitlist::default(),
@@ -415,7 +415,7 @@ impl World {
     fn run_hosts(&mut self, limit: Nanos) {
         let mut limit = limit;
         for (id, member) in self.members.iter().enumerate().rev() {
-            let Some(host) = member.host().filter(|_| !self.frozen.contains(&id)) else { continue };
+            let Some(host) = member.host().filter(|_| !self.frozen.contains_key(&id)) else { continue };
             host.run_until(limit);
             if !self.outbox.lock().is_empty() {
                 limit = limit.min(host.now());
