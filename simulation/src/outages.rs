@@ -26,7 +26,7 @@ impl Outage {
     /// The decision that takes it away.
     pub(crate) const DECISION: Decision = Decision { what: "outage", actor: 0, ordinal: 0 };
 
-    /// That of a world with so many copies, if it has one; it is over by a time.
+    /// The outage of a world with so many copies, if it has one; it is over by a time.
     pub(crate) fn of(chance: Chance, copies: usize, until: Nanos) -> Option<Self> {
         let mut draw = chance.of("outage", 0, 0);
         if draw.u32(0..4) > 0 {

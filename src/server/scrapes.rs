@@ -19,7 +19,7 @@ use super::{
     metrics::{TextForm, encode},
 };
 
-/// The most texts that are held at a time.
+/// The most texts of a form that are held at a time.
 pub(super) const MOST_TEXTS: usize = 4;
 
 /// A text, until the last answer with it has been sent or its client is gone.
@@ -62,38 +62,44 @@ pub(super) enum ScrapeError {
     Task(#[from] JoinError),
 }
 
+/// The texts of one form. Clients that don't read them keep nobody from those of the other.
+struct Texts {
+    permits: Arc<Semaphore>,
+    newest: Mutex<Newest>,
+}
+
+impl Default for Texts {
+    fn default() -> Self {
+        Self { permits: Arc::new(Semaphore::new(MOST_TEXTS)), newest: Mutex::default() }
+    }
+}
+
 /// Makes the texts.
 pub(super) struct Scrapes {
     registry: SharedRegistry,
-    permits: Arc<Semaphore>,
-    prometheus: Mutex<Newest>,
-    open_metrics: Mutex<Newest>,
+    prometheus: Texts,
+    open_metrics: Texts,
 }
 
 impl Scrapes {
     pub(super) fn new(registry: SharedRegistry) -> Self {
-        Self {
-            registry,
-            permits: Arc::new(Semaphore::new(MOST_TEXTS)),
-            prometheus: Mutex::default(),
-            open_metrics: Mutex::default(),
-        }
+        Self { registry, prometheus: Texts::default(), open_metrics: Texts::default() }
     }
 
     /// A text that is no older than this call. Where as many as may be are unread, it is the newest of those.
     pub(super) async fn text(&self, form: TextForm) -> Result<Bytes, ScrapeError> {
         let asked = Instant::now();
-        let newest = match form {
+        let texts = match form {
             TextForm::Prometheus => &self.prometheus,
             TextForm::OpenMetrics => &self.open_metrics,
         };
         // Whoever waits here while another encodes takes the next encoding, which serves all who wait. The lock is what they
         // wait for; a request that is dropped meanwhile leaves the newest text as it was.
-        let mut newest = newest.lock().await;
+        let mut newest = texts.newest.lock().await;
         if let Some(text) = newest.get(Some(asked)) {
             return Ok(text);
         }
-        let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
+        let Ok(permit) = Arc::clone(&texts.permits).try_acquire_owned() else {
             return newest.get(None).ok_or(ScrapeError::Unread);
         };
         let (registry, began) = (Arc::clone(&self.registry), Instant::now());

@@ -120,7 +120,7 @@ impl Ledger {
             "NodeGroupDeleteNodes" => {
                 let request: NodeGroupDeleteNodesRequest = decode(message);
                 let (mut uids, mut places) = (BTreeSet::new(), 0);
-                // Who may not write takes nothing.
+                // A copy that may not write takes nothing.
                 let is_told = self.read_only == Some(copy);
                 for node in &request.nodes {
                     match self.machine_of(&node.provider_id) {

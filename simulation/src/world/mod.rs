@@ -309,7 +309,7 @@ impl World {
         self.start_actor(|port| operator::run(port, copies, seed, quiet.clone()))?;
         self.start_actor(|port| workloads::run(port, seed, pools, quiet.clone(), waitlist))?;
         self.start_actor(|port| people::run(port, seed, groups.clone(), quiet.clone()))?;
-        // Who reads alone is no use to it.
+        // A copy that may not write is no use to it.
         let written = copies - usize::from(self.ways.read_only.is_some());
         self.start_actor(|port| autoscaler::run(port, written, seed, times))?;
         // The numbers of all others stay as they are.

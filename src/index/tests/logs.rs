@@ -14,7 +14,7 @@ fn log(machine: &str) -> String {
     format!(r#"[{{"ticket":"t","phase":"lowered","machines":{{"{machine}":"uid-of-{machine}"}}}}]"#)
 }
 
-/// What gives an object this log, and a status by which its versions differ.
+/// The parts of an object with this log, and a status by which its versions differ.
 fn logging(text: &str, replicas: i32) -> Value {
     json!({"metadata": {"annotations": {DELETING: text}}, "status": {"replicas": replicas}})
 }

@@ -360,6 +360,18 @@ async fn few_texts_are_held_for_clients_that_do_not_read() {
 }
 
 #[tokio::test]
+async fn unread_texts_of_one_form_do_not_keep_out_scrapers_of_the_other() {
+    let (router, _count, go_on) = counted();
+    drop(go_on);
+    let mut unread = Vec::new();
+    for _ in 0..128 {
+        unread.push(router.clone().oneshot(scrape()).await.unwrap());
+    }
+    let request = Request::get("/metrics").header("accept", OPEN_METRICS).body(Body::empty()).unwrap();
+    assert_eq!(router.oneshot(request).await.unwrap().status(), 200);
+}
+
+#[tokio::test]
 async fn a_listener_of_probes_answers_nothing_else() {
     let router = probe_router(Arc::new(in_sync));
     for (path, code) in [("/livez", 200), ("/readyz", 200), ("/readyz?verbose", 200), ("/metrics", 404)] {
