@@ -159,7 +159,7 @@ impl Server {
             }
             pages.push(tokio::spawn(serve_http(listener, debug, pages_ended.clone())));
         }
-        addresses.tell();
+        addresses.log();
         let with_tls = certificates.is_some();
         let grpc = serve_on_own_thread(listeners.grpc, certificates, routes.routes(), stopping, DRAIN)?;
         info!(address = %grpc.address(), tls = with_tls, "serving gRPC");
@@ -291,7 +291,7 @@ impl Listeners {
 }
 
 impl Addresses {
-    fn tell(&self) {
+    fn log(&self) {
         info!(address = %self.http, "serving HTTP");
         if let Some(address) = self.probes {
             info!(%address, "serving probes");

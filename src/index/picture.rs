@@ -224,10 +224,7 @@ impl Picture {
         self.relate(id, old.as_deref(), Some(object));
         self.owner_changed(id, old.as_deref(), Some(object));
         self.observed_owner_changed(old.as_deref(), Some(object));
-        self.look_at_log(old.as_deref(), object);
-        if had_log {
-            self.unfinished.insert(group_of(object));
-        }
+        self.look_at_log(had_log, object);
         self.look_at_size(group_of(object), old.as_deref(), object);
         // A MachineSet's Machines were looked at as it took its place; a MachinePool's Nodes may be others now.
         if id.kind == ScalableKind::MachinePool || (old.is_none() && id.kind == ScalableKind::MachineDeployment) {
@@ -272,7 +269,7 @@ impl Picture {
         }
         if let Some(old) = &old {
             // Whoever finishes its deletions forgets it.
-            self.look_at_log(None, old);
+            self.look_at_log(false, old);
         }
         self.look_at_rollouts(old.as_deref().map(group_of).into_iter().collect());
     }

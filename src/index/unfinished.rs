@@ -10,11 +10,10 @@ use crate::{
 };
 
 impl Picture {
-    /// A MachineDeployment, MachineSet or MachinePool has changed.
-    pub(super) fn look_at_log(&mut self, old: Option<&ScalableResource>, new: &ScalableResource) {
-        let group = group_of(new);
-        let is_logged = [old, Some(new)].into_iter().flatten().any(|object| object.deleting_log.is_some());
-        if is_logged || self.has_log(&group) {
+    /// A MachineDeployment, MachineSet or MachinePool has changed, of which a log was known before or not.
+    pub(super) fn look_at_log(&mut self, had_log: bool, object: &ScalableResource) {
+        let group = group_of(object);
+        if had_log || object.deleting_log.is_some() || self.has_log(&group) {
             self.unfinished.insert(group);
         }
     }

@@ -131,8 +131,8 @@ impl Era {
             is_news |= has_left;
             !has_left
         });
-        // Who may write annotations could have any number remembered. What has left the log before a version needn't be,
-        // where no Machine is believed to be as it was before that version.
+        // Annotations could have any number remembered. Machines that left the log before a version needn't be, where none
+        // is believed to be as it was before that version.
         if self.logged.len() > MOST_LOGGED && number == self.latest {
             self.logged.retain(|uid, _| log.get(uid).is_some());
             is_news = true;
@@ -167,7 +167,7 @@ impl Written {
 /// The versions of one group's object.
 #[derive(Debug, Default)]
 pub(super) struct Versions {
-    /// What the watch has shown last, of an object that may be gone.
+    /// The version that the watch has shown last, of an object that may be gone.
     shown: Option<GroupVersion>,
     written: Option<Written>,
     era: Option<Era>,
@@ -205,7 +205,7 @@ impl Versions {
         self.still_written(now).map(|written| &written.version).or(self.shown.as_ref())
     }
 
-    /// What the watch has shown last, of an object that may be gone.
+    /// The version that the watch has shown last, of an object that may be gone.
     pub(super) fn shown(&self) -> Option<&GroupVersion> {
         self.shown.as_ref()
     }

@@ -72,7 +72,7 @@ async fn state(State(admin): State<Admin>, RawQuery(query): RawQuery) -> Respons
     let Ok(turn) = admin.turn.acquire_owned().await else {
         return page(StatusCode::SERVICE_UNAVAILABLE, TEXT, "ending\n".to_owned());
     };
-    // What was begun goes on when its client is gone, and keeps its turn.
+    // An answer that was begun is made to its end when its client is gone, and keeps its turn.
     let made = tokio::task::spawn_blocking(move || (admin.pages.state(&query.unwrap_or_default()), turn));
     match made.await {
         Ok((Ok(json), turn)) => page(StatusCode::OK, JSON, held(json, turn)),

@@ -65,7 +65,7 @@ pub(super) async fn status(State(status): State<Status>, RawQuery(query): RawQue
         return page(StatusCode::SERVICE_UNAVAILABLE, TEXT, "ending\n".to_owned());
     };
     let path = request.uri().path().to_owned();
-    // What was begun goes on when its client is gone, and keeps its turn.
+    // An answer that was begun is made to its end when its client is gone, and keeps its turn.
     let made =
         tokio::task::spawn_blocking(move || (status.pages.page(&decoded(&path), &query.unwrap_or_default()), turn));
     let answer = match made.await {
