@@ -30,11 +30,27 @@ pub(crate) fn is_patient(chance: Chance) -> bool {
     pause(chance).is_some() && chance.of("operator's patience", 0, 0).bool()
 }
 
+/// What people do alike in all of a world.
+#[derive(Clone, Copy)]
+struct Habits {
+    /// They ask for a Refresh first, as Cluster Autoscaler does.
+    refreshes: bool,
+    /// How often a delete that fails is repeated.
+    repeats: usize,
+}
+
+impl Habits {
+    fn draw(chance: Chance) -> Self {
+        let refreshes = chance.of("operator's refresh", 0, 0).bool();
+        Self { refreshes, repeats: if is_patient(chance) { 12 } else { 0 } }
+    }
+}
+
 /// Goes on until its host ends.
 pub(crate) async fn run(port: Port, copies: usize, seed: u64, quiet: Quiet) {
     let chance = Chance::new(seed);
     let Some(pause) = pause(chance) else { return };
-    let repeats = if is_patient(chance) { 12 } else { 0 };
+    let habits = Habits::draw(chance);
     for ordinal in 0.. {
         let mut draw = chance.of("operator", 0, ordinal);
         sleep(Duration::from_millis(draw.u64(pause.clone()))).await;
@@ -42,7 +58,7 @@ pub(crate) async fn run(port: Port, copies: usize, seed: u64, quiet: Quiet) {
             return;
         }
         let caller = port.caller(draw.usize(0..copies));
-        if let Err(status) = act(caller, &port, &mut draw, repeats, &quiet).await {
+        if let Err(status) = act(caller, &port, &mut draw, habits, &quiet).await {
             port.note(format!("operator: {:?} {}", status.code(), status.message()));
         }
     }
@@ -57,11 +73,13 @@ async fn act(
     caller: Caller,
     port: &Port,
     draw: &mut fastrand::Rng,
-    repeats: usize,
+    habits: Habits,
     quiet: &Quiet,
 ) -> Result<(), tonic::Status> {
     let mut client = CloudProviderClient::new(caller);
-    client.refresh(RefreshRequest {}).await?;
+    if habits.refreshes {
+        client.refresh(RefreshRequest {}).await?;
+    }
     let groups = client.node_groups(NodeGroupsRequest {}).await?.into_inner().node_groups;
     if groups.is_empty() {
         return Ok(());
@@ -95,7 +113,7 @@ async fn act(
                 ..ExternalGrpcNode::default()
             };
             let nodes: Vec<_> = names.iter().map(node).collect();
-            for _ in 0..=repeats {
+            for _ in 0..=habits.repeats {
                 let request = NodeGroupDeleteNodesRequest { nodes: nodes.clone(), id: id.clone() };
                 let Err(status) = client.node_group_delete_nodes(request).await else {
                     port.note(format!("deleted {names:?} of {id}"));

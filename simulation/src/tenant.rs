@@ -1,5 +1,5 @@
 //! A tenant whose namespace comes and goes, with a Cluster and node groups of its own. Whoever makes it anew takes the same
-//! names again, as a pipeline does.
+//! names again, as a pipeline does. In half of the worlds the tenant leaves for good.
 
 use std::time::Duration;
 
@@ -43,7 +43,8 @@ pub(crate) async fn run(port: Port, seed: u64, quiet: Quiet) {
         port,
         quiet,
     };
-    for life in 0.. {
+    let lives = if chance.of("tenant's lives", 0, 0).bool() { 1 } else { u64::MAX };
+    for life in 0..lives {
         let mut draw = chance.of("tenant's life", 0, life);
         if tenant.pause(draw.u64(1..LONGEST / 2)).await || !tenant.come().await {
             return;

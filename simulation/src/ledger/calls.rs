@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 
 use capi_autoscaler_provider::proto::{
-    NodeGroupDecreaseTargetSizeRequest, NodeGroupDeleteNodesRequest, NodeGroupForNodeResponse,
-    NodeGroupIncreaseSizeRequest, NodeGroupNodesRequest, NodeGroupTargetSizeRequest, NodeGroupTargetSizeResponse,
-    NodeGroupsResponse,
+    NodeGroupDecreaseTargetSizeRequest, NodeGroupDeleteNodesRequest, NodeGroupIncreaseSizeRequest,
+    NodeGroupNodesRequest, NodeGroupTargetSizeRequest, NodeGroupTargetSizeResponse,
 };
 use http::{Method, request::Parts};
 use tonic::Code;
@@ -27,12 +26,6 @@ const RUNS_ON: Nanos = 600 * SECOND;
 pub(super) const AT_ONCE: Nanos = 50_000_000;
 /// The most times that a copy may send the same request within a second.
 const MOST_IN_A_SECOND: usize = 20;
-/// A group that has been there for so long is known to every copy that answers at all.
-const LONG_THERE: Nanos = 600 * SECOND;
-/// A group that has been gone for so long is known to no copy that answers at all.
-const LONG_GONE: Nanos = LONG_THERE;
-/// A change that comes so long after a group is gone drops it: 15 minutes, and what a watch may lag behind.
-const FORGETS: Nanos = 1080 * SECOND;
 /// The cause for which a caller may have left before its first write is sent.
 pub(super) const STOOD_STILL: &str = "a copy stands still between its look at its caller and its write";
 
@@ -95,7 +88,7 @@ fn writer(parts: &Parts) -> Option<&str> {
     pairs.find_map(|pair| pair.strip_prefix("fieldManager="))
 }
 
-fn decode<M: prost::Message + Default>(message: &[u8]) -> M {
+pub(super) fn decode<M: prost::Message + Default>(message: &[u8]) -> M {
     // Five bytes say whether it is compressed, and how long it is.
     M::decode(message.get(5..).unwrap_or_default()).unwrap_or_default()
 }
@@ -201,6 +194,7 @@ impl Ledger {
         if asked.request == Request::Other("Refresh") {
             self.refreshes(asked.copy);
             if asked.is_ok {
+                self.last_fresh.insert(asked.copy, asked.at);
                 self.refreshed(asked.copy);
             }
         }
@@ -235,15 +229,7 @@ impl Ledger {
             }
             Request::Other("NodeGroups") if code == Code::Ok => self.groups_answered(&asked, answered.message),
             Request::Other("NodeGroupForNode") if code == Code::Ok => {
-                let answer: NodeGroupForNodeResponse = decode(answered.message);
-                let id = answer.node_group.unwrap_or_default().id;
-                let known = self.last_groups.get(&asked.copy).filter(|(since, _)| *since <= asked.at);
-                if !id.is_empty() && known.is_some_and(|(_, known)| !known.contains(&id)) {
-                    self.find(
-                        Check::Consistent,
-                        format!("copy {} answers that a Node is of {id}, which NodeGroups didn't name", asked.copy),
-                    );
-                }
+                self.group_of_node_answered(&asked, answered.message);
             }
             Request::Other("NodeGroupForNode") if !is_open(code) => {
                 self.find(Check::Consistent, format!("copy {} answers NodeGroupForNode with {code:?}", asked.copy));
@@ -254,43 +240,6 @@ impl Ledger {
             | Request::Instances { .. }
             | Request::Other(_) => {}
         }
-    }
-
-    /// A Refresh moves what all callers of this copy go by, until they ask for the groups again.
-    fn refreshes(&mut self, copy: usize) {
-        self.last_groups.remove(&copy);
-        self.last_refreshed.insert(copy, self.now);
-    }
-
-    /// A copy has named its groups.
-    fn groups_answered(&mut self, asked: &Asked, message: &[u8]) {
-        let now = self.now;
-        let answer: NodeGroupsResponse = decode(message);
-        let groups: BTreeSet<String> = answer.node_groups.into_iter().map(|group| group.id).collect();
-        let is_missing = |(id, group): &(&String, &Group)| {
-            !group.is_gone
-                && !group.is_deleting
-                && !groups.contains(*id)
-                && now.saturating_sub(group.created) > LONG_THERE
-        };
-        let missing: Vec<_> = self.groups.iter().filter(is_missing).map(|(id, _)| id.clone()).collect();
-        if !missing.is_empty() {
-            self.find(Check::Consistent, format!("copy {} leaves {missing:?} out of its groups", asked.copy));
-        }
-        let is_left = |(id, since): &(&String, &Nanos)| groups.contains(*id) && asked.at > **since + LONG_GONE;
-        let left: Vec<_> = self.gone.iter().filter(is_left).map(|(id, _)| id.clone()).collect();
-        if !left.is_empty() {
-            self.find(Check::Consistent, format!("copy {} names {left:?}, which are long gone", asked.copy));
-        }
-        if self.last_refreshed.get(&asked.copy).is_none_or(|refreshed| *refreshed <= asked.at) {
-            self.last_groups.insert(asked.copy, (now, groups));
-        }
-    }
-
-    /// The groups that no copy may know any more: each change of an object drops those that have been gone for long.
-    pub(crate) fn forgotten(&self) -> Vec<String> {
-        let is_forgotten = |since: Nanos| self.last_changed > since + FORGETS;
-        self.gone.iter().filter(|(_, since)| is_forgotten(**since)).map(|(id, _)| id.clone()).collect()
     }
 
     /// A copy that may not write has answered. Returns true for what would write: nothing was done for it.

@@ -2,6 +2,7 @@
 //! and messages alone, never the program's own state, and shares no rule with it.
 
 mod calls;
+mod groups;
 mod increases;
 mod instances;
 mod log;
@@ -260,6 +261,8 @@ pub(crate) struct Ledger {
     last_groups: HashMap<usize, (Nanos, BTreeSet<String>)>,
     /// When somebody last began or ended a Refresh of each copy.
     last_refreshed: BTreeMap<usize, Nanos>,
+    /// When each copy was last asked for a Refresh that it answered OK.
+    last_fresh: BTreeMap<usize, Nanos>,
     /// The groups that are gone, and since when.
     gone: BTreeMap<String, Nanos>,
     last_killed: HashMap<usize, Nanos>,

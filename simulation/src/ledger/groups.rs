@@ -1,0 +1,70 @@
+//! Checks on the groups that copies name, and on when they forget those that are gone.
+
+use std::collections::BTreeSet;
+
+use capi_autoscaler_provider::proto::{NodeGroupForNodeResponse, NodeGroupsResponse};
+
+use super::{
+    Check, Group, Ledger,
+    calls::{Asked, decode},
+};
+use crate::entropy::{Nanos, SECOND};
+
+/// A group that has been there for so long is known to every copy that answers at all.
+const LONG_THERE: Nanos = 600 * SECOND;
+/// A group that has been gone for so long is dropped by each Refresh.
+const LONG_GONE: Nanos = LONG_THERE;
+/// A change that comes so long after a group is gone drops it: 15 minutes, and what a watch may lag behind.
+const FORGETS: Nanos = 1080 * SECOND;
+
+impl Ledger {
+    /// A Refresh moves what all callers of this copy go by, until they ask for the groups again.
+    pub(super) fn refreshes(&mut self, copy: usize) {
+        self.last_groups.remove(&copy);
+        self.last_refreshed.insert(copy, self.now);
+    }
+
+    /// A copy has named its groups.
+    pub(super) fn groups_answered(&mut self, asked: &Asked, message: &[u8]) {
+        let now = self.now;
+        let answer: NodeGroupsResponse = decode(message);
+        let groups: BTreeSet<String> = answer.node_groups.into_iter().map(|group| group.id).collect();
+        let is_missing = |(id, group): &(&String, &Group)| {
+            !group.is_gone
+                && !group.is_deleting
+                && !groups.contains(*id)
+                && now.saturating_sub(group.created) > LONG_THERE
+        };
+        let missing: Vec<_> = self.groups.iter().filter(is_missing).map(|(id, _)| id.clone()).collect();
+        if !missing.is_empty() {
+            self.find(Check::Consistent, format!("copy {} leaves {missing:?} out of its groups", asked.copy));
+        }
+        // Groups that are gone answer on until a Refresh succeeds.
+        let fresh = self.last_fresh.get(&asked.copy).copied().unwrap_or(0);
+        let is_left = |(id, since): &(&String, &Nanos)| groups.contains(*id) && fresh > **since + LONG_GONE;
+        let left: Vec<_> = self.gone.iter().filter(is_left).map(|(id, _)| id.clone()).collect();
+        if !left.is_empty() {
+            self.find(Check::Consistent, format!("copy {} names {left:?}, which are long gone", asked.copy));
+        }
+        if self.last_refreshed.get(&asked.copy).is_none_or(|refreshed| *refreshed <= asked.at) {
+            self.last_groups.insert(asked.copy, (now, groups));
+        }
+    }
+
+    /// A copy has answered of which group a Node is.
+    pub(super) fn group_of_node_answered(&mut self, asked: &Asked, message: &[u8]) {
+        let answer: NodeGroupForNodeResponse = decode(message);
+        let id = answer.node_group.unwrap_or_default().id;
+        let known = self.last_groups.get(&asked.copy).filter(|(since, _)| *since <= asked.at);
+        if !id.is_empty() && known.is_some_and(|(_, known)| !known.contains(&id)) {
+            let what = format!("copy {} answers that a Node is of {id}, which NodeGroups didn't name", asked.copy);
+            self.find(Check::Consistent, what);
+        }
+    }
+
+    /// The groups that no copy may know any more: each change of an object drops those that have been gone for long.
+    pub(crate) fn forgotten(&self) -> Vec<String> {
+        let is_forgotten = |since: Nanos| self.last_changed > since + FORGETS;
+        self.gone.iter().filter(|(_, since)| is_forgotten(**since)).map(|(id, _)| id.clone()).collect()
+    }
+}
