@@ -10,7 +10,7 @@ use super::{
 };
 use crate::entropy::{Nanos, SECOND};
 
-/// A group that has been there for so long is known to every copy that answers at all.
+/// A group that has been there for so long is known after each Refresh.
 const LONG_THERE: Nanos = 600 * SECOND;
 /// A group that has been gone for so long is dropped by each Refresh.
 const LONG_GONE: Nanos = LONG_THERE;
@@ -29,18 +29,15 @@ impl Ledger {
         let now = self.now;
         let answer: NodeGroupsResponse = decode(message);
         let groups: BTreeSet<String> = answer.node_groups.into_iter().map(|group| group.id).collect();
+        // Groups come and go with a Refresh that succeeds; here copies don't know the connections of their callers.
+        let fresh = self.last_fresh.get(&asked.copy).copied().unwrap_or(0);
         let is_missing = |(id, group): &(&String, &Group)| {
-            !group.is_gone
-                && !group.is_deleting
-                && !groups.contains(*id)
-                && now.saturating_sub(group.created) > LONG_THERE
+            !group.is_gone && !group.is_deleting && !groups.contains(*id) && fresh > group.created + LONG_THERE
         };
         let missing: Vec<_> = self.groups.iter().filter(is_missing).map(|(id, _)| id.clone()).collect();
         if !missing.is_empty() {
             self.find(Check::Consistent, format!("copy {} leaves {missing:?} out of its groups", asked.copy));
         }
-        // Groups that are gone answer on until a Refresh succeeds.
-        let fresh = self.last_fresh.get(&asked.copy).copied().unwrap_or(0);
         let is_left = |(id, since): &(&String, &Nanos)| groups.contains(*id) && fresh > **since + LONG_GONE;
         let left: Vec<_> = self.gone.iter().filter(is_left).map(|(id, _)| id.clone()).collect();
         if !left.is_empty() {
