@@ -85,7 +85,11 @@ impl Stage {
                 started: None,
             });
         }
-        let provider = self.serve().await?;
+        self.autoscale_by(self.serve().await?, settings).await
+    }
+
+    /// Starts who scales here, by a program that runs already.
+    pub async fn autoscale_by(&self, provider: Provider, settings: Settings) -> Result<Autoscaling> {
         let recorder = Recorder::start(provider.channel(), self.directory().join("calls.txt")).await?;
         let autoscaler = self.autoscaler.as_ref().context("nobody scales in this scenario")?;
         let running = match autoscaler {

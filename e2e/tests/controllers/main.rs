@@ -16,6 +16,7 @@ mod sizes;
 mod templates;
 mod topologies;
 mod versions;
+mod zones;
 
 use std::{path::Path, process::ExitCode};
 
@@ -76,6 +77,7 @@ fn main() -> ExitCode {
         frozen::a_machine_that_fails_in_a_rollout_stops_no_other_group,
         pods::pods_bring_nodes_of_the_group_that_fits_and_idle_nodes_go,
         pods::a_paused_group_grows_once_it_goes_on,
+        zones::a_pod_with_a_zone_takes_the_group_that_is_all_there,
         idle::idle_nodes_go_at_once_and_busy_ones_stay,
         idle::the_minimum_and_the_groups_own_times_keep_idle_nodes,
         idle::nothing_goes_while_a_rollout_goes_on,

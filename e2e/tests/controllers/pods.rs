@@ -121,11 +121,17 @@ pub(crate) fn workers(stage: &Stage, name: &str) -> Workers {
 
 /// A pod that asks for so many CPUs.
 pub(crate) async fn create_pod(stage: &Stage, name: &str, cpu: &str) -> Result<()> {
+    create_pod_on(stage, name, cpu, json!({})).await
+}
+
+/// A pod that asks for so many CPUs, and for a Node with these labels besides the scenario's own.
+pub(crate) async fn create_pod_on(stage: &Stage, name: &str, cpu: &str, mut labels: Value) -> Result<()> {
+    labels[NODE_POOL] = json!(stage.mark());
     let pod = json!({
         "kind": "Pod",
         "metadata": { "name": name, "labels": { NODE_POOL: stage.mark() } },
         "spec": {
-            "nodeSelector": { NODE_POOL: stage.mark() },
+            "nodeSelector": labels,
             "terminationGracePeriodSeconds": 1,
             "containers": [{
                 "name": "web",

@@ -1,0 +1,73 @@
+//! Pods that ask for a zone, and groups of which only some will do.
+
+use anyhow::{Context as _, Result, ensure};
+use e2e::{
+    autoscaling::Settings,
+    controllers::{groups::Group, stage::Stage},
+    proto::NodeGroupIncreaseSizeRequest,
+    provider::Provider,
+    wait::{SOON, eventually},
+};
+use k8s_pb::api::core::v1::Node;
+use prost::Message as _;
+use serde_json::{Value, json};
+
+use crate::pods::{create_pod_on, pods_run, workers};
+
+const ZONE: &str = "topology.kubernetes.io/zone";
+
+/// Less is left over of the group that is spread over zones, so that it would be chosen if it promised one. Only the group
+/// whose Nodes were all in the zone does.
+pub(crate) async fn a_pod_with_a_zone_takes_the_group_that_is_all_there(stage: &Stage) -> Result<()> {
+    let spread = workers(stage, "spread").publishing(stage.capacity(&stage.cpu(4, 16))).replicas(2);
+    let spread = spread.create(stage).await?;
+    let single = workers(stage, "single").publishing(stage.capacity(&stage.cpu(16, 16))).replicas(1).bounds(0, 1);
+    let single = single.create(stage).await?;
+    place(stage, &spread, &["a", "b"]).await?;
+    place(stage, &single, &["a"]).await?;
+    // Cluster Autoscaler would remember a Node that it has seen itself, with its zone.
+    let provider = stage.serve().await?;
+    promises(&provider, &spread, None).await?;
+    promises(&provider, &single, Some("a")).await?;
+    for group in [&spread, &single] {
+        stage.objects.patch(group.kind, &group.name, json!({ "spec": { "replicas": 0 } })).await?;
+        stage.running(group, 0).await?;
+    }
+    promises(&provider, &single, Some("a")).await?;
+    let mut autoscaling = stage.autoscale_by(provider, Settings::default()).await?;
+    create_pod_on(stage, "web", &stage.cpu(3, 16), json!({ ZONE: "a" })).await?;
+    autoscaling.sizes(&[(&spread.id, 0), (&single.id, 1)]).await?;
+    place(stage, &single, &["a"]).await?;
+    pods_run(stage, &mut autoscaling, 1).await?;
+    let Some(calls) = autoscaling.end().await? else { return Ok(()) };
+    let increased: Vec<NodeGroupIncreaseSizeRequest> = calls
+        .iter()
+        .filter(|call| call.name == "NodeGroupIncreaseSize")
+        .map(e2e::autoscaling::record::Call::request)
+        .collect::<Result<_>>()?;
+    ensure!(increased.len() == 1 && increased[0].id == single.id, "{increased:?}");
+    Ok(())
+}
+
+/// Waits for as many Nodes of a group as there are zones, and puts each into one, as a cloud controller does.
+async fn place(stage: &Stage, group: &Group, zones: &[&str]) -> Result<()> {
+    let machines = stage.running(group, zones.len()).await?;
+    for (machine, zone) in machines.iter().zip(zones) {
+        let node = machine.node.as_ref().context("a running Machine without a Node")?;
+        let labels: Value = json!({ "metadata": { "labels": { ZONE: zone } } });
+        stage.workload.patch("Node", node, labels).await?;
+    }
+    Ok(())
+}
+
+/// Waits until the template of a group has this zone, or none.
+async fn promises(provider: &Provider, group: &Group, zone: Option<&str>) -> Result<()> {
+    eventually(&format!("the zone of {}", group.id), SOON, async || {
+        let bytes = provider.template(&group.id).await?.node_bytes;
+        let labels = Node::decode(&*bytes)?.metadata.unwrap_or_default().labels;
+        let found = labels.get(ZONE).map(String::as_str);
+        ensure!(found == zone, "it is {found:?}, expected {zone:?}: {labels:?}");
+        Ok(())
+    })
+    .await
+}
