@@ -146,11 +146,14 @@ impl Driver {
         self.begin().await;
         let mut succeeded = Instant::now();
         while succeeded.elapsed() < MAX_FAILING {
+            let scaled = self.memory.cooldown.scaled();
             match self.look().await {
                 Ok(()) => succeeded = Instant::now(),
                 Err(error) => self.note("loop left", &format!("{error:#}")),
             }
-            sleep(self.settings.pause).await;
+            if scaled == self.memory.cooldown.scaled() || !self.pattern.follows_at_once() {
+                sleep(self.settings.pause).await;
+            }
         }
         self.note("ends", &"no loop has come to its end for long");
     }

@@ -63,6 +63,11 @@ impl Pattern {
         self.since(35)
     }
 
+    /// True if a loop follows at once on one that has scaled something.
+    pub(crate) fn follows_at_once(self) -> bool {
+        self.since(35)
+    }
+
     /// Whether an increase that takes too long is taken back as a whole.
     pub(crate) fn takes_back(self) -> bool {
         self.since(36)

@@ -30,6 +30,13 @@ pub(crate) struct Cooldown {
     pub(crate) this_loop: bool,
 }
 
+impl Cooldown {
+    /// When a group was increased last, and when Nodes began to go.
+    pub(crate) fn scaled(&self) -> (Option<Instant>, Option<Instant>) {
+        (self.increased, self.deleted)
+    }
+}
+
 /// A Node that nobody needs.
 #[derive(Clone, Copy)]
 pub(crate) struct Removable<'a> {

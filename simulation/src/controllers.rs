@@ -130,6 +130,15 @@ pub(crate) struct Driver {
     down_until: Nanos,
 }
 
+fn draw_version(draw: &mut Rng) -> CapiVersion {
+    CapiVersion::ALL[draw.usize(0..CapiVersion::ALL.len())]
+}
+
+/// Returns true in a world whose MachineSets take unhealthy Machines as soon as marked ones.
+pub(crate) fn ties_with_unhealthy(chance: Chance) -> bool {
+    draw_version(&mut chance.of("controllers", 0, 0)) == CapiVersion::V1_8
+}
+
 impl Driver {
     /// Controllers of an API, before anything has happened.
     pub(crate) fn new(
@@ -140,7 +149,7 @@ impl Driver {
         shared: Shared,
     ) -> Self {
         let mut draw = chance.of("controllers", 0, 0);
-        let version = CapiVersion::ALL[draw.usize(0..CapiVersion::ALL.len())];
+        let version = draw_version(&mut draw);
         let weather = match habits {
             Habits::Calm => Weather::CALM,
             Habits::Any => Weather::of(&mut draw).ailing(&mut chance.of("ailing", 0, 0), until),

@@ -28,6 +28,7 @@ use tower::{BoxError, ServiceExt as _};
 
 use crate::{
     host::Host,
+    ledger,
     network::{Answer, Message, Port, RpcResult},
     tasks::Scheduler,
     witness::Witness,
@@ -180,7 +181,7 @@ impl Copy {
                     let request = NodeGroupForNodeRequest { node: Some(node) };
                     let group = client.node_group_for_node(request).await?.into_inner().node_group;
                     let group = group.map(|group| group.id).unwrap_or_default();
-                    lines.push(format!("{id} {} {:?} of {group:?}", instance.id, instance.status));
+                    lines.push(format!("{id} {} {:?} of {group:?}", ledger::lasting(&instance.id), instance.status));
                 }
             }
             Ok(lines)
@@ -190,7 +191,7 @@ impl Copy {
 
 /// Returns true for an instance that a Node stands for.
 fn is_node(instance: &Instance) -> bool {
-    let made_up = ["pending-machine-", "failed-machine-", "deleting-machine-", "replica-"];
+    let made_up = ["pending-machine-", "failed-machine-", "deleting-machine-", "replica-", "new-"];
     !made_up.iter().any(|prefix| instance.id.starts_with(prefix))
 }
 

@@ -14,7 +14,8 @@ use super::{
 use crate::{
     capi::{KindRef, Node, ObjectKey, REPLACED, ScalableResource},
     nodegroup::{
-        Definition, DeleteConditions, ErrorRules, LeftOut, Overrides, Problem, RolloutCause, SharedLog, rollout,
+        Definition, DeleteConditions, ErrorRules, Increase, LeftOut, Overrides, Problem, RolloutCause, SharedLog,
+        rollout,
     },
 };
 
@@ -86,6 +87,8 @@ pub(super) struct Group {
     pub(super) versions: Versions,
     /// The size that this process wrote last, while it stands.
     pub(super) own_size: Option<OwnSize>,
+    /// The last larger size that this process wrote.
+    pub(super) increase: Option<Increase>,
     /// The size that somebody has written over it, until that is reported.
     pub(super) overwritten: Option<Overwritten>,
     /// Since when there has been no object, where it answers all the same.

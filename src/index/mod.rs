@@ -294,7 +294,7 @@ impl Index {
     }
 
     /// The instances of a group: its Machines, or a MachinePool's providerIDs, and a placeholder for each replica
-    /// that has none yet. `None`: no such group.
+    /// that has none yet. Those that a new increase has brought have ids of their own. `None`: no such group.
     #[must_use]
     pub fn instances(&self, id: &GroupId) -> Option<Vec<Instance>> {
         let inner = self.inner.read();
@@ -306,10 +306,19 @@ impl Index {
         if id.kind == ScalableKind::MachinePool {
             let ids = group.object.as_ref().map(|pool| pool.provider_ids.as_slice()).unwrap_or_default();
             let known = ids.iter().map(|provider_id| instance::of_provider_id(provider_id));
-            return Some(known.chain(instance::placeholders(id, size, ids.len())).collect());
+            let mut instances: Vec<_> = known.chain(instance::placeholders(id, size, ids.len())).collect();
+            if let Some(increase) = group.increase {
+                increase.rename(&mut instances, &[]);
+            }
+            return Some(instances);
         }
         let members: Vec<_> = picture.members_of(id).collect();
-        Some(instance::of_group(id, size, &members, || group.delete_conditions(picture.rules.errors, now)))
+        let conditions = || group.delete_conditions(picture.rules.errors, now);
+        let mut instances = instance::of_group(id, size, &members, conditions);
+        if let Some(increase) = group.increase {
+            increase.rename(&mut instances, &members);
+        }
+        Some(instances)
     }
 
     /// What a command needs to know of a group before it writes.

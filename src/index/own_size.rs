@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::{Index, group::Group, picture::Picture, version::GroupVersion};
 use crate::{
     capi::{ScalableKind, ScalableResource, Uid},
-    nodegroup::GroupId,
+    nodegroup::{GroupId, Increase},
 };
 
 /// A size that this process wrote.
@@ -78,12 +78,15 @@ impl Picture {
 }
 
 impl Index {
-    /// Takes over that this process has written a size.
-    pub fn set_own_size(&self, id: &GroupId, version: &GroupVersion) {
+    /// Takes over that this process has written a size in place of another.
+    pub fn set_own_size(&self, id: &GroupId, from: i32, version: &GroupVersion) {
         let mut inner = self.inner.write();
         let picture = &mut inner.picture;
         if let Some(group) = picture.groups.get_mut(id) {
             group.own_size = OwnSize::of(version);
+            if version.replicas > from {
+                group.increase = Some(Increase::now());
+            }
             // The watch may have been quicker.
             if let Some(shown) = group.versions.shown().filter(|_| group.object.is_some()).cloned() {
                 group.look_at_own_size(&shown);

@@ -15,6 +15,7 @@ pub mod exhausted;
 pub mod fit;
 pub mod grace;
 mod id;
+mod increase;
 pub mod instance;
 pub mod labels;
 pub mod learned;
@@ -52,6 +53,7 @@ pub use exhausted::Lack;
 pub use fit::{EmptyNode, Obstacle};
 pub use grace::Grace;
 pub use id::GroupId;
+pub use increase::Increase;
 pub use instance::{
     DeleteConditions, ErrorClass, ErrorRules, Instance, InstanceError, InstanceState, MachineView, Shortage,
 };

@@ -12,6 +12,8 @@ const FAILED: &str = "failed-machine-";
 const DELETING: &str = "deleting-machine-";
 const PENDING: &str = "pending-machine-";
 const REPLICA: &str = "replica-";
+/// Comes first in the ids of instances that a new increase has brought.
+const NEW: &str = "new-";
 const TEMPLATE_NODE: &str = "template-node-for-";
 
 /// No Kubernetes name is longer.
@@ -28,9 +30,11 @@ pub enum PlaceholderRef {
 
 impl PlaceholderRef {
     /// Reads `failed-machine-<ns>_<name>`, `deleting-machine-…`, `pending-machine-…` and
-    /// `replica-<Kind>-<ns>_<name>-<i>`. `None` for any other text, provider ids above all.
+    /// `replica-<Kind>-<ns>_<name>-<i>`, and the last two with `new-` before them. `None` for any other text, provider ids
+    /// above all.
     #[must_use]
     pub fn parse(id: &str) -> Option<Self> {
+        let id = id.strip_prefix(NEW).filter(|id| may_be_new(id)).unwrap_or(id);
         if let Some(rest) = [FAILED, DELETING, PENDING].iter().find_map(|prefix| id.strip_prefix(prefix)) {
             return object_key(rest).map(Self::Machine);
         }
@@ -40,6 +44,17 @@ impl PlaceholderRef {
             return None;
         }
         Some(Self::Replica(GroupId::new(ScalableKind::parse(kind)?, object_key(key)?)))
+    }
+}
+
+fn may_be_new(id: &str) -> bool {
+    id.starts_with(PENDING) || id.starts_with(REPLICA)
+}
+
+/// Gives a Machine without a Node, or a replica without a Machine, its id while the increase that brought it is new.
+pub(super) fn rename_new(id: &mut String) {
+    if may_be_new(id) {
+        id.insert_str(0, NEW);
     }
 }
 
@@ -106,6 +121,11 @@ mod tests {
         "replica-MachineDeployment-team-a_workers-0",
         PlaceholderRef::Replica(group("MachineDeployment/team-a/workers"))
     )]
+    #[case::new_and_pending("new-pending-machine-team-a_worker-1", PlaceholderRef::Machine(key("team-a", "worker-1")))]
+    #[case::new_replica(
+        "new-replica-MachineDeployment-team-a_workers-0",
+        PlaceholderRef::Replica(group("MachineDeployment/team-a/workers"))
+    )]
     #[case::replica_of_a_name_with_a_number(
         "replica-MachineSet-team-a_workers-2-17",
         PlaceholderRef::Replica(group("MachineSet/team-a/workers-2"))
@@ -129,6 +149,8 @@ mod tests {
     #[case("failed-machine-team-a_worker_1")]
     #[case("failed-machine-team-a/worker_1")]
     #[case("lost-machine-team-a_worker-1")]
+    #[case("new-failed-machine-team-a_worker-1")]
+    #[case("new-new-pending-machine-team-a_worker-1")]
     #[case("replica-MachineDeployment-team-a_workers")]
     #[case("replica-MachineDeployment-team-a_workers-")]
     #[case("replica-MachineDeployment-team-a_workers-x")]

@@ -47,7 +47,7 @@ impl Command {
     /// A size was written.
     pub(super) fn wrote(&self, version: &GroupVersion, write: SizeWritten<'_>) {
         self.index().set_written(&self.id, version.clone());
-        self.index().set_own_size(&self.id, version);
+        self.index().set_own_size(&self.id, write.from, version);
         tracing::info!(
             group = %self.id,
             from = write.from,

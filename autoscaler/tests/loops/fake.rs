@@ -40,6 +40,8 @@ pub(crate) struct Group {
     pub(crate) instances: Vec<Instance>,
     /// Increases fail.
     pub(crate) refuses: bool,
+    /// The instance that an increase brings at once.
+    pub(crate) shows: Option<&'static str>,
     /// A delete takes the instances that it names away at once.
     pub(crate) deletes: bool,
 }
@@ -274,7 +276,10 @@ impl CloudProvider for World {
         if self.of(&id)?.refuses {
             return Err(Status::internal("refused"));
         }
-        self.change(&id, |group| group.size += delta);
+        self.change(&id, |group| {
+            group.size += delta;
+            group.instances.extend(group.shows.map(|id| creating(id, None)));
+        });
         Ok(Response::new(NodeGroupIncreaseSizeResponse {}))
     }
 

@@ -44,6 +44,34 @@ async fn an_increase_that_takes_too_long_is_taken_back(#[case] minor: u32, #[cas
     assert_eq!(world.asked(&["increase"]).len(), 2);
 }
 
+/// Since 1.36 an increase counts as done once what it brought has been waited for too long. Both times end in one loop where
+/// the instance was there in the loop right after the increase: the group is never backed off.
+#[rstest]
+#[case::up_to_1_35(35, false, true)]
+#[case::since_1_36(36, false, false)]
+#[case::of_1_37(37, false, false)]
+#[case::with_an_id_that_changes(36, true, true)]
+#[case::of_1_37_with_an_id_that_changes(37, true, true)]
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_is_there_at_once_hides_that_its_increase_took_too_long(
+    #[case] minor: u32,
+    #[case] id_changes: bool,
+    #[case] backs_off: bool,
+) {
+    let world = World::new([("a", Group { shows: Some("new-pending"), ..group(0, 0) })]);
+    world.has([pod("web", "3", None)]);
+    world.start(minor, settings());
+    seconds(60).await;
+    assert_eq!(world.commands(), ["increase a by 1"]);
+    if id_changes {
+        world.change("a", |group| group.instances = vec![creating("pending", None)]);
+    }
+    // After the provision time and one more of the other id.
+    seconds(200).await;
+    let increases = world.asked(&["increase"]).len();
+    assert_eq!(increases == 1, backs_off, "{:?}", world.commands());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_group_that_fails_is_asked_again_after_twice_the_time() {
     let world = World::new([("a", Group { refuses: true, ..group(0, 0) })]);

@@ -274,14 +274,19 @@ fn shows_commands(group: &str, commands: &[(Effect, &Call)], sizes: &[(i32, &Cal
     Ok(())
 }
 
+/// The name that an instance has once the increase that brought it is no longer new.
+fn lasting(name: &str) -> &str {
+    name.strip_prefix("new-").unwrap_or(name)
+}
+
 /// True if the name is that of a replica that has no Machine.
 fn is_placeholder(name: &str) -> bool {
-    name.starts_with("replica-")
+    lasting(name).starts_with("replica-")
 }
 
 /// True if the name is that of an instance that never had a Node.
 fn is_without_node(name: &str) -> bool {
-    is_placeholder(name) || name.starts_with("pending-machine-") || name.starts_with("failed-machine-")
+    is_placeholder(name) || lasting(name).starts_with("pending-machine-") || name.starts_with("failed-machine-")
 }
 
 #[cfg(test)]

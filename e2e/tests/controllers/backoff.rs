@@ -14,6 +14,9 @@ use serde_json::json;
 use crate::failures::lacks_capacity;
 use crate::pods::{create_pod, pods_run, workers};
 
+/// Longer than instances have the ids of a new increase, without which Cluster Autoscaler since 1.36 may back no group off.
+const PROVISION: Duration = Duration::from_secs(80);
+
 /// The infrastructure has no more of them, and nobody gives one back: that is told, and the group is left for another.
 pub(crate) async fn a_group_without_capacity_is_left_for_another(stage: &Stage) -> Result<()> {
     another_takes_over(stage, "no-capacity", Settings::default()).await
@@ -21,14 +24,13 @@ pub(crate) async fn a_group_without_capacity_is_left_for_another(stage: &Stage) 
 
 /// A Machine whose infrastructure fails is given up after a while: since Cluster API 1.11 nothing says that it won't come.
 pub(crate) async fn a_group_whose_machines_fail_is_left_for_another(stage: &Stage) -> Result<()> {
-    another_takes_over(stage, "fail", Settings { provision: Duration::from_secs(20), ..Settings::default() }).await
+    another_takes_over(stage, "fail", Settings { provision: PROVISION, ..Settings::default() }).await
 }
 
 /// A Machine that never becomes a Node is given up after a while, and its group with it.
 pub(crate) async fn a_group_whose_machines_never_join_is_left_for_another(stage: &Stage) -> Result<()> {
     // The second has no longer than that either.
-    another_takes_over(stage, "never-join", Settings { provision: Duration::from_secs(20), ..Settings::default() })
-        .await
+    another_takes_over(stage, "never-join", Settings { provision: PROVISION, ..Settings::default() }).await
 }
 
 /// Bare metal: there is no host, and then there is one. Its Machine isn't deleted, and no other group grows.

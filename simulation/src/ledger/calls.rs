@@ -11,6 +11,7 @@ use tonic::Code;
 
 use super::{
     Check, Group, Ledger,
+    instances::lasting,
     log::{Entry, Log},
     refusals::SoftEntry,
     watches::TAKEN_UP,
@@ -118,7 +119,7 @@ impl Ledger {
                 for node in &request.nodes {
                     match self.machine_of(&node.provider_id) {
                         Some(uid) => {
-                            if !is_told && !node.provider_id.starts_with("pending-machine-") {
+                            if !is_told && !lasting(&node.provider_id).starts_with("pending-machine-") {
                                 self.named_with_node.insert(uid.clone());
                             }
                             uids.insert(uid);
@@ -174,7 +175,7 @@ impl Ledger {
     pub(super) fn machine_of(&self, id: &str) -> Option<String> {
         let name = ["pending-machine-", "failed-machine-", "deleting-machine-"]
             .iter()
-            .find_map(|prefix| id.strip_prefix(prefix))
+            .find_map(|prefix| lasting(id).strip_prefix(prefix))
             .and_then(|rest| rest.split_once('_'))
             .map(|(_, name)| name);
         let is_it = |machine: &super::Machine| {

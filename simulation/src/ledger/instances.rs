@@ -7,6 +7,13 @@ use crate::entropy::Nanos;
 
 const PENDING: &str = "pending-machine-";
 const REPLICA: &str = "replica-";
+/// Before the ids of instances that a new increase has brought.
+const NEW: &str = "new-";
+
+/// The id that an instance has once its increase is old.
+pub(crate) fn lasting(id: &str) -> &str {
+    id.strip_prefix(NEW).unwrap_or(id)
+}
 
 impl Ledger {
     /// A copy was asked for the instances of a group at a time, and has named these.
@@ -29,7 +36,8 @@ impl Ledger {
         let mut found = Vec::new();
         let machines = || self.machines.values().filter(|machine| machine.group == *id && !machine.is_gone);
         for instance in &answer.instances {
-            let name = instance.id.strip_prefix(PENDING).and_then(|rest| rest.split_once('_')).map(|(_, name)| name);
+            let name =
+                lasting(&instance.id).strip_prefix(PENDING).and_then(|rest| rest.split_once('_')).map(|(_, name)| name);
             let joined = name.and_then(|name| machines().find(|machine| machine.name == name));
             if let Some(machine) = joined.filter(|machine| !machine.provider_id.is_empty() && self.has_node(machine)) {
                 found.push(format!("copy {copy} names {}, and {} has a Node", instance.id, machine.name));
@@ -37,7 +45,7 @@ impl Ledger {
         }
         let holding = machines().filter(|machine| !machine.is_deleting || self.has_node(machine)).count();
         let missing = group.size - i64::try_from(holding).unwrap_or(i64::MAX);
-        let named = answer.instances.iter().filter(|instance| instance.id.starts_with(REPLICA)).count();
+        let named = answer.instances.iter().filter(|instance| lasting(&instance.id).starts_with(REPLICA)).count();
         if i64::try_from(named) != Ok(missing.max(0)) {
             let size = group.size;
             found.push(format!(

@@ -36,7 +36,7 @@ use crate::{
     tasks::Pause,
 };
 
-pub(crate) use self::calls::Answered;
+pub(crate) use self::{calls::Answered, instances::lasting};
 
 /// The author of a change.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -211,6 +211,8 @@ struct Machine {
     /// The Node that its status names.
     node: Option<String>,
     provider_id: String,
+    /// Its Node isn't healthy, as that of a Machine that has just joined.
+    is_unhealthy: bool,
     is_deleting: bool,
     is_gone: bool,
     /// When it last changed.
@@ -309,6 +311,8 @@ pub(crate) struct Ledger {
     pub(crate) clocks_jump: bool,
     /// Set if views of controllers lag for longer than a message takes.
     pub(crate) views_lag: bool,
+    /// A MachineSet takes an unhealthy Machine as soon as a marked one: Cluster API up to 1.8.
+    pub(crate) ties_with_unhealthy: bool,
     /// The copy that may not write.
     pub(crate) read_only: Option<usize>,
     /// Set if Machines are replaced at the minimum.

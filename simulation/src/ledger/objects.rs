@@ -31,6 +31,7 @@ const FOREIGN_SIZE: &str = "someone else wrote a smaller size";
 const MISSED_MARK: &str = "the MachineSet controller may miss a mark";
 const OLD_SIZE: &str = "the MachineDeployment controller wrote an old size to its MachineSet";
 const SURPLUS: &str = "the MachineSet controller has made more Machines than its size";
+const TIED: &str = "up to Cluster API 1.8 an unhealthy Machine goes as soon as a marked one";
 const ROLLOUT: &str = "a rollout replaces Machines";
 const POOL: &str = "the infrastructure of a MachinePool chooses which Machine goes";
 const PLACE: &str = "a Machine has come into a placeholder's place";
@@ -38,6 +39,11 @@ const JOINED: &str = "a Machine that was given up as one that never joined joins
 
 fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object["metadata"][field].as_str().unwrap_or_default()
+}
+
+fn is_unhealthy(machine: &Value) -> bool {
+    let conditions = machine["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.into_iter().any(|condition| condition["type"] == "NodeHealthy" && condition["status"] == "False")
 }
 
 fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
@@ -326,6 +332,7 @@ impl Ledger {
             name: text(object, "name").to_owned(),
             node: object["status"]["nodeRef"]["name"].as_str().map(str::to_owned),
             provider_id: object["spec"]["providerID"].as_str().unwrap_or_default().to_owned(),
+            is_unhealthy: is_unhealthy(object),
             is_deleting: object["metadata"]["deletionTimestamp"].is_string() || change == ChangeKind::Deleted,
             is_gone: change == ChangeKind::Deleted,
             changed: now,
@@ -450,6 +457,9 @@ impl Ledger {
         // A mark that comes after its Node is found when it is set.
         let given_up =
             self.groups.get(&machine.group).and_then(|group| group.log.get(uid)).is_some_and(|entry| entry.is_soft);
+        let is_lowered = |group: &Group| group.log.values().any(|entry| entry.is_lowered);
+        let is_tied = machine.is_unhealthy && self.ties_with_unhealthy;
+        let is_tied = is_tied && self.groups.get(&machine.group).is_some_and(is_lowered);
         let is_surplus = self.is_surplus(&machine.group);
         let is_rolling = self.rolls(&machine.group).is_some();
         let Some(group) = self.groups.get_mut(&machine.group) else { return };
@@ -474,6 +484,7 @@ impl Ledger {
             Some(cause) => {
                 *self.exceptions.entry(cause).or_default() += 1;
             }
+            None if is_tied => *self.exceptions.entry(TIED).or_default() += 1,
             None if missed => *self.exceptions.entry(MISSED_MARK).or_default() += 1,
             None => {
                 let what = format!("{} of {} went with its Node, and nobody has named it", machine.name, machine.group);

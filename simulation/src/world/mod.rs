@@ -278,6 +278,7 @@ impl World {
             controllers,
             plan,
         };
+        world.ledger.ties_with_unhealthy = controllers::ties_with_unhealthy(chance);
         world.ledger.views_lag = habits == Habits::Any;
         world.ledger.read_only = world.ways.read_only;
         world.ledger.replaces = world.ways.replaces();

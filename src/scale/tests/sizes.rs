@@ -1,5 +1,7 @@
 //! Increases and decreases, and what each fault of a size write leaves behind.
 
+use std::time::Duration;
+
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -13,6 +15,44 @@ async fn an_increase_is_one_write_without_a_read_and_is_answered_at_once() {
     assert_eq!(world.api.replicas(), 5);
     assert_eq!(world.api.calls(), ["PATCH scale"]);
     assert_eq!(world.target_size(), 5);
+}
+
+/// Cluster Autoscaler's time for the instances of an increase ends after its time for the increase, a loop in between.
+#[tokio::test(start_paused = true)]
+async fn what_an_increase_brings_has_an_id_of_its_own_for_a_minute() {
+    let ids = |world: &World| -> Vec<String> {
+        world.index.instances(&group()).unwrap().into_iter().map(|instance| instance.id).collect()
+    };
+    let world = World::new(3, &["joined"]);
+    let made = |time: jiff::Timestamp| json!({"creationTimestamp": time.to_string()});
+    let now = jiff::Timestamp::now();
+    world.machine("old", &json!({}), &made(now - jiff::SignedDuration::from_mins(10)));
+    assert_eq!(
+        ids(&world)[1..],
+        ["pending-machine-team-a_old", "replica-MachineDeployment-team-a_workers-0"],
+        "nobody has increased it"
+    );
+    world.scale.increase(group(), 1).await.unwrap();
+    world.machine("fresh", &json!({}), &made(now));
+    let replica = "new-replica-MachineDeployment-team-a_workers-0";
+    assert_eq!(ids(&world)[..2], ["new-pending-machine-team-a_fresh", "cloud:///joined"]);
+    assert_eq!(ids(&world)[2..], ["pending-machine-team-a_old", replica]);
+    tokio::time::advance(Duration::from_secs(59)).await;
+    assert_eq!(ids(&world)[3], replica);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(ids(&world)[0], "pending-machine-team-a_fresh");
+    assert_eq!(ids(&world)[3], "replica-MachineDeployment-team-a_workers-0");
+    world.scale.decrease(group(), -1).await.unwrap();
+    assert_eq!(ids(&world)[0], "pending-machine-team-a_fresh", "a smaller size is no increase");
+}
+
+#[tokio::test]
+async fn what_a_new_increase_has_brought_can_be_deleted() {
+    let world = World::new(1, &["joined"]);
+    world.scale.increase(group(), 1).await.unwrap();
+    let id = "new-replica-MachineDeployment-team-a_workers-0";
+    world.scale.delete(group(), instance(id)).await.unwrap();
+    assert_eq!(world.target_size(), 1);
 }
 
 #[tokio::test]
