@@ -1,7 +1,7 @@
 //! One kind of a cluster as an index follows it: the shared informer, this index's registration, and how they fare.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeSet, HashSet},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -11,7 +11,10 @@ use kube::core::ApiResource;
 use crate::{
     capi::ObjectKey,
     index::{Fed, FedKeys, Feed, Index},
-    informer::{Factory, HandlerOptions, Informer, Lister, Namespaces, Projection, Query, Registration, Status},
+    informer::{
+        BrokenScope, Factory, HandlerOptions, Informer, Lister, Namespaces, Projection, Query, Registration,
+        ScopeStatus,
+    },
 };
 
 /// How a followed kind fares.
@@ -19,24 +22,34 @@ use crate::{
 pub(super) struct Health {
     /// Whether the index holds the whole first list.
     pub(super) synced: bool,
-    /// The informer's own account.
-    pub(super) status: Status,
+    /// Whether the index holds all that the informer does.
+    pub(super) idle: bool,
+    /// How its list and watch fare in each namespace, or in all.
+    pub(super) scopes: Vec<ScopeStatus>,
 }
 
 impl Health {
-    /// Why the index can't rely on this kind; `None` when it can.
-    pub(super) fn problem(&self, max_staleness: Duration, now: Instant) -> Option<String> {
-        let reason = || self.status.reason.clone();
+    /// What has been broken for longest, but for what is in these namespaces.
+    pub(super) fn broken(&self, left_out: &BTreeSet<String>) -> Option<&BrokenScope> {
+        let counts = |scope: &&ScopeStatus| scope.namespace.as_ref().is_none_or(|name| !left_out.contains(name));
+        let broken = self.scopes.iter().filter(counts).filter_map(|scope| scope.broken.as_ref());
+        broken.min_by_key(|broken| broken.since)
+    }
+
+    /// Why the index can't rely on this kind, whatever it is like in the namespaces that are left out; `None` when it can.
+    pub(super) fn problem(&self, left_out: &BTreeSet<String>, max_staleness: Duration, now: Instant) -> Option<String> {
+        let broken = self.broken(left_out);
         if !self.synced {
-            return Some(reason().unwrap_or_else(|| "the first list isn't complete yet".to_owned()));
+            let unfinished = || "the first list isn't complete yet".to_owned();
+            return Some(broken.map_or_else(unfinished, |broken| broken.reason.clone()));
         }
-        let broken = now.saturating_duration_since(self.status.broken_since?);
-        (broken > max_staleness).then(|| {
+        let BrokenScope { since, reason, .. } = broken?;
+        let elapsed = now.saturating_duration_since(*since);
+        (elapsed > max_staleness).then(|| {
             format!(
-                "nothing was heard for {} s, more than --max-staleness allows ({} s): {}",
-                broken.as_secs(),
+                "nothing was heard for {} s, more than --max-staleness allows ({} s): {reason}",
+                elapsed.as_secs(),
                 max_staleness.as_secs(),
-                reason().unwrap_or_default()
             )
         })
     }
@@ -81,7 +94,16 @@ impl<T: Fed> Followed<T> {
     }
 
     pub(super) fn health(&self) -> Health {
-        Health { synced: self.registration.has_synced(), status: self.informer.status() }
+        // Asked first: what comes after it is asked again with the next look.
+        let scopes = self.informer.scopes();
+        Health { synced: self.registration.has_synced(), idle: self.registration.is_idle(), scopes }
+    }
+
+    /// Waits no longer for the first list of these namespaces.
+    pub(super) fn stop_waiting_for(&self, namespaces: &BTreeSet<String>) {
+        for namespace in namespaces {
+            self.informer.stop_waiting_for(namespace);
+        }
     }
 
     /// What it has heard.

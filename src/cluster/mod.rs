@@ -8,6 +8,7 @@
 mod follow;
 mod management;
 mod metrics;
+mod reach;
 mod templates;
 #[cfg(test)]
 mod tests;

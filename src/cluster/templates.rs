@@ -3,11 +3,12 @@
 //! Refresh fail: the index gets the reason, and the kind is tried again. A kind once named is followed to the end: groups come back, and what was known of their templates must not be stale then.
 
 use std::{
-    collections::{BTreeMap, btree_map::Entry},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     sync::Arc,
     time::Duration,
 };
 
+use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 use tokio_util::task::TaskTracker;
@@ -31,12 +32,16 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// The kinds that were named so far, with what is known of them.
 pub(super) type KindStates = Arc<Mutex<BTreeMap<KindRef, KindState>>>;
 
+/// The namespaces of the scope that can't be read, as the core kinds show it.
+pub(super) type LeftOutNamespaces = Arc<ArcSwap<BTreeSet<String>>>;
+
 /// Follows the kinds that groups of one index name.
 pub(super) struct Templates {
     pub(super) management: Management,
     pub(super) index: Arc<Index>,
     pub(super) namespaces: Namespaces,
     pub(super) states: KindStates,
+    pub(super) left_out: LeftOutNamespaces,
     pub(super) spawner: Spawner,
 }
 
@@ -101,12 +106,15 @@ impl Templates {
     async fn watch_over(&self, kind: &KindRef, followed: &Followed<InfrastructureTemplate>) {
         let mut broken_since = None;
         loop {
+            let left_out = self.left_out.load_full();
+            followed.stop_waiting_for(&left_out);
             let health = followed.health();
-            broken_since = health.status.broken_since.and(broken_since.or_else(|| Some(Instant::now())));
-            let state = match (health.synced, health.status.reason) {
+            let broken = health.broken(&left_out);
+            broken_since = broken.and(broken_since.or_else(|| Some(Instant::now())));
+            let state = match (health.synced, broken) {
                 (true, _) => KindState::Synced,
                 (false, None) => KindState::Pending,
-                (false, Some(reason)) => KindState::Unreadable(reason.into()),
+                (false, Some(broken)) => KindState::Unreadable(broken.reason.as_str().into()),
             };
             self.tell(kind, state);
             if broken_since.is_some_and(|since: Instant| since.elapsed() > BROKEN) {

@@ -2,6 +2,7 @@
 //! and whether all of that is in sync.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -14,13 +15,14 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     follow::{Followed, Health},
     management::{Management, projection},
-    templates::{KindStates, Templates},
+    reach::{self, Patience, out_of_reach},
+    templates::{KindStates, LeftOutNamespaces, Templates},
 };
 use crate::{
     capi::{Cluster, CoreResources, Machine, Node, ObjectKey, ScalableKind, ScalableResource},
     connect::WorkloadSource,
     grpc::Freshness,
-    index::{Fed, Index, KindState},
+    index::{Change, Fed, Index, KindState},
     informer::{AsOf, Factory, Namespaces, Settings, Status},
     nodegroup::Rules,
     scale::WatchedMachines,
@@ -28,10 +30,16 @@ use crate::{
     tasks::Spawner,
 };
 
+const CLUSTERS: &str = "management/clusters";
+const MACHINE_DEPLOYMENTS: &str = "management/machinedeployments";
+const MACHINE_POOLS: &str = "management/machinepools";
 const FIRST_TEMPLATES: &str = "the first list isn't complete yet";
 
 /// The longest wait of the first Refresh to succeed for the first lists of infrastructure templates.
 const TEMPLATES_AT_START: Duration = Duration::from_secs(10);
+
+/// How often it is looked at which namespaces can be read, where nobody asks.
+const LOOK: Duration = Duration::from_secs(5);
 
 /// How a workload cluster is read.
 #[derive(Clone, Debug)]
@@ -61,6 +69,11 @@ struct Inner {
     core: Mutex<Core>,
     connection: Mutex<Connection>,
     templates: KindStates,
+    /// The namespaces of the scope that can't be read, and why.
+    out_of_reach: Mutex<BTreeMap<String, String>>,
+    /// Their names, for those who follow templates.
+    left_out: LeftOutNamespaces,
+    started: tokio::time::Instant,
     start: Mutex<Start>,
     tasks: TaskTracker,
     ended: CancellationToken,
@@ -118,6 +131,9 @@ impl Workload {
                 core: Mutex::default(),
                 connection: Mutex::new(Connection::Pending("not connected yet".to_owned())),
                 templates: KindStates::default(),
+                out_of_reach: Mutex::default(),
+                left_out: LeftOutNamespaces::default(),
+                started: tokio::time::Instant::now(),
                 start: Mutex::default(),
                 tasks: TaskTracker::new(),
                 ended: CancellationToken::new(),
@@ -128,6 +144,7 @@ impl Workload {
             index: Arc::clone(&workload.inner.index),
             namespaces: workload.inner.namespaces.clone(),
             states: Arc::clone(&workload.inner.templates),
+            left_out: Arc::clone(&workload.inner.left_out),
             spawner: workload.inner.spawner.clone(),
         });
         workload.spawn(templates.follow(workload.inner.tasks.clone(), workload.inner.ended.clone()));
@@ -135,6 +152,17 @@ impl Workload {
         workload.spawn(async move { task.follow_core().await });
         let task = workload.clone();
         workload.spawn(async move { task.connect().await });
+        if let Namespaces::Only(names) = &workload.inner.namespaces
+            && names.len() > 1
+        {
+            let task = workload.clone();
+            workload.spawn(async move {
+                loop {
+                    tokio::time::sleep(LOOK).await;
+                    task.look_at_namespaces();
+                }
+            });
+        }
         workload
     }
 
@@ -260,29 +288,14 @@ impl Workload {
     /// How each core kind fares, by name; `Err` where it isn't followed yet: why.
     fn core_health(&self) -> Vec<(&'static str, Result<Health, String>)> {
         let inner = &self.inner;
-        let core = inner.core.lock();
         let undiscovered = || inner.management.discovery_problem().unwrap_or_else(|| "not started yet".to_owned());
         // Nothing is waited for that discovery has found not to be served.
         let resources = inner.management.resources().load_full();
-        let is_served = |pick: fn(&CoreResources) -> bool| resources.as_deref().is_none_or(pick);
-        let mut healths = Vec::new();
-        let mut add = |name, health: Option<Health>, is_served: bool| {
-            if health.is_some() || is_served {
-                healths.push((name, health.ok_or_else(undiscovered)));
-            }
-        };
-        let clusters = health(core.clusters.as_ref());
-        add("management/clusters", clusters, is_served(|resources| resources.cluster.is_some()));
-        let deployments = health(core.machine_deployments.as_ref());
-        add(
-            "management/machinedeployments",
-            deployments,
-            is_served(|resources| resources.machine_deployment.is_some()),
-        );
-        add("management/machinesets", health(core.machine_sets.as_ref()), true);
-        add("management/machines", health(core.machines.as_ref()), true);
-        add("management/machinepools", health(core.machine_pools.as_ref()), false);
-        drop(core);
+        let is_served =
+            |name| name != MACHINE_POOLS && resources.as_deref().is_none_or(|resources| is_served(resources, name));
+        let found = inner.core.lock().healths();
+        let found = found.into_iter().filter(|(name, health)| health.is_some() || is_served(name));
+        let mut healths: Vec<_> = found.map(|(name, health)| (name, health.ok_or_else(undiscovered))).collect();
         let nodes = match &*inner.connection.lock() {
             Connection::Pending(why) => Err(why.clone()),
             Connection::Connected(connected) => Ok(connected.nodes.health()),
@@ -293,11 +306,43 @@ impl Workload {
 
     /// What must be in sync, and why it isn't, by name.
     fn problems(&self) -> impl Iterator<Item = (&'static str, Option<String>)> {
+        let left_out = self.look_at_namespaces();
         let (max_staleness, now) = (self.inner.options.max_staleness, Instant::now());
         self.core_health().into_iter().map(move |(name, health)| match health {
             Err(why) => (name, Some(why)),
-            Ok(health) => (name, health.problem(max_staleness, now)),
+            Ok(health) => (name, health.problem(&left_out, max_staleness, now)),
         })
+    }
+
+    /// Looks which namespaces of the scope can't be read, and leaves their groups out; returns them.
+    fn look_at_namespaces(&self) -> Arc<BTreeSet<String>> {
+        let inner = &self.inner;
+        let Namespaces::Only(names) = &inner.namespaces else { return inner.left_out.load_full() };
+        let patience =
+            Patience { starts: inner.started.elapsed() < reach::AT_START, max_staleness: inner.options.max_staleness };
+        // Held to the end, so that the index and the log have one order of what is found.
+        let mut known = inner.out_of_reach.lock();
+        let kinds: Vec<_> = inner.core.lock().healths().into_iter().filter_map(|(_, health)| health).collect();
+        let found = out_of_reach(names, &known, &kinds, patience, Instant::now());
+        if !found.keys().eq(known.keys()) {
+            let left_out: BTreeSet<_> = found.keys().cloned().collect();
+            inner.index.apply(Change::ForbiddenNamespaces(left_out.clone()));
+            inner.left_out.store(Arc::new(left_out));
+            for (namespace, why) in found.iter().filter(|(namespace, _)| !known.contains_key(*namespace)) {
+                tracing::warn!(
+                    namespace,
+                    "a namespace of the scope can't be read, its node groups aren't served: {why}"
+                );
+            }
+            for namespace in known.keys().filter(|namespace| !found.contains_key(*namespace)) {
+                tracing::info!(namespace, "the namespace can be read again");
+            }
+            *known = found;
+        }
+        let left_out = inner.left_out.load_full();
+        // An informer may have come since.
+        inner.core.lock().stop_waiting_for(&left_out);
+        left_out
     }
 
     /// Returns true while the start still waits for templates, given that core kinds are in sync.
@@ -340,6 +385,42 @@ impl Workload {
         if let Connection::Connected(connected) = connection {
             connected.factory.shutdown().await;
         }
+    }
+}
+
+impl Core {
+    /// How each kind fares, by name; `None` where it isn't followed.
+    fn healths(&self) -> [(&'static str, Option<Health>); 5] {
+        [
+            (CLUSTERS, health(self.clusters.as_ref())),
+            (MACHINE_DEPLOYMENTS, health(self.machine_deployments.as_ref())),
+            ("management/machinesets", health(self.machine_sets.as_ref())),
+            ("management/machines", health(self.machines.as_ref())),
+            (MACHINE_POOLS, health(self.machine_pools.as_ref())),
+        ]
+    }
+
+    /// Waits no longer for the first lists of these namespaces.
+    fn stop_waiting_for(&self, namespaces: &BTreeSet<String>) {
+        fn of<T: Fed>(followed: Option<&Followed<T>>, namespaces: &BTreeSet<String>) {
+            if let Some(followed) = followed {
+                followed.stop_waiting_for(namespaces);
+            }
+        }
+        of(self.clusters.as_ref(), namespaces);
+        of(self.machine_deployments.as_ref(), namespaces);
+        of(self.machine_sets.as_ref(), namespaces);
+        of(self.machines.as_ref(), namespaces);
+        of(self.machine_pools.as_ref(), namespaces);
+    }
+}
+
+/// Whether a kind that isn't followed is waited for, as discovery has found it.
+fn is_served(resources: &CoreResources, name: &str) -> bool {
+    match name {
+        CLUSTERS => resources.cluster.is_some(),
+        MACHINE_DEPLOYMENTS => resources.machine_deployment.is_some(),
+        _ => true,
     }
 }
 
@@ -386,7 +467,12 @@ impl Checks for Workload {
                 KindState::Unreadable(why) => Check::informational(name, &**why),
             }
         });
-        let mut checks: Vec<_> = core.into_iter().chain(templates).collect();
+        let unread = self.inner.out_of_reach.lock();
+        let unread = unread.iter().map(|(namespace, why)| {
+            let why = format!("its node groups aren't served until it can be read: {why}");
+            Check::informational(format!("management/namespaces/{namespace}"), why)
+        });
+        let mut checks: Vec<_> = core.into_iter().chain(unread).chain(templates).collect();
         // A kind that was named an instant ago has no state of its own yet.
         if awaited && checks.iter().all(Check::is_ready) {
             checks.push(Check::pending("templates", FIRST_TEMPLATES));

@@ -2,7 +2,7 @@
 //! changes in any order and with repeats, and the same objects give the same picture.
 
 use arcstr::ArcStr;
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use crate::{
     capi::{Cluster, InfrastructureTemplate, KindRef, Machine, Node, ObjectKey, ScalableResource},
@@ -38,6 +38,8 @@ pub enum Change {
     TemplateUndecodable(KindRef, ObjectKey, ArcStr),
     /// What is known of an infrastructure template kind as a whole has changed.
     Kind(KindRef, KindState),
+    /// The namespaces of the scope that can't be read are these now, and no others.
+    ForbiddenNamespaces(BTreeSet<String>),
     /// The operator's prices have changed.
     Prices(Arc<PriceList>),
 }

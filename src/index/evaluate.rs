@@ -53,9 +53,30 @@ impl Picture {
             ..lessons
         };
         let verdict = nodegroup::evaluate(object, cluster, infrastructure, nodes, &self.rules);
+        let verdict = self.in_its_namespace(id, verdict);
         let wants = if names_a_group(&verdict) { template.map(|(kind, _)| kind) } else { None };
         self.set_verdict(id, verdict, waiting);
         self.set_wanted(id, wants);
+    }
+
+    /// What a group is where its namespace can't be read: none. What is none whatever its namespace is like stays what it is.
+    fn in_its_namespace(&self, id: &GroupId, verdict: Verdict) -> Verdict {
+        match &verdict {
+            Verdict::LeftOut(LeftOut::OutOfScope | LeftOut::OwnedByMachineDeployment | LeftOut::NotAutoscaled, _) => {
+                verdict
+            }
+            Verdict::Group(_)
+            | Verdict::LeftOut(
+                LeftOut::InvalidBounds | LeftOut::Paused | LeftOut::NoScaleFromZero | LeftOut::NamespaceForbidden,
+                _,
+            ) => {
+                if self.forbidden_namespaces.contains(&*id.key.namespace) {
+                    Verdict::LeftOut(LeftOut::NamespaceForbidden, Vec::new())
+                } else {
+                    verdict
+                }
+            }
+        }
     }
 
     /// Why a template that isn't known can't be, in words for people; the rules name the template itself.
@@ -151,7 +172,8 @@ fn names_a_group(verdict: &Verdict) -> bool {
             LeftOut::OutOfScope
             | LeftOut::OwnedByMachineDeployment
             | LeftOut::NotAutoscaled
-            | LeftOut::InvalidBounds => false,
+            | LeftOut::InvalidBounds
+            | LeftOut::NamespaceForbidden => false,
         },
     }
 }

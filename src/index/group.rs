@@ -142,7 +142,10 @@ impl Group {
             // Accepted deletions are carried out, though the group asks for no more.
             Standing::LeftOut(LeftOut::NotAutoscaled | LeftOut::InvalidBounds | LeftOut::NoScaleFromZero, _)
             | Standing::Waiting => Some(0),
-            Standing::LeftOut(LeftOut::OutOfScope | LeftOut::OwnedByMachineDeployment | LeftOut::Paused, _)
+            Standing::LeftOut(
+                LeftOut::OutOfScope | LeftOut::OwnedByMachineDeployment | LeftOut::Paused | LeftOut::NamespaceForbidden,
+                _,
+            )
             | Standing::Undecodable(_)
             | Standing::Gone => None,
         }

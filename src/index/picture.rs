@@ -78,6 +78,8 @@ pub(super) struct Picture {
     pub(super) membership_changed: bool,
     /// Groups that are gone and answer all the same.
     pub(super) gone: Gone,
+    /// The namespaces of the scope that can't be read.
+    pub(super) forbidden_namespaces: BTreeSet<String>,
 }
 
 impl Picture {
@@ -111,6 +113,7 @@ impl Picture {
             observed: BTreeSet::new(),
             membership_changed: true,
             gone: Gone::default(),
+            forbidden_namespaces: BTreeSet::new(),
         }
     }
 
@@ -170,6 +173,12 @@ impl Picture {
                 if self.kinds.insert(kind.clone(), state.clone()).as_ref() != Some(&state) {
                     self.evaluate_all(self.groups_by_kind.to_vec(&kind));
                 }
+            }
+            Change::ForbiddenNamespaces(now) => {
+                let before = std::mem::replace(&mut self.forbidden_namespaces, now);
+                let now = &self.forbidden_namespaces;
+                let concerns = |id: &&GroupId| before.contains(&*id.key.namespace) != now.contains(&*id.key.namespace);
+                self.evaluate_all(self.groups.keys().filter(concerns).cloned().collect());
             }
             Change::Prices(prices) => {
                 self.rules.prices = prices;

@@ -13,7 +13,7 @@ use super::{
     progress::Progress,
     query::Query,
     slot::{HandlerOptions, Slot},
-    status::{NotSynced, Status},
+    status::{NotSynced, ScopeStatus, Status},
     store::Store,
 };
 
@@ -61,7 +61,19 @@ impl<T: Send + Sync + 'static> Informer<T> {
         self.shared.progress.status()
     }
 
-    /// Whether the first list is complete, in every namespace.
+    /// How the list and watch of each namespace fare: one value for each namespace of the query, or one for all.
+    #[must_use]
+    pub fn scopes(&self) -> Vec<ScopeStatus> {
+        self.shared.progress.scopes()
+    }
+
+    /// Waits no longer for the first list of a namespace: the informer is synced once it has those of the others. It goes on
+    /// asking for that list; its objects come as news then. Does nothing where the list is complete.
+    pub fn stop_waiting_for(&self, namespace: &str) {
+        self.shared.store.stop_waiting_for(namespace);
+    }
+
+    /// Whether the first list is complete, in every namespace that is waited for.
     #[must_use]
     pub fn has_synced(&self) -> bool {
         self.shared.progress.has_synced()
@@ -143,6 +155,12 @@ impl<T> Registration<T> {
     #[must_use]
     pub fn queued(&self) -> usize {
         self.slot.gauge.status().queued
+    }
+
+    /// Whether the handler has been told of everything that the informer holds now, and is done with it.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.slot.is_idle()
     }
 
     /// Removes the handler.

@@ -206,6 +206,6 @@ pub use self::{
     query::{Namespaces, Query},
     settings::Settings,
     slot::HandlerOptions,
-    status::{EventCounts, HandlerStatus, ListCounts, NotSynced, Status, Unsynced},
+    status::{BrokenScope, EventCounts, HandlerStatus, ListCounts, NotSynced, ScopeStatus, Status, Unsynced},
     store::Store,
 };

@@ -12,11 +12,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     event::Event,
+    failure::Failure,
     hook::Hooks,
     identity::ResourceVersion,
     query::Query,
     slot::Gauge,
-    status::{EventCounts, ListCounts, Status, Unsynced},
+    status::{BrokenScope, EventCounts, ListCounts, ScopeStatus, Status, Unsynced},
 };
 
 /// Why a list is begun.
@@ -68,13 +69,9 @@ struct ScopeRecord {
     /// How many objects of the list under way are still to come, where the server says so.
     remaining: Option<u64>,
     listed: bool,
-    broken: Option<Broken>,
-}
-
-#[derive(Debug)]
-struct Broken {
-    since: Instant,
-    reason: String,
+    /// A list is under way.
+    lists: bool,
+    broken: Option<BrokenScope>,
 }
 
 impl Progress {
@@ -85,6 +82,7 @@ impl Progress {
             reached: None,
             remaining: None,
             listed: false,
+            lists: false,
             broken: None,
         });
         let scopes: Vec<_> = scopes.collect();
@@ -171,6 +169,18 @@ impl Progress {
         }
     }
 
+    /// How each scope fares, in the order of the query.
+    pub(super) fn scopes(&self) -> Vec<ScopeStatus> {
+        let record = self.record.lock();
+        let scopes = record.scopes.iter().map(|scope| ScopeStatus {
+            namespace: scope.covers.clone(),
+            listed: scope.listed,
+            lists: scope.lists,
+            broken: scope.broken.clone(),
+        });
+        scopes.collect()
+    }
+
     /// A list of a scope begins. Until its end nothing is known of what the scope has reached: the versions of a
     /// restored backup may be smaller.
     pub(super) fn list_begins(&self, scope: usize, cause: ListCause) {
@@ -178,6 +188,7 @@ impl Progress {
         if let Some(scope) = record.scopes.get_mut(scope) {
             scope.reached = None;
             scope.remaining = None;
+            scope.lists = true;
         }
         let lists = &mut record.lists;
         match cause {
@@ -204,6 +215,7 @@ impl Progress {
     pub(super) fn reaches(&self, scope: usize, version: &str) {
         if let Some(scope) = self.record.lock().scopes.get_mut(scope) {
             scope.reached = ResourceVersion::from(version).number();
+            scope.lists = false;
         }
     }
 
@@ -229,15 +241,15 @@ impl Progress {
     }
 
     /// A list page failed. True when the scope worked until now, or failed for another reason.
-    pub(super) fn list_failed(&self, scope: usize, reason: String) -> bool {
-        self.record.lock().failed(scope, reason)
+    pub(super) fn list_failed(&self, scope: usize, failure: &Failure) -> bool {
+        self.record.lock().failed(scope, failure)
     }
 
     /// A watch could not begin, was cut, stalled, or told an error. True as in [`Self::list_failed`].
-    pub(super) fn watch_failed(&self, scope: usize, reason: String) -> bool {
+    pub(super) fn watch_failed(&self, scope: usize, failure: &Failure) -> bool {
         let mut record = self.record.lock();
         record.watch_errors += 1;
-        record.failed(scope, reason)
+        record.failed(scope, failure)
     }
 
     /// A list page or the beginning of a watch was had. Gives how long the scope was broken, if it was.
@@ -298,15 +310,20 @@ impl Record {
         self.scopes.iter().filter(|scope| !scope.listed).map(|scope| scope.remaining).sum()
     }
 
-    fn failed(&mut self, scope: usize, reason: String) -> bool {
+    fn failed(&mut self, scope: usize, failure: &Failure) -> bool {
+        let reason = failure.to_string();
         self.last_error = Some(reason.clone());
         let Some(scope) = self.scopes.get_mut(scope) else {
             return false;
         };
         let before = scope.broken.take();
         let new = before.as_ref().is_none_or(|broken| broken.reason != reason);
-        let since = before.map_or_else(Instant::now, |broken| broken.since);
-        scope.broken = Some(Broken { since, reason });
+        let now = Instant::now();
+        // An outage in between says nothing of rights.
+        let forbidden_since = before.as_ref().and_then(|broken| broken.forbidden_since);
+        let forbidden_since = forbidden_since.or_else(|| (failure.code() == Some(403)).then_some(now));
+        let since = before.map_or(now, |broken| broken.since);
+        scope.broken = Some(BrokenScope { since, reason, forbidden_since });
         new
     }
 }

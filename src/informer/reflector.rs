@@ -348,12 +348,12 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     }
 
     pub(super) async fn list_failed(&mut self, failure: &Failure) {
-        let new = self.progress.list_failed(self.position, failure.to_string());
+        let new = self.progress.list_failed(self.position, failure);
         self.pause(Phase::List, failure, new).await;
     }
 
     async fn watch_failed(&mut self, failure: &Failure) {
-        let new = self.progress.watch_failed(self.position, failure.to_string());
+        let new = self.progress.watch_failed(self.position, failure);
         self.pause(Phase::Watch, failure, new).await;
     }
 

@@ -5,7 +5,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -99,6 +99,8 @@ pub(super) struct Slot<T> {
     pub(super) gauge: Arc<Gauge>,
     /// Ends the handler's task.
     pub(super) removed: CancellationToken,
+    /// The handler is being called; changed under the queue's lock only.
+    busy: AtomicBool,
 }
 
 /// The resync of one handler: when the next one is due, and what is left of the one under way.
@@ -122,6 +124,7 @@ impl<T> Slot<T> {
             resync: options.resync,
             gauge: Arc::new(gauge),
             removed: parent.child_token(),
+            busy: AtomicBool::new(false),
         }
     }
 
@@ -144,7 +147,14 @@ impl<T> Slot<T> {
         let mut queue = self.queue.lock();
         let next = queue.pop();
         self.gauge.queued.store(queue.len(), Ordering::Relaxed);
+        self.busy.store(next.is_some(), Ordering::Relaxed);
         next
+    }
+
+    /// Whether nothing waits for the handler, and it isn't being called.
+    pub(super) fn is_idle(&self) -> bool {
+        let queue = self.queue.lock();
+        queue.len() == 0 && !self.busy.load(Ordering::Relaxed)
     }
 
     /// Whether [`Handler::synced`] was called.

@@ -15,7 +15,7 @@ pub struct Status {
     pub namespaces: String,
     /// Selectors, as `labels a=b` and `fields c=d`; empty without any.
     pub selectors: String,
-    /// The first list is complete, in every namespace.
+    /// The first list is complete, in every namespace that is waited for.
     pub synced: bool,
     /// The task has ended: the factory was shut down, or the last handle is gone.
     pub stopped: bool,
@@ -50,6 +50,30 @@ pub struct Status {
     pub last_event: Option<Instant>,
     /// When a list was last completed.
     pub last_list: Option<Instant>,
+}
+
+/// How the list and watch of one namespace fare, or those of all namespaces, at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScopeStatus {
+    /// The namespace; `None` for all namespaces and for cluster-scoped resources.
+    pub namespace: Option<String>,
+    /// Its first list is complete.
+    pub listed: bool,
+    /// A list is under way, the first one or a later one.
+    pub lists: bool,
+    /// That it is broken now; `None` while it works.
+    pub broken: Option<BrokenScope>,
+}
+
+/// A list or watch that fails.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BrokenScope {
+    /// Since when.
+    pub since: Instant,
+    /// Why, for people.
+    pub reason: String,
+    /// When it was first refused for want of a right (403) since then; `None` while it has not been.
+    pub forbidden_since: Option<Instant>,
 }
 
 /// How one handler fares, at one moment.

@@ -2,7 +2,7 @@
 //! it means is queued for every handler under the same lock, so that all see the same order. Must never call a handler.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     hash::{BuildHasher, RandomState},
     sync::Arc,
 };
@@ -49,8 +49,8 @@ struct State<T> {
     listings: u64,
     /// What watches have told to be gone since the last list.
     departed: Departed,
-    /// Scopes without their first complete list.
-    unsynced: usize,
+    /// The namespaces whose first complete list is waited for; `None`: that of all.
+    awaited: BTreeSet<Option<String>>,
 }
 
 /// The objects of one namespace, found by their own names: a table of pointers, which holds no name a second time and no
@@ -70,8 +70,8 @@ impl<T> Entry<T> {
 }
 
 impl<T> Store<T> {
-    /// An empty store that is complete after the first list of each of `scopes`.
-    pub(super) fn new(scopes: usize, progress: Arc<Progress>) -> Self {
+    /// An empty store that is complete after the first list of each of `scopes`: a namespace, or all of them.
+    pub(super) fn new(scopes: impl IntoIterator<Item = Option<String>>, progress: Arc<Progress>) -> Self {
         Self {
             state: RwLock::new(State {
                 objects: BTreeMap::new(),
@@ -82,7 +82,7 @@ impl<T> Store<T> {
                 undecodable: 0,
                 listings: 0,
                 departed: Departed::default(),
-                unsynced: scopes,
+                awaited: scopes.into_iter().collect(),
             }),
             progress,
         }
@@ -198,7 +198,7 @@ impl<T> Store<T> {
         for object in sorted(state.objects().cloned().collect()) {
             slot.push(Event::Added { object, initial: true });
         }
-        if state.unsynced == 0 {
+        if state.awaited.is_empty() {
             slot.push_synced();
         }
         state.handlers.push(slot);
@@ -249,18 +249,12 @@ impl<T> Store<T> {
             state.tell(Event::Deleted { last, found_by_relist: true }, &self.progress);
         }
         state.report(&self.progress);
-        if listing.first {
-            state.unsynced = state.unsynced.saturating_sub(1);
-            if state.unsynced == 0 {
-                // First, so that no handler hears of it sooner than those who ask the informer.
-                self.progress.all_synced();
-                for handler in &state.handlers {
-                    handler.push_synced();
-                }
-                return true;
-            }
-        }
-        false
+        listing.first && state.stop_waiting_for(namespace, &self.progress)
+    }
+
+    /// Waits no longer for the first list of a namespace.
+    pub(super) fn stop_waiting_for(&self, namespace: &str) {
+        self.state.write().stop_waiting_for(Some(namespace), &self.progress);
     }
 
     /// Takes in what a watch says holds now; false when that is out of date.
@@ -340,7 +334,7 @@ impl<T> State<T> {
         }
         let metadata = &object.metadata;
         let number = listing.map_or(self.listings, |listing| listing.number);
-        let initial = listing.is_some_and(|listing| listing.first);
+        let initial = listing.is_some_and(|listing| listing.first) && !self.awaited.is_empty();
         let ObjectKey { namespace, name } = &metadata.key;
         let names = self.objects.entry(namespace.clone()).or_default();
         let hash = self.hashing.hash_one(&**name);
@@ -374,6 +368,19 @@ impl<T> State<T> {
         }
         self.tell(Event::Deleted { last: old, found_by_relist }, progress);
         self.tell(Event::Added { object, initial }, progress);
+    }
+
+    /// A first list is complete, or isn't waited for any more. True when it was the last.
+    fn stop_waiting_for(&mut self, namespace: Option<&str>, progress: &Progress) -> bool {
+        let last = self.awaited.remove(&namespace.map(str::to_owned)) && self.awaited.is_empty();
+        if last {
+            // First, so that no handler hears of it sooner than those who ask the informer.
+            progress.all_synced();
+            for handler in &self.handlers {
+                handler.push_synced();
+            }
+        }
+        last
     }
 
     /// Takes the object of that key out and gives it.

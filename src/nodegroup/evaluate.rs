@@ -86,17 +86,20 @@ pub enum LeftOut {
     Paused,
     /// It has no replicas, and the size of a Node isn't known.
     NoScaleFromZero,
+    /// Its namespace can't be read.
+    NamespaceForbidden,
 }
 
 impl LeftOut {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::OutOfScope,
         Self::OwnedByMachineDeployment,
         Self::NotAutoscaled,
         Self::InvalidBounds,
         Self::Paused,
         Self::NoScaleFromZero,
+        Self::NamespaceForbidden,
     ];
 
     /// As a metric label.
@@ -109,6 +112,7 @@ impl LeftOut {
             Self::InvalidBounds => "invalid_bounds",
             Self::Paused => "paused",
             Self::NoScaleFromZero => "no_scale_from_zero",
+            Self::NamespaceForbidden => "namespace_forbidden",
         }
     }
 
@@ -116,7 +120,7 @@ impl LeftOut {
     #[must_use]
     pub fn is_error(self) -> bool {
         match self {
-            Self::InvalidBounds | Self::NoScaleFromZero => true,
+            Self::InvalidBounds | Self::NoScaleFromZero | Self::NamespaceForbidden => true,
             Self::OutOfScope | Self::OwnedByMachineDeployment | Self::NotAutoscaled | Self::Paused => false,
         }
     }
@@ -150,6 +154,10 @@ impl fmt::Display for LeftOut {
                 "it has no replicas and can't scale from zero: the cpu and memory of its Nodes must be known, from its \
                  infrastructure template's status.capacity or from the annotations \
                  capacity.cluster-autoscaler.kubernetes.io/cpu and …/memory",
+            ),
+            Self::NamespaceForbidden => f.write_str(
+                "its namespace can't be read any more, so that nothing certain is known of it: grant list and watch there, \
+                 or take the namespace out of the scope if it was deleted",
             ),
         }
     }

@@ -196,7 +196,10 @@ impl Found {
                         warn(problem.to_string());
                     }
                 }
-                SnapshotStanding::LeftOut(reason @ (LeftOut::InvalidBounds | LeftOut::NoScaleFromZero), problems) => {
+                SnapshotStanding::LeftOut(
+                    reason @ (LeftOut::InvalidBounds | LeftOut::NoScaleFromZero | LeftOut::NamespaceForbidden),
+                    problems,
+                ) => {
                     warn(format!("left out: {reason}"));
                     for problem in problems {
                         warn(problem.to_string());

@@ -11,6 +11,10 @@ const OURS: &str = env!("CARGO_CRATE_NAME");
 /// It quotes whole answers of API servers when it can't read them, those to a request for a Secret too.
 const QUOTES_ANSWERS: &str = "kube_client::client";
 
+/// Libraries that hold credentials, such as the headers of a collector of traces, and may say them at any level: by the
+/// beginning of their targets.
+const HOLD_CREDENTIALS: [&str; 1] = ["opentelemetry"];
+
 /// Reads a filter. A word alone has to be a level: as a target it would be one that hardly anybody means, and silence all
 /// others.
 pub(super) fn parse(text: &str) -> Result<EnvFilter, String> {
@@ -35,5 +39,6 @@ pub(super) fn may_be_shown() -> FilterFn {
 fn shows(metadata: &Metadata<'_>) -> bool {
     let target = metadata.target();
     let ours = target.strip_prefix(OURS).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));
-    ours || (*metadata.level() != Level::TRACE && target != QUOTES_ANSWERS)
+    let is_denied = target == QUOTES_ANSWERS || HOLD_CREDENTIALS.iter().any(|denied| target.starts_with(denied));
+    ours || (*metadata.level() != Level::TRACE && !is_denied)
 }

@@ -3,6 +3,7 @@
 
 mod control;
 mod filter;
+mod lines;
 mod screen;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -17,8 +18,11 @@ use tracing_subscriber::{
     util::SubscriberInitExt as _,
 };
 
-use self::filter::{may_be_shown, parse};
 pub use self::{control::LogControl, screen::Screen};
+use self::{
+    filter::{may_be_shown, parse},
+    lines::{Form, Lines},
+};
 use super::UsageError;
 
 const DEFAULT_LEVEL: &str = "info";
@@ -85,7 +89,8 @@ impl LogArgs {
         let text = self.log_format.is_text(terminal);
         let screen = if terminal && text { Screen::with_bars() } else { Screen::plain() };
         let (filter, handle) = reload::Layer::<_, Registry>::new(filter);
-        let lines = fmt::layer().with_writer(screen.clone());
+        let (form, to) = (if text { Form::Text } else { Form::Json }, screen.clone());
+        let lines = fmt::layer().with_writer(move || Lines { form, to: to.clone() });
         let lines = if text { lines.with_ansi(terminal).boxed() } else { lines.json().flatten_event(true).boxed() };
         let started = tracing_subscriber::registry().with(lines.with_filter(filter.and(may_be_shown()))).try_init();
         // An error means that one was started before, by a test for example; then nothing hangs from this filter.

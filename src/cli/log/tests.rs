@@ -9,12 +9,39 @@ use rstest::rstest;
 use tracing::{Dispatch, subscriber::with_default};
 use tracing_subscriber::{Layer as _, Registry, filter::FilterExt as _, fmt, layer::SubscriberExt as _, reload};
 
-use super::{LogControl, LogFormat, Screen, filter::may_be_shown, parse, testing::Said};
+use super::{
+    LogControl, LogFormat, Screen,
+    filter::may_be_shown,
+    lines::{Form, Lines},
+    parse,
+    testing::Said,
+};
 use crate::server::{LogLevelChange, LogLevels as _};
 
 /// Takes everything, for as long as the process lives. tracing keeps one most verbose level for all logs of a process,
 /// and two that change at once, as those of tests side by side do, can leave it at that of the past: lines were missing.
 static TAKES_ALL: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(tracing_subscriber::registry()));
+
+/// Whoever names an object, or answers this program, must not be able to write a line of its log.
+#[test]
+fn what_others_say_begins_no_line_and_turns_none_around() {
+    LazyLock::force(&TAKES_ALL);
+    let said = Said::default();
+    let writer = said.clone();
+    let lines = fmt::layer().without_time().with_ansi(false);
+    let lines = lines.with_writer(move || Lines { form: Form::Text, to: writer.clone() });
+    let theirs = "no such host\n ERROR forged: all is lost\r\u{202e}\u{2066}\u{2028}";
+    with_default(tracing_subscriber::registry().with(lines), || {
+        tracing::info!(field = theirs, display = %theirs, debug = ?theirs, "{theirs}");
+        tracing::info!("the next one");
+    });
+    let said = said.take();
+    assert_eq!(said.lines().count(), 2, "{said:?}");
+    assert_eq!(said.matches("forged").count(), 4, "nothing is left out: {said:?}");
+    let steers = |c: char| (c.is_control() && c != '\n') || ('\u{2028}'..='\u{2069}').contains(&c);
+    assert!(!said.contains(steers), "{said:?}");
+    assert!(said.lines().nth(1).is_some_and(|line| line.ends_with("the next one")), "{said:?}");
+}
 
 /// A log of its own with this filter, what it says, and what changes it.
 fn log(filter: &str) -> (impl tracing::Subscriber + Send + Sync, Said, LogControl) {
@@ -42,6 +69,10 @@ fn no_filter_shows_what_libraries_send_or_get() {
         tracing::trace!(target: "h2::codec", "a header");
         tracing::warn!(target: "kube_client::client", "the body of a Secret");
         tracing::debug!(target: "kube_client::client::builder", "a request");
+        tracing::error!(target: "opentelemetry", "a header");
+        tracing::error!(target: "opentelemetry_sdk", "a header");
+        tracing::debug!(target: "opentelemetry-otlp", "a header");
+        tracing::info!(target: "opentelemetry_otlp::exporter::tonic", "a header");
         tracing::trace!(target: "capi_autoscaler_provider_of_somebody_else", "a header");
     });
     let said = said.take();

@@ -120,7 +120,11 @@ fn numbers(group: &GroupSnapshot) -> Option<GroupNumbers> {
 fn deletions(group: &GroupSnapshot) -> Option<Deletions> {
     let log = group.deletion_log.as_ref()?;
     match &group.standing {
-        SnapshotStanding::LeftOut(LeftOut::OutOfScope | LeftOut::OwnedByMachineDeployment, _)
+        // Of what can't be read nobody knows how far it is.
+        SnapshotStanding::LeftOut(
+            LeftOut::OutOfScope | LeftOut::OwnedByMachineDeployment | LeftOut::NamespaceForbidden,
+            _,
+        )
         | SnapshotStanding::Gone => return None,
         SnapshotStanding::Live(_)
         | SnapshotStanding::LeftOut(

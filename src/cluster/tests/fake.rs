@@ -28,6 +28,8 @@ pub(super) const NAMESPACE: &str = "team-a";
 /// One watch under way.
 struct Watch {
     plural: String,
+    /// `None`: all namespaces.
+    namespace: Option<String>,
     lines: mpsc::UnboundedSender<Result<String, Infallible>>,
 }
 
@@ -35,6 +37,7 @@ struct Watch {
 struct Past {
     version: u64,
     plural: String,
+    namespace: String,
     line: String,
 }
 
@@ -53,6 +56,8 @@ struct State {
     watches: Vec<Watch>,
     /// Plurals whose lists and watches are answered with an error.
     refusals: BTreeMap<String, (u16, String)>,
+    /// Resources whose lists and watches are answered with an error in a namespace: of a plural, or of all.
+    refused_in: BTreeMap<(String, Option<String>), u16>,
     /// Paths that were asked for.
     asked: BTreeSet<String>,
 }
@@ -147,6 +152,21 @@ impl FakeApi {
         self.state.lock().refusals.remove(plural).unwrap();
     }
 
+    /// Answers lists and watches within a namespace with an error, of one resource or of all, and cuts those watches that
+    /// there are.
+    pub(super) fn refuse_in(&self, namespace: &str, plural: Option<&str>, code: u16) {
+        let mut state = self.state.lock();
+        state.refused_in.insert((namespace.to_owned(), plural.map(str::to_owned)), code);
+        let is_cut = |watch: &Watch| {
+            watch.namespace.as_deref() == Some(namespace) && plural.is_none_or(|plural| watch.plural == plural)
+        };
+        state.watches.retain(|watch| !is_cut(watch));
+    }
+
+    pub(super) fn allow_in(&self, namespace: &str, plural: Option<&str>) {
+        self.state.lock().refused_in.remove(&(namespace.to_owned(), plural.map(str::to_owned))).unwrap();
+    }
+
     /// Leaves lists and watches of a resource without an answer.
     pub(super) fn hold(&self, plural: &str) {
         self.held.send_modify(|held| {
@@ -230,9 +250,12 @@ impl FakeApi {
                 let key = ("secrets".to_owned(), (*namespace).to_owned(), (*name).to_owned());
                 state.objects.get(&key).map(ok)
             }
-            ["api", "v1", "nodes"] => Some(state.resource("nodes", uri)),
+            ["api", "v1", "nodes"] => Some(state.resource("nodes", None, uri)),
             ["apis", group, version, plural] if state.serves(group, version, plural) => {
-                Some(state.resource(plural, uri))
+                Some(state.resource(plural, None, uri))
+            }
+            ["apis", group, version, "namespaces", namespace, plural] if state.serves(group, version, plural) => {
+                Some(state.resource(plural, Some(namespace), uri))
             }
             _ => None,
         };
@@ -243,9 +266,12 @@ impl FakeApi {
 impl State {
     fn tell(&mut self, plural: &str, event: &str, object: &Value) {
         let line = format!("{}\n", json!({"type": event, "object": object}));
-        let open = |watch: &Watch| watch.plural != plural || watch.lines.send(Ok(line.clone())).is_ok();
-        self.watches.retain(open);
-        self.past.push(Past { version: self.version, plural: plural.to_owned(), line });
+        let namespace = object["metadata"]["namespace"].as_str().unwrap().to_owned();
+        let hears = |watch: &Watch| {
+            watch.plural == plural && watch.namespace.as_ref().is_none_or(|covered| *covered == namespace)
+        };
+        self.watches.retain(|watch| !hears(watch) || watch.lines.send(Ok(line.clone())).is_ok());
+        self.past.push(Past { version: self.version, plural: plural.to_owned(), namespace, line });
     }
 
     fn serves(&self, group: &str, version: &str, plural: &str) -> bool {
@@ -276,11 +302,18 @@ impl State {
         })))
     }
 
-    /// A list or a watch.
-    fn resource(&mut self, plural: &str, uri: &Uri) -> Response<Body> {
+    /// A list or a watch, in a namespace or in all.
+    fn resource(&mut self, plural: &str, namespace: Option<&str>, uri: &Uri) -> Response<Body> {
         if let Some((code, message)) = self.refusals.get(plural) {
             return refusal(*code, message);
         }
+        if let Some(namespace) = namespace {
+            let of = |plural: Option<&str>| self.refused_in.get(&(namespace.to_owned(), plural.map(str::to_owned)));
+            if let Some(code) = of(None).or_else(|| of(Some(plural))) {
+                return refusal(*code, &format!("cannot list {plural} in the namespace \"{namespace}\""));
+            }
+        }
+        let is_covered = |of: &str| namespace.is_none_or(|covered| covered == of);
         let query = uri.query().unwrap_or_default();
         if query.contains("sendInitialEvents") {
             return refusal(
@@ -289,7 +322,8 @@ impl State {
             );
         }
         if !query.contains("watch=true") {
-            let items: Vec<_> = self.objects.iter().filter(|((of, ..), _)| of == plural).map(|(_, it)| it).collect();
+            let listed = self.objects.iter().filter(|((of, within, _), _)| of == plural && is_covered(within));
+            let items: Vec<_> = listed.map(|(_, it)| it).collect();
             return ok(
                 &json!({"kind": "List", "metadata": {"resourceVersion": self.version.to_string()}, "items": items}),
             );
@@ -297,10 +331,11 @@ impl State {
         let from = query.split('&').find_map(|pair| pair.strip_prefix("resourceVersion=")).unwrap();
         let from: u64 = from.parse().unwrap();
         let (lines, body) = mpsc::unbounded_channel();
-        for past in self.past.iter().filter(|past| past.version > from && past.plural == plural) {
+        let missed = |past: &&Past| past.version > from && past.plural == plural && is_covered(&past.namespace);
+        for past in self.past.iter().filter(missed) {
             lines.send(Ok(past.line.clone())).unwrap();
         }
-        self.watches.push(Watch { plural: plural.to_owned(), lines });
+        self.watches.push(Watch { plural: plural.to_owned(), namespace: namespace.map(str::to_owned), lines });
         Response::new(Body::from_stream(UnboundedReceiverStream::new(body)))
     }
 }

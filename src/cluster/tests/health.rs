@@ -1,37 +1,27 @@
 //! When a kind counts as broken: by itself, with the clock given.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 use rstest::rstest;
 
-use crate::{cluster::follow::Health, informer::Status};
+use crate::{
+    cluster::follow::Health,
+    informer::{BrokenScope, ScopeStatus},
+};
 
+const NONE: BTreeSet<String> = BTreeSet::new();
 const MAX: Duration = Duration::from_secs(120);
 
-fn health(synced: bool, broken_since: Option<Instant>, reason: Option<&str>) -> Health {
-    let status = Status {
-        resource: "machines.cluster.x-k8s.io/v1beta2".to_owned(),
-        namespaces: "all namespaces".to_owned(),
-        selectors: String::new(),
-        synced,
-        stopped: false,
-        reason: reason.map(str::to_owned),
-        last_error: None,
-        broken_since,
-        remaining: None,
-        objects: 0,
-        undecodable: 0,
-        nameless: 0,
-        events: crate::informer::EventCounts::default(),
-        lists: crate::informer::ListCounts::default(),
-        decode_errors: 0,
-        handlers: Vec::new(),
-        watch_errors: 0,
-        handler_panics: 0,
-        last_event: None,
-        last_list: None,
-    };
-    Health { synced, status }
+fn health(synced: bool, broken: Option<(Instant, &str)>) -> Health {
+    Health { synced, idle: true, scopes: vec![scope(None, broken)] }
+}
+
+fn scope(namespace: Option<&str>, broken: Option<(Instant, &str)>) -> ScopeStatus {
+    let broken = broken.map(|(since, reason)| BrokenScope { since, reason: reason.to_owned(), forbidden_since: None });
+    ScopeStatus { namespace: namespace.map(str::to_owned), listed: true, lists: false, broken }
 }
 
 #[rstest]
@@ -43,7 +33,7 @@ fn a_broken_watch_is_a_problem_once_it_is_broken_for_longer_than_allowed(
     #[case] is_problem: bool,
 ) {
     let since = Instant::now();
-    let problem = health(true, Some(since), Some("connection refused")).problem(MAX, since + elapsed);
+    let problem = health(true, Some((since, "connection refused"))).problem(&NONE, MAX, since + elapsed);
     assert_eq!(problem.is_some(), is_problem, "{problem:?}");
     if let Some(problem) = problem {
         assert!(problem.contains("121 s") && problem.contains("(120 s): connection refused"), "{problem}");
@@ -52,13 +42,28 @@ fn a_broken_watch_is_a_problem_once_it_is_broken_for_longer_than_allowed(
 
 #[test]
 fn a_watch_that_works_is_no_problem_however_quiet() {
-    assert_eq!(health(true, None, None).problem(Duration::ZERO, Instant::now()), None);
+    assert_eq!(health(true, None).problem(&NONE, Duration::ZERO, Instant::now()), None);
 }
 
 #[test]
 fn a_list_that_was_never_complete_is_a_problem_at_once() {
     let now = Instant::now();
-    let told = |reason| health(false, Some(now), reason).problem(MAX, now).unwrap();
-    assert_eq!(told(Some("forbidden: no")), "forbidden: no");
+    let told = |broken| health(false, broken).problem(&NONE, MAX, now).unwrap();
+    assert_eq!(told(Some((now, "forbidden: no"))), "forbidden: no");
     assert_eq!(told(None), "the first list isn't complete yet");
+}
+
+#[test]
+fn a_namespace_that_is_left_out_is_no_problem_and_hides_no_other() {
+    let now = Instant::now();
+    let health = |others| {
+        let scopes = vec![scope(Some("one"), Some((now, "forbidden: no"))), scope(Some("two"), others)];
+        Health { synced: true, idle: true, scopes }
+    };
+    let later = now + MAX * 2;
+    let left_out = BTreeSet::from(["one".to_owned()]);
+    assert_eq!(health(None).problem(&left_out, MAX, later), None);
+    assert!(health(None).problem(&NONE, MAX, later).is_some());
+    let problem = health(Some((now, "server error 500"))).problem(&left_out, MAX, later).unwrap();
+    assert!(problem.ends_with(": server error 500"), "{problem}");
 }

@@ -7,6 +7,7 @@ mod following;
 mod health;
 mod machine_api;
 mod metrics;
+mod namespaces;
 mod start;
 mod state;
 mod templates;
@@ -58,6 +59,17 @@ impl World {
         source: WorkloadSource,
         max_staleness: Duration,
     ) -> Self {
+        let rules = Rules { keys: Keys::new(group), ..objects::rules() };
+        Self::by_rules(api, (rules, version), source, max_staleness)
+    }
+
+    /// As [`World::new`], of what the rules say.
+    fn by_rules(
+        api: &FakeApi,
+        (rules, version): (Rules, Option<&str>),
+        source: WorkloadSource,
+        max_staleness: Duration,
+    ) -> Self {
         let informers = Settings {
             backoff_min: Duration::from_millis(50),
             backoff_max: Duration::from_secs(1),
@@ -65,12 +77,11 @@ impl World {
         };
         let runtime = Handle::current();
         let options = ManagementOptions {
-            group: group.to_owned(),
+            group: rules.keys.group.clone(),
             version: version.map(str::to_owned),
             informers: informers.clone(),
         };
         let management = Management::start(api.clients(), options, &runtime);
-        let rules = Rules { keys: Keys::new(group), ..objects::rules() };
         let options = WorkloadOptions { rules, source, max_staleness, informers };
         let workload = Workload::start(management.clone(), options, &runtime);
         Self { management, workload }

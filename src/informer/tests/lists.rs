@@ -227,3 +227,30 @@ async fn no_namespace_is_synced_at_once() {
     assert_eq!(seen.next().await, "synced");
     api.quiet_for(PATIENCE).await;
 }
+
+/// A namespace may be forbidden for good: whoever knows that needn't wait for it, and hears of it all the same.
+#[tokio::test(start_paused = true)]
+async fn the_first_list_of_a_namespace_need_not_be_waited_for() {
+    let (factory, mut api) = factory();
+    let query = Query::namespaced(widgets(), ["one", "two"]);
+    let informer: Informer<Widget> = factory.informer(query, Projection::serde());
+    let mut seen = Seen::of(&informer);
+    api.in_namespace("one").await.page(10, &[widget("one/a", 1, 1)], None);
+    let _watch = api.in_namespace("one").await.open();
+    api.in_namespace("two").await.refuse(403, "no");
+    until("the refusal", || informer.scopes()[1].broken.is_some()).await;
+    until("the list", || informer.scopes()[0].listed).await;
+    assert!(!informer.has_synced());
+    let broken = informer.scopes()[1].broken.clone().unwrap();
+    assert!(broken.forbidden_since.is_some() && broken.reason == "forbidden: no", "{broken:?}");
+
+    informer.stop_waiting_for("two");
+    assert_eq!(seen.until_synced().await, ["+one/a=1!"]);
+    informer.stop_waiting_for("two");
+    assert!(informer.has_synced() && !informer.scopes()[1].listed);
+    api.in_namespace("two").await.page(11, &[widget("two/b", 11, 2)], None);
+    assert_eq!(seen.take(1).await, ["+two/b=2"], "it is news, and not of the first list");
+    until("the end of the refusal", || informer.scopes()[1].broken.is_none()).await;
+    assert!(informer.scopes()[1].listed);
+    until("idleness", || seen.registration.is_idle()).await;
+}

@@ -338,13 +338,13 @@ proptest! {
     fn any_history_leaves_everyone_with_what_the_cluster_holds(steps in steps(), namespaced: bool) {
         let cancel = CancellationToken::new();
         let query = if namespaced { Query::namespaced(widgets(), NAMESPACES) } else { Query::all(widgets()) };
-        let scopes = query.scopes().len();
+        let scopes: Vec<_> = query.scopes().into_iter().map(|scope| scope.namespace).collect();
         let progress = Arc::new(Progress::new(&query, cancel.clone()));
-        let store = Arc::new(Store::new(scopes, Arc::clone(&progress)));
+        let store = Arc::new(Store::new(scopes.clone(), Arc::clone(&progress)));
         store.add_index("size", |object: &Object<Widget>| vec![content(object).2.to_string()]);
         let mut listeners: Vec<_> = (0..HANDLERS).map(|_| None).collect();
         listeners[0] = Some(Listener::add(&store, &cancel));
-        let scopes = (0..scopes).map(|_| Scope::default()).collect();
+        let scopes = scopes.iter().map(|_| Scope::default()).collect();
         let mut world = World { cluster: Content::new(), version: 0, scopes, told: Vec::new(), store };
         for step in steps {
             play(&mut world, &mut listeners, step, &cancel, &progress);
