@@ -14,7 +14,7 @@ use super::{Instance, instance::MachineView, placeholder};
 
 /// The instances of an increase have ids of their own for so long. Loops of Cluster Autoscaler are shorter, and so are
 /// differences between the clocks of machines.
-const NEW_FOR: Duration = Duration::from_mins(1);
+const NEW_FOR: Duration = Duration::from_secs(60);
 
 /// A larger size that this process has written.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,7 @@
 //! Sizes alone: increases, replicas that have no Machine, and what a smaller target size gives up. A write is decided on
 //! the index, has the size it was decided on as precondition, and is decided again on what the API server says.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::HashSet, mem::replace, sync::Arc};
 
 use super::{
     Command, ScaleError,
@@ -188,7 +188,7 @@ impl Command {
         has_lowered: &mut bool,
     ) -> Result<(), ScaleError> {
         let mut attempts = self.attempts();
-        let ticket = super::draw_ticket();
+        let (mut ticket, mut earlier) = (super::draw_ticket(), Vec::new());
         let mut version = view.version;
         let mut chosen: Option<Giving> = None;
         let (mut delta, mut has_given_way, mut maybe_logged) = (delta, false, false);
@@ -203,7 +203,7 @@ impl Command {
                 }
             };
             // A write whose answer was lost was done: what was chosen then stays.
-            if let Some(giving) = chosen.take_if(|_| log.has(&ticket)) {
+            if let Some(giving) = chosen.take_if(|_| log.has(&ticket) || earlier.iter().any(|ticket| log.has(ticket))) {
                 return self.lower_soft(version, giving, view.bounds, None, has_lowered).await;
             }
             let mut giving = self.choose(&version, &log, delta, view.bounds)?;
@@ -242,10 +242,15 @@ impl Command {
             if !attempts.again(&error).await {
                 return Err(self.failed(&error).unless_logged(maybe_logged));
             }
-            version = match self.view_again(&mut attempts).await {
+            let seen = match self.view_again(&mut attempts).await {
                 Ok(version) => version,
                 Err(error) => return Err(self.failed(&error).unless_logged(maybe_logged)),
             };
+            if maybe_logged && seen != version {
+                // As for deletes: the entries may have been logged and taken back since.
+                earlier.push(replace(&mut ticket, super::draw_ticket()));
+            }
+            version = seen;
         }
     }
 

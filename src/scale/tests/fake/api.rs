@@ -93,6 +93,13 @@ impl FakeApi {
         log.entries().iter().map(entry).collect()
     }
 
+    /// The tickets of the log's entries.
+    pub(crate) fn tickets(&self) -> Vec<String> {
+        let object = self.object("machinedeployments", "workers").expect("the group");
+        let log = DeletionLog::parse(object["metadata"]["annotations"][DELETING].as_str()).expect("a log");
+        log.entries().iter().map(|entry| entry.ticket.to_string()).collect()
+    }
+
     /// The Machines that are marked.
     pub(crate) fn marked(&self) -> Vec<String> {
         let machines = self.all("machines");
