@@ -278,7 +278,7 @@ impl World {
         let request = proto::NodeGroupNodesRequest { id: GROUP.to_owned() };
         let knows_all = async || {
             let instances = self.client(copy).node_group_nodes(request.clone()).await.unwrap().into_inner().instances;
-            let machines = instances.iter().filter(|instance| !instance.id.starts_with("replica-")).count();
+            let machines = instances.iter().filter(|instance| !instance.id.contains("replica-")).count();
             (i64::try_from(machines) == Ok(size)).then_some(())
         };
         until("all Machines are known", knows_all, || self.describe()).await;

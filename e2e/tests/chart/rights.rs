@@ -259,7 +259,7 @@ impl Release {
         let whole = group.machines.len().max(group.nodes.len());
         eventually(&format!("the instances of {}", group.id), SOON, async || {
             let instances = self.provider.instances(&group.id).await?;
-            let there = instances.iter().filter(|instance| !instance.id.starts_with("replica-")).count();
+            let there = instances.iter().filter(|instance| !instance.id.contains("replica-")).count();
             ensure!(there == whole, "{instances:?}");
             Ok(())
         })

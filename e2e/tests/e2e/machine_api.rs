@@ -115,7 +115,7 @@ pub(crate) async fn sizes_go_up_from_zero(world: &World) -> Result<()> {
     stage.provider.increase(&id, 2).await?;
     assert_eq!(stage.provider.target_size(&id).await?, 2);
     assert_eq!(world.objects.scale("MachineSet", &set).await?, 2);
-    let replica = |number| format!("replica-MachineSet-{}_{set}-{number}", world.namespace);
+    let replica = |number| format!("new-replica-MachineSet-{}_{set}-{number}", world.namespace);
     let creating = (InstanceState::InstanceCreating, None);
     let expected = BTreeMap::from([(replica(0), creating), (replica(1), creating)]);
     assert_eq!(stage.instances(&id).await?, expected);

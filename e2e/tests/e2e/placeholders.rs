@@ -86,7 +86,7 @@ async fn through(world: &World, proxy: &Proxy, group: &Group, placeholders: usiz
     provider.shows(&[&group.id]).await?;
     eventually("placeholders", SOON, async || {
         let instances = provider.instances(&group.id).await?;
-        let found = instances.iter().filter(|instance| instance.id.starts_with("replica-")).count();
+        let found = instances.iter().filter(|instance| instance.id.contains("replica-")).count();
         ensure!(found == placeholders, "{instances:?}");
         Ok(())
     })
