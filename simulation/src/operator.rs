@@ -30,12 +30,12 @@ pub(crate) fn is_patient(chance: Chance) -> bool {
     pause(chance).is_some() && chance.of("operator's patience", 0, 0).bool()
 }
 
-/// What people do alike in all of a world.
+/// Habits that people keep in all of a world.
 #[derive(Clone, Copy)]
 struct Habits {
     /// They ask for a Refresh first, as Cluster Autoscaler does.
     refreshes: bool,
-    /// How often a delete that fails is repeated.
+    /// The number of times that a delete that fails is repeated.
     repeats: usize,
 }
 

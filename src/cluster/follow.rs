@@ -22,21 +22,21 @@ use crate::{
 pub(super) struct Health {
     /// Whether the index holds the whole first list.
     pub(super) synced: bool,
-    /// Whether the index holds all that the informer does.
+    /// True if the index holds all that the informer does.
     pub(super) idle: bool,
-    /// How its list and watch fare in each namespace, or in all.
+    /// The state of its list and watch in each namespace, or in all.
     pub(super) scopes: Vec<ScopeStatus>,
 }
 
 impl Health {
-    /// What has been broken for longest, but for what is in these namespaces.
+    /// The list or watch that has been broken for longest, those in these namespaces left aside.
     pub(super) fn broken(&self, left_out: &BTreeSet<String>) -> Option<&BrokenScope> {
         let counts = |scope: &&ScopeStatus| scope.namespace.as_ref().is_none_or(|name| !left_out.contains(name));
         let broken = self.scopes.iter().filter(counts).filter_map(|scope| scope.broken.as_ref());
         broken.min_by_key(|broken| broken.since)
     }
 
-    /// Why the index can't rely on this kind, whatever it is like in the namespaces that are left out; `None` when it can.
+    /// The reason for which the index can't rely on this kind, the namespaces that are left out aside; `None` when it can.
     pub(super) fn problem(&self, left_out: &BTreeSet<String>, max_staleness: Duration, now: Instant) -> Option<String> {
         let broken = self.broken(left_out);
         if !self.synced {

@@ -1,4 +1,4 @@
-//! Which namespaces of the scope are out of reach: deleted together with their RoleBindings, or without a right that is
+//! The namespaces of the scope that are out of reach: deleted together with their RoleBindings, or without a right that is
 //! needed. Whether a namespace exists can't be asked with least rights; that its lists and watches are refused is known.
 //! Must never take an outage, or a right that is missing everywhere, for the trouble of single namespaces.
 
@@ -13,7 +13,7 @@ use crate::informer::ScopeStatus;
 /// For how long after the start a refusal may pass by itself: rights that were granted a moment before aren't everywhere yet.
 pub(super) const AT_START: Duration = Duration::from_secs(10);
 
-/// How long a namespace is waited for.
+/// The time for which a namespace is waited for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
     /// The start isn't long ago enough for a namespace that was never read.
@@ -53,13 +53,13 @@ pub(super) fn out_of_reach(
     left_out
 }
 
-/// Whether the index has all of a kind that there is in a namespace.
+/// Returns true if the index has all of a kind that there is in a namespace.
 fn reads(kind: &Health, namespace: &str) -> bool {
     let mut scopes = kind.scopes.iter().filter(|scope| scope.namespace.as_deref() == Some(namespace));
     kind.idle && scopes.all(|scope| scope.listed && !scope.lists && scope.broken.is_none())
 }
 
-/// Why a list or watch is forbidden, once that lasts.
+/// The reason for which a list or watch is forbidden, once that lasts.
 fn forbidden_for_long(scope: &ScopeStatus, patience: Patience, now: Instant) -> Option<&str> {
     let broken = scope.broken.as_ref()?;
     let elapsed = now.saturating_duration_since(broken.forbidden_since?);

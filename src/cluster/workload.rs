@@ -38,7 +38,7 @@ const FIRST_TEMPLATES: &str = "the first list isn't complete yet";
 /// The longest wait of the first Refresh to succeed for the first lists of infrastructure templates.
 const TEMPLATES_AT_START: Duration = Duration::from_secs(10);
 
-/// How often it is looked at which namespaces can be read, where nobody asks.
+/// The time between two looks at which namespaces can be read, where nobody asks.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// How a workload cluster is read.
@@ -389,7 +389,7 @@ impl Workload {
 }
 
 impl Core {
-    /// How each kind fares, by name; `None` where it isn't followed.
+    /// The health of each kind, by name; `None` where it isn't followed.
     fn healths(&self) -> [(&'static str, Option<Health>); 5] {
         [
             (CLUSTERS, health(self.clusters.as_ref())),
@@ -415,7 +415,7 @@ impl Core {
     }
 }
 
-/// Whether a kind that isn't followed is waited for, as discovery has found it.
+/// Returns true if a kind that isn't followed is waited for, as discovery has found it.
 fn is_served(resources: &CoreResources, name: &str) -> bool {
     match name {
         CLUSTERS => resources.cluster.is_some(),

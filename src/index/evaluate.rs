@@ -59,7 +59,7 @@ impl Picture {
         self.set_wanted(id, wants);
     }
 
-    /// What a group is where its namespace can't be read: none. What is none whatever its namespace is like stays what it is.
+    /// Leaves a group out whose namespace can't be read. One that nobody serves anyway keeps its reason.
     fn in_its_namespace(&self, id: &GroupId, verdict: Verdict) -> Verdict {
         match &verdict {
             Verdict::LeftOut(LeftOut::OutOfScope | LeftOut::OwnedByMachineDeployment | LeftOut::NotAutoscaled, _) => {

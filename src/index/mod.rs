@@ -303,18 +303,15 @@ impl Index {
         let now = Instant::now();
         // A group that is gone makes no more Machines.
         let size = if group.object.is_some() { group.size(now) } else { 0 };
-        if id.kind == ScalableKind::MachinePool {
+        let mut members = Vec::new();
+        let mut instances = if id.kind == ScalableKind::MachinePool {
             let ids = group.object.as_ref().map(|pool| pool.provider_ids.as_slice()).unwrap_or_default();
             let known = ids.iter().map(|provider_id| instance::of_provider_id(provider_id));
-            let mut instances: Vec<_> = known.chain(instance::placeholders(id, size, ids.len())).collect();
-            if let Some(increase) = group.increase {
-                increase.rename(&mut instances, &[]);
-            }
-            return Some(instances);
-        }
-        let members: Vec<_> = picture.members_of(id).collect();
-        let conditions = || group.delete_conditions(picture.rules.errors, now);
-        let mut instances = instance::of_group(id, size, &members, conditions);
+            known.chain(instance::placeholders(id, size, ids.len())).collect()
+        } else {
+            members.extend(picture.members_of(id));
+            instance::of_group(id, size, &members, || group.delete_conditions(picture.rules.errors, now))
+        };
         if let Some(increase) = group.increase {
             increase.rename(&mut instances, &members);
         }

@@ -61,7 +61,7 @@ impl<T: Send + Sync + 'static> Informer<T> {
         self.shared.progress.status()
     }
 
-    /// How the list and watch of each namespace fare: one value for each namespace of the query, or one for all.
+    /// The state of the list and watch of each namespace: one value for each namespace of the query, or one for all.
     #[must_use]
     pub fn scopes(&self) -> Vec<ScopeStatus> {
         self.shared.progress.scopes()
@@ -73,7 +73,7 @@ impl<T: Send + Sync + 'static> Informer<T> {
         self.shared.store.stop_waiting_for(namespace);
     }
 
-    /// Whether the first list is complete, in every namespace that is waited for.
+    /// Returns true if the first list is complete, in every namespace that is waited for.
     #[must_use]
     pub fn has_synced(&self) -> bool {
         self.shared.progress.has_synced()
@@ -157,7 +157,7 @@ impl<T> Registration<T> {
         self.slot.gauge.status().queued
     }
 
-    /// Whether the handler has been told of everything that the informer holds now, and is done with it.
+    /// Returns true if the handler has been told of everything that the informer holds now, and is done with it.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.slot.is_idle()

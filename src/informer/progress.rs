@@ -169,7 +169,7 @@ impl Progress {
         }
     }
 
-    /// How each scope fares, in the order of the query.
+    /// The state of each scope, in the order of the query.
     pub(super) fn scopes(&self) -> Vec<ScopeStatus> {
         let record = self.record.lock();
         let scopes = record.scopes.iter().map(|scope| ScopeStatus {

@@ -151,7 +151,7 @@ impl<T> Slot<T> {
         next
     }
 
-    /// Whether nothing waits for the handler, and it isn't being called.
+    /// True if nothing waits for the handler, and it isn't being called.
     pub(super) fn is_idle(&self) -> bool {
         let queue = self.queue.lock();
         queue.len() == 0 && !self.busy.load(Ordering::Relaxed)

@@ -52,7 +52,7 @@ pub struct Status {
     pub last_list: Option<Instant>,
 }
 
-/// How the list and watch of one namespace fare, or those of all namespaces, at one moment.
+/// The state of the list and watch of one namespace, or of all namespaces, at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScopeStatus {
     /// The namespace; `None` for all namespaces and for cluster-scoped resources.
@@ -61,7 +61,7 @@ pub struct ScopeStatus {
     pub listed: bool,
     /// A list is under way, the first one or a later one.
     pub lists: bool,
-    /// That it is broken now; `None` while it works.
+    /// The failure, while it is broken.
     pub broken: Option<BrokenScope>,
 }
 
@@ -70,7 +70,7 @@ pub struct ScopeStatus {
 pub struct BrokenScope {
     /// Since when.
     pub since: Instant,
-    /// Why, for people.
+    /// The reason, for people.
     pub reason: String,
     /// When it was first refused for want of a right (403) since then; `None` while it has not been.
     pub forbidden_since: Option<Instant>,

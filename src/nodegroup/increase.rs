@@ -12,8 +12,8 @@ use tokio::time::Instant;
 
 use super::{Instance, instance::MachineView, placeholder};
 
-/// The instances of an increase have ids of their own for so long. Loops of Cluster Autoscaler are shorter, and so are
-/// differences between the clocks of machines.
+/// The instances of an increase have ids of their own for so long. A loop of Cluster Autoscaler must be shorter, and the
+/// clocks of API server and this process differ by less.
 const NEW_FOR: Duration = Duration::from_secs(60);
 
 /// A larger size that this process has written.

@@ -1,15 +1,11 @@
 //! DeleteNodes: what each Node stands for, which requests of a batch are accepted, and the log of what was accepted. Each
 //! request is accepted as a whole or refused before anything is written, and each caller is answered for its own Nodes.
 
-use std::{
-    collections::{BTreeMap, HashMap, HashSet},
-    mem::replace,
-};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{
-    Command, ScaleError,
+    Command, ScaleError, Tickets,
     api::{CallError, GroupChange},
-    draw_ticket,
     going::Leaving,
     known::Known,
     lane::{Delete, PutOff},
@@ -103,7 +99,7 @@ impl Command {
         let mut refused_at: Option<GroupVersion> = None;
         let mut sorted: Vec<_> = deletes.into_iter().filter_map(|delete| self.sort(delete)).collect();
         let mut first_size = None;
-        let (mut ticket, mut earlier) = (draw_ticket(), Vec::new());
+        let mut tickets = Tickets::draw();
         let mut maybe_logged = false;
         loop {
             if sorted.is_empty() {
@@ -118,18 +114,18 @@ impl Command {
                 Ok(log) => log,
                 Err(error) => return self.answer_all(sorted, &error.unless_logged(maybe_logged)),
             };
-            if log.has(&ticket) || earlier.iter().any(|ticket| log.has(ticket)) {
+            if tickets.are_in(&log) {
                 // A write whose answer was lost was done: nothing of it is refused any more, nor ends with its caller.
                 let (listed, versions) = (Listed::default(), HashMap::new());
                 return Some(Decided { version, bounds: view.bounds, accepted: sorted, listed, versions });
             }
             if maybe_logged && refused_at.as_ref() != Some(&version) {
-                // The entries may have been logged and taken back since: marks of their ticket are being taken off.
-                earlier.push(replace(&mut ticket, draw_ticket()));
+                tickets.renew();
             }
             let waiting = self.that_wait(sorted);
             let came_down = first_size.get_or_insert(version.replicas).saturating_sub(version.replicas);
-            let round = self.accept_and_log(&version, &log, (&view, &ticket, came_down, maybe_logged), waiting).await;
+            let round =
+                self.accept_and_log(&version, &log, (&view, &tickets.current, came_down, maybe_logged), waiting).await;
             let error = match round {
                 Ok(decided) => return decided,
                 Err(again) => {

@@ -35,6 +35,7 @@ mod writer;
 
 use std::{
     hash::{BuildHasher as _, RandomState},
+    mem,
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
@@ -295,8 +296,31 @@ impl Command {
     }
 }
 
-/// A ticket that nobody else draws.
-fn draw_ticket() -> Ticket {
-    // Each state has keys of its own, of which the operating system drew the first.
-    Ticket::new(Timestamp::now(), RandomState::new().hash_one(0_u8))
+/// The tickets under which one decision may stand in the log. Nobody else draws them.
+#[derive(Debug)]
+struct Tickets {
+    current: Ticket,
+    earlier: Vec<Ticket>,
+}
+
+impl Tickets {
+    fn draw() -> Self {
+        Self { current: Self::draw_one(), earlier: Vec::new() }
+    }
+
+    fn draw_one() -> Ticket {
+        // Each state has keys of its own, of which the operating system drew the first.
+        Ticket::new(Timestamp::now(), RandomState::new().hash_one(0_u8))
+    }
+
+    /// Returns true if a write under one of them was done and stands.
+    fn are_in(&self, log: &DeletionLog) -> bool {
+        log.has(&self.current) || self.earlier.iter().any(|ticket| log.has(ticket))
+    }
+
+    /// Draws another for the next write. The last one may have been done and taken back by another copy, which may be taking
+    /// marks of its ticket off by now.
+    fn renew(&mut self) {
+        self.earlier.push(mem::replace(&mut self.current, Self::draw_one()));
+    }
 }

@@ -1,10 +1,10 @@
 //! Sizes alone: increases, replicas that have no Machine, and what a smaller target size gives up. A write is decided on
 //! the index, has the size it was decided on as precondition, and is decided again on what the API server says.
 
-use std::{collections::HashSet, mem::replace, sync::Arc};
+use std::{collections::HashSet, sync::Arc};
 
 use super::{
-    Command, ScaleError,
+    Command, ScaleError, Tickets,
     api::{CallError, GroupChange, GroupSeen},
     carry::{Carried, NotLowered},
     going::Leaving,
@@ -188,7 +188,7 @@ impl Command {
         has_lowered: &mut bool,
     ) -> Result<(), ScaleError> {
         let mut attempts = self.attempts();
-        let (mut ticket, mut earlier) = (super::draw_ticket(), Vec::new());
+        let mut tickets = Tickets::draw();
         let mut version = view.version;
         let mut chosen: Option<Giving> = None;
         let (mut delta, mut has_given_way, mut maybe_logged) = (delta, false, false);
@@ -203,7 +203,7 @@ impl Command {
                 }
             };
             // A write whose answer was lost was done: what was chosen then stays.
-            if let Some(giving) = chosen.take_if(|_| log.has(&ticket) || earlier.iter().any(|ticket| log.has(ticket))) {
+            if let Some(giving) = chosen.take_if(|_| tickets.are_in(&log)) {
                 return self.lower_soft(version, giving, view.bounds, None, has_lowered).await;
             }
             let mut giving = self.choose(&version, &log, delta, view.bounds)?;
@@ -221,7 +221,7 @@ impl Command {
                 continue;
             }
             giving.others = 0;
-            let error = match self.pending_of(&version, &log, &giving.machines, &ticket).await {
+            let error = match self.pending_of(&version, &log, &giving.machines, &tickets.current).await {
                 // The reads may take as long as a caller waits.
                 Ok(_) if caller.is_some_and(Caller::is_gone) => return Err(self.abandoned()),
                 Ok(entries) if entries.is_empty() => {
@@ -247,8 +247,7 @@ impl Command {
                 Err(error) => return Err(self.failed(&error).unless_logged(maybe_logged)),
             };
             if maybe_logged && seen != version {
-                // As for deletes: the entries may have been logged and taken back since.
-                earlier.push(replace(&mut ticket, super::draw_ticket()));
+                tickets.renew();
             }
             version = seen;
         }

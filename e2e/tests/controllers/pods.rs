@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use e2e::{
-    autoscaling::{Expander, Settings, running::Autoscaling},
+    autoscaling::{Expander, Settings, record::Call, running::Autoscaling},
     controllers::{
         groups::Workers,
         stage::{NODE_POOL, Stage},
@@ -42,11 +42,7 @@ pub(crate) async fn pods_bring_nodes_of_the_group_that_fits_and_idle_nodes_go(st
     autoscaling.sizes(&[(&small.id, 0), (&big.id, 0), (&other.id, 0)]).await?;
     stage.running(big, 0).await?;
     let Some(calls) = autoscaling.end().await? else { return Ok(()) };
-    let increased: Vec<NodeGroupIncreaseSizeRequest> = calls
-        .iter()
-        .filter(|call| call.name == "NodeGroupIncreaseSize")
-        .map(e2e::autoscaling::record::Call::request)
-        .collect::<Result<_>>()?;
+    let increased = increases(&calls)?;
     ensure!(increased.iter().all(|request| request.id == big.id), "{increased:?}");
     ensure!(increased.iter().map(|request| request.delta).sum::<i32>() == 2, "{increased:?}");
     Ok(())
@@ -73,8 +69,7 @@ pub(crate) async fn annotations_alone_bring_a_group_from_zero_and_back(stage: &S
     }
     let Some(calls) = autoscaling.end().await? else { return Ok(()) };
     let templates = calls.iter().filter(|call| call.name == "NodeGroupTemplateNodeInfo" && call.code == Code::Ok);
-    let templates: Vec<NodeGroupTemplateNodeInfoResponse> =
-        templates.map(e2e::autoscaling::record::Call::response).collect::<Result<_>>()?;
+    let templates: Vec<NodeGroupTemplateNodeInfoResponse> = templates.map(Call::response).collect::<Result<_>>()?;
     ensure!(!templates.is_empty(), "no template was asked for");
     Ok(())
 }
@@ -113,6 +108,11 @@ pub(crate) async fn a_paused_group_grows_once_it_goes_on(stage: &Stage) -> Resul
 }
 
 const PRICE: &str = "capacity.capi-autoscaler-provider.io/price-per-hour";
+
+/// The increases among recorded calls.
+pub(crate) fn increases(calls: &[Call]) -> Result<Vec<NodeGroupIncreaseSizeRequest>> {
+    calls.iter().filter(|call| call.name == "NodeGroupIncreaseSize").map(Call::request).collect()
+}
 
 /// A group whose Nodes the scenario's pods go to.
 pub(crate) fn workers(stage: &Stage, name: &str) -> Workers {

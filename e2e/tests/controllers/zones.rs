@@ -4,7 +4,6 @@ use anyhow::{Context as _, Result, ensure};
 use e2e::{
     autoscaling::Settings,
     controllers::{groups::Group, stage::Stage},
-    proto::NodeGroupIncreaseSizeRequest,
     provider::Provider,
     wait::{SOON, eventually},
 };
@@ -12,7 +11,7 @@ use k8s_pb::api::core::v1::Node;
 use prost::Message as _;
 use serde_json::{Value, json};
 
-use crate::pods::{create_pod_on, pods_run, workers};
+use crate::pods::{create_pod_on, increases, pods_run, workers};
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 
@@ -40,11 +39,7 @@ pub(crate) async fn a_pod_with_a_zone_takes_the_group_that_is_all_there(stage: &
     place(stage, &single, &["a"]).await?;
     pods_run(stage, &mut autoscaling, 1).await?;
     let Some(calls) = autoscaling.end().await? else { return Ok(()) };
-    let increased: Vec<NodeGroupIncreaseSizeRequest> = calls
-        .iter()
-        .filter(|call| call.name == "NodeGroupIncreaseSize")
-        .map(e2e::autoscaling::record::Call::request)
-        .collect::<Result<_>>()?;
+    let increased = increases(&calls)?;
     ensure!(increased.len() == 1 && increased[0].id == single.id, "{increased:?}");
     Ok(())
 }

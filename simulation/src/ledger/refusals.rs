@@ -178,9 +178,9 @@ impl Ledger {
         machines.filter(|uid| denied(uid).is_some_and(|at| is_vain(at) && now < at + SPARED)).collect()
     }
 
-    /// Returns true if there is no Machine of this name any more.
-    fn is_gone(&self, name: &str) -> bool {
-        !self.machines.values().any(|machine| machine.name == name && !machine.is_gone)
+    /// Returns true if there is no Machine of this name any more, or it is going.
+    fn is_going(&self, name: &str) -> bool {
+        !self.machines.values().any(|machine| machine.name == name && !machine.is_gone && !machine.is_deleting)
     }
 
     /// A delete was refused since the API server refuses something: a request about its own Machines, or about the group.
@@ -199,9 +199,10 @@ impl Ledger {
         let is_cause = |refusal: &Refusal| {
             let machine = refusal.path.split("/machines/").nth(1);
             let concerns = match machine {
-                // A copy may still know Machines that are gone, which count as instances that are none.
+                // A copy may still know Machines that are gone, which count as instances that are none. One that hangs in
+                // deletion may be logged for a placeholder.
                 Some(name) => {
-                    names.is_empty() || names.iter().any(|own| *own == name) || (places > 0 && self.is_gone(name))
+                    names.is_empty() || names.iter().any(|own| *own == name) || (places > 0 && self.is_going(name))
                 }
                 None => refusal.path.ends_with("/machines") || refusal.path.split('/').any(|part| part == own_name),
             };

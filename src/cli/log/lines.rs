@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use crate::text::{visible, visible_json};
 
-/// How events are written.
+/// The form of events.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Form {
     Text,

@@ -22,7 +22,7 @@ use crate::server::{LogLevelChange, LogLevels as _};
 /// and two that change at once, as those of tests side by side do, can leave it at that of the past: lines were missing.
 static TAKES_ALL: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(tracing_subscriber::registry()));
 
-/// Whoever names an object, or answers this program, must not be able to write a line of its log.
+/// A name of an object, or an answer to this program, must not be able to forge a line of its log.
 #[test]
 fn what_others_say_begins_no_line_and_turns_none_around() {
     LazyLock::force(&TAKES_ALL);

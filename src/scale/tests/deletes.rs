@@ -4,7 +4,7 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::fake::{Fault, LONG, World, group, instance, nodes, status};
-use crate::{capi::DELETING, scale::ScaleError};
+use crate::scale::ScaleError;
 
 const ABCD: [&str; 4] = ["a", "b", "c", "d"];
 
@@ -358,23 +358,11 @@ async fn a_log_write_without_an_answer_that_cannot_be_looked_at_is_not_refused()
 #[tokio::test]
 async fn an_entry_that_another_copy_took_back_is_logged_anew_under_another_ticket() {
     let world = World::new(4, &ABCD);
-    world.api.fault("PATCH group", Fault::DoneBut(500));
-    world.api.fault("GET group", Fault::Hold);
-    let delete = tokio::spawn({
-        let scale = world.scale.clone();
-        async move { scale.delete(group(), nodes(&["b"])).await }
-    });
-    world.api.held().await;
-    let first = world.api.tickets();
-    world.api.change("machinedeployments", "workers", json!({"metadata": {"annotations": {DELETING: null}}}));
-    world.api.fault("PATCH machine b", Fault::Hold);
-    world.api.release();
-    world.api.held().await;
-    let second = world.api.tickets();
-    assert_eq!((first.len(), second.len()), (1, 1));
+    let scale = world.scale.clone();
+    let [first, second] = world
+        .tickets_of_a_log_taken_back(async move { scale.delete(group(), nodes(&["b"])).await }, "PATCH machine b")
+        .await;
     assert_ne!(first, second);
-    world.api.release();
-    delete.await.unwrap().unwrap();
     assert_eq!((world.api.marked(), world.api.replicas()), (vec!["b".to_owned()], 3));
 }
 

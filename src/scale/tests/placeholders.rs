@@ -5,7 +5,7 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::fake::{Fault, World, group, instance, nodes, status};
-use crate::{capi::DELETING, scale::NodeName};
+use crate::scale::NodeName;
 
 const ABC: [&str; 3] = ["a", "b", "c"];
 
@@ -19,23 +19,10 @@ fn replicas(numbers: &[u32]) -> Vec<NodeName> {
 async fn what_another_copy_took_back_of_a_smaller_size_is_logged_anew_under_another_ticket() {
     let world = World::new(2, &["a"]);
     world.machine("x", &json!({}), &json!({}));
-    world.api.fault("PATCH group", Fault::DoneBut(500));
-    world.api.fault("GET group", Fault::Hold);
-    let decrease = tokio::spawn({
-        let scale = world.scale.clone();
-        async move { scale.decrease(group(), -1).await }
-    });
-    world.api.held().await;
-    let first = world.api.tickets();
-    world.api.change("machinedeployments", "workers", json!({"metadata": {"annotations": {DELETING: null}}}));
-    world.api.fault("PATCH machine x", Fault::Hold);
-    world.api.release();
-    world.api.held().await;
-    let second = world.api.tickets();
-    assert_eq!((first.len(), second.len()), (1, 1));
+    let scale = world.scale.clone();
+    let [first, second] =
+        world.tickets_of_a_log_taken_back(async move { scale.decrease(group(), -1).await }, "PATCH machine x").await;
     assert_ne!(first, second);
-    world.api.release();
-    decrease.await.unwrap().unwrap();
     assert_eq!(world.api.replicas(), 1);
 }
 

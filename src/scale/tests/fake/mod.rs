@@ -14,10 +14,10 @@ pub(crate) use self::{
     copy::Copy,
 };
 use crate::{
-    capi::{Context, CoreResources, Meta, Node, ObjectKey},
+    capi::{Context, CoreResources, DELETING, Meta, Node, ObjectKey},
     index::{Change, Index},
     nodegroup::GroupId,
-    scale::{MachinePoolDeletes, NodeName, Scale, ScaleOptions},
+    scale::{MachinePoolDeletes, NodeName, Scale, ScaleError, ScaleOptions},
 };
 
 const NAMESPACE: &str = "team-a";
@@ -124,6 +124,29 @@ impl World {
         });
         let node = Node::decode(meta(&value), &value, &context()).expect("decodes");
         self.index.apply_quietly(Change::Node(Arc::new(node)));
+    }
+
+    /// Runs a command of one Machine whose log is written, with an error for an answer, and taken back by another copy before it
+    /// is looked at. Returns its ticket then, and the one under which it is logged once the call `mark` comes.
+    pub(crate) async fn tickets_of_a_log_taken_back(
+        &self,
+        command: impl Future<Output = Result<(), ScaleError>> + Send + 'static,
+        mark: &'static str,
+    ) -> [String; 2] {
+        let only = || <[String; 1]>::try_from(self.api.tickets()).expect("one entry")[0].clone();
+        self.api.fault("PATCH group", Fault::DoneBut(500));
+        self.api.fault("GET group", Fault::Hold);
+        let command = tokio::spawn(command);
+        self.api.held().await;
+        let first = only();
+        self.api.change("machinedeployments", "workers", json!({"metadata": {"annotations": {DELETING: null}}}));
+        self.api.fault(mark, Fault::Hold);
+        self.api.release();
+        self.api.held().await;
+        let second = only();
+        self.api.release();
+        command.await.expect("no panic").expect("done");
+        [first, second]
     }
 
     pub(crate) fn target_size(&self) -> i32 {
