@@ -292,20 +292,20 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                 *productive = true;
                 self.works();
             }
-            if let Some(reached) = self.take(frame) {
+            if let Some(reached) = self.take(frame, version) {
                 self.progress.reaches(self.position, &reached);
                 *version = reached;
             }
         }
     }
 
-    /// Takes one frame in; gives the version it reaches. One that is out of date reaches none: resumed from there, the
-    /// watch would tell all that came since once more.
-    fn take(&self, frame: Frame<T>) -> Option<String> {
+    /// Takes one frame in, of a watch that has come to `version`; gives the version it reaches. One that is out of date or
+    /// comes twice reaches none: resumed from there, the watch would tell all that came since once more.
+    fn take(&self, frame: Frame<T>, version: &str) -> Option<String> {
         let reached = match frame {
             Frame::Bookmark(bookmark) => {
                 self.progress.bookmark_came();
-                return bookmark.reached;
+                return bookmark.reached.filter(|reached| !is_older(reached, version));
             }
             Frame::Put(object) => {
                 let reached = object.metadata.resource_version.to_string();
@@ -384,4 +384,9 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             retry_in,
         });
     }
+}
+
+/// Returns true if both versions are numbers and the first is smaller.
+fn is_older(one: &str, other: &str) -> bool {
+    matches!((one.parse::<u64>(), other.parse::<u64>()), (Ok(one), Ok(other)) if one < other)
 }

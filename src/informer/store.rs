@@ -257,15 +257,15 @@ impl<T> Store<T> {
         self.state.write().stop_waiting_for(Some(namespace), &self.progress);
     }
 
-    /// Takes in what a watch says holds now; false when that is out of date.
+    /// Takes in what a watch says holds now; false when that is out of date or was known.
     pub(super) fn put(&self, object: Object<T>) -> bool {
         let mut state = self.state.write();
         if state.is_outdated(&object) {
             return false;
         }
-        state.put(Arc::new(object), None, &self.progress);
+        let is_new = state.put(Arc::new(object), None, &self.progress);
         state.report(&self.progress);
-        true
+        is_new
     }
 
     /// Takes out what a watch says is gone; false when that is out of date.
@@ -327,8 +327,8 @@ impl<T> State<T> {
         told.is_some_and(|entry| is_newer(&entry.object, object)) || self.departed.has(&object.metadata)
     }
 
-    /// Puts an object under its key and tells what that means.
-    fn put(&mut self, object: Arc<Object<T>>, listing: Option<Listing>, progress: &Progress) {
+    /// Puts an object under its key and tells what that means; false when it is held in this version.
+    fn put(&mut self, object: Arc<Object<T>>, listing: Option<Listing>, progress: &Progress) -> bool {
         if object.content.is_err() {
             progress.undecodable_came();
         }
@@ -346,21 +346,21 @@ impl<T> State<T> {
                 self.count += 1;
                 self.enter(&object);
                 self.tell(Event::Added { object, initial }, progress);
-                return;
+                return true;
             }
         };
         entry.listing = number;
         let same_object = entry.object.metadata.uid == metadata.uid;
         let same_version = entry.object.metadata.resource_version == metadata.resource_version;
         if same_object && same_version && !metadata.resource_version.is_empty() {
-            return;
+            return false;
         }
         let old = std::mem::replace(&mut entry.object, Arc::clone(&object));
         self.leave(&old);
         self.enter(&object);
         if same_object {
             self.tell(Event::Updated { old, new: object }, progress);
-            return;
+            return true;
         }
         let found_by_relist = listing.is_some();
         if !found_by_relist {
@@ -368,6 +368,7 @@ impl<T> State<T> {
         }
         self.tell(Event::Deleted { last: old, found_by_relist }, progress);
         self.tell(Event::Added { object, initial }, progress);
+        true
     }
 
     /// A first list is complete, or isn't waited for any more. True when it was the last.

@@ -99,7 +99,7 @@ impl Command {
                 Some(failure) => {
                     // A refusal ends the whole request, but for what another copy has lowered by then.
                     let goes_on = uids.iter().any(|uid| !failures.contains_key(uid) && is_logged(uid));
-                    self.answer(one.delete.caller, Err(of_part(failure.error().clone(), goes_on)));
+                    self.end(one, Err(of_part(failure.error().clone(), goes_on)));
                 }
                 None => standing.push(one),
             }
@@ -119,10 +119,7 @@ impl Command {
             // Replicas without a Machine may have failed alone.
             let end = if one.others() == 0 { end } else { end.and_then(|()| given_up.clone()) };
             let goes_on = one.machines().any(|named| is_logged(&named.uid));
-            match end {
-                Ok(()) => self.accepted(one.delete),
-                Err(error) => self.answer(one.delete.caller, Err(of_part(error, goes_on))),
-            }
+            self.end(one, end.map_err(|error| of_part(error, goes_on)));
         }
     }
 

@@ -38,9 +38,15 @@ pub(super) struct Sorted {
     pub(super) accepted: Accepted,
     /// The number of its placeholders that were given up not long ago, as this process remembers.
     given_up: usize,
+    /// True if a write of the log with it had no answer. That write may arrive once the log is again what it was before.
+    maybe_logged: bool,
 }
 
 impl Sorted {
+    fn new(delete: Delete, request: Request, given_up: usize) -> Self {
+        Self { delete, request, accepted: Accepted::default(), given_up, maybe_logged: false }
+    }
+
     /// The Machines whose deletion it asks for.
     pub(super) fn machines(&self) -> impl Iterator<Item = &Named> {
         self.request.machines.iter().chain(&self.accepted.without_node)
@@ -117,9 +123,10 @@ impl Command {
             if tickets.are_in(&log) {
                 // A write whose answer was lost was done: nothing of it is refused any more, nor ends with its caller.
                 let (listed, versions) = (Listed::default(), HashMap::new());
+                let sorted = sorted.into_iter().map(|one| Sorted { maybe_logged: true, ..one }).collect();
                 return Some(Decided { version, bounds: view.bounds, accepted: sorted, listed, versions });
             }
-            if maybe_logged && refused_at.as_ref() != Some(&version) {
+            if maybe_logged {
                 tickets.renew();
             }
             let waiting = self.that_wait(sorted);
@@ -242,7 +249,7 @@ impl Command {
                 continue;
             }
             match acceptance.accept(&one.request) {
-                Ok(to) => accepted.push(Sorted { accepted: to, ..one }),
+                Ok(to) => accepted.push(Sorted { accepted: to, maybe_logged, ..one }),
                 Err(Refusal::BelowMin(below)) if !maybe_logged => {
                     match self.replace_one(&one.request, log, view, self.refused(&below)).await {
                         Ok(()) => self.accepted(one.delete),
@@ -301,7 +308,7 @@ impl Command {
     /// Looks up the Nodes of a delete; one that names a wrong one is answered.
     fn sort(&self, mut delete: Delete) -> Option<Sorted> {
         if let Some(PutOff { request, given_up }) = delete.put_off.take() {
-            return Some(Sorted { delete, request, accepted: Accepted::default(), given_up });
+            return Some(Sorted::new(delete, request, given_up));
         }
         let named = self.find(&delete.nodes).and_then(|named| self.warn_of_instances(&named).map(|()| named));
         match named {
@@ -313,7 +320,7 @@ impl Command {
                     instances: instances.len(),
                 };
                 let given_up = replicas.iter().filter(|text| self.inner.going.has(&self.id, text)).count();
-                Some(Sorted { delete, request, accepted: Accepted::default(), given_up })
+                Some(Sorted::new(delete, request, given_up))
             }
             Err(error) => {
                 self.answer(delete.caller, Err(error));
@@ -444,6 +451,14 @@ impl Command {
     fn note_failed(&self, sorted: &[Sorted]) {
         let machines = sorted.iter().flat_map(|one| &one.request.machines);
         self.couldnt_delete(machines.map(|named| (&named.name, &named.uid)));
+    }
+
+    /// Answers a request that was accepted. None whose log's write may arrive yet is refused for good.
+    pub(super) fn end(&self, one: Sorted, end: Result<(), ScaleError>) {
+        match end {
+            Ok(()) => self.accepted(one.delete),
+            Err(error) => self.answer(one.delete.caller, Err(error.unless_logged(one.maybe_logged))),
+        }
     }
 
     pub(super) fn answer_all(&self, sorted: Vec<Sorted>, error: &ScaleError) -> Option<Decided> {

@@ -318,8 +318,9 @@ impl Tickets {
         log.has(&self.current) || self.earlier.iter().any(|ticket| log.has(ticket))
     }
 
-    /// Draws another for the next write. The last one may have been done and taken back by another copy, which may be taking
-    /// marks of its ticket off by now.
+    /// Draws another for the next write, once one had no answer. That one may have been done and taken back by another copy,
+    /// which may be taking marks of its ticket off by now; or it arrives yet, when the next has been taken back and the log is
+    /// again what it was.
     fn renew(&mut self) {
         self.earlier.push(mem::replace(&mut self.current, Self::draw_one()));
     }

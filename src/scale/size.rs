@@ -50,6 +50,15 @@ pub(super) struct GivingUp {
     pub(super) listed: Option<Listed>,
 }
 
+/// The writes of a smaller target size so far.
+#[derive(Debug, Default)]
+struct Done {
+    /// True once the size was lowered for a part of it.
+    has_lowered: bool,
+    /// True if a write of the log had no answer.
+    maybe_logged: bool,
+}
+
 /// The size that a command aims at.
 enum Aim {
     Increase(i32, Bounds),
@@ -174,24 +183,24 @@ impl Command {
         if self.is_left_while_rolling_out(&view) {
             return Ok(());
         }
-        let mut has_lowered = false;
-        let result = self.decrease_in(view, delta, caller, &mut has_lowered).await;
-        result.map_err(|error| error.unless_lowered(has_lowered))
+        let mut done = Done::default();
+        let result = self.decrease_in(view, delta, caller, &mut done).await;
+        result.map_err(|error| error.unless_logged(done.maybe_logged).unless_lowered(done.has_lowered))
     }
 
-    /// The same in a group that can be scaled down. `has_lowered` is set once the size was lowered for a part of it.
+    /// The same in a group that can be scaled down. `done` tells of it whatever the end.
     async fn decrease_in(
         &self,
         view: ScaleView,
         delta: i32,
         caller: &Caller,
-        has_lowered: &mut bool,
+        done: &mut Done,
     ) -> Result<(), ScaleError> {
         let mut attempts = self.attempts();
         let mut tickets = Tickets::draw();
         let mut version = view.version;
         let mut chosen: Option<Giving> = None;
-        let (mut delta, mut has_given_way, mut maybe_logged) = (delta, false, false);
+        let (mut delta, mut has_given_way) = (delta, false);
         // Whoever ends it by leaving: nobody, once something may be written.
         let mut caller = Some(caller);
         loop {
@@ -204,7 +213,7 @@ impl Command {
             };
             // A write whose answer was lost was done: what was chosen then stays.
             if let Some(giving) = chosen.take_if(|_| tickets.are_in(&log)) {
-                return self.lower_soft(version, giving, view.bounds, None, has_lowered).await;
+                return self.lower_soft(version, giving, view.bounds, None, done).await;
             }
             let mut giving = self.choose(&version, &log, delta, view.bounds)?;
             if giving.machines.is_empty() {
@@ -214,7 +223,7 @@ impl Command {
                 // Before the Machines: those that the size is lowered for may stay, and count as if they did.
                 if self.give_way(version, giving.others, view.bounds, caller).await? {
                     caller = None;
-                    *has_lowered = true;
+                    done.has_lowered = true;
                 }
                 (delta, has_given_way) = (-count(giving.machines.len()), true);
                 version = self.view()?.version;
@@ -225,13 +234,13 @@ impl Command {
                 // The reads may take as long as a caller waits.
                 Ok(_) if caller.is_some_and(Caller::is_gone) => return Err(self.abandoned()),
                 Ok(entries) if entries.is_empty() => {
-                    return self.lower_soft(version, giving, view.bounds, caller, has_lowered).await;
+                    return self.lower_soft(version, giving, view.bounds, caller, done).await;
                 }
                 Ok(entries) => match self.log_soft(&version, log, entries).await {
-                    Ok(logged) => return self.lower_soft(logged, giving, view.bounds, None, has_lowered).await,
+                    Ok(logged) => return self.lower_soft(logged, giving, view.bounds, None, done).await,
                     Err(error) => {
                         if matches!(error, CallError::Unknown(..)) {
-                            (caller, maybe_logged) = (None, true);
+                            (caller, done.maybe_logged) = (None, true);
                         }
                         error
                     }
@@ -240,13 +249,13 @@ impl Command {
             };
             chosen = Some(giving);
             if !attempts.again(&error).await {
-                return Err(self.failed(&error).unless_logged(maybe_logged));
+                return Err(self.failed(&error));
             }
             let seen = match self.view_again(&mut attempts).await {
                 Ok(version) => version,
-                Err(error) => return Err(self.failed(&error).unless_logged(maybe_logged)),
+                Err(error) => return Err(self.failed(&error)),
             };
-            if maybe_logged && seen != version {
+            if done.maybe_logged {
                 tickets.renew();
             }
             version = seen;
@@ -338,13 +347,13 @@ impl Command {
         giving: Giving,
         bounds: Bounds,
         caller: Option<&Caller>,
-        has_lowered: &mut bool,
+        done: &mut Done,
     ) -> Result<(), ScaleError> {
         let uids: HashSet<_> = giving.machines.iter().map(|named| named.uid.clone()).collect();
         let soft = version.log().map_or(0, |log| uids.iter().filter(|uid| log.get(uid).is_some()).count());
         let Carried { version, failures, lowered } =
             self.carry_out(version, &uids, std::slice::from_ref(&uids), bounds, Marked::default()).await;
-        *has_lowered |= lowered > 0;
+        done.has_lowered |= lowered > 0;
         for failure in failures.values() {
             match failure {
                 NotLowered::Refused(error) | NotLowered::Pending(error) => return Err(error.clone()),

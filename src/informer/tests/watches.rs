@@ -111,6 +111,30 @@ async fn a_watch_is_not_resumed_from_an_event_that_was_out_of_date() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_watch_is_not_resumed_from_an_event_that_came_twice() {
+    let mut scene = synced(&[widget("one/a", 1, 1), widget("one/b", 2, 1)]).await;
+    scene.watch.put(&widget("one/a", 12, 2));
+    scene.watch.delete(&widget("one/b", 13, 1));
+    scene.watch.put(&widget("one/a", 12, 2));
+    scene.watch.delete(&widget("one/b", 13, 1));
+    assert_eq!(scene.seen.take(2).await, ["one/a:1>2", "-one/b=1"]);
+    scene.watch.cut();
+    scene.api.watch_from(13).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_is_not_resumed_from_a_bookmark_that_came_twice() {
+    let mut scene = synced(&[widget("one/a", 1, 1)]).await;
+    for _ in 0..2 {
+        scene.watch.bookmark(12);
+        scene.watch.put(&widget("one/a", 13, 2));
+    }
+    assert_eq!(scene.seen.next().await, "one/a:1>2");
+    scene.watch.cut();
+    scene.api.watch_from(13).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_list_brings_back_what_a_watch_told_to_be_gone() {
     let mut scene = synced(&[widget("one/a", 9, 1)]).await;
     scene.watch.delete(&widget("one/a", 11, 1));

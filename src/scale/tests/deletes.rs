@@ -366,6 +366,25 @@ async fn an_entry_that_another_copy_took_back_is_logged_anew_under_another_ticke
     assert_eq!((world.api.marked(), world.api.replicas()), (vec!["b".to_owned()], 3));
 }
 
+/// The log is then as it was before, so that nothing that the write tests has changed. A copy that has marked the Machine under
+/// the other ticket lowers nothing for this one.
+#[tokio::test]
+async fn a_log_write_that_arrives_after_it_was_taken_back_is_of_another_ticket_and_nothing_was_refused() {
+    let world = World::new(4, &ABCD);
+    world.api.fault("PATCH group", Fault::Late);
+    world.api.fault("PATCH machine b", Fault::HoldBut(403));
+    let scale = world.scale.clone();
+    let command = tokio::spawn(async move { scale.delete(group(), nodes(&["b"])).await });
+    world.api.held().await;
+    let marked_under = world.api.tickets();
+    world.api.release();
+    let error = command.await.unwrap().unwrap_err();
+    assert_eq!((error.code(), world.api.log()), ("unavailable", vec![]), "{error}");
+    world.api.arrive();
+    assert_eq!(world.api.log(), ["b wanted"]);
+    assert_ne!(world.api.tickets(), marked_under);
+}
+
 #[rstest]
 #[case::cut_before(Fault::CutBefore)]
 #[case::cut_after(Fault::CutAfter)]

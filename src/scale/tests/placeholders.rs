@@ -26,6 +26,25 @@ async fn what_another_copy_took_back_of_a_smaller_size_is_logged_anew_under_anot
     assert_eq!(world.api.replicas(), 1);
 }
 
+/// The log is then as it was before, so that nothing that the write tests has changed.
+#[tokio::test]
+async fn a_log_write_of_a_smaller_size_that_arrives_after_it_was_taken_back_is_of_another_ticket() {
+    let world = World::new(2, &["a"]);
+    world.machine("x", &json!({}), &json!({}));
+    world.api.fault("PATCH group", Fault::Late);
+    world.api.fault("PATCH machine x", Fault::HoldBut(403));
+    let scale = world.scale.clone();
+    let command = tokio::spawn(async move { scale.decrease(group(), -1).await });
+    world.api.held().await;
+    let marked_under = world.api.tickets();
+    world.api.release();
+    let error = command.await.unwrap().unwrap_err();
+    assert_eq!((error.code(), world.api.log()), ("unavailable", vec![]), "{error}");
+    world.api.arrive();
+    assert_eq!(world.api.log(), ["x wanted soft"]);
+    assert_ne!(world.api.tickets(), marked_under);
+}
+
 #[tokio::test]
 async fn a_repeat_whose_size_write_was_done_is_a_success() {
     let world = World::new(5, &ABC);

@@ -36,6 +36,10 @@ pub(crate) enum Fault {
     SizeIs(i32),
     /// It waits for [`FakeApi::release`].
     Hold,
+    /// It waits for [`FakeApi::release`], and is then answered so instead of being done.
+    HoldBut(u16),
+    /// The connection is cut, and it is done at [`FakeApi::arrive`].
+    Late,
 }
 
 #[derive(Default)]
@@ -43,6 +47,7 @@ struct State {
     calls: Vec<String>,
     /// Faults of the calls that contain a text, in order.
     faults: VecDeque<(&'static str, Fault)>,
+    late: Vec<(Method, Path, Vec<u8>)>,
 }
 
 /// The API server.
@@ -125,6 +130,14 @@ impl FakeApi {
     /// Lets the held call go on.
     pub(crate) fn release(&self) {
         self.released.notify_one();
+    }
+
+    /// Lets the calls arrive that are late.
+    pub(crate) fn arrive(&self) {
+        let late = std::mem::take(&mut self.state.lock().late);
+        for (method, path, body) in late {
+            self.handle(&method, &path, &body);
+        }
     }
 
     /// Somebody else changes an object.
@@ -258,6 +271,15 @@ impl FakeApi {
             Some(Fault::Hold) => {
                 self.held.notify_one();
                 self.released.notified().await;
+            }
+            Some(Fault::HoldBut(code)) => {
+                self.held.notify_one();
+                self.released.notified().await;
+                return Ok(answer(code, &status(code, "no")));
+            }
+            Some(Fault::Late) => {
+                self.state.lock().late.push((parts.method, path, body.to_vec()));
+                return Err("connection reset".into());
             }
             None => {}
         }
