@@ -76,7 +76,8 @@ impl Command {
         mut marked: Marked,
     ) -> Carried {
         let mut attempts = self.attempts();
-        let mut refused_at = None;
+        // The version on which the last write was rejected.
+        let mut rejected_at = None;
         let mut carried = Carried { version, lowered: 0, failures: HashMap::new() };
         loop {
             let log = match self.log_of(&carried.version) {
@@ -130,14 +131,14 @@ impl Command {
                 Err(error) => error,
             };
             if let CallError::Rejected(message) = &error
-                && refused_at.as_ref() == Some(&carried.version)
+                && rejected_at.as_ref() == Some(&carried.version)
             {
                 self.couldnt_delete(wanted.iter().map(|entry| (&entry.name, &entry.uid)));
                 let refusal = NotLowered::Refused(self.refuses(to, message));
                 self.give_back(&mut carried, &wanted, all_of(&wanted, &refusal), together).await;
                 continue;
             }
-            refused_at = Some(carried.version.clone());
+            rejected_at = matches!(error, CallError::Rejected(_)).then(|| carried.version.clone());
             if attempts.again(&error).await {
                 match self.view_again(&mut attempts).await {
                     Ok(version) => carried.version = version,

@@ -102,7 +102,8 @@ impl Command {
         }
         let mut attempts = self.attempts();
         let mut read: Option<GroupVersion> = None;
-        let mut refused_at: Option<GroupVersion> = None;
+        // The version on which the last write was rejected.
+        let mut rejected_at: Option<GroupVersion> = None;
         let mut sorted: Vec<_> = deletes.into_iter().filter_map(|delete| self.sort(delete)).collect();
         let mut first_size = None;
         let mut tickets = Tickets::draw();
@@ -146,12 +147,12 @@ impl Command {
                 self.note_failed(&sorted);
             }
             if let CallError::Rejected(message) = &error
-                && refused_at.as_ref() == Some(&version)
+                && rejected_at.as_ref() == Some(&version)
                 && !maybe_logged
             {
                 return self.fail_all(sorted, &self.refuses(version.replicas, message));
             }
-            refused_at = Some(version);
+            rejected_at = matches!(error, CallError::Rejected(_)).then_some(version);
             if !attempts.again(&error).await {
                 return self.fail_all(sorted, &self.failed(&error).unless_logged(maybe_logged));
             }

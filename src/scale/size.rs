@@ -353,7 +353,9 @@ impl Command {
         let soft = version.log().map_or(0, |log| uids.iter().filter(|uid| log.get(uid).is_some()).count());
         let Carried { version, failures, lowered } =
             self.carry_out(version, &uids, std::slice::from_ref(&uids), bounds, Marked::default()).await;
-        done.has_lowered |= lowered > 0;
+        // What isn't taken back and still stands in the log another copy has lowered.
+        let is_left = |log: DeletionLog| uids.iter().any(|uid| log.get(uid).is_some() && !failures.contains_key(uid));
+        done.has_lowered |= lowered > 0 || version.log().is_ok_and(is_left);
         for failure in failures.values() {
             match failure {
                 NotLowered::Refused(error) | NotLowered::Pending(error) => return Err(error.clone()),

@@ -408,6 +408,33 @@ async fn a_mark_that_is_forbidden_leaves_neither_log_nor_marks() {
     assert_eq!((world.api.marked(), world.api.log(), world.api.replicas()), (vec![], vec![], 4));
 }
 
+/// A copy that has written meanwhile has it rejected once; only a second time in a row it is the API server.
+#[rstest]
+#[case::without_an_answer(Fault::CutBefore)]
+#[case::busy(Fault::Answer(429, status(429, "too many requests")))]
+#[tokio::test]
+async fn a_size_write_that_failed_is_not_refused_by_one_rejection(#[case] fault: Fault) {
+    let world = World::new(4, &ABCD);
+    world.api.fault("PATCH machine b", Fault::Hold);
+    let scale = world.scale.clone();
+    let command = tokio::spawn(async move { scale.delete(group(), nodes(&["b"])).await });
+    world.api.held().await;
+    world.api.fault("PATCH group", fault);
+    world.api.fault("PATCH group", Fault::Answer(422, status(422, "the test failed")));
+    world.api.release();
+    command.await.unwrap().unwrap();
+    assert_eq!((world.api.marked(), world.api.replicas()), (vec!["b".to_owned()], 3));
+}
+
+#[tokio::test]
+async fn a_log_write_that_failed_is_not_refused_by_one_rejection() {
+    let world = World::new(4, &ABCD);
+    world.api.fault("PATCH group", Fault::Answer(429, status(429, "too many requests")));
+    world.api.fault("PATCH group", Fault::Answer(422, status(422, "the test failed")));
+    world.scale.delete(group(), nodes(&["b"])).await.unwrap();
+    assert_eq!((world.api.marked(), world.api.replicas()), (vec!["b".to_owned()], 3));
+}
+
 /// It was there when it was logged: whatever it went for, the size is lowered by it.
 #[tokio::test]
 async fn a_machine_that_is_gone_at_its_mark_needs_none_and_lowers_the_size() {

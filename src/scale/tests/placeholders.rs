@@ -5,7 +5,7 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::fake::{Fault, World, group, instance, nodes, status};
-use crate::scale::NodeName;
+use crate::{capi::DELETING, nodegroup::DeletionLog, scale::NodeName};
 
 const ABC: [&str; 3] = ["a", "b", "c"];
 
@@ -43,6 +43,24 @@ async fn a_log_write_of_a_smaller_size_that_arrives_after_it_was_taken_back_is_o
     world.api.arrive();
     assert_eq!(world.api.log(), ["x wanted soft"]);
     assert_ne!(world.api.tickets(), marked_under);
+}
+
+#[tokio::test]
+async fn a_smaller_size_of_which_another_copy_has_lowered_a_part_is_not_refused_for_good() {
+    let world = World::new(3, &["a"]);
+    world.machine("x", &json!({}), &json!({}));
+    world.machine("y", &json!({}), &json!({}));
+    world.api.fault("PATCH machine y", Fault::HoldBut(403));
+    let scale = world.scale.clone();
+    let command = tokio::spawn(async move { scale.decrease(group(), -2).await });
+    world.api.held().await;
+    let object = world.api.object("machinedeployments", "workers").unwrap();
+    let log = DeletionLog::parse(object["metadata"]["annotations"][DELETING].as_str()).unwrap();
+    world.api.set_log(&log.lowered(|entry| entry.name == "x").print().unwrap().unwrap());
+    world.resize(2);
+    world.api.release();
+    let error = command.await.unwrap().unwrap_err();
+    assert_eq!((error.code(), world.api.log()), ("unavailable", vec!["x lowered soft".to_owned()]), "{error}");
 }
 
 #[tokio::test]
