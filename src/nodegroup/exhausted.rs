@@ -44,7 +44,7 @@ const LASTS: bool = false;
 const HEALS: bool = true;
 
 /// The one list of these texts; `docs/failures.md` shows it.
-pub const CAUSES: [Cause; 41] = [
+pub const CAUSES: [Cause; 42] = [
     code("Cluster API", INSUFFICIENT_RESOURCES, HEALS),
     code("AWS", "InsufficientInstanceCapacity", HEALS),
     code("AWS", "InsufficientHostCapacity", HEALS),
@@ -70,6 +70,7 @@ pub const CAUSES: [Cause; 41] = [
     code("GCP", "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", HEALS),
     phrase("GCP", "does not have enough resources available", HEALS),
     code("GCP", "QUOTA_EXCEEDED", LASTS),
+    code("GCP", "quotaExceeded", LASTS),
     phrase("GCP", "machine type with name", LASTS),
     code("Hetzner", "resource_unavailable", HEALS),
     code("Hetzner", "resource_limit_exceeded", LASTS),
@@ -156,6 +157,9 @@ mod tests {
     #[case::azure("failed to reconcile AzureMachine: ERROR CODE: SkuNotAvailable")]
     #[case::azure_quota("OperationNotAllowed: results in exceeding approved Total Regional Cores quota")]
     #[case::gcp_quota("QUOTA_EXCEEDED: Quota 'CPUS' exceeded. Limit: 24.0 in region europe-west1")]
+    #[case::gcp_quota_by_rest(
+        "googleapi: Error 403: Quota 'CPUS' exceeded. Limit: 24.0 in region us-central1., quotaExceeded"
+    )]
     #[case::gcp_type("Machine type with name 'n9-standard-4' does not exist in zone 'europe-west1-b'.")]
     #[case::openstack_quota("Quota exceeded for cores: Requested 8, but already used 36 of 40 cores")]
     #[case::hetzner_limit("server limit reached (resource_limit_exceeded)")]

@@ -58,7 +58,8 @@ impl Ledger {
         let call = self.writer.as_ref().and_then(|writer| self.writers.get(writer)).copied();
         let is_it = |call: &u64| self.asked.get(call).is_some_and(|asked| asked.request == request);
         // One that is refused writes nothing: the next one's turn has come.
-        let call = call.filter(is_it).or_else(|| self.next_equal(copy, &request));
+        let call =
+            call.filter(is_it).or_else(|| self.next_equal(copy, &request)).or_else(|| self.exchange(copy, &request));
         if let (Some(writer), Some(call)) = (&self.writer, call) {
             self.writers.insert(writer.clone(), call);
         }
@@ -84,6 +85,22 @@ impl Ledger {
         } else if asked.applied > 1 {
             self.find(Check::IncreaseOnce, format!("copy {copy} wrote size {from} to {to} of {id} for a second time"));
         }
+    }
+
+    /// Exchanges the call that a name was taken to be of for that of another name, under which nothing was written: which of
+    /// two calls comes first only what they write tells, when the caller of one left while the copy stood still.
+    fn exchange(&mut self, copy: usize, request: &Request) -> Option<u64> {
+        let writer = self.writer.as_ref()?;
+        let call = self.writers.get(writer).copied()?;
+        let is_it = |(other, call): &(&String, &u64)| {
+            let asked = self.asked.get(*call);
+            let is_equal = |asked: &Asked| asked.copy == copy && asked.request == *request && asked.applied == 0;
+            *other != writer && asked.is_some_and(|asked| is_equal(asked) && self.is_in_time(asked, self.sent))
+        };
+        let (other, its_call) = self.writers.iter().filter(is_it).min().map(|(other, call)| (other.clone(), *call))?;
+        self.writers.insert(other, call);
+        *self.exceptions.entry(STOOD_STILL).or_default() += 1;
+        Some(its_call)
     }
 
     /// Gives an earlier write to a call whose caller left while the copy stood still, if another of the same kind was taken for

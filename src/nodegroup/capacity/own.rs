@@ -15,7 +15,7 @@ const RESOURCES: &str = "resources";
 const PRICE: &str = "price-per-hour";
 
 /// The annotation by which a failure domain is taken for the zone, or not.
-const ZONE_FROM_FAILURE_DOMAIN: &str = "zone-from-failure-domain";
+pub(crate) const ZONE_FROM_FAILURE_DOMAIN: &str = "zone-from-failure-domain";
 
 /// The keys without the prefix.
 const KNOWN: [&str; 4] = [OVERHEAD, RESOURCES, PRICE, ZONE_FROM_FAILURE_DOMAIN];

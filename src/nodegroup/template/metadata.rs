@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{ARCH, Built, Context, OS, REGION, ZONE};
 use crate::{
-    capi::{CAPACITY_PREFIX, InfrastructureTemplate, ScalableKind, ScalableResource},
+    capi::{CAPACITY_PREFIX, InfrastructureTemplate, OWN_CAPACITY_PREFIX, ScalableKind, ScalableResource},
     nodegroup::{
         LearnedFrom, Problem, ProblemKind, Source, Sourced, SourcedMap, Taint, TemplateName, TemplateRules,
         capacity::own,
@@ -158,6 +158,11 @@ fn put_failure_domain(
         true
     });
     if !is_wanted {
+        notes.push(format!(
+            "spec.template.spec.failureDomain {domain} isn't taken for the label {ZONE}: the annotation {OWN_CAPACITY_PREFIX}{} is \
+             false; the annotation labels can state one",
+            own::ZONE_FROM_FAILURE_DOMAIN
+        ));
         return;
     }
     if let Some(OtherZone { node, domain: its_domain, zone }) = nodes.other_zone {

@@ -93,19 +93,22 @@ fn a_failure_domain_that_is_no_zone_counts_for_nothing() {
 }
 
 #[rstest]
-#[case("true", Some("d"), 0)]
-#[case("false", None, 0)]
-#[case("no", Some("d"), 1)]
+#[case("true", Some("d"), 0, 0)]
+#[case("false", None, 0, 1)]
+#[case("no", Some("d"), 1, 0)]
 fn an_annotation_turns_the_failure_domain_off(
     #[case] value: &str,
     #[case] expected: Option<&str>,
     #[case] problems: usize,
+    #[case] notes: usize,
 ) {
     let mut group = sized(&[]);
     group.failure_domain = Some("d".into());
     group.annotations.insert(format!("{OWN_CAPACITY_PREFIX}zone-from-failure-domain").into(), value.into());
     let built = build(&group, None, RealNodes::default(), &TemplateRules::default());
     assert_eq!(built.problems.len(), problems, "{:?}", built.problems);
+    let says_why = |note: &&String| note.contains("zone-from-failure-domain is false");
+    assert_eq!(built.notes.iter().filter(says_why).count(), notes, "{:?}", built.notes);
     let template = built.template.unwrap();
     assert_eq!(template.labels.get(ZONE).map(|label| label.value.as_str()), expected);
 }
