@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{Node as CoreNode, Pod};
 
-use super::pods::{Cpu, Shape, asks_for, fits, used};
+use super::pods::{Cpu, Shape, asks_for, fits, is_ready, used};
 
 /// A Node with what is left on it. One that is coming has no name.
 #[derive(Clone, Debug)]
@@ -17,8 +17,11 @@ struct Room {
 pub(crate) struct Rooms(Vec<Room>);
 
 impl Rooms {
-    /// A Node with the Pods that are on it.
+    /// A Node with the Pods that are on it. One that isn't Ready takes none: Kubernetes taints it.
     pub(crate) fn add(&mut self, node: &CoreNode, pods: &[Pod]) {
+        if !is_ready(node) {
+            return;
+        }
         let shape = Shape::from(node);
         let left = shape.cpu - used(node, pods);
         self.0.push(Room { node: node.metadata.name.clone(), shape, left });
@@ -61,14 +64,24 @@ mod tests {
     use super::*;
 
     fn node(name: &str, cpu: &str) -> CoreNode {
-        let node = json!({ "metadata": { "name": name }, "status": { "allocatable": { "cpu": cpu } } });
-        serde_json::from_value(node).unwrap_or_default()
+        let ready = json!([{ "type": "Ready", "status": "True" }]);
+        let status = json!({ "allocatable": { "cpu": cpu }, "conditions": ready });
+        serde_json::from_value(json!({ "metadata": { "name": name }, "status": status })).unwrap_or_default()
     }
 
     fn pod(node: &str, cpu: &str) -> Pod {
         let container = json!({ "name": "a", "resources": { "requests": { "cpu": cpu } } });
         let pod = json!({ "spec": { "nodeName": node, "containers": [container] } });
         serde_json::from_value(pod).unwrap_or_default()
+    }
+
+    #[test]
+    fn a_node_that_is_not_ready_takes_no_pod() {
+        let mut left_over = node("left-over", "4");
+        left_over.status.as_mut().unwrap().conditions = None;
+        let mut rooms = Rooms::default();
+        rooms.add(&left_over, &[]);
+        assert!(!rooms.place(&pod("", "1")), "it would wait for ever, and nobody would make room for it");
     }
 
     #[test]

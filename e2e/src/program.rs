@@ -70,13 +70,13 @@ impl Programs {
 
     /// Starts one with addresses, a management kubeconfig and these flags and environment variables only.
     pub fn launch(&self, management: &Path, flags: &[&str], environment: &[(&str, &str)]) -> Result<Provider> {
-        let (grpc, http) = (free_port()?, free_port()?);
+        let (grpc, http, admin) = (free_port()?, free_port()?, free_port()?);
         let mut command = Command::new(&self.program);
         command
             .arg("serve")
             .arg(format!("--listen=127.0.0.1:{grpc}"))
             .arg(format!("--http-listen=127.0.0.1:{http}"))
-            .arg("--admin-listen=127.0.0.1:0")
+            .arg(format!("--admin-listen=127.0.0.1:{admin}"))
             .arg(format!("--management-kubeconfig={}", management.display()))
             .args(flags)
             // Nothing of the machine that runs the tests may matter, least of all a kubeconfig.
@@ -87,7 +87,7 @@ impl Programs {
         let log = self.directory.join(format!("program-{}.log", logs.len()));
         logs.push(log.clone());
         let process = Process::start("the program", command, &log)?;
-        Provider::new(process, grpc, http)
+        Provider::new(process, grpc, http, admin)
     }
 
     /// Runs a subcommand with a management kubeconfig and these flags and environment variables only; returns its exit code

@@ -25,6 +25,7 @@ pub struct Provider {
     grpc: u16,
     caller: Caller,
     http: Client,
+    admin: Client,
 }
 
 /// A connection to a provider.
@@ -52,13 +53,9 @@ impl Deref for Provider {
 
 impl Provider {
     /// For a program that listens on these ports, or will soon.
-    pub(crate) fn new(process: Process, grpc: u16, http: u16) -> Result<Self> {
+    pub(crate) fn new(process: Process, grpc: u16, http: u16, admin: u16) -> Result<Self> {
         let caller = Caller::to(&format!("127.0.0.1:{grpc}"))?;
-        let mut config = Config::new(format!("http://127.0.0.1:{http}").parse()?);
-        config.default_retry = false;
-        config.connect_timeout = Some(DEADLINE);
-        config.read_timeout = Some(DEADLINE);
-        Ok(Self { process, grpc, caller, http: Client::try_from(config)? })
+        Ok(Self { process, grpc, caller, http: http_client(http)?, admin: http_client(admin)? })
     }
 
     /// The same, called by another way to its gRPC port.
@@ -85,12 +82,28 @@ impl Provider {
 
     /// Status code and body of one of its pages.
     pub async fn http(&self, path: &str) -> Result<(u16, String)> {
-        let request = http_get(path)?.map(Body::from);
-        let answer = self.http.send(request).await?;
-        let status = answer.status().as_u16();
-        let body = answer.into_body().collect_bytes().await?;
-        Ok((status, String::from_utf8(body.to_vec())?))
+        get(&self.http, path).await
     }
+
+    /// The same of its admin listener.
+    pub async fn admin(&self, path: &str) -> Result<(u16, String)> {
+        get(&self.admin, path).await
+    }
+}
+
+fn http_client(port: u16) -> Result<Client> {
+    let mut config = Config::new(format!("http://127.0.0.1:{port}").parse()?);
+    config.default_retry = false;
+    config.connect_timeout = Some(DEADLINE);
+    config.read_timeout = Some(DEADLINE);
+    Ok(Client::try_from(config)?)
+}
+
+async fn get(client: &Client, path: &str) -> Result<(u16, String)> {
+    let answer = client.send(http_get(path)?.map(Body::from)).await?;
+    let status = answer.status().as_u16();
+    let body = answer.into_body().collect_bytes().await?;
+    Ok((status, String::from_utf8(body.to_vec())?))
 }
 
 impl Caller {

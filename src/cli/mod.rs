@@ -15,6 +15,7 @@ mod progress;
 mod serve;
 mod serve_args;
 mod serve_config;
+mod socket_args;
 mod tls_args;
 mod watch;
 

@@ -27,9 +27,9 @@ use crate::{
     prices::{self, PriceFile, PriceMetrics},
     scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions},
     server::{
-        AnsweredHosts, Certificates, Check, Checks, GrpcThread, Outcome, ReadinessMetrics, SharedRegistry, Shutdown,
-        TlsFiles, TlsMetrics, admin_router, bind, cloud_provider, http_router, log_level_router, new_registry,
-        probe_router, serve_http, serve_on_own_thread, standard_services,
+        AnsweredHosts, Certificates, Check, Checks, GrpcAddress, GrpcListener, GrpcThread, Outcome, ReadinessMetrics,
+        SharedRegistry, Shutdown, TlsFiles, TlsMetrics, admin_router, bind, cloud_provider, http_router,
+        log_level_router, new_registry, probe_router, serve_http, serve_on_own_thread, standard_services,
     },
     state::{Accounts, StateSource},
     traces::{self, OtlpEndpoint, TraceMetrics, Traces},
@@ -181,7 +181,7 @@ impl Server {
 
     /// Where gRPC is served.
     #[must_use]
-    pub fn grpc_address(&self) -> SocketAddr {
+    pub fn grpc_address(&self) -> &GrpcAddress {
         self.grpc.address()
     }
 
@@ -257,7 +257,7 @@ impl Server {
 
 /// The listeners. They are open before anything is started.
 struct Listeners {
-    grpc: TcpListener,
+    grpc: GrpcListener,
     http: TcpListener,
     probes: Option<TcpListener>,
     admin: Option<TcpListener>,
@@ -273,7 +273,7 @@ struct Addresses {
 impl Listeners {
     fn open(config: &ServeConfig) -> anyhow::Result<Self> {
         Ok(Self {
-            grpc: bind(config.listen, LISTEN.name)?,
+            grpc: GrpcListener::open(&config.listen, config.socket_rights, LISTEN.name)?,
             http: bind(config.http_listen, HTTP_LISTEN.name)?,
             probes: config.probe_listen.map(|address| bind(address, PROBE_LISTEN.name)).transpose()?,
             admin: config.admin_listen.map(|address| bind(address, ADMIN_LISTEN.name)).transpose()?,

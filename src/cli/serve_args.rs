@@ -22,9 +22,20 @@ pub(super) const DEFAULT_MACHINE_POOL_DELETES: &str = "lower";
 #[derive(Args, Clone, Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a switch of its own on the command line")]
 pub struct ServeArgs {
-    /// Address to serve gRPC on
-    #[arg(long, env = "CAPI_AUTOSCALER_LISTEN", value_name = "IP:PORT", default_value = DEFAULT_LISTEN)]
+    /// Address to serve gRPC on: an IP address and a port, or a Unix socket, such as
+    /// unix:///run/capi-autoscaler-provider/grpc.sock, which Cluster Autoscaler takes as its address too
+    #[arg(long, env = "CAPI_AUTOSCALER_LISTEN", value_name = "ADDRESS", default_value = DEFAULT_LISTEN)]
     pub listen: String,
+
+    /// With a Unix socket, its mode in octal digits: who may write it may connect, and scale and delete Machines. Without the
+    /// flag it is 0600
+    #[arg(long, env = "CAPI_AUTOSCALER_LISTEN_SOCKET_MODE", value_name = "MODE")]
+    pub listen_socket_mode: Option<String>,
+
+    /// With a Unix socket, the ids of its user and group. Without the flag they are those of this process, which needs the
+    /// capability CHOWN for a user that isn't its own
+    #[arg(long, env = "CAPI_AUTOSCALER_LISTEN_SOCKET_OWNER", value_name = "UID[:GID]")]
+    pub listen_socket_owner: Option<String>,
 
     #[command(flatten)]
     #[allow(missing_docs, reason = "a text here would become that of the flags")]

@@ -12,14 +12,14 @@ use super::{
         DEFAULT_ADMIN_LISTEN, DEFAULT_CAPACITY_ERROR_GRACE, DEFAULT_HTTP_LISTEN, DEFAULT_LISTEN,
         DEFAULT_MACHINE_POOL_DELETES, DEFAULT_MAX_STALENESS, DEFAULT_SLOW_RPC, NONE,
     },
-    tls_args,
+    socket_args, tls_args,
 };
 use crate::{
     cluster::GroupSeries,
     connect::{Source, WorkloadSource},
     nodegroup::{ErrorRules, GoDuration, Grace, Rules},
     scale::{AtMinSize, MachinePoolDeletes, ScaleOptions},
-    server::{HostName, TlsFiles},
+    server::{GrpcAddress, HostName, SocketRights, TlsFiles},
     traces::OtlpEndpoint,
 };
 
@@ -27,7 +27,9 @@ use crate::{
 #[derive(Clone, Debug)]
 pub struct ServeConfig {
     /// Where to serve gRPC.
-    pub listen: SocketAddr,
+    pub listen: GrpcAddress,
+    /// The rights of its file, where that is a Unix socket.
+    pub socket_rights: SocketRights,
     /// The files of its TLS; `None` is without TLS.
     pub tls: Option<TlsFiles>,
     /// Whether to serve gRPC reflection.
@@ -135,15 +137,17 @@ impl TryFrom<ServeArgs> for ServeConfig {
 
     fn try_from(args: ServeArgs) -> Result<Self, UsageError> {
         let mut warnings = Vec::new();
-        let listen = address(&LISTEN, &args.listen)?;
+        let listen = LISTEN.or_default(&args.listen);
+        let listen: GrpcAddress = listen.parse().map_err(|error| LISTEN.wrong(listen, &error))?;
         let picture = PictureConfig::judge(&args.picture, None, &mut warnings)?;
         if args.read_only {
             warnings.push("--read-only: nothing is scaled, and deletions that were begun aren't finished".to_owned());
         }
         Ok(Self {
+            tls: tls_args::tls(&args.tls, &listen, &mut warnings)?,
+            reflection: args.tls.grpc_reflection.is_on(&listen),
+            socket_rights: socket_args::rights(&args, &listen, &mut warnings)?,
             listen,
-            tls: tls_args::tls(&args.tls, listen, &mut warnings)?,
-            reflection: args.tls.grpc_reflection.is_on(listen),
             http_listen: address(&HTTP_LISTEN, &args.http_listen)?,
             probe_listen: probe_listen(&args)?,
             admin_listen: admin_listen(&args, &mut warnings)?,

@@ -8,10 +8,11 @@ use std::{fmt::Write as _, fs, path::Path, time::Duration};
 use clap::{Arg, CommandFactory, Parser};
 use rstest::rstest;
 
-use super::{Cli, Command, ServeConfig, UsageError, groups, picture_config, serve_config, tls_args};
+use super::{Cli, Command, ServeConfig, UsageError, groups, picture_config, serve_config, socket_args, tls_args};
 use crate::{
     connect::{Source, WorkloadSource},
     nodegroup::{Architecture, Scope, ScopeSpec},
+    server::SocketRights,
 };
 
 fn config(flags: &[&str]) -> Result<ServeConfig, UsageError> {
@@ -116,6 +117,15 @@ fn without_a_scope_it_says_how_to_choose_one(#[case] flags: &[&str]) {
 #[rstest]
 #[case::listen(&["--listen", "8086"], "--listen (or CAPI_AUTOSCALER_LISTEN): \"8086\"")]
 #[case::listen_name(&["--listen", "localhost:8086"], "IP address and a port")]
+#[case::listen_relative(&["--listen", "unix://run/a"], "a Unix socket by an absolute path")]
+#[case::socket_mode_of_ip(&["--listen-socket-mode", "0600"], "--listen-socket-mode needs --listen (or CAPI_AUTOSCALER_LISTEN)")]
+#[case::socket_owner_of_ip(&["--listen-socket-owner", "1"], "--listen-socket-owner needs --listen")]
+#[case::socket_mode(&["--listen", "unix:///a", "--listen-socket-mode", "rw"], "\"rw\" can't be used: it has to be octal")]
+#[case::socket_owner(&["--listen", "unix:///a", "--listen-socket-owner", "me"], "\"me\" can't be used: it has to be ids")]
+#[case::socket_with_tls(
+    &["--listen", "unix:///a", "--tls-cert-file", "c", "--tls-key-file", "k"],
+    "--listen (or CAPI_AUTOSCALER_LISTEN): \"unix:///a\" can't be used: a Unix socket has no TLS"
+)]
 #[case::probe_listen(&["--probe-listen", "8082"], "--probe-listen (or CAPI_AUTOSCALER_PROBE_LISTEN): \"8082\"")]
 #[case::http_listen(&["--http-listen", ":8080"], "--http-listen (or CAPI_AUTOSCALER_HTTP_LISTEN): \":8080\"")]
 #[case::admin_listen(&["--admin-listen", "no"], "--admin-listen (or CAPI_AUTOSCALER_ADMIN_LISTEN): \"no\"")]
@@ -141,6 +151,18 @@ fn a_wrong_value_is_named_with_its_flag_and_variable(#[case] flags: &[&str], #[c
     let scope = if flags[0].starts_with("--capi") { &["--all-clusters"] } else { scope };
     let message = wrong(&[scope, flags].concat());
     assert!(message.contains(part), "{message}");
+}
+
+#[test]
+fn a_unix_socket_has_a_mode_and_an_owner() {
+    let flags = ["--all-clusters", "--listen", "unix:///run/a.sock"];
+    let private = config(&flags).unwrap();
+    assert_eq!((private.listen.to_string().as_str(), private.socket_rights), (flags[2], SocketRights::default()));
+    assert!(private.reflection && private.tls.is_none() && private.warnings.is_empty());
+    let rights = ["--listen-socket-mode", "0666", "--listen-socket-owner", "1:2"];
+    let open = config(&[&flags[..], &rights].concat()).unwrap();
+    assert_eq!(open.socket_rights, SocketRights { mode: 0o666, owner: (Some(1), Some(2)) });
+    assert!(open.warnings.len() == 1 && open.warnings[0].contains("every user"), "{:?}", open.warnings);
 }
 
 #[test]
@@ -301,7 +323,9 @@ fn every_flag_has_a_variable_of_its_name() {
 #[test]
 fn errors_name_the_flags_and_variables_that_there_are() {
     let known: Vec<_> = flags().iter().map(|arg| (format!("--{}", arg.get_long().unwrap()), variable(arg))).collect();
-    for flag in serve_config::FLAGS.into_iter().chain(picture_config::FLAGS).chain(tls_args::FLAGS) {
+    for flag in
+        serve_config::FLAGS.into_iter().chain(picture_config::FLAGS).chain(tls_args::FLAGS).chain(socket_args::FLAGS)
+    {
         assert!(known.contains(&(flag.name.to_owned(), flag.variable.to_owned())), "{}", flag.name);
     }
 }

@@ -10,7 +10,7 @@ use super::{
     picture_config::{Flag, given},
     serve_config::LISTEN,
 };
-use crate::server::{AllowedName, ClientFiles, TlsFiles};
+use crate::server::{AllowedName, ClientFiles, GrpcAddress, TlsFiles};
 
 /// The flags of TLS, as typed.
 #[derive(Args, Clone, Debug)]
@@ -55,9 +55,9 @@ pub enum Reflection {
 }
 
 impl Reflection {
-    pub(super) fn is_on(self, listen: SocketAddr) -> bool {
+    pub(super) fn is_on(self, listen: &GrpcAddress) -> bool {
         match self {
-            Self::Auto => is_loopback(listen),
+            Self::Auto => listen.is_local(),
             Self::On => true,
             Self::Off => false,
         }
@@ -78,11 +78,16 @@ pub(super) const FLAGS: [Flag; 4] = [CERTIFICATE, KEY, CLIENT_CA, NAMES];
 /// of the operator that it doesn't.
 pub(super) fn tls(
     args: &TlsArgs,
-    listen: SocketAddr,
+    listen: &GrpcAddress,
     warnings: &mut Vec<String>,
 ) -> Result<Option<TlsFiles>, UsageError> {
     let files = files(args)?;
-    if is_loopback(listen) {
+    if let (GrpcAddress::Unix(_), Some(_)) = (listen, &files) {
+        let why = "a Unix socket has no TLS, its mode and owner say who may connect; leave the flags of TLS out, or give an \
+                   IP address and a port";
+        return Err(LISTEN.wrong(&listen.to_string(), &why));
+    }
+    if listen.is_local() {
         return Ok(files);
     }
     let lack = match &files {

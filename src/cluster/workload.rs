@@ -123,7 +123,7 @@ impl Workload {
         };
         let workload = Self {
             inner: Arc::new(Inner {
-                index: Arc::new(Index::new(options.rules.clone())),
+                index: Arc::new(Index::new(options.rules.clone()).in_first_sync()),
                 management,
                 options,
                 namespaces,
@@ -357,8 +357,13 @@ impl Workload {
             Start::Templates { until } => now < until && !inner.index.has_settled(),
             Start::CoreKinds | Start::Over => false,
         };
-        if !waits {
+        let ends = !waits && !matches!(*start, Start::Over);
+        if ends {
             *start = Start::Over;
+        }
+        drop(start);
+        if ends {
+            inner.index.end_first_sync();
         }
         waits
     }

@@ -12,6 +12,10 @@ use crate::server::{Connection, KnownConnection};
 /// Longer than any loop: Cluster Autoscaler restarts itself after ten minutes without one.
 const LONGEST_LOOP: Duration = Duration::from_secs(15 * 60);
 
+/// A caller's own pins are its own for so long, far longer than a loop: behind a proxy that keeps a connection to each copy
+/// it comes back to pins of days ago.
+const LAST_VISIT: Duration = Duration::from_secs(60 * 60);
+
 /// The callers that have pinned, or met pins that were in use.
 #[derive(Debug, Default)]
 pub(super) struct Pins(Mutex<Vec<Caller>>);
@@ -34,10 +38,14 @@ struct Known {
     age: Duration,
 }
 
-/// Returns true for a caller that meets pins which nobody goes by: it hasn't pinned on its connection, and nobody else who
-/// has may be in a loop.
+/// Returns true for a caller that meets pins which nobody goes by: it hasn't pinned lately on its connection, and nobody else
+/// who has may be in a loop.
 fn are_nobodys(known: impl IntoIterator<Item = Known>) -> bool {
-    !known.into_iter().any(|known| known.is_caller || (known.is_open && known.age < LONGEST_LOOP))
+    let is_used = |known: Known| match (known.is_caller, known.is_open) {
+        (true, _) => known.age < LAST_VISIT,
+        (false, is_open) => is_open && known.age < LONGEST_LOOP,
+    };
+    !known.into_iter().any(is_used)
 }
 
 impl Pins {
@@ -77,6 +85,8 @@ mod tests {
     #[case::nobody_has_pinned(&[], true)]
     #[case::its_own(&[known(true, true, 0)], false)]
     #[case::its_own_of_a_long_loop(&[known(true, true, 20)], false)]
+    #[case::its_own_of_its_last_visit(&[known(true, true, 60)], true)]
+    #[case::its_own_of_its_last_visit_while_another_is_in_its_loop(&[known(true, true, 60), known(false, true, 1)], false)]
     #[case::of_a_caller_in_its_loop(&[known(false, true, 5)], false)]
     #[case::of_a_caller_that_has_left(&[known(false, false, 0)], true)]
     #[case::of_a_caller_that_has_been_silent(&[known(false, true, 20)], true)]

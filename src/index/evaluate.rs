@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use crate::{
     capi::KindRef,
-    nodegroup::{self, Definition, GroupId, InfrastructureState, LeftOut, Problem, RealNodes, Verdict},
+    nodegroup::{self, Definition, GroupId, InfrastructureState, LeftOut, RealNodes, Verdict},
 };
 
 use super::{
@@ -23,6 +23,10 @@ impl Picture {
 
     /// Applies the rules to a group; does nothing when its object isn't known, or doesn't decode.
     pub(super) fn evaluate(&mut self, id: &GroupId) {
+        #[cfg(test)]
+        {
+            self.evaluations += 1;
+        }
         let Some(group) = self.groups.get(id) else { return };
         if let Standing::Undecodable(_) = group.standing {
             return;
@@ -131,32 +135,6 @@ impl Picture {
         }
     }
 
-    /// What there is to tell of the groups that changed, and forgets that they did.
-    pub(super) fn take_notices(&mut self) -> Vec<Notice> {
-        if self.changed.is_empty() {
-            return Vec::new();
-        }
-        let changed = std::mem::take(&mut self.changed);
-        changed.into_iter().map(|id| self.notice(id)).collect()
-    }
-
-    fn notice(&self, id: GroupId) -> Notice {
-        let group = self.groups.get(&id);
-        let served = group.filter(|group| group.is_live()).and_then(|group| group.served.as_deref());
-        let notes = served.map(|served| served.definition.notes.clone()).unwrap_or_default();
-        let (state, problems) = match group.map(|group| &group.standing) {
-            None | Some(Standing::Gone) => (GroupState::Gone, Vec::new()),
-            Some(Standing::Live) => {
-                let problems = served.map(|served| served.definition.problems.clone()).unwrap_or_default();
-                (GroupState::Live, problems)
-            }
-            Some(Standing::LeftOut(reason, problems)) => (GroupState::LeftOut(*reason), problems.clone()),
-            Some(Standing::Waiting) => (GroupState::Waiting, Vec::new()),
-            Some(Standing::Undecodable(problem)) => (GroupState::Undecodable, vec![problem.clone()]),
-        };
-        Notice { id, state, problems, notes }
-    }
-
     /// The infrastructure template kinds that groups name.
     pub(super) fn wanted_kinds(&self) -> BTreeSet<KindRef> {
         self.wanted.keys().cloned().collect()
@@ -181,55 +159,4 @@ fn names_a_group(verdict: &Verdict) -> bool {
 /// The name of the Node in a group's template: stable, and a valid Node name where the group's name is.
 fn template_name(id: &GroupId) -> String {
     format!("{}-template", id.key.name)
-}
-
-/// Whether an object is a group, for those who are told.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum GroupState {
-    /// It is a group.
-    Live,
-    /// It is none.
-    LeftOut(LeftOut),
-    /// It may be one once its infrastructure template has been read.
-    Waiting,
-    /// Its object doesn't decode.
-    Undecodable,
-    /// Its object is gone.
-    Gone,
-}
-
-/// That a group came, went, or has other problems than before.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Notice {
-    /// The group.
-    pub id: GroupId,
-    /// What it is now.
-    pub state: GroupState,
-    /// What is wrong with it.
-    pub problems: Vec<Problem>,
-    /// What is no fault and worth knowing.
-    pub notes: Vec<String>,
-}
-
-impl Notice {
-    /// Writes it to the log: what an operator should see, once per change.
-    pub fn log(&self) {
-        let group = &self.id;
-        match self.state {
-            GroupState::Live => tracing::info!(%group, "node group is served"),
-            GroupState::LeftOut(
-                reason @ (LeftOut::OutOfScope | LeftOut::OwnedByMachineDeployment | LeftOut::NotAutoscaled),
-            ) => tracing::debug!(%group, %reason, "not a node group"),
-            GroupState::LeftOut(reason) => tracing::warn!(%group, %reason, "node group is left out"),
-            GroupState::Waiting => tracing::debug!(%group, "node group waits for its infrastructure template"),
-            GroupState::Undecodable => tracing::warn!(%group, "node group is left out: its object can't be read"),
-            GroupState::Gone => tracing::info!(%group, "object of a node group is gone"),
-        }
-        for problem in &self.problems {
-            tracing::warn!(%group, kind = problem.kind.as_str(), "{problem}");
-        }
-        for note in &self.notes {
-            tracing::info!(%group, "{note}");
-        }
-    }
 }

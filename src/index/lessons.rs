@@ -15,6 +15,7 @@ use crate::{
 };
 
 use super::{
+    counts::Siblings,
     picture::Picture,
     relation::{group_of, owner_of},
 };
@@ -66,12 +67,17 @@ impl Lessons {
         self.by_templates.get(templates)?.get(group)
     }
 
-    /// The group's own, else that of another group, those first whose Nodes are still there.
+    /// The group's own, else that of another group.
     fn best(&self, templates: &Templates, group: &GroupId) -> Option<&Arc<Lesson>> {
+        self.get(templates, group).map(|taught| &taught.lesson).or_else(|| self.borrowed(templates))
+    }
+
+    /// The lesson for groups that have none of their own: that of the first group whose Node is still there, else of the
+    /// first.
+    pub(super) fn borrowed(&self, templates: &Templates) -> Option<&Arc<Lesson>> {
         let groups = self.by_templates.get(templates)?;
-        let live = || groups.values().find(|taught| taught.live);
-        let taught = groups.get(group).or_else(live).or_else(|| groups.values().next())?;
-        Some(&taught.lesson)
+        let live = groups.values().find(|taught| taught.live);
+        Some(&live.or_else(|| groups.values().next())?.lesson)
     }
 
     fn remove(&mut self, templates: &Templates, group: &GroupId) -> bool {
@@ -190,13 +196,14 @@ impl Picture {
             let lesson = Lesson::of(node, id.clone()).filter(|_| !too_early)?;
             Some(Taught { lesson: Arc::new(lesson), source: source.clone(), resources, live: true })
         });
+        let borrowed = self.lessons.borrowed(templates).cloned();
         let changed = match taught {
             Some(taught) => self.take(templates, id, taught),
             None if best.is_some() || self.has_templates(templates, id) => self.outlive(templates, id),
             None => self.lessons.remove(templates, id),
         };
         if changed {
-            self.lesson_changed(templates, id);
+            self.lesson_changed(templates, id, borrowed.as_ref());
         }
     }
 
@@ -239,7 +246,8 @@ impl Picture {
     fn teachers<'a>(&'a self, templates: &'a Templates, id: &'a GroupId) -> impl Iterator<Item = Teacher<'a>> {
         self.owners(templates, id).flat_map(|owner| {
             let machines = self.machines_by_owner.get(&(owner.kind, owner.meta.key.clone()));
-            let machines = machines.filter(|_| owner.kind == ScalableKind::MachineSet).into_iter().flatten();
+            let machines =
+                machines.filter(|_| owner.kind == ScalableKind::MachineSet).into_iter().flat_map(Siblings::iter);
             let of_machines = machines.filter_map(|machine| self.teacher(&machine.meta.key));
             let nodes = owner.node_names.iter().filter_map(|name| self.nodes.get(name));
             let of_pool = nodes.filter(|node| node.resources.is_some()).map(|node| (&node.meta.key, node));
@@ -247,9 +255,10 @@ impl Picture {
         })
     }
 
-    /// Applies the rules to all who may learn from it: the group, and others with these templates.
-    fn lesson_changed(&mut self, templates: &Templates, id: &GroupId) {
-        let mut groups = self.learners(templates);
+    /// Applies the rules to the group, and to those that borrow where that is another lesson than it was.
+    fn lesson_changed(&mut self, templates: &Templates, id: &GroupId, borrowed: Option<&Arc<Lesson>>) {
+        let is_same = self.lessons.borrowed(templates) == borrowed;
+        let mut groups = if is_same { BTreeSet::new() } else { self.learners(templates) };
         groups.insert(id.clone());
         self.evaluate_all(groups.into_iter().collect());
     }
@@ -263,7 +272,8 @@ impl Picture {
         );
         let others = self.groups_by_template.get(&key).filter(|other| {
             let object = self.groups.get(other).and_then(|group| group.object.as_deref());
-            let same = object.is_some_and(|object| Templates::of(object) == *templates);
+            // A MachineSet of a MachineDeployment is no group, whatever Nodes show.
+            let same = object.is_some_and(|object| object.deployment.is_none() && Templates::of(object) == *templates);
             same && self.lessons.get(templates, other).is_none()
         });
         others.cloned().collect()
@@ -284,9 +294,10 @@ impl Picture {
             .map(|(templates, id, _)| (templates.clone(), id.clone()))
             .collect();
         for (templates, id) in gone {
+            let borrowed = self.lessons.borrowed(&templates).cloned();
             self.lessons.remove(&templates, &id);
             self.learn(&templates, &id);
-            self.lesson_changed(&templates, &id);
+            self.lesson_changed(&templates, &id, borrowed.as_ref());
         }
     }
 }

@@ -109,12 +109,7 @@ impl Picture {
 
     /// The Machines of a group with their Nodes, by MachineSet and name.
     pub(super) fn members_of<'a>(&'a self, id: &'a GroupId) -> impl Iterator<Item = MachineView<'a>> {
-        self.machines_of(id).map(|machine| MachineView {
-            machine,
-            node: self.known_node_of(machine).map(AsRef::as_ref),
-            shortage: self.shortages.get(&machine.meta.key).copied(),
-            undeletable: self.is_undeletable(machine),
-        })
+        self.machines_of(id).map(|machine| self.view_of(machine))
     }
 
     /// The same, to be kept.

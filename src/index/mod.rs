@@ -5,6 +5,7 @@
 //! It must never wait: no I/O, no await, and every lock is held for one change or one answer.
 
 mod change;
+mod counts;
 mod evaluate;
 mod feed;
 mod filed;
@@ -14,6 +15,7 @@ mod held;
 mod holder;
 mod lessons;
 mod members;
+mod notices;
 mod observed;
 mod own_size;
 mod picture;
@@ -40,25 +42,26 @@ use std::{
 };
 
 use arcstr::ArcStr;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
 pub use self::{
     change::{Change, KindState},
-    evaluate::{GroupState, Notice},
     feed::{Fed, FedKeys, Feed},
     group::{Ongoing, Served},
     members::Member,
+    notices::{GroupState, Notice},
     own_size::Overwritten,
     pinned::PinnedGroup,
     prices::{NoPrice, NodeLabels},
     resolve::{NodeQuery, Resolved},
-    snapshot::{GroupSnapshot, OwnedInstance, Snapshot, SnapshotStanding, WrittenSize},
+    snapshot::{Detail, GroupSnapshot, OwnedInstance, Snapshot, SnapshotStanding, WrittenSize},
     stats::{GroupProblem, GroupRollout, OutsideBounds, Stats},
     version::{Era, GroupVersion},
 };
 use self::{
     group::{Group, Standing},
+    notices::FirstSync,
     picture::Picture,
     pinned::Membership,
     relation::group_of,
@@ -72,6 +75,8 @@ use crate::{
 #[derive(Debug)]
 pub struct Index {
     inner: RwLock<Inner>,
+    /// `None` once the first sync is over.
+    first_sync: Mutex<Option<FirstSync>>,
     wanted: watch::Sender<BTreeSet<KindRef>>,
     /// Sent when a group comes to be among those that [`Index::take_unfinished`] gives.
     unfinished: watch::Sender<()>,
@@ -147,6 +152,7 @@ impl Index {
     pub fn new(rules: Rules) -> Self {
         Self {
             inner: RwLock::new(Inner { picture: Picture::new(rules), pinned: None }),
+            first_sync: Mutex::new(None),
             wanted: watch::Sender::new(BTreeSet::new()),
             unfinished: watch::Sender::new(()),
             observed: watch::Sender::new(()),
@@ -155,9 +161,7 @@ impl Index {
 
     /// Applies one change, and writes to the log what it changed for groups.
     pub fn apply(&self, change: Change) {
-        for notice in self.apply_quietly(change) {
-            notice.log();
-        }
+        self.log(self.apply_quietly(change));
     }
 
     /// Applies one change; what it changed for groups is returned.
@@ -372,18 +376,15 @@ impl Index {
     pub fn deletions(&self, id: &GroupId) -> Option<DeletionView> {
         let inner = self.inner.read();
         let picture = &inner.picture;
-        let group = picture.groups.get(id)?;
-        let min = group.min_of_deletions()?;
-        let sets = match id.kind {
-            ScalableKind::MachineDeployment => picture.held_sets_of(&id.key).filter_map(SetView::of).collect(),
-            ScalableKind::MachineSet | ScalableKind::MachinePool => SetView::of(group).into_iter().collect(),
-        };
-        Some(DeletionView {
-            version: group.versions.current(Instant::now())?.clone(),
-            min,
-            sets,
-            machines: picture.machines_of(id).cloned().collect(),
-        })
+        let min = picture.groups.get(id)?.min_of_deletions()?;
+        let (version, sets) = picture.sets(id)?;
+        Some(DeletionView { version, min, sets, machines: picture.machines_of(id).cloned().collect() })
+    }
+
+    /// A group's version, own writes included, and what has its Machines made.
+    #[must_use]
+    pub fn sets(&self, id: &GroupId) -> Option<(GroupVersion, Vec<SetView>)> {
+        self.inner.read().picture.sets(id)
     }
 
     /// The Machines of a group with their Nodes, those that are being deleted included.
@@ -454,6 +455,14 @@ impl Index {
     /// The keys that `of` finds in the picture.
     fn keys(&self, of: impl FnOnce(&Picture) -> HashSet<ObjectKey>) -> HashSet<ObjectKey> {
         of(&self.inner.read().picture)
+    }
+}
+
+#[cfg(test)]
+impl Index {
+    /// How often a Machine was looked at for its group so far.
+    pub(crate) fn visits(&self) -> usize {
+        self.inner.read().picture.visits.load(std::sync::atomic::Ordering::Relaxed)
     }
 }
 

@@ -2,17 +2,18 @@
 //! zones. Both only grow: a group whose Nodes were in three zones doesn't come to be in one because two Nodes have gone.
 //! They end with the MachineSets and groups that they are about.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use arcstr::ArcStr;
 
 use super::{
+    counts::Siblings,
     lessons::Templates,
     picture::Picture,
     relation::{group_of, owner_of},
 };
 use crate::{
-    capi::{KindRef, Machine, Node, ScalableKind, ScalableResource},
+    capi::{KindRef, Machine, Node, NodeResources, ScalableKind, ScalableResource},
     nodegroup::{
         GroupId,
         observed::{ObservedLabels, OtherZone},
@@ -104,7 +105,11 @@ impl Picture {
             ScalableKind::MachineDeployment => Vec::new(),
             ScalableKind::MachineSet => {
                 let machines = self.machines_by_owner.get(&(owner.kind, owner.meta.key.clone()));
-                machines.into_iter().flatten().filter_map(|machine| self.node_of(machine).cloned()).collect()
+                machines
+                    .into_iter()
+                    .flat_map(Siblings::iter)
+                    .filter_map(|machine| self.node_of(machine).cloned())
+                    .collect()
             }
             ScalableKind::MachinePool => {
                 owner.node_names.iter().filter_map(|name| self.nodes.get(name).cloned()).collect()
@@ -117,12 +122,11 @@ impl Picture {
 
     fn observe(&mut self, owner: &ScalableResource, node: &Node) {
         let (id, name) = (group_of(owner), &node.meta.key.name);
-        if node.template_labels.iter().next().is_some() {
+        let is_settled = node.resources.as_ref().is_some_and(NodeResources::is_settled);
+        if is_settled || node.template_labels.iter().next().is_some() {
             let labels = self.observations.by_group.entry(id.clone()).or_default().entry(Make::of(owner)).or_default();
-            if labels.see(name, &node.template_labels) {
-                let mut learners = self.learners(&Templates::of(owner));
-                learners.insert(id);
-                self.evaluate_all(learners.into_iter().collect());
+            if labels.see(node) {
+                self.labels_changed(&Templates::of(owner), id);
             }
         }
         let kind = owner.infrastructure.as_ref().map(KindRef::from);
@@ -135,6 +139,14 @@ impl Picture {
         let other = OtherZone { node: name.clone(), domain: domain.clone(), zone: zone.into() };
         self.observations.other_zones.insert(kind.clone(), other);
         self.evaluate_all(self.groups_by_kind.to_vec(&kind));
+    }
+
+    /// Applies the rules to the group, and to those that borrow from it.
+    fn labels_changed(&mut self, templates: &Templates, id: GroupId) {
+        let lends = self.lessons.borrowed(templates).is_some_and(|lesson| lesson.group == id);
+        let mut groups = if lends { self.learners(templates) } else { BTreeSet::new() };
+        groups.insert(id);
+        self.evaluate_all(groups.into_iter().collect());
     }
 
     /// A MachineDeployment, MachineSet or MachinePool came, changed or went.

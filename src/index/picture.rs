@@ -7,6 +7,7 @@ use arcstr::ArcStr;
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
+    time::Instant,
 };
 
 use crate::{
@@ -15,7 +16,8 @@ use crate::{
 };
 
 use super::{
-    Change, KindState,
+    Change, GroupVersion, KindState, SetView,
+    counts::{Crowds, Siblings},
     filed::File,
     gone::Gone,
     group::{Group, Standing},
@@ -48,7 +50,8 @@ pub(super) struct Picture {
     /// The Machines whose deletion failed.
     pub(super) undeletable: HashMap<ObjectKey, Undeletable>,
     /// The Machines of a MachineSet or MachinePool, by name.
-    pub(super) machines_by_owner: HashMap<(ScalableKind, ObjectKey), Vec<Arc<Machine>>>,
+    pub(super) machines_by_owner: HashMap<(ScalableKind, ObjectKey), Siblings>,
+    pub(super) crowds: Crowds,
     pub(super) holders: File<Holder>,
     /// The MachineSets of a MachineDeployment.
     pub(super) sets_by_deployment: Several<ObjectKey, ObjectKey>,
@@ -80,6 +83,12 @@ pub(super) struct Picture {
     pub(super) gone: Gone,
     /// The namespaces of the scope that can't be read.
     pub(super) forbidden_namespaces: BTreeSet<String>,
+    /// How often the rules were applied to an object.
+    #[cfg(test)]
+    pub(super) evaluations: usize,
+    /// How often a Machine was looked at for its group.
+    #[cfg(test)]
+    pub(super) visits: std::sync::atomic::AtomicUsize,
 }
 
 impl Picture {
@@ -95,6 +104,7 @@ impl Picture {
             shortages: HashMap::new(),
             undeletable: HashMap::new(),
             machines_by_owner: HashMap::new(),
+            crowds: Crowds::default(),
             holders: File::default(),
             sets_by_deployment: Several::default(),
             machines_by_node: File::default(),
@@ -114,6 +124,10 @@ impl Picture {
             membership_changed: true,
             gone: Gone::default(),
             forbidden_namespaces: BTreeSet::new(),
+            #[cfg(test)]
+            evaluations: 0,
+            #[cfg(test)]
+            visits: std::sync::atomic::AtomicUsize::new(0),
         }
     }
 
@@ -156,11 +170,13 @@ impl Picture {
                 let name = node.meta.key.name.clone();
                 let old = self.nodes.insert(Arc::clone(&node));
                 self.relate_node(old.as_ref(), Some(&node));
+                self.count_node(old.as_deref(), Some(&node));
                 self.node_changed(&name);
             }
             Change::NodeGone(name) => {
                 let old = self.nodes.remove(&name);
                 self.relate_node(old.as_ref(), None);
+                self.count_node(old.as_deref(), None);
                 self.node_changed(&name);
             }
             Change::Template(kind, template) => {
@@ -194,6 +210,7 @@ impl Picture {
             ("shortages", self.shortages.is_empty()),
             ("undeletable", self.undeletable.is_empty()),
             ("machines_by_owner", self.machines_by_owner.is_empty()),
+            ("crowds", self.crowds.is_empty()),
             ("holders", self.holders.is_empty()),
             ("sets_by_deployment", self.sets_by_deployment.is_empty()),
             ("machines_by_node", self.machines_by_node.is_empty()),
@@ -311,6 +328,9 @@ impl Picture {
                 self.pools_by_node.insert(node.clone(), id.clone());
             }
         }
+        if id.kind == ScalableKind::MachinePool {
+            self.count_pool(old, new);
+        }
         if id.kind != ScalableKind::MachineSet {
             return;
         }
@@ -331,6 +351,7 @@ impl Picture {
             self.resample(&group);
             self.look_at_deletions_of_set(id, group);
         }
+        self.count_set(id);
     }
 
     fn set_machine(&mut self, machine: &Arc<Machine>) {
@@ -349,12 +370,9 @@ impl Picture {
             self.machines_by_node.insert(OnNode(Arc::clone(machine)));
         }
         if let Some(owner) = owner_of(machine) {
-            let siblings = self.machines_by_owner.entry(owner).or_default();
-            match place_among(siblings, machine) {
-                Ok(place) => siblings[place] = Arc::clone(machine),
-                Err(place) => siblings.insert(place, Arc::clone(machine)),
-            }
+            self.machines_by_owner.entry(owner).or_default().insert(machine);
         }
+        self.count_machine(old.as_deref(), Some(machine));
         self.machine_changed(machine);
         self.look_at_deletions(machine);
     }
@@ -365,6 +383,7 @@ impl Picture {
             self.undeletable.remove(key);
             self.look_at_deletions(&old);
             self.unrelate_machine(&old, None);
+            self.count_machine(Some(&old), None);
         }
     }
 
@@ -377,6 +396,16 @@ impl Picture {
     pub(super) fn held_sets_of<'a>(&'a self, deployment: &'a ObjectKey) -> impl Iterator<Item = &'a Group> {
         let sets = self.sets_by_deployment.get(deployment);
         sets.filter_map(|set| self.groups.get(&GroupId::new(ScalableKind::MachineSet, set.clone())))
+    }
+
+    /// A group's version, own writes included, and what has its Machines made.
+    pub(super) fn sets(&self, id: &GroupId) -> Option<(GroupVersion, Vec<SetView>)> {
+        let group = self.groups.get(id)?;
+        let sets = match id.kind {
+            ScalableKind::MachineDeployment => self.held_sets_of(&id.key).filter_map(SetView::of).collect(),
+            ScalableKind::MachineSet | ScalableKind::MachinePool => SetView::of(group).into_iter().collect(),
+        };
+        Some((group.versions.current(Instant::now())?.clone(), sets))
     }
 
     /// Takes the relations of `old` away that `new` doesn't share.
@@ -395,9 +424,7 @@ impl Picture {
             && new.is_none_or(|new| new.owner != old.owner)
         {
             if let Some(siblings) = self.machines_by_owner.get_mut(&owner) {
-                if let Ok(place) = place_among(siblings, old) {
-                    siblings.remove(place);
-                }
+                siblings.remove(old);
                 if siblings.is_empty() {
                     self.machines_by_owner.remove(&owner);
                 }
@@ -423,6 +450,16 @@ impl Picture {
 
     /// The Machines of a group, by MachineSet and name.
     pub(super) fn machines_of<'a>(&'a self, id: &'a GroupId) -> impl Iterator<Item = &'a Arc<Machine>> {
+        let machines = self.siblings_of(id).flat_map(Siblings::iter);
+        #[cfg(test)]
+        let machines = machines.inspect(|_| {
+            self.visits.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        });
+        machines
+    }
+
+    /// The same, by MachineSet.
+    pub(super) fn siblings_of<'a>(&'a self, id: &'a GroupId) -> impl Iterator<Item = &'a Siblings> {
         let own = match id.kind {
             ScalableKind::MachineDeployment => None,
             ScalableKind::MachineSet | ScalableKind::MachinePool => Some(&id.key),
@@ -435,7 +472,6 @@ impl Picture {
         own.into_iter()
             .chain(sets.into_iter().flatten())
             .filter_map(move |owner| self.machines_by_owner.get(&(kind, owner.clone())))
-            .flatten()
     }
 
     /// The Node that a Machine's nodeRef names, unless their providerIDs or the Node's own annotations speak
@@ -468,9 +504,4 @@ impl Picture {
             }
         }
     }
-}
-
-/// Where a Machine stands among those of its owner, or would: they are in the order of their names.
-fn place_among(siblings: &[Arc<Machine>], machine: &Machine) -> Result<usize, usize> {
-    siblings.binary_search_by(|sibling| sibling.meta.key.name.cmp(&machine.meta.key.name))
 }

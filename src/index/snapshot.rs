@@ -1,6 +1,6 @@
 //! A copy of the picture for those who show it whole. The lock is taken anew for each group, and under it only pointers
 //! are copied; what they mean is worked out afterwards, so that showing 100,000 Machines holds up neither the writer nor
-//! an RPC.
+//! an RPC. Whoever shows numbers alone has no Machine copied.
 
 use std::{
     collections::BTreeSet,
@@ -13,7 +13,8 @@ use arcstr::ArcStr;
 use crate::{
     capi::{ObjectKey, REPLACED, ScalableKind, ScalableResource},
     nodegroup::{
-        Definition, DeleteConditions, ErrorRules, GroupId, Instance, LeftOut, Problem, SharedLog, instance, topology,
+        Definition, DeleteConditions, ErrorRules, GroupId, Instance, InstanceCounts, LeftOut, Problem, SharedLog,
+        instance, topology,
     },
 };
 
@@ -61,8 +62,19 @@ pub struct GroupSnapshot {
     pub deletion_log: Option<SharedLog>,
     /// The operator's rules for deletes of failed Machines.
     errors: ErrorRules,
-    /// Its Machines with their Nodes.
-    members: Vec<Member>,
+    /// Its instances by state; none where it isn't live.
+    pub counts: InstanceCounts,
+    /// Its Machines with their Nodes; `None` where they weren't asked for.
+    members: Option<Vec<Member>>,
+}
+
+/// How much of each group is copied.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Detail {
+    /// How many instances it has: [`GroupSnapshot::instances`] gives none.
+    Counts,
+    /// The instances too.
+    Instances,
 }
 
 /// What an object is.
@@ -101,7 +113,7 @@ pub struct OwnedInstance<'a> {
 impl Index {
     /// A copy of the picture, of one group alone when `only` names one: an object that isn't there gives none.
     #[must_use]
-    pub fn snapshot(&self, only: Option<&GroupId>) -> Snapshot {
+    pub fn snapshot(&self, only: Option<&GroupId>, detail: Detail) -> Snapshot {
         let now = Instant::now();
         let inner = self.inner.read();
         let (machines, nodes) = (inner.picture.machines.len(), inner.picture.nodes.len());
@@ -113,7 +125,7 @@ impl Index {
         // What has gone since its id was taken gives none.
         let copy = |id: GroupId| {
             let inner = self.inner.read();
-            inner.picture.groups.get(&id).map(|group| inner.copy(&id, group, now))
+            inner.picture.groups.get(&id).map(|group| inner.copy(&id, group, detail, now))
         };
         Snapshot { groups: ids.into_iter().filter_map(copy).collect(), machines, nodes }
     }
@@ -126,7 +138,7 @@ impl Index {
 }
 
 impl Inner {
-    fn copy(&self, id: &GroupId, group: &Group, now: Instant) -> GroupSnapshot {
+    fn copy(&self, id: &GroupId, group: &Group, detail: Detail, now: Instant) -> GroupSnapshot {
         let standing = match (&group.standing, &group.served) {
             (Standing::Live, Some(served)) => SnapshotStanding::Live(Arc::clone(served)),
             (Standing::LeftOut(reason, problems), _) => SnapshotStanding::LeftOut(*reason, problems.clone()),
@@ -134,21 +146,24 @@ impl Inner {
             (Standing::Undecodable(problem), _) => SnapshotStanding::Undecodable(problem.clone()),
             (Standing::Gone, _) | (Standing::Live, None) => SnapshotStanding::Gone,
         };
+        let (size, is_live) = (group.size(now), matches!(standing, SnapshotStanding::Live(_)));
         // The Machines of a MachineSet that is no group are shown by its MachineDeployment.
-        let members = match standing {
-            SnapshotStanding::Live(_) if id.kind != ScalableKind::MachinePool => self.picture.copy_members(id),
-            SnapshotStanding::Live(_)
-            | SnapshotStanding::LeftOut(..)
-            | SnapshotStanding::Waiting
-            | SnapshotStanding::Undecodable(_)
-            | SnapshotStanding::Gone => Vec::new(),
+        let members = || match id.kind {
+            ScalableKind::MachineDeployment | ScalableKind::MachineSet if is_live => self.picture.copy_members(id),
+            ScalableKind::MachineDeployment | ScalableKind::MachineSet | ScalableKind::MachinePool => Vec::new(),
         };
+        let members = match detail {
+            Detail::Counts => None,
+            Detail::Instances => Some(members()),
+        };
+        let counts =
+            if is_live { self.picture.counts_of(id, group.object.as_deref(), size) } else { InstanceCounts::default() };
         GroupSnapshot {
             id: id.clone(),
             standing,
             object: group.object.clone(),
             pinned: self.pinned.as_ref().is_some_and(|pinned| pinned.get(id).is_some()),
-            size: group.size(now),
+            size,
             written: group.versions.written(now),
             rollout: group.rollout.clone(),
             topology_sets_size: group.object.as_deref().is_some_and(|object| {
@@ -158,12 +173,25 @@ impl Inner {
             held_back: self.picture.held_back(id).map(str::to_owned),
             deletion_log: group.versions.current(now).and_then(|version| version.log.clone()),
             errors: self.picture.rules.errors,
+            counts,
             members,
         }
     }
 }
 
 impl GroupSnapshot {
+    /// The answers of a group that is live.
+    #[must_use]
+    pub fn served(&self) -> Option<&Served> {
+        match &self.standing {
+            SnapshotStanding::Live(served) => Some(served),
+            SnapshotStanding::LeftOut(..)
+            | SnapshotStanding::Waiting
+            | SnapshotStanding::Undecodable(_)
+            | SnapshotStanding::Gone => None,
+        }
+    }
+
     /// A note for people: a state that is no fault of the group, changes from moment to moment and is worth knowing.
     #[must_use]
     pub fn note(&self) -> Option<String> {
@@ -171,8 +199,10 @@ impl GroupSnapshot {
         Some(format!("no Machine is made for it for now, and Cluster API goes on by itself once that is over: {why}"))
     }
 
-    /// Its instances in the order of [`Index::instances`], placeholders last.
-    pub fn instances(&self) -> impl Iterator<Item = OwnedInstance<'_>> {
+    /// Its instances in the order of [`Index::instances`], placeholders last. `None` where it was copied without them.
+    #[must_use]
+    pub fn instances(&self) -> Option<impl Iterator<Item = OwnedInstance<'_>>> {
+        let members = self.members.as_deref()?;
         let is_live = matches!(self.standing, SnapshotStanding::Live(_));
         let size = if is_live { self.size } else { 0 };
         let pool = self.object.as_ref().filter(|_| is_live && self.id.kind == ScalableKind::MachinePool);
@@ -182,21 +212,15 @@ impl GroupSnapshot {
             known.chain(instance::placeholders(&self.id, size, ids.len())).collect()
         });
         let instances = of_pool.unwrap_or_else(|| {
-            let members: Vec<_> = self.members.iter().map(Member::view).collect();
+            let members: Vec<_> = members.iter().map(Member::view).collect();
             instance::of_group(&self.id, size, &members, || self.delete_conditions())
         });
-        let members = self.members.iter().map(Some).chain(std::iter::repeat(None));
-        instances.into_iter().zip(members).map(|(instance, member)| OwnedInstance { instance, member })
+        let members = members.iter().map(Some).chain(std::iter::repeat(None));
+        Some(instances.into_iter().zip(members).map(|(instance, member)| OwnedInstance { instance, member }))
     }
 
     fn delete_conditions(&self) -> DeleteConditions {
-        let served = match &self.standing {
-            SnapshotStanding::Live(served) => Some(&served.definition),
-            SnapshotStanding::LeftOut(..)
-            | SnapshotStanding::Waiting
-            | SnapshotStanding::Undecodable(_)
-            | SnapshotStanding::Gone => None,
-        };
+        let served = self.served().map(|served| &served.definition);
         let is_held = |definition: &&Definition| self.rollout.is_some() && !definition.ignores_rollouts;
         let can_scale_down = served.is_some_and(|definition| !is_held(&definition));
         let min = served.map_or(0, |definition| definition.bounds.min);

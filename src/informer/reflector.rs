@@ -281,10 +281,10 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     ) -> Option<Failure> {
         let idle = self.settings.watch_idle;
         loop {
-            let next = frames.next(&self.decoder, self.progress.resource());
-            let frame = match timeout(idle, next).await {
-                Ok(Ok(Some(frame))) => frame,
-                Ok(Ok(None)) => return None,
+            let next = frames.next_page(&self.decoder, self.progress.resource());
+            let page = match timeout(idle, next).await {
+                Ok(Ok(page)) if page.is_empty() => return None,
+                Ok(Ok(page)) => page,
                 Ok(Err(failure)) => return Some(failure),
                 Err(_) => return Some(Failure::Stalled(idle)),
             };
@@ -292,9 +292,11 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                 *productive = true;
                 self.works();
             }
-            if let Some(reached) = self.take(frame, version) {
-                self.progress.reaches(self.position, &reached);
-                *version = reached;
+            for frame in page {
+                if let Some(reached) = self.take(frame, version) {
+                    self.progress.reaches(self.position, &reached);
+                    *version = reached;
+                }
             }
         }
     }

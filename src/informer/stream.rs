@@ -58,26 +58,46 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         let idle = self.settings.stream_idle;
         let mut patience = after(began, idle);
         loop {
-            let next = open.frames.next(&self.decoder, self.progress.resource());
-            let frame = timeout_at(patience, next).await.unwrap_or(Err(Failure::Stalled(idle)))?;
-            match frame.ok_or_else(|| Failure::Cut(began.elapsed()))? {
-                Frame::Bookmark(Bookmark { reached, initial_events_end }) => {
-                    self.progress.bookmark_came();
-                    if initial_events_end {
-                        let without = || Failure::Garbled("the streamed list ends without a resourceVersion".into());
-                        return reached.ok_or_else(without);
-                    }
-                    // A plain watch has bookmarks too, so that they say nothing for a list.
-                    continue;
-                }
-                Frame::Put(object) => self.store.apply_page(listing, [object]),
+            let next = open.frames.next_page(&self.decoder, self.progress.resource());
+            let page = timeout_at(patience, next).await.unwrap_or(Err(Failure::Stalled(idle)))?;
+            if page.is_empty() {
+                return Err(Failure::Cut(began.elapsed()));
+            }
+            let says_something = page.iter().any(|frame| !matches!(frame, Frame::Bookmark(_)));
+            if let Some(version) = self.take_page(page, listing)? {
+                return Ok(version);
+            }
+            // A plain watch has bookmarks too, so that they say nothing for a list.
+            if !says_something {
+                continue;
+            }
+            patience = after(Instant::now(), idle.max(Duration::from_millis(1)));
+        }
+    }
+    /// Takes in what came together; gives the version of the list where this is its end.
+    fn take_page(&self, page: Vec<Frame<T>>, listing: Listing) -> Result<Option<String>, Failure> {
+        let mut objects = Vec::with_capacity(page.len());
+        for frame in page {
+            match frame {
+                Frame::Put(object) => objects.push(object),
                 Frame::Delete(object) => {
+                    self.store.apply_page(listing, objects.drain(..));
                     self.store.delete(object);
                 }
                 Frame::Nameless => self.skip_nameless(1),
+                Frame::Bookmark(Bookmark { reached, initial_events_end }) => {
+                    self.store.apply_page(listing, objects.drain(..));
+                    self.progress.bookmark_came();
+                    if initial_events_end {
+                        let without = || Failure::Garbled("the streamed list ends without a resourceVersion".into());
+                        return reached.ok_or_else(without).map(Some);
+                    }
+                    continue;
+                }
             }
             self.progress.event_came();
-            patience = after(Instant::now(), idle.max(Duration::from_millis(1)));
         }
+        self.store.apply_page(listing, objects);
+        Ok(None)
     }
 }

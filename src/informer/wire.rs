@@ -1,5 +1,6 @@
 //! Lists and watches as an API server sends them, turned into objects one at a time, so that no more than one object's
-//! JSON tree lives at once. Must never fail an answer for one object in it, and never log what an object holds.
+//! JSON tree lives at once. Must never fail an answer for one object in it, and never log what an object holds. Events as a real
+//! API server writes them have a fast path, which gives what the careful one would, or leaves them to that.
 
 use std::{fmt, sync::Arc};
 
@@ -8,10 +9,11 @@ use serde::{
     Deserialize,
     de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
-use serde_json::value::RawValue;
+use serde_json::{Value, value::RawValue};
 
 use super::{
     failure::Failure,
+    identity::Metadata,
     intern::Interner,
     object::{Bookmark, DecodeError, Object, metadata_of},
     projection::Projection,
@@ -35,17 +37,22 @@ impl<T> Decoder<T> {
     /// The object, or `None` when it has no name.
     fn decode(&self, json: &RawValue) -> Option<Object<T>> {
         let metadata = metadata_of(json.get(), &self.texts)?;
-        let content = serde_json::from_str(json.get())
-            .map_err(|error| DecodeError::new(error.to_string()))
-            .and_then(|value| self.projection.apply(&metadata, &value))
-            .map_err(|error| {
-                if self.secret {
-                    DecodeError::new("it doesn't decode; why is withheld, since it is secret")
-                } else {
-                    error
-                }
-            });
-        Some(Object { metadata, content })
+        let value = serde_json::from_str(json.get()).map_err(|error| DecodeError::new(error.to_string()));
+        Some(self.object(metadata, value))
+    }
+
+    /// The object, or `None` for the careful path: when it has no name, or isn't one JSON value that decodes.
+    fn decode_line(&self, json: &str) -> Option<Object<T>> {
+        let value = serde_json::from_str(json).ok()?;
+        let metadata = metadata_of(json, &self.texts)?;
+        Some(self.object(metadata, Ok(value)))
+    }
+
+    fn object(&self, metadata: Metadata, value: Result<Value, DecodeError>) -> Object<T> {
+        let content = value.and_then(|value| self.projection.apply(&metadata, &value)).map_err(|error| {
+            if self.secret { DecodeError::new("it doesn't decode; why is withheld, since it is secret") } else { error }
+        });
+        Object { metadata, content }
     }
 }
 
@@ -188,7 +195,28 @@ struct RawFrame<'a> {
     object: &'a RawValue,
 }
 
+/// The beginnings of events as a real API server writes them.
+const BEGINNINGS: [&[u8]; 3] =
+    [br#"{"type":"ADDED","object":"#, br#"{"type":"MODIFIED","object":"#, br#"{"type":"DELETED","object":"#];
+
 impl<T> Frame<T> {
+    /// The event on the first line of `part`, and what follows that line. `None` for the careful path: what isn't whole,
+    /// isn't written as usual, is longer than `longest`, or has no object that decodes. A line that is a usual beginning, one
+    /// JSON value and a brace is one event, so that the careful path would find the same.
+    fn of_line<'a>(part: &'a [u8], longest: usize, decoder: &Decoder<T>) -> Option<(Self, &'a [u8])> {
+        let begun = part.trim_ascii_start();
+        let beginning = BEGINNINGS.into_iter().find(|beginning| begun.starts_with(beginning))?;
+        let (line, rest) = begun.split_at_checked(memchr::memchr(b'\n', begun)? + 1)?;
+        let event = line.trim_ascii_end();
+        if event.len() >= longest {
+            return None;
+        }
+        let json = event.get(beginning.len()..)?.strip_suffix(b"}")?;
+        let object = decoder.decode_line(std::str::from_utf8(json).ok()?)?;
+        let is_deleted = beginning == BEGINNINGS[2];
+        Some((if is_deleted { Self::Delete(object) } else { Self::Put(object) }, rest))
+    }
+
     fn parse(event: &[u8], decoder: &Decoder<T>, resource: &str) -> Result<Self, Failure> {
         let RawFrame { r#type, object } =
             serde_json::from_slice(event).map_err(|error| Failure::garbled("not a watch event", &error))?;
@@ -203,6 +231,9 @@ impl<T> Frame<T> {
     }
 }
 
+/// As many frames are taken at once.
+const LONGEST_PAGE: usize = 128;
+
 /// The body of a watch, event by event. A real API server writes each on a line of its own; others indent them, or put nothing
 /// between two.
 pub(super) struct Frames<B> {
@@ -210,12 +241,51 @@ pub(super) struct Frames<B> {
     event: Vec<u8>,
     /// What has no end would take all memory.
     longest: usize,
+    /// The last page had more than one frame.
+    took_many: bool,
+    /// Bytes that were looked at one by one.
+    #[cfg(test)]
+    pub(super) looked_at: usize,
 }
 
 impl<B: AsyncBufRead + Unpin> Frames<B> {
     /// The events of a body, none of them longer than `longest` bytes.
     pub(super) fn new(body: B, longest: usize) -> Self {
-        Self { body, event: Vec::new(), longest }
+        Self {
+            body,
+            event: Vec::new(),
+            longest,
+            took_many: false,
+            #[cfg(test)]
+            looked_at: 0,
+        }
+    }
+
+    /// The frames whose lines have come together, else the next one; none when the watch has ended.
+    pub(super) async fn next_page<T>(
+        &mut self,
+        decoder: &Decoder<T>,
+        resource: &str,
+    ) -> Result<Vec<Frame<T>>, Failure> {
+        // A body that comes faster than it is read must not keep its thread from everybody else.
+        if std::mem::take(&mut self.took_many) {
+            tokio::task::yield_now().await;
+        }
+        let part = self.body.fill_buf().await?;
+        let (mut page, mut rest) = (Vec::new(), part);
+        while page.len() < LONGEST_PAGE
+            && let Some((frame, after)) = Frame::of_line(rest, self.longest, decoder)
+        {
+            page.push(frame);
+            rest = after;
+        }
+        let taken = part.len() - rest.len();
+        self.body.consume_unpin(taken);
+        self.took_many = page.len() > 1;
+        if page.is_empty() {
+            page.extend(self.next(decoder, resource).await?);
+        }
+        Ok(page)
     }
 
     /// The next frame; `None` when the watch has ended. A last event that was cut off counts as the end, and an error
@@ -233,6 +303,10 @@ impl<B: AsyncBufRead + Unpin> Frames<B> {
             }
             let found = part.iter().position(|byte| end.is_at(*byte));
             let taken = found.map_or(part.len(), |at| at + 1);
+            #[cfg(test)]
+            {
+                self.looked_at += taken;
+            }
             let taken_part = &part[..taken];
             // Between events there may be line breaks, as many as a server likes.
             let of_event = if self.event.is_empty() { taken_part.trim_ascii_start() } else { taken_part };

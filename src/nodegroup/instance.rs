@@ -138,6 +138,38 @@ impl Shortage {
     }
 }
 
+/// How a Machine counts among the instances of its group: what [`of_machine`] says of it, without the texts.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Counted {
+    /// What it is doing.
+    pub state: InstanceState,
+    /// Something went wrong with it.
+    pub has_error: bool,
+    /// No placeholder stands for it: see [`holds_its_place`].
+    pub holds_its_place: bool,
+}
+
+/// The instances of a group by what they are doing.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct InstanceCounts {
+    /// Those whose Nodes have joined.
+    pub running: u64,
+    /// Those that have no Node yet, placeholders among them.
+    pub creating: u64,
+    /// Those on their way out.
+    pub deleting: u64,
+    /// Those that have an error, whatever they are doing.
+    pub failed: u64,
+}
+
+impl InstanceCounts {
+    /// The instances of a MachinePool of this size, which lists so many ids.
+    #[must_use]
+    pub fn of_provider_ids(size: i32, listed: usize) -> Self {
+        Self { running: listed as u64, creating: missing(size, listed).into(), ..Self::default() }
+    }
+}
+
 /// Cluster API's reason of InfrastructureReady when what was a Machine's infrastructure is gone.
 const INFRASTRUCTURE_DELETED: &str = "Deleted";
 
@@ -247,9 +279,14 @@ pub fn holds_its_place(machine: &Machine, has_known_node: bool) -> bool {
 
 /// Placeholders for the replicas of a size that `held` others leave.
 pub fn placeholders(id: &GroupId, size: i32, held: usize) -> impl Iterator<Item = Instance> {
+    (0..missing(size, held)).map(move |index| replica_placeholder(id, index))
+}
+
+/// How many placeholders stand for the replicas of a size that `held` others leave.
+#[must_use]
+pub fn missing(size: i32, held: usize) -> u32 {
     let size = u32::try_from(size).unwrap_or_default();
-    let missing = size.saturating_sub(u32::try_from(held).unwrap_or(u32::MAX)).min(MOST_PLACEHOLDERS);
-    (0..missing).map(move |index| replica_placeholder(id, index))
+    size.saturating_sub(u32::try_from(held).unwrap_or(u32::MAX)).min(MOST_PLACEHOLDERS)
 }
 
 /// Those of the failed Machines whose deletion in one call would be accepted now.
@@ -281,45 +318,81 @@ fn deletable<'a>(
     first.filter(is_due).into_iter().collect()
 }
 
+/// A Machine as an instance.
+#[derive(Clone, Copy)]
+enum Role<'a> {
+    /// It has failed and is being deleted.
+    FailedAndDeleting,
+    /// It has failed before it had a Node.
+    Failed,
+    /// It is being deleted.
+    Deleting,
+    /// It has no Node yet.
+    Pending,
+    /// It has a Node that Cluster Autoscaler couldn't recognize by any id; Cluster API sets no nodeRef before there is one.
+    Unrecognized,
+    /// It has a Node, and this is the id of both.
+    Joined(&'a str),
+}
+
+impl<'a> Role<'a> {
+    fn of(member: MachineView<'a>) -> Self {
+        let MachineView { machine, node, .. } = member;
+        let has_node = machine.node_name.is_some() || node.is_some();
+        match (has_failed(machine), machine.deleting) {
+            (true, true) => Self::FailedAndDeleting,
+            (false, true) => Self::Deleting,
+            (true, false) if !has_node => Self::Failed,
+            (false, false) if !has_node => Self::Pending,
+            (true | false, false) => {
+                // Cluster Autoscaler compares whole ids with those of Nodes, and would name one that differs as never joined.
+                let own = machine.provider_id.as_deref();
+                let of_node = node.map(|node| node.provider_id.as_deref());
+                let id = if machine.node_name.is_some() { own.or(of_node.flatten()) } else { of_node.unwrap_or(own) };
+                id.map_or(Self::Unrecognized, Self::Joined)
+            }
+        }
+    }
+}
+
+/// How a Machine counts among the instances of its group.
+#[must_use]
+pub fn counted(member: MachineView<'_>) -> Counted {
+    let (state, has_error) = match Role::of(member) {
+        Role::FailedAndDeleting => (InstanceState::Deleting, true),
+        Role::Failed => (InstanceState::Creating, true),
+        Role::Deleting => (InstanceState::Deleting, false),
+        Role::Pending => (InstanceState::Creating, member.shortage.is_some()),
+        Role::Unrecognized => (InstanceState::Creating, false),
+        Role::Joined(_) => (InstanceState::Running, false),
+    };
+    Counted { state, has_error, holds_its_place: holds_its_place(member.machine, member.node.is_some()) }
+}
+
 /// The instance of a Machine. Its error may have to wait: see [`of_group`].
 ///
 /// A Machine that has a Node but no provider id on either keeps its `pending-machine` id and counts as creating, since
-/// Cluster Autoscaler couldn't recognize its Node; Cluster API sets no nodeRef before there is a provider id.
+/// Cluster Autoscaler couldn't recognize its Node.
 #[must_use]
 pub fn of_machine(member: MachineView<'_>) -> Instance {
-    let MachineView { machine, node, shortage, undeletable: _ } = member;
-    let key = || machine.meta.key.clone();
-    let failed = has_failed(machine);
-    let has_node = machine.node_name.is_some() || node.is_some();
-    let instance = |id, state, error| Instance { id, state, error, sends_error: true };
-    match (failed, machine.deleting) {
-        (true, true) => {
+    let MachineView { machine, shortage, .. } = member;
+    let key = &machine.meta.key;
+    let (id, error) = match Role::of(member) {
+        Role::FailedAndDeleting => {
             let error = InstanceError {
                 code: "DeletingFailed",
                 message: message(machine, "deleting the Machine failed"),
                 class: ErrorClass::Other,
             };
-            instance(placeholder::failed(&key()), InstanceState::Deleting, Some(error))
+            (placeholder::failed(key), Some(error))
         }
-        (true, false) if !has_node => {
-            instance(placeholder::failed(&key()), InstanceState::Creating, Some(provisioning_failed(machine, shortage)))
-        }
-        (false, true) => instance(placeholder::deleting(&key()), InstanceState::Deleting, None),
-        (false, false) if !has_node => {
-            let error = shortage.map(|_| provisioning_failed(machine, shortage));
-            instance(placeholder::pending(&key()), InstanceState::Creating, error)
-        }
-        (true | false, false) => {
-            // Cluster Autoscaler compares whole ids with those of Nodes, and would name one that differs as never joined.
-            let own = machine.provider_id.as_deref();
-            let of_node = node.map(|node| node.provider_id.as_deref());
-            let id = if machine.node_name.is_some() { own.or(of_node.flatten()) } else { of_node.unwrap_or(own) };
-            match id {
-                Some(id) => of_provider_id(id),
-                None => instance(placeholder::pending(&key()), InstanceState::Creating, None),
-            }
-        }
-    }
+        Role::Failed => (placeholder::failed(key), Some(provisioning_failed(machine, shortage))),
+        Role::Deleting => (placeholder::deleting(key), None),
+        Role::Pending => (placeholder::pending(key), shortage.map(|_| provisioning_failed(machine, shortage))),
+        Role::Unrecognized => (placeholder::pending(key), None),
+        Role::Joined(id) => return of_provider_id(id),
+    };
+    Instance { id, state: counted(member).state, error, sends_error: true }
 }
 
 /// An instance of a MachinePool, which has no Machines: one of its `spec.providerIDList`.

@@ -55,7 +55,8 @@ pub use grace::Grace;
 pub use id::GroupId;
 pub use increase::Increase;
 pub use instance::{
-    DeleteConditions, ErrorClass, ErrorRules, Instance, InstanceError, InstanceState, MachineView, Shortage,
+    DeleteConditions, ErrorClass, ErrorRules, Instance, InstanceCounts, InstanceError, InstanceState, MachineView,
+    Shortage,
 };
 pub use learned::{Amounts, Lesson, RealNodes};
 pub use options::Overrides;

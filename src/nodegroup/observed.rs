@@ -5,34 +5,48 @@ use std::collections::BTreeMap;
 
 use arcstr::ArcStr;
 
-use crate::capi::{Node, TemplateLabels};
+use super::template::ZONE;
+use crate::capi::{Node, NodeResources};
 
 /// As many values of a label are kept, the least ones: two are enough to say that Nodes differ.
 const KEPT: usize = 3;
 
 /// The values of [`Node::TEMPLATE_LABELS`] that Nodes showed, by position. It depends on no order.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct ObservedLabels([Values; Node::TEMPLATE_LABELS.len()]);
+pub struct ObservedLabels {
+    values: [Values; Node::TEMPLATE_LABELS.len()],
+    without_zone: Option<ArcStr>,
+}
 
 /// The values of one label, each with the first Node by name that showed it.
 pub type Values = BTreeMap<ArcStr, ArcStr>;
 
 impl ObservedLabels {
     /// Takes in the labels of a Node; an empty value says nothing. Returns true if that changed anything.
-    pub fn see(&mut self, node: &ArcStr, labels: &TemplateLabels) -> bool {
+    pub fn see(&mut self, node: &Node) -> bool {
+        let name = &node.meta.key.name;
         let mut changed = false;
-        for (key, value) in labels.iter().filter(|(_, value)| !value.is_empty()) {
-            changed |= self.values_mut(key).is_some_and(|values| add(values, value, node));
+        for (key, value) in node.template_labels.iter().filter(|(_, value)| !value.is_empty()) {
+            changed |= self.values_mut(key).is_some_and(|values| add(values, value, name));
+        }
+        // A cloud provider sets the label only some time after a Node has joined.
+        let is_settled = node.resources.as_ref().is_some_and(NodeResources::is_settled);
+        let has_zone = node.template_label(ZONE).is_some_and(|zone| !zone.is_empty());
+        if is_settled && !has_zone {
+            changed |= take_first(&mut self.without_zone, name);
         }
         changed
     }
 
     /// Takes in what other Nodes showed.
     pub fn merge(&mut self, other: &Self) {
-        for (values, others) in self.0.iter_mut().zip(&other.0) {
+        for (values, others) in self.values.iter_mut().zip(&other.values) {
             for (value, node) in others {
                 add(values, value, node);
             }
+        }
+        if let Some(node) = &other.without_zone {
+            take_first(&mut self.without_zone, node);
         }
     }
 
@@ -42,25 +56,35 @@ impl ObservedLabels {
         if let Some(values) = self.values_mut(key) {
             values.clear();
         }
+        if key == ZONE {
+            self.without_zone = None;
+        }
         self
     }
 
     /// True if no Node showed anything.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.iter().all(BTreeMap::is_empty)
+        self.values.iter().all(BTreeMap::is_empty) && self.without_zone.is_none()
     }
 
     /// The values of a label.
     #[must_use]
     pub fn values(&self, key: &str) -> Option<&Values> {
-        Node::TEMPLATE_LABELS.into_iter().zip(&self.0).find(|(known, _)| *known == key).map(|(_, values)| values)
+        Node::TEMPLATE_LABELS.into_iter().zip(&self.values).find(|(known, _)| *known == key).map(|(_, values)| values)
+    }
+
+    /// The first Node by name that had long been ready without a zone, while none has shown one.
+    #[must_use]
+    pub fn without_zone(&self) -> Option<&ArcStr> {
+        let shows_one = self.values(ZONE).is_some_and(|zones| !zones.is_empty());
+        self.without_zone.as_ref().filter(|_| !shows_one)
     }
 
     /// The labels on which all Nodes agree that have them: key, value and the first such Node.
     pub fn agreed(&self) -> impl Iterator<Item = (&'static str, &ArcStr, &ArcStr)> {
         let only = |values: &'_ Values| values.len() == 1;
-        Node::TEMPLATE_LABELS.into_iter().zip(&self.0).filter(move |(_, values)| only(values)).filter_map(
+        Node::TEMPLATE_LABELS.into_iter().zip(&self.values).filter(move |(_, values)| only(values)).filter_map(
             |(key, values)| {
                 let (value, node) = values.first_key_value()?;
                 Some((key, value, node))
@@ -70,13 +94,22 @@ impl ObservedLabels {
 
     /// The labels on which Nodes differ, with their values.
     pub fn differing(&self) -> impl Iterator<Item = (&'static str, &Values)> {
-        Node::TEMPLATE_LABELS.into_iter().zip(&self.0).filter(|(_, values)| values.len() > 1)
+        Node::TEMPLATE_LABELS.into_iter().zip(&self.values).filter(|(_, values)| values.len() > 1)
     }
 
     fn values_mut(&mut self, key: &str) -> Option<&mut Values> {
-        let mut all = Node::TEMPLATE_LABELS.into_iter().zip(&mut self.0);
+        let mut all = Node::TEMPLATE_LABELS.into_iter().zip(&mut self.values);
         all.find(|(known, _)| *known == key).map(|(_, values)| values)
     }
+}
+
+/// Keeps the lesser name. Returns true if that is another one.
+fn take_first(first: &mut Option<ArcStr>, node: &ArcStr) -> bool {
+    let is_first = first.as_ref().is_none_or(|known| node < known);
+    if is_first {
+        *first = Some(node.clone());
+    }
+    is_first
 }
 
 fn add(values: &mut Values, value: &ArcStr, node: &ArcStr) -> bool {
@@ -111,18 +144,20 @@ pub struct OtherZone {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::nodegroup::testing::node;
 
-    const ZONE: &str = "topology.kubernetes.io/zone";
     const TYPE: &str = "node.kubernetes.io/instance-type";
 
-    fn labels(pairs: &[(&'static str, &str)]) -> TemplateLabels {
-        pairs.iter().map(|(key, value)| (*key, ArcStr::from(*value))).collect()
+    fn named(name: &str, zone: &str) -> Node {
+        let mut node = node(&[(ZONE, zone), (TYPE, "large")]);
+        node.meta.key.name = ArcStr::from(name);
+        node
     }
 
     fn seen(nodes: &[(&str, &str)]) -> ObservedLabels {
         let mut observed = ObservedLabels::default();
-        for (node, zone) in nodes {
-            observed.see(&ArcStr::from(*node), &labels(&[(ZONE, zone), (TYPE, "large")]));
+        for (name, zone) in nodes {
+            observed.see(&named(name, zone));
         }
         observed
     }
@@ -153,10 +188,10 @@ mod tests {
     #[test]
     fn only_what_is_new_is_a_change() {
         let mut observed = seen(&[("b", "z1")]);
-        assert!(!observed.see(&"b".into(), &labels(&[(ZONE, "z1")])));
-        assert!(!observed.see(&"c".into(), &labels(&[(ZONE, "z1")])));
-        assert!(observed.see(&"a".into(), &labels(&[(ZONE, "z1")])), "the first Node by name is another");
-        assert!(observed.see(&"c".into(), &labels(&[(ZONE, "z2")])));
+        assert!(!observed.see(&named("b", "z1")));
+        assert!(!observed.see(&named("c", "z1")));
+        assert!(observed.see(&named("a", "z1")), "the first Node by name is another");
+        assert!(observed.see(&named("c", "z2")));
         assert!(observed.without(ZONE).without(TYPE).is_empty());
     }
 }

@@ -23,7 +23,7 @@ use self::{
 use crate::{
     nodegroup::GroupId,
     server::{STYLE_PATH, StatusAnswer, StatusPages},
-    state::{Selection, State, StateSource},
+    state::{State, StateSource},
 };
 
 /// Makes the pages of what a source shows.
@@ -53,7 +53,7 @@ impl StatusPages for StatusPage {
             Err(wrong) => return StatusAnswer::Wrong(notice(&self.bare(), "Not understood", &wrong.to_string())),
         };
         let found = if path == "/" {
-            Some(overview::overview(&self.source.read(&Selection { instances: false, group: None }), &view))
+            Some(overview::overview(&self.source.read_rows(), &view))
         } else {
             self.of_group(path, &view)
         };

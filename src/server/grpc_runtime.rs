@@ -3,50 +3,38 @@
 //! own no call is handed from one thread to another. Nothing may block here: whatever asks an API server runs on the
 //! other runtime and is only waited for.
 
-use std::{
-    future::Future,
-    io,
-    net::{SocketAddr, TcpListener},
-    thread,
-    time::Duration,
-};
+use std::{future::Future, io, thread, time::Duration};
 
-use futures::StreamExt;
+use futures::{StreamExt, stream};
 use thiserror::Error;
 use tokio::{
-    net::TcpStream,
     runtime::{Builder, Runtime},
     sync::oneshot,
 };
 use tokio_util::sync::CancellationToken;
-use tonic::{
-    body::Body,
-    service::Routes,
-    transport::{Server, server::TcpIncoming},
-};
-use tower::util::MapResponseLayer;
+use tonic::{service::Routes, transport::server::TcpIncoming};
 use tracing::warn;
 
-use super::{Certificates, connection::Tracked, pieces::InPieces, tls};
+use super::{
+    Certificates, GrpcAddress, GrpcListener,
+    grpc_connections::{GrpcLimits, serve_connections},
+    open_connections::Source,
+    tls,
+    unix_socket::SocketFile,
+};
 
-/// After the first sign that a client may be gone: how often it is asked, and how long it may be silent.
+/// After how long without a sign of a client its kernel is asked.
 const KEEPALIVE: Duration = Duration::from_secs(30);
-const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The Cluster Autoscaler asks for the instances of all groups at once; each call under way holds one stream.
-const MAX_STREAMS: u32 = 4096;
 /// When no connection can be accepted, for want of file descriptors for example, trying at once again would burn
 /// the thread that answers the others.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Why the gRPC thread couldn't be started, or ended with an error.
+/// Why the gRPC thread couldn't be started, or ended by itself.
 #[derive(Debug, Error)]
 pub enum GrpcThreadError {
     /// No thread or runtime could be made.
     #[error("can't start the gRPC thread")]
     Start(#[source] io::Error),
-    /// The server ended by itself.
-    #[error("the gRPC server ended by itself")]
-    Serve(#[source] tonic::transport::Error),
     /// The thread ended without a result.
     #[error("the gRPC thread panicked: this is a defect, report it with the log before it")]
     Panicked,
@@ -55,33 +43,41 @@ pub enum GrpcThreadError {
 /// The running thread. Dropping it leaves the thread running until its token is cancelled.
 #[derive(Debug)]
 pub struct GrpcThread {
-    address: SocketAddr,
+    address: GrpcAddress,
     /// `None` once its word was taken.
-    ended: Option<oneshot::Receiver<Result<(), GrpcThreadError>>>,
+    ended: Option<oneshot::Receiver<()>>,
     thread: thread::JoinHandle<()>,
 }
 
 /// Serves `routes` on a thread of its own, named `grpc`, until `shutdown` is cancelled. Then no connection is
 /// accepted any more, calls under way are answered, and after `drain` what is left is cut off (a health watch has
 /// no end of its own). If the server ends for another reason, it cancels `shutdown`. `listener` must be non-blocking.
-/// Without `certificates` it serves without TLS.
+/// Without `certificates` it serves without TLS, which a Unix socket never has.
 ///
 /// # Errors
 /// When no thread or runtime can be made. Later errors come from [`GrpcThread::ended`].
 pub fn serve_on_own_thread(
-    listener: TcpListener,
+    listener: impl Into<GrpcListener>,
     certificates: Option<Certificates>,
     routes: Routes,
     shutdown: CancellationToken,
     drain: Duration,
 ) -> Result<GrpcThread, GrpcThreadError> {
-    let address = listener.local_addr().map_err(GrpcThreadError::Start)?;
+    serve_within(listener.into(), certificates, routes, GrpcLimits::default(), shutdown, drain)
+}
+
+pub(super) fn serve_within(
+    listener: GrpcListener,
+    certificates: Option<Certificates>,
+    routes: Routes,
+    limits: GrpcLimits,
+    shutdown: CancellationToken,
+    drain: Duration,
+) -> Result<GrpcThread, GrpcThreadError> {
     let runtime = Builder::new_current_thread().enable_all().build().map_err(GrpcThreadError::Start)?;
-    let incoming = {
+    let (address, incoming) = {
         let _context = runtime.enter();
-        TcpIncoming::from(tokio::net::TcpListener::from_std(listener).map_err(GrpcThreadError::Start)?)
-            .with_nodelay(Some(true))
-            .with_keepalive(Some(KEEPALIVE))
+        incoming(listener).map_err(GrpcThreadError::Start)?
     };
     let (send, ended) = oneshot::channel();
     let thread = thread::Builder::new()
@@ -89,67 +85,85 @@ pub fn serve_on_own_thread(
         .spawn(move || {
             // However this ends, nobody goes on believing that gRPC is served.
             let _cancels = shutdown.clone().drop_guard();
-            let result = run(runtime, incoming, certificates, routes, shutdown, drain);
+            run(&runtime, incoming, certificates, (routes, limits), shutdown, drain);
+            // Its tasks and connections are gone before anybody is told.
+            drop(runtime);
             // Nobody waits any more if this fails.
-            let _ = send.send(result);
+            let _ = send.send(());
         })
         .map_err(GrpcThreadError::Start)?;
     Ok(GrpcThread { address, ended: Some(ended), thread })
 }
 
-/// Takes the runtime by value: when it returns, its tasks and connections are gone.
-fn run(
-    runtime: Runtime,
-    incoming: TcpIncoming,
-    certificates: Option<Certificates>,
-    routes: Routes,
-    shutdown: CancellationToken,
-    drain: Duration,
-) -> Result<(), GrpcThreadError> {
-    let incoming = incoming.then(pause_after_error).boxed();
-    let server = Server::builder()
-        .http2_keepalive_interval(Some(KEEPALIVE))
-        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-        .max_concurrent_streams(MAX_STREAMS)
-        .layer(MapResponseLayer::new(|answer: http::Response<Body>| answer.map(in_pieces)));
-    let (routes, stopping) = (routes.prepare(), shutdown.clone().cancelled_owned());
-    let result = match certificates {
-        None => {
-            let incoming = incoming.map(|accepted| accepted.map(Tracked::new));
-            let serving = server.serve_with_incoming_shutdown(routes, incoming, stopping);
-            runtime.block_on(limited(serving, shutdown, drain))
+/// The connections that come in, of either kind.
+enum Incoming {
+    Tcp(TcpIncoming),
+    Unix(tokio::net::UnixListener, SocketFile),
+}
+
+/// It needs the context of the runtime that the connections shall live on.
+fn incoming(listener: GrpcListener) -> io::Result<(GrpcAddress, Incoming)> {
+    match listener {
+        GrpcListener::Tcp(listener) => {
+            let address = GrpcAddress::Tcp(listener.local_addr()?);
+            let incoming = TcpIncoming::from(tokio::net::TcpListener::from_std(listener)?);
+            Ok((address, Incoming::Tcp(incoming.with_nodelay(Some(true)).with_keepalive(Some(KEEPALIVE)))))
         }
-        Some(certificates) => runtime.block_on(async {
-            let connections = tls::accept(incoming, certificates).map(|accepted| accepted.map(Tracked::new));
-            limited(server.serve_with_incoming_shutdown(routes, connections, stopping), shutdown, drain).await
-        }),
-    };
-    drop(runtime);
-    result.map_err(GrpcThreadError::Serve)
-}
-
-fn in_pieces(body: Body) -> Body {
-    Body::new(InPieces::new(body))
-}
-
-async fn limited<E>(
-    serving: impl Future<Output = Result<(), E>>,
-    shutdown: CancellationToken,
-    drain: Duration,
-) -> Result<(), E> {
-    tokio::select! {
-        result = serving => result,
-        () = async {
-            shutdown.cancelled().await;
-            tokio::time::sleep(drain).await;
-        } => {
-            warn!("gRPC connections were still open at the end and have been cut off");
-            Ok(())
+        GrpcListener::Unix(socket) => {
+            let address = GrpcAddress::Unix(socket.path().to_owned());
+            let (listener, file) = socket.into_parts();
+            Ok((address, Incoming::Unix(tokio::net::UnixListener::from_std(listener)?, file)))
         }
     }
 }
 
-async fn pause_after_error(accepted: io::Result<TcpStream>) -> io::Result<TcpStream> {
+fn run(
+    runtime: &Runtime,
+    incoming: Incoming,
+    certificates: Option<Certificates>,
+    (routes, limits): (Routes, GrpcLimits),
+    shutdown: CancellationToken,
+    drain: Duration,
+) {
+    let (routes, stopping) = (routes.prepare(), shutdown.clone());
+    runtime.block_on(async {
+        match (incoming, certificates) {
+            (Incoming::Tcp(incoming), None) => {
+                let incoming = incoming.then(pause_after_error).boxed().map(|accepted| {
+                    let stream = accepted?;
+                    let source = Source::from(stream.peer_addr()?.ip());
+                    Ok((stream, source))
+                });
+                limited(serve_connections(incoming, routes, limits, stopping), shutdown, drain).await;
+            }
+            (Incoming::Tcp(incoming), Some(certificates)) => {
+                let incoming = tls::accept(incoming.then(pause_after_error).boxed(), certificates);
+                limited(serve_connections(incoming, routes, limits, stopping), shutdown, drain).await;
+            }
+            (Incoming::Unix(listener, _file), _) => {
+                let accepted = stream::unfold(listener, async |listener| Some((listener.accept().await, listener)));
+                let incoming = accepted.then(pause_after_error).boxed().map(|accepted| {
+                    let (stream, _) = accepted?;
+                    let source = Source::User(stream.peer_cred()?.uid());
+                    Ok((stream, source))
+                });
+                limited(serve_connections(incoming, routes, limits, stopping), shutdown, drain).await;
+            }
+        }
+    });
+}
+
+async fn limited(serving: impl Future<Output = ()>, shutdown: CancellationToken, drain: Duration) {
+    tokio::select! {
+        () = serving => {}
+        () = async {
+            shutdown.cancelled().await;
+            tokio::time::sleep(drain).await;
+        } => warn!("gRPC connections were still open at the end and have been cut off"),
+    }
+}
+
+async fn pause_after_error<S>(accepted: io::Result<S>) -> io::Result<S> {
     if let Err(error) = &accepted {
         warn!(%error, "can't accept a gRPC connection");
         tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -160,18 +174,18 @@ async fn pause_after_error(accepted: io::Result<TcpStream>) -> io::Result<TcpStr
 impl GrpcThread {
     /// The address that is listened on: its port is known even where 0 was asked for.
     #[must_use]
-    pub fn address(&self) -> SocketAddr {
-        self.address
+    pub fn address(&self) -> &GrpcAddress {
+        &self.address
     }
 
     /// Waits until the server has ended. It may be dropped and awaited again, in a `select!` for example; how the
     /// server ended is told once.
     ///
     /// # Errors
-    /// When the server failed or its thread panicked.
+    /// When its thread panicked.
     pub async fn ended(&mut self) -> Result<(), GrpcThreadError> {
         let Some(ended) = &mut self.ended else { return Ok(()) };
-        let result = ended.await.unwrap_or(Err(GrpcThreadError::Panicked));
+        let result = ended.await.map_err(|_| GrpcThreadError::Panicked);
         self.ended = None;
         result
     }

@@ -2,11 +2,11 @@
 //! there that changes something, so only this machine's own processes may ask for a change, whatever address is listened
 //! on.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::{
     Extension, Router,
-    extract::{DefaultBodyLimit, FromRequestParts, RawQuery, State},
+    extract::{DefaultBodyLimit, FromRequest as _, FromRequestParts, RawQuery, Request, State},
     http::{
         HeaderMap, StatusCode,
         header::{HOST, ORIGIN},
@@ -18,6 +18,7 @@ use axum::{
     routing::get,
 };
 use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
 
 use super::{
     admin::{JSON, check_request},
@@ -29,6 +30,8 @@ use super::{
 pub const LOG_LEVEL_PATH: &str = "/debug/log-level";
 
 const LONGEST_FILTER: usize = 4096;
+/// The time that a client has to send a filter.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What is logged.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -84,7 +87,12 @@ async fn show(State(levels): State<Levels>) -> Response {
     shown(&levels)
 }
 
-async fn change(_: MayChange, State(levels): State<Levels>, RawQuery(query): RawQuery, filter: String) -> Response {
+async fn change(_: MayChange, State(levels): State<Levels>, RawQuery(query): RawQuery, request: Request) -> Response {
+    let filter = match timeout(BODY_TIMEOUT, String::from_request(request, &())).await {
+        Ok(Ok(filter)) => filter,
+        Ok(Err(refused)) => return refused.into_response(),
+        Err(_) => return page(StatusCode::REQUEST_TIMEOUT, TEXT, late()),
+    };
     let query = query.unwrap_or_default();
     let mut limit = None;
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
@@ -99,6 +107,11 @@ async fn change(_: MayChange, State(levels): State<Levels>, RawQuery(query): Raw
 
 async fn go_back(_: MayChange, State(levels): State<Levels>) -> Response {
     answer(&levels, LogLevelChange::Start)
+}
+
+fn late() -> String {
+    let seconds = BODY_TIMEOUT.as_secs();
+    format!("the log level stays as it is: its filter wasn't sent within {seconds} s; send it at once\n")
 }
 
 /// A request that may change something. It is judged by its head, before its body is read.

@@ -5,8 +5,11 @@ mod admin;
 mod bind;
 mod check;
 mod connection;
+mod grpc_address;
+mod grpc_connections;
 mod grpc_runtime;
 mod grpc_services;
+mod held_bytes;
 mod hosts;
 mod http;
 mod log_level;
@@ -17,6 +20,7 @@ mod scrapes;
 mod shutdown;
 mod status;
 mod tls;
+mod unix_socket;
 
 #[cfg(test)]
 mod tests;
@@ -25,6 +29,7 @@ pub use admin::{DebugError, DebugPages, STATE_PATH, admin_router};
 pub use bind::{BindError, bind};
 pub use check::{Check, CheckState, Checks};
 pub use connection::{Connection, KnownConnection};
+pub use grpc_address::{GrpcAddress, GrpcAddressError, GrpcListenError, GrpcListener};
 pub use grpc_runtime::{GrpcThread, GrpcThreadError, serve_on_own_thread};
 pub use grpc_services::{Health, MAX_REQUEST_BYTES, cloud_provider, standard_services};
 pub use hosts::{AnsweredHosts, HostName, HostNameError};
@@ -37,3 +42,4 @@ pub use tls::{
     AllowedName, CertificateFacts, Certificates, ClientFiles, Inspection, NameError, TlsError, TlsFiles, TlsMetrics,
     TlsStanding, inspect,
 };
+pub use unix_socket::{SocketError, SocketErrorReason, SocketRights, UnixSocket};

@@ -1,27 +1,40 @@
 //! The open connections of a listener and their limits. Nobody waits for a place: the client that has the most connections
-//! loses its oldest one, so that a probe is answered whatever others keep open.
+//! loses the one that it has used least, so that a probe is answered whatever others keep open.
 
 use std::{
     collections::{BTreeMap, HashMap},
+    fmt,
     net::IpAddr,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+use super::held_bytes::HeldBytes;
+
+/// The time for which a client that has authenticated is preferred. It is longer than a connection lasts.
+const AUTHENTICATED_LATELY: Duration = Duration::from_secs(2 * 60 * 60);
+const MAX_AUTHENTICATED: usize = 256;
 
 /// The limits of a listener.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// Open connections.
     pub(super) total: usize,
-    /// Open connections of one IP address.
+    /// Open connections of one client.
     pub(super) per_peer: usize,
     /// The age from which a connection takes no further request.
     pub(super) age: Duration,
     /// The time that the request under way has then, until its answer is read.
     pub(super) last_request: Duration,
+    /// The time that the headers of a request have, from the end of the request before.
+    pub(super) headers: Duration,
     /// The time for which a client may read nothing of an answer.
     pub(super) write: Duration,
 }
@@ -34,7 +47,33 @@ impl Default for Limits {
             per_peer: 32,
             age: Duration::from_secs(60),
             last_request: Duration::from_secs(10),
+            headers: Duration::from_secs(10),
             write: Duration::from_secs(30),
+        }
+    }
+}
+
+/// A client, as far as it is known before it has said anything.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(super) enum Source {
+    /// The other end of TCP.
+    Address(IpAddr),
+    /// The user id of the other end of a Unix socket.
+    User(u32),
+}
+
+impl From<IpAddr> for Source {
+    /// An IPv4 client of a listener on `[::]` is the same as one of 0.0.0.0.
+    fn from(address: IpAddr) -> Self {
+        Self::Address(address.to_canonical())
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(formatter),
+            Self::User(user) => write!(formatter, "user {user}"),
         }
     }
 }
@@ -44,13 +83,25 @@ impl Default for Limits {
 pub(super) struct OpenConnections {
     limits: Limits,
     open: Arc<Mutex<Open>>,
+    /// Counts the calls of all connections.
+    calls: Arc<AtomicU64>,
 }
 
 #[derive(Debug, Default)]
 struct Open {
     opened: u64,
     /// In the order in which they were opened.
-    connections: BTreeMap<u64, (IpAddr, CancellationToken)>,
+    connections: BTreeMap<u64, Entry>,
+    /// Clients that have authenticated, and when.
+    authenticated: HashMap<Source, Instant>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    source: Source,
+    excess: CancellationToken,
+    last_call: Arc<AtomicU64>,
+    held: Option<(Arc<HeldBytes>, CancellationToken)>,
 }
 
 /// An open connection; dropping it makes room.
@@ -58,50 +109,144 @@ struct Open {
 pub(super) struct OpenConnection {
     number: u64,
     open: Arc<Mutex<Open>>,
+    calls: Arc<AtomicU64>,
+    last_call: Arc<AtomicU64>,
     /// Cancelled when it has to make room.
     pub(super) excess: CancellationToken,
 }
 
 impl OpenConnections {
     pub(super) fn new(limits: Limits) -> Self {
-        Self { limits, open: Arc::default() }
+        Self { limits, open: Arc::default(), calls: Arc::default() }
     }
 
     /// Adds a connection. Returns the client that has lost another one for it, if one has.
-    pub(super) fn open(&self, peer: IpAddr) -> (OpenConnection, Option<IpAddr>) {
-        // An IPv4 client of a listener on [::] is the same as one of 0.0.0.0.
-        let peer = peer.to_canonical();
+    pub(super) fn open(&self, source: impl Into<Source>) -> (OpenConnection, Option<Source>) {
+        let source = source.into();
         let mut open = self.open.lock();
-        let loses = open.loses(peer, self.limits);
+        let loses = open.loses(source, self.limits);
         if let Some((number, _)) = loses
-            && let Some((_, excess)) = open.connections.remove(&number)
+            && let Some(entry) = open.connections.remove(&number)
         {
-            excess.cancel();
+            entry.excess.cancel();
         }
         open.opened += 1;
-        let (number, excess) = (open.opened, CancellationToken::new());
-        open.connections.insert(number, (peer, excess.clone()));
-        (OpenConnection { number, open: Arc::clone(&self.open), excess }, loses.map(|(_, peer)| peer))
+        let (number, excess, last_call) = (open.opened, CancellationToken::new(), Arc::default());
+        let entry = Entry { source, excess: excess.clone(), last_call: Arc::clone(&last_call), held: None };
+        open.connections.insert(number, entry);
+        let connection =
+            OpenConnection { number, open: Arc::clone(&self.open), calls: Arc::clone(&self.calls), last_call, excess };
+        (connection, loses.map(|(_, source)| source))
+    }
+
+    /// Prefers a client for some time where others have to make room.
+    pub(super) fn has_authenticated(&self, source: Source) {
+        let (now, mut open) = (Instant::now(), self.open.lock());
+        let authenticated = &mut open.authenticated;
+        authenticated.retain(|_, at| now.duration_since(*at) < AUTHENTICATED_LATELY);
+        if authenticated.len() >= MAX_AUTHENTICATED
+            && let Some(oldest) = authenticated.iter().min_by_key(|(_, at)| **at).map(|(source, _)| *source)
+        {
+            authenticated.remove(&oldest);
+        }
+        authenticated.insert(source, now);
+    }
+
+    /// Cuts connections until the others hold at most `limit` bytes: the largest of the client that holds the most first.
+    /// Returns the clients that have lost one.
+    pub(super) fn cut_largest(&self, limit: usize) -> Vec<Source> {
+        let (mut open, mut cut) = (self.open.lock(), Vec::new());
+        while let Some((number, source)) = open.largest(limit) {
+            if let Some(Entry { held: Some((_, token)), .. }) = open.connections.remove(&number) {
+                token.cancel();
+            }
+            cut.push(source);
+        }
+        cut
+    }
+}
+
+impl OpenConnection {
+    /// Counts the bytes that are held for the connection among those of all. Returns the token that cuts it.
+    pub(super) fn holds(&self, held: Arc<HeldBytes>) -> CancellationToken {
+        let cut = CancellationToken::new();
+        if let Some(entry) = self.open.lock().connections.get_mut(&self.number) {
+            entry.held = Some((held, cut.clone()));
+        }
+        cut
+    }
+
+    /// Returns the count of its calls, which goes on while the connection is borrowed elsewhere.
+    pub(super) fn calls(&self) -> Calls {
+        Calls { all: Arc::clone(&self.calls), last: Arc::clone(&self.last_call) }
+    }
+
+    /// Returns true if a call was made.
+    pub(super) fn has_called(&self) -> bool {
+        self.last_call.load(Ordering::Relaxed) > 0
+    }
+}
+
+/// The calls of a connection among those of all.
+#[derive(Clone, Debug)]
+pub(super) struct Calls {
+    all: Arc<AtomicU64>,
+    last: Arc<AtomicU64>,
+}
+
+impl Calls {
+    /// Makes its connection the one that was used last.
+    pub(super) fn count(&self) {
+        self.last.store(self.all.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 }
 
 impl Open {
-    /// Returns the connection that has to make room for one of `peer`, and whose it is.
-    fn loses(&self, peer: IpAddr, limits: Limits) -> Option<(u64, IpAddr)> {
-        let mut counts: HashMap<IpAddr, usize> = HashMap::new();
-        for (peer, _) in self.connections.values() {
-            *counts.entry(*peer).or_default() += 1;
+    /// Returns the connection that has to make room for one of `source`, and whose it is.
+    fn loses(&self, source: Source, limits: Limits) -> Option<(u64, Source)> {
+        let mut counts: HashMap<Source, usize> = HashMap::new();
+        for entry in self.connections.values() {
+            *counts.entry(entry.source).or_default() += 1;
         }
-        let count = |peer: IpAddr| counts.get(&peer).copied().unwrap_or_default();
-        let most = if count(peer) >= limits.per_peer {
-            count(peer)
-        } else if self.connections.len() >= limits.total {
-            counts.values().copied().max()?
-        } else {
+        let of = |source: Source| counts.get(&source).copied().unwrap_or_default();
+        if of(source) >= limits.per_peer {
+            return self.least_used(|other| other == source);
+        }
+        if self.connections.len() < limits.total {
             return None;
-        };
-        let is_over = |of: IpAddr| if count(peer) >= limits.per_peer { of == peer } else { count(of) == most };
-        self.connections.iter().find(|(_, (of, _))| is_over(*of)).map(|(number, (of, _))| (*number, *of))
+        }
+        let others = counts.iter().filter(|(source, _)| !self.has_authenticated_lately(**source));
+        if let Some(most) = others.map(|(_, count)| *count).max() {
+            return self.least_used(|other| of(other) == most && !self.has_authenticated_lately(other));
+        }
+        let most = counts.values().copied().max()?;
+        self.least_used(|other| of(other) == most)
+    }
+
+    /// Returns the connection of such clients that has called longest ago, first of all one that never has.
+    fn least_used(&self, is_of: impl Fn(Source) -> bool) -> Option<(u64, Source)> {
+        let candidates = self.connections.iter().filter(|(_, entry)| is_of(entry.source));
+        let (number, entry) = candidates.min_by_key(|(_, entry)| entry.last_call.load(Ordering::Relaxed))?;
+        Some((*number, entry.source))
+    }
+
+    fn has_authenticated_lately(&self, source: Source) -> bool {
+        self.authenticated.get(&source).is_some_and(|at| at.elapsed() < AUTHENTICATED_LATELY)
+    }
+
+    /// Returns the largest connection of the client that holds the most, while all hold more than `limit` bytes.
+    fn largest(&self, limit: usize) -> Option<(u64, Source)> {
+        let bytes = |entry: &Entry| entry.held.as_ref().map_or(0, |(held, _)| held.bytes());
+        let mut sums: HashMap<Source, usize> = HashMap::new();
+        for entry in self.connections.values() {
+            *sums.entry(entry.source).or_default() += bytes(entry);
+        }
+        if sums.values().sum::<usize>() <= limit {
+            return None;
+        }
+        let (source, _) = sums.into_iter().max_by_key(|(_, sum)| *sum)?;
+        let of_source = self.connections.iter().filter(|(_, entry)| entry.source == source);
+        of_source.max_by_key(|(_, entry)| bytes(entry)).map(|(number, _)| (*number, source))
     }
 }
 
@@ -117,8 +262,14 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: Limits =
-        Limits { total: 4, per_peer: 2, age: Duration::ZERO, last_request: Duration::ZERO, write: Duration::ZERO };
+    const LIMITS: Limits = Limits {
+        total: 4,
+        per_peer: 2,
+        age: Duration::ZERO,
+        last_request: Duration::ZERO,
+        headers: Duration::ZERO,
+        write: Duration::ZERO,
+    };
 
     /// Opens connections of the clients 10.0.0.a, 10.0.0.b and so on, in this order. Returns those that stay open.
     fn staying(clients: &str) -> String {
@@ -154,8 +305,39 @@ mod tests {
     #[test]
     fn a_client_of_both_families_is_one() {
         let connections = OpenConnections::new(LIMITS);
-        let addresses = ["10.0.0.1", "::ffff:10.0.0.1", "10.0.0.1"].into_iter().flat_map(str::parse);
+        let addresses = ["10.0.0.1", "::ffff:10.0.0.1", "10.0.0.1"].into_iter().flat_map(str::parse::<IpAddr>);
         let opened: Vec<_> = addresses.map(|peer| connections.open(peer)).collect();
         assert_eq!(opened.iter().map(|(_, lost)| lost.is_some()).collect::<Vec<_>>(), [false, false, true]);
+    }
+
+    #[test]
+    fn a_connection_that_calls_outlives_those_that_do_not() {
+        let connections = OpenConnections::new(LIMITS);
+        let peer = IpAddr::from([10, 0, 0, 1]);
+        let (caller, _) = connections.open(peer);
+        caller.calls().count();
+        let silent: Vec<_> = (0..100).map(|_| connections.open(peer).0).collect();
+        assert!(!caller.excess.is_cancelled());
+        assert_eq!(silent.iter().filter(|silent| !silent.excess.is_cancelled()).count(), LIMITS.per_peer - 1);
+    }
+
+    #[test]
+    fn of_strangers_and_who_has_authenticated_a_stranger_makes_room() {
+        let connections = OpenConnections::new(LIMITS);
+        let address = |n| IpAddr::from([10, 0, 0, n]);
+        connections.has_authenticated(address(1).into());
+        let known = [connections.open(address(1)).0, connections.open(address(1)).0];
+        let strangers: Vec<_> = (2..250).map(|n| connections.open(address(n)).0).collect();
+        assert!(known.iter().all(|known| !known.excess.is_cancelled()));
+        assert_eq!(strangers.iter().filter(|stranger| !stranger.excess.is_cancelled()).count(), 2);
+    }
+
+    #[test]
+    fn a_limited_number_of_clients_is_remembered() {
+        let connections = OpenConnections::new(LIMITS);
+        for n in 0..1_000 {
+            connections.has_authenticated(Source::User(n));
+        }
+        assert_eq!(connections.open.lock().authenticated.len(), MAX_AUTHENTICATED);
     }
 }

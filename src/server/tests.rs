@@ -4,17 +4,22 @@
 
 mod admin;
 mod grpc;
+mod hostile_grpc;
 mod log_level;
 mod pages;
 mod shutdown;
 mod tls;
+mod unix_socket;
 
-use std::{net::TcpListener, time::Duration};
+use std::{
+    net::{SocketAddr, TcpListener},
+    time::Duration,
+};
 
 use axum::body::Bytes;
 use tokio::sync::oneshot;
 
-use super::bind;
+use super::{GrpcAddress, GrpcThread, bind};
 
 /// Longer than anything here takes; only a defect reaches it.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -29,6 +34,12 @@ fn large_body() -> (Bytes, oneshot::Receiver<()>) {
     }
     let (held, gone) = oneshot::channel();
     (Bytes::from_owner(Held(vec![b'x'; 64 << 20], held)), gone)
+}
+
+/// The IP address and the port of gRPC.
+fn tcp(grpc: &GrpcThread) -> SocketAddr {
+    let GrpcAddress::Tcp(address) = grpc.address() else { panic!("{} is of IP", grpc.address()) };
+    *address
 }
 
 fn listener() -> TcpListener {

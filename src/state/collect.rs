@@ -11,8 +11,8 @@ use crate::{
     cluster::Workload,
     explain::{Told, told},
     grpc::Calls,
-    index::{GroupSnapshot, Snapshot, SnapshotStanding},
-    nodegroup::GroupId,
+    index::{Detail, GroupSnapshot, Snapshot, SnapshotStanding},
+    nodegroup::{GroupId, LeftOut},
     scale::History,
     server::{Certificates, Check, Checks as _, DebugError, DebugPages},
 };
@@ -110,7 +110,7 @@ impl StateSource {
     pub fn read(&self, selection: &Selection) -> State {
         let snapshot = self.snapshot(selection);
         let (groups, left_out) =
-            (self.groups(&snapshot, selection).collect::<Vec<_>>(), self.left_out(&snapshot).collect::<Vec<_>>());
+            (self.groups(&snapshot).collect::<Vec<_>>(), self.left_out(&snapshot).collect::<Vec<_>>());
         self.whole(&snapshot, groups, left_out)
     }
 
@@ -120,8 +120,22 @@ impl StateSource {
         let snapshot = self.snapshot(&selection);
         let told = snapshot.groups.first().and_then(|group| told(group, &[], &self.workload.rules().keys, &[]));
         let (groups, left_out) =
-            (self.groups(&snapshot, &selection).collect::<Vec<_>>(), self.left_out(&snapshot).collect::<Vec<_>>());
+            (self.groups(&snapshot).collect::<Vec<_>>(), self.left_out(&snapshot).collect::<Vec<_>>());
         (self.whole(&snapshot, groups, left_out), told)
+    }
+
+    /// The picture now as a table of groups shows it: of each what a row has, and no MachineSet that its MachineDeployment
+    /// scales.
+    pub(crate) fn read_rows(&self) -> State {
+        let mut snapshot = self.snapshot(&Selection { instances: false, group: None });
+        let is_owned = |group: &GroupSnapshot| {
+            matches!(group.standing, SnapshotStanding::LeftOut(LeftOut::OwnedByMachineDeployment, _))
+        };
+        snapshot.groups.retain(|group| !is_owned(group));
+        let row = |group: &GroupSnapshot| Some(convert::row(group, group.served()?, &self.accounts.history));
+        let rows = snapshot.groups.iter().filter_map(row).collect();
+        let left_out = self.left_out(&snapshot).collect();
+        self.whole(&snapshot, rows, left_out)
     }
 
     /// The picture now without any object.
@@ -135,12 +149,13 @@ impl StateSource {
     /// When a value can't be written as JSON, which none of the schema's is.
     pub fn json(&self, selection: &Selection) -> serde_json::Result<Vec<u8>> {
         let snapshot = self.snapshot(selection);
-        let (groups, left_out) = (Lazy(self.groups(&snapshot, selection)), Lazy(self.left_out(&snapshot)));
+        let (groups, left_out) = (Lazy(self.groups(&snapshot)), Lazy(self.left_out(&snapshot)));
         serde_json::to_vec(&self.whole(&snapshot, groups, left_out))
     }
 
     fn snapshot(&self, selection: &Selection) -> Snapshot {
-        let mut snapshot = self.workload.index().snapshot(selection.group.as_ref());
+        let detail = if selection.instances { Detail::Instances } else { Detail::Counts };
+        let mut snapshot = self.workload.index().snapshot(selection.group.as_ref(), detail);
         snapshot.groups.sort_by(|a, b| a.id.cmp(&b.id));
         snapshot
     }
@@ -163,19 +178,9 @@ impl StateSource {
         }
     }
 
-    fn groups<'a>(
-        &'a self,
-        snapshot: &'a Snapshot,
-        selection: &Selection,
-    ) -> impl Iterator<Item = Group> + Clone + use<'a> {
-        let instances = selection.instances;
-        snapshot.groups.iter().filter_map(move |group| match &group.standing {
-            SnapshotStanding::Live(served) => Some(convert::group(group, served, &self.accounts.history, instances)),
-            SnapshotStanding::LeftOut(..)
-            | SnapshotStanding::Waiting
-            | SnapshotStanding::Undecodable(_)
-            | SnapshotStanding::Gone => None,
-        })
+    fn groups<'a>(&'a self, snapshot: &'a Snapshot) -> impl Iterator<Item = Group> + Clone + use<'a> {
+        let group = |group: &GroupSnapshot| Some(convert::group(group, group.served()?, &self.accounts.history));
+        snapshot.groups.iter().filter_map(group)
     }
 
     fn left_out<'a>(&'a self, snapshot: &'a Snapshot) -> impl Iterator<Item = LeftOutObject> + Clone + use<'a> {

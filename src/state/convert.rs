@@ -12,8 +12,8 @@ use crate::{
     index::{GroupSnapshot, Member, Ongoing, OwnedInstance, Served, SnapshotStanding},
     informer::Status,
     nodegroup::{
-        ErrorClass, GroupId, InstanceState, NodeTemplate, Overrides, Problem, RolloutCause, Sourced, SourcedMap,
-        capacity,
+        ErrorClass, GroupId, InstanceCounts, InstanceState, NodeTemplate, Overrides, Problem, RolloutCause, Sourced,
+        SourcedMap, capacity,
     },
     scale::{History, HistoryEntry},
     server::{Check, CheckState, TlsStanding},
@@ -22,23 +22,21 @@ use crate::{
 const ARCH: &str = "kubernetes.io/arch";
 const OS: &str = "kubernetes.io/os";
 
-/// A group, with its instances when they are asked for; they are counted in any case.
-pub(super) fn group(snapshot: &GroupSnapshot, served: &Served, history: &History, with_instances: bool) -> Group {
+/// A group, with its instances when they were copied.
+pub(super) fn group(snapshot: &GroupSnapshot, served: &Served, history: &History) -> Group {
     let definition = &served.definition;
-    let mut counts = Counts::default();
-    let mut instances = with_instances.then(Vec::new);
-    for instance in snapshot.instances() {
-        let instance = instance_of(instance);
-        match instance.state {
-            InstanceActivity::Running => counts.running += 1,
-            InstanceActivity::Creating => counts.creating += 1,
-            InstanceActivity::Deleting => counts.deleting += 1,
-        }
-        counts.failed += u64::from(instance.error.is_some());
-        if let Some(instances) = &mut instances {
-            instances.push(instance);
-        }
+    Group {
+        template: definition.template.as_ref().map(template),
+        options: options(&served.options),
+        notes: snapshot.note().iter().chain(&definition.notes).cloned().collect(),
+        instances: snapshot.instances().map(|instances| instances.map(instance_of).collect()),
+        ..row(snapshot, served, history)
     }
+}
+
+/// A group without what only its own page shows: its template, options, notes and instances.
+pub(super) fn row(snapshot: &GroupSnapshot, served: &Served, history: &History) -> Group {
+    let definition = &served.definition;
     let object = snapshot.object.as_deref();
     Group {
         id: snapshot.id.to_string(),
@@ -54,14 +52,16 @@ pub(super) fn group(snapshot: &GroupSnapshot, served: &Served, history: &History
         pinned: snapshot.pinned,
         rolling_out: snapshot.rollout.as_ref().is_some_and(|it| it.cause == RolloutCause::MachineSets),
         rollout: snapshot.rollout.as_ref().map(|it| rollout(it, definition.ignores_rollouts)),
-        counts,
-        template: definition.template.as_ref().map(template),
-        options: options(&served.options),
+        counts: counts(snapshot.counts),
         problems: problems(&definition.problems),
-        notes: snapshot.note().iter().chain(&definition.notes).cloned().collect(),
         history: entries(history, &snapshot.id),
-        instances,
+        ..Group::default()
     }
+}
+
+fn counts(of: InstanceCounts) -> Counts {
+    let InstanceCounts { running, creating, deleting, failed } = of;
+    Counts { running, creating, deleting, failed }
 }
 
 /// An object that is no group; `None` for one that is.

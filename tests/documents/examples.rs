@@ -14,7 +14,9 @@ use capi_autoscaler_provider::{
         Bounds, Definition, ErrorRules, InfrastructureState, RealNodes, Rules, Scope, ScopeSpec, TemplateRules,
         Verdict, evaluate,
     },
+    server::{GrpcAddress, SocketRights},
 };
+
 use clap::Parser as _;
 use rstest::rstest;
 use serde_json::Value;
@@ -174,24 +176,54 @@ fn the_example_is_a_group_that_scales_from_zero(
 }
 
 #[test]
-fn the_cloud_config_names_the_default_address_as_the_readme_does() {
+fn the_cloud_config_names_the_socket_of_the_sidecar_as_the_readme_does() {
     let [config] = &yaml("examples/cluster-autoscaler/cloud-config.yaml")[..] else { panic!("one document") };
     let address = config["address"].as_str().unwrap();
-    assert!(read("docs/flags.md").contains(&format!("`--listen IP:PORT` | `CAPI_AUTOSCALER_LISTEN` | `{address}`")));
+    assert_eq!(sidecar().1.listen.to_string(), address);
     assert!(read("README.md").contains(&format!("\naddress: {address}\n")));
+}
+
+/// Values of the official chart, and what they make of this program.
+fn sidecar() -> (Value, ServeConfig) {
+    let mut documents = yaml("examples/cluster-autoscaler/values.yaml");
+    assert_eq!(documents.len(), 1);
+    let values = documents.remove(0);
+    let args = values["initContainers"][0]["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap());
+    let Command::Serve(args) = Cli::parse_from(["x"].into_iter().chain(args)).command else { panic!("it isn't serve") };
+    (values.clone(), ServeConfig::try_from(*args).unwrap())
+}
+
+/// Both containers have the directory of the socket, run as the user that owns it, and have no port of it.
+#[test]
+fn the_sidecar_serves_on_a_socket_of_the_user_that_both_run_as() {
+    let (values, config) = sidecar();
+    let GrpcAddress::Unix(path) = &config.listen else { panic!("{}", config.listen) };
+    let mounted = |mounts: &Value| {
+        let mut mounts = mounts.as_array().unwrap().iter();
+        mounts.find(|mount| mount["mountPath"] == path.parent().unwrap().to_str().unwrap()).unwrap()["name"].clone()
+    };
+    let name = mounted(&values["extraVolumeMounts"]);
+    assert_eq!(mounted(&values["initContainers"][0]["volumeMounts"]), name);
+    let volume = values["extraVolumes"].as_array().unwrap().iter().find(|volume| volume["name"] == name).unwrap();
+    assert!(volume["emptyDir"].is_object());
+    assert_eq!((config.socket_rights, config.tls), (SocketRights::default(), None));
+    let user = values["securityContext"]["runAsUser"].as_u64().unwrap();
+    assert!(
+        read("examples/cluster-autoscaler/values.yaml").contains(&format!("uid {user} owns")),
+        "the owner is named"
+    );
+    assert!(values["initContainers"][0]["securityContext"]["runAsUser"].is_null());
+    assert_eq!(values["initContainers"][0]["ports"].as_array().unwrap().len(), 2, "metrics and probes");
 }
 
 #[test]
 fn the_chart_values_render_and_start_the_program() {
-    let [values] = &yaml("examples/cluster-autoscaler/values.yaml")[..] else { panic!("one document") };
+    let (values, config) = sidecar();
     assert_eq!(values["cloudProvider"], "externalgrpc");
     assert!(values["autoDiscovery"]["clusterName"].is_string(), "the chart renders nothing without");
     assert_eq!(values["extraArgs"]["cloud-config"], "/etc/cluster-autoscaler/cloud-config.yaml");
     let container = &values["initContainers"][0];
     assert_eq!(container["startupProbe"]["httpGet"]["path"], "/readyz", "Cluster Autoscaler waits for it");
-    let args = container["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap());
-    let Command::Serve(args) = Cli::parse_from(["x"].into_iter().chain(args)).command else { panic!("it isn't serve") };
-    let config = ServeConfig::try_from(*args).unwrap();
     let ports = [&container["ports"][0], &container["ports"][1]].map(|port| port["containerPort"].as_u64().unwrap());
     assert_eq!(ports, [config.http_listen.port(), config.probe_listen.unwrap().port()].map(u64::from));
     assert_eq!(config.rules.scope, Scope::Specs(vec![ScopeSpec::cluster("team-a", "prod")]));

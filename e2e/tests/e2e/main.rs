@@ -77,6 +77,7 @@ fn main() -> ExitCode {
         templates::a_template_is_the_same_node_in_both_fields_field_by_field,
         templates::what_a_real_node_keeps_from_pods_is_learned,
         zones::a_group_whose_nodes_are_in_several_zones_promises_none,
+        zones::a_group_whose_nodes_differ_in_type_and_region_promises_neither,
         zones::failure_domains_that_are_no_zones_are_withdrawn,
         template_faults::a_missing_kind_a_forbidden_kind_and_a_missing_template_hold_up_nothing,
         template_faults::a_kind_installed_later_is_found,

@@ -65,12 +65,21 @@ pub(crate) async fn machines_that_are_not_made_are_told(world: &World) -> Result
     tells(world, &group, "ScaleUpHeldBack", upgrading).await?;
     let report = world.explain()?;
     let notes = report["groups"][0]["notes"].to_string();
-    ensure!(notes.contains("no Machine is made for it for now") && notes.contains("is upgrading"), "{report:#}");
+    let why = "no Machine is made for it for now";
+    ensure!(notes.contains(why) && notes.contains("is upgrading"), "{report:#}");
+    let page = format!("/groups/{}", group.id);
+    let (status, body) = provider.admin(&page).await?;
+    ensure!(status == 200 && body.contains(why) && body.contains("is upgrading"), "{page} answers {status}: {body}");
 
     scaling_up(world, "Scaling up from 2 to 3 replicas").await?;
     let report = world.explain()?;
     assert_eq!(report["groups"][0]["notes"], json!([]));
-    Ok(())
+    eventually("the page without it", SOON, async || {
+        let (_, body) = provider.admin(&page).await?;
+        ensure!(!body.contains(why), "{body}");
+        Ok(())
+    })
+    .await
 }
 
 /// Writes the condition of the MachineSet's controller for a size that it works towards.

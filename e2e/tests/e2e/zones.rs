@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use e2e::{
     pool::{Group, Pool},
     provider::Provider,
@@ -13,6 +13,7 @@ use serde_json::json;
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 const REGION: &str = "topology.kubernetes.io/region";
+const TYPE: &str = "node.kubernetes.io/instance-type";
 
 /// The next Node may be in any of them.
 pub(crate) async fn a_group_whose_nodes_are_in_several_zones_promises_none(world: &World) -> Result<()> {
@@ -36,6 +37,30 @@ pub(crate) async fn a_group_whose_nodes_are_in_several_zones_promises_none(world
     place(world, &near, &["a", "b"]).await?;
     promises(&provider, &near, None).await?;
     promises(&provider, &wide, None).await
+}
+
+/// During a change of the type, and in a group that spans regions.
+pub(crate) async fn a_group_whose_nodes_differ_in_type_and_region_promises_neither(world: &World) -> Result<()> {
+    let alike = Pool::new("alike").running(2).sized().create(world).await?;
+    let mixed = Pool::new("mixed").running(2).sized().create(world).await?;
+    for (group, other) in [(&alike, "same"), (&mixed, "another")] {
+        for (node, value) in group.nodes.iter().zip(["same", other]) {
+            let labels = json!({ "metadata": { "labels": { TYPE: value, REGION: value } } });
+            world.objects.patch("Node", &node.name, labels).await?;
+        }
+    }
+    let provider = world.serve().await?;
+    provider.shows(&[&alike.id, &mixed.id]).await?;
+    for key in [TYPE, REGION] {
+        has_label(&provider, &alike, key, Some("same")).await?;
+        has_label(&provider, &mixed, key, None).await?;
+    }
+    let report = world.explain()?;
+    let groups = report["groups"].as_array().context("groups")?;
+    let mixed = groups.iter().find(|it| it["id"] == mixed.id.as_str()).context("the mixed group")?;
+    let notes = mixed["notes"].to_string();
+    ensure!([TYPE, REGION].iter().all(|key| notes.contains(&format!("different values of {key}"))), "{report:#}");
+    Ok(())
 }
 
 /// As with Azure, where a zone is a region and a failure domain.
@@ -65,10 +90,15 @@ async fn place(world: &World, group: &Group, zones: &[&str]) -> Result<()> {
 
 /// Waits until the template of a group has this zone, or none.
 async fn promises(provider: &Provider, group: &Group, zone: Option<&str>) -> Result<()> {
-    eventually(&format!("the zone of {}", group.id), SOON, async || {
+    has_label(provider, group, ZONE, zone).await
+}
+
+/// Waits until the template of a group has this label, or none of the key.
+async fn has_label(provider: &Provider, group: &Group, key: &str, value: Option<&str>) -> Result<()> {
+    eventually(&format!("{key} of {}", group.id), SOON, async || {
         let labels: BTreeMap<_, _> = crate::templates::labels(provider, &group.id).await?;
-        let found = labels.get(ZONE).map(String::as_str);
-        ensure!(found == zone, "it is {found:?}, expected {zone:?}: {labels:?}");
+        let found = labels.get(key).map(String::as_str);
+        ensure!(found == value, "it is {found:?}, expected {value:?}: {labels:?}");
         Ok(())
     })
     .await

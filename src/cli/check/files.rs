@@ -1,6 +1,6 @@
 //! What is checked without a cluster: what the flags allow, the price file, and the files of TLS.
 
-use std::{net::SocketAddr, path::Path, sync::Arc};
+use std::{path::Path, sync::Arc};
 
 use jiff::Timestamp;
 
@@ -11,7 +11,7 @@ use super::{
 use crate::{
     nodegroup::PriceList,
     prices::PriceFile,
-    server::{CertificateFacts, ClientFiles, TlsFiles, inspect},
+    server::{CertificateFacts, ClientFiles, GrpcAddress, TlsFiles, inspect},
 };
 
 /// What is allowed but should be known.
@@ -43,7 +43,7 @@ pub(super) fn prices(findings: &mut Findings, path: Option<&Path>) -> Arc<PriceL
 pub(super) fn tls(
     findings: &mut Findings,
     files: Option<&TlsFiles>,
-    (listen, server_name): (SocketAddr, Option<&str>),
+    (listen, server_name): (&GrpcAddress, Option<&str>),
     now: Timestamp,
 ) {
     let Some(files) = files else {

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     capi::{CoreResources, KindRef, ObjectKey, ScalableKind},
     cli::live::Picture,
-    index::{GroupSnapshot, SnapshotStanding},
+    index::{Detail, GroupSnapshot, SnapshotStanding},
     nodegroup::{Definition, LeftOut, Scope},
     rights::{Breaks, Right, Side},
     server::{Check, CheckState},
@@ -72,7 +72,7 @@ impl Found {
         let is_template = |name: &str| name.strip_prefix(TEMPLATES).map(str::to_owned);
         let of_templates: BTreeMap<_, _> =
             missing.iter().filter_map(|(name, why)| Some((is_template(name)?, why.clone()))).collect();
-        let mut groups = picture.index().snapshot(None).groups;
+        let mut groups = picture.index().snapshot(None, Detail::Counts).groups;
         groups.sort_by(|a, b| a.id.cmp(&b.id));
         let wanted = picture.index().wanted_kinds().borrow().clone();
         let templates = wanted.into_iter().map(|kind| {

@@ -85,7 +85,7 @@ impl CheckConfig {
         files::flags(&mut findings, &serve.warnings);
         let prices = files::prices(&mut findings, serve.prices.as_deref());
         let now = Timestamp::now();
-        files::tls(&mut findings, serve.tls.as_ref(), (serve.listen, self.server_name.as_deref()), now);
+        files::tls(&mut findings, serve.tls.as_ref(), (&serve.listen, self.server_name.as_deref()), now);
 
         let clusters = Clusters::reach(&mut findings, serve, until).await;
         let mut needs = Needs {

@@ -30,7 +30,7 @@ use crate::{
         report::{Report, SCHEMA_VERSION},
         told,
     },
-    index::{Index, Served, SnapshotStanding},
+    index::{Detail, Index, Served, SnapshotStanding},
     nodegroup::GroupId,
     prices::{PriceFile, PriceFileError},
     text::{is_left_by_json, visible, visible_json},
@@ -174,7 +174,7 @@ impl ExplainConfig {
     }
 
     fn explain(&self, index: &Index, read: Read, pods: &[Pod]) -> Result<Explained, ExplainError> {
-        let mut snapshot = index.snapshot(None);
+        let mut snapshot = index.snapshot(None, Detail::Counts);
         snapshot.groups.sort_by(|a, b| a.id.cmp(&b.id));
         let ids: Vec<_> = snapshot.groups.iter().map(|group| group.id.clone()).collect();
         let chosen = self.selection.chosen(&ids)?;

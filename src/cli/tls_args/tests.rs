@@ -18,7 +18,7 @@ struct Flags {
 fn tls_of(listen: &str, flags: &[&str]) -> (Result<Option<TlsFiles>, String>, Vec<String>) {
     let flags = Flags::try_parse_from(["serve"].iter().chain(flags)).unwrap();
     let mut warnings = Vec::new();
-    let files = tls(&flags.tls, listen.parse().unwrap(), &mut warnings).map_err(|error| error.to_string());
+    let files = tls(&flags.tls, &listen.parse().unwrap(), &mut warnings).map_err(|error| error.to_string());
     (files, warnings)
 }
 
@@ -88,5 +88,5 @@ fn an_empty_value_is_none() {
 #[case::asked_for("0.0.0.0:0", Reflection::On, true)]
 #[case::unwanted("127.0.0.1:0", Reflection::Off, false)]
 fn reflection_is_for_loopback_unless_asked_for(#[case] listen: &str, #[case] when: Reflection, #[case] on: bool) {
-    assert_eq!(when.is_on(listen.parse().unwrap()), on);
+    assert_eq!(when.is_on(&listen.parse().unwrap()), on);
 }

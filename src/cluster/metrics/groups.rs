@@ -7,8 +7,8 @@ use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 
 use super::families::{count, gauge, single};
 use crate::{
-    index::{GroupSnapshot, Index, Served, SnapshotStanding, Stats},
-    nodegroup::{InstanceState, LeftOut, NodeTemplate, Source},
+    index::{Detail, GroupSnapshot, Index, SnapshotStanding, Stats},
+    nodegroup::{InstanceCounts, LeftOut, NodeTemplate, Source},
 };
 
 /// Where the capacity of a template may come from.
@@ -65,7 +65,7 @@ impl Collector for GroupMetrics {
         let encoder = &mut encoder;
         let stats = self.index.stats();
         let now = Timestamp::now();
-        let snapshot = self.index.snapshot(None);
+        let snapshot = self.index.snapshot(None, Detail::Counts);
         let mut groups: Vec<_> = snapshot.groups.iter().filter_map(numbers).collect();
         groups.sort_unstable_by(|a, b| a.id.cmp(&b.id));
         let deletions: Vec<_> = snapshot.groups.iter().filter_map(deletions).collect();
@@ -85,34 +85,20 @@ impl Collector for GroupMetrics {
 
 /// What a live group has; `None` for an object that is none.
 fn numbers(group: &GroupSnapshot) -> Option<GroupNumbers> {
-    let served: &Served = match &group.standing {
-        SnapshotStanding::Live(served) => served,
-        SnapshotStanding::LeftOut(..)
-        | SnapshotStanding::Waiting
-        | SnapshotStanding::Undecodable(_)
-        | SnapshotStanding::Gone => return None,
-    };
+    let served = group.served()?;
     let bounds = served.definition.bounds;
-    let mut numbers = GroupNumbers {
+    let InstanceCounts { running, creating, deleting, failed } = group.counts;
+    Some(GroupNumbers {
         id: group.id.to_string(),
         size: group.size.into(),
         min: bounds.min.into(),
         max: bounds.max.into(),
-        running: 0,
-        creating: 0,
-        deleting: 0,
-        failed: 0,
+        running: count(running),
+        creating: count(creating),
+        deleting: count(deleting),
+        failed: count(failed),
         source: served.definition.template.as_ref().and_then(NodeTemplate::source).map_or("none", Source::as_str),
-    };
-    for owned in group.instances() {
-        match owned.instance.state {
-            InstanceState::Running => numbers.running += 1,
-            InstanceState::Creating => numbers.creating += 1,
-            InstanceState::Deleting => numbers.deleting += 1,
-        }
-        numbers.failed += i64::from(owned.instance.error.is_some());
-    }
-    Some(numbers)
+    })
 }
 
 /// The deletions that are on their way; `None` where there are none, or none of this program's. Cluster API copies a

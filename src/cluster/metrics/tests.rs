@@ -46,6 +46,20 @@ fn value(text: &str, series: &str) -> i64 {
     line.unwrap_or_else(|| panic!("{series} isn't in {text}")).parse().unwrap()
 }
 
+#[rstest]
+#[case::of_each_group(GroupSeries::Each)]
+#[case::sums(GroupSeries::SumsOnly)]
+fn a_scrape_looks_at_no_machine(#[case] series: GroupSeries) {
+    let index = Arc::new(index(workers()));
+    let before = index.visits();
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(GroupMetrics::new(Arc::clone(&index), series)));
+    let mut text = String::new();
+    encode(&mut text, &registry).unwrap();
+    assert_lines(&text, &["instances{state=\"running\"} 2", "instances{state=\"creating\"} 2"]);
+    assert_eq!(index.visits(), before);
+}
+
 #[test]
 fn a_group_is_told_with_its_size_bounds_and_instances() {
     let failed = json!({"status": {"phase": "Failed", "deprecated": {"v1beta1": {"failureReason": "CreateError", "failureMessage": "no"}}}});

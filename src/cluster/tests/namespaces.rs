@@ -12,7 +12,7 @@ use crate::{
     capi::Keys,
     connect::WorkloadSource,
     index::{
-        GroupSnapshot,
+        Detail, GroupSnapshot,
         tests::objects::{self, NAMESPACE},
     },
     nodegroup::{Rules, Scope, ScopeSpec},
@@ -65,8 +65,8 @@ fn is_left_out(world: &World) -> bool {
 
 /// The Machines of a group.
 fn machines_of(world: &World, group: &str) -> BTreeSet<String> {
-    let snapshot = world.workload.index().snapshot(Some(&objects::id(group)));
-    let instances = snapshot.groups.iter().flat_map(GroupSnapshot::instances);
+    let snapshot = world.workload.index().snapshot(Some(&objects::id(group)), Detail::Instances);
+    let instances = snapshot.groups.iter().filter_map(GroupSnapshot::instances).flatten();
     instances.filter_map(|owned| Some(owned.member?.machine.meta.key.name.to_string())).collect()
 }
 

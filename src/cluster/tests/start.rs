@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::{PATIENCE, WORKERS, World, fake::*, scalable};
 use crate::{
+    cli::testing::Said,
     connect::{ClusterRef, WorkloadSource},
     server::CheckState,
 };
@@ -137,4 +138,25 @@ async fn a_secret_that_is_not_there_yet_is_named_until_it_is() {
     assert_eq!(world.workload.index().stats().nodes, 1);
     assert!(!api.was_asked("/api/v1/nodes"), "Nodes are the workload cluster's");
     tokio::time::timeout(Duration::from_secs(10), world.shutdown()).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_sync_is_summed_up_in_the_log_when_nothing_is_waited_for_any_more() {
+    let said = Said::default();
+    let writer = said.clone();
+    let log = tracing_subscriber::fmt().without_time().with_ansi(false).with_writer(move || writer.clone()).finish();
+    let _log = tracing::subscriber::set_default(log);
+    let api = FakeApi::with_capi();
+    for name in ["a", "b", "c"] {
+        api.put("machinedeployments", name, &scalable(&json!({})));
+    }
+    let world = World::synced(&api).await;
+    let lines = said.take();
+    assert!(lines.contains("node groups are served groups=3"), "{lines}");
+    assert!(lines.contains("node groups are read served=3 left_out=0"), "{lines}");
+    assert!(!lines.contains("node group is served"), "{lines}");
+    api.put("machinedeployments", "d", &scalable(&json!({})));
+    world.until("the next group", |world| world.groups().len() == 4).await;
+    assert!(said.take().contains("node group is served group=MachineDeployment/team-a/d"));
+    world.shutdown().await;
 }

@@ -12,7 +12,7 @@ use crate::{
     index::tests::objects::{capacity_annotations, merge},
     nodegroup::GroupId,
     page::StatusPage,
-    server::{AnsweredHosts, admin_router, bind, serve_http},
+    server::{AnsweredHosts, Checks as _, StatusPages as _, admin_router, bind, serve_http},
     state::{InstanceActivity, Selection, State, StateSource, SyncState},
 };
 
@@ -155,4 +155,25 @@ fn a_query_selects(#[case] query: &str, #[case] expected: Result<(bool, Option<&
     let selection = Selection::parse(query).map(|it| (it.instances, it.group.map(|group| group.to_string())));
     let expected = expected.map(|(instances, group)| (instances, group.map(str::to_owned))).map_err(str::to_owned);
     assert_eq!(selection, expected);
+}
+
+#[tokio::test]
+async fn who_shows_numbers_looks_at_no_machine_but_those_of_the_group_that_is_asked_for() {
+    let world = World::synced(&fleet()).await;
+    world.until_groups(&[WORKERS]).await;
+    let source = Arc::new(StateSource::new(world.workload.clone(), Timestamp::UNIX_EPOCH));
+    let pages = StatusPage::new(Arc::clone(&source));
+    let index = world.workload.index();
+    let visits_of = |ask: &dyn Fn()| {
+        let before = index.visits();
+        ask();
+        index.visits() - before
+    };
+    let state = |instances| drop(source.json(&Selection { instances, group: None }).unwrap());
+    assert_eq!(visits_of(&|| drop(pages.page("/", ""))), 0, "the first page");
+    assert_eq!(visits_of(&|| state(false)), 0, "what groups asks for");
+    assert_eq!(visits_of(&|| drop(world.workload.checks())), 0, "readyz");
+    assert_eq!(visits_of(&|| state(true)), 1, "the instances");
+    assert_eq!(visits_of(&|| drop(pages.page(&format!("/groups/{WORKERS}"), ""))), 1, "the page of a group");
+    world.shutdown().await;
 }

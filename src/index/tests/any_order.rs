@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::objects::*;
 use crate::{
     capi::{DELETING, ObjectKey, PRICE_PER_HOUR, ScalableKind},
-    index::{Change, Index, KindState, NodeQuery},
-    nodegroup::GroupId,
+    index::{Change, Detail, Index, KindState, NodeQuery},
+    nodegroup::{GroupId, InstanceCounts, InstanceState},
 };
 
 /// What a small world holds: each entity is absent, undecodable, or one of its variants.
@@ -335,6 +335,35 @@ fn answers(index: &Index) -> Vec<String> {
     answers
 }
 
+/// A group whose kept counts aren't those of its Machines, or aren't those of its instances.
+fn miscounted(index: &Index) -> Option<String> {
+    let inner = index.inner.read();
+    let picture = &inner.picture;
+    let mut found = None;
+    for id in group_ids() {
+        let (kept, counted) = picture.counts_and_count_of(&id);
+        if kept != counted && !picture.has_crowds() {
+            found = Some(format!("{id}: {kept:?}, but {counted:?}"));
+        }
+    }
+    drop(inner);
+    for group in index.snapshot(None, Detail::Instances).groups {
+        let mut counts = InstanceCounts::default();
+        for instance in group.instances().into_iter().flatten().map(|owned| owned.instance) {
+            match instance.state {
+                InstanceState::Running => counts.running += 1,
+                InstanceState::Creating => counts.creating += 1,
+                InstanceState::Deleting => counts.deleting += 1,
+            }
+            counts.failed += u64::from(instance.error.is_some());
+        }
+        if group.counts != counts {
+            found = Some(format!("{}: {:?}, but {counts:?}", group.id, group.counts));
+        }
+    }
+    found
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
@@ -342,8 +371,10 @@ proptest! {
     fn any_order_of_events_equals_a_rebuild(
         steps in vec(step(), 0..80),
         order in any::<u64>(),
+        crowd in 1..6_usize,
     ) {
         let index = Index::new(rules());
+        index.inner.write().picture.crowds.limit = crowd;
         let mut finisher = Finisher::default();
         // What each entity is; while it doesn't decode, what it was before as well.
         let mut world: BTreeMap<Entity, Vec<Change>> = BTreeMap::new();
@@ -372,6 +403,7 @@ proptest! {
                     }
                 }
             }
+            prop_assert_eq!(miscounted(&index), None);
         }
         let rebuilt = Index::new(rules());
         let entities: Vec<_> = world.keys().copied().collect();
@@ -385,6 +417,10 @@ proptest! {
         for change in changes.into_iter().flatten() {
             rebuilt.apply_quietly(change);
         }
+        let answered = answers(&index);
+        let all = group_ids().collect();
+        index.inner.write().picture.evaluate_all(all);
+        prop_assert_eq!(answered, answers(&index), "a group wasn't evaluated though something it depends on has changed");
         // What outlived its Node can't be rebuilt from what is there.
         index.inner.write().picture.forget_the_gone();
         rebuilt.inner.write().picture.forget_the_gone();

@@ -4,11 +4,13 @@
 mod any_order;
 mod bounds;
 mod feeds;
+mod first_sync;
 mod gone;
 mod lessons;
 mod logs;
 mod members;
 mod nodes;
+mod notices;
 pub(crate) mod objects;
 mod observed;
 mod prices;

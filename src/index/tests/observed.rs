@@ -72,6 +72,38 @@ fn a_group_that_was_in_two_zones_is_in_none_when_it_shrinks() {
     assert_eq!(value(&index, "workers", ZONE), None);
 }
 
+/// A Node that has been ready for as many minutes, and has no zone.
+fn member_without_zone(set: &str, name: &str, minutes: u32) -> Vec<Change> {
+    let ready = json!([{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z",
+        "lastHeartbeatTime": format!("2026-01-01T00:{minutes:02}:00Z")}]);
+    let amounts = json!({"cpu": "4", "memory": "16Gi"});
+    let status = json!({"capacity": amounts, "allocatable": amounts, "conditions": ready});
+    vec![joined(&format!("MachineSet/{set}"), name), node(name, &json!({"status": status}))]
+}
+
+#[test]
+fn a_failure_domain_is_no_zone_of_a_group_whose_nodes_have_none() {
+    let index = index(group("workers", "t", Some("rack-1")));
+    apply(&index, group("others", "t", Some("rack-1")));
+    assert_eq!(value(&index, "workers", ZONE).as_deref(), Some("rack-1"));
+    apply(&index, member_without_zone("workers-1", "a", 9));
+    assert_eq!(value(&index, "workers", ZONE).as_deref(), Some("rack-1"), "its label may come yet");
+    apply(&index, member_without_zone("workers-1", "a", 10));
+    assert_eq!(value(&index, "workers", ZONE), None);
+    let served = index.served(&id("MachineDeployment/team-a/workers")).unwrap();
+    let notes = &served.definition.notes;
+    assert!(
+        notes.iter().any(|note| note.contains("rack-1 isn't taken") && note.contains("Node a of the group")),
+        "{notes:?}"
+    );
+    assert_eq!(value(&index, "others", ZONE).as_deref(), Some("rack-1"), "another group's Nodes may have one");
+
+    apply(&index, gone("a"));
+    assert_eq!(value(&index, "workers", ZONE), None, "the next one will have none either");
+    apply(&index, member("workers-1", "b", "rack-1", "large"));
+    assert_eq!(value(&index, "workers", ZONE).as_deref(), Some("rack-1"), "labels are given now");
+}
+
 #[test]
 fn a_group_back_at_zero_keeps_the_zone_of_its_nodes_over_its_failure_domain() {
     let index = index(group("workers", "t", Some("1")));

@@ -7,18 +7,18 @@ use serde_json::json;
 use super::objects::*;
 use crate::{
     capi::ScalableKind,
-    index::{GroupSnapshot, Index, SnapshotStanding},
+    index::{Detail, GroupSnapshot, Index, SnapshotStanding},
     nodegroup::Instance,
 };
 
 fn group(index: &Index, id_text: &str) -> GroupSnapshot {
-    let mut snapshot = index.snapshot(Some(&id(id_text)));
+    let mut snapshot = index.snapshot(Some(&id(id_text)), Detail::Instances);
     assert_eq!(snapshot.groups.len(), 1);
     snapshot.groups.remove(0)
 }
 
 fn instances(group: &GroupSnapshot) -> Vec<Instance> {
-    group.instances().map(|owned| owned.instance).collect()
+    group.instances().unwrap().map(|owned| owned.instance).collect()
 }
 
 #[test]
@@ -32,7 +32,8 @@ fn its_instances_and_sizes_are_those_that_are_answered() {
         node("d", &json!({})),
     ]);
     let index = index(changes);
-    let groups: BTreeMap<_, _> = index.snapshot(None).groups.into_iter().map(|it| (it.id.to_string(), it)).collect();
+    let groups: BTreeMap<_, _> =
+        index.snapshot(None, Detail::Instances).groups.into_iter().map(|it| (it.id.to_string(), it)).collect();
     for text in [WORKERS, "MachinePool/team-a/pool", "MachineDeployment/team-a/empty"] {
         let group = &groups[text];
         assert!(matches!(group.standing, SnapshotStanding::Live(_)), "{text}");
@@ -40,7 +41,7 @@ fn its_instances_and_sizes_are_those_that_are_answered() {
         assert_eq!(Some(group.size), index.target_size(&id(text)), "{text}");
         assert_eq!(Some(instances(group)), index.instances(&id(text)), "{text}");
     }
-    let snapshot = index.snapshot(None);
+    let snapshot = index.snapshot(None, Detail::Instances);
     assert_eq!((snapshot.machines, snapshot.nodes), (4, 3));
     assert!(matches!(groups["MachineSet/team-a/workers-1"].standing, SnapshotStanding::LeftOut(..)));
     assert_eq!(instances(&groups["MachineSet/team-a/workers-1"]), [], "they are shown by the MachineDeployment");
@@ -50,8 +51,11 @@ fn its_instances_and_sizes_are_those_that_are_answered() {
 fn an_instance_is_shown_with_its_machine() {
     let index = index(workers());
     let group = group(&index, WORKERS);
-    let machines: Vec<_> =
-        group.instances().map(|owned| owned.member.map(|member| member.machine.meta.key.name.to_string())).collect();
+    let machines: Vec<_> = group
+        .instances()
+        .unwrap()
+        .map(|owned| owned.member.map(|member| member.machine.meta.key.name.to_string()))
+        .collect();
     assert_eq!(machines, [Some("a".to_owned()), Some("b".to_owned()), Some("c".to_owned()), None]);
 }
 
@@ -91,5 +95,5 @@ fn what_is_none_any_more_is_shown_with_the_reason_and_still_pinned() {
     assert!(left_out.pinned);
     index.refresh();
     assert!(!group(&index, WORKERS).pinned);
-    assert_eq!(index.snapshot(Some(&id("MachineDeployment/team-a/other"))).groups.len(), 0);
+    assert_eq!(index.snapshot(Some(&id("MachineDeployment/team-a/other")), Detail::Instances).groups.len(), 0);
 }

@@ -173,6 +173,13 @@ fn put_failure_domain(
         ));
         return;
     }
+    if let Some(node) = nodes.observed.and_then(ObservedLabels::without_zone) {
+        notes.push(format!(
+            "spec.template.spec.failureDomain {domain} isn't taken for the label {ZONE}: Node {node} of the group has long been \
+             ready without that label, and so would be the next; the annotation labels can state one"
+        ));
+        return;
+    }
     match labels::check_value(domain) {
         Ok(()) => put(labels, ZONE, domain.to_string(), Source::TemplateSpec("failureDomain")),
         Err(rule) => problems.push(Problem::new(

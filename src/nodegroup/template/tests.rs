@@ -35,7 +35,7 @@ fn sized(annotations: &[(&str, &str)]) -> ScalableResource {
 fn observed<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> ObservedLabels {
     let mut observed = ObservedLabels::default();
     for node in nodes {
-        observed.see(&node.meta.key.name, &node.template_labels);
+        observed.see(node);
     }
     observed
 }

@@ -20,7 +20,7 @@ use tonic::{
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tonic_reflection::pb::{v1, v1alpha};
 
-use super::{LIMIT, listener};
+use super::{LIMIT, listener, tcp};
 use crate::server::{Check, GrpcThread, Health, serve_on_own_thread, standard_services};
 
 const PROVIDER: &str = "clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider";
@@ -61,7 +61,7 @@ impl Running {
         })
         .await
         .unwrap();
-        TcpListener::bind(self.grpc.address()).unwrap();
+        TcpListener::bind(tcp(&self.grpc)).unwrap();
     }
 }
 

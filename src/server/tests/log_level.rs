@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::{body::Body, http::Request};
 use parking_lot::Mutex;
 use rstest::rstest;
 use tokio::{
@@ -9,9 +10,10 @@ use tokio::{
     net::TcpStream,
 };
 use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
 
 use super::{LIMIT, listener};
-use crate::server::{AnsweredHosts, LogLevel, LogLevelChange, LogLevels, log_level_router, serve_http};
+use crate::server::{AnsweredHosts, LogLevel, LogLevelChange, LogLevels, http::Peer, log_level_router, serve_http};
 
 /// Remembers what it was asked for, and refuses `bad`.
 #[derive(Default)]
@@ -91,6 +93,15 @@ async fn who_may_change_nothing_is_refused_before_the_body_comes() {
     assert!(answer.starts_with(status), "{}", String::from_utf8_lossy(&answer));
     ends.cancel();
     serving.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_filter_that_is_not_sent_is_not_waited_for() {
+    let router = log_level_router(Arc::new(Remembers::default()), AnsweredHosts::on([127, 0, 0, 1].into()));
+    let peer = Peer(([127, 0, 0, 1], 1).into());
+    let unsent = Body::from_stream(futures::stream::pending::<Result<Vec<u8>, std::io::Error>>());
+    let request = Request::put("/debug/log-level").header("host", "localhost").extension(peer).body(unsent).unwrap();
+    assert_eq!(router.oneshot(request).await.unwrap().status(), 408);
 }
 
 async fn ask(lines: &[String], body: &str) -> String {

@@ -296,6 +296,22 @@ async fn a_connection_ends_at_its_age_however_slowly_it_reads() {
     serving.await.unwrap().unwrap();
 }
 
+#[rstest]
+#[case::nothing(b"")]
+#[case::half_a_line(b"GET /liv")]
+#[case::no_end_of_headers(b"GET /livez HTTP/1.1\r\nhost: a\r\n")]
+#[tokio::test]
+async fn a_request_that_is_not_sent_is_not_waited_for(#[case] sent: &[u8]) {
+    let limits = Limits { headers: Duration::from_millis(50), ..Limits::default() };
+    let (address, ends, serving) = serve(router(vec![], &new_registry()), limits);
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(sent).await.unwrap();
+    // The connection is closed, whatever is said before.
+    let _ = tokio::time::timeout(LIMIT, stream.read_to_end(&mut Vec::new())).await.unwrap();
+    ends.cancel();
+    serving.await.unwrap().unwrap();
+}
+
 /// Counts encodings, each of which waits until it may go on.
 #[derive(Debug)]
 struct Counted {

@@ -34,7 +34,7 @@ use tonic::{Code, Status, service::Routes, transport::Endpoint};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tower::service_fn;
 
-use super::{LIMIT, listener};
+use super::{LIMIT, listener, tcp};
 use crate::server::{
     Certificates, ClientFiles, GrpcThread, TlsFiles, TlsMetrics, serve_on_own_thread, standard_services,
 };
@@ -224,7 +224,7 @@ impl Client {
 
     /// Asks on a connection of its own.
     async fn ask(&self, grpc: &GrpcThread) -> Result<(), Status> {
-        let (config, host, address) = (Arc::clone(&self.config), self.host, grpc.address());
+        let (config, host, address) = (Arc::clone(&self.config), self.host, tcp(grpc));
         let connector = service_fn(move |_| {
             let connector = TlsConnector::from(Arc::clone(&config));
             async move {
@@ -330,7 +330,7 @@ async fn tls_1_1_is_refused() {
     let mut record = vec![22, 0x03, 0x01, 0, u8::try_from(handshake.len()).unwrap()];
     record.extend(handshake);
 
-    let mut stream = TcpStream::connect(running.grpc.address()).await.unwrap();
+    let mut stream = TcpStream::connect(tcp(&running.grpc)).await.unwrap();
     stream.write_all(&record).await.unwrap();
     let mut answer = Vec::new();
     timeout(LIMIT, stream.read_to_end(&mut answer)).await.unwrap().unwrap();
@@ -344,7 +344,7 @@ async fn tls_1_1_is_refused() {
 async fn a_client_that_says_nothing_holds_up_no_other() {
     let servers = Authority::new("servers");
     let running = Running::start(&servers.issue(&[HOST], |_| {}), None).await;
-    let silent = TcpStream::connect(running.grpc.address()).await.unwrap();
+    let silent = TcpStream::connect(tcp(&running.grpc)).await.unwrap();
     running.ask(&Client::new(&servers, None)).await.unwrap();
     drop(silent);
     running.end().await;
@@ -358,10 +358,66 @@ async fn an_address_of_many_silent_connections_holds_up_no_other() {
     for _ in 0..100 {
         let socket = TcpSocket::new_v4().unwrap();
         socket.bind(([127, 0, 0, 2], 0).into()).unwrap();
-        silent.push(socket.connect(running.grpc.address()).await.unwrap());
+        silent.push(socket.connect(tcp(&running.grpc)).await.unwrap());
     }
     running.until_metric("tls_refused_connections_total{reason=\"too_many\"}", "84").await;
     running.ask(&Client::new(&servers, None)).await.unwrap();
+    assert_eq!(running.metric("tls_refused_connections_total{reason=\"timeout\"}"), "0", "none had to end for that");
+    drop(silent);
+    running.end().await;
+}
+
+/// Silent connections from addresses of the loopback network, so many of each.
+async fn silent(running: &Running, addresses: std::ops::Range<u8>, of_each: usize) -> Vec<TcpStream> {
+    let mut silent = Vec::new();
+    for address in addresses {
+        for _ in 0..of_each {
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.bind(([127, 0, 0, address], 0).into()).unwrap();
+            silent.push(socket.connect(tcp(&running.grpc)).await.unwrap());
+        }
+    }
+    silent
+}
+
+#[rstest]
+#[case::behind_its_own_address(1..2, 100)]
+#[case::of_many_addresses(2..102, 2)]
+#[tokio::test]
+async fn silent_clients_take_no_handshake_from_one_that_has_authenticated(
+    #[case] addresses: std::ops::Range<u8>,
+    #[case] of_each: usize,
+) {
+    let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
+    let running = Running::start(&servers.issue(&[HOST], |_| {}), Some((&clients, &[]))).await;
+    let client = Client::new(&servers, Some(&clients.issue(&["ca"], |_| {})));
+    running.ask(&client).await.unwrap();
+    let silent = silent(&running, addresses, of_each).await;
+    for _ in 0..5 {
+        running.ask(&client).await.unwrap();
+    }
+    assert_eq!(running.metric("tls_refused_connections_total{reason=\"timeout\"}"), "0", "none had to end for that");
+    drop(silent);
+    running.end().await;
+}
+
+/// A client may send its first message and then nothing.
+#[tokio::test]
+async fn clients_that_fall_silent_in_the_handshake_make_room() {
+    let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
+    let running = Running::start(&servers.issue(&[HOST], |_| {}), Some((&clients, &[]))).await;
+    let client = Client::new(&servers, Some(&clients.issue(&["ca"], |_| {})));
+    running.ask(&client).await.unwrap();
+    let mut silent = silent(&running, 1..2, 100).await;
+    for stream in &mut silent {
+        let name = ServerName::try_from(HOST).unwrap();
+        let mut hello = rustls::ClientConnection::new(Arc::clone(&client.config), name).unwrap();
+        let mut bytes = Vec::new();
+        hello.write_tls(&mut bytes).unwrap();
+        // Those that had to make room already fail.
+        let _ = stream.write_all(&bytes).await;
+        running.ask(&client).await.unwrap();
+    }
     assert_eq!(running.metric("tls_refused_connections_total{reason=\"timeout\"}"), "0", "none had to end for that");
     drop(silent);
     running.end().await;
@@ -377,7 +433,7 @@ async fn rotation_under_load_fails_no_call() {
     let (stop, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
 
     let standing = {
-        let (config, address) = (Arc::clone(&client.config), running.grpc.address());
+        let (config, address) = (Arc::clone(&client.config), tcp(&running.grpc));
         let stream = TcpStream::connect(address).await.unwrap();
         let stream = TlsConnector::from(config).connect(ServerName::try_from(HOST).unwrap(), stream).await.unwrap();
         let stream = parking_lot::Mutex::new(Some(hyper_util::rt::TokioIo::new(stream)));

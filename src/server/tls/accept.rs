@@ -1,34 +1,33 @@
-//! Connections whose TLS handshake is done. Handshakes run side by side, so that a slow client holds up no other, and
-//! are bounded in number and time.
+//! Connections whose TLS handshake is done. Handshakes run side by side, are bounded in number and time, and none waits for
+//! a place: where there are too many, the oldest makes room. Those of clients that have said nothing yet are counted by
+//! themselves, so that silence takes no place from who has begun to speak.
 
-use std::{collections::HashMap, io, net::IpAddr, sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt};
-use parking_lot::Mutex;
-use rustls::{AlertDescription, CertificateError, Error};
-use tokio::{
-    net::TcpStream,
-    sync::{Semaphore, mpsc},
-    time::timeout,
-};
-use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use rustls::{AlertDescription, CertificateError, Error, server::Acceptor};
+use tokio::{net::TcpStream, sync::mpsc, time::timeout};
+use tokio_rustls::{LazyConfigAcceptor, server::TlsStream};
 use tokio_stream::wrappers::ReceiverStream;
 use tracing::{debug, warn};
 
 use super::{Certificates, metrics::Refused, names::NotAllowed};
+use crate::server::open_connections::{Limits, OpenConnection, OpenConnections, Source};
 
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// A Cluster Autoscaler has one connection; whoever opens more handshakes than this at once waits.
+/// A Cluster Autoscaler makes one handshake at a time.
 const HANDSHAKES_AT_ONCE: usize = 64;
-/// More from one address are refused at once, so that a client that opens them and says nothing holds up itself alone.
 const OF_ONE_ADDRESS: usize = 16;
+
+/// A connection whose handshake is done, and whose it is.
+type Accepted = io::Result<(TlsStream<TcpStream>, Source)>;
 
 /// The connections of `incoming` once their handshakes are done. It needs a running Tokio runtime. It ends, and
 /// with it all that is under way, when the stream is dropped.
 pub(in crate::server) fn accept(
     incoming: impl Stream<Item = io::Result<TcpStream>> + Send + Unpin + 'static,
     certificates: Certificates,
-) -> impl Stream<Item = io::Result<TlsStream<TcpStream>>> {
+) -> impl Stream<Item = Accepted> + Unpin {
     let (sender, receiver) = mpsc::channel(1);
     tokio::spawn(take(incoming, certificates, sender));
     ReceiverStream::new(receiver)
@@ -37,13 +36,10 @@ pub(in crate::server) fn accept(
 async fn take(
     mut incoming: impl Stream<Item = io::Result<TcpStream>> + Unpin,
     certificates: Certificates,
-    done: mpsc::Sender<io::Result<TlsStream<TcpStream>>>,
+    done: mpsc::Sender<Accepted>,
 ) {
-    let slots = Arc::new(Semaphore::new(HANDSHAKES_AT_ONCE));
-    let peers = Peers::default();
+    let handshakes = Arc::new(Handshakes::default());
     loop {
-        // The semaphore is never closed.
-        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
         let accepted = tokio::select! {
             () = done.closed() => return,
             accepted = incoming.next() => accepted,
@@ -54,71 +50,72 @@ async fn take(
             Some(Err(_)) => continue,
             None => return,
         };
-        let Some(place) = peers.enter(&stream) else {
-            certificates.metrics.count_refused(Refused::TooMany);
-            debug!(peer = ?stream.peer_addr().ok(), "no TLS connection: too many handshakes of this address at once");
-            continue;
-        };
-        let (certificates, done) = (certificates.clone(), done.clone());
+        // It is gone already if it has no address.
+        let Ok(peer) = stream.peer_addr() else { continue };
+        let silent = handshakes.silent.open(peer.ip()).0;
+        let (certificates, done, handshakes) = (certificates.clone(), done.clone(), Arc::clone(&handshakes));
         tokio::spawn(async move {
+            let source = Source::from(peer.ip());
             let shaken = tokio::select! {
                 () = done.closed() => return,
-                shaken = shake_hands(stream, &certificates) => shaken,
+                shaken = timeout(HANDSHAKE, handshakes.shake_hands(stream, source, silent, &certificates)) => shaken,
             };
-            drop((slot, place));
-            if let Some(stream) = shaken {
+            let slow = || Err((Refused::TimeOut, format!("the handshake took longer than {} s", HANDSHAKE.as_secs())));
+            match shaken.unwrap_or_else(|_| slow()) {
                 // The server has ended if nobody takes it.
-                let _ = done.send(Ok(stream)).await;
+                Ok(stream) => drop(done.send(Ok((stream, source))).await),
+                Err((refused, why)) => refuse(&certificates, &peer.to_string(), refused, &why),
             }
         });
     }
 }
 
-/// How many handshakes are under way, by address.
-#[derive(Clone, Default)]
-struct Peers(Arc<Mutex<HashMap<IpAddr, usize>>>);
-
-/// One handshake of an address. Dropping it makes room for another.
-struct Place {
-    peers: Peers,
-    address: IpAddr,
+/// The handshakes under way.
+#[derive(Debug)]
+struct Handshakes {
+    /// Of clients whose ClientHello hasn't come yet.
+    silent: OpenConnections,
+    /// Of the others.
+    speaking: OpenConnections,
 }
 
-impl Peers {
-    /// `None`: the address has as many as it may have, or the connection is gone already.
-    fn enter(&self, stream: &TcpStream) -> Option<Place> {
-        let address = stream.peer_addr().ok()?.ip();
-        let mut peers = self.0.lock();
-        let count = peers.entry(address).or_default();
-        if *count == OF_ONE_ADDRESS {
-            return None;
-        }
-        *count += 1;
-        Some(Place { peers: self.clone(), address })
+impl Default for Handshakes {
+    fn default() -> Self {
+        let limits = Limits { total: HANDSHAKES_AT_ONCE, per_peer: OF_ONE_ADDRESS, ..Limits::default() };
+        Self { silent: OpenConnections::new(limits), speaking: OpenConnections::new(limits) }
     }
 }
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut peers = self.peers.0.lock();
-        if let Some(count) = peers.get_mut(&self.address) {
-            *count -= 1;
-            if *count == 0 {
-                peers.remove(&self.address);
-            }
+impl Handshakes {
+    async fn shake_hands(
+        &self,
+        stream: TcpStream,
+        source: Source,
+        silent: OpenConnection,
+        certificates: &Certificates,
+    ) -> Result<TlsStream<TcpStream>, (Refused, String)> {
+        let failed = |error| (reason(&error), why(&error));
+        let many = || (Refused::TooMany, "too many handshakes at once: the oldest made room".to_owned());
+        let hello = tokio::select! {
+            () = silent.excess.cancelled() => return Err(many()),
+            hello = LazyConfigAcceptor::new(Acceptor::default(), stream) => hello.map_err(failed)?,
+        };
+        let speaking = self.speaking.open(source).0;
+        drop(silent);
+        let stream = tokio::select! {
+            () = speaking.excess.cancelled() => return Err(many()),
+            stream = hello.into_stream(certificates.current()) => stream.map_err(failed)?,
+        };
+        if stream.get_ref().1.alpn_protocol().is_none() {
+            return Err((Refused::Protocol, "the client didn't ask for HTTP/2 (ALPN h2)".to_owned()));
         }
+        self.silent.has_authenticated(source);
+        self.speaking.has_authenticated(source);
+        Ok(stream)
     }
 }
 
-async fn shake_hands(stream: TcpStream, certificates: &Certificates) -> Option<TlsStream<TcpStream>> {
-    let peer = stream.peer_addr().map_or_else(|_| "unknown".to_owned(), |peer| peer.to_string());
-    let acceptor = TlsAcceptor::from(certificates.current());
-    let (refused, why) = match timeout(HANDSHAKE, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol().is_some() => return Some(stream),
-        Ok(Ok(_)) => (Refused::Protocol, "the client didn't ask for HTTP/2 (ALPN h2)".to_owned()),
-        Ok(Err(error)) => (reason(&error), why(&error)),
-        Err(_) => (Refused::TimeOut, format!("the handshake took longer than {} s", HANDSHAKE.as_secs())),
-    };
+fn refuse(certificates: &Certificates, peer: &str, refused: Refused, why: &str) {
     certificates.metrics.count_refused(refused);
     match refused {
         // Scanners and probes of TCP do that all day.
@@ -127,7 +124,6 @@ async fn shake_hands(stream: TcpStream, certificates: &Certificates) -> Option<T
             warn!(peer, reason = refused.as_str(), "a client was refused: {why}");
         }
     }
-    None
 }
 
 /// What the log says of it: rustls shows an error of a verifier as its Rust value.

@@ -8,7 +8,7 @@ use crate::{
     capi::{
         Cluster, Context, InfrastructureTemplate, KindRef, Machine, Node, ObjectKey, ScalableKind, ScalableResource,
     },
-    index::{self, Index, SnapshotStanding},
+    index::{self, Detail, Index, SnapshotStanding},
     nodegroup::{GroupId, LeftOut, Rules},
 };
 
@@ -46,7 +46,7 @@ impl Fed {
     /// Says of each group what its infrastructure template would have to say: manifests may lack it, and those of a
     /// repository have no status.
     fn note_templates(&mut self, manifests: &Manifests) {
-        for group in self.index.snapshot(None).groups {
+        for group in self.index.snapshot(None, Detail::Counts).groups {
             let (matters, is_node_known) = match &group.standing {
                 SnapshotStanding::Live(served) => (true, served.definition.template.is_some()),
                 SnapshotStanding::Waiting | SnapshotStanding::LeftOut(LeftOut::NoScaleFromZero, _) => (true, false),

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::{
     capi::Keys,
-    index::SnapshotStanding,
+    index::{Detail, SnapshotStanding},
     nodegroup::{ErrorRules, Rules, Scope, TemplateRules},
 };
 
@@ -220,7 +220,7 @@ status: {capacity: {cpu: 4, memory: 16Gi}}
 #[rstest]
 fn what_is_fed_is_what_a_server_would_answer(#[values("cluster.x-k8s.io", "cluster.example.com")] group: &str) {
     let fed = fed(&manifests(&[("fleet.yaml", &FLEET.replace("GROUP", group))]), rules(group));
-    let snapshot = fed.index.snapshot(None);
+    let snapshot = fed.index.snapshot(None, Detail::Counts);
     let [only] = snapshot.groups.as_slice() else { panic!("{:?}", snapshot.groups) };
     assert_eq!(only.id.to_string(), "MachineDeployment/default/workers");
     let SnapshotStanding::Live(served) = &only.standing else { panic!("{:?}", only.standing) };
@@ -243,6 +243,6 @@ fn an_object_that_cannot_be_read_is_named_with_its_place_and_field() {
     for (said, parts) in fed.unreadable.iter().zip(parts) {
         assert!(parts.iter().all(|part| said.contains(part)), "{said}");
     }
-    let snapshot = fed.index.snapshot(None);
+    let snapshot = fed.index.snapshot(None, Detail::Counts);
     assert!(matches!(snapshot.groups[0].standing, SnapshotStanding::Undecodable(_)));
 }

@@ -1,0 +1,262 @@
+//! The log of what node groups are: a line for each change. In the first sync the changes of one kind are one line, with the
+//! single ones at level debug; warnings are single lines until they are too many. Must never write while the index is locked.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tokio::time::{Duration, Instant};
+
+use super::{Index, group::Standing, picture::Picture};
+use crate::nodegroup::{GroupId, LeftOut, Problem, ProblemKind};
+
+/// A first sync that lasts is summed up so often, if anything has changed since.
+const SUMMARIES_APART: Duration = Duration::from_secs(60);
+
+/// In a first sync a warning names each group while no more than so many have it: somebody has to mend each of them.
+const WARNED_SINGLY: usize = 10;
+
+/// Whether an object is a group, for those who log it.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum GroupState {
+    /// It is a group.
+    Live,
+    /// It is none.
+    LeftOut(LeftOut),
+    /// It may be one once its infrastructure template has been read.
+    Waiting,
+    /// Its object doesn't decode.
+    Undecodable,
+    /// Its object is gone.
+    Gone,
+}
+
+impl GroupState {
+    /// Of how many groups a first sync tells it in a line each.
+    fn told_singly(self) -> usize {
+        match self {
+            Self::LeftOut(_) | Self::Undecodable => WARNED_SINGLY,
+            Self::Live | Self::Waiting | Self::Gone => 1,
+        }
+    }
+}
+
+/// That a group came, went, or has other problems than before.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Notice {
+    /// The group.
+    pub id: GroupId,
+    /// What it is now.
+    pub state: GroupState,
+    /// What is wrong with it.
+    pub problems: Vec<Problem>,
+    /// What is no fault and worth knowing.
+    pub notes: Vec<String>,
+}
+
+impl Notice {
+    /// Writes it to the log: what an operator should see, once per change.
+    pub fn log(&self) {
+        self.log_state();
+        for problem in &self.problems {
+            self.log_problem(problem);
+        }
+        for note in &self.notes {
+            self.log_note(note);
+        }
+    }
+
+    fn log_state(&self) {
+        let group = &self.id;
+        match self.state {
+            GroupState::Live => tracing::info!(%group, "node group is served"),
+            GroupState::LeftOut(
+                reason @ (LeftOut::OutOfScope | LeftOut::OwnedByMachineDeployment | LeftOut::NotAutoscaled),
+            ) => tracing::debug!(%group, %reason, "not a node group"),
+            GroupState::LeftOut(reason) => tracing::warn!(%group, %reason, "node group is left out"),
+            GroupState::Waiting => tracing::debug!(%group, "node group waits for its infrastructure template"),
+            GroupState::Undecodable => tracing::warn!(%group, "node group is left out: its object can't be read"),
+            GroupState::Gone => tracing::info!(%group, "object of a node group is gone"),
+        }
+    }
+
+    fn log_problem(&self, problem: &Problem) {
+        tracing::warn!(group = %self.id, kind = problem.kind.as_str(), "{problem}");
+    }
+
+    fn log_note(&self, note: &str) {
+        tracing::info!(group = %self.id, "{note}");
+    }
+
+    /// Writes it at level debug, as one of many that are summed up.
+    fn log_in_detail(&self) {
+        let group = &self.id;
+        match self.state {
+            GroupState::Live => tracing::debug!(%group, "node group is served"),
+            GroupState::LeftOut(reason) => tracing::debug!(%group, %reason, "node group is left out"),
+            GroupState::Waiting => tracing::debug!(%group, "node group waits for its infrastructure template"),
+            GroupState::Undecodable => tracing::debug!(%group, "node group is left out: its object can't be read"),
+            GroupState::Gone => tracing::debug!(%group, "object of a node group is gone"),
+        }
+        for problem in &self.problems {
+            tracing::debug!(%group, kind = problem.kind.as_str(), "{problem}");
+        }
+        for note in &self.notes {
+            tracing::debug!(%group, "{note}");
+        }
+    }
+}
+
+/// The groups that have changed in a first sync since they were summed up last.
+#[derive(Debug)]
+pub(super) struct FirstSync {
+    changed: BTreeSet<GroupId>,
+    summed_up: Instant,
+}
+
+impl Index {
+    /// The same in a first sync, which lasts until [`Index::end_first_sync`]: the changes of groups are summed up in the log.
+    #[must_use]
+    pub fn in_first_sync(self) -> Self {
+        *self.first_sync.lock() = Some(FirstSync { changed: BTreeSet::new(), summed_up: Instant::now() });
+        self
+    }
+
+    /// The first lists are complete: what groups are is summed up, and each change from now on is a line.
+    pub fn end_first_sync(&self) {
+        let ended = self.first_sync.lock().take();
+        if let Some(ended) = ended {
+            self.sum_up(ended.changed);
+            let (served, left_out) = self.served_and_left_out();
+            tracing::info!(served, left_out, "node groups are read");
+        }
+    }
+
+    pub(super) fn log(&self, notices: Vec<Notice>) {
+        if notices.is_empty() {
+            return;
+        }
+        let mut first_sync = self.first_sync.lock();
+        let Some(under_way) = first_sync.as_mut() else {
+            drop(first_sync);
+            notices.iter().for_each(Notice::log);
+            return;
+        };
+        notices.iter().for_each(Notice::log_in_detail);
+        under_way.changed.extend(notices.into_iter().map(|notice| notice.id));
+        if under_way.summed_up.elapsed() < SUMMARIES_APART {
+            return;
+        }
+        under_way.summed_up = Instant::now();
+        let changed = std::mem::take(&mut under_way.changed);
+        drop(first_sync);
+        self.sum_up(changed);
+        let (served, left_out) = self.served_and_left_out();
+        tracing::info!(served, left_out, "node groups are being read");
+    }
+
+    /// Writes a line for each kind of change; what is true of one group alone, or a warning of few, is its own line.
+    fn sum_up(&self, changed: BTreeSet<GroupId>) {
+        let notices: Vec<_> = {
+            let picture = &self.inner.read().picture;
+            changed.into_iter().map(|id| picture.notice(id)).collect()
+        };
+        sum_up_states(&notices);
+        sum_up_problems(&notices);
+        sum_up_notes(&notices);
+    }
+
+    /// How many groups there are, and how many objects are none though nobody wants that.
+    fn served_and_left_out(&self) -> (u64, u64) {
+        let groups = self.stats().groups;
+        let of = |state: &str| groups.get(state).copied().unwrap_or_default();
+        let reasons = LeftOut::ALL.into_iter().filter(|reason| reason.is_error() || *reason == LeftOut::Paused);
+        (of("served"), reasons.map(LeftOut::as_str).chain(["undecodable"]).map(of).sum())
+    }
+}
+
+fn sum_up_states(notices: &[Notice]) {
+    let mut states: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for notice in notices {
+        states.entry(notice.state).or_default().push(notice);
+    }
+    for (state, alike) in &states {
+        let [first, ..] = alike.as_slice() else { continue };
+        if alike.len() <= state.told_singly() {
+            alike.iter().for_each(|notice| notice.log_state());
+            continue;
+        }
+        let (groups, first) = (alike.len(), &first.id);
+        match state {
+            GroupState::Live => tracing::info!(groups, "node groups are served"),
+            GroupState::LeftOut(LeftOut::OutOfScope | LeftOut::OwnedByMachineDeployment | LeftOut::NotAutoscaled)
+            | GroupState::Waiting => {}
+            GroupState::LeftOut(reason) => tracing::warn!(groups, %first, %reason, "node groups are left out"),
+            GroupState::Undecodable => {
+                tracing::warn!(groups, %first, "node groups are left out: their objects can't be read");
+            }
+            GroupState::Gone => tracing::info!(groups, %first, "objects of node groups are gone"),
+        }
+    }
+}
+
+fn sum_up_problems(notices: &[Notice]) {
+    let mut kinds: BTreeMap<ProblemKind, Vec<_>> = BTreeMap::new();
+    for notice in notices {
+        for problem in &notice.problems {
+            kinds.entry(problem.kind).or_default().push((notice, problem));
+        }
+    }
+    for (kind, found) in kinds {
+        let groups: BTreeSet<_> = found.iter().map(|(notice, _)| &notice.id).collect();
+        let Some((first, problem)) = found.first() else { continue };
+        if groups.len() <= WARNED_SINGLY {
+            found.iter().for_each(|(notice, problem)| notice.log_problem(problem));
+            continue;
+        }
+        let (groups, first, kind) = (groups.len(), &first.id, kind.as_str());
+        tracing::warn!(groups, %first, kind, "node groups have problems of one kind, the first one: {problem}");
+    }
+}
+
+fn sum_up_notes(notices: &[Notice]) {
+    let noted: Vec<_> = notices.iter().filter(|notice| !notice.notes.is_empty()).collect();
+    match noted.as_slice() {
+        [] => {}
+        [notice] => {
+            for note in &notice.notes {
+                notice.log_note(note);
+            }
+        }
+        [first, ..] => {
+            let note = first.notes.first().map(String::as_str).unwrap_or_default();
+            tracing::info!(groups = noted.len(), first = %first.id, "node groups have notes, the first one: {note}");
+        }
+    }
+}
+
+impl Picture {
+    /// The changes of groups since they were asked for last.
+    pub(super) fn take_notices(&mut self) -> Vec<Notice> {
+        if self.changed.is_empty() {
+            return Vec::new();
+        }
+        let changed = std::mem::take(&mut self.changed);
+        changed.into_iter().map(|id| self.notice(id)).collect()
+    }
+
+    fn notice(&self, id: GroupId) -> Notice {
+        let group = self.groups.get(&id);
+        let served = group.filter(|group| group.is_live()).and_then(|group| group.served.as_deref());
+        let notes = served.map(|served| served.definition.notes.clone()).unwrap_or_default();
+        let (state, problems) = match group.map(|group| &group.standing) {
+            None | Some(Standing::Gone) => (GroupState::Gone, Vec::new()),
+            Some(Standing::Live) => {
+                let problems = served.map(|served| served.definition.problems.clone()).unwrap_or_default();
+                (GroupState::Live, problems)
+            }
+            Some(Standing::LeftOut(reason, problems)) => (GroupState::LeftOut(*reason), problems.clone()),
+            Some(Standing::Waiting) => (GroupState::Waiting, Vec::new()),
+            Some(Standing::Undecodable(problem)) => (GroupState::Undecodable, vec![problem.clone()]),
+        };
+        Notice { id, state, problems, notes }
+    }
+}

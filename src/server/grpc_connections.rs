@@ -1,0 +1,301 @@
+//! The connections that gRPC is served on, and their bounds: of connections, their age, calls at once and bytes. Must never
+//! fail a call that it has taken: a connection that shall end says so (GOAWAY), answers what came before, and then ends.
+
+use std::{collections::VecDeque, convert::Infallible, io, pin::pin, sync::Arc, time::Duration};
+
+use futures::{Stream, StreamExt as _};
+use http::{HeaderMap, Request, Response};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::conn::auto::Builder,
+    service::TowerToHyperService,
+};
+use parking_lot::Mutex;
+use prost::bytes::Bytes;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::Semaphore,
+    task::JoinSet,
+    time::{Instant, sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tonic::{Status, body::Body, service::Routes};
+use tower::{ServiceExt as _, service_fn};
+use tracing::warn;
+
+use super::{
+    MAX_REQUEST_BYTES,
+    connection::Connection,
+    held_bytes::{AllBytes, ByteLimits, CallBytes, HeldBytes, Received, Unread},
+    open_connections::{Calls, Limits, OpenConnection, OpenConnections, Source},
+    pieces::InPieces,
+};
+
+/// After the first sign that a client may be gone: how often it is asked, and how long it may be silent.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+const MAX_HEADER_BYTES: u32 = 8 << 10;
+/// The share of the age by which a connection may end earlier, so that not all of them end at once.
+const JITTER: f64 = 0.2;
+/// The connections that have to make room and may answer calls under way before they are cut.
+const LEAVING: usize = 16;
+/// The ended connections that callers may still be in a loop of.
+const ENDED: usize = 64;
+/// The time between two log lines about clients with too much.
+const EXCESS_LOGGED_EVERY: Duration = Duration::from_secs(60);
+
+/// The bounds of gRPC.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GrpcLimits {
+    /// Of connections.
+    pub(super) connections: Limits,
+    /// The time in which a connection that has to make room may answer its calls.
+    pub(super) leave: Duration,
+    /// Calls at once on a connection; gRPC clients let more wait.
+    pub(super) streams: u32,
+    /// Of bytes.
+    pub(super) bytes: ByteLimits,
+}
+
+impl Default for GrpcLimits {
+    /// A Cluster Autoscaler has one connection. It asks for the instances of all groups at once.
+    fn default() -> Self {
+        Self {
+            connections: Limits {
+                total: 64,
+                per_peer: 16,
+                age: Duration::from_secs(30 * 60),
+                last_request: Duration::from_secs(5 * 60),
+                ..Limits::default()
+            },
+            leave: Duration::from_secs(30),
+            streams: 256,
+            bytes: ByteLimits { requests: MAX_REQUEST_BYTES, answers: 4 << 20, total: 96 << 20 },
+        }
+    }
+}
+
+/// The limits of a listener and what its connections share.
+#[derive(Debug)]
+struct Listener {
+    limits: GrpcLimits,
+    all_bytes: Arc<AllBytes>,
+    leaving: Semaphore,
+    /// Connections that this program has ended. Their callers go on with their loop on the next one, so they count as open.
+    ended: Mutex<VecDeque<Connection>>,
+}
+
+/// Serves `routes` on the connections that come in until `shutdown` is cancelled, and the calls under way after it.
+pub(super) async fn serve_connections<S>(
+    mut incoming: impl Stream<Item = io::Result<(S, Source)>> + Unpin,
+    routes: Routes,
+    limits: GrpcLimits,
+    shutdown: CancellationToken,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let open = OpenConnections::new(limits.connections);
+    let listener = Arc::new(Listener {
+        limits,
+        all_bytes: Arc::default(),
+        leaving: Semaphore::new(LEAVING),
+        ended: Mutex::default(),
+    });
+    let mut connections = JoinSet::new();
+    let mut logged = Logged::default();
+    loop {
+        let accepted = tokio::select! {
+            () = shutdown.cancelled() => break,
+            () = listener.all_bytes.exceeded.notified() => {
+                for client in open.cut_largest(limits.bytes.total) {
+                    logged.bytes(client, limits.bytes.total);
+                }
+                continue;
+            }
+            accepted = incoming.next() => accepted,
+        };
+        match accepted {
+            Some(Ok((stream, source))) => {
+                let (connection, lost) = open.open(source);
+                if let Some(client) = lost {
+                    logged.excess(client, limits.connections);
+                }
+                let (routes, listener, shutdown) = (routes.clone(), Arc::clone(&listener), shutdown.clone());
+                connections.spawn(async move { listener.serve(stream, routes, connection, shutdown).await });
+            }
+            // It was logged, and waited for.
+            Some(Err(_)) => {}
+            None => break,
+        }
+        while connections.try_join_next().is_some() {}
+    }
+    drop(incoming);
+    while connections.join_next().await.is_some() {}
+}
+
+impl Listener {
+    async fn serve<S>(&self, stream: S, routes: Routes, connection: OpenConnection, shutdown: CancellationToken)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let GrpcLimits { connections: Limits { age, last_request, .. }, leave, streams, bytes, .. } = self.limits;
+        let held = Arc::new(HeldBytes::new(bytes, Arc::clone(&self.all_bytes)));
+        let cut = connection.holds(Arc::clone(&held));
+        let (caller, calls) = (Connection::default(), connection.calls());
+        let answering = Answering { routes, held, caller: caller.clone(), calls };
+        let service = service_fn(move |request| answering.clone().answer(request));
+        let mut builder = Builder::new(TokioExecutor::new()).http2_only();
+        builder
+            .http2()
+            .timer(TokioTimer::new())
+            .keep_alive_interval(KEEPALIVE)
+            .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+            .max_concurrent_streams(streams)
+            .max_header_list_size(MAX_HEADER_BYTES);
+        let mut serving = pin!(builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service)));
+        let mut leaving = None;
+        let rest = tokio::select! {
+            // An error is the client's: it went away, or sent no HTTP/2.
+            _ = serving.as_mut() => return,
+            () = cut.cancelled() => return,
+            () = connection.excess.cancelled() => {
+                leaving = self.leaving.try_acquire().ok().filter(|_| connection.has_called());
+                if leaving.is_none() {
+                    return;
+                }
+                leave
+            }
+            () = sleep(age.mul_f64(1.0 - JITTER * fastrand::f64())) => last_request,
+            // Who has asked for the end sets its time.
+            () = shutdown.cancelled() => Duration::MAX,
+        };
+        if connection.has_called() {
+            self.remember(caller);
+        }
+        serving.as_mut().graceful_shutdown();
+        tokio::select! {
+            _ = timeout(rest, serving) => {}
+            () = cut.cancelled() => {}
+            () = connection.excess.cancelled(), if leaving.is_none() => {}
+        }
+        drop(leaving);
+    }
+
+    fn remember(&self, caller: Connection) {
+        let mut ended = self.ended.lock();
+        if ended.len() == ENDED {
+            ended.pop_front();
+        }
+        ended.push_back(caller);
+    }
+}
+
+/// Answers the calls of a connection.
+#[derive(Clone)]
+struct Answering {
+    routes: Routes,
+    held: Arc<HeldBytes>,
+    caller: Connection,
+    calls: Calls,
+}
+
+impl Answering {
+    async fn answer<B>(self, mut request: Request<B>) -> Result<Response<InPieces<Unread<Body>>>, Infallible>
+    where
+        B: http_body::Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.calls.count();
+        self.held.has_room().await;
+        let call = CallBytes::new(&self.held);
+        let deadline = deadline(request.headers());
+        request.extensions_mut().insert(self.caller);
+        let request = request.map(|body| Body::new(Received::new(body, Arc::clone(&call))));
+        let answering = self.routes.oneshot(request);
+        let answer = match deadline {
+            None => answering.await,
+            Some(deadline) => {
+                let late = |_| Ok(Status::deadline_exceeded("the deadline of the call has passed").into_http());
+                timeout(deadline, answering).await.unwrap_or_else(late)
+            }
+        }?;
+        let answer = call.refusal().map_or(answer, Status::into_http);
+        let (head, body) = answer.into_parts();
+        Ok(Response::from_parts(head, InPieces::new(Unread::new(body, self.held).await)))
+    }
+}
+
+/// Returns the time that the client gives the call: some digits and a unit.
+fn deadline(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get("grpc-timeout")?.to_str().ok()?;
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    if digits.is_empty() || digits.len() > 8 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let number = digits.parse().ok()?;
+    match unit {
+        "H" => Some(Duration::from_secs(number * 60 * 60)),
+        "M" => Some(Duration::from_secs(number * 60)),
+        "S" => Some(Duration::from_secs(number)),
+        "m" => Some(Duration::from_millis(number)),
+        "u" => Some(Duration::from_micros(number)),
+        "n" => Some(Duration::from_nanos(number)),
+        _ => None,
+    }
+}
+
+/// Log lines that clients could make as many of as they like.
+#[derive(Debug, Default)]
+struct Logged {
+    excess: Option<Instant>,
+    bytes: Option<Instant>,
+}
+
+impl Logged {
+    fn excess(&mut self, client: Source, Limits { total, per_peer, .. }: Limits) {
+        if is_due(&mut self.excess) {
+            warn!(%client, total, per_peer, "a client has too many gRPC connections: those that it uses least are closed");
+        }
+    }
+
+    fn bytes(&mut self, client: Source, limit: usize) {
+        if is_due(&mut self.bytes) {
+            warn!(%client, limit, "gRPC requests and unread answers are too large together: the largest connection is cut");
+        }
+    }
+}
+
+fn is_due(last: &mut Option<Instant>) -> bool {
+    let is_due = last.is_none_or(|last| last.elapsed() >= EXCESS_LOGGED_EVERY);
+    if is_due {
+        *last = Some(Instant::now());
+    }
+    is_due
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderName, HeaderValue};
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("5S", Some(Duration::from_secs(5)))]
+    #[case("2H", Some(Duration::from_secs(7_200)))]
+    #[case("3M", Some(Duration::from_secs(180)))]
+    #[case("4999966u", Some(Duration::from_micros(4_999_966)))]
+    #[case("99999999n", Some(Duration::from_nanos(99_999_999)))]
+    #[case("10m", Some(Duration::from_millis(10)))]
+    #[case("999999999S", None)]
+    #[case("-1S", None)]
+    #[case("+1S", None)]
+    #[case("S", None)]
+    #[case("5", None)]
+    #[case("5s", None)]
+    #[case("", None)]
+    fn a_deadline_is_read_as_the_protocol_has_it(#[case] text: &'static str, #[case] expected: Option<Duration>) {
+        let headers = HeaderMap::from_iter([(HeaderName::from_static("grpc-timeout"), HeaderValue::from_static(text))]);
+        assert_eq!(deadline(&headers), expected);
+    }
+}

@@ -1,0 +1,188 @@
+//! gRPC on a Unix socket: its file, and who may connect to it. What a process that has died left there is replaced; the
+//! socket of one that lives, and what is no socket, must never be.
+
+use std::{
+    fs::{self, File, OpenOptions, Permissions, TryLockError},
+    io,
+    os::{
+        fd::OwnedFd,
+        unix::{
+            fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, lchown},
+            net::UnixListener,
+        },
+    },
+    path::{Path, PathBuf},
+};
+
+use socket2::{Domain, SockAddr, Socket, Type};
+use thiserror::Error;
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 128;
+const PRIVATE: u32 = 0o600;
+
+/// The rights of a socket's file.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct SocketRights {
+    /// Who may connect: whom these permissions let write.
+    pub mode: u32,
+    /// The user and the group that shall own it; `None` is those of this process.
+    pub owner: (Option<u32>, Option<u32>),
+}
+
+impl Default for SocketRights {
+    /// Processes of the same user.
+    fn default() -> Self {
+        Self { mode: PRIVATE, owner: (None, None) }
+    }
+}
+
+/// A Unix socket that can't be listened on.
+#[derive(Debug, Error)]
+#[error("can't listen on unix://{}: {why}", .path.display())]
+pub struct SocketError {
+    /// The path.
+    pub path: PathBuf,
+    /// The reason, with what to do.
+    pub why: SocketErrorReason,
+}
+
+/// The reason for which a socket can't be listened on.
+#[derive(Debug, Error)]
+pub enum SocketErrorReason {
+    /// Another process has the lock, or answers.
+    #[error("another process serves there: end it, or choose another path with --listen")]
+    InUse,
+    /// There is something else.
+    #[error("what is there is no socket: remove it, or choose another path with --listen")]
+    NoSocket,
+    /// The operating system refuses a step.
+    #[error("can't {step} {}: {error}: give this process the right to it, or choose another path with --listen", .path.display())]
+    System {
+        /// The step.
+        step: &'static str,
+        /// What it is done with.
+        path: PathBuf,
+        /// What the operating system said.
+        error: io::Error,
+    },
+    /// The operating system doesn't give it to that owner.
+    #[error("can't give it to {user}:{group}: {error}: run as that user, or leave --listen-socket-owner out")]
+    Owner {
+        /// The user, or `-`.
+        user: String,
+        /// The group, or `-`.
+        group: String,
+        /// What the operating system said.
+        error: io::Error,
+    },
+}
+
+/// A listener on a Unix socket. Its file is removed when it is dropped.
+#[derive(Debug)]
+pub struct UnixSocket {
+    listener: UnixListener,
+    file: SocketFile,
+}
+
+/// The file of a socket, and the lock that says that its process lives.
+#[derive(Debug)]
+pub(super) struct SocketFile {
+    path: PathBuf,
+    /// Device and inode.
+    identity: Option<(u64, u64)>,
+    _lock: File,
+}
+
+impl UnixSocket {
+    /// Opens a non-blocking listener. The file `<path>.lock` beside it stays, locked while this process lives.
+    ///
+    /// # Errors
+    /// When another process serves there, something else is there, or a right is missing.
+    pub fn bind(path: &Path, rights: SocketRights) -> Result<Self, SocketError> {
+        bind(path, rights).map_err(|why| SocketError { path: path.to_owned(), why })
+    }
+
+    /// The path of the socket.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.file.path
+    }
+
+    pub(super) fn into_parts(self) -> (UnixListener, SocketFile) {
+        (self.listener, self.file)
+    }
+}
+
+fn bind(path: &Path, rights: SocketRights) -> Result<UnixSocket, SocketErrorReason> {
+    let lock = lock(path)?;
+    remove_stale(path)?;
+    let failed = |step| move |error| SocketErrorReason::System { step, path: path.to_owned(), error };
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None).map_err(failed("make"))?;
+    let address = SockAddr::unix(path).map_err(failed("name"))?;
+    // Nobody else connects before the owner is set: Linux takes the mode of the file from here.
+    let unnamed = File::from(OwnedFd::from(socket.try_clone().map_err(failed("make"))?));
+    unnamed.set_permissions(Permissions::from_mode(PRIVATE)).map_err(failed("protect"))?;
+    socket.bind(&address).map_err(failed("make"))?;
+    let mut file = SocketFile { path: path.to_owned(), identity: None, _lock: lock };
+    file.identity = identity(path);
+    if rights.owner != (None, None) {
+        let (user, group) = rights.owner;
+        let shown = |id: Option<u32>| id.map_or("-".to_owned(), |id| id.to_string());
+        let failed = |error| SocketErrorReason::Owner { user: shown(user), group: shown(group), error };
+        lchown(path, user, group).map_err(failed)?;
+    }
+    fs::set_permissions(path, Permissions::from_mode(rights.mode)).map_err(failed("set the mode of"))?;
+    socket.listen(BACKLOG).map_err(failed("listen on"))?;
+    socket.set_nonblocking(true).map_err(failed("listen on"))?;
+    Ok(UnixSocket { listener: OwnedFd::from(socket).into(), file })
+}
+
+/// Takes the lock of a path. It ends with the process, however that ends.
+fn lock(path: &Path) -> Result<File, SocketErrorReason> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    let name = PathBuf::from(name);
+    let failed = |error| SocketErrorReason::System { step: "lock", path: name.clone(), error };
+    let file = OpenOptions::new().create(true).truncate(false).write(true).mode(PRIVATE).open(&name).map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(SocketErrorReason::InUse),
+        Err(TryLockError::Error(error)) => Err(failed(error)),
+    }
+}
+
+/// Removes a socket that nobody listens on.
+fn remove_stale(path: &Path) -> Result<(), SocketErrorReason> {
+    let failed = |step| move |error| SocketErrorReason::System { step, path: path.to_owned(), error };
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(failed("look at")(error)),
+        Ok(found) if !found.file_type().is_socket() => return Err(SocketErrorReason::NoSocket),
+        Ok(_) => {}
+    }
+    let asking = Socket::new(Domain::UNIX, Type::STREAM, None).map_err(failed("ask"))?;
+    // A process that accepts nothing must not be waited for.
+    asking.set_nonblocking(true).map_err(failed("ask"))?;
+    match asking.connect(&SockAddr::unix(path).map_err(failed("name"))?) {
+        Ok(()) => Err(SocketErrorReason::InUse),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(SocketErrorReason::InUse),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).map_err(failed("remove the socket of a dead process at"))
+        }
+        Err(error) => Err(failed("ask")(error)),
+    }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if self.identity.is_some() && identity(&self.path) == self.identity {
+            // What can't be removed is replaced at the next start.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
