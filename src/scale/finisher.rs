@@ -131,7 +131,7 @@ impl Command {
         if steps.contains(&Finish::CarryOn) {
             pass = pass.and(self.carry_on(&view, &log).await);
         }
-        match self.settle(&view, &followed, steps).await {
+        match self.settle(&view, steps).await {
             Ok(()) => pass,
             Err(error) => {
                 tracing::warn!(group = %self.id, "can't finish deletions; this is tried again: {}", self.failed(&error));
@@ -171,21 +171,33 @@ impl Command {
 
     /// Deletes by name what a smaller size has left, and forgets what is over. A failure holds up nothing else; the first
     /// is told in the end.
-    async fn settle(&self, view: &DeletionView, followed: &Followed, steps: Vec<Finish>) -> Result<(), CallError> {
-        let (mut gone, mut settled, mut marks) = (Vec::new(), Vec::new(), Vec::new());
+    async fn settle(&self, view: &DeletionView, steps: Vec<Finish>) -> Result<(), CallError> {
+        let (mut gone, mut soft, mut spent, mut marks) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for step in steps {
             match step {
                 Finish::CarryOn | Finish::Leave(..) => {}
                 Finish::ForgetGone(entry) => gone.push(entry),
-                Finish::ForgetSoft(entry) | Finish::Delete(entry) => settled.push(entry),
+                Finish::ForgetSoft(entry) => soft.push(entry),
+                Finish::Delete(entry) => spent.push(entry),
                 step @ (Finish::MarkAgain(_) | Finish::Unmark(..)) => marks.push(step),
             }
         }
         let reads = stream::iter(gone).map(|entry| self.if_gone(entry));
         let mut results: Vec<_> = reads.buffer_unordered(SIDE_BY_SIDE).collect().await;
-        if !settled.is_empty() || !marks.is_empty() {
+        let reads = stream::iter(spent).map(|entry| self.if_alive(entry));
+        let mut alive = Vec::new();
+        for read in reads.buffer_unordered(SIDE_BY_SIDE).collect::<Vec<_>>().await {
+            match read {
+                Ok(entry) => alive.extend(entry),
+                Err(error) => results.push(Err(error)),
+            }
+        }
+        if !soft.is_empty() || !alive.is_empty() || !marks.is_empty() {
             match self.api().read_group(&self.id).await {
-                Ok(seen) => results.extend(self.settle_as_of(seen.version, (view, followed), settled, marks).await),
+                Ok(seen) => {
+                    self.index().set_written(&self.id, seen.version);
+                    results.extend(self.settle_as_of_now(view, soft, alive, marks).await);
+                }
                 Err(error) => results.push(Err(error)),
             }
         }
@@ -200,30 +212,33 @@ impl Command {
         failures.into_iter().next().map_or(Ok(()), Err)
     }
 
-    /// Does what depends on the group as it is now: each entry that is over by it, or a failure.
-    async fn settle_as_of(
+    /// Does what depends on the group as it was just read: each entry that is over by it, or a failure.
+    async fn settle_as_of_now(
         &self,
-        now: GroupVersion,
-        (view, followed): (&DeletionView, &Followed),
-        settled: Vec<Entry>,
+        view: &DeletionView,
+        soft: Vec<Entry>,
+        alive: Vec<Entry>,
         marks: Vec<Finish>,
     ) -> Vec<Result<Option<Entry>, CallError>> {
-        self.index().set_written(&self.id, now.clone());
-        let Ok(log) = now.log() else { return Vec::new() };
-        let log = &log;
-        let are_all_followed = followed.has_all(log);
-        let settled = settled.into_iter().filter(|entry| are_all_followed && log.get(&entry.uid) == Some(entry));
-        let (soft, to_delete): (Vec<_>, Vec<_>) = settled.partition(|entry| entry.soft);
-        let deletes = stream::iter(to_delete).map(async |entry| self.delete_by_name(&entry).await);
+        let Some((log, followed)) = self.followed_now() else { return Vec::new() };
+        let deletes = stream::iter(alive).map(async |entry| self.delete_by_name(&entry).await);
         let mut results: Vec<_> = deletes.buffer_unordered(SIDE_BY_SIDE).collect().await;
-        let marks = stream::iter(marks).map(|mark| self.correct_mark(log, mark));
+        let marks = stream::iter(marks).map(|mark| self.correct_mark(&log, mark));
         results.extend(marks.buffer_unordered(SIDE_BY_SIDE).collect::<Vec<_>>().await);
         let done = results.into_iter().map(|result| result.map(|()| None));
-        let over = match self.soft_that_are_over(view, soft).await {
+        let soft = soft.into_iter().filter(|entry| followed.has_all(&log) && log.get(&entry.uid) == Some(entry));
+        let over = match self.soft_that_are_over(view, soft.collect()).await {
             Ok(over) => over.into_iter().map(|entry| Ok(Some(entry))).collect(),
             Err(error) => vec![Err(error)],
         };
         over.into_iter().chain(done).collect()
+    }
+
+    /// The group's log as it is known now, own reads and writes included, and what of it is followed.
+    fn followed_now(&self) -> Option<(DeletionLog, Followed)> {
+        let (version, sets) = self.index().sets(&self.id)?;
+        let log = version.log().ok()?;
+        Some((log, Followed::by(self.id.kind, &sets)))
     }
 
     /// The soft entries for which nothing is left to go: their Machine goes, or the MachineSets have no more than their size.
@@ -264,12 +279,19 @@ impl Command {
         }
     }
 
-    /// Deletes a Machine whose deletion was spent on another one. The watch of Machines may lag behind that of MachineSets,
-    /// so that one which went as it should still looks alive: whether it is, is asked of the API server.
+    /// The entry, if its Machine is there and stays. The watch of Machines may lag behind that of MachineSets, so that one
+    /// which went as it should still looks alive: whether it is, is asked of the API server.
+    async fn if_alive(&self, entry: Entry) -> Result<Option<Entry>, CallError> {
+        let is_alive = self.read_life(&named(&entry)).await? == Life::Alive;
+        Ok(is_alive.then_some(entry))
+    }
+
+    /// Deletes a Machine that is there though its deletion was spent on another one, if that still is so: others may have
+    /// been decided upon while it was read, and the smaller size for them could be spent on this one.
     async fn delete_by_name(&self, entry: &Entry) -> Result<(), CallError> {
-        match self.read_life(&named(entry)).await? {
-            Life::Alive => {}
-            Life::Deleting | Life::Gone => return Ok(()),
+        // Nothing is awaited between this and the call.
+        if !self.followed_now().is_some_and(|(log, followed)| followed.permits_by_name(&log, entry)) {
+            return Ok(());
         }
         let key = self.machine_key(&entry.name);
         let result = self.write(Write::Delete, self.api().delete_machine(&key, &entry.uid, None)).await;

@@ -466,6 +466,12 @@ impl Followed {
     pub(super) fn has_all(&self, log: &DeletionLog) -> bool {
         log.entries().iter().all(|entry| self.has(entry))
     }
+
+    /// Whether the Machine of an entry of this log may be deleted by name, if it is there: no other Machine is to go for
+    /// which a smaller size may still take this one.
+    pub(super) fn permits_by_name(&self, log: &DeletionLog, entry: &Entry) -> bool {
+        self.by_name != ByName::NotYet && log.get(&entry.uid) == Some(entry) && self.has_all(log)
+    }
 }
 
 /// Whether a MachineSet has the size that came with its copy of the log. While several have Machines, in a rollout that

@@ -56,7 +56,7 @@ async fn a_machine_that_a_smaller_size_has_left_is_deleted_by_name_and_leaves_th
 async fn a_machine_that_goes_for_the_smaller_size_is_not_deleted_by_name_though_its_watch_lags_behind() {
     let world = World::new(4, &ABCD);
     world.scale.delete(group(), nodes(&["b"])).await.unwrap();
-    world.api.fault("GET group", Fault::Hold);
+    world.api.fault("GET machine b", Fault::Hold);
     world.api.follow();
     world.watch();
     world.api.held().await;
@@ -68,6 +68,23 @@ async fn a_machine_that_goes_for_the_smaller_size_is_not_deleted_by_name_though_
     world.api.remove("b");
     until(&world, "b has left the log", |world| world.api.log().is_empty()).await;
     assert!(!world.api.calls().contains(&"DELETE machine b".to_owned()), "{:?}", world.api.calls());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_is_not_deleted_by_name_when_another_one_is_decided_upon_meanwhile() {
+    let world = World::new(4, &ABCD);
+    let other = world.another_copy();
+    world.scale.delete(group(), nodes(&["b"])).await.unwrap();
+    world.api.fault("GET machine b", Fault::Hold);
+    world.api.follow();
+    world.watch();
+    world.api.held().await;
+    other.scale.delete(group(), nodes(&["c"])).await.unwrap();
+    world.api.release();
+    wait(&world).await;
+    assert!(!is_deleting(&world, "b"), "the smaller size for c could be spent on b");
+    world.api.follow();
+    until(&world, "b is deleted", |world| is_deleting(world, "b")).await;
 }
 
 #[tokio::test(start_paused = true)]
