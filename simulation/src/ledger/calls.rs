@@ -42,6 +42,8 @@ pub(super) struct Asked {
     pub(super) request: Request,
     /// The rollout of its group that its copy knew of, if it is a delete.
     rollout: Option<u64>,
+    /// The Machines named by a delete that were in the log already: what is decided goes on, whatever this request comes to.
+    pub(super) decided: BTreeSet<String>,
     /// The number of times an increase was applied, or of replicas that were given up.
     pub(super) applied: i64,
     /// The time at which an increase was applied last.
@@ -157,9 +159,22 @@ impl Ledger {
             Request::Delete { group, .. } => self.known_rollout(copy, group),
             _ => None,
         };
-        let (at, applied_at) = (self.now, 0);
-        let asked =
-            Asked { copy, at, ended: None, is_ok: false, is_refused: false, request, rollout, applied: 0, applied_at };
+        let decided = match &request {
+            Request::Delete { group, uids, .. } => self.decided(group, uids),
+            _ => BTreeSet::new(),
+        };
+        let asked = Asked {
+            copy,
+            at: self.now,
+            ended: None,
+            is_ok: false,
+            is_refused: false,
+            request,
+            rollout,
+            decided,
+            applied: 0,
+            applied_at: 0,
+        };
         self.asked.insert(number, asked);
         // They end in nearly the order in which they came.
         while let Some(first) = self.asked.first_entry()
@@ -214,7 +229,7 @@ impl Ledger {
                 self.ok_deletes.extend(uids.iter().map(|uid| (uid.clone(), now)));
             }
             Request::Delete { group, uids, places } if !is_open(code) => {
-                self.refused(number, group, uids, code);
+                self.refused(number, &asked, group, uids, answered);
                 self.delete_for_cause((asked.copy, asked.at), group, (uids, *places), answered.text);
                 self.delete_is_denied(asked.copy, uids, answered.text);
             }

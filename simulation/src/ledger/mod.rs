@@ -252,8 +252,9 @@ pub(crate) struct Ledger {
     named: BTreeSet<String>,
     /// The Machines that were logged without a name, for placeholders.
     for_places: BTreeSet<String>,
-    /// Hard entries that have lowered the size, by uid.
-    lowered: BTreeSet<String>,
+    /// Hard entries that have lowered the size, by the uids of group and Machine: a group that was made anew, and has
+    /// adopted the Machines of the one before, has a size of its own.
+    lowered: BTreeSet<(String, String)>,
     /// Every ticket of an entry that has left, with its uid.
     left: BTreeSet<(String, String)>,
     asked: BTreeMap<u64, Asked>,

@@ -141,7 +141,7 @@ impl Ledger {
             group.template = object["spec"]["template"].clone();
         }
         if let Author::Copy(copy) = author {
-            let lowers = self.entries(id, &before.log, &log);
+            let lowers = self.entries(id, text(object, "uid"), &before.log, &log);
             self.added(copy, id, &before.log, &log);
             self.logged_in_time(copy, id, &before.log, &log);
             let by = before.size - size;
@@ -260,8 +260,8 @@ impl Ledger {
         history.push((None, size));
     }
 
-    /// Checks how entries have changed; returns how many were lowered.
-    fn entries(&mut self, id: &str, before: &Log, after: &Log) -> i64 {
+    /// Checks how the entries of a group, which is known by its uid, have changed; returns how many were lowered.
+    fn entries(&mut self, id: &str, group: &str, before: &Log, after: &Log) -> i64 {
         let mut lowered = 0;
         for (uid, entry) in after {
             let known = before.get(uid).filter(|known| known.ticket == entry.ticket);
@@ -287,7 +287,7 @@ impl Ledger {
                 {
                     self.find(Check::Phases, format!("{id}: {} lowered the size and isn't marked", entry.name));
                 }
-                if !entry.is_soft && !self.lowered.insert(uid.clone()) {
+                if !entry.is_soft && !self.lowered.insert((group.to_owned(), uid.clone())) {
                     self.find(Check::LoweredOnce, format!("{id}: {} ({uid}) lowered the size twice", entry.name));
                 }
             }

@@ -6,7 +6,7 @@ use tonic::Code;
 
 use super::{
     Check, Ledger,
-    calls::{Asked, Request},
+    calls::{Answered, Asked, Request},
 };
 use crate::{
     entropy::{Nanos, SECOND},
@@ -86,22 +86,30 @@ impl Ledger {
         }
     }
 
+    /// Those of some Machines whose deletion is in the log of their group.
+    pub(super) fn decided(&self, group: &str, uids: &BTreeSet<String>) -> BTreeSet<String> {
+        let log = self.groups.get(group).filter(|group| !group.is_gone).map(|group| &group.log);
+        let is_decided = |uid: &&String| log.is_some_and(|log| log.get(*uid).is_some_and(|entry| !entry.is_soft));
+        uids.iter().filter(is_decided).cloned().collect()
+    }
+
     /// A request that is refused for good leaves no entry of a Machine that nobody else has named.
-    pub(super) fn refused(&mut self, number: u64, group: &str, uids: &BTreeSet<String>, code: Code) {
-        let logged: Vec<_> = self
-            .groups
-            .get(group)
-            .into_iter()
-            .filter(|group| !group.is_gone)
-            .flat_map(|group| &group.log)
-            .filter(|(uid, entry)| uids.contains(*uid) && !entry.is_soft)
-            .filter(|(uid, _)| !self.is_named_by_others(number, uid) && !self.for_places.contains(*uid))
-            .map(|(_, entry)| entry.name.clone())
-            .collect();
-        for name in logged {
+    pub(super) fn refused(
+        &mut self,
+        number: u64,
+        asked: &Asked,
+        group: &str,
+        uids: &BTreeSet<String>,
+        answered: &Answered<'_>,
+    ) {
+        let mut logged = self.decided(group, uids);
+        logged.retain(|uid| {
+            !asked.decided.contains(uid) && !self.is_named_by_others(number, uid) && !self.for_places.contains(uid)
+        });
+        for uid in logged {
             self.find(
                 Check::RefusedLeavesNothing,
-                format!("the deletion of {name} of {group} was refused with {code:?} and is in the log"),
+                format!("the deletion of {uid} of {group} was refused and is in the log: {}", answered.text),
             );
         }
         // From now on nobody has named those, unless somebody else has.
