@@ -181,7 +181,9 @@ fn sum_up_states(notices: &[Notice]) {
     for (state, alike) in &states {
         let [first, ..] = alike.as_slice() else { continue };
         if alike.len() <= state.told_singly() {
-            alike.iter().for_each(|notice| notice.log_state());
+            for notice in alike {
+                notice.log_state();
+            }
             continue;
         }
         let (groups, first) = (alike.len(), &first.id);
@@ -209,7 +211,9 @@ fn sum_up_problems(notices: &[Notice]) {
         let groups: BTreeSet<_> = found.iter().map(|(notice, _)| &notice.id).collect();
         let Some((first, problem)) = found.first() else { continue };
         if groups.len() <= WARNED_SINGLY {
-            found.iter().for_each(|(notice, problem)| notice.log_problem(problem));
+            for (notice, problem) in found {
+                notice.log_problem(problem);
+            }
             continue;
         }
         let (groups, first, kind) = (groups.len(), &first.id, kind.as_str());
