@@ -5,7 +5,7 @@ use std::str;
 use capi_autoscaler_provider::{
     capi::LONGEST_LOG,
     nodegroup::{
-        DeletionLog, GoDuration, GroupId, PlaceholderRef, Price, Quantity, Taint,
+        DeletionLog, GoDuration, GroupId, LogAnnotation as _, PlaceholderRef, Price, Quantity, Taint,
         deletion_log::MOST_ENTRIES,
         provider_id as ids,
         quantity::Format,

@@ -1,16 +1,15 @@
 //! What is known of the versions of a group's object: which one a write is decided on and tested against, and since when
 //! its size is what it is. Nothing here looks at another object.
 
-use std::{
-    collections::HashMap,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
+
+use delete_rule::{LogSeen, RULE};
 
 use super::WrittenSize;
 use crate::{
     capi::{ScalableResource, Uid},
     informer::ResourceVersion,
-    nodegroup::{DeletionLog, LogError, SharedLog, Ticket, deletion_log::MOST_ENTRIES},
+    nodegroup::{DeletionLog, LogError, SharedLog, deletion_log::Types},
 };
 
 /// How long an own write is believed that the watch hasn't shown, where resourceVersions say for certain which of two
@@ -20,8 +19,8 @@ pub(super) const WRITTEN_FOR: Duration = Duration::from_secs(15 * 60);
 /// The same, where only equality of the size tells that the watch has shown it.
 pub(super) const UNORDERED_FOR: Duration = Duration::from_secs(30);
 
-/// The most Machines that are remembered to have been in a group's log.
-const MOST_LOGGED: usize = 2 * MOST_ENTRIES;
+/// Since when a group's spec is what it is, as far as this process saw.
+pub type Era = delete_rule::Era<Types>;
 
 /// One version of a group's object, as far as writes are decided on it and tested against it.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -61,84 +60,18 @@ impl GroupVersion {
             Some(log) => log.read().cloned().map_err(LogError::clone),
         }
     }
-}
 
-/// Since when a group's spec is what it is and nobody has been counted for its log, as far as this process saw.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Era {
-    uid: Uid,
-    /// The generation that it is about.
-    pub generation: i64,
-    /// The resourceVersion of the first version that was seen of it, or of the last one that had in its log one more that
-    /// was counted, or a soft one less, or a log again that is read, or since which the Machines are remembered that were
-    /// in it; `None` where versions are no numbers.
-    pub since: Option<u64>,
-    /// The Machines that were in the log in any version of it that was seen, with the last ticket. One that isn't any
-    /// more has left it.
-    pub logged: HashMap<Uid, Ticket>,
-    /// The soft entries that are in the log, with the resourceVersion by which they are. When one leaves it, its smaller
-    /// size may have been spent on another Machine, which an older look still shows alive.
-    soft: HashMap<Uid, u64>,
-    /// The latest version that was seen of it.
-    latest: u64,
-    /// The latest one whose log wasn't read: it is beyond what is read, or was out of scope. Nobody knows what was in it
-    /// and has left it since.
-    unread: Option<u64>,
-}
-
-impl Era {
-    fn new(version: &GroupVersion) -> Self {
-        Self {
-            uid: version.uid.clone(),
-            generation: version.generation,
-            since: version.resource_version.number(),
-            logged: HashMap::new(),
-            soft: HashMap::new(),
-            latest: 0,
-            unread: None,
-        }
-    }
-
-    /// Takes a version in. One that comes late doesn't make anything older than it is.
-    fn see(&mut self, version: &GroupVersion) {
-        if self.uid != version.uid || self.generation < version.generation {
-            *self = Self::new(version);
-        }
-        if self.generation != version.generation {
-            return;
-        }
-        let Some(number) = version.resource_version.number() else {
-            self.since = None;
-            return;
+    /// The version as the rule looks at it. A text that nobody has read isn't read here, under the index's lock.
+    fn seen(&self) -> delete_rule::Version<'_, Types> {
+        let log = match &self.log {
+            None => LogSeen::None,
+            Some(log) => log.known().map_or(LogSeen::Unread, LogSeen::Read),
         };
-        self.latest = self.latest.max(number);
-        let none = DeletionLog::default();
-        // A text that nobody has read isn't read here, under the index's lock.
-        let Some(log) = version.log.as_ref().map_or(Some(&none), SharedLog::known) else {
-            self.unread = self.unread.max(Some(number));
-            return;
-        };
-        let mut is_news = self.unread.take_if(|unread| *unread <= number).is_some();
-        for entry in log.entries() {
-            let ticket = self.logged.insert(entry.uid.clone(), entry.ticket.clone());
-            is_news |= entry.counted && ticket.as_ref() != Some(&entry.ticket);
-            if entry.soft {
-                self.soft.insert(entry.uid.clone(), number);
-            }
-        }
-        self.soft.retain(|uid, since| {
-            let has_left = *since < number && log.get(uid).is_none_or(|entry| !entry.soft);
-            is_news |= has_left;
-            !has_left
-        });
-        // Annotations could have any number remembered. Machines that left the log before a version needn't be, where none
-        // is believed to be as it was before that version.
-        if self.logged.len() > MOST_LOGGED && number == self.latest {
-            self.logged.retain(|uid, _| log.get(uid).is_some());
-            is_news = true;
-        }
-        if is_news {
-            self.since = self.since.map(|since| since.max(number));
+        delete_rule::Version {
+            uid: &self.uid,
+            generation: self.generation,
+            number: self.resource_version.number(),
+            log,
         }
     }
 }
@@ -194,10 +127,8 @@ impl Versions {
     }
 
     fn see(&mut self, version: &GroupVersion) {
-        match &mut self.era {
-            Some(era) => era.see(version),
-            None => self.era.insert(Era::new(version)).see(version),
-        }
+        let version = version.seen();
+        RULE.see(self.era.get_or_insert_with(|| Era::new(&version)), &version);
     }
 
     /// The version that a write is decided on: what was written last, else what the watch says.
@@ -244,7 +175,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::nodegroup::{Phase, deletion_log::Entry};
+    use crate::nodegroup::{LogAnnotation as _, Phase, deletion_log::Entry};
 
     fn version(replicas: i32, resource_version: &str) -> GroupVersion {
         GroupVersion {
@@ -287,35 +218,35 @@ mod tests {
     fn a_generation_is_known_since_the_first_of_its_versions_that_was_seen() {
         let mut versions = group(3, "10");
         versions.see(&version(3, "12"));
-        assert_eq!(versions.era().unwrap().since, Some(10), "a status was written");
+        assert_eq!(versions.era().unwrap().since(), Some(10), "a status was written");
         versions.see(&GroupVersion { generation: 2, ..version(2, "20") });
         versions.see(&version(3, "13"));
         let era = versions.era().unwrap();
-        assert_eq!((era.generation, era.since), (2, Some(20)), "an older version came late");
+        assert_eq!((era.generation(), era.since()), (2, Some(20)), "an older version came late");
         versions.see(&GroupVersion { uid: "another".into(), ..version(1, "30") });
         let era = versions.era().unwrap();
-        assert_eq!((era.generation, era.since), (1, Some(30)), "it was made anew");
+        assert_eq!((era.generation(), era.since()), (1, Some(30)), "it was made anew");
     }
 
     #[test]
     fn of_those_who_come_to_the_log_the_counted_ones_begin_anew_and_of_those_who_leave_it_the_soft_ones() {
         let mut versions = group(3, "10");
         versions.see(&logging("a", "11", 1));
-        assert_eq!(versions.era().unwrap().since, Some(10), "it was alive when it was logged");
+        assert_eq!(versions.era().unwrap().since(), Some(10), "it was alive when it was logged");
         versions.see(&version(3, "13"));
         versions.see(&logging("counted", "14", 1));
         versions.see(&logging("b", "12", 1));
         let era = versions.era().unwrap();
-        assert_eq!(era.since, Some(14), "an older version came late");
-        assert!(["a", "b", "counted"].into_iter().all(|uid| era.logged.contains_key(&uid.into())), "all were in it");
+        assert_eq!(era.since(), Some(14), "an older version came late");
+        assert!(["a", "b", "counted"].into_iter().all(|uid| era.has_logged(&uid.into())), "all were in it");
         versions.see(&logging("soft", "15", 1));
         versions.see(&version(3, "13"));
-        assert_eq!(versions.era().unwrap().since, Some(14), "an older version came late");
+        assert_eq!(versions.era().unwrap().since(), Some(14), "an older version came late");
         versions.see(&version(3, "16"));
-        assert_eq!(versions.era().unwrap().since, Some(16), "a soft entry has left");
+        assert_eq!(versions.era().unwrap().since(), Some(16), "a soft entry has left");
         versions.see(&logging("b", "20", 2));
         let era = versions.era().unwrap();
-        assert!(!era.logged.contains_key(&"a".into()), "it was in the log of another generation");
+        assert!(!era.has_logged(&"a".into()), "it was in the log of another generation");
     }
 
     /// A log of 1,000 Machines whose uids begin with this.
@@ -338,13 +269,17 @@ mod tests {
         let mut versions = group(3, "10");
         for round in 11..41 {
             versions.see(&logging_many(&format!("round-{round}"), round));
-            let logged = versions.era().unwrap().logged.len();
+            let logged = versions.era().unwrap().remembered();
             assert!(logged <= 3_000, "{logged} after round {round}");
         }
         let era = versions.era().unwrap();
-        assert!(era.logged.contains_key(&"round-40-0".into()), "what is in the log is remembered");
-        let left = (11..41).rev().find(|round| !era.logged.contains_key(&format!("round-{round}-0").as_str().into()));
-        assert!(era.since > left, "no Machine is believed as of before what was forgotten had left: {:?}", era.since);
+        assert!(era.has_logged(&"round-40-0".into()), "what is in the log is remembered");
+        let left = (11..41).rev().find(|round| !era.has_logged(&format!("round-{round}-0").as_str().into()));
+        assert!(
+            era.since() > left,
+            "no Machine is believed as of before what was forgotten had left: {:?}",
+            era.since()
+        );
     }
 
     #[rstest]
@@ -358,12 +293,12 @@ mod tests {
         }
         versions.see(&GroupVersion { log: Some(log.clone()), ..version(3, "12") });
         versions.see(&version(3, "11"));
-        assert_eq!(versions.era().unwrap().since, Some(10), "an older version came late");
+        assert_eq!(versions.era().unwrap().since(), Some(10), "an older version came late");
         assert_eq!(log.is_read(), reads, "it isn't read under the lock");
         versions.see(&version(3, "13"));
-        assert_eq!(versions.era().unwrap().since, Some(13), "what has left it meanwhile was seen by nobody");
+        assert_eq!(versions.era().unwrap().since(), Some(13), "what has left it meanwhile was seen by nobody");
         versions.see(&version(3, "14"));
-        assert_eq!(versions.era().unwrap().since, Some(13));
+        assert_eq!(versions.era().unwrap().since(), Some(13));
     }
 
     #[test]
@@ -373,7 +308,7 @@ mod tests {
         versions.see(&logging_many("present", 20));
         versions.see(&logging_many("late", 15));
         let era = versions.era().unwrap();
-        assert!((0..1_000).all(|n| era.logged.contains_key(&format!("present-{n}").into())));
+        assert!((0..1_000).all(|n| era.has_logged(&format!("present-{n}").into())));
     }
 
     #[test]

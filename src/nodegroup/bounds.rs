@@ -3,17 +3,8 @@
 use arcstr::ArcStr;
 use std::{collections::BTreeMap, num::IntErrorKind};
 
-use super::{Problem, ProblemKind};
+use super::{Bounds, Problem, ProblemKind};
 use crate::capi::Keys;
-
-/// Least and largest size; `0 <= min <= max` and `max > 0`.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct Bounds {
-    /// Cluster Autoscaler doesn't go below it.
-    pub min: i32,
-    /// Cluster Autoscaler doesn't go beyond it.
-    pub max: i32,
-}
 
 /// The bounds that the annotations say. A missing one is 0; `None` when the largest size is 0: such an object isn't
 /// autoscaled.

@@ -1,12 +1,10 @@
-//! The log of the deletions that are on their way, as a value: an annotation of the group that every copy of this program
+//! The text of the log of the deletions that are on their way: an annotation of the group that every copy of this program
 //! reads and writes (see docs/delete-rule.md). A text that isn't such a log is an error and never taken for an empty one.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    fmt,
-};
+use std::{collections::BTreeMap, fmt, hash::RandomState, time::Duration};
 
 use arcstr::ArcStr;
+pub use delete_rule::{MOST_ENTRIES, Phase};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -14,8 +12,6 @@ use thiserror::Error;
 use super::problem::Clipped;
 use crate::capi::{DELETING, LONGEST_LOG, Uid};
 
-/// The most Machines that a log names, written or read.
-pub const MOST_ENTRIES: usize = 1_000;
 /// The longest uid or ticket, in bytes. UUIDs have 36, and the program's tickets 37; they are written on each Machine.
 const LONGEST_ID: usize = 128;
 /// The remedy for a log that is larger than any that is written.
@@ -81,50 +77,52 @@ impl From<&str> for Ticket {
     }
 }
 
-/// How far a deletion has come.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Phase {
-    /// It is decided, and the size doesn't say so yet.
-    Wanted,
-    /// The size is lowered by it.
-    Lowered,
-}
+/// The types with which the program fills in the rule of deletion.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct Types;
 
-/// A Machine in the log.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Entry {
-    /// Its name, in the group's namespace.
-    pub name: ArcStr,
-    /// Its uid.
-    pub uid: Uid,
-    /// Which acceptance this is.
-    pub ticket: Ticket,
-    /// How far it has come.
-    pub phase: Phase,
-    /// Whether it only steers which Machine goes for a smaller target size, and the Machine need not go.
-    pub soft: bool,
-    /// Whether it was being deleted already when it was logged: that a new Machine would come in its place was found by
-    /// counting the group's others.
-    pub counted: bool,
-    /// Set if its caller named it by the id of an instance that never joined: it goes only as long as it has no Node.
-    pub pending: bool,
-}
+impl delete_rule::Types for Types {
+    type Uid = Uid;
+    type Name = ArcStr;
+    type Ticket = Ticket;
+    type Time = std::time::Instant;
+    type Hasher = RandomState;
+    type LogError = LogError;
 
-impl Entry {
-    /// Returns true if the Machine is given up as one that never joined, so that it stays if it has a Node when it is marked.
-    #[must_use]
-    pub fn gives_up(&self) -> bool {
-        self.soft || self.pending
+    fn between(from: Self::Time, to: Self::Time) -> Duration {
+        to.saturating_duration_since(from)
+    }
+
+    fn check(log: &DeletionLog) -> Result<(), LogError> {
+        log.check()
     }
 }
 
+/// A Machine in the log.
+pub type Entry = delete_rule::Entry<Types>;
+
 /// The log of a group. No Machine is in it twice.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct DeletionLog {
-    entries: Vec<Entry>,
-    /// The place of each Machine's entry.
-    places: HashMap<Uid, usize>,
+pub type DeletionLog = delete_rule::Log<Types>;
+
+/// The text of a log, as an annotation has it.
+pub trait LogAnnotation: Sized {
+    /// Reads the annotation; none is an empty log.
+    ///
+    /// # Errors
+    /// When the text isn't a log.
+    fn parse(text: Option<&str>) -> Result<Self, LogError>;
+
+    /// The annotation's value; `None` when nothing is on its way.
+    ///
+    /// # Errors
+    /// When it is too large for an annotation.
+    fn print(&self) -> Result<Option<String>, LogError>;
+
+    /// Fails if it can't be printed. What is surely short enough isn't printed for that.
+    ///
+    /// # Errors
+    /// As [`Self::print`].
+    fn check(&self) -> Result<(), LogError>;
 }
 
 /// Why a text is no log, or a log can't be written.
@@ -175,6 +173,7 @@ pub enum LogError {
 #[serde(deny_unknown_fields)]
 struct Written {
     ticket: Ticket,
+    #[serde(with = "WrittenPhase")]
     phase: Phase,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     soft: bool,
@@ -185,12 +184,16 @@ struct Written {
     machines: BTreeMap<String, String>,
 }
 
-impl DeletionLog {
-    /// Reads the annotation; none is an empty log.
-    ///
-    /// # Errors
-    /// When the text isn't a log.
-    pub fn parse(text: Option<&str>) -> Result<Self, LogError> {
+/// The phase of an acceptance's entries, as it is written.
+#[derive(Deserialize, Serialize)]
+#[serde(remote = "Phase", rename_all = "lowercase")]
+enum WrittenPhase {
+    Wanted,
+    Lowered,
+}
+
+impl LogAnnotation for DeletionLog {
+    fn parse(text: Option<&str>) -> Result<Self, LogError> {
         let Some(text) = text else { return Ok(Self::default()) };
         let bytes = text.len();
         if bytes > LONGEST_LOG {
@@ -226,18 +229,14 @@ impl DeletionLog {
         Ok(log)
     }
 
-    /// The annotation's value; `None` when nothing is on its way.
-    ///
-    /// # Errors
-    /// When it is too large for an annotation.
-    pub fn print(&self) -> Result<Option<String>, LogError> {
-        if self.entries.is_empty() {
+    fn print(&self) -> Result<Option<String>, LogError> {
+        if self.is_empty() {
             return Ok(None);
         }
-        let full = || LogError::Full { count: self.entries.len() };
-        self.check_entries()?;
+        let full = || LogError::Full { count: self.entries().len() };
+        check_entries(self)?;
         let mut acceptances: BTreeMap<_, Vec<BTreeMap<_, _>>> = BTreeMap::new();
-        for entry in &self.entries {
+        for entry in self.entries() {
             let alike =
                 acceptances.entry((&entry.ticket, entry.phase, entry.soft, entry.counted, entry.pending)).or_default();
             let name = entry.name.to_string();
@@ -258,99 +257,27 @@ impl DeletionLog {
             })
             .collect();
         let text = serde_json::to_string(&written).map_err(|_| full())?;
-        if self.entries.len() > MOST_ENTRIES || text.len() > LONGEST_LOG {
+        if self.entries().len() > MOST_ENTRIES || text.len() > LONGEST_LOG {
             return Err(full());
         }
         Ok(Some(text))
     }
 
-    /// Whether it can be printed. What is surely short enough isn't printed for that.
-    ///
-    /// # Errors
-    /// As [`Self::print`].
-    pub fn check(&self) -> Result<(), LogError> {
-        self.check_entries()?;
+    fn check(&self) -> Result<(), LogError> {
+        check_entries(self)?;
         // Alone in an acceptance, and with each character escaped.
         let longest = |entry: &Entry| 6 * (entry.name.len() + entry.uid.to_string().len() + entry.ticket.0.len()) + 100;
-        if self.entries.len() <= MOST_ENTRIES && self.entries.iter().map(longest).sum::<usize>() <= LONGEST_LOG {
+        if self.entries().len() <= MOST_ENTRIES && self.entries().iter().map(longest).sum::<usize>() <= LONGEST_LOG {
             return Ok(());
         }
         self.print().map(|_| ())
     }
+}
 
-    /// Fails for entries that wouldn't be read again.
-    fn check_entries(&self) -> Result<(), LogError> {
-        let check = |entry: &Entry| check(&entry.name, &entry.uid.to_string(), &entry.ticket);
-        self.entries.iter().try_for_each(check).map_err(|why| LogError::Unwritable { why })
-    }
-
-    /// All entries.
-    #[must_use]
-    pub fn entries(&self) -> &[Entry] {
-        &self.entries
-    }
-
-    /// Whether nothing is on its way.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
-    /// The entry of the Machine with this uid.
-    #[must_use]
-    pub fn get(&self, uid: &Uid) -> Option<&Entry> {
-        self.entries.get(*self.places.get(uid)?)
-    }
-
-    /// How many deletions the size doesn't say yet.
-    #[must_use]
-    pub fn wanted(&self) -> usize {
-        self.entries.iter().filter(|entry| entry.phase == Phase::Wanted).count()
-    }
-
-    /// The number of Machines that it has room for, where names are as long as usual.
-    #[must_use]
-    pub fn room(&self) -> usize {
-        MOST_ENTRIES.saturating_sub(self.entries.len())
-    }
-
-    /// Whether a ticket has entries.
-    #[must_use]
-    pub fn has(&self, ticket: &Ticket) -> bool {
-        self.entries.iter().any(|entry| entry.ticket == *ticket)
-    }
-
-    /// The log with these entries too, none of which it may have yet.
-    #[must_use]
-    pub fn with(mut self, entries: impl IntoIterator<Item = Entry>) -> Self {
-        for entry in entries {
-            debug_assert!(self.get(&entry.uid).is_none(), "{} is in the log already", entry.name);
-            self.push(entry);
-        }
-        self
-    }
-
-    fn push(&mut self, entry: Entry) {
-        self.places.insert(entry.uid.clone(), self.entries.len());
-        self.entries.push(entry);
-    }
-
-    /// The log in which these are lowered.
-    #[must_use]
-    pub fn lowered(mut self, is_such: impl Fn(&Entry) -> bool) -> Self {
-        for entry in self.entries.iter_mut().filter(|entry| is_such(entry)) {
-            entry.phase = Phase::Lowered;
-        }
-        self
-    }
-
-    /// The log without these.
-    #[must_use]
-    pub fn without(mut self, is_such: impl Fn(&Entry) -> bool) -> Self {
-        self.entries.retain(|entry| !is_such(entry));
-        self.places = self.entries.iter().enumerate().map(|(place, entry)| (entry.uid.clone(), place)).collect();
-        self
-    }
+/// Fails for entries that wouldn't be read again.
+fn check_entries(log: &DeletionLog) -> Result<(), LogError> {
+    let check = |entry: &Entry| check(&entry.name, &entry.uid.to_string(), &entry.ticket);
+    log.entries().iter().try_for_each(check).map_err(|why| LogError::Unwritable { why })
 }
 
 /// Fails for a Machine that isn't one, or whose entry is too long to be read.

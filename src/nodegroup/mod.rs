@@ -1,8 +1,8 @@
 //! The rules of node groups as pure functions and values: what makes a group, its bounds, the state of its
 //! instances, its options, and the template of the Node that would join. Every rule lives here once.
 //!
-//! This room knows [`crate::capi`]'s values and nothing else: no cluster, no clock, no I/O. It must never
-//! panic, whatever an annotation holds.
+//! This room knows [`crate::capi`]'s values and the rule of deletion ([`delete_rule`]), and nothing else: no cluster, no
+//! clock, no I/O. It must never panic, whatever an annotation holds.
 
 mod architecture;
 pub mod bounds;
@@ -35,7 +35,6 @@ pub mod resource_list;
 pub mod rollout;
 pub mod scope;
 mod shared_log;
-pub mod size;
 pub mod taints;
 pub mod template;
 #[cfg(test)]
@@ -43,9 +42,9 @@ pub(crate) mod testing;
 pub mod topology;
 
 pub use architecture::{Architecture, UnknownArchitecture};
-pub use bounds::Bounds;
 pub use capacity::GPU_LABEL;
-pub use deletion_log::{DeletionLog, LogError, Phase, Ticket};
+pub use delete_rule::{Bounds, SizeError, size};
+pub use deletion_log::{DeletionLog, LogAnnotation, LogError, Phase, Ticket};
 pub use drivers::{CsiDriver, DraDriver, Drivers};
 pub use duration::GoDuration;
 pub use evaluate::{Definition, InfrastructureState, LeftOut, Rules, Verdict, evaluate};
@@ -71,6 +70,5 @@ pub use resource_list::ResourceList;
 pub use rollout::{Rollout, RolloutCause};
 pub use scope::{Scope, ScopeSpec};
 pub use shared_log::SharedLog;
-pub use size::SizeError;
 pub use taints::{Taint, TaintEffect};
 pub use template::{NodeTemplate, TemplateRules};

@@ -6,14 +6,12 @@
 use std::{fmt, str::FromStr};
 
 use arcstr::ArcStr;
-use jiff::{SignedDuration, Timestamp};
+use delete_rule::replacement::{self as rule, WallTime};
+use jiff::Timestamp;
 
 use super::instance::has_failed;
 use crate::capi::{Machine, Uid};
 
-/// The interval after the first replacement; it doubles with each that follows without a Machine having joined.
-const FIRST_INTERVAL: SignedDuration = SignedDuration::from_mins(5);
-const LONGEST_INTERVAL: SignedDuration = SignedDuration::from_hours(1);
 /// The longest uid that is read, in bytes. A UUID has 36.
 const LONGEST_UID: usize = 128;
 /// The longest text that is read, in bytes: more than any that is written.
@@ -45,10 +43,17 @@ impl Replaced {
     /// When the next one may follow.
     #[must_use]
     pub fn next(&self) -> Timestamp {
-        let doublings = self.count.saturating_sub(1).min(16);
-        let interval = FIRST_INTERVAL.saturating_mul(1 << doublings).min(LONGEST_INTERVAL);
-        self.at.saturating_add(interval).unwrap_or(Timestamp::MAX)
+        timestamp(self.decided().next())
     }
+
+    fn decided(&self) -> rule::Replaced<Uid> {
+        rule::Replaced { at: self.at.as_nanosecond(), count: self.count, uid: self.uid.clone() }
+    }
+}
+
+/// The moment of this time, or the last one there is.
+fn timestamp(time: WallTime) -> Timestamp {
+    Timestamp::from_nanosecond(time).unwrap_or(Timestamp::MAX)
 }
 
 /// Which of these Machines goes first: the one that is being replaced already, else one that failed for good, else by name.
@@ -67,19 +72,16 @@ pub(super) fn rank(machine: &Machine, known: Option<&Replaced>) -> (bool, bool, 
 /// A time in the future counts for nothing where no interval is so long: a clock was wrong then.
 #[must_use]
 pub fn decide(known: Option<&Replaced>, uid: &Uid, joined: Option<Timestamp>, now: Timestamp) -> Replacement {
-    let known = known.filter(|known| known.at.duration_since(now) <= LONGEST_INTERVAL);
-    let Some(known) = known else {
-        return Replacement::Begin(Replaced { at: now, count: 1, uid: uid.clone() });
-    };
-    if known.uid == *uid {
-        return Replacement::Continue(known.clone());
+    let last = known.map(Replaced::decided);
+    match rule::decide(last.as_ref(), uid, joined.map(Timestamp::as_nanosecond), now.as_nanosecond()) {
+        rule::Replacement::Begin(rule::Replaced { at, count, uid }) => {
+            Replacement::Begin(Replaced { at: timestamp(at), count, uid })
+        }
+        rule::Replacement::Continue(rule::Replaced { at, count, uid }) => {
+            Replacement::Continue(Replaced { at: timestamp(at), count, uid })
+        }
+        rule::Replacement::Wait(until) => Replacement::Wait(timestamp(until)),
     }
-    let has_joined = joined.is_some_and(|joined| joined > known.at);
-    let known = Replaced { count: if has_joined { 0 } else { known.count }, ..known.clone() };
-    if now < known.next() {
-        return Replacement::Wait(known.next());
-    }
-    Replacement::Begin(Replaced { at: now, count: known.count.saturating_add(1), uid: uid.clone() })
 }
 
 /// As the annotation has it: time, number and uid.
@@ -117,6 +119,7 @@ impl FromStr for Replaced {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use jiff::SignedDuration;
     use rstest::rstest;
 
     use super::*;

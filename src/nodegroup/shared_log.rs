@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use super::{DeletionLog, LogError};
+use super::{DeletionLog, LogAnnotation as _, LogError};
 use crate::capi::LogText;
 
 /// A log that several versions of objects share. It is equal to another of the same text.

@@ -23,7 +23,7 @@ use super::{
     known::SIDE_BY_SIDE,
     lane::{Caller, Delete},
     mark::{Marked, NotMarked},
-    rule::{Life, Listed},
+    rule::{Life, Listed, Places},
     size::GivingUp,
 };
 use crate::{
@@ -138,13 +138,8 @@ impl Command {
             return Ok(());
         }
         let lowered = i32::try_from(lowered).unwrap_or(i32::MAX);
-        let giving = GivingUp {
-            replicas,
-            instances,
-            bounds: batch.bounds,
-            from: batch.version.replicas.saturating_sub(lowered),
-            listed,
-        };
+        let from = batch.version.replicas.saturating_sub(lowered);
+        let giving = GivingUp { places: Places { replicas, instances, from }, bounds: batch.bounds, listed };
         self.give_up(version.clone(), giving, batch.only_caller()).await?;
         if instances > 0 {
             self.tell(Happening::chosen_by_provider(instances));

@@ -14,12 +14,12 @@ use super::{
     metrics::Write,
     outcome::SizeWritten,
     retry::Attempts,
-    rule::{self, Lowering},
+    rule::{Lowering, RULE},
 };
 use crate::{
     capi::{DELETING, Uid},
     index::GroupVersion,
-    nodegroup::{Bounds, DeletionLog, Phase, deletion_log::Entry},
+    nodegroup::{Bounds, DeletionLog, LogAnnotation as _, Phase, deletion_log::Entry},
 };
 
 /// The reason for which an entry was not lowered.
@@ -105,7 +105,7 @@ impl Command {
             let mut to = carried.version.replicas;
             let error = match self.filled(&carried.version, &log, &marked).await {
                 Ok(filled) => {
-                    let lowering = match rule::lower(&log, to, bounds, &marked.tickets, &filled) {
+                    let lowering = match RULE.lower(&log, to, bounds, &marked.tickets, &filled) {
                         Ok(Some(lowering)) => lowering,
                         Ok(None) => return carried,
                         Err(error) => {
@@ -247,7 +247,7 @@ impl Command {
         if going.is_empty() {
             return Ok(HashSet::new());
         }
-        Ok(rule::filled(log, version.replicas, &self.list().await?, &going))
+        Ok(RULE.filled(log, version.replicas, &self.list().await?, &going))
     }
 
     /// Ends entries that can't be lowered, and those that were asked for with them. Where even that can't be written,

@@ -10,13 +10,13 @@ use super::{
     known::Known,
     lane::{Delete, PutOff},
     metrics::Write,
-    rule::{Acceptance, Accepted, Life, Listed, Named, Refusal, Request, Seen},
+    rule::{Accepted, Life, Listed, Named, RULE, Refusal, Request, Seen},
 };
 use crate::{
     capi::{ObjectKey, ScalableKind, Uid},
     index::{GroupVersion, NodeQuery, Resolved, ScaleView},
     informer::ResourceVersion,
-    nodegroup::{Bounds, DeletionLog, Phase, PlaceholderRef, Ticket, deletion_log::Entry},
+    nodegroup::{Bounds, DeletionLog, LogAnnotation as _, Phase, PlaceholderRef, Ticket},
 };
 
 /// A Node as the caller names it.
@@ -230,6 +230,7 @@ impl Command {
             return Ok(None);
         }
         let bounds = view.bounds;
+        let remembered = sorted.iter().map(|it| it.given_up).sum();
         let seen = Seen {
             log,
             replicas: version.replicas,
@@ -238,9 +239,9 @@ impl Command {
             joined: &known.joined,
             listed: &known.listed,
             counts_deleting: self.api().counts_deleting(),
-            given_up: given_up(log, &known.listed, &sorted, came_down),
+            given_up: delete_rule::given_up(log, &known.listed, came_down, remembered),
         };
-        let mut acceptance = Acceptance::new(seen, ticket.clone());
+        let mut acceptance = RULE.acceptance(seen, ticket.clone());
         let mut accepted = Vec::new();
         for mut one in sorted {
             if let Some(rollout) = &view.rollout
@@ -429,7 +430,7 @@ impl Command {
         Ok(())
     }
 
-    fn refusal(&self, refusal: &Refusal) -> ScaleError {
+    pub(super) fn refusal(&self, refusal: &Refusal) -> ScaleError {
         match refusal {
             Refusal::InTheWay(name) => ScaleError::Aborted(format!(
                 "{}: Machine {name} may go for a smaller target size just now; try again in some seconds",
@@ -479,19 +480,6 @@ pub(super) struct Nodes {
     pub(super) replicas: HashSet<String>,
     /// Instances of a MachinePool that are no Machines, which only lower the size.
     pub(super) instances: HashSet<String>,
-}
-
-/// The number of placeholders that are known to be given up already: as many as the size came down since it was seen first, as the
-/// log tells, and as this process remembers.
-fn given_up(log: &DeletionLog, listed: &Listed, sorted: &[Sorted], came_down: i32) -> usize {
-    let is_given_up = |entry: &&Entry| match entry.phase {
-        Phase::Lowered => entry.counted,
-        // Its Machine is gone, and the size will come down for it.
-        Phase::Wanted => !entry.soft && !listed.has(&entry.uid),
-    };
-    let in_log = log.entries().iter().filter(is_given_up).count();
-    let remembered: usize = sorted.iter().map(|it| it.given_up).sum();
-    usize::try_from(came_down).unwrap_or_default().max(in_log).max(remembered)
 }
 
 /// What a Node is known by.

@@ -24,12 +24,12 @@ use super::{
     known::SIDE_BY_SIDE,
     mark::{Marked, NotMarked, named},
     metrics::Write,
-    rule::{self, Finish, Followed, LEFT_TO_PROVIDER, LeftSince, Life},
+    rule::{self, Finish, Followed, LEFT_TO_PROVIDER, LeftSince, Life, RULE},
 };
 use crate::{
     capi::{Machine, Uid},
     index::{DeletionView, GroupVersion, Index},
-    nodegroup::{Bounds, DeletionLog, GroupId, Phase, SharedLog, Ticket, deletion_log::Entry},
+    nodegroup::{Bounds, DeletionLog, GroupId, LogAnnotation as _, Phase, SharedLog, Ticket, deletion_log::Entry},
 };
 
 /// How long what is wanted is left to the copy that may just be lowering it. Nothing depends on it but the number of
@@ -125,7 +125,7 @@ impl Command {
                 return Pass::Done;
             }
         };
-        let followed = Followed::by(self.id.kind, &view.sets);
+        let followed = rule::followed(self.id.kind, &view.sets);
         let (steps, left_until) = self.inner.memory.decide(&self.id, &log, &view.machines, &followed);
         let mut pass = left_until.map_or(Pass::Done, Pass::Waits);
         if steps.contains(&Finish::CarryOn) {
@@ -179,7 +179,7 @@ impl Command {
                 Finish::ForgetGone(entry) => gone.push(entry),
                 Finish::ForgetSoft(entry) => soft.push(entry),
                 Finish::Delete(entry) => spent.push(entry),
-                step @ (Finish::MarkAgain(_) | Finish::Unmark(..)) => marks.push(step),
+                step @ (Finish::MarkAgain(_) | Finish::Unmark(_)) => marks.push(step),
             }
         }
         let reads = stream::iter(gone).map(|entry| self.if_gone(entry));
@@ -238,7 +238,7 @@ impl Command {
     fn followed_now(&self) -> Option<(DeletionLog, Followed)> {
         let (version, sets) = self.index().sets(&self.id)?;
         let log = version.log().ok()?;
-        Some((log, Followed::by(self.id.kind, &sets)))
+        Some((log, rule::followed(self.id.kind, &sets)))
     }
 
     /// The soft entries for which nothing is left to go: their Machine goes, or the MachineSets have no more than their size.
@@ -249,8 +249,8 @@ impl Command {
         }
         let listed = self.list().await?;
         let size: i64 = view.sets.iter().map(|set| i64::from(set.object.replicas.unwrap_or_default())).sum();
-        let is_done = i64::try_from(listed.alive.len()).unwrap_or(i64::MAX) <= size;
-        Ok(soft.into_iter().filter(|entry| is_done || !listed.alive.contains(&entry.uid)).collect())
+        let is_over = |entry: &Entry| RULE.is_soft_over(listed.alive.contains(&entry.uid), listed.alive.len(), size);
+        Ok(soft.into_iter().filter(is_over).collect())
     }
 
     /// The entry, if its Machine is gone: the cache may not have heard of it yet.
@@ -262,7 +262,7 @@ impl Command {
     /// Does what is still to be done about a mark as the group's log is now.
     async fn correct_mark(&self, log: &DeletionLog, step: Finish) -> Result<(), CallError> {
         let step = match step {
-            Finish::Unmark(named, mark, version) => rule::of_mark(log, named, &mark, &version),
+            Finish::Unmark(machine) => RULE.of_mark(log, &machine),
             step => Some(step),
         };
         match step {
@@ -272,11 +272,17 @@ impl Command {
                     Err(NotMarked::Failed(error)) => Err(error),
                 }
             }
-            Some(Finish::Unmark(named, mark, version)) if !self.unmark(&named.name, &mark, &version).await => {
-                Err(CallError::Unknown(format!("the mark of Machine {} stays", named.name), None))
+            Some(Finish::Unmark(machine)) if !self.unmark_stale(&machine).await => {
+                Err(CallError::Unknown(format!("the mark of Machine {} stays", machine.meta.key.name), None))
             }
             Some(_) | None => Ok(()),
         }
+    }
+
+    /// Takes a mark off as the Machine was seen with it.
+    async fn unmark_stale(&self, machine: &Machine) -> bool {
+        let Some(mark) = &machine.delete_mark else { return true };
+        self.unmark(&machine.meta.key.name, mark, &machine.meta.resource_version).await
     }
 
     /// The entry, if its Machine is there and stays. The watch of Machines may lag behind that of MachineSets, so that one
@@ -339,7 +345,7 @@ fn costs_no_call(step: &Finish) -> bool {
     match step {
         // All soft entries are settled by one list, and what is wanted has a turn of its own.
         Finish::CarryOn | Finish::Leave(..) | Finish::ForgetSoft(_) => true,
-        Finish::ForgetGone(_) | Finish::Delete(_) | Finish::MarkAgain(_) | Finish::Unmark(..) => false,
+        Finish::ForgetGone(_) | Finish::Delete(_) | Finish::MarkAgain(_) | Finish::Unmark(_) => false,
     }
 }
 
@@ -380,7 +386,7 @@ impl Memory {
         let mut groups = self.0.lock();
         let mut remembered = groups.remove(id).unwrap_or_default();
         remembered.unreadable = None;
-        let steps = rule::finish(log, machines, followed, &remembered.left, Instant::now());
+        let steps = RULE.finish(log, machines, followed, &remembered.left, Instant::now().into_std());
         let key = |entry: &Entry| (entry.uid.clone(), entry.ticket.clone());
         let mut left = LeftSince::new();
         let mut until = None;
@@ -388,7 +394,7 @@ impl Memory {
             match step {
                 Finish::Leave(entry, since) => {
                     left.insert(key(entry), *since);
-                    until = Some(earliest(until, *since + LEFT_TO_PROVIDER));
+                    until = Some(earliest(until, Instant::from_std(*since) + LEFT_TO_PROVIDER));
                 }
                 // Should the call fail, it is repeated without another wait.
                 Finish::Delete(entry) => left.extend(remembered.left.remove_entry(&key(entry))),
@@ -396,7 +402,7 @@ impl Memory {
                 | Finish::ForgetGone(_)
                 | Finish::ForgetSoft(_)
                 | Finish::MarkAgain(_)
-                | Finish::Unmark(..) => {}
+                | Finish::Unmark(_) => {}
             }
         }
         let wanted = log.entries().iter().filter(|entry| entry.phase == Phase::Wanted);

@@ -11,7 +11,7 @@ use futures::{StreamExt as _, stream};
 use super::{
     Command,
     api::{CallError, WholeMachine},
-    rule::{Life, Listed, Named},
+    rule::{Life, Listed, Named, RULE},
 };
 use crate::{
     capi::{Machine, ObjectKey, ScalableKind, Uid},
@@ -57,7 +57,7 @@ impl Command {
         named: impl IntoIterator<Item = &Named>,
         counts: bool,
     ) -> Result<Known, CallError> {
-        let era = self.index().era(&self.id).filter(|era| era.generation == version.generation);
+        let era = self.index().era(&self.id).filter(|era| era.generation() == version.generation);
         let named: HashSet<_> = named.into_iter().filter(|named| log.get(&named.uid).is_none()).cloned().collect();
         let mut known = Known::default();
         let mut unknown = Vec::new();
@@ -136,8 +136,7 @@ impl Command {
         if !self.index().has_machine(&key, &named.uid) {
             return Some(Life::Gone);
         }
-        let era = era.filter(|era| !era.logged.contains_key(&named.uid))?;
-        match self.inner.machines.as_of(&key, era.since?) {
+        match self.inner.machines.as_of(&key, RULE.believed_since(era?, &named.uid)?) {
             AsOf::Held(object) => match &object.content {
                 Ok(machine) if machine.meta.uid == named.uid => Some(life_of(machine)),
                 Ok(_) => Some(Life::Gone),

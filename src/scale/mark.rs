@@ -8,10 +8,10 @@ use futures::{StreamExt as _, stream};
 
 use super::{
     Command,
-    api::{CallError, MachineSeen},
+    api::{CallError, MachineSeen, WholeMachine},
     known::SIDE_BY_SIDE,
     metrics::Write,
-    rule::{Life, Named},
+    rule::{Life, Marking, Named, RULE},
 };
 use crate::{
     capi::{ObjectKey, Uid},
@@ -132,14 +132,16 @@ impl Command {
         let version = if let Some(version) = known {
             Some(version.clone())
         } else {
-            let version = match self.api().read_whole_machine(key, &entry.uid).await? {
-                None if entry.soft => return Err(NotMarked::Going),
-                Some(machine) if machine.deleting && entry.soft => return Err(NotMarked::Going),
-                None => return Ok(Life::Gone),
-                Some(machine) if machine.deleting => None,
-                Some(machine) if self.has_joined(key, &machine) => return Err(NotMarked::Joined),
-                Some(machine) => Some(machine.version),
-            };
+            let machine = self.api().read_whole_machine(key, &entry.uid).await?;
+            let life = life_of_whole(machine.as_ref());
+            let has_node = || machine.as_ref().is_some_and(|machine| self.has_joined(key, machine));
+            match RULE.marking(entry, life, life == Life::Alive && has_node()) {
+                Marking::Mark => {}
+                Marking::NotNeeded => return Ok(Life::Gone),
+                Marking::Joined => return Err(NotMarked::Joined),
+                Marking::Going => return Err(NotMarked::Going),
+            }
+            let version = machine.filter(|_| life == Life::Alive).map(|machine| machine.version);
             // Read after the Machine: an entry that was taken back meanwhile must not be marked.
             let seen = self.api().read_group(&self.id).await?;
             self.index().set_written(&self.id, seen.version.clone());
@@ -180,6 +182,14 @@ impl Command {
 /// The Machine that an entry is about.
 pub(super) fn named(entry: &Entry) -> Named {
     Named { name: entry.name.clone(), uid: entry.uid.clone(), never_joined: entry.gives_up() }
+}
+
+fn life_of_whole(machine: Option<&WholeMachine>) -> Life {
+    match machine {
+        None => Life::Gone,
+        Some(machine) if machine.deleting => Life::Deleting,
+        Some(_) => Life::Alive,
+    }
 }
 
 fn life_of(machine: &MachineSeen) -> Life {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::{
     Command, ScaleError,
-    rule::{Life, Request},
+    rule::{Life, RULE, Request},
 };
 use crate::{
     capi::{SCALE_DOWN_WHILE_ROLLING_OUT, Uid},
@@ -14,8 +14,7 @@ use crate::{
 };
 
 impl Command {
-    /// Refuses a request that would take a Machine or a replica from the group. What is decided already goes on, and what
-    /// somebody else is deleting is a success that lowers nothing: it is the rollout's, or will be made good by it.
+    /// Refuses a request that would take a Machine or a replica from the group.
     pub(super) fn refuse_while_rolling_out(
         &self,
         rollout: &Ongoing,
@@ -23,13 +22,11 @@ impl Command {
         log: &DeletionLog,
         lives: &HashMap<Uid, Life>,
     ) -> Result<(), ScaleError> {
-        let is_logged = |uid: &Uid| log.get(uid).is_some();
-        let takes = |uid: &Uid| !is_logged(uid) && lives.get(uid) == Some(&Life::Alive);
-        if !request.is_of_machines() || request.machines.iter().any(|named| takes(&named.uid)) {
-            return Err(ScaleError::FailedPrecondition(self.rollout_refusal(rollout)));
+        if RULE.admits_in_rollout(request, log, lives) {
+            Ok(())
+        } else {
+            Err(ScaleError::FailedPrecondition(self.rollout_refusal(rollout)))
         }
-        request.machines.retain(|named| is_logged(&named.uid));
-        Ok(())
     }
 
     /// Returns true if a target size is left as it is because the group is rolling out. Only time mends that. An error would

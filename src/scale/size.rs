@@ -12,13 +12,13 @@ use super::{
     mark::Marked,
     metrics::Write,
     outcome::SizeWritten,
-    rule::{self, Fate, Listed, Named, entry},
+    rule::{self, Fate, Listed, Named, Places, RULE, Shrinking},
     writer::SizeWriter,
 };
 use crate::{
     capi::{Machine, ScalableKind},
     index::{GroupVersion, Member, NotScalable, ScaleView},
-    nodegroup::{Bounds, DeletionLog, Ticket, deletion_log::Entry, instance, size},
+    nodegroup::{Bounds, DeletionLog, LogAnnotation as _, Ticket, deletion_log::Entry, instance, size},
 };
 
 /// How a smaller target size comes about.
@@ -39,13 +39,8 @@ struct There {
 
 /// The part of a delete that is no Machine.
 pub(super) struct GivingUp {
-    /// Placeholders of replicas.
-    pub(super) replicas: usize,
-    /// Instances of a MachinePool.
-    pub(super) instances: usize,
+    pub(super) places: Places,
     pub(super) bounds: Bounds,
-    /// The size by which this was decided, less what was lowered for Machines since.
-    pub(super) from: i32,
     /// The group's Machines, where they were counted a moment ago and nothing was written since.
     pub(super) listed: Option<Listed>,
 }
@@ -75,7 +70,7 @@ impl Aim {
     fn counts(&self) -> bool {
         match self {
             Self::Increase(..) => false,
-            Self::GiveUp(giving) => giving.replicas > 0,
+            Self::GiveUp(giving) => giving.places.replicas > 0,
             Self::GiveWay { .. } => true,
         }
     }
@@ -107,39 +102,22 @@ impl Command {
             Aim::GiveWay { most, min } => {
                 let Ok(log) = version.log() else { return Ok(version.replicas) };
                 let left = self.placeholders(version, &log, None, 0).await?;
-                match left.min(*most) {
-                    0 => Ok(version.replicas),
-                    // Wanted entries lower the size as well.
-                    fewer => {
-                        let wanted = count(log.wanted());
-                        let with_node = self.there(&log).with_node.saturating_add(wanted);
-                        size::decrease(version.replicas, -count(fewer), with_node, min.saturating_add(wanted))
-                    }
-                }
+                RULE.give_way(&log, version.replicas, *min, left.min(*most), || self.there(&log).with_node)
             }
         };
         size.map_err(|error| self.refused(&error))
     }
 
-    /// The size without what a delete gives up. Each placeholder is looked for anew: one that the size came down for
-    /// meanwhile needs nothing more, and one that has become a Machine refuses all.
+    /// The size without what a delete gives up. Each placeholder is looked for anew.
     async fn size_without(&self, version: &GroupVersion, giving: &mut GivingUp) -> Result<i32, ScaleError> {
-        let GivingUp { replicas, instances, bounds, from, listed } = giving;
+        let GivingUp { places, bounds, listed } = giving;
         // A log that nobody can read was refused before this.
         let log = version.log().unwrap_or_default();
-        let left = match *replicas {
+        let left = match places.replicas {
             0 => 0,
-            replicas => self.placeholders(version, &log, listed.take(), *instances).await?.min(replicas),
+            _ => self.placeholders(version, &log, listed.take(), places.instances).await?,
         };
-        let came_down = usize::try_from(from.saturating_sub(version.replicas)).unwrap_or_default();
-        if *replicas - left > came_down {
-            return Err(self.replaced(*replicas, left));
-        }
-        // Wanted entries lower the size as well, and have been promised.
-        let promised = size::delete(version.replicas, log.wanted(), Bounds { min: 0, ..*bounds });
-        let size = promised.and_then(|size| size::delete(size, left + *instances, *bounds));
-        let size = size.and_then(|_| size::delete(version.replicas, left + *instances, *bounds));
-        size.map_err(|error| self.refused(&error))
+        RULE.give_up(&log, version.replicas, *bounds, left, *places).map_err(|refusal| self.refusal(&refusal))
     }
 
     /// Counts the placeholders by what the API server says of the group's Machines now: a watch that lags behind
@@ -155,8 +133,7 @@ impl Command {
             Some(listed) => listed,
             None => self.list_again().await.map_err(|error| self.failed(&error))?,
         };
-        let size = i64::from(version.replicas) - i64::from(count(log.wanted() + instances));
-        Ok(listed.placeholders(size, |uid| rule::leaves(log, uid)))
+        Ok(RULE.placeholders(log, version.replicas, &listed, instances))
     }
 
     async fn list_again(&self) -> Result<Listed, CallError> {
@@ -271,14 +248,12 @@ impl Command {
         bounds: Bounds,
     ) -> Result<Giving, ScaleError> {
         let there = self.there(log);
-        // What is wanted has been promised already.
-        let size = version.replicas.saturating_sub(count(log.wanted()));
-        let target = size::decrease(size, delta, there.with_node, bounds.min).map_err(|error| self.refused(&error))?;
-        let fewer = usize::try_from(size.saturating_sub(target)).unwrap_or_default();
         let mut waiting = there.waiting;
+        let room = (there.with_node, waiting.len());
+        let shrinking = RULE.shrink(log, version.replicas, bounds.min, delta, room);
+        let Shrinking { machines, others } = shrinking.map_err(|error| self.refused(&error))?;
         waiting.sort_by_key(|machine| !instance::has_failed(machine));
-        let staying = usize::try_from(target.saturating_sub(there.with_node)).unwrap_or_default();
-        waiting.truncate(waiting.len().saturating_sub(staying).min(fewer));
+        waiting.truncate(machines);
         let machines: Vec<_> = waiting
             .into_iter()
             .map(|machine| Named {
@@ -287,7 +262,7 @@ impl Command {
                 never_joined: true,
             })
             .collect();
-        Ok(Giving { others: fewer - machines.len(), machines })
+        Ok(Giving { machines, others })
     }
 
     /// The Machines that are there now, but for those in the log.
@@ -326,7 +301,7 @@ impl Command {
         }
         let is_pending = |uid| known.lives.get(uid) == Some(&rule::Life::Alive) && !known.joined.contains(uid);
         let alive = machines.iter().filter(|named| is_pending(&named.uid));
-        Ok(alive.map(|named| entry(named, ticket, true)).collect())
+        Ok(alive.map(|named| Entry::wanted(named, ticket, true)).collect())
     }
 
     async fn log_soft(

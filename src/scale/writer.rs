@@ -8,6 +8,7 @@ use std::{
 };
 
 use arcstr::ArcStr;
+use delete_rule::SizedBy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 
 /// What all names begin with; everything but sizes is written under it alone, which API servers take from the user agent.
@@ -18,18 +19,6 @@ const OLDEST: &str = "ancient-changes";
 /// The name under which one command writes sizes, as a field manager.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct SizeWriter(String);
-
-/// Who has changed the size last.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum SizedBy {
-    /// This command.
-    This,
-    /// Somebody else.
-    Another,
-    /// The object doesn't say: a size of 0 that was written as a Scale has no manager, nor has an object whose
-    /// `managedFields` somebody has taken away.
-    Nobody,
-}
 
 impl SizeWriter {
     /// A name that no other command has.

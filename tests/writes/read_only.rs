@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use capi_autoscaler_provider::{
     capi::DELETING,
-    nodegroup::{DeletionLog, Phase, Ticket, deletion_log::Entry},
+    nodegroup::{DeletionLog, LogAnnotation as _, Phase, Ticket, deletion_log::Entry},
     proto::{self, ExternalGrpcNode, NodeGroupAutoscalingOptions},
 };
 use jiff::Timestamp;

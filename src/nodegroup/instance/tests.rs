@@ -5,7 +5,10 @@ use rstest::rstest;
 use super::{MachineView, of_machine as instance_of, *};
 use crate::{
     capi::{Condition, Failure},
-    nodegroup::testing::{self, machine},
+    nodegroup::{
+        LogAnnotation as _,
+        testing::{self, machine},
+    },
 };
 
 const ID: &str = "team-a_worker-1";

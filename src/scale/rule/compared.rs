@@ -6,8 +6,13 @@ use models::{
     world::{self, Count, Places, SLOTS, Set},
 };
 
+use std::{
+    collections::{HashMap, HashSet},
+    time::Instant,
+};
+
 use super::*;
-use crate::nodegroup::testing;
+use crate::nodegroup::{Bounds, DeletionLog, LogAnnotation as _, Phase, SharedLog, deletion_log::Entry, testing};
 
 /// The Machines of the group.
 const MACHINES: usize = 3;
@@ -55,7 +60,7 @@ fn named(machine: usize) -> Named {
 fn log_of(group: &Group) -> DeletionLog {
     let entries = group.iter().enumerate().filter_map(|(machine, (_, logged))| {
         let (phase, soft) = (*logged)?;
-        Some(Entry { phase, ..entry(&named(machine), &Ticket::from("old"), soft) })
+        Some(Entry { phase, ..Entry::wanted(&named(machine), &Ticket::from("old"), soft) })
     });
     DeletionLog::default().with(entries)
 }
@@ -132,7 +137,7 @@ fn decided(group: &Group, replicas: i8, min: i8, given_up: usize, request: &Requ
         given_up,
     };
     let new = Ticket::from("new");
-    let mut acceptance = Acceptance::new(seen, new.clone());
+    let mut acceptance = RULE.acceptance(seen, new.clone());
     match acceptance.accept(request) {
         Ok(accepted) => {
             let set = under(acceptance.log(), &new);
@@ -282,16 +287,17 @@ fn steps((state, logged): (State, Logged), mark: u8, is_followed: bool, are_othe
     let (a, b) = (named(0), named(1));
     let (own, others) = (Ticket::from("t1"), Ticket::from("t2"));
     let log = DeletionLog::default()
-        .with(logged.map(|(phase, soft)| Entry { phase, ..entry(&a, &own, soft) }))
-        .with([Entry { phase: Phase::Lowered, ..entry(&b, &others, false) }]);
-    let mut tickets = HashMap::new();
-    if is_followed {
-        tickets.insert(a.uid.clone(), own.clone());
-    }
-    if are_others_followed {
-        tickets.insert(b.uid.clone(), others);
-    }
-    let followed = Followed { tickets, by_name: ByName::AtOnce };
+        .with(logged.map(|(phase, soft)| Entry { phase, ..Entry::wanted(&a, &own, soft) }))
+        .with([Entry { phase: Phase::Lowered, ..Entry::wanted(&b, &others, false) }]);
+    let copied = |is: bool, named: &Named, ticket: &Ticket| {
+        is.then(|| Entry { phase: Phase::Lowered, ..Entry::wanted(named, ticket, false) })
+    };
+    let copied = copied(is_followed, &a, &own).into_iter().chain(copied(are_others_followed, &b, &others));
+    let copied = DeletionLog::default().with(copied);
+    let copied = copied.print().unwrap().map(|text| SharedLog::new(text.as_str().into()));
+    let mut set = testing::machine_set("workers-1");
+    set.desired_replicas = set.replicas;
+    let followed = followed(ScalableKind::MachineDeployment, &[SetView { object: Arc::new(set), log: copied }]);
     let delete_mark = (mark != 0).then(|| Ticket::from(format!("t{mark}").as_str()).mark().into());
     let machine = |named: &Named, deleting| {
         let mut machine = testing::machine(&named.name);
@@ -302,7 +308,7 @@ fn steps((state, logged): (State, Logged), mark: u8, is_followed: bool, are_othe
     if state != State::Gone {
         machines.push(Arc::new(Machine { delete_mark, ..machine(&a, state != State::Alive) }));
     }
-    let steps = finish(&log, &machines, &followed, &LeftSince::new(), Instant::now());
+    let steps = RULE.finish(&log, &machines, &followed, &LeftSince::new(), Instant::now());
     let of_a = |step: &Finish| {
         let (uid, word) = match step {
             Finish::CarryOn => (&a.uid, "carry on"),
@@ -310,7 +316,7 @@ fn steps((state, logged): (State, Logged), mark: u8, is_followed: bool, are_othe
             Finish::Delete(entry) => (&entry.uid, "delete"),
             Finish::Leave(entry, _) => (&entry.uid, "leave"),
             Finish::MarkAgain(entry) => (&entry.uid, "mark again"),
-            Finish::Unmark(named, ..) => (&named.uid, "unmark"),
+            Finish::Unmark(machine) => (&machine.meta.uid, "unmark"),
         };
         (*uid == a.uid).then(|| word.to_owned())
     };

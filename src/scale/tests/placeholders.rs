@@ -5,7 +5,11 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::fake::{Fault, World, group, instance, nodes, status};
-use crate::{capi::DELETING, nodegroup::DeletionLog, scale::NodeName};
+use crate::{
+    capi::DELETING,
+    nodegroup::{DeletionLog, LogAnnotation as _},
+    scale::NodeName,
+};
 
 const ABC: [&str; 3] = ["a", "b", "c"];
 

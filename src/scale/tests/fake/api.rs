@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use super::{DELETE_MACHINE, NAMESPACE, workers};
 use crate::{
     capi::{DELETING, DESIRED_REPLICAS},
-    nodegroup::DeletionLog,
+    nodegroup::{DeletionLog, LogAnnotation as _},
 };
 
 /// What goes wrong with one request.

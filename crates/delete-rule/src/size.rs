@@ -1,46 +1,65 @@
-//! What a size change may do. The sizes are the group's `spec.replicas`; nothing is
-//! written here.
+//! The bounds of size changes. The sizes are the group's `spec.replicas`.
 
-use thiserror::Error;
+use std::{error::Error, fmt};
 
-use super::Bounds;
+/// Min and max of a size; `0 <= min <= max` and `max > 0`.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Bounds {
+    /// Cluster Autoscaler doesn't go below it.
+    pub min: i32,
+    /// Cluster Autoscaler doesn't go beyond it.
+    pub max: i32,
+}
 
-/// Why a size change is refused.
-#[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
+/// The reason for which a size change is refused.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SizeError {
     /// The caller's delta makes no sense: INVALID_ARGUMENT.
-    #[error("delta is {delta}: it must be {rule}")]
     Delta {
         /// The delta.
         delta: i32,
-        /// What it has to be.
+        /// The values that it may have.
         rule: &'static str,
     },
     /// FAILED_PRECONDITION.
-    #[error("size {current} plus {delta} is {size}, which is above the maximum of {max}")]
     AboveMax {
         /// The size now.
         current: i32,
-        /// How many more were asked for.
+        /// The number that was asked for.
         delta: i32,
         /// The size that was asked for.
         size: i64,
-        /// The largest size.
+        /// The max size.
         max: i32,
     },
     /// FAILED_PRECONDITION.
-    #[error("size {current} minus {count} is {size}, which is below the minimum of {min}")]
     BelowMin {
         /// The size now.
         current: i32,
-        /// How many fewer were asked for.
+        /// The number that was asked for.
         count: usize,
         /// The size that was asked for.
         size: i64,
-        /// The least size.
+        /// The min size.
         min: i32,
     },
 }
+
+impl fmt::Display for SizeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Delta { delta, rule } => write!(f, "delta is {delta}: it must be {rule}"),
+            Self::AboveMax { current, delta, size, max } => {
+                write!(f, "size {current} plus {delta} is {size}, which is above the maximum of {max}")
+            }
+            Self::BelowMin { current, count, size, min } => {
+                write!(f, "size {current} minus {count} is {size}, which is below the minimum of {min}")
+            }
+        }
+    }
+}
+
+impl Error for SizeError {}
 
 /// The size after IncreaseSize.
 ///

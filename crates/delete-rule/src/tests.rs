@@ -1,9 +1,53 @@
 //! The rule of deletion, decision by decision.
 
+use std::{
+    collections::{HashMap, HashSet},
+    hash::RandomState,
+    time::Duration,
+};
+
 use rstest::rstest;
 
+use self::finish::Machine;
 use super::*;
-use crate::nodegroup::{SharedLog, testing};
+
+mod finish;
+mod properties;
+
+/// Identities as texts, and times since a moment of one's own.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+struct Text;
+
+impl Types for Text {
+    type Uid = String;
+    type Name = String;
+    type Ticket = String;
+    type Time = Duration;
+    type Hasher = RandomState;
+    type LogError = usize;
+
+    fn between(from: Duration, to: Duration) -> Duration {
+        to.saturating_sub(from)
+    }
+
+    fn check(log: &Log<Self>) -> Result<(), usize> {
+        let entries = log.entries().len();
+        if entries > MOST_ENTRIES { Err(entries) } else { Ok(()) }
+    }
+}
+
+type Uid = String;
+type Ticket = String;
+type Named = crate::Named<Text>;
+type Entry = crate::Entry<Text>;
+type DeletionLog = Log<Text>;
+type Listed = crate::Listed<Text>;
+type Seen<'a> = crate::Seen<'a, Text>;
+type Refusal = crate::Refusal<Text>;
+type Request = crate::Request<Text>;
+type Accepted = crate::Accepted<Text>;
+type Finish = crate::Finish<Text, Machine>;
+type LeftSince = crate::LeftSince<Text>;
 
 const BOUNDS: Bounds = Bounds { min: 1, max: 10 };
 
@@ -17,13 +61,13 @@ fn log(entries: &[&str]) -> DeletionLog {
     let log = |text: &&str| {
         let name = text.trim_end_matches(['!', '~']);
         let phase = if text.ends_with('!') { Phase::Lowered } else { Phase::Wanted };
-        Entry { phase, ..entry(&named(name), &ticket, text.contains('~')) }
+        Entry { phase, ..Entry::wanted(&named(name), &ticket, text.contains('~')) }
     };
     DeletionLog::default().with(entries.iter().map(log))
 }
 
 /// `a` is alive, `a?` is being deleted, `a-` is gone.
-fn lives(machines: &[&str]) -> HashMap<Uid, Life> {
+fn lives(machines: &[&str]) -> Map<Text, Life> {
     let life = |text: &&str| match text.chars().last() {
         Some('?') => Life::Deleting,
         Some('-') => Life::Gone,
@@ -37,7 +81,7 @@ fn lives(machines: &[&str]) -> HashMap<Uid, Life> {
 struct Group {
     replicas: i32,
     log: DeletionLog,
-    lives: HashMap<Uid, Life>,
+    lives: Map<Text, Life>,
     joined: HashSet<Uid>,
     listed: Listed,
 }
@@ -63,13 +107,13 @@ fn accept(replicas: i32, in_log: &[&str], machines: &[&str], request: &[&str]) -
     let alive = lives.iter().filter(|(_, life)| **life == Life::Alive).map(|(uid, _)| uid.clone()).collect();
     let listed = Listed { alive, ..Listed::default() };
     let group = Group { replicas, log: log(in_log), lives, listed, ..Group::default() };
-    let mut acceptance = Acceptance::new(group.seen(), Ticket::from("new"));
+    let mut acceptance = RULE.acceptance(group.seen(), Ticket::from("new"));
     let machines = request.iter().map(|name| named(name)).collect();
     match acceptance.accept(&Request { machines, ..Request::default() }) {
         Ok(_) => {
-            let new = |entry: &&Entry| entry.ticket == Ticket::from("new");
+            let new = |entry: &&Entry| entry.ticket == "new";
             let log = acceptance.log().cloned().unwrap_or_default();
-            Ok(log.entries().iter().filter(new).map(|entry| entry.name.to_string()).collect())
+            Ok(log.entries().iter().filter(new).map(|entry| entry.name.clone()).collect())
         }
         Err(refusal) => Err(word(&refusal)),
     }
@@ -94,7 +138,7 @@ fn a_machine_that_is_being_deleted_lowers_the_size_only_where_it_counts(#[case] 
     let listed = Listed { alive: ["b", "c"].map(Uid::from).into(), ..Listed::default() };
     let group = Group { replicas: 3, lives: lives(&["a?", "b", "c"]), listed, ..Group::default() };
     let seen = Seen { counts_deleting: counts, ..group.seen() };
-    let mut acceptance = Acceptance::new(seen, Ticket::from("new"));
+    let mut acceptance = RULE.acceptance(seen, Ticket::from("new"));
     let request = Request { machines: vec![named("a")], ..Request::default() };
     assert_eq!(acceptance.accept(&request), Ok(Accepted::default()));
     assert_eq!(acceptance.log().is_some(), lowers);
@@ -132,22 +176,21 @@ fn placeholders_are_accepted(
         instances: None,
     };
     let group = Group { replicas, log: log(in_log), listed, ..Group::default() };
-    let mut acceptance = Acceptance::new(Seen { given_up, ..group.seen() }, Ticket::from("new"));
+    let mut acceptance = RULE.acceptance(Seen { given_up, ..group.seen() }, Ticket::from("new"));
     let accepted = acceptance.accept(&Request { replicas: named_replicas, ..Request::default() });
-    let names =
-        |accepted: &Accepted| accepted.without_node.iter().map(|named| named.name.to_string()).collect::<Vec<_>>();
+    let names = |accepted: &Accepted| accepted.without_node.iter().map(|named| named.name.clone()).collect::<Vec<_>>();
     let seen = accepted.map(|accepted| (names(&accepted), accepted.replicas)).map_err(|refusal| word(&refusal));
     let expected = expected.map(|(names, count)| (names.iter().map(ToString::to_string).collect(), count));
     assert_eq!(seen, expected);
     let counts = acceptance.log().into_iter().flat_map(|log| log.entries().to_vec());
-    assert!(counts.filter(|entry| entry.ticket == Ticket::from("new")).all(|entry| entry.counted));
+    assert!(counts.filter(|entry| entry.ticket == "new").all(|entry| entry.counted));
 }
 
 #[test]
 fn one_that_has_joined_is_refused_where_it_is_named_as_one_that_never_did() {
     let joined = HashSet::from([Uid::from("a")]);
     let group = Group { replicas: 3, lives: lives(&["a", "b"]), joined, ..Group::default() };
-    let mut acceptance = Acceptance::new(group.seen(), Ticket::from("new"));
+    let mut acceptance = RULE.acceptance(group.seen(), Ticket::from("new"));
     let mut accept = |never_joined| {
         let machines = vec![Named { never_joined, ..named("a") }];
         acceptance.accept(&Request { machines, ..Request::default() })
@@ -186,10 +229,10 @@ fn a_request_is_accepted(
 fn only_what_was_marked_under_its_ticket_lowers_the_size() {
     let log = log(&["a", "b", "c!"]);
     let marked = HashMap::from([("a".into(), "t".into()), ("b".into(), "older".into()), ("c".into(), "t".into())]);
-    let lowering = lower(&log, 3, BOUNDS, &marked, &HashSet::new()).unwrap().unwrap();
+    let lowering = RULE.lower(&log, 3, BOUNDS, &marked, &HashSet::new()).unwrap().unwrap();
     assert_eq!((lowering.to, lowering.names), (2, vec!["a".into()]));
     assert_eq!(lowering.log.wanted(), 1, "b is wanted still");
-    assert_eq!(lower(&log, 3, BOUNDS, &HashMap::new(), &HashSet::new()), Ok(None));
+    assert_eq!(RULE.lower(&log, 3, BOUNDS, &HashMap::new(), &HashSet::new()), Ok(None));
 }
 
 #[rstest]
@@ -200,7 +243,7 @@ fn only_what_was_marked_under_its_ticket_lowers_the_size() {
 fn the_minimum_is_looked_at_again(#[case] entries: &[&str], #[case] replicas: i32, #[case] to: Option<i32>) {
     let log = log(entries);
     let marked = log.entries().iter().map(|entry| (entry.uid.clone(), entry.ticket.clone())).collect();
-    let lowering = lower(&log, replicas, BOUNDS, &marked, &HashSet::new());
+    let lowering = RULE.lower(&log, replicas, BOUNDS, &marked, &HashSet::new());
     assert_eq!(lowering.ok().flatten().map(|it| it.to), to);
 }
 
@@ -221,7 +264,7 @@ fn an_entry_whose_machine_has_gone_by_itself_is_counted(
     let log = log(entries);
     let listed = Listed { alive: alive.split(' ').map(Uid::from).collect(), ..Listed::default() };
     let going: Vec<_> = log.get(&"a".into()).into_iter().collect();
-    let filled = filled(&log, replicas, &listed, &going);
+    let filled = RULE.filled(&log, replicas, &listed, &going);
     let names: Vec<_> = filled.iter().map(ToString::to_string).collect();
     assert_eq!(names.join(" "), expected);
 }
@@ -230,10 +273,10 @@ fn an_entry_whose_machine_has_gone_by_itself_is_counted(
 fn what_has_its_place_filled_leaves_the_log_without_lowering() {
     let log = log(&["a", "b"]);
     let marked = log.entries().iter().map(|entry| (entry.uid.clone(), entry.ticket.clone())).collect();
-    let of_both = lower(&log, 3, BOUNDS, &marked, &HashSet::from(["a".into()])).unwrap().unwrap();
+    let of_both = RULE.lower(&log, 3, BOUNDS, &marked, &HashSet::from(["a".into()])).unwrap().unwrap();
     assert_eq!((of_both.to, of_both.names), (2, vec!["b".into()]));
     assert!(of_both.log.get(&"a".into()).is_none());
-    let of_none = lower(&log, 3, BOUNDS, &marked, &HashSet::from(["a".into(), "b".into()])).unwrap().unwrap();
+    let of_none = RULE.lower(&log, 3, BOUNDS, &marked, &HashSet::from(["a".into(), "b".into()])).unwrap().unwrap();
     assert_eq!((of_none.to, of_none.names, of_none.log), (3, vec![], DeletionLog::default()));
 }
 
@@ -254,121 +297,9 @@ fn a_write_whose_answer_was_lost(
     #[case] sized_by: SizedBy,
     #[case] expected: Fate,
 ) {
-    let seen = GroupVersion { uid: "x".into(), resource_version: "1".into(), generation: 1, replicas: 5, log: None };
-    let now = GroupVersion { generation, replicas, ..seen.clone() };
-    assert_eq!(fate(&seen, &now, 8, sized_by), expected);
-    let anew = GroupVersion { uid: "y".into(), replicas: 8, generation: 2, ..seen.clone() };
-    assert_eq!(fate(&seen, &anew, 8, SizedBy::Another), Fate::NotDone, "another object has the name");
-}
-
-/// A MachineSet of size 3 that has this log, and whose controller has seen it.
-fn set(entries: &[&str], change: impl FnOnce(&mut ScalableResource)) -> SetView {
-    let mut set = testing::machine_set("workers-1");
-    set.desired_replicas = Some(3);
-    change(&mut set);
-    let log = log(entries).print().unwrap().map(|text| SharedLog::new(text.as_str().into()));
-    SetView { object: Arc::new(set), log }
-}
-
-#[rstest]
-#[case::all_has_arrived(set(&["a!"], |_| ()), true)]
-#[case::the_copy_is_older(set(&["a"], |_| ()), false)]
-#[case::there_is_no_copy(set(&[], |_| ()), false)]
-#[case::its_controller_has_not_seen_it(set(&["a!"], |set| set.seen_generation = 0), false)]
-#[case::its_size_has_not_come_with_it(set(&["a!"], |set| set.replicas = Some(4)), false)]
-fn the_smaller_size_has_reached_the_machine_set(#[case] set: SetView, #[case] expected: bool) {
-    let log = log(&["a!"]);
-    let followed = Followed::by(ScalableKind::MachineDeployment, &[set]);
-    assert_eq!(followed.has_all(&log), expected);
-    let other = log.entries()[0].clone();
-    assert!(!followed.has(&Entry { ticket: "another".into(), ..other }), "another acceptance is another entry");
-}
-
-#[test]
-fn a_machine_set_that_is_the_group_needs_no_copy_of_the_size() {
-    let own = set(&["a!"], |set| set.desired_replicas = None);
-    assert!(Followed::by(ScalableKind::MachineSet, &[own]).has_all(&log(&["a!"])));
-}
-
-fn machine(text: &str) -> Arc<Machine> {
-    let mut machine = testing::machine(text.trim_end_matches('?'));
-    machine.meta.uid = text.trim_end_matches('?').into();
-    machine.deleting = text.ends_with('?');
-    Arc::new(machine)
-}
-
-#[rstest]
-#[case::gone(&["a!"], &[], &["a!"], &["ForgetGone a"])]
-#[case::going(&["a!"], &["a?"], &["a!"], &[])]
-#[case::left_over(&["a!"], &["a"], &["a!"], &["Delete a"])]
-#[case::not_followed(&["a!"], &["a"], &["a"], &[])]
-#[case::gone_and_not_followed(&["a!"], &[], &["a"], &[])]
-#[case::another_is_on_its_way(&["a!", "b"], &["a", "b"], &["a!", "b"], &["CarryOn"])]
-#[case::another_is_not_followed(&["a!", "b!"], &["a", "b"], &["a!"], &[])]
-fn the_finisher(
-    #[case] entries: &[&str],
-    #[case] machines: &[&str],
-    #[case] copied: &[&str],
-    #[case] expected: &[&str],
-) {
-    let machines: Vec<_> = machines.iter().map(|text| machine(text)).collect();
-    let followed = Followed::by(ScalableKind::MachineDeployment, &[set(copied, |_| ())]);
-    let steps = finish(&log(entries), &machines, &followed, &LeftSince::new(), Instant::now());
-    assert_eq!(shown(steps), expected);
-}
-
-fn shown(steps: Vec<Finish>) -> Vec<String> {
-    let shown = |step| match step {
-        Finish::CarryOn => "CarryOn".to_owned(),
-        Finish::ForgetGone(entry) => format!("ForgetGone {}", entry.name),
-        Finish::ForgetSoft(entry) => format!("ForgetSoft {}", entry.name),
-        Finish::Delete(entry) => format!("Delete {}", entry.name),
-        Finish::Leave(entry, _) => format!("Leave {}", entry.name),
-        Finish::MarkAgain(entry) => format!("MarkAgain {} as {}", entry.name, entry.ticket),
-        Finish::Unmark(named, ..) => format!("Unmark {}", named.name),
-    };
-    steps.into_iter().map(shown).collect()
-}
-
-#[rstest]
-#[case::its_provider_has_not_acted(4, Some(600), &[])]
-#[case::its_provider_has_acted_just_now(3, None, &["Leave a"])]
-#[case::not_for_long(3, Some(299), &["Leave a"])]
-#[case::for_long(3, Some(300), &["Delete a"])]
-#[case::more_have_gone_than_should(2, Some(300), &["Delete a"])]
-fn a_machine_of_a_machine_pool_is_left_to_its_provider_for_a_time(
-    #[case] status_replicas: i32,
-    #[case] left_for: Option<u64>,
-    #[case] expected: &[&str],
-) {
-    let pool = set(&["a!"], |pool| pool.status_replicas = status_replicas);
-    let followed = Followed::by(ScalableKind::MachinePool, &[pool]);
-    let since = Instant::now();
-    let now = since + Duration::from_secs(left_for.unwrap_or_default());
-    let left: LeftSince = left_for.map(|_| (("a".into(), "t".into()), since)).into_iter().collect();
-    let steps = finish(&log(&["a!"]), &[machine("a")], &followed, &left, now);
-    assert_eq!(shown(steps), expected);
-    let another: LeftSince = [(("a".into(), "another".into()), since)].into();
-    let steps = finish(&log(&["a!"]), &[machine("a")], &followed, &another, now);
-    assert!(!shown(steps).contains(&"Delete a".to_owned()), "another acceptance begins anew");
-}
-
-#[rstest]
-#[case::of_the_log("b", "capi-autoscaler-provider t", &[])]
-#[case::of_another_ticket("b", "capi-autoscaler-provider u", &["Unmark b"])]
-#[case::of_somebody_else("b", "by hand", &[])]
-#[case::its_own("a", "capi-autoscaler-provider t", &[])]
-#[case::of_another_ticket_on_one_that_has_an_entry("a", "capi-autoscaler-provider u", &["MarkAgain a as t"])]
-#[case::of_somebody_else_on_one_that_has_an_entry("a", "by hand", &[])]
-#[case::of_another_ticket_on_one_that_is_to_be_marked_anyway("c", "capi-autoscaler-provider u", &["CarryOn"])]
-fn a_mark_is_taken_off_when_it_is_ours_and_belongs_to_nothing(
-    #[case] name: &str,
-    #[case] mark: &str,
-    #[case] expected: &[&str],
-) {
-    let mut marked = Machine::clone(&machine(name));
-    marked.delete_mark = Some(mark.into());
-    let log = if name == "c" { log(&["a!", "c"]) } else { log(&["a!"]) };
-    let steps = finish(&log, &[Arc::new(marked)], &Followed::default(), &LeftSince::new(), Instant::now());
-    assert_eq!(shown(steps), expected);
+    let seen = Spec { uid: &"x", generation: 1, replicas: 5 };
+    let now = Spec { generation, replicas, ..seen };
+    assert_eq!(RULE.fate(&seen, &now, 8, sized_by), expected);
+    let anew = Spec { uid: &"y", replicas: 8, generation: 2 };
+    assert_eq!(RULE.fate(&seen, &anew, 8, SizedBy::Another), Fate::NotDone, "another object has the name");
 }

@@ -1,0 +1,116 @@
+//! The steps of a finisher, which sees the deletions of a group to their end, whoever began them.
+
+use std::{collections::HashMap, time::Duration};
+
+use crate::{Entry, Followed, Forgets, Log, Phase, Policy, Rule, Types, followed::ByName};
+
+/// A Machine of the group, as a view shows it that may lag behind.
+pub trait Member<T: Types>: Clone {
+    /// Its uid.
+    fn uid(&self) -> &T::Uid;
+    /// Returns true if it is being deleted.
+    fn is_deleting(&self) -> bool;
+    /// The ticket of its mark; `None` if it has no mark, or somebody else's.
+    fn ticket(&self) -> Option<T::Ticket>;
+}
+
+/// One thing that the finisher has to do.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Finish<T: Types, M> {
+    /// Marks and lowers all that is wanted.
+    CarryOn,
+    /// Takes the entry of a Machine that seems gone out of the log, once it is known to be gone.
+    ForgetGone(Entry<T>),
+    /// Takes a soft entry out of the log, once nothing is left to go for its smaller size.
+    ForgetSoft(Entry<T>),
+    /// Deletes the Machine itself: its deletion was spent on another one.
+    Delete(Entry<T>),
+    /// Leaves the Machine to its infrastructure provider, as since then.
+    Leave(Entry<T>, T::Time),
+    /// Marks a Machine under its entry's ticket, whose mark is that of an acceptance that is over.
+    MarkAgain(Entry<T>),
+    /// Takes a mark of ours off that belongs to no entry, from a Machine of this version: a mark that lands meanwhile may
+    /// have hidden that of a later entry.
+    Unmark(M),
+}
+
+/// A Machine is left to its infrastructure provider for so long once its MachinePool has come down to the smaller size: the
+/// provider may be deleting it, and which one it has taken is told nowhere.
+pub const LEFT_TO_PROVIDER: Duration = Duration::from_secs(300);
+
+/// The moments since which Machines of a MachinePool have been left to their infrastructure provider.
+pub type LeftSince<T> = HashMap<(<T as Types>::Uid, <T as Types>::Ticket), <T as Types>::Time, <T as Types>::Hasher>;
+
+impl<P: Policy> Rule<P> {
+    /// Decides about a group's deletions. The log and the Machines may be views that lag behind: what counts is
+    /// read again before it is done.
+    pub fn finish<T: Types, M: Member<T>>(
+        self,
+        log: &Log<T>,
+        machines: &[M],
+        followed: &Followed<T, P>,
+        left: &LeftSince<T>,
+        now: T::Time,
+    ) -> Vec<Finish<T, M>> {
+        let mut steps = Vec::new();
+        if log.wanted() > 0 && self.0.carries_on() {
+            steps.push(Finish::CarryOn);
+        }
+        let are_all_followed = followed.has_all(log) || !self.0.waits_for_others();
+        for entry in log.entries().iter().filter(|entry| self.is_to_finish(entry, followed)) {
+            let life = machines.iter().find(|machine| *machine.uid() == entry.uid).map(Member::is_deleting);
+            match life {
+                None => steps.push(Finish::ForgetGone(entry.clone())),
+                Some(true) if self.0.forgets() == Forgets::Deleting => steps.push(Finish::ForgetGone(entry.clone())),
+                Some(_) if !followed.has(entry) => {}
+                Some(_) if entry.soft && are_all_followed => steps.push(Finish::ForgetSoft(entry.clone())),
+                Some(false) if !entry.soft && are_all_followed => {
+                    steps.extend(self.by_name(entry, followed.by_name, left, now));
+                }
+                Some(_) => {}
+            }
+        }
+        steps.extend(machines.iter().filter_map(|machine| self.of_mark(log, machine)));
+        steps
+    }
+
+    fn is_to_finish<T: Types>(self, entry: &Entry<T>, followed: &Followed<T, P>) -> bool {
+        followed.has(entry) || (self.0.forgets() != Forgets::GoneAndFollowed && entry.phase == Phase::Lowered)
+    }
+
+    /// Returns the step for a Machine's mark. One whose answer was lost is set again, and may come after that of a later
+    /// acceptance: without any the smaller size would take another Machine.
+    pub fn of_mark<T: Types, M: Member<T>>(self, log: &Log<T>, machine: &M) -> Option<Finish<T, M>> {
+        let ticket = machine.ticket()?;
+        if log.has(&ticket) {
+            return None;
+        }
+        match log.get(machine.uid()) {
+            None => self.0.takes_marks_off().then(|| Finish::Unmark(machine.clone())),
+            Some(_) if !self.0.marks_again() => Some(Finish::Unmark(machine.clone())),
+            Some(entry) if entry.phase == Phase::Lowered => Some(Finish::MarkAgain(entry.clone())),
+            // The Machine of a wanted entry is marked before the size is lowered for it.
+            Some(_) => None,
+        }
+    }
+
+    /// Returns the step for a Machine that is still there though its smaller size has been followed.
+    fn by_name<T: Types, M>(
+        self,
+        entry: &Entry<T>,
+        by_name: ByName,
+        left: &LeftSince<T>,
+        now: T::Time,
+    ) -> Option<Finish<T, M>> {
+        match by_name {
+            _ if !self.0.deletes_by_name() => None,
+            ByName::AtOnce => Some(Finish::Delete(entry.clone())),
+            ByName::NotYet => None,
+            ByName::InTime => {
+                let since = left.get(&(entry.uid.clone(), entry.ticket.clone())).copied().unwrap_or(now);
+                let is_time = T::between(since, now) >= LEFT_TO_PROVIDER;
+                Some(if is_time { Finish::Delete(entry.clone()) } else { Finish::Leave(entry.clone(), since) })
+            }
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! The rule of deletion: decisions about which Machines are logged, marked, counted and deleted, as pure functions of
+//! what was seen. docs/delete-rule.md says why each step is there. The program acts on these decisions, and the model
+//! explores them: so they are generic over identities and over the steps that a test leaves out.
+//!
+//! It must never make a call, read a clock or hold state of its own.
+#![forbid(unsafe_code)]
+
+mod accept;
+mod era;
+mod fate;
+mod finish;
+mod followed;
+mod known;
+mod listed;
+mod log;
+mod lower;
+mod places;
+mod policy;
+pub mod replacement;
+pub mod size;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    fmt::Debug,
+    hash::{BuildHasher, Hash},
+    time::Duration,
+};
+
+pub use self::{
+    accept::{Acceptance, Accepted, Refusal, Request, Seen, given_up},
+    era::{Era, LogSeen, Version},
+    fate::{Fate, SizedBy, Spec},
+    finish::{Finish, LEFT_TO_PROVIDER, LeftSince, Member},
+    followed::{Followed, Kind, Source},
+    known::{Life, Marking, Named},
+    listed::Listed,
+    log::{Entry, Log, MOST_ENTRIES, Phase},
+    lower::Lowering,
+    places::{Places, Shrinking},
+    policy::{Complete, Forgets, Policy},
+    size::{Bounds, SizeError},
+};
+
+/// The types that whoever uses the rule fills in.
+pub trait Types: Copy + Debug + Default + Eq + Hash + 'static {
+    /// The identity of a Machine, or of a group's object; never used again.
+    type Uid: Clone + Debug + Eq + Hash;
+    /// The name of a Machine.
+    type Name: Clone + Debug + Eq + Hash;
+    /// The identity of an acceptance: unique, and the same for all entries of one write.
+    type Ticket: Clone + Debug + Eq + Hash;
+    /// A moment, by a clock that never goes back.
+    type Time: Copy + Debug + Eq;
+    /// The hasher of sets and maps by uid.
+    type Hasher: BuildHasher + Clone + Default;
+    /// The reason for which a log can't be written.
+    type LogError: Clone + Debug + Eq;
+
+    /// Returns the time from one moment to a later one, and 0 from a later to an earlier one.
+    fn between(from: Self::Time, to: Self::Time) -> Duration;
+
+    /// Fails for a log that is too large to be written.
+    ///
+    /// # Errors
+    /// The reason.
+    fn check(log: &Log<Self>) -> Result<(), Self::LogError>;
+}
+
+/// The rule, with all of its steps or with those that a policy leaves.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rule<P = Complete>(pub P);
+
+/// The rule that the program follows.
+pub const RULE: Rule = Rule(Complete);
+
+/// A set of Machines by their uids.
+pub type Set<T> = std::collections::HashSet<<T as Types>::Uid, <T as Types>::Hasher>;
+
+/// A map from Machines by their uids.
+pub type Map<T, V> = std::collections::HashMap<<T as Types>::Uid, V, <T as Types>::Hasher>;
+
+fn as_i64(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,38 @@
+//! The Machines of a group, counted at one moment.
+
+use crate::{Named, Set, Types, as_i64};
+
+/// The Machines of a group, as one list from the API server shows them at one moment.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Listed<T: Types> {
+    /// Those that aren't being deleted.
+    pub alive: Set<T>,
+    /// Those that are being deleted and whose Node is there.
+    pub draining: Set<T>,
+    /// Those that are being deleted and have no Node any more: Cluster Autoscaler has placeholders for them.
+    pub without_node: Vec<Named<T>>,
+    /// The number of instances of a MachinePool, which counts by these.
+    pub instances: Option<usize>,
+}
+
+impl<T: Types> Listed<T> {
+    /// Returns true if no Machine is there.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.alive.is_empty() && self.draining.is_empty() && self.without_node.is_empty()
+    }
+
+    /// Returns true if a Machine is there.
+    #[must_use]
+    pub fn has(&self, uid: &T::Uid) -> bool {
+        let is_without_node = || self.without_node.iter().any(|named| named.uid == *uid);
+        self.alive.contains(uid) || self.draining.contains(uid) || is_without_node()
+    }
+
+    /// Counts the placeholders of a size, without what leaves it.
+    pub fn placeholders(&self, size: i64, leaves: impl Fn(&T::Uid) -> bool) -> usize {
+        let staying = self
+            .instances
+            .unwrap_or_else(|| self.alive.iter().chain(&self.draining).filter(|uid| !leaves(uid)).count());
+        usize::try_from(size.saturating_sub(as_i64(staying))).unwrap_or_default()
+    }
+}

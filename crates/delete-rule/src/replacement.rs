@@ -1,0 +1,67 @@
+//! The moment at which a Machine that never became a Node is replaced at the min size: one after the other, in an interval
+//! that grows as long as none joins, since what fails may cost money each time.
+
+/// Nanoseconds since the Unix epoch, by a wall clock that may jump.
+pub type WallTime = i128;
+
+const SECOND: WallTime = 1_000_000_000;
+/// The interval after the first replacement; it doubles with each that follows without a Machine having joined.
+const FIRST_INTERVAL: WallTime = 300 * SECOND;
+const LONGEST_INTERVAL: WallTime = 3_600 * SECOND;
+
+/// The last replacement of a group.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Replaced<U> {
+    /// When it was decided.
+    pub at: WallTime,
+    /// The number of replacements in a row without a Machine having joined.
+    pub count: u32,
+    /// The Machine.
+    pub uid: U,
+}
+
+/// The decision about a Machine.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Replacement<U> {
+    /// It is deleted, after this has been written.
+    Begin(Replaced<U>),
+    /// It is deleted: it is the one that was written already.
+    Continue(Replaced<U>),
+    /// Nothing is done before this time.
+    Wait(WallTime),
+}
+
+impl<U> Replaced<U> {
+    /// When the next one may follow.
+    #[must_use]
+    pub fn next(&self) -> WallTime {
+        let doublings = self.count.saturating_sub(1).min(16);
+        let interval = (FIRST_INTERVAL << doublings).min(LONGEST_INTERVAL);
+        self.at.saturating_add(interval)
+    }
+}
+
+/// Decides about the Machine of this uid. `joined` is when the youngest Machine of the group was made that has a Node.
+///
+/// A time in the future counts for nothing where no interval is so long: a clock was wrong then.
+#[must_use]
+pub fn decide<U: Clone + PartialEq>(
+    known: Option<&Replaced<U>>,
+    uid: &U,
+    joined: Option<WallTime>,
+    now: WallTime,
+) -> Replacement<U> {
+    let known = known.filter(|known| known.at - now <= LONGEST_INTERVAL);
+    let Some(known) = known else {
+        return Replacement::Begin(Replaced { at: now, count: 1, uid: uid.clone() });
+    };
+    if known.uid == *uid {
+        return Replacement::Continue(known.clone());
+    }
+    let has_joined = joined.is_some_and(|joined| joined > known.at);
+    let known = Replaced { count: if has_joined { 0 } else { known.count }, ..known.clone() };
+    if now < known.next() {
+        return Replacement::Wait(known.next());
+    }
+    Replacement::Begin(Replaced { at: now, count: known.count.saturating_add(1), uid: uid.clone() })
+}
