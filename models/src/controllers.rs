@@ -1,11 +1,14 @@
 //! Cluster API's controllers in the model, with views that lag behind: the MachineDeployment controller copies the
 //! size to the MachineSet, and the MachineSet controller creates and deletes Machines.
 
+use delete_rule::{Entry, Kind};
+
 use crate::{
     model::Step,
     program::Program,
-    rule::Follows,
-    world::{At, Few, Life, Machine, MachineSet, Phase, Picture, SLOTS, Set, World},
+    small::{self, Log, Shown, Small},
+    variant::Follows,
+    world::{At, Deployment, Few, Life, Machine, MachineSet, Phase, Picture, SLOTS, Set, World},
 };
 
 /// A reconcile of the MachineSet controller.
@@ -22,31 +25,51 @@ struct Act {
 }
 
 impl Program<'_> {
-    /// Whether what the MachineSet shows now is taken as a sign that its controller acts on the size it has.
-    pub(crate) fn has_followed(&self, world: &World) -> bool {
-        let is_seen = world.sets.last().generation == world.sets.all()[0].generation;
-        match self.rule.follows {
-            Follows::CopiedLogAndSeen => is_seen,
-            Follows::CopiedLogAndActed => is_seen && !world.is_unacted,
-            Follows::CopiedLog => true,
-            // The log isn't looked at: see `all_followed_by_size`.
-            Follows::EqualSizes | Follows::AtOnce => false,
-        }
-    }
-
-    /// For the variant that compares sizes: if they are equal, all lowered entries count as followed.
-    fn all_followed_by_size(&self, world: &mut World) {
-        let set = world.sets.last();
-        let is_observed = set.generation == world.sets.all()[0].generation;
-        if self.rule.follows == Follows::EqualSizes && is_observed && set.copied.replicas == world.replicas {
-            world.followed = world.followed | world.in_phase(Phase::Lowered);
-        }
-    }
-
     /// After any step: what a copy may see of the MachineSet now, and use whenever it likes.
     pub(crate) fn note_followed(&self, world: &mut World) {
-        world.note_followed(self.has_followed(world));
-        self.all_followed_by_size(world);
+        let lowered = world.in_phase(Phase::Lowered).without(world.followed);
+        if lowered.is_empty() {
+            return;
+        }
+        let (set, first, own) = (world.sets.last(), world.sets.all()[0], world.rule_log());
+        let is_unacted = self.rule.follows == Follows::CopiedLogAndActed && world.is_unacted;
+        let copied = match self.rule.follows {
+            Follows::CopiedLogAndSeen | Follows::CopiedLogAndActed | Follows::CopiedLog => Self::copy_of(world, set),
+            // The copied log isn't looked at.
+            Follows::EqualSizes if set.copied.replicas != world.replicas => Log::default(),
+            Follows::EqualSizes | Follows::AtOnce => own.clone(),
+        };
+        let source = Shown {
+            replicas: set.copied.replicas.into(),
+            generation: set.generation.into(),
+            seen_generation: if is_unacted { -1 } else { first.generation.into() },
+            log: copied,
+        };
+        let kind = if self.bounds.is_bare { Kind::MachineSet } else { Kind::MachineDeployment };
+        let followed = self.core().followed(kind, &[source]);
+        let is_followed = |machine: usize| own.get(&small::uid(machine)).is_some_and(|entry| followed.has(entry));
+        world.followed = world.followed | (lowered & Set::of(is_followed));
+    }
+
+    /// The copied log of a MachineSet, as far as its Machines are in the log.
+    fn copy_of(world: &World, set: MachineSet) -> Log {
+        let entries = (set.copied.lowered | set.copied.stale).iter().filter_map(|machine| {
+            let entry = small::entry(machine, world.log[machine])?;
+            let ticket = if set.copied.stale.has(machine) { (small::uid(machine), 0) } else { entry.ticket };
+            Some(Entry::<Small> { ticket, phase: delete_rule::Phase::Lowered, ..entry })
+        });
+        Log::default().with(entries)
+    }
+
+    /// A MachineSet that is the group itself shows each write of it at once.
+    pub(crate) fn show_at_once(world: &mut World, lag: usize) {
+        let written = world.deployments.last();
+        for copied in world.deployments.all()[1..].iter().copied() {
+            let generation =
+                world.sets.last().generation + u8::from(world.sets.last().copied.replicas != copied.replicas);
+            world.sets.push_after_first(MachineSet { copied, generation }, lag);
+        }
+        world.deployments = Few::of(written);
     }
 
     /// The MachineDeployment controller, which may have missed any number of versions.
@@ -60,7 +83,8 @@ impl Program<'_> {
             then.deployments.drop_oldest(index);
             let copied = then.deployments.all()[0];
             let last = then.sets.last();
-            if (last.copied.replicas, last.copied.lowered) != (copied.replicas, copied.lowered) {
+            let of = |copied: Deployment| (copied.replicas, copied.lowered, copied.stale);
+            if of(last.copied) != of(copied) {
                 let generation = last.generation + u8::from(last.copied.replicas != copied.replicas);
                 then.sets.push(MachineSet { copied, generation }, self.bounds.lag);
             }

@@ -1,13 +1,15 @@
-//! A model check of the rule by which the program deletes Machines. [`rule`] is the rule as pure functions; the other
-//! modules are the world in which it must hold, and the search through all that can happen there within bounds. It
-//! uses nothing of the program, and the program nothing of it but to compare the two rules in a test.
+//! A model check of the rule by which the program deletes Machines. What is decided is decided by [`delete_rule`], which the
+//! program acts on as well; the modules here are the copies that make its calls one by one, the world in which it must hold,
+//! and the search through all that can happen there within bounds. Nothing else of the program is used.
 
 pub mod explore;
 pub mod model;
-pub mod rule;
+pub mod variant;
 pub mod world;
 
 mod controllers;
+mod decide;
 mod finisher;
 mod places;
 mod program;
+mod small;

@@ -6,7 +6,7 @@ use clap::Parser;
 use models::{
     explore::explore,
     model::{Bounds, DeleteModel},
-    rule::Rule,
+    variant::Variant,
     world::Budget,
 };
 
@@ -44,6 +44,9 @@ struct Args {
     /// Let the MachineSet controller delete one by one, while all else goes on.
     #[arg(long)]
     one_by_one: bool,
+    /// Let the group be a MachineSet without a MachineDeployment.
+    #[arg(long)]
+    bare: bool,
     /// DeleteNodes, repeats included.
     #[arg(long, default_value_t = 2)]
     deletes: u8,
@@ -104,6 +107,7 @@ fn main() -> ExitCode {
         sees_marks: !args.misses_marks,
         deletes_one_by_one: args.one_by_one,
         admits_known: !args.strict,
+        is_bare: args.bare,
         loses_nodes: args.placeholders > 0,
         always_errs: args.always_errs,
         forgets_own_writes: args.forgets_own_writes,
@@ -127,7 +131,7 @@ fn main() -> ExitCode {
     };
     println!("{bounds:?}");
     let started = Instant::now();
-    let found = explore(&DeleteModel { rule: Rule::default(), bounds }, args.most_states);
+    let found = explore(&DeleteModel { rule: Variant::default(), bounds }, args.most_states);
     let seconds = started.elapsed().as_secs_f64();
     println!(
         "{} states, {} steps, {} at rest, {} cut, complete: {}, {seconds:.1} s",

@@ -6,7 +6,7 @@ use std::fmt::{self, Display};
 use crate::{
     explore::{Model, Next},
     program::{Asked, Program},
-    rule::{Counts, Existence, Finish, Rule},
+    variant::{Counts, Existence, Variant},
     world::{At, Budget, Fault, Life, Memory, Phase, SLOTS, Set, World, name},
 };
 
@@ -36,6 +36,8 @@ pub struct Bounds {
     /// named Machine was made good by a new one before the MachineSet controller saw the smaller size; and that a
     /// marked Machine goes for another smaller size while its own is refused for good.
     pub admits_known: bool,
+    /// True if the group is a MachineSet without a MachineDeployment, whose own log and size its controller sees.
+    pub is_bare: bool,
     /// True if a Machine that is being deleted loses its Node before it is gone.
     pub loses_nodes: bool,
     /// True if every reconcile of the MachineSet controller ends with an error after all of its work.
@@ -57,9 +59,24 @@ pub struct Bounds {
 #[derive(Clone, Copy, Debug)]
 pub struct DeleteModel {
     /// The rule.
-    pub rule: Rule,
+    pub rule: Variant,
     /// The bounds.
     pub bounds: Bounds,
+}
+
+/// One API call of the finisher, about one Machine.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Finish {
+    /// Set the mark, uid as precondition.
+    Mark,
+    /// Delete the Machine, uid as precondition.
+    Delete,
+    /// Take the entry out of the log.
+    Forget,
+    /// Take the mark off, if it is still the one seen.
+    Unmark,
+    /// Take an entry out of the log whose Machine was to have no Node and has one.
+    TakeBack,
 }
 
 /// What happens between two moments.
@@ -185,7 +202,6 @@ impl Display for Step {
                 let machine = one(machine);
                 match call {
                     Finish::Mark => write!(formatter, "a finisher marks {machine}"),
-                    Finish::Lower => write!(formatter, "a finisher lowers the size for all that is wanted"),
                     Finish::Delete => write!(formatter, "a finisher deletes {machine}"),
                     Finish::Forget => write!(formatter, "a finisher takes {machine} out of the log"),
                     Finish::TakeBack => {
@@ -221,9 +237,15 @@ impl DeleteModel {
         Program { rule: &self.rule, bounds: &self.bounds }
     }
 
-    fn next(&self, step: Step, mut world: World, is_certain: bool) -> Next<Self> {
+    fn next(&self, before: &World, step: Step, mut world: World, is_certain: bool) -> Next<Self> {
         // The MachineSet controller says so when it would need more Machines than the model has.
         let is_within = world.replicas >= 0;
+        if self.program().outdates_caches(before, &world) {
+            world.outdate_caches();
+        }
+        if self.bounds.is_bare {
+            Program::show_at_once(&mut world, self.bounds.lag);
+        }
         self.program().note_followed(&mut world);
         world.note_past(self.bounds.lag);
         world.forget_idle_facts();
@@ -401,12 +423,12 @@ impl Model for DeleteModel {
 
     fn steps(&self, state: &World, found: &mut dyn FnMut(Next<Self>)) {
         let program = self.program();
-        let mut certain = |step, world| found(self.next(step, world, true));
+        let mut certain = |step, world| found(self.next(state, step, world, true));
         program.steps(state, &mut certain);
         program.deployment_steps(state, &mut certain);
         program.set_steps(state, &mut certain);
         self.vanishing(state, &mut certain);
-        let mut free = |step, world| found(self.next(step, world, false));
+        let mut free = |step, world| found(self.next(state, step, world, false));
         self.commands(state, &mut free);
         self.environment(state, &mut free);
         program.failing_steps(state, &mut free);

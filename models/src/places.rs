@@ -1,11 +1,15 @@
 //! Commands that name placeholders: replicas that have no Machine, or whose Machine is being deleted and has no Node.
-//! [`Rule::place`](crate::rule::Rule::place) decides; here it is carried out on the world.
+//! [`delete_rule`] decides: what is accepted first, and then how far the size comes down for what has no Machine.
+
+use delete_rule::{Fate, Request, Seen, SizedBy, Spec};
 
 use crate::{
+    decide::NEW,
     model::Step,
     program::Program,
-    rule::{Counts, Place, PlaceTests},
-    world::{At, Count, Fault, Memory, Past, Phase, Places, Set, World},
+    small::{self, Listed, Log},
+    variant::{Counts, PlaceTests},
+    world::{At, Count, Entry, Fault, Memory, Past, Phase, Places, Set, World},
 };
 
 impl Program<'_> {
@@ -29,11 +33,7 @@ impl Program<'_> {
     pub(crate) fn steps_of_places(&self, world: &World, copy: usize, found: &mut dyn FnMut(Step, World)) {
         let memory = world.copies[copy];
         match memory.at {
-            At::Counting if memory.places.is_unknown && self.rule.knows_own_writes => {
-                // Where somebody else has written since, nobody knows: the caller is told so.
-                let then = Self::end(world, copy);
-                found(Step::ClearUp(copy), then);
-            }
+            At::Counting if memory.places.is_unknown => self.clear_up(world, copy, found),
             At::Counting => self.begin_count(world, copy, found),
             At::HalfCounted => self.end_count(world, copy, found),
             At::Counted if !self.passes_for_places(world, memory) => self.count_again(world, copy, found),
@@ -42,10 +42,24 @@ impl Program<'_> {
         }
     }
 
-    fn end(world: &World, copy: usize) -> World {
+    /// A command finds what became of its write whose answer was lost.
+    fn clear_up(&self, world: &World, copy: usize, found: &mut dyn FnMut(Step, World)) {
+        let places = world.copies[copy].places;
+        let seen = Spec { uid: &(), generation: 0, replicas: places.unknown_from.into() };
+        let since = i64::from(places.writes_since);
+        let now = Spec { uid: &(), generation: 1 + since, replicas: world.replicas.into() };
+        let to = i32::from(places.unknown_from - places.to_lower);
+        let sized_by = if since == 0 { SizedBy::This } else { SizedBy::Another };
         let mut then = *world;
-        then.copies[copy] = Memory::default();
-        then
+        then.copies[copy] = match self.core().fate(&seen, &now, to, sized_by) {
+            // With several writes since, a counted one may be the first of them: where nobody knows, the caller hears so.
+            Fate::NotDone if since == 0 => {
+                let places = Places { is_unknown: false, has_failed: true, to_lower: 0, ..places };
+                Memory { at: At::Counting, places, ..Memory::default() }
+            }
+            Fate::Done | Fate::NotDone | Fate::Unknown => Memory::default(),
+        };
+        found(Step::ClearUp(copy), then);
     }
 
     fn passes_for_places(&self, world: &World, memory: Memory) -> bool {
@@ -70,7 +84,8 @@ impl Program<'_> {
         if world.budget.lost_answers > 0 {
             let mut then = then;
             then.budget.lost_answers -= 1;
-            let places = Places { lowered, is_unknown: true, to_lower: 0, ..places };
+            let unknown_from = world.replicas;
+            let places = Places { lowered, is_unknown: true, unknown_from, writes_since: 0, ..places };
             then.copies[copy] = Memory { at: At::Counting, places, ..Memory::default() };
             found(Step::LowerPlaces(copy, world.copies[copy].places.to_lower, true), then);
         }
@@ -94,8 +109,8 @@ impl Program<'_> {
         Count {
             logged: world.logged(),
             log: world.log_print(),
-            soft: world.in_phase(Phase::Lowered) & Set::of(|machine| world.log[machine].is_soft),
-            wanted: world.in_phase(Phase::Wanted).len(),
+            soft: world.logged() & Set::of(|machine| world.log[machine].is_soft),
+            wanted: world.in_phase(Phase::Wanted),
             size: world.replicas,
             ..count
         }
@@ -146,34 +161,83 @@ impl Program<'_> {
 
     fn decide(&self, world: &mut World, copy: usize, count: Count) {
         let places = Places { half: Count::default(), ..world.copies[copy].places };
-        let is_lowered =
-            |machine: usize| world.log[machine].is_placeholder && world.log[machine].phase == Phase::Lowered;
-        let lowered = Set::of(is_lowered).len();
         if self.rule.place_tests != PlaceTests::SizeAfterList {
             Self::counts_what_came(world, copy);
         }
-        let viewed_log = count.log;
+        let is_counted = self.rule.counts != Counts::Once || !places.has_failed;
+        let listed = if is_counted { listed_of(count) } else { Listed::default() };
+        let log = log_of(world, count);
         let is_fresh = self.rule.place_tests != PlaceTests::Size || world.copies[copy].is_fresh;
-        world.copies[copy] = match self.rule.place(count, places, lowered, self.bounds.min) {
-            Place::Nothing | Place::Refused => Memory::default(),
-            Place::Log(entries) => Memory {
-                at: At::Viewed,
-                named: entries,
-                done: entries,
-                counted: entries,
-                is_fresh,
-                viewed_log,
-                places,
-                ..Memory::default()
-            },
-            Place::Lower(fewer) => Memory {
-                at: At::Counted,
-                is_fresh,
-                viewed_log,
-                viewed_replicas: Some(count.size),
-                places: Places { to_lower: fewer, ..places },
-                ..Memory::default()
-            },
+        let counted = Memory {
+            at: At::Counted,
+            is_fresh,
+            viewed_log: count.log,
+            viewed_replicas: Some(count.size),
+            ..Memory::default()
+        };
+        world.copies[copy] = if places.is_accepted {
+            self.give_up(counted, places, count, (&log, &listed))
+        } else {
+            self.accept_places(counted, places, count, (&log, &listed))
         };
     }
+
+    /// The size without what is left of a request, or its end.
+    fn give_up(&self, counted: Memory, places: Places, count: Count, (log, listed): (&Log, &Listed)) -> Memory {
+        let left = self.core().placeholders(log, count.size.into(), listed, 0);
+        let asked =
+            delete_rule::Places { replicas: number(places.asked), instances: 0, from: places.first_size.into() };
+        let to = self.core().give_up(log, count.size.into(), self.size_bounds(), left, asked);
+        let to_lower = to.map_or(0, |to| i32::from(count.size) - to);
+        if to_lower == 0 {
+            return Memory::default();
+        }
+        Memory { places: Places { to_lower: i8::try_from(to_lower).unwrap_or(i8::MAX), ..places }, ..counted }
+    }
+
+    /// What a request comes to when it is decided: the Machines that it has logged, or the size that it writes.
+    fn accept_places(&self, counted: Memory, places: Places, count: Count, (log, listed): (&Log, &Listed)) -> Memory {
+        let came_down = i32::from(places.first_size - count.size);
+        let seen = Seen {
+            log,
+            replicas: count.size.into(),
+            bounds: self.size_bounds(),
+            lives: &delete_rule::Map::<small::Small, _>::default(),
+            joined: &small::Uids::default(),
+            listed,
+            counts_deleting: true,
+            given_up: delete_rule::given_up(log, listed, came_down, 0),
+        };
+        let mut acceptance = self.core().acceptance(seen, NEW);
+        let request = Request { replicas: number(places.asked), ..Request::default() };
+        let Ok(accepted) = acceptance.accept(&request) else { return Memory::default() };
+        let rest = i8::try_from(accepted.replicas).unwrap_or(i8::MAX);
+        let named = small::set(accepted.without_node.iter().map(|named| named.uid));
+        if named.is_empty() {
+            let places = Places { asked: rest, first_size: count.size, is_accepted: true, ..places };
+            return self.give_up(counted, places, count, (log, listed));
+        }
+        let (done, new) = acceptance.log().map_or((Set(0), Set(0)), Self::new_in);
+        let places = Places { rest, ..places };
+        Memory { at: At::Viewed, named, done, counted: new, places, viewed_replicas: None, ..counted }
+    }
+}
+
+fn listed_of(count: Count) -> Listed {
+    let without_node = count.hanging.iter().map(|machine| small::named(machine, Set(0))).collect();
+    Listed { alive: small::uids(count.there), without_node, ..Listed::default() }
+}
+
+/// The log as it was viewed: the present one, where group and list are of one moment.
+fn log_of(world: &World, count: Count) -> Log {
+    let entries = count.logged.iter().filter_map(|machine| {
+        let phase = if count.wanted.has(machine) { Phase::Wanted } else { Phase::Lowered };
+        let is_soft = count.soft.has(machine);
+        small::entry(machine, Entry { phase, is_soft, ticket: world.log[machine].ticket, ..world.log[machine] })
+    });
+    Log::default().with(entries)
+}
+
+fn number(count: i8) -> usize {
+    usize::try_from(count).unwrap_or_default()
 }

@@ -1,9 +1,12 @@
 //! The copies of the program in the model: one API call at a time, each with all that may have changed since the last
-//! one. What a call should be is decided by [`crate::rule`]; here it is only carried out on the world.
+//! one. What a call should be is decided by [`delete_rule`]; here it is only carried out on the world.
+
+use delete_rule::Marking;
 
 use crate::{
     model::{Bounds, Step},
-    rule::{Accept, Existence, Precondition, Rule, Seen, UnmarkTests},
+    small,
+    variant::{Existence, Precondition, UnmarkTests, Variant},
     world::{At, Entry, Fault, Life, Memory, Past, Phase, Set, World},
 };
 
@@ -11,7 +14,7 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Program<'a> {
     /// The rule, with or without some of its steps.
-    pub(crate) rule: &'a Rule,
+    pub(crate) rule: &'a Variant,
     /// The bounds of the search.
     pub(crate) bounds: &'a Bounds,
 }
@@ -54,44 +57,32 @@ impl Program<'_> {
     /// A command arrives, or is decided again: the MachineDeployment is viewed, and each named Machine as a cache has it.
     pub(crate) fn view(&self, world: &mut World, copy: usize, asked: Asked, past: Past) {
         let Asked { named, never_joined, is_soft } = asked;
-        let machines = &past.show(&world.machines);
-        let seen = Seen { replicas: world.replicas, min: self.bounds.min, log: &world.log, machines };
-        let in_the_way = Set::of(|machine| named.has(machine) && world.log[machine].phase != Phase::None)
-            & Set::of(|machine| world.log[machine].is_soft != is_soft);
-        // Those that are given up as Machines that never joined are read.
-        let has_joined = never_joined.without(world.logged())
-            & Set::of(|machine| world.machines[machine].life == Life::Alive && world.machines[machine].has_node);
-        // A smaller target size leaves all that have a Node.
-        let with_node = (past.alive & past.with_node).without(world.logged());
-        let spare = world.replicas - world.in_phase(Phase::Wanted).len() - with_node.len();
-        let takes_node = is_soft && named.without(world.logged()).len() > spare;
-        let is_refused = !in_the_way.is_empty() || !has_joined.is_empty() || takes_node;
-        let accept = if is_refused { Accept::BelowMin } else { self.rule.accept(&seen, named) };
+        let accepted = if is_soft { self.accept_soft(world, asked, past) } else { self.accept(world, asked, past) };
         world.copies[copy] = Memory::default();
-        match accept {
-            Accept::BelowMin => {}
-            Accept::Nothing if is_soft => {}
-            Accept::Nothing => world.ledger.accepted = world.ledger.accepted | named,
-            Accept::Log(new) => {
-                // It went for someone else's smaller size after it was seen alive.
-                world.ledger.early = world.ledger.early | (new & past.alive & world.ledger.taken);
-                let compares = self.rule.precondition != Precondition::Generation;
-                world.copies[copy] = Memory {
-                    at: At::Viewed,
-                    named,
-                    done: new,
-                    never_joined,
-                    is_soft,
-                    counted: new & past.deleting,
-                    is_fresh: true,
-                    viewed_log: if compares { world.logged().0.into() } else { world.log_print() },
-                    viewed_replicas: compares.then_some(world.replicas),
-                    ..Memory::default()
-                };
-                if !self.rule.logs_first {
-                    new.iter().for_each(|machine| world.tickets[machine] += 1);
-                }
+        let Some((new, counted)) = accepted else { return };
+        if new.is_empty() && (named & world.in_phase(Phase::Wanted)).is_empty() {
+            if !is_soft {
+                world.ledger.accepted = world.ledger.accepted | named;
             }
+            return;
+        }
+        // It went for someone else's smaller size after it was seen alive.
+        world.ledger.early = world.ledger.early | (new & past.alive & world.ledger.taken);
+        let compares = self.rule.precondition != Precondition::Generation;
+        world.copies[copy] = Memory {
+            at: At::Viewed,
+            named,
+            done: new,
+            never_joined,
+            is_soft,
+            counted,
+            is_fresh: true,
+            viewed_log: if compares { world.logged().0.into() } else { world.log_print() },
+            viewed_replicas: compares.then_some(world.replicas),
+            ..Memory::default()
+        };
+        if !self.rule.logs_first {
+            new.iter().for_each(|machine| world.tickets[machine] += 1);
         }
     }
 
@@ -100,11 +91,14 @@ impl Program<'_> {
     pub(crate) fn views_of(&self, world: &World, named: Set) -> impl Iterator<Item = Past> {
         let now = world.pasts.last();
         let existing = now.alive | now.deleting;
-        let (logged, left, existence) = (world.logged(), world.left_log, self.rule.existence);
+        let unlogged = named.without(world.logged());
+        let era = (world.pasts.all().len() > 1).then(|| self.era(world));
+        let is_believed = |machine| self.core().believed_since(era.as_ref()?, &small::uid(machine));
+        let are_believed = unlogged.iter().all(|machine| is_believed(machine).is_some());
         let is_seen = move |past: &&Past| {
             let is_known = (named & existing).without(past.alive | past.deleting).is_empty();
-            let is_enough = existence.is_cache_enough(named, left, past.deleting.without(logged));
-            **past == now || (is_known && is_enough)
+            let is_counted = !(unlogged & past.deleting).is_empty();
+            **past == now || (is_known && are_believed && !is_counted)
         };
         world.pasts.all().iter().filter(is_seen).copied()
     }
@@ -175,37 +169,38 @@ impl Program<'_> {
             }
             let ticket = world.tickets[machine];
             let never_joined = memory.never_joined.has(machine);
-            let is_placeholder = memory.places.asked > 0;
             let (is_soft, is_counted) = (memory.is_soft, memory.counted.has(machine));
-            world.log[machine] =
-                Entry { phase: Phase::Wanted, ticket, is_soft, never_joined, is_placeholder, is_counted };
+            world.log[machine] = Entry { phase: Phase::Wanted, ticket, is_soft, never_joined, is_counted };
             if world.machines[machine].life != Life::Alive {
                 world.ledger.foreign = world.ledger.foreign | Set::one(machine);
             }
             world.followed = world.followed.without(Set::one(machine));
         }
+        // What was copied of an earlier entry isn't about this one.
+        let deployments = world.deployments.all_mut().iter_mut();
+        let sets = world.sets.all_mut().iter_mut().map(|set| &mut set.copied);
+        deployments.chain(sets).for_each(|copied| {
+            copied.stale = copied.stale | (copied.lowered & memory.done);
+            copied.lowered = copied.lowered.without(memory.done);
+        });
         if self.rule.has_tickets {
-            // What was copied of an earlier entry isn't about this one.
-            let deployments = world.deployments.all_mut().iter_mut();
-            let sets = world.sets.all_mut().iter_mut().map(|set| &mut set.copied);
-            deployments.chain(sets).for_each(|copied| copied.lowered = copied.lowered.without(memory.done));
             // Nor is what other copies remember of it.
             for other in world.copies.iter_mut().filter(|other| other.at == At::Logged) {
                 other.done = other.done.without(memory.done);
             }
         }
-        if !memory.counted.is_empty() && self.rule.existence.minds_entries() {
-            world.outdate_caches();
-        }
         if self.rule.logs_first {
-            let Memory { named, is_soft, places, .. } = memory;
+            let Memory { named, is_soft, mut places, .. } = memory;
+            if places.asked > 0 {
+                (places.first_size, places.is_accepted) = (world.replicas, true);
+            }
             // Those that it carries on with may be of this kind too.
             let never_joined = named & Set::of(|machine| world.log[machine].never_joined);
             world.copies[copy] = Memory { at: At::Logged, named, never_joined, is_soft, places, ..Memory::default() };
             world.deployment_changed(self.bounds.lag);
         } else {
             self.lower(world, memory.done);
-            Self::answer(world, copy);
+            Self::answer(world, copy, memory.done);
         }
     }
 
@@ -215,7 +210,7 @@ impl Program<'_> {
         // A copy doesn't read the log again before it marks: another one may have taken the entry back.
         for machine in unmarked.iter() {
             let mut then = *world;
-            if self.rule.is_joined(world.log[machine], world.machines[machine]) {
+            if matches!(self.marking(world, machine), Marking::Joined | Marking::Going) {
                 self.take_back_joined(&mut then, machine);
                 found(Step::TakeBackJoined(Some(copy), machine), then);
                 continue;
@@ -228,17 +223,18 @@ impl Program<'_> {
             return;
         }
         let wanted = memory.named & world.in_phase(Phase::Wanted);
-        if self.is_refused(world, wanted) {
+        let mut then = *world;
+        let left = self.drop_unseen(&mut then, wanted, memory.done);
+        let lowering = self.lowering(&then, left, then.going_by_itself());
+        if !wanted.is_empty() && (lowering.is_err() || world.budget.refusals > 0) {
             let mut then = *world;
-            self.refuse(&mut then, copy, wanted);
+            self.refuse(&mut then, copy, wanted, lowering.is_ok());
             found(Step::Refused(Some(copy), wanted), then);
         }
-        if self.fits(world, wanted) {
-            let mut then = *world;
-            let lowered = self.drop_unseen(&mut then, wanted, memory.done);
-            let lowered = self.drop_filled(&mut then, lowered);
+        if let Ok((lowered, filled)) = lowering {
+            self.drop_filled(&mut then, filled);
             self.lower(&mut then, lowered);
-            Self::answer(&mut then, copy);
+            Self::answer(&mut then, copy, lowered);
             found(Step::Lower(Some(copy), lowered), then);
         }
     }
@@ -301,16 +297,6 @@ impl Program<'_> {
         }
     }
 
-    /// Whether the size stays at min or above: it may have been changed since the Machines were logged.
-    pub(crate) fn fits(&self, world: &World, wanted: Set) -> bool {
-        wanted.is_empty() || world.replicas - wanted.len() >= self.bounds.min
-    }
-
-    /// Whether the size write may be refused for good.
-    pub(crate) fn is_refused(&self, world: &World, wanted: Set) -> bool {
-        !self.fits(world, wanted) || (!wanted.is_empty() && world.budget.refusals > 0)
-    }
-
     pub(crate) fn mark(&self, world: &mut World, machine: usize, ticket: u8) {
         let is_changed = world.machines[machine].mark != ticket;
         if is_changed && self.rule.unmark_tests == UnmarkTests::Version {
@@ -341,12 +327,8 @@ impl Program<'_> {
         wanted.without(unseen)
     }
 
-    /// Machines that go by themselves and have their places filled leave the log, in the same patch. Returns the others.
-    pub(crate) fn drop_filled(&self, world: &mut World, wanted: Set) -> Set {
-        if !self.rule.counts_going {
-            return wanted;
-        }
-        let filled = world.filled(wanted);
+    /// Machines that go by themselves and have their places filled leave the log, in the same patch.
+    pub(crate) fn drop_filled(&self, world: &mut World, filled: Set) {
         for machine in filled.iter() {
             world.leave_log(machine);
             // The size counts all that are there: it went for another's smaller size, or was made good before.
@@ -355,7 +337,6 @@ impl Program<'_> {
         if !filled.is_empty() {
             world.deployment_changed(self.bounds.lag);
         }
-        wanted.without(filled)
     }
 
     /// One patch: the size is lowered by as many, and the log says so.
@@ -385,7 +366,7 @@ impl Program<'_> {
         }
         self.check_min(world);
         world.deployment_changed(self.bounds.lag);
-        world.note_followed(self.has_followed(world));
+        self.note_followed(world);
     }
 
     pub(crate) fn check_min(&self, world: &mut World) {
@@ -394,14 +375,15 @@ impl Program<'_> {
         }
     }
 
-    /// A command ends. Its Machines are in the log or gone, or another copy has taken them back.
-    fn answer(world: &mut World, copy: usize) {
+    /// A command ends that has lowered the size for these. Its Machines are in the log or gone, or another copy has taken
+    /// them back.
+    fn answer(world: &mut World, copy: usize, lowered: Set) {
         let Memory { named, is_soft, mut places, .. } = world.copies[copy];
         if places.asked > 0 {
             // The entries have been lowered, or another copy has taken them back; the rest has no Machine.
             let is_ok = named.iter().all(|machine| world.log[machine].phase != Phase::None);
-            places.asked -= named.len();
-            places.first_size -= named.len();
+            places.asked = places.rest;
+            places.first_size -= lowered.len();
             let goes_on = is_ok && places.asked > 0;
             world.copies[copy] =
                 if goes_on { Memory { at: At::Counting, places, ..Memory::default() } } else { Memory::default() };
@@ -417,11 +399,9 @@ impl Program<'_> {
         world.copies[copy] = Memory::default();
     }
 
-    /// The size write is refused for good.
-    pub(crate) fn refuse(&self, world: &mut World, copy: usize, refused: Set) {
-        if self.fits(world, refused) {
-            world.budget.refusals -= 1;
-        }
+    /// The size write is refused for good, by the API server or as one below min.
+    pub(crate) fn refuse(&self, world: &mut World, copy: usize, refused: Set, is_by_server: bool) {
+        world.budget.refusals -= u8::from(is_by_server);
         world.copies[copy] = Memory { at: At::TakingBack, named: refused, ..Memory::default() };
         if self.bounds.admits_known {
             world.ledger.others += refused.len();

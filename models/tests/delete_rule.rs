@@ -1,9 +1,10 @@
 //! The rule holds within small bounds; without any one of its steps it breaks; and what no rule can promise is shown.
 
+use delete_rule::Forgets;
 use models::{
     explore::{Broken, explore},
     model::{Bounds, DeleteModel},
-    rule::{Counts, Deleting, Existence, Follows, Forgets, OtherMarks, PlaceTests, Precondition, Rule, UnmarkTests},
+    variant::{Counts, Deleting, Existence, Follows, OtherMarks, PlaceTests, Precondition, UnmarkTests, Variant},
     world::{Budget, Set},
 };
 use rstest::rstest;
@@ -22,6 +23,7 @@ fn bounds(budget: Budget) -> Bounds {
         sees_marks: true,
         deletes_one_by_one: false,
         admits_known: true,
+        is_bare: false,
         loses_nodes: budget.placeholders > 0,
         always_errs: false,
         forgets_own_writes: false,
@@ -53,7 +55,7 @@ fn budget(letters: &str) -> Budget {
     }
 }
 
-fn broken(rule: Rule, bounds: Bounds) -> Option<Broken> {
+fn broken(rule: Variant, bounds: Bounds) -> Option<Broken> {
     let found = explore(&DeleteModel { rule, bounds }, MOST_STATES);
     println!("{bounds:?}\n{} states, {} steps, {} at rest", found.states, found.steps, found.at_rest);
     assert!(found.broken.is_some() || found.is_complete, "more than {MOST_STATES} states: choose smaller bounds");
@@ -80,7 +82,7 @@ fn broken(rule: Rule, bounds: Bounds) -> Option<Broken> {
 #[case::a_decrease_and_a_foreign_size(2, 1, "dszj")]
 fn holds_within_small_bounds(#[case] nodes: usize, #[case] pending: usize, #[case] letters: &str) {
     let bounds = Bounds { nodes, pending, ..bounds(budget(letters)) };
-    if let Some(broken) = broken(Rule::default(), bounds) {
+    if let Some(broken) = broken(Variant::default(), bounds) {
         panic!("it breaks:\n{broken}");
     }
 }
@@ -88,7 +90,7 @@ fn holds_within_small_bounds(#[case] nodes: usize, #[case] pending: usize, #[cas
 #[test]
 fn holds_for_requests_that_name_two() {
     let bounds = Bounds { batch: 2, ..bounds(budget("ddc")) };
-    if let Some(broken) = broken(Rule::default(), bounds) {
+    if let Some(broken) = broken(Variant::default(), bounds) {
         panic!("it breaks:\n{broken}");
     }
 }
@@ -96,7 +98,25 @@ fn holds_for_requests_that_name_two() {
 #[test]
 fn holds_when_the_machine_set_controller_deletes_one_by_one() {
     let bounds = Bounds { deletes_one_by_one: true, ..bounds(budget("dddc")) };
-    if let Some(broken) = broken(Rule::default(), bounds) {
+    if let Some(broken) = broken(Variant::default(), bounds) {
+        panic!("it breaks:\n{broken}");
+    }
+}
+
+#[rstest]
+#[case::two_copies_and_crashes(3, 0, 0, "ddcc")]
+#[case::a_foreign_delete_and_an_increase(3, 0, 0, "ddfi")]
+#[case::errors_and_a_foreign_size(3, 0, 0, "ddez")]
+#[case::joins_and_a_decrease(2, 1, 0, "dscj")]
+#[case::placeholders(2, 0, 1, "dpj")]
+fn holds_for_a_machine_set_that_is_the_group(
+    #[case] nodes: usize,
+    #[case] pending: usize,
+    #[case] missing: usize,
+    #[case] letters: &str,
+) {
+    let bounds = Bounds { is_bare: true, nodes, pending, missing, ..bounds(budget(letters)) };
+    if let Some(broken) = broken(ALL(), bounds) {
         panic!("it breaks:\n{broken}");
     }
 }
@@ -104,7 +124,7 @@ fn holds_when_the_machine_set_controller_deletes_one_by_one() {
 #[test]
 fn holds_at_min() {
     let bounds = Bounds { min: 2, ..bounds(budget("ddcz")) };
-    if let Some(broken) = broken(Rule::default(), bounds) {
+    if let Some(broken) = broken(Variant::default(), bounds) {
         panic!("it breaks:\n{broken}");
     }
 }
@@ -127,7 +147,7 @@ fn holds_for_placeholders(#[case] nodes: usize, #[case] pending: usize, #[case] 
 fn entries_never_leave_by_acted_generations_when_reconciles_end_with_errors() {
     let bounds = Bounds { always_errs: true, ..bounds(budget("ddc")) };
     assert!(broken(ALL(), bounds).is_none(), "it must hold by the generation seen");
-    let rule = Rule { follows: Follows::CopiedLogAndActed, ..ALL() };
+    let rule = Variant { follows: Follows::CopiedLogAndActed, ..ALL() };
     let found = broken(rule, bounds).expect("entries stay for ever");
     println!("{found}");
     assert!(found.what.contains("still in the log"), "{}", found.what);
@@ -135,16 +155,16 @@ fn entries_never_leave_by_acted_generations_when_reconciles_end_with_errors() {
 
 #[test]
 fn holds_by_acted_generations_while_errors_pass() {
-    let rule = Rule { follows: Follows::CopiedLogAndActed, ..ALL() };
+    let rule = Variant { follows: Follows::CopiedLogAndActed, ..ALL() };
     if let Some(broken) = broken(rule, bounds(budget("ddfe"))) {
         panic!("it breaks:\n{broken}");
     }
 }
 
 #[rstest]
-#[case::marks_again_what_has_an_entry(Rule { other_marks: OtherMarks::TakenOff, ..ALL() }, "ddrl", "was taken")]
-#[case::the_version_as_precondition_of_taking_off(Rule { unmark_tests: UnmarkTests::Value, ..ALL() }, "ddrl", "was taken")]
-fn breaks_when_a_mark_lands_late_without(#[case] rule: Rule, #[case] letters: &str, #[case] what: &str) {
+#[case::marks_again_what_has_an_entry(Variant { other_marks: OtherMarks::TakenOff, ..ALL() }, "ddrl", "was taken")]
+#[case::the_version_as_precondition_of_taking_off(Variant { unmark_tests: UnmarkTests::Value, ..ALL() }, "ddrl", "was taken")]
+fn breaks_when_a_mark_lands_late_without(#[case] rule: Variant, #[case] letters: &str, #[case] what: &str) {
     let bounds = Bounds { admits_known: false, may_be_named: Some(Set::one(1)), ..bounds(budget(letters)) };
     assert!(broken(ALL(), bounds).is_none(), "it must hold with all steps");
     let found = broken(rule, bounds).expect("the rule needs this step");
@@ -157,7 +177,7 @@ fn breaks_when_a_mark_lands_late_without(#[case] rule: Rule, #[case] letters: &s
 #[case::a_smaller_target_size("sj")]
 fn breaks_when_a_machine_that_has_joined_is_marked(#[case] letters: &str) {
     let bounds = Bounds { nodes: 2, pending: 1, ..bounds(budget(letters)) };
-    let found = broken(Rule { marks_only_unjoined: false, ..ALL() }, bounds).expect("the rule needs this step");
+    let found = broken(Variant { marks_only_unjoined: false, ..ALL() }, bounds).expect("the rule needs this step");
     println!("{found}");
     assert!(found.what.contains("had its Node before it was marked"), "{}", found.what);
 }
@@ -166,19 +186,19 @@ fn breaks_when_a_machine_that_has_joined_is_marked(#[case] letters: &str) {
 fn breaks_when_a_soft_entry_leaves_before_the_machines_are_down() {
     let bounds = Bounds { nodes: 2, pending: 1, ..bounds(budget("sje")) };
     assert!(broken(ALL(), bounds).is_none(), "it must hold when it waits");
-    let found = broken(Rule { soft_waits: false, ..ALL() }, bounds).expect("the rule needs this step");
+    let found = broken(Variant { soft_waits: false, ..ALL() }, bounds).expect("the rule needs this step");
     println!("{found}");
     assert!(found.what.contains("was taken"), "{}", found.what);
 }
 
 #[rstest]
-#[case::a_count_after_a_failed_write(Rule { counts: Counts::Once, ..ALL() }, 0, 1, "dpj")]
-#[case::a_fresh_list(Rule { counts: Counts::ByCache, ..ALL() }, 0, 1, "pj")]
-#[case::the_log(Rule { counts: Counts::WithoutLog, ..ALL() }, 0, 0, "dpf")]
-#[case::soft_entries_as_staying(Rule { counts: Counts::SoftAsLeaving, ..ALL() }, 1, 1, "psj")]
-#[case::a_list_after_the_view(Rule { place_tests: PlaceTests::SizeAfterList, ..ALL() }, 0, 1, "dpj")]
+#[case::a_count_after_a_failed_write(Variant { counts: Counts::Once, ..ALL() }, 0, 1, "dpj")]
+#[case::a_fresh_list(Variant { counts: Counts::ByCache, ..ALL() }, 0, 1, "pj")]
+#[case::the_log(Variant { counts: Counts::WithoutLog, ..ALL() }, 0, 0, "dpf")]
+#[case::soft_entries_as_staying(Variant { counts: Counts::SoftAsLeaving, ..ALL() }, 1, 1, "psj")]
+#[case::a_list_after_the_view(Variant { place_tests: PlaceTests::SizeAfterList, ..ALL() }, 0, 1, "dpj")]
 fn breaks_for_placeholders_without(
-    #[case] rule: Rule,
+    #[case] rule: Variant,
     #[case] pending: usize,
     #[case] missing: usize,
     #[case] letters: &str,
@@ -194,7 +214,7 @@ fn breaks_for_placeholders_when_only_the_size_is_tested() {
     let strict = Bounds { admits_known: false, may_be_named: Some(Set::one(0)), ..bounds(budget("dpf")) };
     let bounds = Bounds { nodes: 2, merges_copies: false, ..strict };
     assert!(broken(ALL(), bounds).is_none(), "it must hold with all steps");
-    let found = broken(Rule { place_tests: PlaceTests::Size, ..ALL() }, bounds).expect("the rule needs this step");
+    let found = broken(Variant { place_tests: PlaceTests::Size, ..ALL() }, bounds).expect("the rule needs this step");
     println!("{found}");
     assert!(found.what.contains("was taken"), "{}", found.what);
 }
@@ -202,34 +222,34 @@ fn breaks_for_placeholders_when_only_the_size_is_tested() {
 #[test]
 fn breaks_when_a_lost_answer_is_not_cleared_up() {
     let bounds = Bounds { nodes: 2, missing: 2, ..bounds(budget("pa")) };
-    let found = broken(Rule { knows_own_writes: false, ..ALL() }, bounds).expect("the rule needs this step");
+    let found = broken(Variant { knows_own_writes: false, ..ALL() }, bounds).expect("the rule needs this step");
     println!("{found}");
     assert!(found.what.contains("more placeholders"), "{}", found.what);
 }
 
-const ALL: fn() -> Rule = Rule::default;
+const ALL: fn() -> Variant = Variant::default;
 
 /// The count of what goes by itself also catches what a cache shows too late.
-const WITHOUT_COUNTS: fn() -> Rule = || Rule { counts_going: false, ..ALL() };
+const WITHOUT_COUNTS: fn() -> Variant = || Variant { counts_going: false, ..ALL() };
 
 #[rstest]
-#[case::values_as_precondition(Rule { precondition: Precondition::Values, ..ALL() }, "ddi", "twice")]
-#[case::no_precondition(Rule { precondition: Precondition::Nothing, ..ALL() }, "dd", "")]
-#[case::any_cache_tells_that_it_exists(Rule { existence: Existence::AnyCache, ..WITHOUT_COUNTS() }, "dd", "twice")]
-#[case::a_cache_tells_that_exists_what_left_the_log(Rule { existence: Existence::CacheOfWhatLeft, ..WITHOUT_COUNTS() }, "dd", "twice")]
-#[case::the_log_is_the_read(Rule { existence: Existence::Log, ..WITHOUT_COUNTS() }, "dd", "twice")]
-#[case::the_mark_is_the_read(Rule { existence: Existence::Mark, ..ALL() }, "dddc", "wasn't lowered")]
-#[case::no_marks(Rule { marks: false, ..ALL() }, "d", "was taken")]
-#[case::only_the_author_carries_on(Rule { carries_on: false, ..ALL() }, "dc", "still in the log")]
-#[case::follows_before_it_is_observed(Rule { follows: Follows::CopiedLog, ..ALL() }, "dd", "was taken")]
-#[case::follows_at_once(Rule { follows: Follows::AtOnce, ..ALL() }, "dd", "was taken")]
-#[case::no_finisher(Rule { finishes: false, ..ALL() }, "df", "still there")]
-#[case::no_wait_for_others(Rule { waits_for_others: false, ..ALL() }, "ddd", "was taken")]
-#[case::forgets_before_it_is_followed(Rule { forgets: Forgets::Gone, ..ALL() }, "ddd", "was taken")]
-#[case::forgets_what_is_deleting(Rule { forgets: Forgets::Deleting, ..ALL() }, "ddd", "was taken")]
-#[case::forgets_what_the_cache_lacks(Rule { forgets: Forgets::AbsentFromCache, ..ALL() }, "dif", "still there")]
-#[case::leaves_marks(Rule { cleans_marks: false, ..ALL() }, "dr", "still marked")]
-fn breaks_without(#[case] rule: Rule, #[case] letters: &str, #[case] what: &str) {
+#[case::values_as_precondition(Variant { precondition: Precondition::Values, ..ALL() }, "ddi", "twice")]
+#[case::no_precondition(Variant { precondition: Precondition::Nothing, ..ALL() }, "dd", "")]
+#[case::any_cache_tells_that_it_exists(Variant { existence: Existence::AnyCache, ..WITHOUT_COUNTS() }, "dd", "twice")]
+#[case::a_cache_tells_that_exists_what_left_the_log(Variant { existence: Existence::CacheOfWhatLeft, ..WITHOUT_COUNTS() }, "dd", "twice")]
+#[case::the_log_is_the_read(Variant { existence: Existence::Log, ..WITHOUT_COUNTS() }, "dd", "twice")]
+#[case::the_mark_is_the_read(Variant { existence: Existence::Mark, ..ALL() }, "dddc", "wasn't lowered")]
+#[case::no_marks(Variant { marks: false, ..ALL() }, "d", "was taken")]
+#[case::only_the_author_carries_on(Variant { carries_on: false, ..ALL() }, "dc", "still in the log")]
+#[case::follows_before_it_is_observed(Variant { follows: Follows::CopiedLog, ..ALL() }, "dd", "was taken")]
+#[case::follows_at_once(Variant { follows: Follows::AtOnce, ..ALL() }, "dd", "was taken")]
+#[case::no_finisher(Variant { finishes: false, ..ALL() }, "df", "still there")]
+#[case::no_wait_for_others(Variant { waits_for_others: false, ..ALL() }, "ddd", "was taken")]
+#[case::forgets_before_it_is_followed(Variant { forgets: Forgets::Gone, ..ALL() }, "ddd", "was taken")]
+#[case::forgets_what_is_deleting(Variant { forgets: Forgets::Deleting, ..ALL() }, "ddd", "was taken")]
+#[case::forgets_what_the_cache_lacks(Variant { forgets: Forgets::Absent, ..ALL() }, "dif", "still there")]
+#[case::leaves_marks(Variant { cleans_marks: false, ..ALL() }, "dr", "still marked")]
+fn breaks_without(#[case] rule: Variant, #[case] letters: &str, #[case] what: &str) {
     // That the third Machine is never named keeps the search small.
     let may_be_named = Some(Set::one(0) | Set::one(1) | Set::one(3));
     let bounds = Bounds { merges_copies: false, may_be_named, ..bounds(budget(letters)) };
@@ -241,7 +261,7 @@ fn breaks_without(#[case] rule: Rule, #[case] letters: &str, #[case] what: &str)
 #[test]
 fn breaks_when_marks_come_before_the_log() {
     let bounds = Bounds { copies: 1, ..bounds(budget("ddc")) };
-    let found = broken(Rule { logs_first: false, ..ALL() }, bounds).expect("the rule needs this step");
+    let found = broken(Variant { logs_first: false, ..ALL() }, bounds).expect("the rule needs this step");
     println!("{found}");
     assert!(found.what.contains("was taken"), "{}", found.what);
 }
@@ -251,7 +271,7 @@ fn breaks_when_marks_come_before_the_log() {
 fn breaks_when_what_goes_by_itself_is_not_counted() {
     let bounds = Bounds { nodes: 2, may_be_named: Some(Set::one(0)), ..bounds(budget("dfj")) };
     assert!(broken(ALL(), bounds).is_none(), "it must hold with all steps");
-    let found = broken(Rule { counts_going: false, ..ALL() }, bounds).expect("the rule needs this step");
+    let found = broken(Variant { counts_going: false, ..ALL() }, bounds).expect("the rule needs this step");
     println!("{found}");
     assert!(found.what.contains("was taken"), "{}", found.what);
 }
@@ -260,7 +280,7 @@ fn breaks_when_what_goes_by_itself_is_not_counted() {
 fn breaks_when_the_gain_of_an_entry_outdates_no_cache() {
     let may_be_named = Some(Set::one(0) | Set::one(1));
     let bounds = Bounds { merges_copies: false, may_be_named, ..bounds(budget("ddfz")) };
-    let rule = Rule { existence: Existence::CacheBeforeEntries, ..WITHOUT_COUNTS() };
+    let rule = Variant { existence: Existence::CacheBeforeEntries, ..WITHOUT_COUNTS() };
     let found = broken(rule, bounds).expect("the rule needs this step");
     println!("{found}");
     assert!(found.what.contains("was taken"), "{}", found.what);
@@ -269,7 +289,7 @@ fn breaks_when_the_gain_of_an_entry_outdates_no_cache() {
 #[test]
 fn breaks_when_the_leaving_of_a_soft_entry_outdates_no_cache() {
     let bounds = Bounds { nodes: 1, pending: 2, may_be_named: Some(Set::one(2)), ..bounds(budget("dssf")) };
-    let rule = Rule { existence: Existence::CacheBeforeSoftEntriesLeft, ..WITHOUT_COUNTS() };
+    let rule = Variant { existence: Existence::CacheBeforeSoftEntriesLeft, ..WITHOUT_COUNTS() };
     let found = broken(rule, bounds).expect("the rule needs this step");
     println!("{found}");
     assert!(found.what.contains("was taken"), "{}", found.what);
@@ -278,7 +298,7 @@ fn breaks_when_the_leaving_of_a_soft_entry_outdates_no_cache() {
 #[test]
 fn breaks_without_tickets() {
     let bounds = Bounds { nodes: 1, pending: 2, may_be_named: Some(Set::one(1)), ..bounds(budget("dssf")) };
-    let found = broken(Rule { has_tickets: false, ..ALL() }, bounds).expect("the rule needs this step");
+    let found = broken(Variant { has_tickets: false, ..ALL() }, bounds).expect("the rule needs this step");
     println!("{found}");
     assert!(found.what.contains("was taken"), "{}", found.what);
 }
@@ -287,7 +307,7 @@ fn breaks_without_tickets() {
 fn breaks_when_equal_sizes_are_taken_for_the_same_size() {
     let bounds = Bounds { lag: 3, merges_copies: false, ..bounds(budget("dij")) };
     assert!(broken(ALL(), bounds).is_none(), "it must hold by the copied log");
-    let found = broken(Rule { follows: Follows::EqualSizes, ..ALL() }, bounds).expect("the rule needs this step");
+    let found = broken(Variant { follows: Follows::EqualSizes, ..ALL() }, bounds).expect("the rule needs this step");
     println!("{found}");
     assert!(found.what.contains("was taken"), "{}", found.what);
 }
@@ -295,7 +315,8 @@ fn breaks_when_equal_sizes_are_taken_for_the_same_size() {
 #[test]
 fn breaks_when_every_deleting_machine_lowers_the_size() {
     let bounds = Bounds { nodes: 2, pending: 1, merges_copies: false, ..bounds(budget("ds")) };
-    let found = broken(Rule { deleting: Deleting::AlwaysLowers, ..ALL() }, bounds).expect("the rule needs this step");
+    let found =
+        broken(Variant { deleting: Deleting::AlwaysLowers, ..ALL() }, bounds).expect("the rule needs this step");
     println!("{found}");
     assert!(found.what.contains("was taken"), "{}", found.what);
 }

@@ -80,6 +80,3 @@ pub(super) fn fate(seen: &GroupVersion, now: &GroupVersion, to: i32, sized_by: S
 fn spec(version: &GroupVersion) -> Spec<'_, Uid> {
     Spec { uid: &version.uid, generation: version.generation, replicas: version.replicas }
 }
-
-#[cfg(test)]
-mod compared;

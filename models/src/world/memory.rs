@@ -52,14 +52,22 @@ pub struct Memory {
 pub struct Places {
     /// The number it names, but for those that have entries by now.
     pub asked: i8,
-    /// The size that it saw first, less those that have entries by now.
+    /// The size that it saw first, or on which its Machines were logged, less what it has lowered for those.
     pub first_size: i8,
     /// The number its next write lowers, or its last write may have lowered.
     pub to_lower: i8,
     /// The number by which it has lowered the size indeed.
     pub lowered: i8,
+    /// True once its Machines that are being deleted have been decided: the rest is counted by itself.
+    pub is_accepted: bool,
+    /// The number that is left for the rest, once its Machines are logged.
+    pub rest: i8,
     /// True if its answer to the last write was lost.
     pub is_unknown: bool,
+    /// The size from which that write lowered it.
+    pub unknown_from: i8,
+    /// The number of writes of the size since that one, 3 for more.
+    pub writes_since: u8,
     /// True if a write has failed.
     pub has_failed: bool,
     /// The half that it has counted by.
@@ -75,10 +83,10 @@ pub struct Count {
     pub hanging: Set,
     /// Machines in the log.
     pub logged: Set,
-    /// Of these, soft ones that are lowered: their Machines need not go.
+    /// Of these, soft ones.
     pub soft: Set,
-    /// The number of wanted entries in the log.
-    pub wanted: i8,
+    /// Of these, the wanted ones.
+    pub wanted: Set,
     /// The size.
     pub size: i8,
     /// A fingerprint of the log.

@@ -105,7 +105,7 @@ impl World {
             *machine = Machine { life: Life::Alive, mark: 0, has_node: index < nodes };
         }
         let replicas = i8::try_from(nodes + pending + missing).unwrap_or_default();
-        let deployment = Deployment { replicas, lowered: Set(0), since: 0 };
+        let deployment = Deployment { replicas, ..Deployment::default() };
         Self {
             machines,
             replicas,
@@ -220,13 +220,14 @@ impl World {
         }
         if (last.replicas, last.lowered) != (self.replicas, lowered) {
             let since = u8::try_from(self.seen.all().len() - 1).unwrap_or_default();
-            self.deployments.push_after_first(Deployment { replicas: self.replicas, lowered, since }, lag);
+            self.deployments
+                .push_after_first(Deployment { replicas: self.replicas, lowered, stale: Set(0), since }, lag);
         }
     }
 
     fn generation_changed(&mut self) {
-        self.outdate_caches();
         for copy in &mut self.copies {
+            copy.places.writes_since = copy.places.writes_since.saturating_add(u8::from(copy.places.is_unknown)).min(3);
             copy.is_fresh = false;
             // It will be decided again, unless values are compared.
             if copy.at == At::Viewed && copy.viewed_replicas.is_none() {
@@ -286,13 +287,6 @@ impl World {
         self.pasts = kept;
         if kept.all().len() == 1 {
             self.left_log = Set(0);
-        }
-    }
-
-    /// Notes for which entries the MachineSet controller now acts on the smaller size.
-    pub fn note_followed(&mut self, is_followed: bool) {
-        if is_followed {
-            self.followed = self.followed | (self.sets.last().copied.lowered & self.in_phase(Phase::Lowered));
         }
     }
 

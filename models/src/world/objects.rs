@@ -59,8 +59,6 @@ pub struct Entry {
     pub is_soft: bool,
     /// The Machine was given up as one that never joined: it must have no Node when it is marked. Soft entries are so.
     pub never_joined: bool,
-    /// The Machine was being deleted without a Node, and was named as a placeholder.
-    pub is_placeholder: bool,
     /// The Machine was being deleted when it was logged, and was counted then.
     pub is_counted: bool,
 }
@@ -72,6 +70,8 @@ pub struct Deployment {
     pub replicas: i8,
     /// The log's entries whose size is lowered.
     pub lowered: Set,
+    /// Of those it had, the ones whose Machines have been logged anew since, under another ticket.
+    pub stale: Set,
     /// The Machine picture in `seen` that was the newest when it was written, by its place.
     pub since: u8,
 }
