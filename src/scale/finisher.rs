@@ -24,10 +24,10 @@ use super::{
     known::SIDE_BY_SIDE,
     mark::{Marked, NotMarked, named},
     metrics::Write,
-    rule::{self, Finish, Followed, LEFT_TO_PROVIDER, LeftSince, Life, RULE},
+    rule::{self, Finish, Followed, LEFT_TO_PROVIDER, LeftSince, Life, Listed, Look, LookCall, RULE},
 };
 use crate::{
-    capi::{Machine, Uid},
+    capi::{Machine, Meta, Uid},
     index::{DeletionView, GroupVersion, Index},
     nodegroup::{Bounds, DeletionLog, GroupId, LogAnnotation as _, Phase, SharedLog, Ticket, deletion_log::Entry},
 };
@@ -169,69 +169,67 @@ impl Command {
         pass
     }
 
-    /// Deletes by name what a smaller size has left, and forgets what is over. A failure holds up nothing else; the first
-    /// is told in the end.
+    /// Deletes by name what a smaller size has left, corrects marks, and forgets what is over. A failure holds up nothing
+    /// else; the first is reported in the end.
     async fn settle(&self, view: &DeletionView, steps: Vec<Finish>) -> Result<(), CallError> {
-        let (mut gone, mut soft, mut spent, mut marks) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for step in steps {
-            match step {
-                Finish::CarryOn | Finish::Leave(..) => {}
-                Finish::ForgetGone(entry) => gone.push(entry),
-                Finish::ForgetSoft(entry) => soft.push(entry),
-                Finish::Delete(entry) => spent.push(entry),
-                step @ (Finish::MarkAgain(_) | Finish::Unmark(_)) => marks.push(step),
+        let mut look = RULE.look(steps);
+        let mut failures = Vec::new();
+        let mut now = None;
+        loop {
+            let calls = look.next(now.as_ref().map(|(log, followed)| (log, followed)));
+            if calls.is_empty() {
+                break;
             }
-        }
-        let reads = stream::iter(gone).map(|entry| self.if_gone(entry));
-        let mut results: Vec<_> = reads.buffer_unordered(SIDE_BY_SIDE).collect().await;
-        let reads = stream::iter(spent).map(|entry| self.if_alive(entry));
-        let mut alive = Vec::new();
-        for read in reads.buffer_unordered(SIDE_BY_SIDE).collect::<Vec<_>>().await {
-            match read {
-                Ok(entry) => alive.extend(entry),
-                Err(error) => results.push(Err(error)),
-            }
-        }
-        if !soft.is_empty() || !alive.is_empty() || !marks.is_empty() {
-            match self.api().read_group(&self.id).await {
-                Ok(seen) => {
-                    self.index().set_written(&self.id, seen.version);
-                    results.extend(self.settle_as_of_now(view, soft, alive, marks).await);
+            let outcomes = stream::iter(calls).map(|call| self.perform(&look, call));
+            for outcome in outcomes.buffer_unordered(SIDE_BY_SIDE).collect::<Vec<_>>().await {
+                match outcome {
+                    Ok(Outcome::Life(entry, life)) => look.took_life(entry, life),
+                    Ok(Outcome::Group) => {
+                        look.took_group();
+                        now = self.followed_now();
+                    }
+                    Ok(Outcome::Listed(listed)) => {
+                        let sizes = view.sets.iter().map(|set| i64::from(set.object.replicas.unwrap_or_default()));
+                        look.took_list(&listed.alive, sizes.sum());
+                    }
+                    Ok(Outcome::Done) => {}
+                    Err(error) => failures.push(error),
                 }
-                Err(error) => results.push(Err(error)),
             }
         }
-        let (mut over, mut failures) = (Vec::new(), Vec::new());
-        for result in results {
-            match result {
-                Ok(entry) => over.extend(entry),
-                Err(error) => failures.push(error),
-            }
-        }
-        failures.extend(self.forget(view, over).await.err());
+        failures.extend(self.forget(view, &look).await.err());
         failures.into_iter().next().map_or(Ok(()), Err)
     }
 
-    /// Does what depends on the group as it was just read: each entry that is over by it, or a failure.
-    async fn settle_as_of_now(
-        &self,
-        view: &DeletionView,
-        soft: Vec<Entry>,
-        alive: Vec<Entry>,
-        marks: Vec<Finish>,
-    ) -> Vec<Result<Option<Entry>, CallError>> {
-        let Some((log, followed)) = self.followed_now() else { return Vec::new() };
-        let deletes = stream::iter(alive).map(async |entry| self.delete_by_name(&entry).await);
-        let mut results: Vec<_> = deletes.buffer_unordered(SIDE_BY_SIDE).collect().await;
-        let marks = stream::iter(marks).map(|mark| self.correct_mark(&log, mark));
-        results.extend(marks.buffer_unordered(SIDE_BY_SIDE).collect::<Vec<_>>().await);
-        let done = results.into_iter().map(|result| result.map(|()| None));
-        let soft = soft.into_iter().filter(|entry| followed.has_all(&log) && log.get(&entry.uid) == Some(entry));
-        let over = match self.soft_that_are_over(view, soft.collect()).await {
-            Ok(over) => over.into_iter().map(|entry| Ok(Some(entry))).collect(),
-            Err(error) => vec![Err(error)],
-        };
-        over.into_iter().chain(done).collect()
+    /// Makes a call of a look.
+    async fn perform(&self, look: &Look, call: LookCall) -> Result<Outcome, CallError> {
+        match call {
+            LookCall::Read(entry) => {
+                // A stranger's Machine is nothing that this group waits for.
+                let life = if self.is_stranger(&entry) { Life::Gone } else { self.read_life(&named(&entry)).await? };
+                Ok(Outcome::Life(entry, life))
+            }
+            LookCall::ReadGroup => {
+                let seen = self.api().read_group(&self.id).await?;
+                self.index().set_written(&self.id, seen.version);
+                Ok(Outcome::Group)
+            }
+            LookCall::Delete(entry) => self.delete_by_name(look, &entry).await,
+            LookCall::Mark(entry) => match self.mark_one(&entry, None).await {
+                Ok(_) | Err(NotMarked::Joined | NotMarked::Going) => Ok(Outcome::Done),
+                Err(NotMarked::Failed(error)) => Err(error),
+            },
+            LookCall::Unmark(machine) => {
+                let Meta { key, resource_version, .. } = &machine.meta;
+                match &machine.delete_mark {
+                    Some(mark) if !self.unmark(&key.name, mark, resource_version).await => {
+                        Err(CallError::Unknown(format!("the mark of Machine {} stays", key.name), None))
+                    }
+                    Some(_) | None => Ok(Outcome::Done),
+                }
+            }
+            LookCall::List => self.list().await.map(Outcome::Listed),
+        }
     }
 
     /// The group's log as it is known now, own reads and writes included, and what of it is followed.
@@ -241,63 +239,11 @@ impl Command {
         Some((log, rule::followed(self.id.kind, &sets)))
     }
 
-    /// The soft entries for which nothing is left to go: their Machine goes, or the MachineSets have no more than their size.
-    /// Until then a reconcile that failed may still have to take one, and their marks say which.
-    async fn soft_that_are_over(&self, view: &DeletionView, soft: Vec<Entry>) -> Result<Vec<Entry>, CallError> {
-        if soft.is_empty() {
-            return Ok(soft);
-        }
-        let listed = self.list().await?;
-        let size: i64 = view.sets.iter().map(|set| i64::from(set.object.replicas.unwrap_or_default())).sum();
-        let is_over = |entry: &Entry| RULE.is_soft_over(listed.alive.contains(&entry.uid), listed.alive.len(), size);
-        Ok(soft.into_iter().filter(is_over).collect())
-    }
-
-    /// The entry, if its Machine is gone: the cache may not have heard of it yet.
-    async fn if_gone(&self, entry: Entry) -> Result<Option<Entry>, CallError> {
-        let is_gone = self.is_stranger(&entry) || self.read_life(&named(&entry)).await? == Life::Gone;
-        Ok(is_gone.then_some(entry))
-    }
-
-    /// Does what is still to be done about a mark as the group's log is now.
-    async fn correct_mark(&self, log: &DeletionLog, step: Finish) -> Result<(), CallError> {
-        let step = match step {
-            Finish::Unmark(machine) => RULE.of_mark(log, &machine),
-            step => Some(step),
-        };
-        match step {
-            Some(Finish::MarkAgain(entry)) if log.get(&entry.uid) == Some(&entry) => {
-                match self.mark_one(&entry, None).await {
-                    Ok(_) | Err(NotMarked::Joined | NotMarked::Going) => Ok(()),
-                    Err(NotMarked::Failed(error)) => Err(error),
-                }
-            }
-            Some(Finish::Unmark(machine)) if !self.unmark_stale(&machine).await => {
-                Err(CallError::Unknown(format!("the mark of Machine {} stays", machine.meta.key.name), None))
-            }
-            Some(_) | None => Ok(()),
-        }
-    }
-
-    /// Takes a mark off as the Machine was seen with it.
-    async fn unmark_stale(&self, machine: &Machine) -> bool {
-        let Some(mark) = &machine.delete_mark else { return true };
-        self.unmark(&machine.meta.key.name, mark, &machine.meta.resource_version).await
-    }
-
-    /// The entry, if its Machine is there and stays. The watch of Machines may lag behind that of MachineSets, so that one
-    /// which went as it should still looks alive: whether it is, is asked of the API server.
-    async fn if_alive(&self, entry: Entry) -> Result<Option<Entry>, CallError> {
-        let is_alive = self.read_life(&named(&entry)).await? == Life::Alive;
-        Ok(is_alive.then_some(entry))
-    }
-
-    /// Deletes a Machine that is there though its deletion was spent on another one, if that still is so: others may have
-    /// been decided upon while it was read, and the smaller size for them could be spent on this one.
-    async fn delete_by_name(&self, entry: &Entry) -> Result<(), CallError> {
+    /// Deletes a Machine that is there though its deletion was spent on another one, if that still is so.
+    async fn delete_by_name(&self, look: &Look, entry: &Entry) -> Result<Outcome, CallError> {
         // Nothing is awaited between this and the call.
-        if !self.followed_now().is_some_and(|(log, followed)| followed.permits_by_name(&log, entry)) {
-            return Ok(());
+        if !self.followed_now().is_some_and(|(log, followed)| look.permits(entry, (&log, &followed))) {
+            return Ok(Outcome::Done);
         }
         let key = self.machine_key(&entry.name);
         let result = self.write(Write::Delete, self.api().delete_machine(&key, &entry.uid, None)).await;
@@ -305,32 +251,32 @@ impl Command {
             Ok(()) => {
                 tracing::info!(group = %self.id, machine = %entry.name, "Machine deleted by name: the smaller size has taken another one");
                 self.tell(Happening::deleted_by_name(&entry.name));
-                Ok(())
+                Ok(Outcome::Done)
             }
             // It is gone, or another one has its name.
-            Err(CallError::Missing(_) | CallError::Conflict(_)) => Ok(()),
+            Err(CallError::Missing(_) | CallError::Conflict(_)) => Ok(Outcome::Done),
             Err(error) => Err(error),
         }
     }
 
-    /// Takes entries out of the log that are over.
-    async fn forget(&self, view: &DeletionView, over: Vec<Entry>) -> Result<(), CallError> {
-        if over.is_empty() {
+    /// Takes entries out of the log that are over, each time by the log that the write tests.
+    async fn forget(&self, view: &DeletionView, look: &Look) -> Result<(), CallError> {
+        if look.is_idle() {
             return Ok(());
         }
         let mut attempts = self.attempts();
         let mut version = self.index().deletions(&self.id).map_or_else(|| view.version.clone(), |view| view.version);
         loop {
             let Ok(log) = version.log() else { return Ok(()) };
-            let left = log.clone().without(|entry| over.contains(entry));
-            if left == log {
-                return Ok(());
-            }
+            let are_followed =
+                |log: &DeletionLog| self.followed_now().is_some_and(|(_, followed)| followed.has_all(log));
+            let Some(left) = look.left_of(&log, are_followed) else { return Ok(()) };
             let text = left.print().map_err(|error| CallError::Refused(error.to_string()))?;
             let change = GroupChange { replicas: None, log: text };
             let written = self.write(Write::Log, self.api().write_group(&self.id, &version, &change)).await;
             let Err(error) = self.wrote_log(written) else {
-                tracing::info!(group = %self.id, machines = names(&over), "deletions have come to their end");
+                let over = look.over().filter(|entry| left.get(&entry.uid) != Some(*entry));
+                tracing::info!(group = %self.id, machines = names(over), "deletions have come to their end");
                 return Ok(());
             };
             if !attempts.again(&error).await {
@@ -339,6 +285,14 @@ impl Command {
             version = self.view_again(&mut attempts).await?;
         }
     }
+}
+
+/// The outcome of a call of a look.
+enum Outcome {
+    Life(Entry, Life),
+    Group,
+    Listed(Listed),
+    Done,
 }
 
 fn costs_no_call(step: &Finish) -> bool {
@@ -353,8 +307,8 @@ fn earliest(one: Option<Instant>, other: Instant) -> Instant {
     one.map_or(other, |one| one.min(other))
 }
 
-fn names(entries: &[Entry]) -> String {
-    entries.iter().map(|entry| entry.name.as_str()).collect::<Vec<_>>().join(",")
+fn names<'a>(entries: impl Iterator<Item = &'a Entry>) -> String {
+    entries.map(|entry| entry.name.as_str()).collect::<Vec<_>>().join(",")
 }
 
 impl Pass {

@@ -13,6 +13,7 @@ mod followed;
 mod known;
 mod listed;
 mod log;
+mod look;
 mod lower;
 mod places;
 mod policy;
@@ -36,6 +37,7 @@ pub use self::{
     known::{Life, Marking, Named},
     listed::Listed,
     log::{Entry, Log, MOST_ENTRIES, Phase},
+    look::{Look, LookCall},
     lower::Lowering,
     places::{Places, Shrinking},
     policy::{Complete, Forgets, Policy},

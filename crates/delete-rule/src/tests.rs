@@ -12,6 +12,7 @@ use self::finish::Machine;
 use super::*;
 
 mod finish;
+mod look;
 mod properties;
 
 /// Identities as texts, and times since a moment of one's own.

@@ -87,6 +87,25 @@ async fn a_machine_is_not_deleted_by_name_when_another_one_is_decided_upon_meanw
     until(&world, "b is deleted", |world| is_deleting(world, "b")).await;
 }
 
+/// Its Machine could be named anew, while smaller sizes are on their way.
+#[tokio::test(start_paused = true)]
+async fn a_soft_entry_stays_when_another_deletion_is_decided_upon_meanwhile() {
+    let world = World::new(4, &ABCD);
+    let other = world.another_copy();
+    world.api.set_log(r#"[{"ticket":"t","phase":"lowered","soft":true,"machines":{"b":"uid-b"}}]"#);
+    world.api.fault("LIST machines", Fault::Hold);
+    world.api.follow();
+    world.watch();
+    world.api.held().await;
+    other.scale.delete(group(), nodes(&["c"])).await.unwrap();
+    world.api.release();
+    wait(&world).await;
+    let has_soft = |world: &World| world.api.log().contains(&"b lowered soft".to_owned());
+    assert!(has_soft(&world), "{:?}: the smaller size for c is on its way", world.api.log());
+    world.api.follow();
+    until(&world, "b has left the log", |world| !has_soft(world)).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_another_copy_has_decided_and_left_is_carried_on() {
     let world = World::new(4, &ABCD);

@@ -74,7 +74,7 @@ fn a_machine_set_that_is_the_group_needs_no_copy_of_the_size() {
 pub(super) struct Machine {
     uid: Uid,
     deleting: bool,
-    mark: Option<String>,
+    pub(super) mark: Option<String>,
 }
 
 impl Member<Text> for Machine {

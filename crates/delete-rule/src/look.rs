@@ -1,0 +1,173 @@
+//! One look of a finisher at a group, call by call: what seems to be so is read, what is to be done is looked at again at the
+//! moment at which it is done, and what is over leaves the log. A call that fails holds up no other.
+
+use std::mem;
+
+use crate::{Complete, Entry, Finish, Followed, Life, Log, Member, Policy, Rule, Set, Types};
+
+/// A call of a look. The calls of one stage can be made side by side.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum LookCall<T: Types, M> {
+    /// Reads the Machine of an entry that seems gone, or seems to stay: [`Look::took_life`].
+    Read(Entry<T>),
+    /// Reads the group: [`Look::took_group`].
+    ReadGroup,
+    /// Deletes the Machine of an entry by name, if [`Look::permits`] it just before.
+    Delete(Entry<T>),
+    /// Marks the Machine of an entry again.
+    Mark(Entry<T>),
+    /// Takes the mark off a Machine, if it has changed in nothing.
+    Unmark(M),
+    /// Lists the group's Machines: [`Look::took_list`].
+    List,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Stage {
+    ReadGone,
+    ReadSpent,
+    ReadGroup,
+    Delete,
+    Mark,
+    List,
+    End,
+}
+
+/// A look under way.
+#[derive(Clone, Debug)]
+pub struct Look<T: Types, M, P = Complete> {
+    rule: Rule<P>,
+    stage: Stage,
+    /// Entries whose Machines seem gone, and which of them are.
+    gone: Vec<Entry<T>>,
+    over: Vec<Entry<T>>,
+    /// Entries whose Machines seem to stay, and which of them do.
+    spent: Vec<Entry<T>>,
+    staying: Vec<Entry<T>>,
+    /// Soft entries, and which of them have nothing left to go for.
+    soft: Vec<Entry<T>>,
+    soft_over: Vec<Entry<T>>,
+    marks: Vec<Finish<T, M>>,
+}
+
+impl<P: Policy> Rule<P> {
+    /// Begins a look with what a view of the group has come to.
+    pub fn look<T: Types, M>(self, steps: impl IntoIterator<Item = Finish<T, M>>) -> Look<T, M, P> {
+        let (gone, spent, soft, marks) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (over, staying, soft_over) = (Vec::new(), Vec::new(), Vec::new());
+        let mut look = Look { rule: self, stage: Stage::ReadGone, gone, over, spent, staying, soft, soft_over, marks };
+        for step in steps {
+            match step {
+                Finish::CarryOn | Finish::Leave(..) => {}
+                Finish::ForgetGone(entry) => look.gone.push(entry),
+                Finish::ForgetSoft(entry) => look.soft.push(entry),
+                Finish::Delete(entry) => look.spent.push(entry),
+                step @ (Finish::MarkAgain(_) | Finish::Unmark(_)) => look.marks.push(step),
+            }
+        }
+        look
+    }
+}
+
+impl<T: Types, M: Member<T>, P: Policy> Look<T, M, P> {
+    /// The calls of the next stage; none at the end. `now` is the group's log as it was read, and what of it is followed: `None`
+    /// before that, and where it isn't a group any more.
+    pub fn next(&mut self, now: Option<(&Log<T>, &Followed<T, P>)>) -> Vec<LookCall<T, M>> {
+        loop {
+            let (next, calls) = match self.stage {
+                Stage::ReadGone => (Stage::ReadSpent, self.gone.iter().cloned().map(LookCall::Read).collect()),
+                Stage::ReadSpent => (Stage::ReadGroup, self.spent.iter().cloned().map(LookCall::Read).collect()),
+                Stage::ReadGroup if self.soft.is_empty() && self.staying.is_empty() && self.marks.is_empty() => {
+                    (Stage::End, Vec::new())
+                }
+                // Where the read fails, nothing follows that depends on it.
+                Stage::ReadGroup => (Stage::End, vec![LookCall::ReadGroup]),
+                Stage::Delete => {
+                    (Stage::Mark, mem::take(&mut self.staying).into_iter().map(LookCall::Delete).collect())
+                }
+                Stage::Mark => (Stage::List, self.corrections(now)),
+                Stage::List => {
+                    let are_followed = |entry: &Entry<T>| {
+                        now.is_some_and(|(log, followed)| followed.has_all(log) && log.get(&entry.uid) == Some(entry))
+                    };
+                    self.soft.retain(are_followed);
+                    (Stage::End, self.soft.first().map(|_| LookCall::List).into_iter().collect())
+                }
+                Stage::End => return Vec::new(),
+            };
+            self.stage = next;
+            if !calls.is_empty() {
+                return calls;
+            }
+        }
+    }
+
+    /// What is still to be done about marks, by the log as it was read.
+    fn corrections(&mut self, now: Option<(&Log<T>, &Followed<T, P>)>) -> Vec<LookCall<T, M>> {
+        let Some((log, _)) = now else { return Vec::new() };
+        let rule = self.rule;
+        let correction = |step| {
+            let step = match step {
+                Finish::Unmark(machine) => rule.of_mark(log, &machine),
+                step => Some(step),
+            };
+            match step {
+                Some(Finish::MarkAgain(entry)) => {
+                    (log.get(&entry.uid) == Some(&entry)).then_some(LookCall::Mark(entry))
+                }
+                Some(Finish::Unmark(machine)) => Some(LookCall::Unmark(machine)),
+                Some(_) | None => None,
+            }
+        };
+        mem::take(&mut self.marks).into_iter().filter_map(correction).collect()
+    }
+
+    /// Takes what the read of an entry's Machine has shown.
+    pub fn took_life(&mut self, entry: Entry<T>, life: Life) {
+        match life {
+            Life::Gone if self.gone.contains(&entry) => self.over.push(entry),
+            // The watch of Machines may lag behind that of MachineSets, so that one which went as it should looked alive.
+            Life::Alive if self.spent.contains(&entry) => self.staying.push(entry),
+            Life::Alive | Life::Deleting | Life::Gone => {}
+        }
+    }
+
+    /// The group was read, and what depends on it may follow.
+    pub fn took_group(&mut self) {
+        self.stage = Stage::Delete;
+    }
+
+    /// Takes a list of the Machines that are alive, and the size of the MachineSets that have them.
+    pub fn took_list(&mut self, alive: &Set<T>, size: i64) {
+        let rule = self.rule;
+        let is_over = |entry: &Entry<T>| rule.is_soft_over(alive.contains(&entry.uid), alive.len(), size);
+        self.soft_over = mem::take(&mut self.soft).into_iter().filter(is_over).collect();
+    }
+
+    /// Returns true if the Machine of an entry may be deleted by name as the group is known at this very moment: others may have been
+    /// decided upon while it was read, and the smaller size for them could be spent on this one.
+    pub fn permits(&self, entry: &Entry<T>, (log, followed): (&Log<T>, &Followed<T, P>)) -> bool {
+        followed.permits_by_name(log, entry)
+    }
+
+    /// The log without the entries that are over, if it has any, and their names. Soft ones stay while others are on their way:
+    /// their Machines could be named anew before the smaller size has arrived.
+    pub fn left_of(&self, log: &Log<T>, are_all_followed: impl FnOnce(&Log<T>) -> bool) -> Option<Log<T>> {
+        let has_soft = self.soft_over.iter().any(|entry| log.get(&entry.uid) == Some(entry));
+        let leaves_soft = has_soft && are_all_followed(log);
+        let is_over = |entry: &Entry<T>| self.over.contains(entry) || (leaves_soft && self.soft_over.contains(entry));
+        let left = log.clone().without(is_over);
+        (left != *log).then_some(left)
+    }
+
+    /// Returns true if nothing is over.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.over.is_empty() && self.soft_over.is_empty()
+    }
+
+    /// The entries that are over.
+    pub fn over(&self) -> impl Iterator<Item = &Entry<T>> {
+        self.over.iter().chain(&self.soft_over)
+    }
+}
