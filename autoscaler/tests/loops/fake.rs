@@ -7,13 +7,13 @@ use autoscaler::{Caller, Driver, Settings, Version, Workload};
 use capi_autoscaler_provider::proto::{
     CleanupRequest, CleanupResponse, ExternalGrpcNode, GetAvailableGpuTypesRequest, GetAvailableGpuTypesResponse,
     GpuLabelRequest, GpuLabelResponse, Instance, InstanceErrorInfo, InstanceStatus, NodeGroup,
-    NodeGroupAutoscalingOptionsRequest, NodeGroupAutoscalingOptionsResponse, NodeGroupDecreaseTargetSizeRequest,
-    NodeGroupDecreaseTargetSizeResponse, NodeGroupDeleteNodesRequest, NodeGroupDeleteNodesResponse,
-    NodeGroupForNodeRequest, NodeGroupForNodeResponse, NodeGroupIncreaseSizeRequest, NodeGroupIncreaseSizeResponse,
-    NodeGroupNodesRequest, NodeGroupNodesResponse, NodeGroupTargetSizeRequest, NodeGroupTargetSizeResponse,
-    NodeGroupTemplateNodeInfoRequest, NodeGroupTemplateNodeInfoResponse, NodeGroupsRequest, NodeGroupsResponse,
-    PricingNodePriceRequest, PricingNodePriceResponse, PricingPodPriceRequest, PricingPodPriceResponse, RefreshRequest,
-    RefreshResponse,
+    NodeGroupAutoscalingOptions, NodeGroupAutoscalingOptionsRequest, NodeGroupAutoscalingOptionsResponse,
+    NodeGroupDecreaseTargetSizeRequest, NodeGroupDecreaseTargetSizeResponse, NodeGroupDeleteNodesRequest,
+    NodeGroupDeleteNodesResponse, NodeGroupForNodeRequest, NodeGroupForNodeResponse, NodeGroupIncreaseSizeRequest,
+    NodeGroupIncreaseSizeResponse, NodeGroupNodesRequest, NodeGroupNodesResponse, NodeGroupTargetSizeRequest,
+    NodeGroupTargetSizeResponse, NodeGroupTemplateNodeInfoRequest, NodeGroupTemplateNodeInfoResponse,
+    NodeGroupsRequest, NodeGroupsResponse, PricingNodePriceRequest, PricingNodePriceResponse, PricingPodPriceRequest,
+    PricingPodPriceResponse, RefreshRequest, RefreshResponse,
     cloud_provider_server::{CloudProvider, CloudProviderServer},
     instance_status::InstanceState,
 };
@@ -44,6 +44,10 @@ pub(crate) struct Group {
     pub(crate) shows: Option<&'static str>,
     /// A delete takes the instances that it names away at once.
     pub(crate) deletes: bool,
+    /// The utilization below which its Nodes may go, where its options say one.
+    pub(crate) threshold: Option<f64>,
+    /// A smaller target size succeeds and changes nothing.
+    pub(crate) keeps_size: bool,
 }
 
 /// A command or a question that tests look at, in seconds since the start.
@@ -309,8 +313,10 @@ impl CloudProvider for World {
         let NodeGroupDecreaseTargetSizeRequest { delta, id } = request.into_inner();
         self.note(format!("decrease {id} by {delta}"));
         self.change(&id, |group| {
-            group.size += delta;
-            group.instances.clear();
+            if !group.keeps_size {
+                group.size += delta;
+                group.instances.clear();
+            }
         });
         Ok(Response::new(NodeGroupDecreaseTargetSizeResponse {}))
     }
@@ -337,8 +343,15 @@ impl CloudProvider for World {
 
     async fn node_group_get_options(
         &self,
-        _: Request<NodeGroupAutoscalingOptionsRequest>,
+        request: Request<NodeGroupAutoscalingOptionsRequest>,
     ) -> Result<Response<NodeGroupAutoscalingOptionsResponse>, Status> {
-        Ok(Response::new(NodeGroupAutoscalingOptionsResponse::default()))
+        let NodeGroupAutoscalingOptionsRequest { id, defaults } = request.into_inner();
+        self.note(format!("options of {id}"));
+        let own = |threshold| NodeGroupAutoscalingOptions {
+            scale_down_utilization_threshold: threshold,
+            ..defaults.unwrap_or_default()
+        };
+        let node_group_autoscaling_options = self.of(&id)?.threshold.map(own);
+        Ok(Response::new(NodeGroupAutoscalingOptionsResponse { node_group_autoscaling_options }))
     }
 }

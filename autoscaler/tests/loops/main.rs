@@ -244,6 +244,40 @@ async fn nodes_that_nobody_waits_for_hold_pods_back_in_some_versions(#[case] min
     assert_eq!(world.asked(&["increase"]).is_empty(), holds);
 }
 
+/// Options that keep a Node make its time begin anew only in loops that come as far as looking for unneeded Nodes. One that
+/// corrects a size asks for them too, but forgets nothing: the Node goes with the first answer that doesn't keep it.
+#[rstest]
+#[case::loops_that_come_to_their_end(35, false)]
+#[case::loops_that_correct_a_size(35, true)]
+#[case::loops_of_1_37_that_correct_a_size(37, true)]
+#[tokio::test(start_paused = true)]
+async fn options_that_keep_a_node_restart_its_time_only_where_loops_come_to_their_end(
+    #[case] minor: u32,
+    #[case] corrects: bool,
+) {
+    let incorrect = Group { keeps_size: true, ..group(1, 1 + i32::from(corrects)) };
+    let world = World::new([("a", group(0, 1)), ("b", incorrect)]);
+    world.has([node("a", "n1", true), node("b", "n2", true)]);
+    world.has([pod("busy", "3", Some("n1")), pod("other", "3", Some("n2"))]);
+    world.start(minor, settings());
+    seconds(80).await;
+    let delete = sandbox::api::DeleteOptions { grace: Some(0), ..sandbox::api::DeleteOptions::default() };
+    world.workload.delete(&sandbox::api::Resource::core("pods"), "apps", "busy", &delete).unwrap();
+    seconds(35).await;
+    assert_eq!(!world.asked(&["decrease b"]).is_empty(), corrects);
+    world.change("a", |group| group.threshold = Some(-1.0));
+    seconds(75).await;
+    let kept = world.asked(&["options of a"]).into_iter().filter(|(at, _)| (120..190).contains(at));
+    assert!(kept.count() > 3, "the options that keep it were asked for");
+    assert!(world.asked(&["delete"]).is_empty(), "{:?}", world.commands());
+    world.change("b", |group| group.size = 1);
+    world.change("a", |group| group.threshold = None);
+    seconds(45).await;
+    assert_eq!(world.asked(&["delete n1 of a"]).len(), usize::from(corrects), "{:?}", world.commands());
+    seconds(60).await;
+    assert_eq!(world.asked(&["delete n1 of a"]).len(), 1, "it goes at last: {:?}", world.commands());
+}
+
 /// It forgets for how long Nodes were unneeded.
 #[tokio::test(start_paused = true)]
 async fn a_restart_starts_all_timers_again() {

@@ -25,7 +25,7 @@ fn plain() -> Options {
 }
 
 /// As Cluster Autoscaler 1.33 sends them.
-fn old(unneeded: i64, unready: i64, provision: i64) -> Options {
+pub(super) fn old(unneeded: i64, unready: i64, provision: i64) -> Options {
     Options {
         scale_down_unneeded_time: Some(MetaDuration { duration: unneeded }),
         scale_down_unready_time: Some(MetaDuration { duration: unready }),
@@ -35,7 +35,7 @@ fn old(unneeded: i64, unready: i64, provision: i64) -> Options {
 }
 
 /// As 1.35 sends them.
-fn new(unneeded: i64, unready: i64, provision: i64) -> Options {
+pub(super) fn new(unneeded: i64, unready: i64, provision: i64) -> Options {
     let duration = |nanos: i64| {
         Some(Duration { seconds: nanos / 1_000_000_000, nanos: i32::try_from(nanos % 1_000_000_000).unwrap() })
     };

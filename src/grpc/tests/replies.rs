@@ -219,6 +219,45 @@ async fn of_failure_domains_that_are_no_zones() {
     insta::assert_snapshot!(replies(&mut provider).await);
 }
 
+/// Options of groups that roll out or may seem to, as each form of the defaults is answered.
+#[tokio::test]
+async fn of_rollouts() {
+    let of_topology = |name: &str| {
+        let more = json!({
+            "metadata": {"labels": {"topology.cluster.x-k8s.io/deployment-name": name}},
+            "spec": {"template": {"spec": {"version": "v1.35.0"}}},
+        });
+        objects::deployment(name, 1, ("0", "9"), &more)
+    };
+    let two_sets = |name: &str| {
+        let set = |revision| objects::set_of_revision(name, &format!("{name}-{revision}"), revision, 1);
+        [set(1), set(2)]
+    };
+    let opts_out = json!({"capi-autoscaler-provider.io/scale-down-while-rolling-out": "true"});
+    let workers = [
+        json!({"name": "pinned", "version": "v1.35.0"}),
+        json!({"name": "held-back", "metadata": {"annotations": {"topology.cluster.x-k8s.io/defer-upgrade": ""}}}),
+    ];
+    let mut changes = vec![objects::cluster_of_topology("stage", "v1.36.0", &workers)];
+    for name in ["about-to", "held-back", "pinned"] {
+        changes.push(of_topology(name));
+    }
+    changes.push(objects::deployment("rolling-out", 2, ("0", "9"), &json!({})));
+    changes.extend(two_sets("rolling-out"));
+    changes.push(objects::deployment("opting-out", 2, ("0", "9"), &json!({"metadata": {"annotations": opts_out}})));
+    changes.extend(two_sets("opting-out"));
+    let mut provider = Provider::with(changes).await;
+    let mut text = String::new();
+    for (who, defaults) in [("1.33", super::options::old(1, 2, 3)), ("1.35", super::options::new(1, 2, 3))] {
+        for name in ["about-to", "held-back", "opting-out", "pinned", "rolling-out"] {
+            let id = format!("MachineDeployment/team-a/{name}");
+            let options = provider.options(&id, Some(defaults)).await.unwrap();
+            writeln!(text, "{id}, as {who} asks: {options:#?}").unwrap();
+        }
+    }
+    insta::assert_snapshot!(text);
+}
+
 /// Nodes that are asked about before the first Refresh.
 #[tokio::test]
 async fn before_the_first_refresh() {

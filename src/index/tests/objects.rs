@@ -135,7 +135,11 @@ pub(crate) fn cluster(name: &str, paused: bool) -> Change {
 /// A Cluster whose topology asks for this version, is at work since the third of January, and holds these back.
 pub(crate) fn cluster_of_version(name: &str, version: &str, held_back: &[&str]) -> Change {
     let workers = |name: &&str| json!({"name": name, "metadata": {"annotations": {"topology.cluster.x-k8s.io/defer-upgrade": ""}}});
-    let workers: Vec<_> = held_back.iter().map(workers).collect();
+    cluster_of_topology(name, version, &held_back.iter().map(workers).collect::<Vec<_>>())
+}
+
+/// The same, with what its topology says of MachineDeployments.
+pub(crate) fn cluster_of_topology(name: &str, version: &str, workers: &[Value]) -> Change {
     let value = json!({
         "spec": {"topology": {"version": version, "workers": {"machineDeployments": workers}}},
         "status": {"conditions": [
