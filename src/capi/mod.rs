@@ -30,7 +30,7 @@ pub use machine::{Condition, Created, Failure, Machine, MachinePhase};
 pub use node::{Node, NodeResources, TemplateLabels};
 pub use owner::Owner;
 pub use scalable::{InfrastructureRef, MachineTaint, Propagation, ScalableKind, ScalableResource};
-pub use served::{CoreResources, KindRef, LookupError, discover_core, lookup};
+pub use served::{CoreResources, Discovered, KindRef, LookupError, discover_core};
 pub use template::InfrastructureTemplate;
 
 use std::sync::Arc;

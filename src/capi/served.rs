@@ -3,8 +3,13 @@
 //! isn't served.
 
 use arcstr::ArcStr;
-use std::fmt;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+};
 
+use futures::{StreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIResourceList};
 use kube::{Client, core::ApiResource};
 use thiserror::Error;
@@ -109,7 +114,13 @@ pub enum LookupError {
     },
     /// Discovery itself failed.
     #[error("can't ask the API server which kinds it serves: {0}")]
-    Api(#[from] kube::Error),
+    Api(Arc<kube::Error>),
+}
+
+impl From<kube::Error> for LookupError {
+    fn from(error: kube::Error) -> Self {
+        Self::Api(Arc::new(error))
+    }
 }
 
 /// The resources of Cluster API's own kinds, in `version` or else in the preferred one.
@@ -146,21 +157,73 @@ pub async fn discover_core(client: &Client, group: &str, version: Option<&str>) 
     })
 }
 
-/// The resource of a kind: in its group's preferred version, else in another that has it.
-///
-/// # Errors
-/// When the group or the kind isn't served, or the API server doesn't answer.
-pub async fn lookup(client: &Client, kind: &KindRef) -> Result<ApiResource, LookupError> {
-    let found = find_group(client, &kind.group).await?;
-    let preferred = preferred(&found);
-    let others = found.versions.into_iter().map(|served| served.version).filter(|version| *version != preferred);
-    for version in std::iter::once(preferred.clone()).chain(others) {
-        let resources = client.list_api_group_resources(&format!("{}/{version}", kind.group)).await?;
-        if let Some(resource) = resource_of(&resources, &kind.group, &version, &kind.kind) {
-            return Ok(resource);
-        }
+/// The greatest number of API groups that are asked for their resources side by side.
+const GROUPS_AT_ONCE: usize = 8;
+
+/// The API groups that a server serves, and the resources of those that were asked for: one answer for all who look a kind
+/// up. A group that isn't served costs no request.
+#[derive(Debug)]
+pub struct Discovered {
+    groups: BTreeMap<String, APIGroup>,
+    resources: BTreeMap<String, Versions>,
+}
+
+impl Discovered {
+    /// Asks which groups are served.
+    ///
+    /// # Errors
+    /// When the API server doesn't answer.
+    pub async fn ask(client: &Client) -> Result<Self, LookupError> {
+        let groups = client.list_api_groups().await?.groups;
+        let groups = groups.into_iter().map(|group| (group.name.clone(), group)).collect();
+        Ok(Self { groups, resources: BTreeMap::new() })
     }
-    Err(LookupError::NoKind { group: kind.group.to_string(), kind: kind.kind.to_string() })
+
+    /// Asks for the resources of these groups, of each once. A group that fails keeps its error.
+    pub async fn ask_for(&mut self, client: &Client, groups: BTreeSet<ArcStr>) {
+        let unknown = groups.into_iter().filter(|name| !self.resources.contains_key(name.as_str()));
+        let unknown: Vec<_> = unknown.filter_map(|name| self.groups.get(name.as_str()).cloned()).collect();
+        let client = client.clone();
+        let asked = unknown.into_iter().map(|group| list(client.clone(), group));
+        let found: Vec<_> = stream::iter(asked).buffer_unordered(GROUPS_AT_ONCE).collect().await;
+        self.resources.extend(found);
+    }
+
+    /// Returns the resource of a kind: in its group's preferred version, else in another that has it.
+    ///
+    /// # Errors
+    /// When the group or the kind isn't served, or its group's resources weren't asked for or answered.
+    pub fn resource(&self, kind: &KindRef) -> Result<ApiResource, LookupError> {
+        let none = || LookupError::NoKind { group: kind.group.to_string(), kind: kind.kind.to_string() };
+        if !self.groups.contains_key(kind.group.as_str()) {
+            return Err(LookupError::NoGroup { group: kind.group.to_string() });
+        }
+        let versions = self.resources.get(kind.group.as_str()).map(Vec::as_slice).unwrap_or_default();
+        let of = |(version, list): &(String, Result<_, _>)| {
+            resource_of(list.as_ref().ok()?, &kind.group, version, &kind.kind)
+        };
+        if let Some(found) = versions.iter().find_map(of) {
+            return Ok(found);
+        }
+        // It may be in the version that wasn't answered.
+        let failed = versions.iter().find_map(|(_, list)| list.as_ref().err());
+        Err(failed.map_or_else(none, |error| LookupError::Api(Arc::clone(error))))
+    }
+}
+
+/// The resources of each version of a group, the preferred version first.
+type Versions = Vec<(String, Result<APIResourceList, Arc<kube::Error>>)>;
+
+/// Asks for the resources of each version of a group; returns them with its name.
+async fn list(client: Client, group: APIGroup) -> (String, Versions) {
+    let preferred = preferred(&group);
+    let others = group.versions.iter().map(|served| &served.version).filter(|version| **version != preferred);
+    let mut versions = Vec::new();
+    for version in std::iter::once(&preferred).chain(others) {
+        let resources = client.list_api_group_resources(&format!("{}/{version}", group.name)).await;
+        versions.push((version.clone(), resources.map_err(Arc::new)));
+    }
+    (group.name, versions)
 }
 
 async fn find_group(client: &Client, group: &str) -> Result<APIGroup, LookupError> {

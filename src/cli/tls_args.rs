@@ -1,6 +1,6 @@
 //! The flags of TLS as they are typed, and what they mean together: who may reach the gRPC listener.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{fmt::Display, net::SocketAddr, path::PathBuf, str::FromStr};
 
 use clap::{Args, ValueEnum};
 
@@ -10,7 +10,7 @@ use super::{
     picture_config::{Flag, given},
     serve_config::LISTEN,
 };
-use crate::server::{AllowedName, ClientFiles, GrpcAddress, TlsFiles};
+use crate::server::{AllowedClients, ClientFiles, GrpcAddress, TlsFiles};
 
 /// The flags of TLS, as typed.
 #[derive(Args, Clone, Debug)]
@@ -23,14 +23,26 @@ pub struct TlsArgs {
     #[arg(long, env = "CAPI_AUTOSCALER_TLS_KEY_FILE", value_name = "FILE")]
     pub tls_key_file: Option<String>,
 
-    /// Take only clients whose certificate an authority in this PEM file has issued
+    /// Take only clients whose certificate an authority in this PEM file has issued. Repeatable: an authority in any of the
+    /// files is good
     #[arg(long, env = "CAPI_AUTOSCALER_TLS_CLIENT_CA_FILE", value_name = "FILE")]
-    pub tls_client_ca_file: Option<String>,
+    pub tls_client_ca_file: Vec<String>,
 
     /// With --tls-client-ca-file, take only clients whose certificate has this subject alternative name: a DNS name, or a
     /// URI such as spiffe://domain/path. Repeatable; several in one value are separated by spaces
     #[arg(long, env = "CAPI_AUTOSCALER_TLS_ALLOWED_CLIENT_NAMES", value_name = "NAME")]
     pub tls_allowed_client_names: Vec<String>,
+
+    /// With --tls-client-ca-file, take clients with one of these subject alternative names too, but only to read: they can
+    /// change no size and delete nothing, whatever other names their certificate has. Repeatable; several in one value are
+    /// separated by spaces
+    #[arg(long, env = "CAPI_AUTOSCALER_TLS_READ_ONLY_CLIENT_NAMES", value_name = "NAME")]
+    pub tls_read_only_client_names: Vec<String>,
+
+    /// With --tls-client-ca-file, take only clients whose certificate has one of these public keys: the SHA-256 digest of its
+    /// SubjectPublicKeyInfo, in hexadecimal digits. Repeatable; several in one value are separated by spaces
+    #[arg(long, env = "CAPI_AUTOSCALER_TLS_ALLOWED_CLIENT_KEYS", value_name = "SHA256")]
+    pub tls_allowed_client_keys: Vec<String>,
 
     /// Let --listen be an address that other machines can reach without TLS, or with TLS and without client
     /// certificates: whoever reaches it can scale and delete Machines
@@ -70,9 +82,13 @@ const CLIENT_CA: Flag =
     Flag { name: "--tls-client-ca-file", variable: "CAPI_AUTOSCALER_TLS_CLIENT_CA_FILE", default: "" };
 const NAMES: Flag =
     Flag { name: "--tls-allowed-client-names", variable: "CAPI_AUTOSCALER_TLS_ALLOWED_CLIENT_NAMES", default: "" };
+const READ_ONLY: Flag =
+    Flag { name: "--tls-read-only-client-names", variable: "CAPI_AUTOSCALER_TLS_READ_ONLY_CLIENT_NAMES", default: "" };
+const KEYS: Flag =
+    Flag { name: "--tls-allowed-client-keys", variable: "CAPI_AUTOSCALER_TLS_ALLOWED_CLIENT_KEYS", default: "" };
 /// All of them, to be compared with the flags there are.
 #[cfg(test)]
-pub(super) const FLAGS: [Flag; 4] = [CERTIFICATE, KEY, CLIENT_CA, NAMES];
+pub(super) const FLAGS: [Flag; 6] = [CERTIFICATE, KEY, CLIENT_CA, NAMES, READ_ONLY, KEYS];
 
 /// The files of TLS; `None` is none. A listener that others can reach needs TLS with client certificates, or the word
 /// of the operator that it doesn't.
@@ -93,7 +109,15 @@ pub(super) fn tls(
     let lack = match &files {
         None => "without TLS",
         Some(TlsFiles { clients: ClientFiles::Any, .. }) => "without client certificates",
-        Some(TlsFiles { clients: ClientFiles::Authority { .. }, .. }) => return Ok(files),
+        Some(TlsFiles { clients: ClientFiles::Authority { allowed, .. }, .. }) => {
+            if allowed.names.is_empty() && allowed.keys.is_empty() {
+                warnings.push(format!(
+                    "gRPC is served on {listen} to every client whose certificate the client authority has issued: where it \
+                     issues to others than Cluster Autoscaler, name that by --tls-allowed-client-names"
+                ));
+            }
+            return Ok(files);
+        }
     };
     if args.listen_allow_insecure {
         warnings.push(format!(
@@ -112,21 +136,36 @@ pub(super) fn tls(
 }
 
 fn files(args: &TlsArgs) -> Result<Option<TlsFiles>, UsageError> {
-    let names = names(&args.tls_allowed_client_names)?;
-    let client_ca = given(args.tls_client_ca_file.as_deref());
-    if client_ca.is_none() && !names.is_empty() {
-        return Err(missing(&NAMES, &CLIENT_CA, "an authority has to vouch for the names"));
+    let allowed = AllowedClients {
+        names: list(&NAMES, &args.tls_allowed_client_names)?,
+        read_only: list(&READ_ONLY, &args.tls_read_only_client_names)?,
+        keys: list(&KEYS, &args.tls_allowed_client_keys)?,
+    };
+    let client_ca: Vec<_> =
+        args.tls_client_ca_file.iter().filter_map(|file| given(Some(file))).map(PathBuf::from).collect();
+    if client_ca.is_empty() {
+        let vouched = [
+            (&NAMES, allowed.names.is_empty()),
+            (&READ_ONLY, allowed.read_only.is_empty()),
+            (&KEYS, allowed.keys.is_empty()),
+        ];
+        if let Some((flag, _)) = vouched.into_iter().find(|(_, is_empty)| !is_empty) {
+            return Err(missing(flag, &CLIENT_CA, "an authority has to vouch for the clients"));
+        }
     }
     match (given(args.tls_cert_file.as_deref()), given(args.tls_key_file.as_deref())) {
         (Some(certificate), Some(key)) => Ok(Some(TlsFiles {
             certificate: PathBuf::from(certificate),
             key: PathBuf::from(key),
-            clients: client_ca
-                .map_or(ClientFiles::Any, |file| ClientFiles::Authority { file: PathBuf::from(file), names }),
+            clients: if client_ca.is_empty() {
+                ClientFiles::Any
+            } else {
+                ClientFiles::Authority { files: client_ca, allowed }
+            },
         })),
         (Some(_), None) => Err(missing(&CERTIFICATE, &KEY, "a certificate is of no use without its key")),
         (None, Some(_)) => Err(missing(&KEY, &CERTIFICATE, "a key is of no use without its certificate")),
-        (None, None) if client_ca.is_some() => {
+        (None, None) if !client_ca.is_empty() => {
             Err(missing(&CLIENT_CA, &CERTIFICATE, "clients can show certificates only over TLS"))
         }
         (None, None) => Ok(None),
@@ -137,12 +176,13 @@ fn missing(given: &Flag, other: &Flag, why: &'static str) -> UsageError {
     UsageError::Needs { given: given.name, other: other.name, variable: other.variable, why }
 }
 
-fn names(values: &[String]) -> Result<Vec<AllowedName>, UsageError> {
-    values
-        .iter()
-        .flat_map(|value| value.split_whitespace())
-        .map(|text| text.parse().map_err(|error| NAMES.wrong(text, &error)))
-        .collect()
+/// The values of a flag; an empty one is none.
+fn words(values: &[String]) -> impl Iterator<Item = &str> {
+    values.iter().flat_map(|value| value.split_whitespace())
+}
+
+fn list<T: FromStr<Err: Display>>(flag: &Flag, values: &[String]) -> Result<Vec<T>, UsageError> {
+    words(values).map(|text| text.parse().map_err(|error| flag.wrong(text, &error))).collect()
 }
 
 /// An IPv4 address in IPv6's clothes counts as what it is.

@@ -6,6 +6,7 @@
 //! told by the checks of [`Workload`].
 
 mod follow;
+mod kinds;
 mod management;
 mod metrics;
 mod reach;

@@ -1,24 +1,37 @@
 //! Infrastructure templates: the informer of their kind starts when a group first names it. Only the first Refresh to
 //! succeed waits for their first lists, for some seconds; a kind that is missing or forbidden, or named later, never makes
-//! Refresh fail: the index gets the reason, and the kind is tried again. A kind once named is followed to the end: groups come back, and what was known of their templates must not be stale then.
+//! Refresh fail: the index gets the reason, and discovery is asked again.
+//!
+//! Who may write a group chooses what it names. So a kind that isn't served costs an entry and no request of its own, those
+//! that are followed are bounded ([`kinds`](super::kinds)), and one that nobody names any more is dropped after a while.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::Duration,
 };
 
 use arc_swap::ArcSwap;
+use arcstr::ArcStr;
+use kube::core::ApiResource;
 use parking_lot::Mutex;
-use tokio::time::{Instant, sleep};
-use tokio_util::task::TaskTracker;
+use tokio::{
+    sync::{mpsc, watch},
+    time::{Instant, sleep, sleep_until},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{follow::Followed, management::Management};
+use super::{
+    follow::Followed,
+    kinds::{Refusal, refusals},
+    management::Management,
+};
 use crate::{
-    capi::{InfrastructureTemplate, KindRef, LookupError, lookup},
+    capi::{Discovered, InfrastructureTemplate, KindRef, LookupError},
     connect::cause,
-    index::{Change, Index, KindState},
+    index::{Change, Fed, Index, KindState},
     informer::Namespaces,
+    server::Check,
     tasks::Spawner,
 };
 
@@ -26,14 +39,52 @@ use crate::{
 const BROKEN: Duration = Duration::from_secs(60);
 /// How often a kind is looked at.
 const LOOK: Duration = Duration::from_secs(1);
+/// The time for which a kind is followed that no group names any more: groups come back, by a rollout or by hand.
+const GRACE: Duration = Duration::from_secs(600);
+/// The pause after a look at what groups name, in which further changes come together.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const LONGEST_PAUSE: Duration = Duration::from_secs(120);
+const LONGEST_PAUSE_FOR_LOST: Duration = Duration::from_secs(30);
+/// The least time between two questions to discovery, however often groups name other kinds.
+const BETWEEN_QUESTIONS: Duration = Duration::from_secs(10);
+/// The greatest number of kinds that one line or check names.
+const NAMED: usize = 10;
+const OTHER_TEMPLATES: &str = "templates/not-followed";
 
-/// The kinds that were named so far, with what is known of them.
-pub(super) type KindStates = Arc<Mutex<BTreeMap<KindRef, KindState>>>;
+/// The kinds that are named, with what is known of them.
+pub(super) type KindStates = Arc<Mutex<BTreeMap<KindRef, Known>>>;
 
 /// The namespaces of the scope that can't be read, as the core kinds show it.
 pub(super) type LeftOutNamespaces = Arc<ArcSwap<BTreeSet<String>>>;
+
+/// One kind that is named.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Known {
+    pub(super) state: KindState,
+    /// Whether its templates are followed. The names of others are made up for all that anybody knows.
+    pub(super) is_followed: bool,
+}
+
+/// How a kind is served; `Err` when it isn't any more: why.
+type Found = Result<ApiResource, ArcStr>;
+
+/// A kind that is followed.
+struct Following {
+    /// Its place in the order in which kinds came to be followed.
+    number: u64,
+    found: watch::Sender<Found>,
+    dropped: CancellationToken,
+    unnamed_since: Option<Instant>,
+}
+
+/// News of a kind that is followed.
+enum News {
+    /// It has been broken for long.
+    Broken,
+    /// It was dropped, and nothing of it is left.
+    Dropped(KindRef),
+}
 
 /// Follows the kinds that groups of one index name.
 pub(super) struct Templates {
@@ -45,66 +96,214 @@ pub(super) struct Templates {
     pub(super) spawner: Spawner,
 }
 
+/// The answers of discovery, and when it is asked again.
+struct Questions {
+    answer: Result<Discovered, ArcStr>,
+    asked: Option<Instant>,
+    pause: Duration,
+    /// Whether a kind that is followed has been broken for long.
+    broken: bool,
+    /// Whether a kind that is followed isn't served any more. It was there: nobody has made it up.
+    lost: bool,
+}
+
+impl Questions {
+    /// Asks discovery when that is due, and for the groups of kinds that nobody has asked for yet.
+    async fn ask(&mut self, management: &Management, named: &BTreeMap<KindRef, BTreeSet<ArcStr>>, is_new: bool) {
+        let client = &management.clients().writes;
+        if self.due(is_new) <= Instant::now() {
+            self.pause = if self.asked.is_some() { (self.pause * 2).min(LONGEST_PAUSE) } else { FIRST_PAUSE };
+            self.answer = Discovered::ask(client).await.map_err(|error| reason(&error));
+            self.asked = Some(Instant::now());
+            self.broken = false;
+        }
+        if let Ok(discovered) = &mut self.answer {
+            discovered.ask_for(client, named.keys().map(|kind| kind.group.clone()).collect()).await;
+        }
+    }
+
+    /// Begins anew with short pauses once nothing has been missing for the longest one.
+    fn rest(&mut self, nothing_is_missing: bool) {
+        if nothing_is_missing && self.asked.is_some_and(|asked| asked.elapsed() > LONGEST_PAUSE) {
+            self.pause = FIRST_PAUSE;
+        }
+    }
+
+    /// Returns when discovery is to be asked again.
+    fn due(&self, is_new: bool) -> Instant {
+        let Some(asked) = self.asked else { return Instant::now() };
+        let pause = if is_new { self.pause.min(BETWEEN_QUESTIONS) } else { self.pause };
+        let pause = if self.broken { pause.min(BROKEN) } else { pause };
+        asked + if self.lost { pause.min(LONGEST_PAUSE_FOR_LOST) } else { pause }
+    }
+
+    fn resource(&self, kind: &KindRef) -> Result<ApiResource, NotServed> {
+        match &self.answer {
+            Err(why) => Err(NotServed::Unanswered(why.clone())),
+            Ok(discovered) => discovered.resource(kind).map_err(|error| match error {
+                LookupError::Api(_) => NotServed::Unanswered(reason(&error)),
+                LookupError::NoGroup { .. } | LookupError::NoVersion { .. } | LookupError::NoKind { .. } => {
+                    NotServed::Unknown(reason(&error))
+                }
+            }),
+        }
+    }
+}
+
+/// Why a kind has no resource.
+enum NotServed {
+    /// Discovery didn't answer.
+    Unanswered(ArcStr),
+    /// The API server doesn't serve it.
+    Unknown(ArcStr),
+}
+
+fn reason(error: &LookupError) -> ArcStr {
+    match error {
+        LookupError::Api(error) => cause(error).into(),
+        LookupError::NoGroup { .. } | LookupError::NoVersion { .. } | LookupError::NoKind { .. } => {
+            error.to_string().into()
+        }
+    }
+}
+
 impl Templates {
-    /// Starts a task per kind as groups name them. Ends when it is dropped.
-    pub(super) async fn follow(self: Arc<Self>, tasks: TaskTracker, ended: tokio_util::sync::CancellationToken) {
-        let mut wanted = self.index.wanted_kinds();
+    /// Looks at what groups name whenever that changes, and when discovery is to be asked again. Ends when it is dropped.
+    pub(super) async fn follow(self: Arc<Self>, tasks: TaskTracker, ended: CancellationToken) {
+        let mut changed = self.index.wanted_kinds_changed();
+        let (told, mut news) = mpsc::unbounded_channel();
+        let mut following = BTreeMap::<KindRef, Following>::new();
+        let mut questions =
+            Questions { answer: Err(ArcStr::new()), asked: None, pause: FIRST_PAUSE, broken: false, lost: false };
+        let mut number = 0;
         loop {
-            let kinds = wanted.borrow_and_update().clone();
-            for kind in kinds {
-                // What is known of a kind stays known when another one is named.
-                if let Entry::Vacant(new) = self.states.lock().entry(kind.clone()) {
-                    new.insert(KindState::Pending);
-                    let (templates, ended) = (Arc::clone(&self), ended.clone());
-                    self.spawner.spawn_tracked(&tasks, async move {
-                        ended.run_until_cancelled(templates.follow_kind(kind)).await;
-                    });
+            changed.borrow_and_update();
+            let named = self.index.wanted_kinds();
+            let is_new = {
+                let states = self.states.lock();
+                named.keys().any(|kind| !states.contains_key(kind))
+            };
+            if !named.is_empty() {
+                questions.ask(&self.management, &named, is_new).await;
+            }
+            drop_unnamed(&mut following, &named);
+            let (resources, mut unserved) = served(&questions, &named, &following);
+            let mut in_order: Vec<_> = following.iter().map(|(kind, followed)| (followed.number, kind)).collect();
+            in_order.sort_unstable();
+            let refused = refusals(in_order.into_iter().map(|(_, kind)| kind), resources.keys(), &named);
+            unserved.extend(refused.iter().map(|(kind, refusal)| (kind.clone(), Refusal::why(*refusal).into())));
+            for (kind, resource) in resources {
+                if refused.contains_key(&kind) {
+                    if let Some(followed) = following.get(&kind) {
+                        followed.dropped.cancel();
+                    }
+                } else if let Some(followed) = following.get(&kind) {
+                    found(followed, Ok(resource));
+                } else {
+                    number += 1;
+                    let followed = self.start(&kind, number, resource, (&tasks, &ended, &told));
+                    following.insert(kind, followed);
                 }
             }
-            if wanted.changed().await.is_err() {
-                return;
+            self.tell_of_others(&named, &unserved, &following);
+            questions.rest(unserved.is_empty());
+            questions.lost = unserved.keys().any(|kind| following.contains_key(kind));
+            // What isn't served may come to be.
+            let again = if unserved.is_empty() && !questions.broken { None } else { Some(questions.due(false)) };
+            let ends = following.values().filter_map(|followed| Some(followed.unnamed_since? + GRACE)).min();
+            sleep(BETWEEN_LOOKS).await;
+            tokio::select! {
+                seen = changed.changed() => if seen.is_err() { return },
+                () = until(again) => {}
+                () = until(ends) => {}
+                Some(heard) = news.recv() => match heard {
+                    News::Broken => questions.broken = true,
+                    News::Dropped(kind) => { following.remove(&kind); }
+                },
             }
         }
     }
 
-    async fn follow_kind(&self, kind: KindRef) {
+    fn start(
+        self: &Arc<Self>,
+        kind: &KindRef,
+        number: u64,
+        resource: ApiResource,
+        (tasks, ended, news): (&TaskTracker, &CancellationToken, &mpsc::UnboundedSender<News>),
+    ) -> Following {
+        let (found, served) = watch::channel(Ok(resource));
+        let dropped = CancellationToken::new();
+        let (templates, ended, news) = (Arc::clone(self), ended.clone(), news.clone());
+        let (kind, is_dropped) = (kind.clone(), dropped.clone());
+        self.tell(&kind, KindState::Pending);
+        self.spawner.spawn_tracked(tasks, async move {
+            let followed = templates.follow_kind(&kind, served, &is_dropped, &news);
+            if ended.run_until_cancelled(followed).await.is_some() {
+                templates.forget(&kind);
+                // Nobody listens at the end.
+                let _ = news.send(News::Dropped(kind));
+            }
+        });
+        Following { number, found, dropped, unnamed_since: None }
+    }
+
+    /// Follows a kind as it is served; returns once it is dropped.
+    async fn follow_kind(
+        &self,
+        kind: &KindRef,
+        mut served: watch::Receiver<Found>,
+        dropped: &CancellationToken,
+        news: &mpsc::UnboundedSender<News>,
+    ) {
         let mut previous: Option<Followed<InfrastructureTemplate>> = None;
-        loop {
-            let resource = self.find(&kind).await;
-            let followed = match previous.take() {
-                Some(followed) if *followed.resource() == resource => followed,
-                previous => Followed::start(
-                    self.management.factory(),
-                    resource,
-                    self.namespaces.clone(),
-                    self.management
-                        .projection("capi/template", |meta, value, _| InfrastructureTemplate::decode(meta, value)),
-                    (&self.index, kind.clone()),
-                    previous,
-                ),
-            };
-            self.watch_over(&kind, &followed).await;
-            previous = Some(followed);
-        }
-    }
-
-    /// How the kind is served; tried until it is.
-    async fn find(&self, kind: &KindRef) -> kube::core::ApiResource {
-        let mut pause = FIRST_PAUSE;
-        loop {
-            match lookup(&self.management.clients().writes, kind).await {
-                Ok(resource) => return resource,
-                Err(LookupError::Api(error)) => self.tell(kind, KindState::Unreadable(cause(&error).into())),
-                Err(error) => self.tell(kind, KindState::Unreadable(error.to_string().into())),
+        while !dropped.is_cancelled() {
+            let found = served.borrow_and_update().clone();
+            match found {
+                Err(why) => {
+                    self.tell(kind, KindState::Unreadable(why));
+                    dropped.run_until_cancelled(served.changed()).await;
+                }
+                Ok(resource) => {
+                    let followed = self.followed(kind, resource, previous.take());
+                    dropped.run_until_cancelled(self.watch_over(kind, &followed, &mut served, news)).await;
+                    previous = Some(followed);
+                }
             }
-            sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+        for key in previous.map(Followed::end).unwrap_or_default() {
+            self.index.apply(InfrastructureTemplate::gone(kind, key));
         }
     }
 
-    /// Tells how the kind fares; returns when it has been broken for long.
-    async fn watch_over(&self, kind: &KindRef, followed: &Followed<InfrastructureTemplate>) {
-        let mut broken_since = None;
+    fn followed(
+        &self,
+        kind: &KindRef,
+        resource: ApiResource,
+        previous: Option<Followed<InfrastructureTemplate>>,
+    ) -> Followed<InfrastructureTemplate> {
+        match previous {
+            Some(followed) if *followed.resource() == resource => followed,
+            previous => Followed::start(
+                self.management.factory(),
+                resource,
+                self.namespaces.clone(),
+                self.management
+                    .projection("capi/template", |meta, value, _| InfrastructureTemplate::decode(meta, value)),
+                (&self.index, kind.clone()),
+                previous,
+            ),
+        }
+    }
+
+    /// Reports how the kind fares; returns when it comes to be served in another way.
+    async fn watch_over(
+        &self,
+        kind: &KindRef,
+        followed: &Followed<InfrastructureTemplate>,
+        served: &mut watch::Receiver<Found>,
+        news: &mpsc::UnboundedSender<News>,
+    ) {
+        let mut broken_since: Option<Instant> = None;
         loop {
             let left_out = self.left_out.load_full();
             followed.stop_waiting_for(&left_out);
@@ -117,27 +316,154 @@ impl Templates {
                 (false, Some(broken)) => KindState::Unreadable(broken.reason.as_str().into()),
             };
             self.tell(kind, state);
-            if broken_since.is_some_and(|since: Instant| since.elapsed() > BROKEN) {
-                return;
+            if broken_since.is_some_and(|since| since.elapsed() > BROKEN) {
+                broken_since = None;
+                // Nobody listens at the end.
+                let _ = news.send(News::Broken);
             }
-            if health.synced {
-                sleep(LOOK).await;
-            } else {
-                tokio::select! {
-                    () = followed.synced() => {}
-                    () = sleep(LOOK) => {}
+            let synced = async {
+                if health.synced {
+                    std::future::pending::<()>().await;
                 }
+                followed.synced().await;
+            };
+            tokio::select! {
+                _ = served.changed() => return,
+                () = synced => {}
+                () = sleep(LOOK) => {}
             }
         }
     }
 
+    /// Reports of the kinds that aren't followed why, and forgets those that nobody names any more.
+    fn tell_of_others(
+        &self,
+        named: &BTreeMap<KindRef, BTreeSet<ArcStr>>,
+        unserved: &BTreeMap<KindRef, ArcStr>,
+        following: &BTreeMap<KindRef, Following>,
+    ) {
+        let mut states = self.states.lock();
+        let is_over = |(kind, known): &(&KindRef, &Known)| {
+            !known.is_followed && !named.contains_key(*kind) && !following.contains_key(*kind)
+        };
+        let over: Vec<_> = states.iter().filter(is_over).map(|(kind, _)| kind.clone()).collect();
+        for kind in &over {
+            states.remove(kind);
+        }
+        let others = unserved.iter().filter(|(kind, _)| !following.contains_key(*kind));
+        let mut changed = Vec::new();
+        for (kind, why) in others {
+            let known = Known { state: KindState::Unreadable(why.clone()), is_followed: false };
+            if states.get(kind) != Some(&known) {
+                states.insert(kind.clone(), known);
+                changed.push((kind, why));
+            }
+        }
+        drop(states);
+        for kind in over {
+            self.index.apply(Change::KindGone(kind));
+        }
+        for (kind, why) in changed.iter().take(NAMED) {
+            tracing::warn!(%kind, "infrastructure templates of this kind can't be read: {why}");
+        }
+        if changed.len() > NAMED {
+            tracing::warn!(
+                kinds = changed.len() - NAMED,
+                "infrastructure templates of further kinds that node groups name can't be read"
+            );
+        }
+        for (kind, why) in changed {
+            self.index.apply(Change::Kind(kind.clone(), KindState::Unreadable(why.clone())));
+        }
+    }
+
     fn tell(&self, kind: &KindRef, state: KindState) {
-        let known = self.states.lock().insert(kind.clone(), state.clone());
-        if known.as_ref() != Some(&state) {
+        let known = Known { state: state.clone(), is_followed: true };
+        let before = self.states.lock().insert(kind.clone(), known);
+        if before.map(|known| known.state).as_ref() != Some(&state) {
             if let KindState::Unreadable(why) = &state {
                 tracing::warn!(%kind, "infrastructure templates of this kind can't be read: {why}");
             }
             self.index.apply(Change::Kind(kind.clone(), state));
         }
     }
+
+    /// Forgets a kind that was followed.
+    fn forget(&self, kind: &KindRef) {
+        self.states.lock().remove(kind);
+        self.index.apply(Change::KindGone(kind.clone()));
+        tracing::info!(%kind, "infrastructure templates of this kind aren't followed any more");
+    }
+}
+
+/// Notes which kinds nobody names any more, and drops those that have been so for long.
+fn drop_unnamed(following: &mut BTreeMap<KindRef, Following>, named: &BTreeMap<KindRef, BTreeSet<ArcStr>>) {
+    let now = Instant::now();
+    for (kind, followed) in following {
+        if named.contains_key(kind) {
+            followed.unnamed_since = None;
+        } else if now.saturating_duration_since(*followed.unnamed_since.get_or_insert(now)) >= GRACE {
+            followed.dropped.cancel();
+            // Its task reports when nothing of it is left.
+            followed.unnamed_since = Some(now);
+        }
+    }
+}
+
+/// The resources of the kinds that are named, and of the others why they have none. One that is followed is reported to its
+/// task, and keeps what it has where discovery didn't answer.
+fn served(
+    questions: &Questions,
+    named: &BTreeMap<KindRef, BTreeSet<ArcStr>>,
+    following: &BTreeMap<KindRef, Following>,
+) -> (BTreeMap<KindRef, ApiResource>, BTreeMap<KindRef, ArcStr>) {
+    let (mut resources, mut unserved) = (BTreeMap::new(), BTreeMap::new());
+    for kind in named.keys() {
+        match (questions.resource(kind), following.get(kind)) {
+            (Ok(resource), _) => {
+                resources.insert(kind.clone(), resource);
+            }
+            (Err(NotServed::Unknown(why)), Some(followed)) => {
+                found(followed, Err(why.clone()));
+                unserved.insert(kind.clone(), why);
+            }
+            (Err(NotServed::Unanswered(_)), Some(_)) => {}
+            (Err(NotServed::Unanswered(why) | NotServed::Unknown(why)), None) => {
+                unserved.insert(kind.clone(), why);
+            }
+        }
+    }
+    (resources, unserved)
+}
+
+fn found(followed: &Following, now: Found) {
+    followed.found.send_if_modified(|known| {
+        let changed = *known != now;
+        if changed {
+            *known = now;
+        }
+        changed
+    });
+}
+
+/// Waits until then; for ever when there is no such time.
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// One check for all kinds that aren't followed: anybody who may write a group makes up such names, and a check is a series
+/// of the metrics.
+pub(super) fn not_followed(kinds: &[(&KindRef, &Known)]) -> Option<Check> {
+    let named = kinds.iter().take(NAMED).filter_map(|(kind, known)| match &known.state {
+        KindState::Unreadable(why) => Some(format!("{kind}: {why}")),
+        KindState::Pending | KindState::Synced => None,
+    });
+    let mut named: Vec<_> = named.collect();
+    if kinds.len() > NAMED {
+        named.push(format!("and {} more", kinds.len() - NAMED));
+    }
+    (!named.is_empty()).then(|| Check::informational(OTHER_TEMPLATES, named.join("; ")))
 }

@@ -16,7 +16,7 @@ use super::{
     follow::{Followed, Health},
     management::{Management, projection},
     reach::{self, Patience, out_of_reach},
-    templates::{KindStates, LeftOutNamespaces, Templates},
+    templates::{KindStates, LeftOutNamespaces, Templates, not_followed},
 };
 use crate::{
     capi::{Cluster, CoreResources, Machine, Node, ObjectKey, ScalableKind, ScalableResource},
@@ -463,15 +463,17 @@ impl Checks for Workload {
             .collect();
         let awaited = core.iter().all(Check::is_ready) && self.awaits_templates();
         let templates = self.inner.templates.lock();
-        let templates = templates.iter().map(|(kind, state)| {
+        let (followed, others): (Vec<_>, Vec<_>) = templates.iter().partition(|(_, known)| known.is_followed);
+        let templates = followed.into_iter().map(|(kind, known)| {
             let name = format!("templates/{kind}");
-            match state {
+            match &known.state {
                 KindState::Synced => Check::ready(name),
                 KindState::Pending if awaited => Check::pending(name, FIRST_TEMPLATES),
                 KindState::Pending => Check::informational(name, FIRST_TEMPLATES),
                 KindState::Unreadable(why) => Check::informational(name, &**why),
             }
         });
+        let templates = templates.chain(not_followed(&others));
         let unread = self.inner.out_of_reach.lock();
         let unread = unread.iter().map(|(namespace, why)| {
             let why = format!("its node groups aren't served until it can be read: {why}");

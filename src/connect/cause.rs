@@ -3,6 +3,9 @@
 
 use std::{error::Error, fmt::Write as _};
 
+/// The greatest number of characters of an API server's message.
+const LONGEST: usize = 4096;
+
 /// The cause of a failed request in one line: an API server's message with its code and reason, or the whole
 /// chain of a connection's error.
 ///
@@ -14,7 +17,9 @@ pub fn cause(error: &kube::Error) -> String {
             format!("the API server answered {} {}", status.code, status.reason).trim_end().to_owned()
         }
         kube::Error::Api(status) => {
-            let mut line = format!("{} ({}", status.message, status.code);
+            let message =
+                status.message.char_indices().nth(LONGEST).map_or(&*status.message, |(end, _)| &status.message[..end]);
+            let mut line = format!("{message} ({}", status.code);
             if !status.reason.is_empty() {
                 // Writing to a String can't fail.
                 let _ = write!(line, " {}", status.reason);

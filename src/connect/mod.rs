@@ -6,6 +6,7 @@
 //! kubeconfig or a Secret holds, and never run a program or open a file that a Secret names.
 
 mod access;
+mod bounded;
 mod cause;
 mod cluster_ref;
 mod error;

@@ -17,10 +17,13 @@ use kube::{
 };
 use tower::{BoxError, ServiceBuilder, ServiceExt};
 
-use super::{Connector, Proxies};
+use super::{Connector, Proxies, bounded::bounded};
 
 /// What this program calls itself towards API servers.
 pub const USER_AGENT: &str = concat!("capi-autoscaler-provider/", env!("CARGO_PKG_VERSION"));
+
+/// The longest answer to a short request: the Machines of one group are the longest of them.
+const LONGEST_ANSWER: usize = 32 << 20;
 
 /// Two clients of one cluster, which differ in their time-outs. Cloning shares their connections.
 #[derive(Clone)]
@@ -42,6 +45,8 @@ pub struct Policy {
     pub silence: Duration,
     /// How long an unused connection is kept for the next request.
     pub idle: Duration,
+    /// The longest answer in bytes; `None` where whoever asks has a bound of its own.
+    pub longest: Option<usize>,
 }
 
 impl Policy {
@@ -52,6 +57,7 @@ impl Policy {
         answer: Some(Duration::from_secs(10)),
         silence: Duration::from_secs(10),
         idle: Duration::from_secs(30),
+        longest: Some(LONGEST_ANSWER),
     };
 
     /// For lists and watches. A watch has no end, but bookmarks come about every minute: one that is silent for
@@ -61,6 +67,7 @@ impl Policy {
         answer: None,
         silence: Duration::from_secs(150),
         idle: Duration::from_secs(30),
+        longest: None,
     };
 
     /// A client with these time-outs. It makes no request, but needs a running Tokio runtime; an operator's own
@@ -96,7 +103,9 @@ impl Policy {
             .layer(config.extra_headers_layer()?)
             .map_err(BoxError::from)
             .service(http);
-        let stack = stack.map_future(move |answer| self.limit(answer));
+        let stack = stack
+            .map_future(move |answer| self.limit(answer))
+            .map_response(move |answer| bounded(answer, self.longest));
         Ok(Client::new(stack, config.default_namespace))
     }
 

@@ -41,7 +41,7 @@ use crate::{
     nodegroup::{GPU_LABEL, GroupId, Instance, InstanceState, rollout},
     proto::{self, cloud_provider_server::CloudProvider, instance_status::InstanceState as WireState},
     scale::{NodeName, Scale, ScaleError},
-    server::Connection,
+    server::{Client, Connection},
     traces::Traces,
 };
 
@@ -127,19 +127,28 @@ impl Service {
         &self,
         rpc: Rpc,
         request: Request<Q>,
-        work: impl FnOnce(GroupId, Q) -> W,
+        work: impl FnOnce(Scale, GroupId, Q) -> W,
     ) -> Result<Response<T>, Status> {
         let call = self.metrics.begin(rpc);
         let asked = request.get_ref().asked();
-        let Some(id) = parse(asked) else {
-            let result = Err(cut(unknown(asked)));
-            let took = call.answered(code_of(&result));
-            self.tell(rpc, &request, &result, took);
-            return result;
+        let client = caller_of(&request).and_then(Connection::client).cloned();
+        let id = match &client {
+            Some(client) if client.is_read_only => Err(may_only_read(client)),
+            _ => parse(asked).ok_or_else(|| unknown(asked)),
+        };
+        let id = match id {
+            Ok(id) => id,
+            Err(status) => {
+                let result = Err(cut(status));
+                let took = call.answered(code_of(&result));
+                self.tell(rpc, &request, &result, took);
+                return result;
+            }
         };
         let span = self.notable.traces().call(rpc.as_str(), request.metadata());
         span.set("group", id.to_string());
-        let result = work(id, request.into_inner()).with_context(span.context()).await;
+        let scale = self.scale.asked_by(client.map(|client| client.name));
+        let result = work(scale, id, request.into_inner()).with_context(span.context()).await;
         let result = result.map_err(|error| cut(status_of(&error)));
         let code = code_of(&result);
         call.answered(code);
@@ -153,8 +162,16 @@ impl Service {
 
     fn refresh_now(&self, caller: Option<&Connection>) -> Result<proto::RefreshResponse, Status> {
         self.fresh()?;
-        self.pin(caller);
+        if self.may_pin(caller) {
+            self.pin(caller);
+        }
         Ok(proto::RefreshResponse {})
+    }
+
+    /// Returns false for a client that may only read: what it asks for changes nothing under another one's loop.
+    fn may_pin(&self, caller: Option<&Connection>) -> bool {
+        let is_read_only = caller.and_then(Connection::client).is_some_and(|client| client.is_read_only);
+        !is_read_only || !self.index.is_pinned()
     }
 
     fn pin(&self, caller: Option<&Connection>) {
@@ -168,7 +185,7 @@ impl Service {
     /// When nothing is pinned, and the picture can't be relied on. Old pins are better than none.
     fn pin_if_nobodys(&self, caller: Option<&Connection>) -> Result<(), Status> {
         let is_pinned = self.index.is_pinned();
-        if is_pinned && !self.pins.are_nobodys_for(caller, Instant::now()) {
+        if is_pinned && (!self.may_pin(caller) || !self.pins.are_nobodys_for(caller, Instant::now())) {
             return Ok(());
         }
         match self.fresh() {
@@ -270,27 +287,6 @@ impl Service {
             self.index.gpu_types().into_iter().map(|gpu_type| (gpu_type, Any::default())).collect();
         proto::GetAvailableGpuTypesResponse { gpu_types }
     }
-
-    async fn increase(&self, id: GroupId, request: proto::NodeGroupIncreaseSizeRequest) -> Result<(), ScaleError> {
-        self.scale.increase(id, request.delta).await
-    }
-
-    async fn decrease(
-        &self,
-        id: GroupId,
-        request: proto::NodeGroupDecreaseTargetSizeRequest,
-    ) -> Result<(), ScaleError> {
-        self.scale.decrease(id, request.delta).await
-    }
-
-    async fn delete(&self, id: GroupId, request: proto::NodeGroupDeleteNodesRequest) -> Result<(), ScaleError> {
-        let nodes = request
-            .nodes
-            .into_iter()
-            .map(|node| NodeName { name: node.name, provider_id: node.provider_id, annotations: node.annotations })
-            .collect();
-        self.scale.delete(id, nodes).await
-    }
 }
 
 #[tonic::async_trait]
@@ -371,21 +367,35 @@ impl CloudProvider for Service {
         &self,
         request: Request<proto::NodeGroupIncreaseSizeRequest>,
     ) -> Result<Response<proto::NodeGroupIncreaseSizeResponse>, Status> {
-        self.write(Rpc::NodeGroupIncreaseSize, request, |id, request| self.increase(id, request)).await
+        self.write(Rpc::NodeGroupIncreaseSize, request, |scale, id, request| async move {
+            scale.increase(id, request.delta).await
+        })
+        .await
     }
 
     async fn node_group_delete_nodes(
         &self,
         request: Request<proto::NodeGroupDeleteNodesRequest>,
     ) -> Result<Response<proto::NodeGroupDeleteNodesResponse>, Status> {
-        self.write(Rpc::NodeGroupDeleteNodes, request, |id, request| self.delete(id, request)).await
+        self.write(Rpc::NodeGroupDeleteNodes, request, |scale, id, request| async move {
+            let named = |node: proto::ExternalGrpcNode| NodeName {
+                name: node.name,
+                provider_id: node.provider_id,
+                annotations: node.annotations,
+            };
+            scale.delete(id, request.nodes.into_iter().map(named).collect()).await
+        })
+        .await
     }
 
     async fn node_group_decrease_target_size(
         &self,
         request: Request<proto::NodeGroupDecreaseTargetSizeRequest>,
     ) -> Result<Response<proto::NodeGroupDecreaseTargetSizeResponse>, Status> {
-        self.write(Rpc::NodeGroupDecreaseTargetSize, request, |id, request| self.decrease(id, request)).await
+        self.write(Rpc::NodeGroupDecreaseTargetSize, request, |scale, id, request| async move {
+            scale.decrease(id, request.delta).await
+        })
+        .await
     }
 
     async fn node_group_nodes(
@@ -408,6 +418,11 @@ impl CloudProvider for Service {
     ) -> Result<Response<proto::NodeGroupAutoscalingOptionsResponse>, Status> {
         self.read(Rpc::NodeGroupGetOptions, &request, |request| self.options_now(request))
     }
+}
+
+fn may_only_read(client: &Client) -> Status {
+    let name = &client.name;
+    Status::permission_denied(format!("client {name} may only read: it is among --tls-read-only-client-names"))
 }
 
 /// The connection that a request came by.

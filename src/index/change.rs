@@ -38,6 +38,8 @@ pub enum Change {
     TemplateUndecodable(KindRef, ObjectKey, ArcStr),
     /// What is known of an infrastructure template kind as a whole has changed.
     Kind(KindRef, KindState),
+    /// Nothing is known of an infrastructure template kind any more, and none of its templates.
+    KindGone(KindRef),
     /// The namespaces of the scope that can't be read are these now, and no others.
     ForbiddenNamespaces(BTreeSet<String>),
     /// The operator's prices have changed.

@@ -1,11 +1,8 @@
 //! Applies the rules to a group when something it depends on has changed, and keeps what they said.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
-use crate::{
-    capi::KindRef,
-    nodegroup::{self, Definition, GroupId, InfrastructureState, LeftOut, RealNodes, Verdict},
-};
+use crate::nodegroup::{self, Definition, GroupId, InfrastructureState, LeftOut, RealNodes, Verdict};
 
 use super::{
     KindState,
@@ -133,11 +130,6 @@ impl Picture {
         if waited && group.min_of_deletions().is_some() {
             self.look_at_deletions_of(id);
         }
-    }
-
-    /// The infrastructure template kinds that groups name.
-    pub(super) fn wanted_kinds(&self) -> BTreeSet<KindRef> {
-        self.wanted.keys().cloned().collect()
     }
 }
 

@@ -34,9 +34,10 @@ pub(crate) mod tests;
 mod undeletable;
 mod unfinished;
 mod version;
+mod wanted;
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     sync::Arc,
     time::Instant,
 };
@@ -77,7 +78,8 @@ pub struct Index {
     inner: RwLock<Inner>,
     /// `None` once the first sync is over.
     first_sync: Mutex<Option<FirstSync>>,
-    wanted: watch::Sender<BTreeSet<KindRef>>,
+    /// Sent when what [`Index::wanted_kinds`] gives has changed.
+    wanted: watch::Sender<()>,
     /// Sent when a group comes to be among those that [`Index::take_unfinished`] gives.
     unfinished: watch::Sender<()>,
     /// Sent when a group comes to be among those that [`Index::take_observed`] gives.
@@ -153,7 +155,7 @@ impl Index {
         Self {
             inner: RwLock::new(Inner { picture: Picture::new(rules), pinned: None }),
             first_sync: Mutex::new(None),
-            wanted: watch::Sender::new(BTreeSet::new()),
+            wanted: watch::Sender::new(()),
             unfinished: watch::Sender::new(()),
             observed: watch::Sender::new(()),
         }
@@ -170,14 +172,9 @@ impl Index {
         let mut inner = self.inner.write();
         let picture = &mut inner.picture;
         picture.apply(change, log);
-        // Sent under the lock, so that two writers can't send in another order than they wrote.
-        self.wanted.send_if_modified(|wanted| {
-            let changed = !picture.wanted.keys().eq(wanted.iter());
-            if changed {
-                *wanted = picture.wanted_kinds();
-            }
-            changed
-        });
+        if std::mem::take(&mut picture.wanted_changed) {
+            self.wanted.send_replace(());
+        }
         if !picture.unfinished.is_empty() {
             self.unfinished.send_replace(());
         }
@@ -228,10 +225,22 @@ impl Index {
         std::mem::take(&mut self.inner.write().picture.unfinished)
     }
 
-    /// The infrastructure template kinds that groups name, as they change.
+    /// The infrastructure template kinds that groups in scope name, with the namespaces of these groups.
     #[must_use]
-    pub fn wanted_kinds(&self) -> watch::Receiver<BTreeSet<KindRef>> {
+    pub fn wanted_kinds(&self) -> BTreeMap<KindRef, BTreeSet<ArcStr>> {
+        self.inner.read().picture.wanted_kinds()
+    }
+
+    /// Wakes its holder when groups name other kinds of infrastructure templates, or in other namespaces.
+    #[must_use]
+    pub fn wanted_kinds_changed(&self) -> watch::Receiver<()> {
         self.wanted.subscribe()
+    }
+
+    /// Returns what is known of a kind of infrastructure templates as a whole.
+    #[must_use]
+    pub fn kind_state(&self, kind: &KindRef) -> Option<KindState> {
+        self.inner.read().picture.kinds.get(kind).cloned()
     }
 
     /// Whether of every kind of infrastructure template that groups name is known what can be: its templates, or why they

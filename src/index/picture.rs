@@ -67,8 +67,10 @@ pub(super) struct Picture {
     /// The labels that Nodes showed.
     pub(super) observations: Observations,
     pub(super) groups_by_kind: Several<KindRef, GroupId>,
-    /// Kinds that a group in scope names, with how many do.
-    pub(super) wanted: BTreeMap<KindRef, usize>,
+    /// Kinds that a group in scope names, with how many do in each namespace.
+    pub(super) wanted: BTreeMap<KindRef, BTreeMap<ArcStr, usize>>,
+    /// Whether a kind came to be named, or is named no more, in a namespace since this was taken last.
+    pub(super) wanted_changed: bool,
     /// What the groups that answer cost.
     pub(super) prices: CheapestUnits,
     /// Groups whose standing or problems changed, to be told once the lock is released.
@@ -117,6 +119,7 @@ impl Picture {
             observations: Observations::default(),
             groups_by_kind: Several::default(),
             wanted: BTreeMap::new(),
+            wanted_changed: false,
             prices: CheapestUnits::default(),
             changed: BTreeSet::new(),
             unfinished: BTreeSet::new(),
@@ -187,6 +190,11 @@ impl Picture {
             Change::TemplateUndecodable(kind, key, error) => self.set_template(&(kind, key), Some(Err(error))),
             Change::Kind(kind, state) => {
                 if self.kinds.insert(kind.clone(), state.clone()).as_ref() != Some(&state) {
+                    self.evaluate_all(self.groups_by_kind.to_vec(&kind));
+                }
+            }
+            Change::KindGone(kind) => {
+                if self.kinds.remove(&kind).is_some() {
                     self.evaluate_all(self.groups_by_kind.to_vec(&kind));
                 }
             }
@@ -483,25 +491,5 @@ impl Picture {
             (None, _) | (_, None) => node.machine.as_ref().is_none_or(|owner| *owner == machine.meta.key),
         };
         same.then_some(node)
-    }
-
-    /// Counts the template kind of a group in or out.
-    pub(super) fn set_wanted(&mut self, id: &GroupId, kind: Option<KindRef>) {
-        let Some(group) = self.groups.get_mut(id) else { return };
-        let old = std::mem::replace(&mut group.wants, kind.clone());
-        if old == kind {
-            return;
-        }
-        if let Some(kind) = kind {
-            *self.wanted.entry(kind).or_default() += 1;
-        }
-        if let Some(old) = old
-            && let Some(count) = self.wanted.get_mut(&old)
-        {
-            *count -= 1;
-            if *count == 0 {
-                self.wanted.remove(&old);
-            }
-        }
     }
 }

@@ -101,6 +101,7 @@ impl Factory {
                 barren: 0,
                 gone: 0,
                 streams: self.settings.streaming_lists,
+                fewer: None,
             };
             let cancelled = cancel.clone();
             self.tasks.spawn(async move {

@@ -31,6 +31,9 @@ pub(super) enum Failure {
     /// The watch ended before its time.
     #[error("the watch was cut after {0:.1?}")]
     Cut(Duration),
+    /// A list page has more bytes than are read.
+    #[error("a page of the list is longer than {0} bytes")]
+    TooLong(usize),
     /// The answer isn't what was asked for.
     #[error("unexpected answer: {0}")]
     Garbled(String),
@@ -41,14 +44,19 @@ impl Failure {
     pub(super) fn is_gone(&self) -> bool {
         match self {
             Self::Api { code, reason, .. } => *code == 410 || reason.contains("Too large resource version"),
-            Self::Transport(_) | Self::Timeout(_) | Self::Stalled(_) | Self::Cut(_) | Self::Garbled(_) => false,
+            Self::Transport(_)
+            | Self::Timeout(_)
+            | Self::Stalled(_)
+            | Self::Cut(_)
+            | Self::TooLong(_)
+            | Self::Garbled(_) => false,
         }
     }
 
     /// The server answered, and the answer is the trouble.
     pub(super) fn is_told(&self) -> bool {
         match self {
-            Self::Api { .. } | Self::Garbled(_) => true,
+            Self::Api { .. } | Self::TooLong(_) | Self::Garbled(_) => true,
             Self::Transport(_) | Self::Timeout(_) | Self::Stalled(_) | Self::Cut(_) => false,
         }
     }
@@ -58,7 +66,7 @@ impl Failure {
     pub(super) fn refuses_streams(&self) -> bool {
         match self {
             Self::Api { code, .. } => matches!(code, 400 | 403 | 404 | 405 | 406 | 410 | 415 | 422 | 501),
-            Self::Garbled(_) | Self::Timeout(_) => true,
+            Self::Garbled(_) | Self::TooLong(_) | Self::Timeout(_) => true,
             Self::Transport(_) | Self::Stalled(_) | Self::Cut(_) => false,
         }
     }
@@ -68,7 +76,7 @@ impl Failure {
         match self {
             Self::Api { code, .. } => matches!(code, 400 | 405 | 406 | 415 | 422 | 501),
             Self::Stalled(_) => true,
-            Self::Garbled(_) | Self::Transport(_) | Self::Timeout(_) | Self::Cut(_) => false,
+            Self::Garbled(_) | Self::TooLong(_) | Self::Transport(_) | Self::Timeout(_) | Self::Cut(_) => false,
         }
     }
 
@@ -78,7 +86,7 @@ impl Failure {
         match self {
             Self::Api { code, .. } => matches!(code, 401 | 403 | 408 | 429 | 500..=599),
             Self::Transport(_) | Self::Timeout(_) | Self::Stalled(_) | Self::Cut(_) => true,
-            Self::Garbled(_) => false,
+            Self::TooLong(_) | Self::Garbled(_) => false,
         }
     }
 
@@ -91,7 +99,12 @@ impl Failure {
     pub(super) fn code(&self) -> Option<u16> {
         match self {
             Self::Api { code, .. } => Some(*code).filter(|code| *code > 0),
-            Self::Transport(_) | Self::Timeout(_) | Self::Stalled(_) | Self::Cut(_) | Self::Garbled(_) => None,
+            Self::Transport(_)
+            | Self::Timeout(_)
+            | Self::Stalled(_)
+            | Self::Cut(_)
+            | Self::TooLong(_)
+            | Self::Garbled(_) => None,
         }
     }
 
@@ -99,7 +112,12 @@ impl Failure {
     pub(super) fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Api { retry_after, .. } => *retry_after,
-            Self::Transport(_) | Self::Timeout(_) | Self::Stalled(_) | Self::Cut(_) | Self::Garbled(_) => None,
+            Self::Transport(_)
+            | Self::Timeout(_)
+            | Self::Stalled(_)
+            | Self::Cut(_)
+            | Self::TooLong(_)
+            | Self::Garbled(_) => None,
         }
     }
 

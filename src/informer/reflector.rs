@@ -26,6 +26,8 @@ const SHORTEST_WATCH: Duration = Duration::from_secs(1);
 const EXPIRED_TOKENS: u32 = 2;
 /// A watch that tells nothing but errors this often in a row gives way to a list.
 const TOLD_ERRORS: u32 = 3;
+/// A watch may say as many events again that it has said, and each object twice more, until it is given up.
+const REPEATS: usize = 10_000;
 
 /// One scope's list and watch.
 pub(super) struct Reflector<T> {
@@ -46,6 +48,8 @@ pub(super) struct Reflector<T> {
     pub(super) gone: u32,
     /// Lists are asked for as streams.
     pub(super) streams: bool,
+    /// The greatest number of objects of a page, where pages of more were too long.
+    pub(super) fewer: Option<u32>,
 }
 
 type Body = Pin<Box<dyn AsyncBufRead + Send>>;
@@ -97,7 +101,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                 self.list_came(&listed.version);
                 return listed;
             }
-            let limit = (expired < EXPIRED_TOKENS).then_some(self.settings.page_size.max(1));
+            let limit = (expired < EXPIRED_TOKENS).then_some(self.page_size());
             match self.pages(limit).await {
                 Ok(version) => {
                     self.list_came(&version);
@@ -113,10 +117,17 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                 }
                 Err(failure) => {
                     cause = ListCause::Error;
+                    // In one piece it is too long.
+                    expired = 0;
                     self.list_failed(&failure).await;
                 }
             }
         }
+    }
+
+    fn page_size(&self) -> u32 {
+        let usual = self.settings.page_size.max(1);
+        self.fewer.map_or(usual, |fewer| fewer.min(usual))
     }
 
     fn list_came(&mut self, version: &str) {
@@ -131,9 +142,16 @@ impl<T: Send + Sync + 'static> Reflector<T> {
     async fn pages(&mut self, limit: Option<u32>) -> Result<String, Failure> {
         let listing = self.begin_list();
         let mut token: Option<String> = None;
+        let (mut limit, mut came) = (limit, 0);
         loop {
             let page = match self.page(limit, token.as_deref()).await {
                 Ok(page) => page,
+                // Few objects may be as long as many.
+                Err(Failure::TooLong(_)) if limit.is_some_and(|limit| limit > 1) => {
+                    self.fewer = limit.map(|limit| limit / 2);
+                    limit = self.fewer;
+                    continue;
+                }
                 // Without a token there is nothing to begin anew.
                 Err(failure) if token.is_none() || (failure.may_pass() && !failure.is_gone()) => {
                     self.list_failed(&failure).await;
@@ -147,7 +165,15 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             self.works();
             self.skip_nameless(page.nameless);
             self.progress.remain(self.position, page.remaining);
+            // A page without an object would have a list go on for ever.
+            came += page.objects.len().max(1);
             self.store.apply_page(listing, page.objects);
+            self.bounded(came)?;
+            // The next objects may be short again.
+            if self.fewer.is_some() && page.bytes < self.settings.longest_page / 4 {
+                limit = limit.map(|limit| limit.saturating_mul(2).min(self.settings.page_size.max(1)));
+                self.fewer = limit;
+            }
             token = page.next;
             if token.is_none() {
                 self.end_list(listing);
@@ -160,14 +186,27 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         let request = self.scope.list(limit, token)?;
         let answer = async {
             let body = self.request(request).await?;
-            Page::read(body, &self.decoder).await
+            Page::read(body, self.settings.longest_page, &self.decoder).await
         };
         let patience = self.settings.list_timeout;
         timeout(patience, answer).await.unwrap_or(Err(Failure::Timeout(patience)))
     }
 
     pub(super) fn begin_list(&self) -> Listing {
-        self.store.begin_list(self.first, self.scope.namespace.as_deref())
+        let namespace = self.scope.namespace.as_deref();
+        if self.store.len() > self.settings.most_objects {
+            self.store.drop_unlisted(namespace);
+        }
+        self.store.begin_list(self.first, namespace)
+    }
+
+    /// Refuses a list of which as many objects have come, repeated ones included.
+    pub(super) fn bounded(&self, came: usize) -> Result<(), Failure> {
+        if came > self.settings.most_objects { Err(self.too_many()) } else { Ok(()) }
+    }
+
+    fn too_many(&self) -> Failure {
+        Failure::Garbled(format!("there are more than {} objects", self.settings.most_objects))
     }
 
     pub(super) fn end_list(&mut self, listing: Listing) {
@@ -280,6 +319,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         productive: &mut bool,
     ) -> Option<Failure> {
         let idle = self.settings.watch_idle;
+        let mut repeats = 0;
         loop {
             let next = frames.next_page(&self.decoder, self.progress.resource());
             let page = match timeout(idle, next).await {
@@ -293,11 +333,32 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                 self.works();
             }
             for frame in page {
+                if self.is_too_much(&frame) {
+                    *productive = false;
+                    return Some(self.too_many());
+                }
                 if let Some(reached) = self.take(frame, version) {
                     self.progress.reaches(self.position, &reached);
                     *version = reached;
+                    repeats = 0;
+                } else {
+                    repeats += 1;
                 }
             }
+            if repeats > REPEATS + 2 * self.store.len() {
+                *productive = false;
+                return Some(Failure::Garbled("the watch says again and again what it has said".into()));
+            }
+        }
+    }
+
+    /// Returns true for a new object where there are as many as may be.
+    fn is_too_much(&self, frame: &Frame<T>) -> bool {
+        match frame {
+            Frame::Put(object) => {
+                self.store.len() >= self.settings.most_objects && self.store.get(&object.metadata.key).is_none()
+            }
+            Frame::Delete(_) | Frame::Nameless | Frame::Bookmark(_) => false,
         }
     }
 

@@ -27,8 +27,14 @@ pub struct Settings {
     /// once. Default 290 s.
     pub watch_timeout: Duration,
     /// The longest event of a watch in bytes. A watch that sends more without the end of a line is given up; when that
-    /// happens again and again, a list takes its place. Default 32 MiB, many times what an API server stores of one object.
+    /// happens again and again, a list takes its place. Default 8 MiB, several times what an API server stores of one object.
     pub longest_event: usize,
+    /// The longest list page in bytes. Of a longer one half as many objects are asked for; one object that is longer fails
+    /// the list. Default 8 MiB.
+    pub longest_page: usize,
+    /// The greatest number of objects of a kind. A list or watch that gives more is given up, and what was known stays.
+    /// Default 150,000.
+    pub most_objects: usize,
 }
 
 impl Default for Settings {
@@ -42,7 +48,9 @@ impl Default for Settings {
             backoff_max: Duration::from_secs(10),
             watch_idle: Duration::from_secs(150),
             watch_timeout: Duration::from_secs(290),
-            longest_event: 32 << 20,
+            longest_event: 8 << 20,
+            longest_page: 8 << 20,
+            most_objects: 150_000,
         }
     }
 }

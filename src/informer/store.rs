@@ -33,7 +33,7 @@ pub struct Store<T> {
 /// One list from its first page to its last; what it doesn't name by its end is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Listing {
-    number: u64,
+    number: u32,
     /// It is the first one of its scope.
     first: bool,
 }
@@ -46,7 +46,9 @@ struct State<T> {
     handlers: Vec<Arc<Slot<T>>>,
     count: usize,
     undecodable: usize,
-    listings: u64,
+    listings: u32,
+    /// The last complete list of each scope.
+    complete: HashMap<Option<ArcStr>, u32>,
     /// What watches have told to be gone since the last list.
     departed: Departed,
     /// The namespaces whose first complete list is waited for; `None`: that of all.
@@ -60,7 +62,9 @@ type Names<T> = HashTable<Entry<T>>;
 struct Entry<T> {
     object: Arc<Object<T>>,
     /// The last list that named it.
-    listing: u64,
+    listing: u32,
+    /// The last list that had begun when it came.
+    since: u32,
 }
 
 impl<T> Entry<T> {
@@ -81,6 +85,7 @@ impl<T> Store<T> {
                 count: 0,
                 undecodable: 0,
                 listings: 0,
+                complete: HashMap::new(),
                 departed: Departed::default(),
                 awaited: scopes.into_iter().collect(),
             }),
@@ -227,6 +232,18 @@ impl<T> Store<T> {
         Listing { number: state.listings, first }
     }
 
+    /// Takes away what has come since the last complete list of a scope: of a server whose lists have no end, or give other
+    /// objects each time, nothing piles up.
+    pub(super) fn drop_unlisted(&self, namespace: Option<&str>) {
+        let mut state = self.state.write();
+        let complete = state.complete.get(&namespace.map(ArcStr::from)).copied().unwrap_or_default();
+        for object in state.covered(namespace, |entry| entry.since > complete) {
+            state.remove(&object);
+            state.tell(Event::Deleted { last: object, found_by_relist: true }, &self.progress);
+        }
+        state.report(&self.progress);
+    }
+
     /// Takes one page in. A list is the API server's most recent state: it overrules what is held, also when its
     /// versions are smaller, as after a restored backup; but not what it told itself, as a streamed one may.
     pub(super) fn apply_page(&self, listing: Listing, objects: impl IntoIterator<Item = Object<T>>) {
@@ -243,7 +260,8 @@ impl<T> Store<T> {
     /// first lists the informer is synced; then this gives true.
     pub(super) fn end_list(&self, listing: Listing, namespace: Option<&str>) -> bool {
         let mut state = self.state.write();
-        for object in state.missing_from(listing, namespace) {
+        state.complete.insert(namespace.map(ArcStr::from), listing.number);
+        for object in state.covered(namespace, |entry| entry.listing < listing.number) {
             state.remove(&object);
             let last = object;
             state.tell(Event::Deleted { last, found_by_relist: true }, &self.progress);
@@ -342,7 +360,7 @@ impl<T> State<T> {
         let entry = match names.entry(hash, |entry| entry.name() == name, rehash) {
             hash_table::Entry::Occupied(entry) => entry.into_mut(),
             hash_table::Entry::Vacant(place) => {
-                place.insert(Entry { object: Arc::clone(&object), listing: number });
+                place.insert(Entry { object: Arc::clone(&object), listing: number, since: number });
                 self.count += 1;
                 self.enter(&object);
                 self.tell(Event::Added { object, initial }, progress);
@@ -398,11 +416,11 @@ impl<T> State<T> {
         Some(held)
     }
 
-    /// What is held in a namespace, or anywhere, and was not named by this list.
-    fn missing_from(&self, listing: Listing, namespace: Option<&str>) -> Vec<Arc<Object<T>>> {
+    /// What is held in a namespace, or anywhere, and of which this holds.
+    fn covered(&self, namespace: Option<&str>, holds: impl Fn(&Entry<T>) -> bool) -> Vec<Arc<Object<T>>> {
         let covered = self.objects.iter().filter(|(name, _)| namespace.is_none_or(|namespace| **name == *namespace));
-        let missing = covered.flat_map(|(_, names)| names).filter(|entry| entry.listing < listing.number);
-        sorted(missing.map(|entry| Arc::clone(&entry.object)).collect())
+        let found = covered.flat_map(|(_, names)| names).filter(|entry| holds(entry));
+        sorted(found.map(|entry| Arc::clone(&entry.object)).collect())
     }
 
     fn enter(&mut self, object: &Arc<Object<T>>) {

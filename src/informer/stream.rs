@@ -57,16 +57,19 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         let began = Instant::now();
         let idle = self.settings.stream_idle;
         let mut patience = after(began, idle);
+        let mut came = 0;
         loop {
             let next = open.frames.next_page(&self.decoder, self.progress.resource());
             let page = timeout_at(patience, next).await.unwrap_or(Err(Failure::Stalled(idle)))?;
             if page.is_empty() {
                 return Err(Failure::Cut(began.elapsed()));
             }
+            came += page.len();
             let says_something = page.iter().any(|frame| !matches!(frame, Frame::Bookmark(_)));
             if let Some(version) = self.take_page(page, listing)? {
                 return Ok(version);
             }
+            self.bounded(came)?;
             // A plain watch has bookmarks too, so that they say nothing for a list.
             if !says_something {
                 continue;

@@ -67,23 +67,30 @@ pub(super) struct Page<T> {
     pub(super) next: Option<String>,
     /// How many objects are on later pages, where the server says so.
     pub(super) remaining: Option<u64>,
+    /// Its length in bytes.
+    pub(super) bytes: usize,
 }
 
 impl<T> Page<T> {
     /// Reads a whole answer. Something that isn't a list, or a list without a resource version, is an error: taking it
     /// for an empty list would delete everything.
-    pub(super) async fn read(body: impl AsyncBufRead, decoder: &Decoder<T>) -> Result<Self, Failure> {
+    pub(super) async fn read(body: impl AsyncBufRead, longest: usize, decoder: &Decoder<T>) -> Result<Self, Failure> {
         let mut json = Vec::new();
-        std::pin::pin!(body).read_to_end(&mut json).await?;
+        let one_more = u64::try_from(longest).unwrap_or(u64::MAX).saturating_add(1);
+        std::pin::pin!(body).take(one_more).read_to_end(&mut json).await?;
+        if json.len() > longest {
+            return Err(Failure::TooLong(longest));
+        }
         Self::parse(&json, decoder)
     }
 
     fn parse(json: &[u8], decoder: &Decoder<T>) -> Result<Self, Failure> {
         let mut deserializer = serde_json::Deserializer::from_slice(json);
-        let page = PageSeed(decoder)
+        let mut page = PageSeed(decoder)
             .deserialize(&mut deserializer)
             .and_then(|page| deserializer.end().map(|()| page))
             .map_err(|error| Failure::garbled("not a list", &error))?;
+        page.bytes = json.len();
         if page.resource_version.is_empty() {
             return Err(Failure::Garbled("the list has no resourceVersion".into()));
         }
@@ -136,6 +143,7 @@ impl<'de, T> Visitor<'de> for PageSeed<'_, T> {
             resource_version: metadata.resource_version.unwrap_or_default(),
             next: metadata.r#continue.filter(|token| !token.is_empty()),
             remaining: metadata.remaining_item_count.and_then(|count| u64::try_from(count).ok()),
+            bytes: 0,
         })
     }
 }

@@ -32,6 +32,8 @@ const DEPLOYMENT_NAME: &str = "cluster.x-k8s.io/deployment-name";
 
 /// How many Machines one page of a list has.
 const PAGE: u32 = 500;
+/// The greatest number of pages of a list of Machines; an API server that gives more would keep the command for ever.
+const MOST_PAGES: u32 = 300;
 
 /// A group's object as it was read.
 #[derive(Clone, Debug)]
@@ -335,7 +337,7 @@ impl Api {
         let machines = self.machine_requests(&id.key.namespace)?;
         let mut params = ListParams::default().limit(PAGE);
         let mut seen = Vec::new();
-        loop {
+        for _ in 0..MOST_PAGES {
             let page: ObjectList<PartialObjectMeta> = self.call(machines.list_metadata(&params)).await?;
             let machines = page.items.iter().map(|item| MachineSeen::of(&item.metadata));
             // Of a MachineSet that the watch hasn't shown yet only the label tells.
@@ -345,10 +347,10 @@ impl Api {
             seen.extend(machines.filter(|machine| machine.is_of(owners) || is_labelled(machine)));
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params = params.continue_token(&token),
-                None => break,
+                None => return Ok(seen),
             }
         }
-        Ok(seen)
+        Err(CallError::Refused(format!("the list of Machines has more than {MOST_PAGES} pages of {PAGE}")))
     }
 
     /// Sets the delete-machine annotation of a Machine, and returns the Machine as it is then. The uid makes sure that it is

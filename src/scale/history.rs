@@ -6,10 +6,14 @@ use std::{
     sync::Arc,
 };
 
+use arcstr::ArcStr;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 
-use super::{ScaleError, events::Happening};
+use super::{
+    ScaleError,
+    events::{Happening, asked_by},
+};
 use crate::{nodegroup::GroupId, scale::EventReason};
 
 /// How many entries are kept of a group.
@@ -113,8 +117,9 @@ impl History {
     }
 
     /// A command ended with an error that only its caller was told.
-    pub(super) fn answered(&self, group: &GroupId, command: &'static str, error: &ScaleError) {
-        self.add(group, Outcome::of_error(error), command, Some(error.code()), &error.to_string());
+    pub(super) fn answered(&self, group: &GroupId, command: &'static str, error: &ScaleError, client: Option<&ArcStr>) {
+        let text = asked_by(error.to_string(), client.map(ArcStr::as_str));
+        self.add(group, Outcome::of_error(error), command, Some(error.code()), &text);
     }
 
     fn add(&self, group: &GroupId, outcome: Outcome, what: &'static str, code: Option<&'static str>, text: &str) {
@@ -174,7 +179,7 @@ mod tests {
         let id = group("workers");
         history.told(&id, &Happening::scaled(2, 3, &[]), None);
         for _ in 0..3 {
-            history.answered(&id, "increase", &refused("no"));
+            history.answered(&id, "increase", &refused("no"), None);
         }
         history.told(&id, &Happening::scaled(3, 4, &[]), None);
         let told: Vec<_> = history.of(&id).into_iter().map(|it| (it.outcome, it.what, it.text, it.times)).collect();
@@ -202,7 +207,7 @@ mod tests {
     fn in_all_the_oldest_go_whatever_the_number_of_groups() {
         let history = History::default();
         for number in 0..MOST + 10 {
-            history.answered(&group(&format!("g{number}")), "delete", &refused("no"));
+            history.answered(&group(&format!("g{number}")), "delete", &refused("no"), None);
         }
         let kept = history.kept.lock();
         assert_eq!((kept.count, kept.groups.len()), (MOST, MOST));

@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use arcstr::ArcStr;
 use opentelemetry::{Context, context::FutureExt as _};
 use parking_lot::Mutex;
 use tokio::{
@@ -37,12 +38,23 @@ pub(super) struct Caller {
     nodes: Option<usize>,
     begun: Instant,
     trace: Context,
+    /// The client that asks, by name.
+    client: Option<ArcStr>,
     answer: oneshot::Sender<Result<(), ScaleError>>,
 }
 
 impl Caller {
     pub(super) fn new(command: &'static str, answer: oneshot::Sender<Result<(), ScaleError>>) -> Self {
-        Self { command, nodes: None, begun: Instant::now(), trace: traces::current(), answer }
+        Self { command, nodes: None, begun: Instant::now(), trace: traces::current(), client: None, answer }
+    }
+
+    /// The same, of a command that this client has asked for.
+    pub(super) fn asked_by(self, client: Option<ArcStr>) -> Self {
+        Self { client, ..self }
+    }
+
+    pub(super) fn client(&self) -> Option<&ArcStr> {
+        self.client.as_ref()
     }
 
     /// The same, of a command that names that many Nodes.
@@ -382,6 +394,7 @@ impl Command {
         if caller.is_gone() {
             return Err(self.abandoned());
         }
+        self.note_clients([caller]);
         let span = self.api().traces().work(caller.command, std::iter::once(&caller.trace));
         self.trace(&span);
         let result = work.with_context(span.context()).await;
@@ -405,6 +418,7 @@ impl Command {
             let was_quiet = more.is_empty();
             deletes.extend(more);
             if was_quiet || began.elapsed() > MOST_GATHERED {
+                self.note_clients(deletes.iter().map(|delete| &delete.caller));
                 return deletes;
             }
         }

@@ -34,12 +34,14 @@ pub(crate) mod tests;
 mod writer;
 
 use std::{
+    collections::BTreeSet,
     hash::{BuildHasher as _, RandomState},
     mem,
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
 
+use arcstr::ArcStr;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::{sync::oneshot, time::timeout};
@@ -92,6 +94,8 @@ const EVENTS_AT_THE_END: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub struct Scale {
     inner: Arc<Inner>,
+    /// The client whose commands these are, by name.
+    client: Option<ArcStr>,
     _finisher: Arc<DropGuard>,
 }
 
@@ -118,6 +122,8 @@ struct Command {
     id: GroupId,
     /// The size that was written in this turn.
     resized: Mutex<Option<Resized>>,
+    /// The clients whose commands this turn does.
+    clients: Mutex<BTreeSet<ArcStr>>,
     /// True once something was written in this turn.
     has_written: AtomicBool,
 }
@@ -157,7 +163,13 @@ impl Scale {
             inner.spawner.spawn(finisher::run(Arc::downgrade(&inner), Arc::clone(&index), changes, ended.clone()));
             inner.spawner.spawn(observer::run(Arc::downgrade(&inner), index, observed, ended.clone()));
         }
-        Self { inner, _finisher: Arc::new(ended.drop_guard()) }
+        Self { inner, client: None, _finisher: Arc::new(ended.drop_guard()) }
+    }
+
+    /// The same for the commands of a client, whose name the log, Events and the history show.
+    #[must_use]
+    pub fn asked_by(&self, client: Option<ArcStr>) -> Self {
+        Self { client, ..self.clone() }
     }
 
     /// Raises the size of a group by `delta`.
@@ -237,7 +249,7 @@ impl Scale {
             return Err(ScaleError::Unavailable(format!("{id}: this server is shutting down; try again")));
         }
         let (sender, receiver) = oneshot::channel();
-        self.inner.order(&id, order(Caller::new(command, sender)));
+        self.inner.order(&id, order(Caller::new(command, sender).asked_by(self.client.clone())));
         receiver.await.unwrap_or_else(|_| {
             Err(ScaleError::Unavailable(
                 "the command ended without a result; read the group's size and try again".to_owned(),
@@ -248,7 +260,7 @@ impl Scale {
 
 impl Command {
     fn new(inner: Arc<Inner>, id: GroupId) -> Self {
-        Self { inner, id, resized: Mutex::default(), has_written: AtomicBool::default() }
+        Self { inner, id, resized: Mutex::default(), clients: Mutex::default(), has_written: AtomicBool::default() }
     }
 
     fn index(&self) -> &Index {

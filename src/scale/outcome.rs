@@ -8,6 +8,9 @@ use arcstr::ArcStr;
 use super::{Command, ScaleError, api::CallError, events::Happening, lane::Caller, metrics::Write, retry::Attempts};
 use crate::{capi::Uid, index::GroupVersion, traces};
 
+/// The most clients that a line or a note names.
+const MOST_CLIENTS: usize = 3;
+
 /// A size that was to be written.
 #[derive(Clone, Copy)]
 pub(super) struct SizeWritten<'a> {
@@ -53,6 +56,7 @@ impl Command {
             from = write.from,
             to = version.replicas,
             machines = write.machines.join(","),
+            client = self.clients(),
             attempts = write.attempts.made(),
             milliseconds = write.attempts.elapsed().as_millis(),
             "size written"
@@ -84,6 +88,7 @@ impl Command {
     }
 
     fn tell_with_code(&self, happening: Happening, code: Option<&'static str>) {
+        let happening = happening.asked_by(self.clients().as_deref());
         self.inner.history.told(&self.id, &happening, code);
         if let Some(uid) = self.index().uid(&self.id) {
             self.inner.events.record(&self.id, &uid, happening);
@@ -93,7 +98,25 @@ impl Command {
     /// Forgets the turn before.
     pub(super) fn begin_turn(&self) {
         self.resized.lock().take();
+        self.clients.lock().clear();
         self.has_written.store(false, Ordering::Relaxed);
+    }
+
+    /// Notes whose commands this turn does.
+    pub(super) fn note_clients<'a>(&self, callers: impl IntoIterator<Item = &'a Caller>) {
+        self.clients.lock().extend(callers.into_iter().filter_map(Caller::client).cloned());
+    }
+
+    /// The clients whose commands this turn does, by name; `None` where none has authenticated. Of many the first are named.
+    fn clients(&self) -> Option<String> {
+        let clients = self.clients.lock();
+        let first: Vec<_> = clients.iter().take(MOST_CLIENTS).map(ArcStr::as_str).collect();
+        let more = clients.len() - first.len();
+        match (first.is_empty(), more) {
+            (true, _) => None,
+            (false, 0) => Some(first.join(", ")),
+            (false, _) => Some(format!("{} and {more} more", first.join(", "))),
+        }
     }
 
     /// A command has succeeded: whether it changed nothing, once more.
@@ -119,7 +142,7 @@ impl Command {
         if let Err(error) = &result {
             match Happening::of_error(command == "increase", error) {
                 Some(happening) => self.tell_with_code(happening, Some(error.code())),
-                None => self.inner.history.answered(&self.id, command, error),
+                None => self.inner.history.answered(&self.id, command, error, caller.client()),
             }
         }
         caller.answer(result);
@@ -128,17 +151,18 @@ impl Command {
     /// One line per command, with what it came to. A batch's commands share its size.
     fn say(&self, caller: &Caller, result: &Result<(), ScaleError>) {
         let (command, nodes, group) = (caller.command(), caller.nodes(), &self.id);
+        let client = caller.client().map(ArcStr::as_str);
         let milliseconds = caller.elapsed().as_millis();
         let resized = *self.resized.lock();
         let (from, to) = (resized.map(|it| it.from), resized.map(|it| it.to));
         let attempts = resized.map(|it| it.attempts);
         match result {
             Ok(()) => {
-                tracing::info!(%group, command, nodes, code = "OK", milliseconds, from, to, attempts, "command done");
+                tracing::info!(%group, command, client, nodes, code = "OK", milliseconds, from, to, attempts, "command done");
             }
             Err(error) => {
                 let code = error.grpc_code();
-                tracing::warn!(%group, command, nodes, code, milliseconds, from, to, attempts, "command refused or failed: {error}");
+                tracing::warn!(%group, command, client, nodes, code, milliseconds, from, to, attempts, "command refused or failed: {error}");
             }
         }
     }

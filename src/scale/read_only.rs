@@ -98,6 +98,7 @@ impl Scale {
             inner: Arc::clone(&self.inner),
             id,
             resized: Mutex::default(),
+            clients: Mutex::default(),
             has_written: AtomicBool::default(),
         };
         let result = decide(&command).and_then(|Would { from, to, machines }| {
@@ -119,7 +120,7 @@ impl Scale {
             tracing::info!(group = %command.id, command = name, code = error.code(), "read-only: this would be refused: {error}");
         }
         if let Err(error) = &result {
-            self.inner.history.answered(&command.id, name, error);
+            self.inner.history.answered(&command.id, name, error, self.client.as_ref());
         }
         self.inner.metrics.count_command(name, result.as_ref().err());
         result

@@ -25,7 +25,7 @@ use tracing::warn;
 
 use super::{
     MAX_REQUEST_BYTES,
-    connection::Connection,
+    connection::{Client, Connection},
     held_bytes::{AllBytes, ByteLimits, CallBytes, HeldBytes, Received, Unread},
     open_connections::{Calls, Limits, OpenConnection, OpenConnections, Source},
     pieces::InPieces,
@@ -85,9 +85,18 @@ struct Listener {
     ended: Mutex<VecDeque<Connection>>,
 }
 
+/// The other end of a connection.
+#[derive(Clone, Debug)]
+pub(super) struct Peer {
+    /// Whom its connections count for.
+    pub(super) source: Source,
+    /// Who has authenticated.
+    pub(super) client: Option<Client>,
+}
+
 /// Serves `routes` on the connections that come in until `shutdown` is cancelled, and the calls under way after it.
 pub(super) async fn serve_connections<S>(
-    mut incoming: impl Stream<Item = io::Result<(S, Source)>> + Unpin,
+    mut incoming: impl Stream<Item = io::Result<(S, Peer)>> + Unpin,
     routes: Routes,
     limits: GrpcLimits,
     shutdown: CancellationToken,
@@ -115,13 +124,13 @@ pub(super) async fn serve_connections<S>(
             accepted = incoming.next() => accepted,
         };
         match accepted {
-            Some(Ok((stream, source))) => {
+            Some(Ok((stream, Peer { source, client }))) => {
                 let (connection, lost) = open.open(source);
                 if let Some(client) = lost {
                     logged.excess(client, limits.connections);
                 }
                 let (routes, listener, shutdown) = (routes.clone(), Arc::clone(&listener), shutdown.clone());
-                connections.spawn(async move { listener.serve(stream, routes, connection, shutdown).await });
+                connections.spawn(async move { listener.serve(stream, client, routes, connection, shutdown).await });
             }
             // It was logged, and waited for.
             Some(Err(_)) => {}
@@ -134,14 +143,20 @@ pub(super) async fn serve_connections<S>(
 }
 
 impl Listener {
-    async fn serve<S>(&self, stream: S, routes: Routes, connection: OpenConnection, shutdown: CancellationToken)
-    where
+    async fn serve<S>(
+        &self,
+        stream: S,
+        client: Option<Client>,
+        routes: Routes,
+        connection: OpenConnection,
+        shutdown: CancellationToken,
+    ) where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let GrpcLimits { connections: Limits { age, last_request, .. }, leave, streams, bytes, .. } = self.limits;
         let held = Arc::new(HeldBytes::new(bytes, Arc::clone(&self.all_bytes)));
         let cut = connection.holds(Arc::clone(&held));
-        let (caller, calls) = (Connection::default(), connection.calls());
+        let (caller, calls) = (Connection::of(client), connection.calls());
         let answering = Answering { routes, held, caller: caller.clone(), calls };
         let service = service_fn(move |request| answering.clone().answer(request));
         let mut builder = Builder::new(TokioExecutor::new()).http2_only();

@@ -17,7 +17,8 @@ use tracing::warn;
 
 use super::{
     Certificates, GrpcAddress, GrpcListener,
-    grpc_connections::{GrpcLimits, serve_connections},
+    connection::Client,
+    grpc_connections::{GrpcLimits, Peer, serve_connections},
     open_connections::Source,
     tls,
     unix_socket::SocketFile,
@@ -132,7 +133,7 @@ fn run(
                 let incoming = incoming.then(pause_after_error).boxed().map(|accepted| {
                     let stream = accepted?;
                     let source = Source::from(stream.peer_addr()?.ip());
-                    Ok((stream, source))
+                    Ok((stream, Peer { source, client: None }))
                 });
                 limited(serve_connections(incoming, routes, limits, stopping), shutdown, drain).await;
             }
@@ -145,7 +146,8 @@ fn run(
                 let incoming = accepted.then(pause_after_error).boxed().map(|accepted| {
                     let (stream, _) = accepted?;
                     let source = Source::User(stream.peer_cred()?.uid());
-                    Ok((stream, source))
+                    let client = Client { name: source.to_string().into(), is_read_only: false };
+                    Ok((stream, Peer { source, client: Some(client) }))
                 });
                 limited(serve_connections(incoming, routes, limits, stopping), shutdown, drain).await;
             }

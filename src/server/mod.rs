@@ -28,7 +28,7 @@ mod tests;
 pub use admin::{DebugError, DebugPages, STATE_PATH, admin_router};
 pub use bind::{BindError, bind};
 pub use check::{Check, CheckState, Checks};
-pub use connection::{Connection, KnownConnection};
+pub use connection::{Client, Connection, KnownConnection};
 pub use grpc_address::{GrpcAddress, GrpcAddressError, GrpcListenError, GrpcListener};
 pub use grpc_runtime::{GrpcThread, GrpcThreadError, serve_on_own_thread};
 pub use grpc_services::{Health, MAX_REQUEST_BYTES, cloud_provider, standard_services};
@@ -39,7 +39,7 @@ pub use metrics::{ReadinessMetrics, SharedRegistry, new_registry};
 pub use shutdown::{GRACE, Outcome, Shutdown};
 pub use status::{STYLE_PATH, StatusAnswer, StatusPages};
 pub use tls::{
-    AllowedName, CertificateFacts, Certificates, ClientFiles, Inspection, NameError, TlsError, TlsFiles, TlsMetrics,
-    TlsStanding, inspect,
+    AllowedClients, AllowedName, CertificateFacts, Certificates, ClientFiles, Inspection, KeyPin, KeyPinError,
+    NameError, TlsError, TlsFiles, TlsMetrics, TlsStanding, inspect,
 };
 pub use unix_socket::{SocketError, SocketErrorReason, SocketRights, UnixSocket};

@@ -6,7 +6,7 @@ use kube::Client;
 
 use super::report::{CheckId, Findings};
 use crate::{
-    capi::{CoreResources, KindRef, LookupError, discover_core, lookup},
+    capi::{CoreResources, Discovered, KindRef, LookupError, discover_core},
     cli::ServeConfig,
     connect::{Clients, ConnectError, WorkloadSource, cause},
     rights::Side,
@@ -167,13 +167,12 @@ pub(super) async fn template_resources(
     kinds: &[KindRef],
     until: Instant,
 ) -> Vec<(String, String)> {
-    let mut resources = Vec::new();
-    for kind in kinds {
-        if let Ok(Ok(resource)) = within(until, lookup(&management.writes, kind)).await {
-            resources.push((resource.group, resource.plural));
-        }
-    }
-    resources
+    let client = &management.writes;
+    let Ok(Ok(mut discovered)) = within(until, Discovered::ask(client)).await else { return Vec::new() };
+    // What didn't come in time isn't known to be served.
+    let _ = within(until, discovered.ask_for(client, kinds.iter().map(|kind| kind.group.clone()).collect())).await;
+    let resources = kinds.iter().filter_map(|kind| discovered.resource(kind).ok());
+    resources.map(|resource| (resource.group, resource.plural)).collect()
 }
 
 /// What comes in time.

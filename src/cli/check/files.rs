@@ -11,7 +11,7 @@ use super::{
 use crate::{
     nodegroup::PriceList,
     prices::PriceFile,
-    server::{CertificateFacts, ClientFiles, GrpcAddress, TlsFiles, inspect},
+    server::{AllowedName, CertificateFacts, ClientFiles, GrpcAddress, TlsFiles, inspect},
 };
 
 /// What is allowed but should be known.
@@ -120,11 +120,11 @@ fn chain(findings: &mut Findings, path: &Path, chain: &[CertificateFacts], now: 
 }
 
 fn clients(findings: &mut Findings, files: &TlsFiles, authorities: &[CertificateFacts], now: Timestamp) {
-    let ClientFiles::Authority { file, names } = &files.clients else {
+    let ClientFiles::Authority { files, allowed } = &files.clients else {
         findings.ok(CheckId::Tls, "", "clients need no certificate");
         return;
     };
-    let path = file.display().to_string();
+    let path = files.iter().map(|file| file.display().to_string()).collect::<Vec<_>>().join(", ");
     for authority in authorities {
         dates(findings, &path, &format!("client authority {}", authority.subject), authority, now);
         if !authority.is_authority {
@@ -137,8 +137,14 @@ fn clients(findings: &mut Findings, files: &TlsFiles, authorities: &[Certificate
             );
         }
     }
-    let names: Vec<_> = names.iter().map(ToString::to_string).collect();
-    let names = if names.is_empty() { "any name".to_owned() } else { names.join(", ") };
+    let listed = |names: &[AllowedName]| names.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let mut names = if allowed.names.is_empty() { "any name".to_owned() } else { listed(&allowed.names) };
+    if !allowed.read_only.is_empty() {
+        names = format!("{names}, and only to read for {}", listed(&allowed.read_only));
+    }
+    if !allowed.keys.is_empty() {
+        names = format!("{names}, with one of {} keys", allowed.keys.len());
+    }
     findings.ok(CheckId::Tls, "", format!("clients need a certificate of {path} for {names}"));
 }
 

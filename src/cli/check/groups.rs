@@ -10,7 +10,7 @@ use super::{
 use crate::{
     capi::{CoreResources, KindRef, ObjectKey, ScalableKind},
     cli::live::Picture,
-    index::{Detail, GroupSnapshot, SnapshotStanding},
+    index::{Detail, GroupSnapshot, KindState, SnapshotStanding},
     nodegroup::{Definition, LeftOut, Scope},
     rights::{Breaks, Right, Side},
     server::{Check, CheckState},
@@ -69,17 +69,18 @@ impl Found {
             |check: &Check| !is_refused(check) && if check.name == NODES { waits_for_nodes } else { can_read };
         picture.comes(until, is_waited_for).await;
         let missing = picture.missing();
-        let is_template = |name: &str| name.strip_prefix(TEMPLATES).map(str::to_owned);
-        let of_templates: BTreeMap<_, _> =
-            missing.iter().filter_map(|(name, why)| Some((is_template(name)?, why.clone()))).collect();
+        let index = picture.index();
         let mut groups = picture.index().snapshot(None, Detail::Counts).groups;
         groups.sort_by(|a, b| a.id.cmp(&b.id));
-        let wanted = picture.index().wanted_kinds().borrow().clone();
-        let templates = wanted.into_iter().map(|kind| {
-            let why = of_templates.get(&kind.to_string()).cloned();
+        let templates = index.wanted_kinds().into_keys().map(|kind| {
+            let why = match index.kind_state(&kind) {
+                Some(KindState::Synced) => None,
+                Some(KindState::Unreadable(why)) => Some(why.to_string()),
+                Some(KindState::Pending) | None => Some("the first list isn't complete yet".to_owned()),
+            };
             (kind, why)
         });
-        let missing: Vec<_> = missing.into_iter().filter(|(name, _)| is_template(name).is_none()).collect();
+        let missing: Vec<_> = missing.into_iter().filter(|(name, _)| !name.starts_with(TEMPLATES)).collect();
         Self {
             groups,
             clusters: picture.index().clusters().into_iter().collect(),
@@ -222,7 +223,13 @@ impl Found {
     }
 
     fn judge_templates(&self, findings: &mut Findings) {
+        let unread = self.templates.values().filter(|why| why.is_some()).count();
+        let mut named = 0;
         for (kind, why) in &self.templates {
+            named += usize::from(why.is_some());
+            if why.is_some() && named > MOST_NAMED {
+                continue;
+            }
             match why {
                 None => findings.ok(CheckId::TemplateKind, kind.to_string(), "read"),
                 Some(why) => findings.warn(
@@ -233,6 +240,14 @@ impl Found {
                      groups scale from zero",
                 ),
             }
+        }
+        if unread > MOST_NAMED {
+            findings.warn(
+                CheckId::TemplateKind,
+                "",
+                format!("{} more kinds that node groups name can't be read", unread - MOST_NAMED),
+                "explain says of a node group why",
+            );
         }
         if self.templates.is_empty() {
             findings.ok(CheckId::TemplateKind, "", "no node group names an infrastructure template");

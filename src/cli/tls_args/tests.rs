@@ -6,6 +6,7 @@ use clap::Parser;
 use rstest::rstest;
 
 use super::*;
+use crate::server::AllowedName;
 
 const ALL: [&str; 6] = ["--tls-cert-file", "tls.crt", "--tls-key-file", "tls.key", "--tls-client-ca-file", "ca.crt"];
 
@@ -57,7 +58,8 @@ fn mutual_tls_may_be_reached_by_others() {
         &[&ALL[..], &["--tls-allowed-client-names", "CA.kube-system spiffe://prod/ca"]].concat(),
     );
     let names = vec![AllowedName::Dns("ca.kube-system".to_owned()), AllowedName::Uri("spiffe://prod/ca".to_owned())];
-    let clients = ClientFiles::Authority { file: "ca.crt".into(), names };
+    let allowed = AllowedClients { names, ..AllowedClients::default() };
+    let clients = ClientFiles::Authority { files: vec!["ca.crt".into()], allowed };
     let expected = TlsFiles { certificate: "tls.crt".into(), key: "tls.key".into(), clients };
     assert_eq!((files.unwrap(), warnings), (Some(expected), Vec::new()));
 }

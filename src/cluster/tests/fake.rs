@@ -58,8 +58,8 @@ struct State {
     refusals: BTreeMap<String, (u16, String)>,
     /// Resources whose lists and watches are answered with an error in a namespace: of a plural, or of all.
     refused_in: BTreeMap<(String, Option<String>), u16>,
-    /// Paths that were asked for.
-    asked: BTreeSet<String>,
+    /// Paths that were asked for, with how often.
+    asked: BTreeMap<String, usize>,
 }
 
 /// The API server.
@@ -205,7 +205,12 @@ impl FakeApi {
 
     /// Whether a path was asked for.
     pub(super) fn was_asked(&self, path: &str) -> bool {
-        self.state.lock().asked.contains(path)
+        self.asks(path) > 0
+    }
+
+    /// How often a path was asked for.
+    pub(super) fn asks(&self, path: &str) -> usize {
+        self.state.lock().asked.get(path).copied().unwrap_or_default()
     }
 
     /// Clients that ask it in-process.
@@ -241,7 +246,7 @@ impl FakeApi {
         if state.down {
             return Err(io::Error::from(io::ErrorKind::ConnectionRefused));
         }
-        state.asked.insert(uri.path().to_owned());
+        *state.asked.entry(uri.path().to_owned()).or_default() += 1;
         let parts: Vec<_> = uri.path().split('/').skip(1).collect();
         let answer = match parts.as_slice() {
             ["apis"] => Some(ok(&state.group_list())),

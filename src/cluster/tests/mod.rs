@@ -5,6 +5,7 @@
 mod fake;
 mod following;
 mod health;
+mod hostile_kinds;
 mod machine_api;
 mod metrics;
 mod namespaces;

@@ -14,6 +14,8 @@ use crate::{
 const GROUP: &str = "infrastructure.cluster.x-k8s.io";
 const CHECK: &str = "templates/CloudMachineTemplate.infrastructure.cluster.x-k8s.io";
 
+const OTHERS: &str = "templates/not-followed";
+
 const PLURAL: &str = "cloudmachinetemplates";
 
 fn installed() -> FakeApi {
@@ -58,7 +60,8 @@ async fn a_kind_that_is_missing_leaves_its_groups_to_their_annotations() {
     world.until("the problem", |world| world.problems_of(WORKERS) == [ProblemKind::Template.as_str()]).await;
     assert_eq!(world.groups(), [WORKERS]);
     assert_eq!(cpu(&world).as_deref(), Some("4"));
-    let Some(CheckState::Informational(why)) = world.check(CHECK) else { panic!("{:?}", world.check(CHECK)) };
+    assert_eq!(world.check(CHECK), None, "a kind that doesn't exist has no check, and so no series, of its own");
+    let Some(CheckState::Informational(why)) = world.check(OTHERS) else { panic!("{:?}", world.check(OTHERS)) };
     assert!(why.contains("no kind CloudMachineTemplate"), "{why}");
     assert!(world.is_ready());
     assert_eq!(world.problem(), "", "Refresh doesn't fail for it");
@@ -144,7 +147,7 @@ async fn a_kind_that_appears_later_brings_its_groups() {
     let api = installed();
     api.put("machinedeployments", "workers", &from_zero());
     let world = World::synced(&api).await;
-    world.until("the cause", |world| matches!(world.check(CHECK), Some(CheckState::Informational(_)))).await;
+    world.until("the cause", |world| matches!(world.check(OTHERS), Some(CheckState::Informational(_)))).await;
     assert_eq!(world.groups(), [""; 0]);
     api.install(GROUP, "CloudMachineTemplate", "cloudmachinetemplates");
     api.put("cloudmachinetemplates", "t", &capacity("8"));
@@ -190,13 +193,12 @@ async fn naming_another_kind_leaves_what_is_known_of_the_first() {
     api.put("machinedeployments", "workers", &annotated("CloudMachineTemplate"));
     let world = World::synced(&api).await;
     world.until("the first kind", |world| world.check(CHECK) == Some(CheckState::Ready)).await;
-    let other = "templates/OtherMachineTemplate.infrastructure.cluster.x-k8s.io";
     api.put("machinedeployments", "others", &annotated("OtherMachineTemplate"));
     // The clock stands still until nobody has anything to do: what is seen first is what was done in one go.
     world
         .until("the second kind", |world| {
             assert_eq!(world.check(CHECK), Some(CheckState::Ready), "it stays known");
-            world.check(other).is_some()
+            world.check(OTHERS).is_some()
         })
         .await;
     world.shutdown().await;

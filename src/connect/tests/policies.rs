@@ -25,7 +25,7 @@ use crate::connect::{Policy, Proxies, USER_AGENT, cause};
 const SOON: Duration = Duration::from_millis(50);
 /// Longer than any test runs: a limit that isn't meant never ends one.
 const NEVER: Duration = Duration::from_secs(3600);
-const PATIENT: Policy = Policy { connect: NEVER, answer: None, silence: NEVER, idle: NEVER };
+const PATIENT: Policy = Policy { connect: NEVER, answer: None, silence: NEVER, idle: NEVER, longest: None };
 
 /// A server that gives each request the same bytes, and what it has seen.
 struct Server {

@@ -2,6 +2,7 @@
 //! rules of the protocol that it keeps.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod clients;
 mod commands;
 mod groups;
 mod membership;

@@ -331,7 +331,7 @@ fn answers(index: &Index) -> Vec<String> {
     stats.outside_bounds.sort_by(|a, b| a.group.cmp(&b.group));
     stats.problems.sort_by(|a, b| (&a.group, a.problem).cmp(&(&b.group, b.problem)));
     answers.push(format!("{stats:?}"));
-    answers.push(format!("{:?}", index.wanted_kinds().borrow()));
+    answers.push(format!("{:?}", index.wanted_kinds()));
     answers
 }
 

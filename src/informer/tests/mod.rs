@@ -3,6 +3,7 @@
 
 mod frames;
 mod handlers;
+mod hostile;
 mod lifecycle;
 mod lists;
 mod model;

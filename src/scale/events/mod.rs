@@ -25,7 +25,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 pub use self::reason::EventReason;
-pub(super) use self::reason::Happening;
+pub(super) use self::reason::{Happening, asked_by};
 use self::{post::Poster, series::Publisher};
 use super::ScaleMetrics;
 use crate::{capi::CoreResources, informer::Uid, nodegroup::GroupId, tasks::Spawner};

@@ -152,6 +152,11 @@ impl Happening {
         Some(Self { reason, note: error.to_string() })
     }
 
+    /// The same, with the clients that have asked for it.
+    pub(in crate::scale) fn asked_by(self, clients: Option<&str>) -> Self {
+        Self { note: asked_by(self.note, clients), ..self }
+    }
+
     /// A Machine was deleted so that another is made.
     pub(in crate::scale) fn replaced(machine: &str, why: &str) -> Self {
         Self {
@@ -198,5 +203,13 @@ impl Happening {
                  which instance goes, be it another than the drained one; --machine-pool-deletes=refuse forbids that"
             ),
         }
+    }
+}
+
+/// A text with the clients that have asked for what it says.
+pub(in crate::scale) fn asked_by(text: String, clients: Option<&str>) -> String {
+    match clients {
+        Some(clients) => format!("{text} (asked for by {clients})"),
+        None => text,
     }
 }

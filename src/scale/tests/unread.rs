@@ -98,3 +98,20 @@ async fn a_list_that_fails_fails_no_request_that_needs_none() {
     assert_eq!((a, b.unwrap_err().code()), (Ok(()), "permission_denied"));
     assert_eq!((world.api.replicas(), world.api.log()), (3, vec!["a lowered".to_owned()]));
 }
+
+/// A list without end would keep the command, and with it all others of its group, for ever.
+#[tokio::test(start_paused = true)]
+async fn a_list_of_machines_that_has_no_end_fails_the_command_at_its_bound() {
+    let world = World::new(4, &["a", "b"]);
+    let page = json!({
+        "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "items": [],
+        "metadata": {"resourceVersion": "1", "continue": "more"},
+    });
+    for _ in 0..1_000 {
+        world.api.fault("LIST machines", Fault::Answer(200, page.clone()));
+    }
+    let error = world.scale.decrease(group(), -1).await.unwrap_err();
+    assert!(error.to_string().contains("the list of Machines has more than 300 pages of 500"), "{error}");
+    let lists = world.api.calls().iter().filter(|call| *call == "LIST machines").count();
+    assert_eq!((lists, world.api.replicas()), (300, 4));
+}

@@ -1,5 +1,7 @@
 //! TLS as clients see it: who is taken, who is refused, and that new files come into force without a call that fails.
 
+mod identity;
+
 use std::{
     fs,
     os::unix::fs::symlink,
@@ -36,7 +38,7 @@ use tower::service_fn;
 
 use super::{LIMIT, listener, tcp};
 use crate::server::{
-    Certificates, ClientFiles, GrpcThread, TlsFiles, TlsMetrics, serve_on_own_thread, standard_services,
+    AllowedClients, Certificates, ClientFiles, GrpcThread, TlsFiles, TlsMetrics, serve_on_own_thread, standard_services,
 };
 
 /// How often the files are looked at here.
@@ -140,12 +142,28 @@ struct Running {
 
 impl Running {
     async fn start(server: &Pair, clients: Option<(&Authority, &[&str])>) -> Self {
-        let authority = clients.map_or("", |(authority, _)| &authority.pem);
-        let mount = Mount::new(&[("tls.crt", &server.certificate), ("tls.key", &server.key), ("ca.crt", authority)]);
-        let clients = clients.map_or(ClientFiles::Any, |(_, names)| ClientFiles::Authority {
-            file: mount.path("ca.crt"),
-            names: names.iter().map(|name| name.parse().unwrap()).collect(),
-        });
+        let Some((authority, names)) = clients else { return Self::serving(server, &[], None).await };
+        let names = names.iter().map(|name| name.parse().unwrap()).collect();
+        Self::allowing(server, &[authority], AllowedClients { names, ..AllowedClients::default() }).await
+    }
+
+    /// Takes these clients of these authorities, each of which has a file of its own.
+    async fn allowing(server: &Pair, authorities: &[&Authority], allowed: AllowedClients) -> Self {
+        Self::serving(server, authorities, Some(allowed)).await
+    }
+
+    async fn serving(server: &Pair, authorities: &[&Authority], allowed: Option<AllowedClients>) -> Self {
+        let first = authorities.first().map_or("", |authority| &authority.pem);
+        let second = authorities.get(1).map_or("", |authority| &authority.pem);
+        let mount = Mount::new(&[
+            ("tls.crt", &server.certificate),
+            ("tls.key", &server.key),
+            ("ca.crt", first),
+            ("second.crt", second),
+        ]);
+        let files = ["ca.crt", "second.crt"].into_iter().take(authorities.len()).map(|name| mount.path(name));
+        let files = files.collect();
+        let clients = allowed.map_or(ClientFiles::Any, |allowed| ClientFiles::Authority { files, allowed });
         let files = TlsFiles { certificate: mount.path("tls.crt"), key: mount.path("tls.key"), clients };
         let (mut metrics, shutdown) = (Registry::default(), CancellationToken::new());
         let certificates =
@@ -527,7 +545,7 @@ async fn a_bad_file_ends_the_start(#[case] name: &str, #[case] content: Option<&
     if let Some(content) = content {
         fs::write(mount.path(name), content).unwrap();
     }
-    let clients = ClientFiles::Authority { file: mount.path("ca.crt"), names: Vec::new() };
+    let clients = ClientFiles::Authority { files: vec![mount.path("ca.crt")], allowed: AllowedClients::default() };
     let files = TlsFiles { certificate: mount.path("tls.crt"), key: mount.path("tls.key"), clients };
     let error = Certificates::follow(files, TlsMetrics::default(), CancellationToken::new()).unwrap_err().to_string();
     assert!(error.contains(name) && error.contains(expected), "{error}");

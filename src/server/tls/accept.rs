@@ -11,8 +11,16 @@ use tokio_rustls::{LazyConfigAcceptor, server::TlsStream};
 use tokio_stream::wrappers::ReceiverStream;
 use tracing::{debug, warn};
 
-use super::{Certificates, metrics::Refused, names::NotAllowed};
-use crate::server::open_connections::{Limits, OpenConnection, OpenConnections, Source};
+use super::{
+    Certificates,
+    metrics::Refused,
+    names::{NotAllowed, client_of},
+};
+use crate::server::{
+    connection::Client,
+    grpc_connections::Peer,
+    open_connections::{Limits, OpenConnection, OpenConnections, Source},
+};
 
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// A Cluster Autoscaler makes one handshake at a time.
@@ -20,7 +28,7 @@ const HANDSHAKES_AT_ONCE: usize = 64;
 const OF_ONE_ADDRESS: usize = 16;
 
 /// A connection whose handshake is done, and whose it is.
-type Accepted = io::Result<(TlsStream<TcpStream>, Source)>;
+type Accepted = io::Result<(TlsStream<TcpStream>, Peer)>;
 
 /// The connections of `incoming` once their handshakes are done. It needs a running Tokio runtime. It ends, and
 /// with it all that is under way, when the stream is dropped.
@@ -63,11 +71,20 @@ async fn take(
             let slow = || Err((Refused::TimeOut, format!("the handshake took longer than {} s", HANDSHAKE.as_secs())));
             match shaken.unwrap_or_else(|_| slow()) {
                 // The server has ended if nobody takes it.
-                Ok(stream) => drop(done.send(Ok((stream, source))).await),
+                Ok(stream) => {
+                    let client = client(&stream, &certificates);
+                    drop(done.send(Ok((stream, Peer { source, client }))).await);
+                }
                 Err((refused, why)) => refuse(&certificates, &peer.to_string(), refused, &why),
             }
         });
     }
+}
+
+/// The client of a connection whose handshake is done.
+fn client(stream: &TlsStream<TcpStream>, certificates: &Certificates) -> Option<Client> {
+    let shown = stream.get_ref().1.peer_certificates()?;
+    client_of(shown.first()?, certificates.allowed.as_deref()?)
 }
 
 /// The handshakes under way.

@@ -10,7 +10,7 @@ use rustls::ServerConfig;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    TlsError, TlsFiles, TlsMetrics, follow,
+    AllowedClients, ClientFiles, TlsError, TlsFiles, TlsMetrics, follow,
     load::{self, Loaded},
 };
 
@@ -23,6 +23,8 @@ pub struct Certificates {
     pub(super) config: Arc<ArcSwap<ServerConfig>>,
     pub(super) metrics: TlsMetrics,
     pub(super) standing: Arc<RwLock<TlsStanding>>,
+    /// `None`: clients need no certificate.
+    pub(super) allowed: Option<Arc<AllowedClients>>,
 }
 
 /// Until when what is in force is valid, and whether the files could take its place.
@@ -57,7 +59,11 @@ impl Certificates {
         metrics.loaded(&loaded);
         let standing = Arc::new(RwLock::new(TlsStanding::of(&loaded)));
         let config = Arc::new(ArcSwap::new(loaded.config));
-        let certificates = Self { config, metrics, standing };
+        let allowed = match &files.clients {
+            ClientFiles::Authority { allowed, .. } => Some(Arc::new(allowed.clone())),
+            ClientFiles::Any => None,
+        };
+        let certificates = Self { config, metrics, standing, allowed };
         let follower = follow::Follower::new(files, contents, certificates.clone());
         tokio::spawn(async move {
             ended.run_until_cancelled(follower.run(period)).await;

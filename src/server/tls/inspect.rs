@@ -71,9 +71,12 @@ pub fn inspect(files: &TlsFiles, now: Timestamp) -> Result<Inspection, TlsError>
     };
     Ok(Inspection {
         server: facts(&files.certificate, &contents.certificate)?,
-        clients: match (&files.clients, &contents.clients) {
-            (ClientFiles::Authority { file, .. }, Some(pem)) => facts(file.as_path(), pem)?,
-            (ClientFiles::Any, _) | (ClientFiles::Authority { .. }, None) => Vec::new(),
+        clients: match &files.clients {
+            ClientFiles::Authority { files, .. } => {
+                let each = files.iter().zip(&contents.clients).map(|(file, pem)| facts(file, pem));
+                each.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect()
+            }
+            ClientFiles::Any => Vec::new(),
         },
     })
 }

@@ -8,7 +8,7 @@ use rustls::{
     RootCertStore, ServerConfig,
     crypto::{CryptoProvider, aws_lc_rs},
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
-    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
+    server::{NoServerSessionStorage, WebPkiClientVerifier, danger::ClientCertVerifier},
     version::{TLS12, TLS13},
 };
 use x509_parser::prelude::{FromDer, X509Certificate};
@@ -23,7 +23,8 @@ const ALPN: &[u8] = b"h2";
 pub(super) struct Contents {
     pub(super) certificate: Vec<u8>,
     key: Vec<u8>,
-    pub(super) clients: Option<Vec<u8>>,
+    /// Of each file of authorities.
+    pub(super) clients: Vec<Vec<u8>>,
 }
 
 /// A configuration that connections can be taken with.
@@ -42,8 +43,8 @@ pub(super) fn read(files: &TlsFiles) -> Result<Contents, TlsError> {
         certificate: read(&files.certificate)?,
         key: read(&files.key)?,
         clients: match &files.clients {
-            ClientFiles::Any => None,
-            ClientFiles::Authority { file, .. } => Some(read(file)?),
+            ClientFiles::Any => Vec::new(),
+            ClientFiles::Authority { files, .. } => files.iter().map(read).collect::<Result<_, _>>()?,
         },
     })
 }
@@ -64,19 +65,18 @@ pub(super) fn load(files: &TlsFiles, contents: &Contents, now: Timestamp) -> Res
         path: files.key.clone(),
         reason: "it holds no private key in PEM (PKCS #8, PKCS #1 or SEC 1): give the key of the certificate",
     })?;
-    let (verifier, clients_until) = match (&files.clients, &contents.clients) {
-        (ClientFiles::Authority { file, names }, Some(pem)) => {
-            let authorities = certificates(file, pem)?;
-            let until = latest(file, &authorities, now)?;
-            let verifier = verifier(file, authorities, &provider)?;
-            let verifier = if names.is_empty() {
-                verifier
-            } else {
-                Arc::new(NamedClients { inner: verifier, names: names.clone() })
-            };
-            (verifier, Some(until))
+    let (verifier, clients_until) = match &files.clients {
+        ClientFiles::Authority { files, allowed } => {
+            let mut authorities = Vec::new();
+            for (file, pem) in files.iter().zip(&contents.clients) {
+                authorities.extend(certificates(file, pem)?.into_iter().map(|authority| (file.as_path(), authority)));
+            }
+            let until = latest(&authorities, now)?;
+            let inner = verifier(authorities, &provider)?;
+            let allowed = allowed.clone();
+            (Arc::new(NamedClients { inner, allowed }) as Arc<dyn ClientCertVerifier>, Some(until))
         }
-        (ClientFiles::Any, _) | (ClientFiles::Authority { .. }, None) => (WebPkiClientVerifier::no_client_auth(), None),
+        ClientFiles::Any => (WebPkiClientVerifier::no_client_auth(), None),
     };
     let pair = |error: rustls::Error| TlsError::Pair {
         certificate: files.certificate.clone(),
@@ -90,6 +90,9 @@ pub(super) fn load(files: &TlsFiles, contents: &Contents, now: Timestamp) -> Res
         .with_single_cert(chain, key)
         .map_err(pair)?;
     config.alpn_protocols = vec![ALPN.to_vec()];
+    // A session that is taken up again isn't verified again: its certificate may have ended, or its authority gone.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
     Ok(Loaded { config: Arc::new(config), server_until, clients_until })
 }
 
@@ -105,19 +108,23 @@ pub(super) fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer
     Ok(certificates)
 }
 
+/// A certificate and its file.
+type InFile<'a> = (&'a Path, CertificateDer<'static>);
+
+/// There has to be an authority.
 fn verifier(
-    path: &Path,
-    authorities: Vec<CertificateDer<'static>>,
+    authorities: Vec<InFile<'_>>,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
-    let wrong = |reason: String| TlsError::Certificate { path: path.to_owned(), reason };
+    let wrong = |path: &Path, reason: String| TlsError::Certificate { path: path.to_owned(), reason };
+    let first = authorities.first().map_or(Path::new(""), |(path, _)| path);
     let mut roots = RootCertStore::empty();
-    for authority in authorities {
-        roots.add(authority).map_err(|error| wrong(error.to_string()))?;
+    for (path, authority) in authorities {
+        roots.add(authority).map_err(|error| wrong(path, error.to_string()))?;
     }
     WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider))
         .build()
-        .map_err(|error| wrong(error.to_string()))
+        .map_err(|error| wrong(first, error.to_string()))
 }
 
 /// From when until when a certificate is valid.
@@ -140,10 +147,11 @@ fn valid_until(path: &Path, certificate: &CertificateDer<'_>, now: Timestamp) ->
 
 /// The last moment of the authority that lasts longest. One that has ended is no error beside another: bundles keep
 /// the old one for a while.
-fn latest(path: &Path, authorities: &[CertificateDer<'_>], now: Timestamp) -> Result<Timestamp, TlsError> {
-    let mut latest = valid_until(path, &authorities[0], now);
+fn latest(authorities: &[InFile<'_>], now: Timestamp) -> Result<Timestamp, TlsError> {
+    let until = |(path, authority): &InFile<'_>| valid_until(path, authority, now);
+    let mut latest = until(&authorities[0]);
     for authority in &authorities[1..] {
-        latest = match (latest, valid_until(path, authority, now)) {
+        latest = match (latest, until(authority)) {
             (Ok(one), Ok(other)) => Ok(one.max(other)),
             (Ok(one), Err(_)) => Ok(one),
             (Err(_), other) => other,

@@ -15,12 +15,14 @@ mod names;
 use std::path::PathBuf;
 
 pub(super) use self::accept::accept;
+#[cfg(test)]
+pub(super) use self::names::client_of;
 pub use self::{
     certificates::{Certificates, TlsStanding},
     error::TlsError,
     inspect::{CertificateFacts, Inspection, inspect},
     metrics::TlsMetrics,
-    names::{AllowedName, NameError},
+    names::{AllowedName, KeyPin, KeyPinError, NameError},
 };
 
 /// The files that TLS is made of, as Secret mounts have them.
@@ -34,16 +36,27 @@ pub struct TlsFiles {
     pub clients: ClientFiles,
 }
 
+/// The clients of an authority that may connect.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct AllowedClients {
+    /// The names of those that may do all; empty allows every name.
+    pub names: Vec<AllowedName>,
+    /// The names of those that may only read, whatever other names they have.
+    pub read_only: Vec<AllowedName>,
+    /// The public keys of those that may connect; empty allows every key.
+    pub keys: Vec<KeyPin>,
+}
+
 /// Which clients may connect.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum ClientFiles {
     /// Whoever reaches the listener.
     Any,
-    /// Who shows a certificate of an authority in this PEM file; when names are given, with one of them.
+    /// Who shows a certificate of an authority in these PEM files; when names or keys are given, with one of each.
     Authority {
-        /// The file.
-        file: PathBuf,
-        /// The names that may connect; empty allows every name.
-        names: Vec<AllowedName>,
+        /// The files; at least one.
+        files: Vec<PathBuf>,
+        /// The names and keys of those that may connect.
+        allowed: AllowedClients,
     },
 }

@@ -15,7 +15,8 @@ use x509_parser::{
     prelude::{FromDer, X509Certificate},
 };
 
-use crate::text::visible;
+use super::AllowedClients;
+use crate::{server::connection::Client, text::visible};
 
 /// A subject alternative name: a DNS name, or a URI such as a SPIFFE id.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -66,11 +67,65 @@ impl AllowedName {
     }
 }
 
-/// A client whose certificate is good and whose names aren't allowed.
+/// The SHA-256 digest of a certificate's SubjectPublicKeyInfo: a certificate that is renewed with the same key keeps it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct KeyPin([u8; 32]);
+
+/// Why a text is no digest of a key.
+#[derive(Clone, Debug, Eq, Error, PartialEq)]
+#[error("it has to be the SHA-256 digest of a public key in DER, as 64 hexadecimal digits")]
+pub struct KeyPinError;
+
+impl FromStr for KeyPin {
+    type Err = KeyPinError;
+
+    fn from_str(text: &str) -> Result<Self, KeyPinError> {
+        let mut digest = [0; 32];
+        if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(KeyPinError);
+        }
+        for (byte, digits) in digest.iter_mut().zip(text.as_bytes().chunks(2)) {
+            let digits = std::str::from_utf8(digits).map_err(|_| KeyPinError)?;
+            *byte = u8::from_str_radix(digits, 16).map_err(|_| KeyPinError)?;
+        }
+        Ok(Self(digest))
+    }
+}
+
+impl KeyPin {
+    /// The digest of a SubjectPublicKeyInfo in DER.
+    pub(in crate::server) fn of(key: &[u8]) -> Option<Self> {
+        // rustls has no hash of its own but those of its cipher suites; this one's is SHA-256.
+        let suite = rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256.tls13()?;
+        suite.common.hash_provider.hash(key).as_ref().try_into().ok().map(Self)
+    }
+}
+
+/// A client whose certificate is good and that isn't allowed.
 #[derive(Debug, Error)]
-#[error("none of the client certificate's names ({}) is among --tls-allowed-client-names", if names.is_empty() { "it has none" } else { names })]
-pub(super) struct NotAllowed {
-    names: String,
+pub(super) enum NotAllowed {
+    #[error(
+        "none of the client certificate's names ({0}) is among --tls-allowed-client-names or --tls-read-only-client-names"
+    )]
+    Names(String),
+    #[error("the client certificate's key is not among --tls-allowed-client-keys")]
+    Key,
+}
+
+/// The longest name of a client in a log, an Event or an answer.
+const LONGEST_NAME: usize = 256;
+
+/// The client that a verified certificate stands for.
+pub(in crate::server) fn client_of(certificate: &CertificateDer<'_>, allowed: &AllowedClients) -> Option<Client> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    let names = certificate.subject_alternative_name().ok().flatten();
+    let names = names.as_ref().map_or(&[][..], |extension| &extension.value.general_names);
+    let among = |list: &[AllowedName]| names.iter().find(|name| list.iter().any(|allowed| allowed.is(name)));
+    let reads = among(&allowed.read_only);
+    let name = reads.or_else(|| among(&allowed.names)).or_else(|| names.first());
+    let name = name.map_or_else(|| visible(&certificate.subject().to_string()).into_owned(), shown);
+    let end = (0..=LONGEST_NAME.min(name.len())).rev().find(|end| name.is_char_boundary(*end)).unwrap_or_default();
+    Some(Client { name: name[..end].into(), is_read_only: reads.is_some() })
 }
 
 /// A name as it would be allowed, harmless for a log; one of another kind with its kind.
@@ -86,7 +141,7 @@ pub(super) fn shown(name: &GeneralName<'_>) -> String {
 #[derive(Debug)]
 pub(super) struct NamedClients {
     pub(super) inner: Arc<dyn ClientCertVerifier>,
-    pub(super) names: Vec<AllowedName>,
+    pub(super) allowed: AllowedClients,
 }
 
 impl NamedClients {
@@ -95,11 +150,18 @@ impl NamedClients {
             .map_err(|_| Error::InvalidCertificate(CertificateError::BadEncoding))?;
         let names = certificate.subject_alternative_name().ok().flatten();
         let names = names.as_ref().map_or(&[][..], |extension| &extension.value.general_names);
-        if names.iter().any(|name| self.names.iter().any(|allowed| allowed.is(name))) {
-            return Ok(());
+        let AllowedClients { names: all, read_only, keys } = &self.allowed;
+        let is_in = |list: &[AllowedName]| names.iter().any(|name| list.iter().any(|allowed| allowed.is(name)));
+        let refused = |why| Err(Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(why)))));
+        if !all.is_empty() && !is_in(all) && !is_in(read_only) {
+            let names = names.iter().map(shown).collect::<Vec<_>>().join(", ");
+            return refused(NotAllowed::Names(if names.is_empty() { "it has none".to_owned() } else { names }));
         }
-        let names = names.iter().map(shown).collect::<Vec<_>>().join(", ");
-        Err(Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(NotAllowed { names })))))
+        let key = KeyPin::of(certificate.public_key().raw);
+        if !keys.is_empty() && !key.is_some_and(|key| keys.contains(&key)) {
+            return refused(NotAllowed::Key);
+        }
+        Ok(())
     }
 }
 
@@ -154,6 +216,17 @@ mod tests {
     #[case("spiffe://prod/ca", AllowedName::Uri("spiffe://prod/ca".to_owned()))]
     fn a_name_is_dns_or_a_uri(#[case] text: &str, #[case] expected: AllowedName) {
         assert_eq!(text.parse(), Ok(expected));
+    }
+
+    #[rstest]
+    #[case("")]
+    #[case("00")]
+    #[case("zz3f4e0dc5a1b1c1f6e2b0a39a9bd9dd1a6f2b87c51e41f6a2f7b2f5a3c3d1e0")]
+    fn a_key_is_a_digest_of_sha_256(#[case] text: &str) {
+        assert_eq!(text.parse::<KeyPin>(), Err(KeyPinError));
+        // FIPS 180-4, the digest of "abc".
+        let abc = "BA7816BF8F01CFEA414140DE5DAE2223B00361A396177A9CB410FF61F20015AD".parse::<KeyPin>();
+        assert_eq!(abc.ok(), KeyPin::of(b"abc"));
     }
 
     #[rstest]

@@ -30,10 +30,10 @@ pub(in crate::cli::explain) fn fed(manifests: &Manifests, rules: Rules) -> Fed {
         fed.take(identity, object, &context);
     }
     // Which kinds are infrastructure templates, the groups say.
-    let wanted = fed.index.wanted_kinds().borrow().clone();
+    let wanted = fed.index.wanted_kinds();
     for (identity, object) in &manifests.objects {
         let kind = KindRef { group: identity.group.as_str().into(), kind: identity.kind.as_str().into() };
-        if wanted.contains(&kind) {
+        if wanted.contains_key(&kind) {
             let template = InfrastructureTemplate::decode(object.meta.clone(), &object.value);
             fed.apply(&kind, identity, object, template);
         }

@@ -1,0 +1,45 @@
+//! The kinds of infrastructure templates that groups in scope name, counted by namespace: whoever follows them bounds what
+//! each namespace costs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use arcstr::ArcStr;
+
+use super::picture::Picture;
+use crate::{capi::KindRef, nodegroup::GroupId};
+
+impl Picture {
+    /// The infrastructure template kinds that groups name, with the namespaces of these groups.
+    pub(super) fn wanted_kinds(&self) -> BTreeMap<KindRef, BTreeSet<ArcStr>> {
+        let named = self.wanted.iter();
+        named.map(|(kind, namespaces)| (kind.clone(), namespaces.keys().cloned().collect())).collect()
+    }
+
+    /// Counts the template kind of a group in or out.
+    pub(super) fn set_wanted(&mut self, id: &GroupId, kind: Option<KindRef>) {
+        let Some(group) = self.groups.get_mut(id) else { return };
+        let old = std::mem::replace(&mut group.wants, kind.clone());
+        if old == kind {
+            return;
+        }
+        let namespace = &id.key.namespace;
+        if let Some(kind) = kind {
+            let count = self.wanted.entry(kind).or_default().entry(namespace.clone()).or_default();
+            *count += 1;
+            self.wanted_changed |= *count == 1;
+        }
+        if let Some(old) = old
+            && let Some(namespaces) = self.wanted.get_mut(&old)
+            && let Some(count) = namespaces.get_mut(namespace)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.wanted_changed = true;
+                namespaces.remove(namespace);
+                if namespaces.is_empty() {
+                    self.wanted.remove(&old);
+                }
+            }
+        }
+    }
+}
