@@ -256,8 +256,7 @@ async fn follow(variant: Variant, url: &str, objects: usize) {
     let began = Instant::now();
     let resource =
         ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(DEFAULT_GROUP, "v1beta2", "Machine"), "machines");
-    let context = Context::new(DEFAULT_GROUP);
-    let machine = Projection::new("machine", move |metadata, value| Machine::decode(metadata.clone(), value, &context));
+    let machine = Machine::projection(&Context::new(DEFAULT_GROUP));
     let streamed = Settings::default();
     let paged = Settings { streaming_lists: false, ..Settings::default() };
     let kube_api = || Api::all_with(client.clone(), &resource);

@@ -13,9 +13,9 @@ use crate::informer::{
 const LONGEST: usize = 32 << 10;
 
 fn decoder() -> Decoder<Value> {
-    let projection = Projection::new("whole", |_, value: &Value| match value.pointer("/spec/replicas") {
+    let projection = Projection::new("whole", |_, value: Value| match value.pointer("/spec/replicas") {
         Some(Value::String(_)) => Err("spec.replicas is a text".to_owned()),
-        _ => Ok(value.clone()),
+        _ => Ok(value),
     });
     Decoder { projection, texts: Arc::new(Interner::default()), secret: false }
 }
