@@ -96,8 +96,11 @@ impl<'de: 'a, 'a, V: Deserialize<'de>> Deserialize<'de> for Map<'a, V> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 /// Most objects have no more labels and annotations than these.
                 const USUAL: usize = 8;
-                let mut entries = Vec::with_capacity(USUAL);
+                let mut entries = Vec::new();
                 while let Some(entry) = map.next_entry::<Text<'de>, V>()? {
+                    if entries.is_empty() {
+                        entries.reserve(USUAL);
+                    }
                     entries.push(entry);
                 }
                 Ok(entries)

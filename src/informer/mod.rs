@@ -165,6 +165,7 @@
 //! ```
 
 mod backoff;
+mod compare;
 mod departed;
 mod document;
 mod event;
@@ -193,6 +194,8 @@ mod wire;
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests;
 
+#[doc(hidden)]
+pub use self::compare::{ReadFrames, read_frames};
 pub use self::{
     document::{Document, Identified, Identity, IdentityText, from_object},
     event::{Event, Handler},

@@ -237,22 +237,14 @@ pub(super) struct Frames<B> {
     longest: usize,
     /// The last page had more than one frame.
     took_many: bool,
-    /// Bytes that were looked at one by one.
-    #[cfg(test)]
+    /// How many bytes were looked at one by one.
     pub(super) looked_at: usize,
 }
 
 impl<B: AsyncBufRead + Unpin> Frames<B> {
     /// The events of a body, none of them longer than `longest` bytes.
     pub(super) fn new(body: B, longest: usize) -> Self {
-        Self {
-            body,
-            event: Vec::new(),
-            longest,
-            took_many: false,
-            #[cfg(test)]
-            looked_at: 0,
-        }
+        Self { body, event: Vec::new(), longest, took_many: false, looked_at: 0 }
     }
 
     /// The frames whose lines have come together, else the next one; none when the watch has ended.
@@ -297,10 +289,7 @@ impl<B: AsyncBufRead + Unpin> Frames<B> {
             }
             let found = part.iter().position(|byte| end.is_at(*byte));
             let taken = found.map_or(part.len(), |at| at + 1);
-            #[cfg(test)]
-            {
-                self.looked_at += taken;
-            }
+            self.looked_at += taken;
             let taken_part = &part[..taken];
             // Between events there may be line breaks, as many as a server likes.
             let of_event = if self.event.is_empty() { taken_part.trim_ascii_start() } else { taken_part };
