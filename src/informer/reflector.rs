@@ -11,6 +11,7 @@ use super::{
     backoff::{Backoff, shorten},
     failure::Failure,
     hook::{Phase, WatchError},
+    identity::ResourceVersion,
     progress::{ListCause, Progress},
     query::Scope,
     settings::Settings,
@@ -292,38 +293,43 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                 *productive = true;
                 self.works();
             }
-            for frame in page {
-                if let Some(reached) = self.take(frame, version) {
-                    self.progress.reaches(self.position, &reached);
-                    *version = reached;
-                }
+            if let Some(reached) = self.take(page, version) {
+                self.progress.reaches(self.position, &reached);
+                *version = reached;
             }
         }
     }
 
-    /// Takes one frame in, of a watch that has come to `version`; gives the version it reaches. One that is out of date or
-    /// comes twice reaches none: resumed from there, the watch would tell all that came since once more.
-    fn take(&self, frame: Frame<T>, version: &str) -> Option<String> {
-        let reached = match frame {
-            Frame::Bookmark(bookmark) => {
-                self.progress.bookmark_came();
-                return bookmark.reached.filter(|reached| !is_older(reached, version));
+    /// Takes in the frames that came together, of a watch that has come to `version`; gives the version that it reaches by
+    /// them. One that is out of date or comes twice reaches none: resumed from there, the watch would tell all that came since
+    /// once more.
+    fn take(&self, page: Vec<Frame<T>>, version: &str) -> Option<String> {
+        let mut reached: Option<ResourceVersion> = None;
+        let mut batch = self.store.batch();
+        for frame in page {
+            let (version_of_object, is_new) = match frame {
+                Frame::Bookmark(bookmark) => {
+                    self.progress.bookmark_came();
+                    let known = reached.as_ref().map_or_else(|| version.to_owned(), ToString::to_string);
+                    let news = bookmark.reached.filter(|reached| !is_older(reached, &known));
+                    reached = news.map(|news| news.into()).or(reached);
+                    continue;
+                }
+                Frame::Put(object) => (object.metadata.resource_version.clone(), batch.put(object)),
+                Frame::Delete(object) => (object.metadata.resource_version.clone(), batch.delete(object)),
+                Frame::Nameless => {
+                    self.skip_nameless(1);
+                    self.progress.event_came();
+                    continue;
+                }
+            };
+            self.progress.event_came();
+            if is_new && !version_of_object.is_empty() {
+                reached = Some(version_of_object);
             }
-            Frame::Put(object) => {
-                let reached = object.metadata.resource_version.to_string();
-                if self.store.put(object) { reached } else { String::new() }
-            }
-            Frame::Delete(object) => {
-                let reached = object.metadata.resource_version.to_string();
-                if self.store.delete(object) { reached } else { String::new() }
-            }
-            Frame::Nameless => {
-                self.skip_nameless(1);
-                String::new()
-            }
-        };
-        self.progress.event_came();
-        (!reached.is_empty()).then_some(reached)
+        }
+        drop(batch);
+        reached.map(|reached| reached.to_string())
     }
 
     async fn request(&self, request: http::Request<Vec<u8>>) -> Result<impl AsyncBufRead + use<T>, Failure> {
