@@ -183,15 +183,13 @@ struct OwnerReference<'a> {
 impl Metadata<'_> {
     /// The owner of one of these kinds in Cluster API's group, the controlling one before others.
     pub(super) fn owner(&self, keys: &Keys, kinds: &[&str]) -> Option<Owner<'_>> {
-        let mut owners: Vec<_> = self
+        let owners = self
             .owner_references
             .iter()
             .flatten()
             .filter(|owner| kinds.contains(&&*owner.kind))
-            .filter(|owner| group_of(&owner.api_version) == keys.group)
-            .collect();
-        owners.sort_by_key(|owner| !owner.controller);
-        owners.first().map(|owner| Owner { kind: &owner.kind, name: &owner.name })
+            .filter(|owner| group_of(&owner.api_version) == keys.group);
+        owners.min_by_key(|owner| !owner.controller).map(|owner| Owner { kind: &owner.kind, name: &owner.name })
     }
 
     /// When the object was made, where that can be read.

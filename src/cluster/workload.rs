@@ -193,7 +193,7 @@ impl Workload {
         let mut core = inner.core.lock();
         let core = &mut *core;
         let scalable = |kind: ScalableKind| ScalableResource::projection(kind, management.context());
-        self.set(&mut core.clusters, resources.cluster.as_ref(), (), || Cluster::projection());
+        self.set(&mut core.clusters, resources.cluster.as_ref(), (), Cluster::projection);
         for (slot, kind) in [
             (&mut core.machine_deployments, ScalableKind::MachineDeployment),
             (&mut core.machine_sets, ScalableKind::MachineSet),

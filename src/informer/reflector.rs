@@ -312,7 +312,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                     self.progress.bookmark_came();
                     let known = reached.as_ref().map_or_else(|| version.to_owned(), ToString::to_string);
                     let news = bookmark.reached.filter(|reached| !is_older(reached, &known));
-                    reached = news.map(|news| news.into()).or(reached);
+                    reached = news.map(ResourceVersion::from).or(reached);
                     continue;
                 }
                 Frame::Put(object) => (object.metadata.resource_version.clone(), batch.put(object)),

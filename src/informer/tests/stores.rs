@@ -85,12 +85,12 @@ async fn a_handler_is_woken_once_when_all_that_came_together_is_taken_in() {
         counted.fetch_add(1, Ordering::Relaxed);
     };
     let mut task = Box::pin(slot.run(handler, Arc::clone(&store), progress));
-    let wakes = Arc::new(Wakes::default());
-    let waker = Waker::from(Arc::clone(&wakes));
+    let alarm = Arc::new(Wakes::default());
+    let waker = Waker::from(Arc::clone(&alarm));
     let mut run = || task.as_mut().poll(&mut Context::from_waker(&waker));
     assert_eq!((run(), run()), (Poll::Pending, Poll::Pending));
-    let before = wakes.0.load(Ordering::Relaxed);
-    let woken = || wakes.0.load(Ordering::Relaxed) - before;
+    let before = alarm.0.load(Ordering::Relaxed);
+    let woken = || alarm.0.load(Ordering::Relaxed) - before;
     let mut batch = store.batch();
     for name in ["a", "b", "c"] {
         let metadata = Metadata { key: ObjectKey::cluster(name), uid: "".into(), resource_version: "1".into() };
