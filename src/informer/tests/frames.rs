@@ -1,6 +1,6 @@
 //! The two ways from the bytes of a watch to its events: what the fast one gives is what the careful one gives.
 
-use std::fmt::Debug;
+use std::{fmt::Debug, sync::LazyLock};
 
 use proptest::{collection::vec, prelude::*, sample::Index as Pick};
 use serde::Deserialize as _;
@@ -22,7 +22,7 @@ fn whole() -> Projection<Value> {
 }
 
 /// Real objects, as JSON.
-fn objects() -> Vec<String> {
+static OBJECTS: LazyLock<Vec<String>> = LazyLock::new(|| {
     let files = [
         include_str!("../../../tests/fixtures/steady/management-v1beta2.yaml"),
         include_str!("../../../tests/fixtures/steady/workload-nodes.yaml"),
@@ -34,7 +34,7 @@ fn objects() -> Vec<String> {
         document["items"].as_array().cloned().unwrap_or_else(|| vec![document])
     });
     objects.map(|object| object.to_string()).collect()
-}
+});
 
 /// All that comes of a body, read in parts of this length.
 fn read_as<T: Debug>(projection: &Projection<T>, body: &[u8], part: usize, carefully: bool) -> ReadFrames {
@@ -130,7 +130,7 @@ proptest! {
         events in vec((any::<Pick>(), 0..6_usize, mutation(), 0..6_usize), 1..8),
         part in prop_oneof![64..20_000_usize, Just(1 << 20)],
     ) {
-        let objects = objects();
+        let objects = &*OBJECTS;
         let mut body = Vec::new();
         for (object, kind, mutation, separator) in &events {
             let kind = ["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR", "OTHER"][*kind];
@@ -146,7 +146,7 @@ proptest! {
 
 #[test]
 fn events_as_a_real_api_server_writes_them_come_together_and_are_not_looked_at_byte_by_byte() {
-    let objects = objects();
+    let objects = &*OBJECTS;
     let mut body = Vec::new();
     for (number, object) in objects.iter().enumerate() {
         body.extend(event(["ADDED", "MODIFIED", "DELETED"][number % 3], object, &Mutation::None));
