@@ -38,8 +38,8 @@ COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/source/target,id=target-$TARGETARCH <<'EOF'
 target=$(cat /target-triple)
-cargo auditable build --release --locked --package capi-autoscaler-provider --bin capi-autoscaler-provider --target "$target"
-install -D "target/$target/release/capi-autoscaler-provider" /out/capi-autoscaler-provider
+cargo auditable build --profile dist --locked --package capi-autoscaler-provider --bin capi-autoscaler-provider --target "$target"
+install -D "target/$target/dist/capi-autoscaler-provider" /out/capi-autoscaler-provider
 EOF
 
 # glibc, libgcc and the usual certificate authorities; no shell. The same Debian as above, so that glibc fits.

@@ -75,6 +75,7 @@ struct Arguments {
 enum Variant {
     Machine,
     MachinePages,
+    MachineTree,
     Json,
     Reflector,
     ReflectorStreamed,
@@ -86,6 +87,7 @@ impl Variant {
         match self {
             Self::Machine => "this informer, slim typed Machine",
             Self::MachinePages => "the same, lists in pages",
+            Self::MachineTree => "the same, by a tree of the JSON",
             Self::Json => "this informer, serde_json::Value",
             Self::Reflector => "kube's reflector, DynamicObject",
             Self::ReflectorStreamed => "the same, streamed lists",
@@ -257,7 +259,8 @@ async fn follow(variant: Variant, url: &str, objects: usize) {
     let resource =
         ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(DEFAULT_GROUP, "v1beta2", "Machine"), "machines");
     let context = Context::new(DEFAULT_GROUP);
-    let machine = Projection::new("machine", move |metadata, value| Machine::decode(metadata.clone(), value, &context));
+    let machine = Machine::projection(&context);
+    let tree = Projection::new("tree", move |meta, value| Machine::decode(meta.clone(), &value, &context));
     let streamed = Settings::default();
     let paged = Settings { streaming_lists: false, ..Settings::default() };
     let kube_api = || Api::all_with(client.clone(), &resource);
@@ -265,6 +268,7 @@ async fn follow(variant: Variant, url: &str, objects: usize) {
     match variant {
         Variant::Machine => inform(client.clone(), resource.clone(), machine, streamed, objects, began).await,
         Variant::MachinePages => inform(client.clone(), resource, machine, paged, objects, began).await,
+        Variant::MachineTree => inform(client.clone(), resource, tree, streamed, objects, began).await,
         Variant::Json => inform(client.clone(), resource, Projection::<Value>::serde(), streamed, objects, began).await,
         Variant::Reflector => {
             let events = watcher::<DynamicObject>(kube_api(), lists);

@@ -11,6 +11,8 @@
 
 // A bench may panic: it is a test of its own input.
 #![allow(clippy::expect_used, clippy::panic)]
+// Counts far from the limits of their types.
+#![allow(clippy::cast_precision_loss)]
 
 use std::{
     collections::HashMap,
@@ -78,7 +80,7 @@ fn main() {
         [groups, machines] => vec![(groups, machines, None)],
         _ => TARGETS.to_vec(),
     };
-    println!("groups  machines   ready after  at rest   peak     bytes per Machine and its Node");
+    println!("groups  machines   ready after  CPU per object  at rest   peak     bytes per Machine and its Node");
     let mut missed = false;
     let empty = measure(Fleet { groups: 0, machines_per_group: 0 }, streams);
     for (groups, machines_per_group, target) in fleets {
@@ -87,8 +89,9 @@ fn main() {
         let machines = groups * machines_per_group;
         let each = seen.rest.saturating_sub(empty.rest) * 1024 / machines.max(1) as u64;
         println!(
-            "{groups:>6}  {machines:>8}   {:>9.1} s  {:>3} MiB   {:>3} MiB  {each}",
+            "{groups:>6}  {machines:>8}   {:>9.1} s  {:>11.1} µs  {:>3} MiB   {:>3} MiB  {each}",
             seen.ready.as_secs_f64(),
+            seen.busy.saturating_sub(empty.busy).as_secs_f64() * 1e6 / (2 * machines.max(1)) as f64,
             seen.rest / 1024,
             seen.peak / 1024,
         );
@@ -100,9 +103,11 @@ fn main() {
     assert!(!missed, "a target was missed");
 }
 
-/// What was seen of one process, in KiB.
+/// What was seen of one process: times, and memory in KiB.
 struct Seen {
     ready: Duration,
+    /// The processor time that it has taken until it was ready.
+    busy: Duration,
     rest: u64,
     peak: u64,
 }
@@ -131,9 +136,9 @@ fn measure(fleet: Fleet, streams: bool) -> Seen {
         assert!(began.elapsed() < PATIENCE, "not ready in {PATIENCE:?}");
         sleep(Duration::from_millis(100));
     }
-    let ready = began.elapsed();
+    let (ready, busy) = (began.elapsed(), process.busy());
     sleep(REST);
-    Seen { ready, rest: process.status("VmRSS:"), peak: process.status("VmHWM:") }
+    Seen { ready, busy, rest: process.status("VmRSS:"), peak: process.status("VmHWM:") }
 }
 
 /// Ends with its measurement.
@@ -145,6 +150,14 @@ impl Process {
         let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).expect("the process runs");
         let line = status.lines().find_map(|line| line.strip_prefix(field)).expect("the field is there");
         line.trim().trim_end_matches(" kB").parse().expect("a number")
+    }
+
+    /// The processor time that its threads have taken.
+    fn busy(&self) -> Duration {
+        let schedule = |task: &Path| fs::read_to_string(task.join("schedstat")).unwrap_or_default();
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.0.id())).expect("the process runs");
+        let nanos = tasks.filter_map(|task| schedule(&task.ok()?.path()).split(' ').next()?.parse::<u64>().ok()).sum();
+        Duration::from_nanos(nanos)
     }
 }
 

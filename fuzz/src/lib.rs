@@ -9,11 +9,13 @@
 )]
 
 mod groups;
+mod objects;
 mod requests;
 mod texts;
 
 pub use self::{
     groups::annotations,
+    objects::{objects, watches},
     requests::requests,
     texts::{deletion_log, duration, provider_id, quantity, replaced, taint},
 };
@@ -22,7 +24,7 @@ pub use self::{
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them. Each has a folder of its name in `fuzz/corpus-kept`.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 10] = [
     ("annotations", annotations),
     ("quantity", quantity),
     ("duration", duration),
@@ -31,4 +33,6 @@ pub const TARGETS: [Target; 8] = [
     ("requests", requests),
     ("deletion_log", deletion_log),
     ("replaced", replaced),
+    ("objects", objects),
+    ("watches", watches),
 ];

@@ -1,13 +1,12 @@
 //! Cluster: whether it is paused, and which Kubernetes version its topology asks for.
 
-use std::borrow::Cow;
-
 use arcstr::ArcStr;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{DEFER_UPGRADE, HOLD_UPGRADE_SEQUENCE, Meta, wire};
+use crate::informer::{Document, Projection};
 
 /// A Cluster as read here.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -48,7 +47,7 @@ struct Spec<'a> {
 #[derive(Deserialize)]
 struct TopologySpec<'a> {
     #[serde(borrow)]
-    version: Option<Cow<'a, str>>,
+    version: Option<wire::Text<'a>>,
     #[serde(borrow)]
     workers: Option<Workers<'a>>,
 }
@@ -63,10 +62,10 @@ struct Workers<'a> {
 #[derive(Deserialize)]
 struct Worker<'a> {
     #[serde(borrow, default)]
-    name: Cow<'a, str>,
+    name: wire::Text<'a>,
     replicas: Option<i64>,
     #[serde(borrow)]
-    version: Option<Cow<'a, str>>,
+    version: Option<wire::Text<'a>>,
     #[serde(borrow)]
     metadata: Option<wire::Metadata<'a>>,
 }
@@ -87,14 +86,29 @@ impl Topology {
     }
 }
 
+/// The JSON of a Cluster.
+struct Json;
+
+impl Document for Json {
+    type Json<'a> = wire::Object<'a, Spec<'a>, Status<'a>>;
+}
+
 impl Cluster {
     /// Decodes a Cluster of either contract version.
     ///
     /// # Errors
     /// The text of the decoding error, when a field that is read has another type.
     pub fn decode(meta: Meta, value: &Value) -> Result<Self, String> {
-        let object: wire::Object<'_, Spec<'_>, Status<'_>> =
-            Deserialize::deserialize(value).map_err(|error| error.to_string())?;
+        wire::read(value).map(|json| Self::of(meta, json))
+    }
+
+    /// How an informer reads Clusters.
+    #[must_use]
+    pub fn projection() -> Projection<Self> {
+        Projection::typed::<Json>("capi/Cluster", |meta, json| Ok(Self::of(meta, json)))
+    }
+
+    fn of(meta: Meta, object: wire::Object<'_, Spec<'_>, Status<'_>>) -> Self {
         let (spec, status) = (object.spec, object.status);
         let paused = spec.as_ref().and_then(|spec| spec.paused).unwrap_or_default();
         let topology = spec.and_then(|spec| spec.topology).and_then(|topology| {
@@ -107,7 +121,7 @@ impl Cluster {
                 unreconciled_since: status.as_ref().and_then(unreconciled_since),
             }))
         });
-        Ok(Self { meta, paused, topology })
+        Self { meta, paused, topology }
     }
 }
 
@@ -120,7 +134,7 @@ fn held_back(workers: &Workers<'_>) -> Vec<ArcStr> {
         let is_set = |key| worker.metadata.as_ref().is_some_and(|metadata| metadata.annotation(key).is_some());
         held |= is_set(HOLD_UPGRADE_SEQUENCE);
         if held || is_set(DEFER_UPGRADE) {
-            names.push(worker.name.as_ref().into());
+            names.push((&*worker.name).into());
         }
     }
     names
@@ -128,13 +142,13 @@ fn held_back(workers: &Workers<'_>) -> Vec<ArcStr> {
 
 fn sized(workers: &Workers<'_>) -> Vec<ArcStr> {
     let workers = workers.machine_deployments.iter().flatten();
-    workers.filter(|worker| worker.replicas.is_some()).map(|worker| worker.name.as_ref().into()).collect()
+    workers.filter(|worker| worker.replicas.is_some()).map(|worker| (&*worker.name).into()).collect()
 }
 
 fn pinned(workers: &Workers<'_>) -> Vec<(ArcStr, ArcStr)> {
     let version = |worker: &Worker<'_>| {
         let version = worker.version.as_deref().filter(|version| !version.is_empty())?;
-        Some((worker.name.as_ref().into(), version.into()))
+        Some(((&*worker.name).into(), version.into()))
     };
     workers.machine_deployments.iter().flatten().filter_map(version).collect()
 }

@@ -2,13 +2,14 @@
 //! them, so rare parts are boxed and repeated text is shared.
 
 use arcstr::ArcStr;
-use std::{borrow::Cow, num::NonZeroU32};
+use std::{num::NonZeroU32, sync::Arc};
 
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Context, Meta, ScalableKind, bounded, wire};
+use crate::informer::{Document, Projection};
 
 /// A Machine as read here.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -118,14 +119,14 @@ pub struct Condition {
 #[serde(rename_all = "camelCase")]
 struct Spec<'a> {
     #[serde(borrow, rename = "providerID")]
-    provider_id: Option<Cow<'a, str>>,
+    provider_id: Option<wire::Text<'a>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Status<'a> {
     #[serde(borrow, default)]
-    phase: Cow<'a, str>,
+    phase: wire::Text<'a>,
     #[serde(borrow)]
     node_ref: Option<wire::NodeRef<'a>>,
     #[serde(borrow)]
@@ -134,15 +135,15 @@ struct Status<'a> {
     #[serde(borrow)]
     v1beta2: Option<wire::V1Beta2<'a>>,
     #[serde(borrow)]
-    failure_reason: Option<Cow<'a, str>>,
+    failure_reason: Option<wire::Text<'a>>,
     #[serde(borrow)]
-    failure_message: Option<Cow<'a, str>>,
+    failure_message: Option<wire::Text<'a>>,
     /// OpenShift's word for failureReason.
     #[serde(borrow)]
-    error_reason: Option<Cow<'a, str>>,
+    error_reason: Option<wire::Text<'a>>,
     /// OpenShift's word for failureMessage.
     #[serde(borrow)]
-    error_message: Option<Cow<'a, str>>,
+    error_message: Option<wire::Text<'a>>,
     #[serde(borrow)]
     deprecated: Option<Deprecated<'a>>,
 }
@@ -157,9 +158,16 @@ struct Deprecated<'a> {
 #[serde(rename_all = "camelCase")]
 struct DeprecatedV1Beta1<'a> {
     #[serde(borrow)]
-    failure_reason: Option<Cow<'a, str>>,
+    failure_reason: Option<wire::Text<'a>>,
     #[serde(borrow)]
-    failure_message: Option<Cow<'a, str>>,
+    failure_message: Option<wire::Text<'a>>,
+}
+
+/// The JSON of a Machine.
+struct Json;
+
+impl Document for Json {
+    type Json<'a> = wire::Object<'a, Spec<'a>, Status<'a>>;
 }
 
 impl Machine {
@@ -168,8 +176,17 @@ impl Machine {
     /// # Errors
     /// The text of the decoding error, when a field that is read has another type.
     pub fn decode(meta: Meta, value: &Value, context: &Context) -> Result<Self, String> {
-        let object: wire::Object<'_, Spec<'_>, Status<'_>> =
-            Deserialize::deserialize(value).map_err(|error| error.to_string())?;
+        wire::read(value).map(|json| Self::of(meta, json, context))
+    }
+
+    /// How an informer reads Machines.
+    #[must_use]
+    pub fn projection(context: &Arc<Context>) -> Projection<Self> {
+        let context = Arc::clone(context);
+        Projection::typed::<Json>("capi/Machine", move |meta, json| Ok(Self::of(meta, json, &context)))
+    }
+
+    fn of(meta: Meta, object: wire::Object<'_, Spec<'_>, Status<'_>>, context: &Context) -> Self {
         let interner = &context.interner;
         let owner = object
             .metadata
@@ -187,7 +204,7 @@ impl Machine {
                     })
                 },
             );
-        Ok(Self {
+        Self {
             owner,
             // The Node has the same providerID, and this name for its own.
             provider_id: object
@@ -210,7 +227,7 @@ impl Machine {
                 .annotation(&context.keys.delete_machine)
                 .map(|mark| interner.intern(bounded::mark(mark))),
             meta,
-        })
+        }
     }
 }
 
@@ -221,7 +238,7 @@ fn infrastructure_ready<'a>(status: &'a Status<'_>) -> Option<&'a wire::Conditio
 /// The failure from `status`, under either name, else from `status.deprecated.v1beta1`.
 fn failure(status: &Status<'_>) -> Option<Box<Failure>> {
     let old = status.deprecated.as_ref().and_then(|deprecated| deprecated.v1beta1.as_ref());
-    let text = |places: [Option<&Cow<'_, str>>; 3]| {
+    let text = |places: [Option<&wire::Text<'_>>; 3]| {
         places.into_iter().flatten().find(|text| !text.is_empty()).map(|text| ArcStr::from(bounded::message(text)))
     };
     let reason = text([

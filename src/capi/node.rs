@@ -3,13 +3,14 @@
 mod resources;
 
 use arcstr::ArcStr;
-use std::borrow::Cow;
+use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::Value;
 
 pub use self::resources::NodeResources;
 use super::{Context, Meta, ObjectKey, bounded, wire};
+use crate::informer::{Document, Projection};
 
 /// A Node as read here.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -53,7 +54,14 @@ impl FromIterator<(&'static str, ArcStr)> for TemplateLabels {
 #[derive(Deserialize)]
 struct Spec<'a> {
     #[serde(borrow, rename = "providerID")]
-    provider_id: Option<Cow<'a, str>>,
+    provider_id: Option<wire::Text<'a>>,
+}
+
+/// The JSON of a Node.
+struct Json;
+
+impl Document for Json {
+    type Json<'a> = wire::Object<'a, Spec<'a>, resources::Status<'a>>;
 }
 
 impl Node {
@@ -71,8 +79,17 @@ impl Node {
     /// # Errors
     /// The text of the decoding error, when a field that is read has another type.
     pub fn decode(meta: Meta, value: &Value, context: &Context) -> Result<Self, String> {
-        let object: wire::Object<'_, Spec<'_>, resources::Status<'_>> =
-            Deserialize::deserialize(value).map_err(|error| error.to_string())?;
+        wire::read(value).map(|json| Self::of(meta, json, context))
+    }
+
+    /// How an informer reads Nodes.
+    #[must_use]
+    pub fn projection(context: &Arc<Context>) -> Projection<Self> {
+        let context = Arc::clone(context);
+        Projection::typed::<Json>("capi/Node", move |meta, json| Ok(Self::of(meta, json, &context)))
+    }
+
+    fn of(meta: Meta, object: wire::Object<'_, Spec<'_>, resources::Status<'_>>, context: &Context) -> Self {
         let metadata = &object.metadata;
         let machine = context.keys.machine_of(|key| metadata.annotation(key)).map(|(namespace, name)| ObjectKey {
             namespace: context.interner.intern(&bounded::value(namespace)),
@@ -86,7 +103,7 @@ impl Node {
             (None, Some(status)) => NodeResources::of(status, &context.interner),
             (Some(_), _) | (None, None) => None,
         };
-        Ok(Self {
+        Self {
             resources,
             provider_id: object
                 .spec
@@ -96,7 +113,7 @@ impl Node {
             machine,
             template_labels,
             meta,
-        })
+        }
     }
 
     /// The value of one of [`Node::TEMPLATE_LABELS`].

@@ -2,13 +2,14 @@
 //! node groups. One type serves all three; what a kind lacks is empty.
 
 use arcstr::ArcStr;
-use std::{borrow::Cow, collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Context, DELETING, DESIRED_REPLICAS, LogText, Meta, REVISION, bounded, wire};
+use crate::informer::{Document, Projection};
 
 /// The kinds that can be node groups.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -144,14 +145,14 @@ pub enum Propagation {
 #[serde(rename_all = "camelCase")]
 struct Spec<'a> {
     #[serde(borrow)]
-    cluster_name: Option<Cow<'a, str>>,
+    cluster_name: Option<wire::Text<'a>>,
     replicas: Option<i32>,
     #[serde(borrow)]
     template: Option<Template<'a>>,
     #[serde(borrow, rename = "providerIDList")]
-    provider_id_list: Option<Vec<Cow<'a, str>>>,
+    provider_id_list: Option<Vec<wire::Text<'a>>>,
     #[serde(borrow)]
-    failure_domains: Option<Vec<Cow<'a, str>>>,
+    failure_domains: Option<Vec<wire::Text<'a>>>,
 }
 
 #[derive(Deserialize)]
@@ -180,9 +181,9 @@ struct TemplateSpec<'a> {
     #[serde(borrow)]
     bootstrap: Option<Bootstrap<'a>>,
     #[serde(borrow)]
-    failure_domain: Option<Cow<'a, str>>,
+    failure_domain: Option<wire::Text<'a>>,
     #[serde(borrow)]
-    version: Option<Cow<'a, str>>,
+    version: Option<wire::Text<'a>>,
 }
 
 #[derive(Deserialize)]
@@ -191,19 +192,19 @@ struct Bootstrap<'a> {
     #[serde(borrow)]
     config_ref: Option<wire::Reference<'a>>,
     #[serde(borrow)]
-    data_secret_name: Option<Cow<'a, str>>,
+    data_secret_name: Option<wire::Text<'a>>,
 }
 
 #[derive(Deserialize)]
 struct Taint<'a> {
     #[serde(borrow, default)]
-    key: Cow<'a, str>,
+    key: wire::Text<'a>,
     #[serde(borrow, default)]
-    value: Cow<'a, str>,
+    value: wire::Text<'a>,
     #[serde(borrow, default)]
-    effect: Cow<'a, str>,
+    effect: wire::Text<'a>,
     #[serde(borrow, default)]
-    propagation: Cow<'a, str>,
+    propagation: wire::Text<'a>,
 }
 
 #[derive(Deserialize)]
@@ -212,7 +213,7 @@ struct Status<'a> {
     replicas: Option<i32>,
     observed_generation: Option<i64>,
     #[serde(borrow, rename = "authoritativeAPI")]
-    authoritative_api: Option<Cow<'a, str>>,
+    authoritative_api: Option<wire::Text<'a>>,
     #[serde(borrow)]
     node_refs: Option<Vec<wire::NodeRef<'a>>>,
     #[serde(borrow)]
@@ -221,19 +222,35 @@ struct Status<'a> {
     v1beta2: Option<wire::V1Beta2<'a>>,
 }
 
+/// The JSON of any of the three.
+struct Json;
+
+impl Document for Json {
+    type Json<'a> = wire::Object<'a, Spec<'a>, Status<'a>>;
+}
+
 impl ScalableResource {
     /// Decodes an object of `kind`, of either contract version.
     ///
     /// # Errors
     /// The text of the decoding error, when a field that is read has another type.
     pub fn decode(kind: ScalableKind, meta: Meta, value: &Value, context: &Context) -> Result<Self, String> {
-        let object: wire::Object<'_, Spec<'_>, Status<'_>> =
-            Deserialize::deserialize(value).map_err(|error| error.to_string())?;
+        wire::read(value).map(|json| Self::of(kind, meta, json, context))
+    }
+
+    /// How an informer reads objects of `kind`.
+    #[must_use]
+    pub fn projection(kind: ScalableKind, context: &Arc<Context>) -> Projection<Self> {
+        let context = Arc::clone(context);
+        Projection::typed::<Json>(format!("capi/{kind}"), move |meta, json| Ok(Self::of(kind, meta, json, &context)))
+    }
+
+    fn of(kind: ScalableKind, meta: Meta, object: wire::Object<'_, Spec<'_>, Status<'_>>, context: &Context) -> Self {
         let intern = |text: &str| context.interner.intern(&bounded::value(text));
         let share = |texts: Option<&wire::Texts<'_>>, keep: &dyn Fn(&str) -> bool| {
             texts
                 .into_iter()
-                .flatten()
+                .flat_map(wire::Texts::iter)
                 .filter(|(key, _)| keep(key))
                 .map(|(key, value)| (intern(key), intern(value)))
                 .collect::<BTreeMap<_, _>>()
@@ -253,7 +270,7 @@ impl ScalableResource {
             }
             ScalableKind::MachineDeployment | ScalableKind::MachinePool => None,
         };
-        Ok(Self {
+        Self {
             kind,
             labels: share(metadata.labels.as_ref(), &|_| true),
             annotations: share(metadata.annotations.as_ref(), &|key| context.keys.is_read_on_groups(key)),
@@ -318,7 +335,7 @@ impl ScalableResource {
                 .map(|node| ArcStr::from(bounded::value(&node.name)))
                 .collect(),
             meta,
-        })
+        }
     }
 }
 
@@ -345,7 +362,7 @@ fn infrastructure_ref(reference: &wire::Reference<'_>, context: &Context) -> Opt
     }
     let intern = |text: &str| context.interner.intern(&bounded::value(text));
     let group = match (&reference.api_group, &reference.api_version) {
-        (Some(group), _) if !group.is_empty() => group.as_ref(),
+        (Some(group), _) if !group.is_empty() => group,
         (_, Some(api_version)) => wire::group_of(api_version),
         (_, None) => return None,
     };
@@ -394,7 +411,7 @@ fn failure_domain<'a>(spec: Option<&'a Spec<'_>>) -> Option<&'a str> {
     let spec = spec?;
     let of_template = spec.template.as_ref().and_then(|template| template.spec.as_ref()?.failure_domain.as_deref());
     let of_pool = match spec.failure_domains.as_deref() {
-        Some([one]) => Some(one.as_ref()),
+        Some([one]) => Some(&**one),
         Some(_) | None => None,
     };
     of_template.filter(|domain| !domain.is_empty()).or(of_pool).filter(|domain| !domain.is_empty())

@@ -1,12 +1,13 @@
 //! Infrastructure template of any group and kind: the capacity it promises.
 
 use arcstr::ArcStr;
-use std::{borrow::Cow, collections::BTreeMap};
+use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 use serde_json::Value;
 
 use super::{Meta, bounded, wire};
+use crate::informer::{Document, Projection};
 
 /// An infrastructure template as read here.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -25,7 +26,7 @@ pub struct InfrastructureTemplate {
 #[serde(rename_all = "camelCase")]
 struct Status<'a> {
     #[serde(borrow)]
-    capacity: Option<BTreeMap<Cow<'a, str>, Value>>,
+    capacity: Option<wire::Map<'a, wire::Amount<'a>>>,
     #[serde(borrow)]
     node_info: Option<NodeInfo<'a>>,
 }
@@ -34,9 +35,16 @@ struct Status<'a> {
 #[serde(rename_all = "camelCase")]
 struct NodeInfo<'a> {
     #[serde(borrow, default)]
-    architecture: Cow<'a, str>,
+    architecture: wire::Text<'a>,
     #[serde(borrow, default)]
-    operating_system: Cow<'a, str>,
+    operating_system: wire::Text<'a>,
+}
+
+/// The JSON of an infrastructure template.
+struct Json;
+
+impl Document for Json {
+    type Json<'a> = wire::Object<'a, IgnoredAny, Status<'a>>;
 }
 
 impl InfrastructureTemplate {
@@ -45,18 +53,26 @@ impl InfrastructureTemplate {
     /// # Errors
     /// The text of the decoding error, when a field that is read has another type.
     pub fn decode(meta: Meta, value: &Value) -> Result<Self, String> {
-        let object: wire::Object<'_, serde::de::IgnoredAny, Status<'_>> =
-            Deserialize::deserialize(value).map_err(|error| error.to_string())?;
+        wire::read(value).map(|json| Self::of(meta, json))
+    }
+
+    /// How an informer reads infrastructure templates.
+    #[must_use]
+    pub fn projection() -> Projection<Self> {
+        Projection::typed::<Json>("capi/template", |meta, json| Ok(Self::of(meta, json)))
+    }
+
+    fn of(meta: Meta, object: wire::Object<'_, IgnoredAny, Status<'_>>) -> Self {
         let status = object.status.unwrap_or(Status { capacity: None, node_info: None });
-        let text = |text: Cow<'_, str>| (!text.is_empty()).then(|| ArcStr::from(bounded::value(&text)));
+        let text = |text: wire::Text<'_>| (!text.is_empty()).then(|| ArcStr::from(bounded::value(&text)));
         let (architecture, operating_system) =
             status.node_info.map_or((None, None), |info| (text(info.architecture), text(info.operating_system)));
         let capacity = status
             .capacity
-            .into_iter()
-            .flatten()
-            .map(|(resource, quantity)| (ArcStr::from(resource), wire::capacity_text(&quantity)))
+            .iter()
+            .flat_map(wire::Map::iter)
+            .map(|(resource, quantity)| (ArcStr::from(resource), quantity.text().into_owned()))
             .collect();
-        Ok(Self { meta, capacity, architecture, operating_system })
+        Self { meta, capacity, architecture, operating_system }
     }
 }

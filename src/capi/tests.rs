@@ -13,6 +13,7 @@ use super::*;
 
 mod generations;
 mod machine_api;
+mod passes;
 mod rollouts;
 
 /// The identity as the informers hand it over.

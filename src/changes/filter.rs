@@ -34,9 +34,8 @@ impl Filter {
 
     /// What is compared of an object.
     #[must_use]
-    pub fn snapshot(&self, object: &Value) -> Snapshot {
-        let managers = managers::entries(&object["metadata"]["managedFields"]);
-        let mut value = object.clone();
+    pub fn snapshot(&self, mut value: Value) -> Snapshot {
+        let managers = managers::entries(&value["metadata"]["managedFields"]);
         if let Value::Object(map) = &mut value {
             // The items of a list don't say what they are; events of a watch do.
             map.entry("apiVersion").or_insert_with(|| self.kind.api_version().into());

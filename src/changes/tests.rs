@@ -39,7 +39,7 @@ fn identity(kind: &Kind) -> Identity {
 
 fn snapshot(kind: &Kind, ignored: &[&str], object: &Value) -> Arc<Snapshot> {
     let ignored: Vec<Pattern> = ignored.iter().map(|path| path.parse().unwrap()).collect();
-    Arc::new(Filter::new(kind.clone(), &ignored).snapshot(object))
+    Arc::new(Filter::new(kind.clone(), &ignored).snapshot(object.clone()))
 }
 
 fn change(kind: &Kind, old: &Value, new: &Value) -> Option<Change> {

@@ -9,9 +9,9 @@ use tokio::{sync::watch, time::sleep};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    capi::{self, Context, CoreResources, Meta, discover_core},
+    capi::{self, Context, CoreResources, discover_core},
     connect::{Clients, cause},
-    informer::{Factory, Projection, Settings},
+    informer::{Factory, Settings},
     tasks::Spawner,
 };
 
@@ -159,15 +159,6 @@ impl Management {
         &self.inner.factory
     }
 
-    /// How a kind becomes what the index is fed with.
-    pub(super) fn projection<T: 'static>(
-        &self,
-        name: &str,
-        decode: impl Fn(Meta, &serde_json::Value, &Context) -> Result<T, String> + Send + Sync + 'static,
-    ) -> Projection<T> {
-        projection(&self.inner.context, name, decode)
-    }
-
     /// Ends discovery and all informers, and waits until no task is left.
     pub async fn shutdown(&self) {
         self.inner.ended.cancel();
@@ -175,14 +166,4 @@ impl Management {
         self.inner.tasks.wait().await;
         self.inner.factory.shutdown().await;
     }
-}
-
-/// A projection of the capi room.
-pub(super) fn projection<T: 'static>(
-    context: &Arc<Context>,
-    name: &str,
-    decode: impl Fn(Meta, &serde_json::Value, &Context) -> Result<T, String> + Send + Sync + 'static,
-) -> Projection<T> {
-    let context = Arc::clone(context);
-    Projection::new(name, move |metadata, value| decode(metadata.clone(), value, &context))
 }

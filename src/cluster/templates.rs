@@ -287,8 +287,7 @@ impl Templates {
                 self.management.factory(),
                 resource,
                 self.namespaces.clone(),
-                self.management
-                    .projection("capi/template", |meta, value, _| InfrastructureTemplate::decode(meta, value)),
+                InfrastructureTemplate::projection(),
                 (&self.index, kind.clone()),
                 previous,
             ),

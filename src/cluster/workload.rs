@@ -14,7 +14,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     follow::{Followed, Health},
-    management::{Management, projection},
+    management::Management,
     reach::{self, Patience, out_of_reach},
     templates::{KindStates, LeftOutNamespaces, Templates, not_followed},
 };
@@ -192,14 +192,8 @@ impl Workload {
         let management = &inner.management;
         let mut core = inner.core.lock();
         let core = &mut *core;
-        let scalable = |kind: ScalableKind| {
-            management.projection(&format!("capi/{kind}"), move |meta, value, context| {
-                ScalableResource::decode(kind, meta, value, context)
-            })
-        };
-        self.set(&mut core.clusters, resources.cluster.as_ref(), (), || {
-            management.projection("capi/Cluster", |meta, value, _| Cluster::decode(meta, value))
-        });
+        let scalable = |kind: ScalableKind| ScalableResource::projection(kind, management.context());
+        self.set(&mut core.clusters, resources.cluster.as_ref(), (), Cluster::projection);
         for (slot, kind) in [
             (&mut core.machine_deployments, ScalableKind::MachineDeployment),
             (&mut core.machine_sets, ScalableKind::MachineSet),
@@ -207,9 +201,7 @@ impl Workload {
         ] {
             self.set(slot, resources.scalable(kind), kind, || scalable(kind));
         }
-        self.set(&mut core.machines, Some(&resources.machine), (), || {
-            management.projection("capi/Machine", Machine::decode)
-        });
+        self.set(&mut core.machines, Some(&resources.machine), (), || Machine::projection(management.context()));
     }
 
     /// Follows a kind as it is served now; `None` when it isn't served any more.
@@ -265,7 +257,7 @@ impl Workload {
             &factory,
             ApiResource::erase::<core::Node>(&()),
             Namespaces::All,
-            projection(inner.management.context(), "capi/Node", Node::decode),
+            Node::projection(inner.management.context()),
             (&inner.index, ()),
             None,
         );

@@ -62,7 +62,7 @@
 //! | `factory.Shutdown`, closing a stop channel | [`Factory::shutdown`]; or drop the last [`Informer`] and [`Registration`] |
 //! | `WithNamespace` (one) | [`Query::namespaced`]: any number in one informer, a watch for each |
 //! | `WithTweakListOptions` | [`Query::labels`], [`Query::fields`] |
-//! | `SetTransform` | [`Projection::transform`]; [`Projection::new`] decodes to what is kept in the first place |
+//! | `SetTransform` | [`Projection::transform`]; [`Projection::typed`] decodes to what is kept in the first place |
 //! | `unstructured.Unstructured` | `Projection::<serde_json::Value>::serde()`, or `kube::core::DynamicObject` |
 //! | `Indexer`, `AddIndexers` (before the start) | [`Store`], [`Store::add_index`] (at any time), [`Store::by_index`], [`Store::index_values`] |
 //! | `cache.MetaNamespaceKeyFunc` | [`ObjectKey`] |
@@ -165,7 +165,9 @@
 //! ```
 
 mod backoff;
+mod compare;
 mod departed;
+mod document;
 mod event;
 mod factory;
 mod failure;
@@ -192,7 +194,10 @@ mod wire;
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests;
 
+#[doc(hidden)]
+pub use self::compare::{ReadFrames, read_frames};
 pub use self::{
+    document::{Document, Identified, Identity, IdentityText, from_object},
     event::{Event, Handler},
     factory::Factory,
     handle::{Informer, Registration},

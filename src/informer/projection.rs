@@ -7,30 +7,72 @@ use std::{
     sync::Arc,
 };
 
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::{identity::Metadata, object::DecodeError};
+use super::{
+    document::{Document, Identified, document},
+    identity::Metadata,
+    intern::Interner,
+    object::{DecodeError, Object, metadata_of},
+};
 
-type Project<T> = dyn Fn(&Metadata, &Value) -> Result<T, String> + Send + Sync;
+type Quick<T> = dyn Fn(&str, &Interner) -> Option<(Metadata, T)> + Send + Sync;
+type Careful<T> = dyn Fn(&Metadata, Value) -> Result<T, String> + Send + Sync;
 
 /// How JSON becomes a `T`, under a name. Cheap to clone.
 ///
 /// Informers are shared by (query, `T`, name): two projections with the same `T` and the same name count as the same,
 /// and the first one asked for is used.
+///
+/// Each object is read in one pass over its text. Where that fails it takes the careful path, which reads the identity by
+/// itself, leniently, and the content from a tree of the JSON: so numbers may stand for a version, of a field that comes
+/// twice the last counts, and what doesn't decode is known by its name and has its error. What one pass reads, the careful
+/// path reads alike, but for this: a tree must hold what nobody reads as well, so that a number beyond all bounds, half a
+/// surrogate pair or a depth of more than 128 there spoil the tree and not the pass.
 pub struct Projection<T> {
     name: Arc<str>,
-    project: Arc<Project<T>>,
+    quick: Arc<Quick<T>>,
+    careful: Arc<Careful<T>>,
 }
 
 impl<T> Projection<T> {
     /// A projection by a function of an object's identity and its whole JSON. Its error says what is wrong in it, and
-    /// must not quote what is secret.
+    /// must not quote what is secret. An object for which it gives one is shown to it once more.
     pub fn new(
         name: impl Into<Arc<str>>,
-        project: impl Fn(&Metadata, &Value) -> Result<T, String> + Send + Sync + 'static,
+        project: impl Fn(&Metadata, Value) -> Result<T, String> + Send + Sync + 'static,
     ) -> Self {
-        Self { name: name.into(), project: Arc::new(project) }
+        let careful = Arc::new(project);
+        let project = Arc::clone(&careful);
+        let quick = move |json: &str, texts: &Interner| {
+            let value = serde_json::from_str(json).ok()?;
+            let metadata = metadata_of(json, texts)?;
+            let content = project(&metadata, value).ok()?;
+            Some((metadata, content))
+        };
+        Self { name: name.into(), quick: Arc::new(quick), careful }
+    }
+
+    /// A projection by a function of an object's identity and its JSON as a type of its own, which is read without a tree
+    /// and may borrow from the text. Its error is as that of [`Projection::new`].
+    pub fn typed<D: Document>(
+        name: impl Into<Arc<str>>,
+        project: impl Fn(Metadata, D::Json<'_>) -> Result<T, String> + Send + Sync + 'static,
+    ) -> Self {
+        let project = Arc::new(project);
+        let of_tree = Arc::clone(&project);
+        let quick = move |json: &str, texts: &Interner| {
+            let document: D::Json<'_> = document(json)?;
+            let metadata = document.identity().metadata(texts)?;
+            let content = project(metadata.clone(), document).ok()?;
+            Some((metadata, content))
+        };
+        let careful = move |metadata: &Metadata, value: Value| {
+            let document = D::Json::deserialize(&value).map_err(|error| error.to_string())?;
+            of_tree(metadata.clone(), document)
+        };
+        Self { name: name.into(), quick: Arc::new(quick), careful: Arc::new(careful) }
     }
 
     /// The name, part of what an informer is shared by.
@@ -39,13 +81,33 @@ impl<T> Projection<T> {
         &self.name
     }
 
-    /// Projects one object; a panic is caught and told as an error.
-    pub(super) fn apply(&self, metadata: &Metadata, value: &Value) -> Result<Arc<T>, DecodeError> {
-        // Nothing half-made outlives a panic: the closure gives its value whole or not at all.
-        catch_unwind(AssertUnwindSafe(|| (self.project)(metadata, value)))
-            .unwrap_or_else(|_| Err(format!("the projection {} panicked", self.name)))
+    /// Reads one object as an informer does; `None` when it has no name.
+    #[must_use]
+    pub fn read(&self, json: &str, texts: &Interner) -> Option<Object<T>> {
+        self.read_quickly(json, texts).or_else(|| self.read_carefully(json, texts))
+    }
+
+    /// Reads one object by the careful path alone, to compare.
+    #[must_use]
+    pub fn read_carefully(&self, json: &str, texts: &Interner) -> Option<Object<T>> {
+        let metadata = metadata_of(json, texts)?;
+        let content = serde_json::from_str(json)
+            .map_err(|error| error.to_string())
+            .and_then(|value| {
+                // Nothing half-made outlives a panic: the closure gives its value whole or not at all.
+                catch_unwind(AssertUnwindSafe(|| (self.careful)(&metadata, value)))
+                    .unwrap_or_else(|_| Err(format!("the projection {} panicked", self.name)))
+            })
             .map(Arc::new)
-            .map_err(DecodeError::new)
+            .map_err(DecodeError::new);
+        Some(Object { metadata, content })
+    }
+
+    /// Reads one object by one pass; `None` for the careful path.
+    #[must_use]
+    pub fn read_quickly(&self, json: &str, texts: &Interner) -> Option<Object<T>> {
+        let (metadata, content) = catch_unwind(AssertUnwindSafe(|| (self.quick)(json, texts))).ok()??;
+        Some(Object { metadata, content: Ok(Arc::new(content)) })
     }
 }
 
@@ -71,8 +133,16 @@ impl<T: 'static> Projection<T> {
         name: &str,
         transform: impl Fn(&Metadata, T) -> Result<T, String> + Send + Sync + 'static,
     ) -> Self {
-        let Self { name: before, project } = self;
-        Self::new(format!("{before}/{name}"), move |metadata, value| transform(metadata, project(metadata, value)?))
+        let Self { name: before, quick, careful } = self;
+        let transform = Arc::new(transform);
+        let of_tree = Arc::clone(&transform);
+        let quick = move |json: &str, texts: &Interner| {
+            let (metadata, content) = quick(json, texts)?;
+            let content = transform(&metadata, content).ok()?;
+            Some((metadata, content))
+        };
+        let careful = move |metadata: &Metadata, value: Value| of_tree(metadata, careful(metadata, value)?);
+        Self { name: format!("{before}/{name}").into(), quick: Arc::new(quick), careful: Arc::new(careful) }
     }
 }
 
@@ -80,13 +150,18 @@ impl<T: DeserializeOwned> Projection<T> {
     /// Decodes the whole object by `T`'s [`serde::Deserialize`].
     #[must_use]
     pub fn serde() -> Self {
-        Self::new("serde", |_, value| T::deserialize(value).map_err(|error| error.to_string()))
+        let quick = |json: &str, texts: &Interner| {
+            let content = serde_json::from_str(json).ok()?;
+            Some((metadata_of(json, texts)?, content))
+        };
+        let careful = |_: &Metadata, value: Value| T::deserialize(value).map_err(|error| error.to_string());
+        Self { name: "serde".into(), quick: Arc::new(quick), careful: Arc::new(careful) }
     }
 }
 
 impl<T> Clone for Projection<T> {
     fn clone(&self) -> Self {
-        Self { name: Arc::clone(&self.name), project: Arc::clone(&self.project) }
+        Self { name: Arc::clone(&self.name), quick: Arc::clone(&self.quick), careful: Arc::clone(&self.careful) }
     }
 }
 

@@ -11,6 +11,7 @@ use super::{
     backoff::{Backoff, shorten},
     failure::Failure,
     hook::{Phase, WatchError},
+    identity::ResourceVersion,
     progress::{ListCause, Progress},
     query::Scope,
     settings::Settings,
@@ -332,18 +333,14 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                 *productive = true;
                 self.works();
             }
-            for frame in page {
-                if self.is_too_much(&frame) {
-                    *productive = false;
-                    return Some(self.too_many());
-                }
-                if let Some(reached) = self.take(frame, version) {
-                    self.progress.reaches(self.position, &reached);
-                    *version = reached;
-                    repeats = 0;
-                } else {
-                    repeats += 1;
-                }
+            let (reached, failure) = self.take(page, version, &mut repeats);
+            if let Some(reached) = reached {
+                self.progress.reaches(self.position, &reached);
+                *version = reached;
+            }
+            if failure.is_some() {
+                *productive = false;
+                return failure;
             }
             if repeats > REPEATS + 2 * self.store.len() {
                 *productive = false;
@@ -352,39 +349,50 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         }
     }
 
-    /// Returns true for a new object where there are as many as may be.
-    fn is_too_much(&self, frame: &Frame<T>) -> bool {
-        match frame {
-            Frame::Put(object) => {
-                self.store.len() >= self.settings.most_objects && self.store.get(&object.metadata.key).is_none()
+    /// Takes in the frames that came together, of a watch that has come to `version`; returns the version that it reaches by
+    /// them. One that is out of date or comes twice reaches none: resumed from there, the watch would send all that came since
+    /// once more. `repeats` counts those in a row. With the first object beyond as many as may be it ends, and says so.
+    fn take(&self, page: Vec<Frame<T>>, version: &str, repeats: &mut usize) -> (Option<String>, Option<Failure>) {
+        let mut reached: Option<ResourceVersion> = None;
+        let mut failure = None;
+        let mut batch = self.store.batch();
+        for frame in page {
+            let news = match frame {
+                Frame::Bookmark(bookmark) => {
+                    self.progress.bookmark_came();
+                    let known = reached.as_ref().map_or_else(|| version.to_owned(), ToString::to_string);
+                    bookmark.reached.filter(|reached| !is_older(reached, &known)).map(ResourceVersion::from)
+                }
+                Frame::Put(object) => {
+                    if batch.exceeds(&object.metadata.key, self.settings.most_objects) {
+                        failure = Some(self.too_many());
+                        break;
+                    }
+                    self.progress.event_came();
+                    let version = object.metadata.resource_version.clone();
+                    batch.put(object).then_some(version)
+                }
+                Frame::Delete(object) => {
+                    self.progress.event_came();
+                    let version = object.metadata.resource_version.clone();
+                    batch.delete(object).then_some(version)
+                }
+                Frame::Nameless => {
+                    self.skip_nameless(1);
+                    self.progress.event_came();
+                    None
+                }
+            };
+            match news.filter(|version| !version.is_empty()) {
+                Some(news) => {
+                    reached = Some(news);
+                    *repeats = 0;
+                }
+                None => *repeats += 1,
             }
-            Frame::Delete(_) | Frame::Nameless | Frame::Bookmark(_) => false,
         }
-    }
-
-    /// Takes one frame in, of a watch that has come to `version`; gives the version it reaches. One that is out of date or
-    /// comes twice reaches none: resumed from there, the watch would tell all that came since once more.
-    fn take(&self, frame: Frame<T>, version: &str) -> Option<String> {
-        let reached = match frame {
-            Frame::Bookmark(bookmark) => {
-                self.progress.bookmark_came();
-                return bookmark.reached.filter(|reached| !is_older(reached, version));
-            }
-            Frame::Put(object) => {
-                let reached = object.metadata.resource_version.to_string();
-                if self.store.put(object) { reached } else { String::new() }
-            }
-            Frame::Delete(object) => {
-                let reached = object.metadata.resource_version.to_string();
-                if self.store.delete(object) { reached } else { String::new() }
-            }
-            Frame::Nameless => {
-                self.skip_nameless(1);
-                String::new()
-            }
-        };
-        self.progress.event_came();
-        (!reached.is_empty()).then_some(reached)
+        drop(batch);
+        (reached.map(|reached| reached.to_string()), failure)
     }
 
     async fn request(&self, request: http::Request<Vec<u8>>) -> Result<impl AsyncBufRead + use<T>, Failure> {

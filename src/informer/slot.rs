@@ -128,18 +128,20 @@ impl<T> Slot<T> {
         }
     }
 
-    /// Queues an event. Cheap: runs under the store's lock.
+    /// Queues an event, for which the handler's task isn't woken yet. Cheap: runs under the store's lock.
     pub(super) fn push(&self, event: Event<T>) {
         let mut queue = self.queue.lock();
         queue.push(event);
         self.gauge.queued.store(queue.len(), Ordering::Relaxed);
-        drop(queue);
-        self.filled.notify_one();
     }
 
-    /// Queues the mark of the complete first list.
+    /// Queues the mark of the complete first list; as [`Self::push`].
     pub(super) fn push_synced(&self) {
         self.queue.lock().push_synced();
+    }
+
+    /// Wakes the handler's task for what was queued.
+    pub(super) fn wake(&self) {
         self.filled.notify_one();
     }
 

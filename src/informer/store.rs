@@ -9,7 +9,7 @@ use std::{
 
 use arcstr::ArcStr;
 use hashbrown::{HashTable, hash_table};
-use parking_lot::RwLock;
+use parking_lot::{RwLock, RwLockWriteGuard};
 
 use super::{
     departed::Departed,
@@ -53,6 +53,14 @@ struct State<T> {
     departed: Departed,
     /// The namespaces whose first complete list is waited for; `None`: that of all.
     awaited: BTreeSet<Option<String>>,
+    /// Handlers have something queued for which they weren't woken.
+    queued: bool,
+}
+
+/// Changes that are taken in together, under one lock. At its end each handler is woken once for all of them.
+pub(super) struct Batch<'a, T> {
+    state: RwLockWriteGuard<'a, State<T>>,
+    progress: &'a Progress,
 }
 
 /// The objects of one namespace, found by their own names: a table of pointers, which holds no name a second time and no
@@ -88,6 +96,7 @@ impl<T> Store<T> {
                 complete: HashMap::new(),
                 departed: Departed::default(),
                 awaited: scopes.into_iter().collect(),
+                queued: false,
             }),
             progress,
         }
@@ -206,6 +215,7 @@ impl<T> Store<T> {
         if state.awaited.is_empty() {
             slot.push_synced();
         }
+        slot.wake();
         state.handlers.push(slot);
     }
 
@@ -216,6 +226,7 @@ impl<T> Store<T> {
         for object in keys.filter_map(|key| state.held(&key).map(Arc::clone)) {
             slot.push(Event::Updated { old: Arc::clone(&object), new: object });
         }
+        slot.wake();
     }
 
     /// Takes a handler's place away.
@@ -235,60 +246,65 @@ impl<T> Store<T> {
     /// Takes away what has come since the last complete list of a scope: of a server whose lists have no end, or give other
     /// objects each time, nothing piles up.
     pub(super) fn drop_unlisted(&self, namespace: Option<&str>) {
-        let mut state = self.state.write();
+        let mut batch = self.batch();
+        let state = &mut *batch.state;
         let complete = state.complete.get(&namespace.map(ArcStr::from)).copied().unwrap_or_default();
         for object in state.covered(namespace, |entry| entry.since > complete) {
             state.remove(&object);
             state.tell(Event::Deleted { last: object, found_by_relist: true }, &self.progress);
         }
-        state.report(&self.progress);
     }
 
     /// Takes one page in. A list is the API server's most recent state: it overrules what is held, also when its
     /// versions are smaller, as after a restored backup; but not what it told itself, as a streamed one may.
     pub(super) fn apply_page(&self, listing: Listing, objects: impl IntoIterator<Item = Object<T>>) {
-        let mut state = self.state.write();
+        let mut batch = self.batch();
         for object in objects {
-            if !state.is_outdated_within(listing, &object) {
-                state.put(Arc::new(object), Some(listing), &self.progress);
+            if !batch.state.is_outdated_within(listing, &object) {
+                batch.state.put(Arc::new(object), Some(listing), &self.progress);
             }
         }
-        state.report(&self.progress);
     }
 
     /// Ends a list: what it covers (one namespace, or all) and didn't name is gone. With the last of the
     /// first lists the informer is synced; then this gives true.
     pub(super) fn end_list(&self, listing: Listing, namespace: Option<&str>) -> bool {
-        let mut state = self.state.write();
+        let mut batch = self.batch();
+        let state = &mut *batch.state;
         state.complete.insert(namespace.map(ArcStr::from), listing.number);
         for object in state.covered(namespace, |entry| entry.listing < listing.number) {
             state.remove(&object);
             let last = object;
             state.tell(Event::Deleted { last, found_by_relist: true }, &self.progress);
         }
-        state.report(&self.progress);
         listing.first && state.stop_waiting_for(namespace, &self.progress)
     }
 
     /// Waits no longer for the first list of a namespace.
     pub(super) fn stop_waiting_for(&self, namespace: &str) {
-        self.state.write().stop_waiting_for(Some(namespace), &self.progress);
+        self.batch().state.stop_waiting_for(Some(namespace), &self.progress);
+    }
+
+    /// Begins to take in changes that came together.
+    pub(super) fn batch(&self) -> Batch<'_, T> {
+        Batch { state: self.state.write(), progress: &self.progress }
+    }
+}
+
+impl<T> Batch<'_, T> {
+    /// Returns true for the key of an object that isn't held where there are as many as may be.
+    pub(super) fn exceeds(&self, key: &ObjectKey, most: usize) -> bool {
+        self.state.count >= most && self.state.held(key).is_none()
     }
 
     /// Takes in what a watch says holds now; false when that is out of date or was known.
-    pub(super) fn put(&self, object: Object<T>) -> bool {
-        let mut state = self.state.write();
-        if state.is_outdated(&object) {
-            return false;
-        }
-        let is_new = state.put(Arc::new(object), None, &self.progress);
-        state.report(&self.progress);
-        is_new
+    pub(super) fn put(&mut self, object: Object<T>) -> bool {
+        !self.state.is_outdated(&object) && self.state.put(Arc::new(object), None, self.progress)
     }
 
     /// Takes out what a watch says is gone; false when that is out of date.
-    pub(super) fn delete(&self, object: Object<T>) -> bool {
-        let mut state = self.state.write();
+    pub(super) fn delete(&mut self, object: Object<T>) -> bool {
+        let state = &mut *self.state;
         if state.is_outdated(&object) {
             return false;
         }
@@ -300,9 +316,20 @@ impl<T> Store<T> {
             state.departed.was_replaced(&held.metadata);
         }
         let last = if object.content.is_ok() { Arc::new(object) } else { held };
-        state.tell(Event::Deleted { last, found_by_relist: false }, &self.progress);
-        state.report(&self.progress);
+        state.tell(Event::Deleted { last, found_by_relist: false }, self.progress);
         true
+    }
+}
+
+impl<T> Drop for Batch<'_, T> {
+    fn drop(&mut self) {
+        let state = &mut *self.state;
+        self.progress.holds(state.count, state.undecodable);
+        if std::mem::take(&mut state.queued) {
+            for handler in &state.handlers {
+                handler.wake();
+            }
+        }
     }
 }
 
@@ -398,6 +425,7 @@ impl<T> State<T> {
             for handler in &self.handlers {
                 handler.push_synced();
             }
+            self.queued = true;
         }
         last
     }
@@ -437,17 +465,14 @@ impl<T> State<T> {
         }
     }
 
-    fn tell(&self, event: Event<T>, progress: &Progress) {
+    fn tell(&mut self, event: Event<T>, progress: &Progress) {
         progress.changed(&event);
+        self.queued = true;
         if let Some((last, others)) = self.handlers.split_last() {
             for handler in others {
                 handler.push(event.clone());
             }
             last.push(event);
         }
-    }
-
-    fn report(&self, progress: &Progress) {
-        progress.holds(self.count, self.undecodable);
     }
 }

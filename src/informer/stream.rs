@@ -85,7 +85,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                 Frame::Put(object) => objects.push(object),
                 Frame::Delete(object) => {
                     self.store.apply_page(listing, objects.drain(..));
-                    self.store.delete(object);
+                    self.store.batch().delete(object);
                 }
                 Frame::Nameless => self.skip_nameless(1),
                 Frame::Bookmark(Bookmark { reached, initial_events_end }) => {

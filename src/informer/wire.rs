@@ -1,5 +1,5 @@
 //! Lists and watches as an API server sends them, turned into objects one at a time, so that no more than one object's
-//! JSON tree lives at once. Must never fail an answer for one object in it, and never log what an object holds. Events as a real
+//! JSON lives decoded at once. Must never fail an answer for one object in it, and never log what an object holds. Events as a real
 //! API server writes them have a fast path, which gives what the careful one would, or leaves them to that.
 
 use std::{fmt, sync::Arc};
@@ -9,13 +9,12 @@ use serde::{
     Deserialize,
     de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
-use serde_json::{Value, value::RawValue};
+use serde_json::value::RawValue;
 
 use super::{
     failure::Failure,
-    identity::Metadata,
     intern::Interner,
-    object::{Bookmark, DecodeError, Object, metadata_of},
+    object::{Bookmark, DecodeError, Object},
     projection::Projection,
 };
 
@@ -36,23 +35,18 @@ impl<T> Clone for Decoder<T> {
 impl<T> Decoder<T> {
     /// The object, or `None` when it has no name.
     fn decode(&self, json: &RawValue) -> Option<Object<T>> {
-        let metadata = metadata_of(json.get(), &self.texts)?;
-        let value = serde_json::from_str(json.get()).map_err(|error| DecodeError::new(error.to_string()));
-        Some(self.object(metadata, value))
+        self.decode_quickly(json.get()).or_else(|| {
+            let mut object = self.projection.read_carefully(json.get(), &self.texts)?;
+            if self.secret && object.content.is_err() {
+                object.content = Err(DecodeError::new("it doesn't decode; why is withheld, since it is secret"));
+            }
+            Some(object)
+        })
     }
 
-    /// The object, or `None` for the careful path: when it has no name, or isn't one JSON value that decodes.
-    fn decode_line(&self, json: &str) -> Option<Object<T>> {
-        let value = serde_json::from_str(json).ok()?;
-        let metadata = metadata_of(json, &self.texts)?;
-        Some(self.object(metadata, Ok(value)))
-    }
-
-    fn object(&self, metadata: Metadata, value: Result<Value, DecodeError>) -> Object<T> {
-        let content = value.and_then(|value| self.projection.apply(&metadata, &value)).map_err(|error| {
-            if self.secret { DecodeError::new("it doesn't decode; why is withheld, since it is secret") } else { error }
-        });
-        Object { metadata, content }
+    /// The object where one pass reads it, and its text is nothing but it; `None` for the careful path.
+    fn decode_quickly(&self, json: &str) -> Option<Object<T>> {
+        self.projection.read_quickly(json, &self.texts)
     }
 }
 
@@ -209,8 +203,8 @@ const BEGINNINGS: [&[u8]; 3] =
 
 impl<T> Frame<T> {
     /// The event on the first line of `part`, and what follows that line. `None` for the careful path: what isn't whole,
-    /// isn't written as usual, is longer than `longest`, or has no object that decodes. A line that is a usual beginning, one
-    /// JSON value and a brace is one event, so that the careful path would find the same.
+    /// isn't written as usual, is longer than `longest`, or has no object that one pass reads. A line that is a usual beginning,
+    /// one JSON value and a brace is one event, so that the careful path would find the same.
     fn of_line<'a>(part: &'a [u8], longest: usize, decoder: &Decoder<T>) -> Option<(Self, &'a [u8])> {
         let begun = part.trim_ascii_start();
         let beginning = BEGINNINGS.into_iter().find(|beginning| begun.starts_with(beginning))?;
@@ -220,7 +214,7 @@ impl<T> Frame<T> {
             return None;
         }
         let json = event.get(beginning.len()..)?.strip_suffix(b"}")?;
-        let object = decoder.decode_line(std::str::from_utf8(json).ok()?)?;
+        let object = decoder.decode_quickly(std::str::from_utf8(json).ok()?)?;
         let is_deleted = beginning == BEGINNINGS[2];
         Some((if is_deleted { Self::Delete(object) } else { Self::Put(object) }, rest))
     }
@@ -251,22 +245,14 @@ pub(super) struct Frames<B> {
     longest: usize,
     /// The last page had more than one frame.
     took_many: bool,
-    /// Bytes that were looked at one by one.
-    #[cfg(test)]
+    /// How many bytes were looked at one by one.
     pub(super) looked_at: usize,
 }
 
 impl<B: AsyncBufRead + Unpin> Frames<B> {
     /// The events of a body, none of them longer than `longest` bytes.
     pub(super) fn new(body: B, longest: usize) -> Self {
-        Self {
-            body,
-            event: Vec::new(),
-            longest,
-            took_many: false,
-            #[cfg(test)]
-            looked_at: 0,
-        }
+        Self { body, event: Vec::new(), longest, took_many: false, looked_at: 0 }
     }
 
     /// The frames whose lines have come together, else the next one; none when the watch has ended.
@@ -311,10 +297,7 @@ impl<B: AsyncBufRead + Unpin> Frames<B> {
             }
             let found = part.iter().position(|byte| end.is_at(*byte));
             let taken = found.map_or(part.len(), |at| at + 1);
-            #[cfg(test)]
-            {
-                self.looked_at += taken;
-            }
+            self.looked_at += taken;
             let taken_part = &part[..taken];
             // Between events there may be line breaks, as many as a server likes.
             let of_event = if self.event.is_empty() { taken_part.trim_ascii_start() } else { taken_part };

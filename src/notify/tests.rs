@@ -51,7 +51,7 @@ fn modified(name: &str) -> Change {
 
 fn changed(name: &str, old: &Value, new: &Value) -> Change {
     let filter = Filter::new(kind("Machine"), &[]);
-    let (old, new) = (filter.snapshot(old), filter.snapshot(new));
+    let (old, new) = (filter.snapshot(old.clone()), filter.snapshot(new.clone()));
     Change::modified(identity(&kind("Machine"), "team-a", name), Arc::new(old), Arc::new(new)).unwrap()
 }
 

@@ -29,7 +29,7 @@ fn the_readme_names_flags_that_there_are() {
     let flags = read("docs/flags.md");
     let readme = read("README.md");
     // Of cargo, of Cluster Autoscaler, of helm and of examples.
-    let others = ["--release", "--example", "--test", "--address", "--nodes"];
+    let others = ["--release", "--profile", "--example", "--test", "--address", "--nodes"];
     let autoscaler = [
         "--cloud-provider",
         "--cloud-config",

@@ -1,12 +1,11 @@
 //! Capacity and allocatable of a Node as one text, which Nodes that are alike share: a fleet has a hundred thousand Nodes,
 //! and a map in each would take more memory than all else.
 
-use std::{borrow::Cow, collections::BTreeMap, fmt::Write as _};
+use std::fmt::Write as _;
 
 use arcstr::ArcStr;
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
-use serde_json::Value;
 
 use crate::{capi::wire, informer::Interner};
 
@@ -26,9 +25,9 @@ pub struct NodeResources {
 #[derive(Deserialize)]
 pub(super) struct Status<'a> {
     #[serde(borrow)]
-    capacity: Option<BTreeMap<Cow<'a, str>, Value>>,
+    capacity: Option<wire::Map<'a, wire::Amount<'a>>>,
     #[serde(borrow)]
-    allocatable: Option<BTreeMap<Cow<'a, str>, Value>>,
+    allocatable: Option<wire::Map<'a, wire::Amount<'a>>>,
     #[serde(borrow)]
     conditions: Option<Vec<Condition<'a>>>,
 }
@@ -37,19 +36,19 @@ pub(super) struct Status<'a> {
 #[serde(rename_all = "camelCase")]
 struct Condition<'a> {
     #[serde(borrow, rename = "type", default)]
-    kind: Cow<'a, str>,
+    kind: wire::Text<'a>,
     #[serde(borrow, default)]
-    status: Cow<'a, str>,
+    status: wire::Text<'a>,
     #[serde(borrow)]
-    last_heartbeat_time: Option<Cow<'a, str>>,
+    last_heartbeat_time: Option<wire::Text<'a>>,
     #[serde(borrow)]
-    last_transition_time: Option<Cow<'a, str>>,
+    last_transition_time: Option<wire::Text<'a>>,
 }
 
 impl Condition<'_> {
     /// Whether it had been as it is for long when the kubelet last wrote it.
     fn is_settled(&self) -> bool {
-        let time = |text: &Option<Cow<'_, str>>| text.as_ref()?.parse::<Timestamp>().ok();
+        let time = |text: &Option<wire::Text<'_>>| text.as_ref()?.parse::<Timestamp>().ok();
         match (time(&self.last_transition_time), time(&self.last_heartbeat_time)) {
             (Some(since), Some(seen)) => seen.duration_since(since) >= SETTLED,
             (Some(_) | None, Some(_) | None) => false,
@@ -62,19 +61,16 @@ impl NodeResources {
     pub(super) fn of(status: &Status<'_>, interner: &Interner) -> Option<Self> {
         let ready = status.conditions.iter().flatten().find(|condition| condition.kind == "Ready")?;
         let (capacity, allocatable) = (status.capacity.as_ref()?, status.allocatable.as_ref()?);
-        let has = |name: &str| {
-            capacity.get(name).is_some_and(|amount| !matches!(wire::capacity_text(amount).as_str(), "" | "0"))
-        };
+        let has = |name: &str| capacity.get(name).is_some_and(|amount| !matches!(&*amount.text(), "" | "0"));
         if ready.status != "True" || !has("cpu") || !has("memory") {
             return None;
         }
         let mut text = String::new();
         let mut extended = 0_u16;
-        for (name, capacity) in capacity {
+        for (name, capacity) in capacity.iter() {
             let Some(allocatable) = allocatable.get(name) else { continue };
-            let (capacity, allocatable) = (wire::capacity_text(capacity), wire::capacity_text(allocatable));
-            if [name.as_ref(), &capacity, &allocatable].iter().any(|part| part.is_empty() || part.contains([' ', '\n']))
-            {
+            let (capacity, allocatable) = (capacity.text(), allocatable.text());
+            if [name, &capacity, &allocatable].iter().any(|part| part.is_empty() || part.contains([' ', '\n'])) {
                 continue;
             }
             if (name.contains('/') || name.starts_with("hugepages-")) && capacity != "0" {

@@ -1,27 +1,28 @@
 //! The two ways from the bytes of a watch to its events: what the fast one gives is what the careful one gives.
 
-use futures::io::{BufReader, Cursor};
+use std::{fmt::Debug, sync::LazyLock};
+
 use proptest::{collection::vec, prelude::*, sample::Index as Pick};
 use serde::Deserialize as _;
 
 use super::*;
-use crate::informer::{
-    intern::Interner,
-    wire::{Decoder, Frames},
+use crate::{
+    capi::{Context, DEFAULT_GROUP, Machine},
+    informer::{ReadFrames, read_frames},
 };
 
 const LONGEST: usize = 32 << 10;
 
-fn decoder() -> Decoder<Value> {
-    let projection = Projection::new("whole", |_, value: &Value| match value.pointer("/spec/replicas") {
+/// Whole objects, of which those with a text for their replicas don't decode.
+fn whole() -> Projection<Value> {
+    Projection::new("whole", |_, value: Value| match value.pointer("/spec/replicas") {
         Some(Value::String(_)) => Err("spec.replicas is a text".to_owned()),
-        _ => Ok(value.clone()),
-    });
-    Decoder { projection, texts: Arc::new(Interner::default()), secret: false }
+        _ => Ok(value),
+    })
 }
 
 /// Real objects, as JSON.
-fn objects() -> Vec<String> {
+static OBJECTS: LazyLock<Vec<String>> = LazyLock::new(|| {
     let files = [
         include_str!("../../../tests/fixtures/steady/management-v1beta2.yaml"),
         include_str!("../../../tests/fixtures/steady/workload-nodes.yaml"),
@@ -33,33 +34,16 @@ fn objects() -> Vec<String> {
         document["items"].as_array().cloned().unwrap_or_else(|| vec![document])
     });
     objects.map(|object| object.to_string()).collect()
+});
+
+/// All that comes of a body, read in parts of this length.
+fn read_as<T: Debug>(projection: &Projection<T>, body: &[u8], part: usize, carefully: bool) -> ReadFrames {
+    let read = read_frames(body, (part, LONGEST), projection, carefully);
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(read)
 }
 
-fn run<T>(work: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(work)
-}
-
-/// All that comes of a body, read in parts of this length, up to its end or first failure, as text.
-fn read(body: &[u8], part: usize, careful: bool) -> (Vec<String>, usize) {
-    let mut frames = Frames::new(BufReader::with_capacity(part, Cursor::new(body)), LONGEST);
-    let mut found = Vec::new();
-    let decoder = decoder();
-    let all = async {
-        loop {
-            let page = if careful {
-                frames.next(&decoder, "widgets").await.map(|frame| frame.into_iter().collect())
-            } else {
-                frames.next_page(&decoder, "widgets").await
-            };
-            match page {
-                Ok(page) if page.is_empty() => break found.push("the end".to_owned()),
-                Ok(page) => found.extend(page.iter().map(|frame| format!("{frame:?}"))),
-                Err(failure) => break found.push(format!("{failure:?}")),
-            }
-        }
-    };
-    run(all);
-    (found, frames.looked_at)
+fn read(body: &[u8], part: usize, carefully: bool) -> ReadFrames {
+    read_as(&whole(), body, part, carefully)
 }
 
 #[derive(Clone, Debug)]
@@ -146,31 +130,31 @@ proptest! {
         events in vec((any::<Pick>(), 0..6_usize, mutation(), 0..6_usize), 1..8),
         part in prop_oneof![64..20_000_usize, Just(1 << 20)],
     ) {
-        let objects = objects();
+        let objects = &*OBJECTS;
         let mut body = Vec::new();
         for (object, kind, mutation, separator) in &events {
             let kind = ["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR", "OTHER"][*kind];
             body.extend(event(kind, &objects[object.index(objects.len())], mutation));
             body.extend(["\n", "\n", "\n", "", "\r\n", " \n\n\t"][*separator].as_bytes());
         }
-        prop_assert_eq!(read(&body, part, false).0, read(&body, part, true).0);
+        prop_assert_eq!(read(&body, part, false).found, read(&body, part, true).found);
+        let typed = Machine::projection(&Context::new(DEFAULT_GROUP));
+        let [quick, careful] = [false, true].map(|carefully| read_as(&typed, &body, part, carefully).found);
+        prop_assert_eq!(quick, careful);
     }
 }
 
 #[test]
 fn events_as_a_real_api_server_writes_them_come_together_and_are_not_looked_at_byte_by_byte() {
-    let objects = objects();
+    let objects = &*OBJECTS;
     let mut body = Vec::new();
     for (number, object) in objects.iter().enumerate() {
         body.extend(event(["ADDED", "MODIFIED", "DELETED"][number % 3], object, &Mutation::None));
         body.push(b'\n');
     }
-    let (found, looked_at) = read(&body, body.len(), false);
-    assert_eq!((found.len(), looked_at), (objects.len() + 1, 0));
+    let ReadFrames { found, pages, looked_at } = read(&body, body.len(), false);
+    assert_eq!((found.len(), pages, looked_at), (objects.len() + 1, 1, 0), "what has come together is one page");
     assert!(objects.len() > 10 && found.iter().all(|frame| !frame.starts_with("Garbled")), "{found:?}");
-    let mut frames = Frames::new(BufReader::with_capacity(body.len(), Cursor::new(&body)), LONGEST);
-    let page = run(frames.next_page(&decoder(), "widgets")).unwrap();
-    assert_eq!(page.len(), objects.len(), "what has come together is one page");
 }
 
 #[test]
@@ -180,9 +164,9 @@ fn an_event_that_is_too_long_is_one_either_way() {
     for length in [fits - 1, fits, fits + 1] {
         let object = json!({"metadata": {"name": "a"}, "spec": "x".repeat(length)}).to_string();
         let body = [event("ADDED", &object, &Mutation::None), b"\n".to_vec()].concat();
-        assert_eq!(read(&body, 1 << 20, false).0, read(&body, 1 << 20, true).0, "{length}");
-        assert_eq!(read(&body, 1 << 20, false).0.len(), if length < fits { 2 } else { 1 }, "{length}");
+        assert_eq!(read(&body, 1 << 20, false).found, read(&body, 1 << 20, true).found, "{length}");
+        assert_eq!(read(&body, 1 << 20, false).found.len(), if length < fits { 2 } else { 1 }, "{length}");
     }
     let body = [event("ADDED", &long, &Mutation::None), b"\n".to_vec()].concat();
-    assert!(read(&body, 1 << 20, false).0[0].contains("longer than"));
+    assert!(read(&body, 1 << 20, false).found[0].contains("longer than"));
 }

@@ -124,8 +124,8 @@ impl World {
 
     fn tell(&mut self, told: Told) {
         match &told {
-            Told::Put(key, content) => self.store.put(object(key, *content)),
-            Told::Delete(key, content) => self.store.delete(object(key, *content)),
+            Told::Put(key, content) => self.store.batch().put(object(key, *content)),
+            Told::Delete(key, content) => self.store.batch().delete(object(key, *content)),
         };
         self.told.push(told);
     }
@@ -220,7 +220,7 @@ impl World {
             match (self.cluster.get(&key), before) {
                 (Some(now), _) => self.store.apply_page(listing, [object(&key, *now)]),
                 (None, Some((uid, _, size))) => {
-                    self.store.delete(object(&key, (uid, self.version, size)));
+                    self.store.batch().delete(object(&key, (uid, self.version, size)));
                 }
                 (None, None) => {}
             }

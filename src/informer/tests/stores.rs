@@ -1,7 +1,14 @@
 //! Reading a store.
 
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    task::{Context, Poll, Wake, Waker},
+};
+
+use tokio_util::sync::CancellationToken;
+
 use super::*;
-use crate::informer::UnknownIndex;
+use crate::informer::{DecodeError, HandlerOptions, Metadata, Store, UnknownIndex, progress::Progress, slot::Slot};
 
 fn by_size(object: &Object<Widget>) -> Vec<String> {
     object.decoded().map(|widget| widget.spec.size.to_string()).into_iter().collect()
@@ -54,4 +61,46 @@ async fn an_index_function_that_panics_gives_no_values() {
     scene.watch.put(&widget("one/b", 12, 1));
     scene.seen.take(2).await;
     assert_eq!(names(&store.by_index("brittle", "fine").unwrap()), ["one/b"]);
+}
+
+/// Counts how often it is woken.
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_is_woken_once_when_all_that_came_together_is_taken_in() {
+    let progress = Arc::new(Progress::new(&Query::all(widgets()), CancellationToken::new()));
+    let store = Arc::new(Store::<Widget>::new([], Arc::clone(&progress)));
+    let slot = Arc::new(Slot::new(HandlerOptions::default(), &CancellationToken::new()));
+    store.add_handler(Arc::clone(&slot));
+    let told = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&told);
+    let handler = move |_: Event<Widget>| {
+        counted.fetch_add(1, Ordering::Relaxed);
+    };
+    let mut task = Box::pin(slot.run(handler, Arc::clone(&store), progress));
+    let alarm = Arc::new(Wakes::default());
+    let waker = Waker::from(Arc::clone(&alarm));
+    let mut run = || task.as_mut().poll(&mut Context::from_waker(&waker));
+    assert_eq!((run(), run()), (Poll::Pending, Poll::Pending));
+    let before = alarm.0.load(Ordering::Relaxed);
+    let woken = || alarm.0.load(Ordering::Relaxed) - before;
+    let mut batch = store.batch();
+    for name in ["a", "b", "c"] {
+        let metadata = Metadata { key: ObjectKey::cluster(name), uid: "".into(), resource_version: "1".into() };
+        assert!(batch.put(Object { metadata, content: Err(DecodeError::new("odd")) }));
+        assert_eq!(woken(), 0);
+    }
+    drop(batch);
+    assert_eq!(woken(), 1);
+    assert_eq!(run(), Poll::Pending);
+    assert_eq!(told.load(Ordering::Relaxed), 3);
+    drop(store.batch());
+    assert_eq!(woken(), 1, "nothing was queued");
 }

@@ -12,9 +12,7 @@ fn machine(namespace: &str) -> Change {
     let filter = Filter::new(kind("Machine"), &[]);
     let state = |phase: &str| {
         let labels = json!({"app": "web"});
-        Arc::new(
-            filter.snapshot(&json!({"metadata": {"labels": labels}, "spec": {"a": 1}, "status": {"phase": phase}})),
-        )
+        Arc::new(filter.snapshot(json!({"metadata": {"labels": labels}, "spec": {"a": 1}, "status": {"phase": phase}})))
     };
     Change::modified(identity(&kind("Machine"), namespace, "a"), state("old"), state("new")).unwrap()
 }
@@ -57,7 +55,7 @@ fn a_rule_matches_when_all_of_it_does(#[case] fields: &str, #[case] matches: boo
 
 #[test]
 fn what_was_there_before_is_never_sent_and_paths_only_narrow_modifications() {
-    let state = Arc::new(Filter::new(kind("Machine"), &[]).snapshot(&json!({})));
+    let state = Arc::new(Filter::new(kind("Machine"), &[]).snapshot(json!({})));
     let added = |initial| Change::added(identity(&kind("Machine"), "a", "b"), Arc::clone(&state), initial);
     let rule = rule("  paths: [/status/phase]");
     assert!(!rule.matches(&added(true)));

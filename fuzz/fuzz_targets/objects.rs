@@ -1,0 +1,8 @@
+//! See `fuzz::objects`. Without cargo-fuzz this does nothing.
+#![cfg_attr(fuzzing, no_main)]
+
+#[cfg(fuzzing)]
+libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzz::objects(data));
+
+#[cfg(not(fuzzing))]
+fn main() {}

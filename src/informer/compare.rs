@@ -1,0 +1,50 @@
+//! The two ways from the bytes of a watch to its events, side by side, for tests and fuzz targets that hold one against the
+//! other. No informer uses it.
+
+use std::{fmt, sync::Arc};
+
+use futures::io::{BufReader, Cursor};
+
+use super::{
+    intern::Interner,
+    projection::Projection,
+    wire::{Decoder, Frames},
+};
+
+/// The events of a watch as text.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ReadFrames {
+    /// Each event up to the first failure, then that or the end.
+    pub found: Vec<String>,
+    /// How often events were taken together.
+    pub pages: usize,
+    /// How many bytes were looked at one by one.
+    pub looked_at: usize,
+}
+
+/// Reads the body of a watch as an informer does, in parts of `part` bytes, up to its end or first failure: `carefully` with all
+/// of it going byte by byte. An event of `longest` bytes is a failure.
+pub async fn read_frames<T: fmt::Debug>(
+    body: &[u8],
+    (part, longest): (usize, usize),
+    projection: &Projection<T>,
+    carefully: bool,
+) -> ReadFrames {
+    let decoder = Decoder { projection: projection.clone(), texts: Arc::new(Interner::default()), secret: false };
+    let mut frames = Frames::new(BufReader::with_capacity(part, Cursor::new(body)), longest);
+    let (mut found, mut pages) = (Vec::new(), 0);
+    loop {
+        let page = if carefully {
+            frames.next(&decoder, "widgets").await.map(|frame| frame.into_iter().collect())
+        } else {
+            frames.next_page(&decoder, "widgets").await
+        };
+        match page {
+            Ok(page) if page.is_empty() => break found.push("the end".to_owned()),
+            Ok(page) => found.extend(page.iter().map(|frame| format!("{frame:?}"))),
+            Err(failure) => break found.push(format!("{failure:?}")),
+        }
+        pages += 1;
+    }
+    ReadFrames { found, pages, looked_at: frames.looked_at }
+}

@@ -1,0 +1,209 @@
+//! The parts of an object that one pass over its JSON reads: its identity beside its content, borrowed from the text. Must
+//! never take anything for an identity that the identity read by itself isn't: whatever is odd is left to that.
+
+use std::{borrow::Cow, fmt, marker::PhantomData};
+
+use serde::{
+    Deserialize,
+    de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
+};
+
+use super::{
+    identity::{Metadata, ObjectKey, ResourceVersion, Uid},
+    intern::Interner,
+};
+
+/// Names the type that a projection reads an object's JSON as; see [`Projection::typed`](super::Projection::typed).
+///
+/// ```
+/// use capi_autoscaler_provider::informer::{Document, Identified, Identity, IdentityText, Projection};
+/// use serde::Deserialize;
+///
+/// #[derive(Deserialize)]
+/// struct WidgetJson<'a> {
+///     #[serde(borrow)]
+///     metadata: WidgetMetadata<'a>,
+///     size: u32,
+/// }
+///
+/// #[derive(Deserialize)]
+/// #[serde(rename_all = "camelCase")]
+/// struct WidgetMetadata<'a> {
+///     #[serde(borrow, default)]
+///     name: IdentityText<'a>,
+///     #[serde(borrow, default)]
+///     namespace: IdentityText<'a>,
+///     #[serde(borrow, default)]
+///     uid: IdentityText<'a>,
+///     #[serde(borrow, default)]
+///     resource_version: IdentityText<'a>,
+/// }
+///
+/// impl Identified for WidgetJson<'_> {
+///     fn identity(&self) -> Identity<'_> {
+///         let WidgetMetadata { name, namespace, uid, resource_version } = &self.metadata;
+///         Identity { namespace, name, uid, resource_version }
+///     }
+/// }
+///
+/// struct Widget;
+///
+/// impl Document for Widget {
+///     type Json<'a> = WidgetJson<'a>;
+/// }
+///
+/// let sizes = Projection::typed::<Widget>("sizes", |_, widget: WidgetJson<'_>| Ok(widget.size));
+/// let texts = Default::default();
+/// let read = sizes.read(r#"{"metadata":{"name":"one","resourceVersion":"7"},"size":3}"#, &texts).unwrap();
+/// assert_eq!((&*read.metadata.key.name, *read.content.unwrap()), ("one", 3));
+/// ```
+pub trait Document {
+    /// The JSON of an object, as much of it as is read. It may borrow from the text.
+    type Json<'a>: Deserialize<'a> + Identified;
+}
+
+/// JSON that has the identity of its object.
+pub trait Identified {
+    /// The identity, as it stands there.
+    fn identity(&self) -> Identity<'_>;
+}
+
+/// The fields of `metadata` that say which object something is, and which version of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Identity<'a> {
+    /// `metadata.namespace`
+    pub namespace: &'a IdentityText<'a>,
+    /// `metadata.name`
+    pub name: &'a IdentityText<'a>,
+    /// `metadata.uid`
+    pub uid: &'a IdentityText<'a>,
+    /// `metadata.resourceVersion`
+    pub resource_version: &'a IdentityText<'a>,
+}
+
+impl Identity<'_> {
+    /// The identity; `None` where it has no name, or a field that is neither a text nor absent.
+    pub(super) fn metadata(self, texts: &Interner) -> Option<Metadata> {
+        let name = self.name.text().filter(|name| !name.is_empty())?;
+        let (namespace, uid, version) = (self.namespace.text()?, self.uid.text()?, self.resource_version.text()?);
+        Some(Metadata {
+            key: ObjectKey { namespace: texts.intern(namespace), name: texts.intern(name) },
+            uid: Uid::from(uid),
+            resource_version: ResourceVersion::from(version),
+        })
+    }
+}
+
+/// A field of an object's identity. It decodes whatever stands there, so that an odd one spoils no content.
+#[derive(Debug, Default)]
+pub struct IdentityText<'a>(Found<'a>);
+
+#[derive(Debug, Default)]
+enum Found<'a> {
+    /// Nothing, or null.
+    #[default]
+    Absent,
+    Text(Cow<'a, str>),
+    /// Neither: a number, say.
+    Odd,
+}
+
+impl IdentityText<'_> {
+    /// The text, which is empty where there is none; `None` where something else stands.
+    fn text(&self) -> Option<&str> {
+        match &self.0 {
+            Found::Absent => Some(""),
+            Found::Text(text) => Some(text),
+            Found::Odd => None,
+        }
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for IdentityText<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(FoundVisitor).map(Self)
+    }
+}
+
+struct FoundVisitor;
+
+impl<'de> Visitor<'de> for FoundVisitor {
+    type Value = Found<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("anything")
+    }
+
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+        Ok(Found::Text(Cow::Borrowed(text)))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(Found::Text(Cow::Owned(text.to_owned())))
+    }
+
+    fn visit_string<E>(self, text: String) -> Result<Self::Value, E> {
+        Ok(Found::Text(Cow::Owned(text)))
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(Found::Absent)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
+        Ok(Found::Odd)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
+        Ok(Found::Odd)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
+        Ok(Found::Odd)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
+        Ok(Found::Odd)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Found::Odd)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Found::Odd)
+    }
+}
+
+/// Reads a struct from a JSON object alone. serde takes a JSON array for the fields in their order, which is an error here:
+/// an identity isn't found by its position.
+///
+/// # Errors
+/// When it is no JSON object, or one that isn't a `T`.
+pub fn from_object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
+    struct ObjectVisitor<T>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<T, A::Error> {
+            T::deserialize(MapAccessDeserializer::new(map))
+        }
+    }
+
+    deserializer.deserialize_map(ObjectVisitor(PhantomData))
+}
+
+/// The content of a text that is one JSON object and nothing else.
+pub(super) fn document<'a, J: Deserialize<'a>>(json: &'a str) -> Option<J> {
+    let mut deserializer = serde_json::Deserializer::from_str(json);
+    let document = from_object(&mut deserializer).ok()?;
+    deserializer.end().ok()?;
+    Some(document)
+}

@@ -1,0 +1,170 @@
+//! The costs of an event from the bytes of a watch to a handler, counted and not timed: allocations, and how often tasks are
+//! woken. The allocator counts, so that these tests have a binary of their own.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::{
+    convert::Infallible,
+    fmt,
+    path::Path,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    task::{Context as TaskContext, Poll},
+};
+
+use allocation_counter::measure;
+use axum::body::{Body, Bytes};
+use capi_autoscaler_provider::{
+    capi::{
+        Cluster, Context, DEFAULT_GROUP, InfrastructureTemplate, Interner, Machine, Node, ScalableKind,
+        ScalableResource,
+    },
+    informer::{Event, Factory, Projection, Query, Settings},
+    tasks::{Spawner, Task},
+};
+use futures::{StreamExt as _, stream};
+use http::{Request, Response};
+use kube::{
+    Client,
+    core::{ApiResource, GroupVersionKind},
+};
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+/// The first object of a kind in a fixture, that isn't of a control plane.
+fn object(file: &str, kind: &str) -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/steady").join(file);
+    let list: Value = serde_yaml::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let is_it = |object: &&Value| object["kind"] == kind && !object.to_string().contains("control-plane\":\"\"");
+    list["items"].as_array().unwrap().iter().find(is_it).unwrap_or_else(|| panic!("no {kind}")).clone()
+}
+
+/// The allocations of reading an object whose texts are known.
+fn allocations<T: fmt::Debug>(projection: &Projection<T>, object: &Value) -> u64 {
+    let (json, texts) = (object.to_string(), Interner::default());
+    let known = projection.read(&json, &texts);
+    assert!(known.unwrap().content.is_ok());
+    let mut read = None;
+    let counted = measure(|| read = projection.read_quickly(&json, &texts)).count_total;
+    assert!(read.is_some(), "one pass is enough: {json}");
+    counted
+}
+
+#[test]
+fn an_object_is_read_with_few_allocations_however_long_it_is() {
+    let context = Context::new(DEFAULT_GROUP);
+    let management = "management-v1beta2.yaml";
+    let machine = object(management, "Machine");
+    let counted = [
+        ("Machine", allocations(&Machine::projection(&context), &machine), 8),
+        ("Node", allocations(&Node::projection(&context), &object("workload-nodes.yaml", "Node")), 4),
+        ("Cluster", allocations(&Cluster::projection(), &object(management, "Cluster")), 20),
+    ];
+    for (kind, counted, bound) in counted {
+        assert!(counted <= bound, "a {kind} takes {counted} allocations, more than {bound}");
+    }
+    let groups = ScalableResource::projection(ScalableKind::MachineDeployment, &context);
+    let counted = allocations(&groups, &object(management, "MachineDeployment"));
+    assert!(counted <= 15, "a MachineDeployment takes {counted} allocations");
+    let template = object("templates.yaml", "DevMachineTemplate");
+    let counted = allocations(&InfrastructureTemplate::projection(), &template);
+    assert!(counted <= 11, "a template takes {counted} allocations");
+    // Nobody reads these, whatever there are.
+    let mut long = machine.clone();
+    long["metadata"]["managedFields"] = (0..100).map(|number| json!({"manager": format!("m{number}")})).collect();
+    long["spec"]["other"] = json!({"a": {"b": ["c"]}});
+    let projection = Machine::projection(&context);
+    assert_eq!(allocations(&projection, &long), allocations(&projection, &machine));
+}
+
+/// Counts how often a task is polled.
+struct Polled {
+    task: Task,
+    polls: Arc<AtomicUsize>,
+}
+
+impl Future for Polled {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut TaskContext<'_>) -> Poll<()> {
+        self.polls.fetch_add(1, Ordering::Relaxed);
+        self.task.as_mut().poll(context)
+    }
+}
+
+const MACHINES: usize = 50;
+const ROUNDS: usize = 20;
+
+/// One line for each Machine, in each round with other versions.
+fn rounds(first: &str, later: &str) -> Vec<Bytes> {
+    let machine = object("management-v1beta2.yaml", "Machine");
+    let line = |round: usize, number: usize| {
+        let mut machine = machine.clone();
+        machine["metadata"]["name"] = json!(format!("machine-{number}"));
+        machine["metadata"]["resourceVersion"] = json!((100 + round * MACHINES + number).to_string());
+        let kind = if round == 0 { first } else { later };
+        format!("{{\"type\":\"{kind}\",\"object\":{machine}}}\n")
+    };
+    (0..=ROUNDS).map(|round| (0..MACHINES).map(|number| line(round, number)).collect::<String>().into()).collect()
+}
+
+#[test]
+fn an_event_takes_few_allocations_and_lines_that_come_together_wake_each_task_once() {
+    let (rounds, go) = (rounds("ADDED", "MODIFIED"), Arc::new(Notify::new()));
+    let answers = (rounds, Arc::clone(&go));
+    let server = tower::service_fn(move |request: Request<kube::client::Body>| {
+        let (rounds, go) = answers.clone();
+        async move {
+            let body = if request.uri().query().unwrap_or_default().contains("watch=true") {
+                let round = move |round| {
+                    let go = Arc::clone(&go);
+                    async move {
+                        go.notified().await;
+                        Ok::<Bytes, Infallible>(round)
+                    }
+                };
+                Body::from_stream(stream::iter(rounds).then(round).chain(stream::pending()))
+            } else {
+                Body::from(r#"{"metadata":{"resourceVersion":"10"},"items":[]}"#)
+            };
+            Ok::<_, Infallible>(Response::new(body))
+        }
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let _context = runtime.enter();
+    let polls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&polls);
+    let spawner =
+        Spawner::from(runtime.handle()).around(move |task| Box::pin(Polled { task, polls: Arc::clone(&counted) }));
+    let settings = Settings { streaming_lists: false, ..Settings::default() };
+    let factory = Factory::new(Client::new(server, "default"), spawner, settings);
+    let kind = GroupVersionKind::gvk(DEFAULT_GROUP, "v1beta2", "Machine");
+    let machines = ApiResource::from_gvk_with_plural(&kind, "machines");
+    let informer = factory.informer(Query::all(machines), Machine::projection(&Context::new(DEFAULT_GROUP)));
+    let (told, news) = (Arc::new(AtomicU64::new(0)), Arc::new(Notify::new()));
+    let (telling, ring) = (Arc::clone(&told), Arc::clone(&news));
+    let registration = informer.add_handler(move |_: Event<Machine>| {
+        if telling.fetch_add(1, Ordering::Relaxed) % MACHINES as u64 == MACHINES as u64 - 1 {
+            ring.notify_one();
+        }
+    });
+    let round = || {
+        go.notify_one();
+        runtime.block_on(news.notified());
+    };
+    runtime.block_on(registration.synced());
+    // The first round adds the Machines.
+    round();
+    let before = polls.load(Ordering::Relaxed);
+    let allocations = measure(|| (0..ROUNDS).for_each(|_| round())).count_total;
+    let polls = polls.load(Ordering::Relaxed) - before;
+    assert_eq!(told.load(Ordering::Relaxed), ((ROUNDS + 1) * MACHINES) as u64, "no two changes are merged");
+    assert_eq!(informer.status().events.updated, (ROUNDS * MACHINES) as u64);
+    let each = allocations.div_ceil((ROUNDS * MACHINES) as u64);
+    assert!(each <= 10, "an event takes {each} allocations");
+    // The informer's task goes once more round its loop, since others of its thread may wait.
+    assert!(polls <= 3 * ROUNDS, "{polls} polls of two tasks for {ROUNDS} parts of a watch");
+}
