@@ -24,7 +24,7 @@ pub struct Outcome {
     pub findings: Vec<String>,
     /// The number of events of each kind that can't be prevented, by their cause.
     pub exceptions: BTreeMap<String, u64>,
-    /// The faults that struck.
+    /// The faults that struck, and what was done by those who act.
     pub struck: Vec<Decision>,
 }
 
@@ -48,6 +48,12 @@ impl Outcome {
     #[must_use]
     pub fn rule(&self) -> Option<&str> {
         self.findings.first()?.split(' ').next()
+    }
+
+    /// The number of faults that struck.
+    #[must_use]
+    pub fn faults(&self) -> usize {
+        self.struck.iter().filter(|decision| decision.is_fault()).count()
     }
 
     /// As a line of JSON.

@@ -18,6 +18,8 @@ pub(super) struct Entry {
     pub(super) is_lowered: bool,
     pub(super) is_soft: bool,
     pub(super) is_pending: bool,
+    /// Its Machine was going already, and counted when it was decided.
+    pub(super) is_counted: bool,
 }
 
 /// A log.
@@ -41,6 +43,7 @@ pub(super) fn parse(text: Option<&str>) -> Result<Log, String> {
                 },
                 is_soft: is("soft"),
                 is_pending: is("pending"),
+                is_counted: is("counted"),
             };
             if log.insert(uid.as_str().ok_or("no uid")?.to_owned(), entry).is_some() {
                 return Err(format!("{uid} twice"));
