@@ -295,6 +295,8 @@ pub(crate) struct Ledger {
     /// When the API last refused a copy to delete a single Machine, by its uid.
     denied: BTreeMap<(usize, String), Nanos>,
     counts: Counts,
+    /// When each copy last wrote the size of each group.
+    own_sizes: HashMap<(usize, String), Nanos>,
     /// Entries, by uid and ticket, of Machines that were going when they were logged as ones that stay.
     going_when_logged: BTreeSet<(String, String)>,
     /// When soft entries lowered the size, by uid and ticket.

@@ -145,7 +145,6 @@ impl Ledger {
             self.added(copy, id, &before.log, &log);
             self.logged_in_time(copy, id, &before.log, &log);
             self.by_lists(copy, id, &before, (size, &log));
-            self.soft_are_over(copy, id, &before.log, &log);
             let by = before.size - size;
             if lowers > 0 && by != lowers {
                 self.find(
@@ -156,6 +155,9 @@ impl Ledger {
                     ),
                 );
             }
+            if by != 0 {
+                self.own_sizes.insert((copy, id.to_owned()), self.now);
+            }
             if lowers == 0 && by != 0 {
                 self.size_of_command(copy, id, &before, size);
                 if by > 0 {
@@ -165,15 +167,7 @@ impl Ledger {
             }
             // It may know the bounds as they were.
             let lately = self.now.saturating_sub(OLD);
-            let is_new = |(uid, entry): (&String, &log::Entry)| !entry.is_soft && !before.log.contains_key(uid);
-            let wanted = log.values().filter(|entry| !entry.is_lowered).count();
-            let left = size - i64::try_from(wanted).unwrap_or(i64::MAX);
-            if log.iter().any(is_new) && group.bounds_since(lately).all(|(min, _)| left < min) {
-                self.find(
-                    Check::Bounds,
-                    format!("copy {copy} logged {wanted} of {id} at size {size}, above min {min} alone"),
-                );
-            }
+            self.leaves_the_minimum(copy, id, (&group, &before.log), &log);
             if by > 0 && group.bounds_since(lately).all(|(min, _)| size < min) {
                 self.find(Check::Bounds, format!("copy {copy} wrote size {size} of {id}, below min {min}"));
             }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::{Check, Group, Ledger, Machine, log::Log};
+use super::{Check, Group, Ledger, Machine, log::Log, refusals::OLD};
 use crate::entropy::{Nanos, SECOND};
 
 /// A list of Machines is used for no longer than a command goes on.
@@ -78,6 +78,7 @@ impl Ledger {
     /// is decided leaves a place to each Machine that stays, by a list from after the group was looked at: the place of the one
     /// that goes may be filled.
     pub(super) fn by_lists(&mut self, copy: usize, id: &str, before: &Group, (size, log): (i64, &Log)) {
+        self.soft_are_over(copy, id, &before.log, log);
         if id.starts_with("MachinePool/") {
             return;
         }
@@ -117,8 +118,20 @@ impl Ledger {
         }
     }
 
+    /// A copy has written the log of a group: what it wants leaves the minimum, as it was lately.
+    pub(super) fn leaves_the_minimum(&mut self, copy: usize, id: &str, (group, before): (&Group, &Log), log: &Log) {
+        let lately = self.now.saturating_sub(OLD);
+        let adds = log.iter().any(|(uid, entry)| !entry.is_soft && !before.contains_key(uid));
+        let wanted = log.values().filter(|entry| !entry.is_lowered).count();
+        let left = group.size - i64::try_from(wanted).unwrap_or(i64::MAX);
+        if adds && group.bounds_since(lately).all(|(min, _)| left < min) {
+            let (size, min) = (group.size, group.min);
+            self.find(Check::Bounds, format!("copy {copy} logged {wanted} of {id} at size {size}, with min {min}"));
+        }
+    }
+
     /// A copy has written the log of a group: a soft entry leaves it once nothing is left to go for its smaller size.
-    pub(super) fn soft_are_over(&mut self, copy: usize, id: &str, before: &Log, after: &Log) {
+    fn soft_are_over(&mut self, copy: usize, id: &str, before: &Log, after: &Log) {
         let (now, sent) = (self.now, self.sent);
         for (uid, entry) in after.iter().filter(|(_, entry)| entry.is_soft && entry.is_lowered) {
             self.soft_lowered.entry((uid.clone(), entry.ticket.clone())).or_insert(now);
