@@ -12,6 +12,7 @@ pub(super) const MARKED_BY: &str = "capi-autoscaler-provider ";
 
 /// An entry, by the uid of its Machine.
 #[derive(Clone, Debug, Eq, PartialEq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a field of the log")]
 pub(super) struct Entry {
     pub(super) name: String,
     pub(super) ticket: String,

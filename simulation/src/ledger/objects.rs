@@ -155,9 +155,6 @@ impl Ledger {
                     ),
                 );
             }
-            if by != 0 {
-                self.own_sizes.insert((copy, id.to_owned()), self.now);
-            }
             if lowers == 0 && by != 0 {
                 self.size_of_command(copy, id, &before, size);
                 if by > 0 {

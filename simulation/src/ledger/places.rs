@@ -79,6 +79,9 @@ impl Ledger {
     /// that goes may be filled.
     pub(super) fn by_lists(&mut self, copy: usize, id: &str, before: &Group, (size, log): (i64, &Log)) {
         self.soft_are_over(copy, id, &before.log, log);
+        if size != before.size {
+            self.own_sizes.insert((copy, id.to_owned()), self.now);
+        }
         if id.starts_with("MachinePool/") {
             return;
         }

@@ -131,6 +131,10 @@ struct Stream {
 }
 
 impl Stream {
+    fn new(to: HostId, name: String, pieces: mpsc::UnboundedSender<Bytes>, newest: Nanos) -> Self {
+        Self { to, name, pieces, newest, sent: 0, is_silent: false, last: VecDeque::new() }
+    }
+
     /// The path that it watches, of its name, which is `watch` and a URI.
     fn path(&self) -> &str {
         let uri = self.name.split_once(' ').map_or("", |(_, uri)| uri);

@@ -1,7 +1,5 @@
 //! The way of requests, answers and pieces of watches between hosts and the API, and the faults on it.
 
-use std::collections::VecDeque;
-
 use bytes::Bytes;
 use futures::{FutureExt as _, StreamExt as _, stream};
 use http::{Method, Response, StatusCode};
@@ -230,18 +228,7 @@ impl World {
                 let _ = given_up.await;
                 port.send(Message::Unread(number));
             });
-            self.streams.insert(
-                number,
-                Stream {
-                    to: from,
-                    name: name.clone(),
-                    pieces,
-                    newest: time,
-                    sent: 0,
-                    is_silent: false,
-                    last: VecDeque::new(),
-                },
-            );
+            self.streams.insert(number, Stream::new(from, name.clone(), pieces, time));
             if (1..=self.copies).contains(&from)
                 && let Some((at, end)) = self.faults.of_watch(from, number, self.now)
             {
