@@ -274,7 +274,7 @@ fn shorten(arguments: &Arguments, outcome: &Outcome) -> Result<()> {
     println!("looking for the shortest story of seed {} that breaks {rule}", outcome.seed);
     let kept = shrink(&outcome.struck, |kept| {
         let skipped: BTreeSet<_> = outcome.struck.iter().filter(|it| !kept.contains(it)).copied().collect();
-        Ok(child(arguments, outcome.seed, &skipped)?.rule() == Some(rule))
+        Ok(child(arguments, outcome.seed, &skipped)?.ends_like(outcome))
     })?;
     let skipped: BTreeSet<_> = outcome.struck.iter().filter(|it| !kept.contains(it)).copied().collect();
     print(&child(arguments, outcome.seed, &skipped)?);
