@@ -1,8 +1,11 @@
-//! Parts that actors share: when they are to be quiet, clients of any kind, and answers that are as good as success.
+//! Parts that actors share: their script, clients of any kind, and answers that are as good as success.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use anyhow::Result;
@@ -13,22 +16,50 @@ use kube::{
     api::{ApiResource, DynamicObject, GroupVersionKind, PatchParams, PostParams},
     core::Status,
 };
+use parking_lot::Mutex;
 use serde_json::json;
 
-use crate::network::Port;
+use crate::{faults::Decision, network::Port};
 
-/// The quiet end of a world, in which nobody is to ask for anything any more: all clones tell of the same one.
+/// The script of all who act in a world: when the quiet end begins, in which nobody is to ask for anything any more, and
+/// which acts are left out. All clones are the same one.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Quiet(Arc<AtomicBool>);
+pub(crate) struct Script(Arc<Acts>);
 
-impl Quiet {
+#[derive(Debug, Default)]
+struct Acts {
+    is_quiet: AtomicBool,
+    skipped: BTreeSet<Decision>,
+    done: Mutex<Vec<Decision>>,
+}
+
+impl Script {
+    pub(crate) fn new(skipped: BTreeSet<Decision>) -> Self {
+        Self(Arc::new(Acts { skipped, ..Acts::default() }))
+    }
+
     /// From now on it is quiet.
-    pub(crate) fn begin(&self) {
-        self.0.store(true, Ordering::Relaxed);
+    pub(crate) fn begin_quiet(&self) {
+        self.0.is_quiet.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn is_quiet(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.0.is_quiet.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if an act isn't left out, and writes it down then.
+    pub(crate) fn has(&self, what: &'static str, ordinal: u64) -> bool {
+        let act = Decision { what, actor: 0, ordinal };
+        let has = !self.0.skipped.contains(&act);
+        if has {
+            self.0.done.lock().push(act);
+        }
+        has
+    }
+
+    /// Takes what was done so far.
+    pub(crate) fn take_done(&self) -> Vec<Decision> {
+        std::mem::take(&mut self.0.done.lock())
     }
 }
 

@@ -154,6 +154,17 @@ impl Driver {
             Habits::Calm => Weather::CALM,
             Habits::Any => Weather::of(&mut draw).ailing(&mut chance.of("ailing", 0, 0), until),
         };
+        let (mut weather, mut shortage) = (weather, Shortage::of(chance, habits, until));
+        let stands = |what, ordinal| {
+            let decision = Decision { what, actor: 0, ordinal };
+            let stands = !skipped.contains(&decision);
+            if stands {
+                shared.struck.lock().push(decision);
+            }
+            stands
+        };
+        weather.ails_from = weather.ails_from.filter(|_| stands("ailing", 0));
+        shortage = shortage.filter(|_| stands(Shortage::DECISION.what, 0));
         let health = (habits == Habits::Any && draw.u32(0..3) == 0).then(|| HealthCheck {
             unhealthy: Duration::from_secs(draw.u64(60..300)),
             startup: Duration::from_secs(draw.u64(600..1200)),
@@ -162,11 +173,18 @@ impl Driver {
         let options = Options { version, settings: Settings::default(), health, pools, ..Options::default() };
         let trouble = weather.trouble;
         let mut machines = 0;
-        let shortage = Shortage::of(chance, habits, until);
+        let (struck, left_out) = (shared.struck.clone(), skipped.clone());
         let fates = move |machine: &Value| {
             machines += 1;
             let trouble = if entropy::now() < until { trouble } else { 0 };
-            let mut fate = fate(&mut chance.of("fate", 0, machines), trouble);
+            let draw = |trouble| fate(&mut chance.of("fate", 0, machines), trouble);
+            let (mut fate, plain) = (draw(trouble), draw(0));
+            let decision = Decision { what: "fate", actor: 0, ordinal: machines };
+            if fate != plain && left_out.contains(&decision) {
+                fate = plain;
+            } else if fate != plain {
+                struck.lock().push(decision);
+            }
             if let Some(shortage) = shortage.as_ref().filter(|shortage| shortage.meets(machine)) {
                 fate.behaviour = shortage.behaviour;
             }

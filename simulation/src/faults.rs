@@ -32,8 +32,11 @@ impl fmt::Display for Decision {
     }
 }
 
-/// The kinds of decisions.
-const KINDS: [&str; 14] = [
+/// The kinds of decisions that are no faults, but acts of people and other programs, and what befalls Machines.
+const ACTS: [&str; 8] = ["operator", "people", "workloads", "tenant", "kinds", "fate", "shortage", "ailing"];
+
+/// The kinds of faults.
+const FAULTS: [&str; 15] = [
     "request",
     "piece",
     "watch",
@@ -48,7 +51,16 @@ const KINDS: [&str; 14] = [
     "rights",
     "denial",
     "outage",
+    "overload",
 ];
+
+impl Decision {
+    /// Returns true for a fault, and false for an act of somebody or what befalls a Machine.
+    #[must_use]
+    pub fn is_fault(&self) -> bool {
+        !ACTS.contains(&self.what)
+    }
+}
 
 impl FromStr for Decision {
     type Err = anyhow::Error;
@@ -57,10 +69,12 @@ impl FromStr for Decision {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let parts: Vec<_> = text.split(' ').collect();
         let [what, actor, ordinal] = parts.as_slice() else {
-            anyhow::bail!("{text:?} is no fault: it must be a kind, an actor and a number, such as `kill 0 1`")
+            anyhow::bail!("{text:?} is no decision: it must be a kind, an actor and a number, such as `kill 0 1`")
         };
-        let what = KINDS.into_iter().find(|kind| kind == what);
-        let what = what.with_context(|| format!("{text:?} is no fault: the kinds are {}", KINDS.join(", ")))?;
+        let kinds = || FAULTS.into_iter().chain(ACTS);
+        let what = kinds().find(|kind| kind == what);
+        let all = || kinds().collect::<Vec<_>>().join(", ");
+        let what = what.with_context(|| format!("{text:?} is no decision: the kinds are {}", all()))?;
         Ok(Self { what, actor: actor.parse()?, ordinal: ordinal.parse()? })
     }
 }

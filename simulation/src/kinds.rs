@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::{
-    actor::{self, Quiet, tolerate},
+    actor::{self, Script, tolerate},
     chance::Chance,
     network::Port,
     setup,
@@ -33,16 +33,19 @@ pub(crate) fn change(seed: u64) -> bool {
 }
 
 /// Goes on until it is quiet, and makes sure then that everything is served.
-pub(crate) async fn run(port: Port, seed: u64, quiet: Quiet) {
-    let kinds = Kinds::new(port, quiet);
+pub(crate) async fn run(port: Port, seed: u64, script: Script) {
+    let kinds = Kinds::new(port, script);
     let chance = Chance::new(seed);
     // Rarely, or again and again.
     let mean = [200, 600][chance.of("kinds", 0, 1).usize(0..2)];
     for ordinal in 0.. {
         let mut draw = chance.of("kinds act", 0, ordinal);
         kinds.pause(draw.u64(1..2 * mean)).await;
-        if kinds.quiet.is_quiet() {
+        if kinds.script.is_quiet() {
             break;
+        }
+        if !kinds.script.has("kinds", ordinal) {
+            continue;
         }
         match draw.u32(0..4) {
             0 => kinds.templates_vanish(draw.u64(1..400)).await,
@@ -56,20 +59,20 @@ pub(crate) async fn run(port: Port, seed: u64, quiet: Quiet) {
 struct Kinds {
     port: Port,
     definitions: Api<DynamicObject>,
-    quiet: Quiet,
+    script: Script,
 }
 
 impl Kinds {
-    fn new(port: Port, quiet: Quiet) -> Self {
+    fn new(port: Port, script: Script) -> Self {
         let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
         let definitions = actor::objects(&port, &kind, None);
-        Self { port, definitions, quiet }
+        Self { port, definitions, script }
     }
 
     /// Ends early when it is quiet.
     async fn pause(&self, seconds: u64) {
         for _ in 0..seconds {
-            if self.quiet.is_quiet() {
+            if self.script.is_quiet() {
                 return;
             }
             sleep(LOOK).await;

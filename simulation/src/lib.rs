@@ -15,6 +15,7 @@ mod network;
 mod operator;
 mod outages;
 mod outcome;
+mod overloads;
 mod panics;
 mod people;
 mod plan;

@@ -70,8 +70,8 @@ struct Arguments {
     /// Prints the outcome as JSON, for one seed.
     #[arg(long, hide = true)]
     json: bool,
-    /// Faults that don't strike, as `request 1 17`.
-    #[arg(long = "skip", value_name = "FAULT")]
+    /// Faults that don't strike and acts that are left out, as `request 1 17`.
+    #[arg(long = "skip", value_name = "DECISION")]
     skipped: Vec<String>,
 }
 
@@ -213,7 +213,7 @@ impl Sums {
         self.calls += outcome.calls;
         self.commands += outcome.commands;
         self.requests += outcome.requests;
-        self.faults += outcome.struck.len();
+        self.faults += outcome.faults();
         for (cause, count) in &outcome.exceptions {
             *self.exceptions.entry(cause.clone()).or_default() += count;
         }
@@ -261,24 +261,24 @@ fn print(outcome: &Outcome) {
         outcome.hash,
         outcome.calls,
         outcome.requests,
-        outcome.struck.len()
+        outcome.faults()
     );
     for finding in &outcome.findings {
         println!("  {finding}");
     }
 }
 
-/// Takes away faults as long as the same rule is broken.
+/// Takes away faults and acts as long as the same rule is broken.
 fn shorten(arguments: &Arguments, outcome: &Outcome) -> Result<()> {
     let Some(rule) = outcome.rule() else { return Ok(()) };
     println!("looking for the shortest story of seed {} that breaks {rule}", outcome.seed);
     let kept = shrink(&outcome.struck, |kept| {
         let skipped: BTreeSet<_> = outcome.struck.iter().filter(|it| !kept.contains(it)).copied().collect();
-        Ok(child(arguments, outcome.seed, &skipped)?.rule() == Some(rule))
+        Ok(child(arguments, outcome.seed, &skipped)?.ends_like(outcome))
     })?;
     let skipped: BTreeSet<_> = outcome.struck.iter().filter(|it| !kept.contains(it)).copied().collect();
     print(&child(arguments, outcome.seed, &skipped)?);
-    println!("with {} of {} faults: {}", kept.len(), outcome.struck.len(), list(kept.iter()));
+    println!("with {} of {} faults and acts: {}", kept.len(), outcome.struck.len(), list(kept.iter()));
     let asked: Vec<_> = arguments.skipped.iter().map(|it| format!("--skip '{it}'")).collect();
     println!(
         "to see it: --seed {} --trace {}",

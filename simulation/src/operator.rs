@@ -2,15 +2,21 @@
 
 use std::{collections::BTreeSet, ops::Range, time::Duration};
 
-use capi_autoscaler_provider::proto::{
-    ExternalGrpcNode, NodeGroupDecreaseTargetSizeRequest, NodeGroupDeleteNodesRequest, NodeGroupIncreaseSizeRequest,
-    NodeGroupNodesRequest, NodeGroupsRequest, RefreshRequest, cloud_provider_client::CloudProviderClient,
+use capi_autoscaler_provider::{
+    connect::Policy,
+    proto::{
+        ExternalGrpcNode, NodeGroupDecreaseTargetSizeRequest, NodeGroupDeleteNodesRequest, NodeGroupForNodeRequest,
+        NodeGroupIncreaseSizeRequest, NodeGroupNodesRequest, NodeGroupsRequest, RefreshRequest,
+        cloud_provider_client::CloudProviderClient,
+    },
 };
+use k8s_openapi::api::core::v1::Node;
+use kube::{Api, ResourceExt as _, api::ListParams};
 use tokio::time::sleep;
 use tonic::Code;
 
 use crate::{
-    actor::Quiet,
+    actor::Script,
     chance::Chance,
     network::{Caller, Port},
 };
@@ -47,18 +53,21 @@ impl Habits {
 }
 
 /// Goes on until its host ends.
-pub(crate) async fn run(port: Port, copies: usize, seed: u64, quiet: Quiet) {
+pub(crate) async fn run(port: Port, copies: usize, seed: u64, script: Script) {
     let chance = Chance::new(seed);
     let Some(pause) = pause(chance) else { return };
     let habits = Habits::draw(chance);
     for ordinal in 0.. {
         let mut draw = chance.of("operator", 0, ordinal);
         sleep(Duration::from_millis(draw.u64(pause.clone()))).await;
-        if quiet.is_quiet() {
+        if script.is_quiet() {
             return;
         }
+        if !script.has("operator", ordinal) {
+            continue;
+        }
         let caller = port.caller(draw.usize(0..copies));
-        if let Err(status) = act(caller, &port, &mut draw, habits, &quiet).await {
+        if let Err(status) = act(caller, &port, &mut draw, habits, &script).await {
             port.note(format!("operator: {:?} {}", status.code(), status.message()));
         }
     }
@@ -74,7 +83,7 @@ async fn act(
     port: &Port,
     draw: &mut fastrand::Rng,
     habits: Habits,
-    quiet: &Quiet,
+    script: &Script,
 ) -> Result<(), tonic::Status> {
     let mut client = CloudProviderClient::new(caller);
     if habits.refreshes {
@@ -85,7 +94,16 @@ async fn act(
         return Ok(());
     }
     let id = groups[draw.usize(0..groups.len())].id.clone();
-    match draw.u32(0..10) {
+    match draw.u32(0..12) {
+        10.. => {
+            let nodes: Api<Node> = Api::all(port.client(Policy::WRITES));
+            let nodes = nodes.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
+            if let Some(node) = draw.choice(&nodes) {
+                let provider_id = node.spec.as_ref().and_then(|spec| spec.provider_id.clone()).unwrap_or_default();
+                let asked = ExternalGrpcNode { provider_id, name: node.name_any(), ..ExternalGrpcNode::default() };
+                client.node_group_for_node(NodeGroupForNodeRequest { node: Some(asked) }).await?;
+            }
+        }
         0..4 => {
             let delta = draw.i32(1..3);
             client.node_group_increase_size(NodeGroupIncreaseSizeRequest { delta, id: id.clone() }).await?;
@@ -120,7 +138,7 @@ async fn act(
                     return Ok(());
                 };
                 port.note(format!("operator: {:?} {}", status.code(), status.message()));
-                if quiet.is_quiet() || !may_heal(status.code()) {
+                if script.is_quiet() || !may_heal(status.code()) {
                     return Ok(());
                 }
                 sleep(Duration::from_millis(draw.u64(1_000..8_000))).await;

@@ -20,6 +20,8 @@ pub(crate) struct Outage {
     pub(crate) from: Nanos,
     to: Nanos,
     fault: RequestFault,
+    /// Set if the API doesn't have the versions any more that were watched before: the next watch after it is told so.
+    is_expired: bool,
 }
 
 impl Outage {
@@ -35,7 +37,8 @@ impl Outage {
         let from = draw.u64(0..until.max(1));
         let to = (from + draw.u64(100..500) * SECOND).min(until);
         let fault = if draw.bool() { RequestFault::Refused(503) } else { RequestFault::LostBefore };
-        Some(Self { copy: draw.usize(0..copies), kind: KINDS[draw.usize(0..KINDS.len())], from, to, fault })
+        let (copy, kind) = (draw.usize(0..copies), KINDS[draw.usize(0..KINDS.len())]);
+        Some(Self { copy, kind, from, to, fault, is_expired: draw.u32(0..3) > 0 })
     }
 
     /// Returns true for the path of a list or a watch of the kind.
@@ -44,8 +47,16 @@ impl Outage {
     }
 
     /// The fault of a request that a copy sends.
-    pub(crate) fn of_request(&self, copy: usize, parts: &Parts, at: Nanos) -> Option<RequestFault> {
+    pub(crate) fn of_request(&mut self, copy: usize, parts: &Parts, at: Nanos) -> Option<RequestFault> {
         let is_meant = copy == self.copy && parts.method == Method::GET && self.concerns(parts.uri.path());
-        (is_meant && (self.from..self.to).contains(&at)).then_some(self.fault)
+        if !is_meant || at < self.from {
+            return None;
+        }
+        if at < self.to {
+            return Some(self.fault);
+        }
+        let query = parts.uri.query().unwrap_or_default();
+        let resumes = query.contains("watch=true") && !query.contains("sendInitialEvents=true");
+        (resumes && std::mem::take(&mut self.is_expired)).then_some(RequestFault::Refused(410))
     }
 }

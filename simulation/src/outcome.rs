@@ -24,7 +24,7 @@ pub struct Outcome {
     pub findings: Vec<String>,
     /// The number of events of each kind that can't be prevented, by their cause.
     pub exceptions: BTreeMap<String, u64>,
-    /// The faults that struck.
+    /// The faults that struck, and what was done by those who act.
     pub struck: Vec<Decision>,
 }
 
@@ -48,6 +48,24 @@ impl Outcome {
     #[must_use]
     pub fn rule(&self) -> Option<&str> {
         self.findings.first()?.split(' ').next()
+    }
+
+    /// When it was broken, in virtual milliseconds.
+    fn at(&self) -> Option<u64> {
+        self.findings.first()?.split(' ').nth(2)?.parse().ok()
+    }
+
+    /// Returns true if this one breaks the same rule as another, and no later: what is left out of a story may let it go on to
+    /// a later end of the same kind.
+    #[must_use]
+    pub fn ends_like(&self, other: &Self) -> bool {
+        self.rule().is_some() && self.rule() == other.rule() && self.at() <= other.at()
+    }
+
+    /// The number of faults that struck.
+    #[must_use]
+    pub fn faults(&self) -> usize {
+        self.struck.iter().filter(|decision| decision.is_fault()).count()
     }
 
     /// As a line of JSON.
@@ -148,5 +166,20 @@ mod tests {
         };
         assert_eq!(Outcome::from_json(&outcome.to_json()).ok(), Some(outcome.clone()));
         assert_eq!(outcome.rule(), Some("Rest"));
+    }
+
+    #[test]
+    fn a_story_is_no_shorter_for_ending_later_or_otherwise() {
+        let outcome = |finding: &str| Outcome { findings: vec![finding.to_owned()], ..Outcome::default() };
+        let found = outcome("Bounds at 9000 ms: above max");
+        for (finding, expected) in [
+            ("Bounds at 9000 ms: above max", true),
+            ("Bounds at 800 ms: above max", true),
+            ("Bounds at 10000 ms: above max", false),
+            ("Rest at 800 ms: left", false),
+        ] {
+            assert_eq!(outcome(finding).ends_like(&found), expected, "{finding}");
+        }
+        assert!(!Outcome::default().ends_like(&found) && !Outcome::default().ends_like(&Outcome::default()));
     }
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::{
-    actor::{self, Quiet},
+    actor::{self, Script},
     chance::Chance,
     entropy::{self, Nanos},
     network::Port,
@@ -34,7 +34,7 @@ async fn roll_out(port: &Port, group: &Group, label: &str) -> Result<()> {
 }
 
 /// Goes on until it is quiet; in some worlds there is nobody.
-pub(crate) async fn run(port: Port, seed: u64, groups: Vec<Group>, quiet: Quiet) {
+pub(crate) async fn run(port: Port, seed: u64, groups: Vec<Group>, script: Script) {
     let chance = Chance::new(seed);
     let mean = [0, 0, 600, 120][chance.of("people", 0, 0).usize(0..4)];
     if mean == 0 {
@@ -43,8 +43,11 @@ pub(crate) async fn run(port: Port, seed: u64, groups: Vec<Group>, quiet: Quiet)
     for ordinal in 0.. {
         let mut draw = chance.of("people act", 0, ordinal);
         sleep(Duration::from_secs(draw.u64(1..2 * mean))).await;
-        if quiet.is_quiet() {
+        if script.is_quiet() {
             return;
+        }
+        if !script.has("people", ordinal) {
+            continue;
         }
         match act(&port, &groups, &mut draw, ordinal).await {
             Ok(done) => port.note(format!("somebody {done}")),

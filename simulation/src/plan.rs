@@ -19,7 +19,7 @@ pub struct Plan {
     pub habits: Option<Habits>,
     /// Set if a MachinePool is among the groups of a quarter of the worlds.
     pub pools: bool,
-    /// Faults that don't strike.
+    /// Faults that don't strike, and acts that are left out.
     pub skipped: BTreeSet<Decision>,
     /// Set if the trace is kept.
     pub traced: bool,
@@ -59,6 +59,6 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// The number of events of each kind that can't be prevented, by their cause.
     pub exceptions: BTreeMap<&'static str, u64>,
-    /// The faults that struck.
+    /// The faults that struck, and what was done by those who act.
     pub struck: Vec<Decision>,
 }

@@ -7,6 +7,7 @@ use crate::{
     chance::Chance,
     controllers::Habits,
     entropy::{self, Nanos},
+    faults::Decision,
 };
 
 /// A shortage of one group.
@@ -22,6 +23,9 @@ pub(crate) struct Shortage {
 }
 
 impl Shortage {
+    /// The decision that takes it away.
+    pub(crate) const DECISION: Decision = Decision { what: "shortage", actor: 0, ordinal: 0 };
+
     /// The shortage of a world, if it has one.
     pub(crate) fn of(chance: Chance, habits: Habits, until: Nanos) -> Option<Self> {
         let mut draw = chance.of("shortage", 0, 0);

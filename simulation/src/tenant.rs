@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::{
-    actor::{self, Quiet, tolerate},
+    actor::{self, Script, tolerate},
     chance::Chance,
     network::Port,
     setup::{self, Group},
@@ -26,6 +26,8 @@ use crate::{
 const NAMESPACE: &str = "team-b";
 /// The most of virtual time that a namespace stays, or that there is none.
 const LONGEST: u64 = 700;
+/// The numbers of acts that one life of the tenant has.
+const LIFE: u64 = 16;
 
 /// Returns true if a world has a tenant.
 pub(crate) fn comes(seed: u64) -> bool {
@@ -33,7 +35,7 @@ pub(crate) fn comes(seed: u64) -> bool {
 }
 
 /// Goes on until it is quiet; what is going then goes to its end.
-pub(crate) async fn run(port: Port, seed: u64, quiet: Quiet) {
+pub(crate) async fn run(port: Port, seed: u64, script: Script) {
     let chance = Chance::new(seed);
     let mut draw = chance.of("tenant", 0, 1);
     let tenant = Tenant {
@@ -41,19 +43,27 @@ pub(crate) async fn run(port: Port, seed: u64, quiet: Quiet) {
         has_cluster: draw.u32(0..3) > 0,
         groups: setup::tenants_groups(&mut draw, NAMESPACE),
         port,
-        quiet,
+        script,
     };
     let lives = if chance.of("tenant's lives", 0, 0).bool() { 1 } else { u64::MAX };
     for life in 0..lives {
         let mut draw = chance.of("tenant's life", 0, life);
-        if tenant.pause(draw.u64(1..LONGEST / 2)).await || !tenant.come().await {
+        if tenant.pause(draw.u64(1..LONGEST / 2)).await {
             return;
         }
-        for _ in 0..draw.u32(0..6) {
+        if !tenant.script.has("tenant", life * LIFE) {
+            continue;
+        }
+        if !tenant.come().await {
+            return;
+        }
+        for change in 1..=draw.u64(0..6) {
             if tenant.pause(draw.u64(5..LONGEST / 4)).await {
                 return;
             }
-            tenant.change(&mut draw).await;
+            if tenant.script.has("tenant", life * LIFE + change) {
+                tenant.change(&mut draw).await;
+            }
         }
         // Its last one may stay.
         if tenant.pause(draw.u64(1..LONGEST)).await || !tenant.go().await {
@@ -67,14 +77,14 @@ struct Tenant {
     namespaces: Api<Namespace>,
     has_cluster: bool,
     groups: Vec<Group>,
-    quiet: Quiet,
+    script: Script,
 }
 
 impl Tenant {
     /// Returns true if it is quiet by then.
     async fn pause(&self, seconds: u64) -> bool {
         sleep(Duration::from_secs(seconds)).await;
-        self.quiet.is_quiet()
+        self.script.is_quiet()
     }
 
     /// Makes the namespace and all in it, as `kubectl apply` does: what fails is tried again. `false` if it got too late.
@@ -82,7 +92,7 @@ impl Tenant {
         let mut objects = setup::tenants_objects(&self.groups, NAMESPACE, self.has_cluster);
         objects.reverse();
         loop {
-            if self.quiet.is_quiet() {
+            if self.script.is_quiet() {
                 return false;
             }
             match self.make(&mut objects).await {
@@ -151,7 +161,7 @@ impl Tenant {
         loop {
             match api.create(&PostParams::default(), &object).await {
                 // It is still being deleted.
-                Err(kube::Error::Api(status)) if status.is_already_exists() && !self.quiet.is_quiet() => {}
+                Err(kube::Error::Api(status)) if status.is_already_exists() && !self.script.is_quiet() => {}
                 created => return Ok(created.map(drop)?),
             }
             sleep(Duration::from_secs(2)).await;

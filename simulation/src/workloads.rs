@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::{
-    actor::{self, Quiet},
+    actor::{self, Script},
     chance::Chance,
     entropy::{self, Nanos, SECOND},
     network::Port,
@@ -81,7 +81,13 @@ struct Workloads {
 
 /// Goes on until its host ends. `pools` are the labels by which Pods may choose Nodes of one group; once it is quiet the
 /// Deployments stay as they are.
-pub(crate) async fn run(port: Port, seed: u64, pools: Vec<BTreeMap<String, String>>, quiet: Quiet, waitlist: Waitlist) {
+pub(crate) async fn run(
+    port: Port,
+    seed: u64,
+    pools: Vec<BTreeMap<String, String>>,
+    script: Script,
+    waitlist: Waitlist,
+) {
     let chance = Chance::new(seed);
     let client: Client = port.client(Policy::WRITES);
     let mut workloads = Workloads {
@@ -99,9 +105,11 @@ pub(crate) async fn run(port: Port, seed: u64, pools: Vec<BTreeMap<String, Strin
     }
     let (mut next, mut changes) = (0, 0);
     for ordinal in 0.. {
-        if entropy::now() >= next && !quiet.is_quiet() {
+        if entropy::now() >= next && !script.is_quiet() {
             let mut draw = chance.of("workloads", 0, changes);
-            workloads.change(&mut draw);
+            if script.has("workloads", changes) {
+                workloads.change(&mut draw);
+            }
             let is_burst = chance.of("workloads' phase", 0, entropy::now() / (300 * SECOND)).bool();
             let seconds = if is_burst { draw.u64(2..30) } else { draw.u64(60..240) };
             (next, changes) = (entropy::now() + seconds * SECOND, changes + 1);

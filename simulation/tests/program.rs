@@ -51,6 +51,33 @@ fn one_world_is_traced() {
     assert!(said.lines().last().is_some_and(|last| last.starts_with("seed 3: trace ")), "{said}");
 }
 
+/// The decisions that stood in a world of this seed, without those that are left out.
+fn decisions(seed: &str, left_out: &[&str]) -> Vec<String> {
+    let mut arguments = vec!["--json", "--seed", seed, "--seconds", "300", "--quiet", "600"];
+    for decision in left_out {
+        arguments.extend(["--skip", decision]);
+    }
+    let output = simulation(&arguments);
+    let (said, errors) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{said}{errors}");
+    let outcome: serde_json::Value = serde_json::from_str(said).expect("an outcome");
+    let struck = outcome["struck"].as_array().expect("decisions");
+    struck.iter().filter_map(|decision| decision.as_str()).map(str::to_owned).collect()
+}
+
+/// What shrinking rests on: a story gets shorter by one act, and nobody else acts otherwise for it.
+#[test]
+fn an_act_that_is_left_out_shifts_no_other() {
+    let is_act = |decision: &&String| decision.starts_with("workloads ") || decision.starts_with("operator ");
+    let all = decisions("3", &[]);
+    let acts: Vec<_> = all.iter().filter(is_act).collect();
+    let left_out = acts.last().expect("an act").as_str();
+    let mut expected = acts.clone();
+    expected.pop();
+    let rest = decisions("3", &[left_out]);
+    assert_eq!(rest.iter().filter(is_act).collect::<Vec<_>>(), expected, "without {left_out} of {all:?}");
+}
+
 #[test]
 fn a_trace_of_many_worlds_is_refused() {
     let output = simulation(&["--seeds", "2", "--trace"]);

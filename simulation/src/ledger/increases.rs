@@ -7,6 +7,7 @@ use tonic::Code;
 use super::{
     Check, Ledger,
     calls::{AT_ONCE, Asked, Request, STOOD_STILL, is_open},
+    watches::TAKEN_UP,
 };
 use crate::entropy::{Nanos, SECOND};
 
@@ -170,6 +171,13 @@ impl Ledger {
 
     /// The size that a copy has written is visible in its answers at once.
     pub(super) fn size_is_visible(&mut self, asked: &Asked, id: &str, answered: i64) {
+        let shown = asked.at.saturating_sub(TAKEN_UP);
+        if let Some(size) = self.size(id).filter(|size| *size != answered)
+            && self.knows(asked.copy, id, shown)
+        {
+            let what = format!("copy {} answers size {answered} of {id}, and was shown {size} before", asked.copy);
+            self.find(Check::Consistent, what);
+        }
         let newest = self
             .asked
             .values()

@@ -12,12 +12,15 @@ pub(super) const MARKED_BY: &str = "capi-autoscaler-provider ";
 
 /// An entry, by the uid of its Machine.
 #[derive(Clone, Debug, Eq, PartialEq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a field of the log")]
 pub(super) struct Entry {
     pub(super) name: String,
     pub(super) ticket: String,
     pub(super) is_lowered: bool,
     pub(super) is_soft: bool,
     pub(super) is_pending: bool,
+    /// Its Machine was going already, and counted when it was decided.
+    pub(super) is_counted: bool,
 }
 
 /// A log.
@@ -41,6 +44,7 @@ pub(super) fn parse(text: Option<&str>) -> Result<Log, String> {
                 },
                 is_soft: is("soft"),
                 is_pending: is("pending"),
+                is_counted: is("counted"),
             };
             if log.insert(uid.as_str().ok_or("no uid")?.to_owned(), entry).is_some() {
                 return Err(format!("{uid} twice"));

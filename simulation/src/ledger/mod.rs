@@ -295,6 +295,12 @@ pub(crate) struct Ledger {
     /// When the API last refused a copy to delete a single Machine, by its uid.
     denied: BTreeMap<(usize, String), Nanos>,
     counts: Counts,
+    /// When each copy last wrote the size of each group.
+    own_sizes: HashMap<(usize, String), Nanos>,
+    /// Entries, by uid and ticket, of Machines that were going when they were logged as ones that stay.
+    going_when_logged: BTreeSet<(String, String)>,
+    /// When soft entries lowered the size, by uid and ticket.
+    soft_lowered: BTreeMap<(String, String), Nanos>,
     /// When a request of a copy last went wrong, or it stood still.
     troubled: HashMap<usize, Nanos>,
     /// When marks were last looked at.

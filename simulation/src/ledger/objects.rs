@@ -144,6 +144,7 @@ impl Ledger {
             let lowers = self.entries(id, text(object, "uid"), &before.log, &log);
             self.added(copy, id, &before.log, &log);
             self.logged_in_time(copy, id, &before.log, &log);
+            self.by_lists(copy, id, &before, (size, &log));
             let by = before.size - size;
             if lowers > 0 && by != lowers {
                 self.find(
@@ -163,6 +164,7 @@ impl Ledger {
             }
             // It may know the bounds as they were.
             let lately = self.now.saturating_sub(OLD);
+            self.leaves_the_minimum(copy, id, (&group, &before.log), &log);
             if by > 0 && group.bounds_since(lately).all(|(min, _)| size < min) {
                 self.find(Check::Bounds, format!("copy {copy} wrote size {size} of {id}, below min {min}"));
             }

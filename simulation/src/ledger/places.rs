@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::{Check, Group, Ledger};
+use super::{Check, Group, Ledger, Machine, log::Log, refusals::OLD};
 use crate::entropy::{Nanos, SECOND};
 
 /// A list of Machines is used for no longer than a command goes on.
@@ -65,6 +65,104 @@ impl Ledger {
             let shown = shown.map_or_else(|| "none was counted".to_owned(), |shown| format!("{shown} were missing"));
             let what = format!("copy {copy} lowered the size of {id} by {by} for Machines that aren't there: {shown}");
             self.find(Check::Placeholders, what);
+        }
+    }
+
+    /// The lists that a copy made in a time.
+    fn lists(&self, copy: usize, from: Nanos, to: Nanos) -> impl Iterator<Item = &BTreeSet<String>> {
+        let lists = self.counts.lists.get(&copy).into_iter().flatten();
+        lists.filter(move |(at, _)| (from..=to).contains(at)).map(|(_, there)| there)
+    }
+
+    /// A copy has written the log of a group. Where an entry is of a Machine that was going when it was logged, the size that
+    /// is decided leaves a place to each Machine that stays, by a list from after the group was looked at: the place of the one
+    /// that goes may be filled.
+    pub(super) fn by_lists(&mut self, copy: usize, id: &str, before: &Group, (size, log): (i64, &Log)) {
+        self.soft_are_over(copy, id, &before.log, log);
+        if size != before.size {
+            self.own_sizes.insert((copy, id.to_owned()), self.now);
+        }
+        if id.starts_with("MachinePool/") {
+            return;
+        }
+        let mut going = Vec::new();
+        for (uid, entry) in log {
+            let known = before.log.get(uid).filter(|known| known.ticket == entry.ticket);
+            let key = (uid.clone(), entry.ticket.clone());
+            if known.is_none() && entry.is_counted {
+                going.push(entry.name.as_str());
+            }
+            let is_going = self.machines.get(uid).is_some_and(|machine| machine.is_deleting || machine.is_gone);
+            if known.is_none() && !entry.is_counted && !entry.is_soft && is_going {
+                self.going_when_logged.insert(key);
+            } else if entry.is_lowered
+                && known.is_some_and(|known| !known.is_lowered)
+                && self.going_when_logged.contains(&key)
+            {
+                going.push(entry.name.as_str());
+            }
+        }
+        if going.is_empty() {
+            return;
+        }
+        let wanted = log.values().filter(|entry| !entry.is_lowered).count();
+        let left = size - i64::try_from(wanted).unwrap_or(i64::MAX);
+        let stays = |uid: &&String| {
+            let is_of = self.machines.get(*uid).is_some_and(|machine| machine.group == id);
+            is_of && !log.contains_key(*uid) && !before.log.contains_key(*uid)
+        };
+        let staying = |there: &BTreeSet<String>| i64::try_from(there.iter().filter(stays).count()).unwrap_or(i64::MAX);
+        let fewest = self.lists(copy, before.generation.1, self.sent).map(staying).min();
+        if fewest.is_none_or(|staying| left < staying) {
+            let staying = fewest.map_or_else(|| "none was counted".to_owned(), |count| format!("{count} stay"));
+            let what =
+                format!("copy {copy} leaves {left} places of {id} for {going:?}, which go by themselves: {staying}");
+            self.find(Check::Placeholders, what);
+        }
+    }
+
+    /// A copy has written the log of a group: what it wants leaves the minimum, as it was lately.
+    pub(super) fn leaves_the_minimum(&mut self, copy: usize, id: &str, (group, before): (&Group, &Log), log: &Log) {
+        let lately = self.now.saturating_sub(OLD);
+        let adds = log.iter().any(|(uid, entry)| !entry.is_soft && !before.contains_key(uid));
+        let wanted = log.values().filter(|entry| !entry.is_lowered).count();
+        let left = group.size - i64::try_from(wanted).unwrap_or(i64::MAX);
+        if adds && group.bounds_since(lately).all(|(min, _)| left < min) {
+            let (size, min) = (group.size, group.min);
+            self.find(Check::Bounds, format!("copy {copy} logged {wanted} of {id} at size {size}, with min {min}"));
+        }
+    }
+
+    /// A copy has written the log of a group: a soft entry leaves it once nothing is left to go for its smaller size.
+    fn soft_are_over(&mut self, copy: usize, id: &str, before: &Log, after: &Log) {
+        let (now, sent) = (self.now, self.sent);
+        for (uid, entry) in after.iter().filter(|(_, entry)| entry.is_soft && entry.is_lowered) {
+            self.soft_lowered.entry((uid.clone(), entry.ticket.clone())).or_insert(now);
+        }
+        let mut found = Vec::new();
+        for (uid, entry) in before.iter().filter(|(_, entry)| entry.is_soft && entry.is_lowered) {
+            let stays = after.get(uid).is_some_and(|kept| kept.ticket == entry.ticket);
+            let is_alive = |machine: &Machine| machine.group == id && !machine.is_deleting && !machine.is_gone;
+            let since = self.soft_lowered.get(&(uid.clone(), entry.ticket.clone())).copied();
+            let (Some(since), false) = (since, stays || !self.machines.get(uid).is_some_and(is_alive)) else {
+                continue;
+            };
+            let sizes = self.sizes.get(id).into_iter().flatten();
+            let of_group = sizes.filter(|(until, _)| until.is_none_or(|until| until > since)).map(|(_, size)| *size);
+            let Some(largest) = of_group.max() else { continue };
+            let is_of = |uid: &&String| self.machines.get(*uid).is_some_and(|machine| machine.group == id);
+            let count =
+                |there: &BTreeSet<String>| i64::try_from(there.iter().filter(is_of).count()).unwrap_or(i64::MAX);
+            let fewest = self.lists(copy, since, sent).map(count).min();
+            if fewest.is_none_or(|count| count > largest) && self.rolls(id).is_none() {
+                let name = &entry.name;
+                found.push(format!(
+                    "copy {copy} forgot {name} of {id}, which has {fewest:?} Machines at size {largest}"
+                ));
+            }
+        }
+        for what in found {
+            self.find(Check::Phases, what);
         }
     }
 }

@@ -19,6 +19,8 @@ pub(super) const OLD: Nanos = 400 * SECOND;
 const JOINS: Nanos = 60 * SECOND;
 /// The longest that a copy leaves a group alone after a look at it that failed, time-outs included.
 const PAUSES: Nanos = 90 * SECOND;
+/// A write has been answered so long after it was done.
+const ANSWERED: Nanos = 40 * SECOND;
 /// A refusal is remembered for so long.
 const KEPT: Nanos = 300 * SECOND;
 
@@ -153,7 +155,11 @@ impl Ledger {
 
     /// An increase was refused: some size that the group has had lately must leave no room for it.
     pub(super) fn increase_for_cause(&mut self, (copy, asked): (usize, Nanos), id: &str, delta: i64, text: &str) {
-        let largest = self.largest_size(id, asked.saturating_sub(OLD));
+        // Its own write counts once it has been answered, whatever a watch shows.
+        let own = self.own_sizes.get(&(copy, id.to_owned())).copied();
+        let is_known = |at: &Nanos| *at + ANSWERED < asked && self.is_well(copy) && !self.was_killed_since(copy, *at);
+        let since = own.filter(is_known).map_or(0, |at| at + 1).max(asked.saturating_sub(OLD));
+        let largest = self.largest_size(id, since);
         let max = self
             .groups
             .get(id)
@@ -184,6 +190,10 @@ impl Ledger {
         let machines = ids.iter().filter_map(|id| self.machine_of(id));
         let denied = |uid: &String| self.denied.get(&(copy, uid.clone())).copied();
         machines.filter(|uid| denied(uid).is_some_and(|at| is_vain(at) && now < at + SPARED)).collect()
+    }
+
+    fn was_killed_since(&self, copy: usize, since: Nanos) -> bool {
+        self.last_killed.get(&copy).is_some_and(|killed| *killed >= since)
     }
 
     /// Returns true if there is no Machine of this name any more, or it is going.

@@ -15,6 +15,8 @@ const RESUMED: Nanos = 60 * SECOND;
 /// Refresh fails where a kind hasn't been watched for so long: --max-staleness, the time-outs of requests, and how long a copy
 /// may stand still.
 const STALE: Nanos = 240 * SECOND;
+/// A watch is given up in which nothing has come for so long: two and a half bookmarks, and what its copy may be late.
+const SILENT: Nanos = 200 * SECOND;
 /// The revisions that a watch has come to are kept for so long.
 const KEPT: Nanos = 20 * SECOND;
 
@@ -66,6 +68,8 @@ struct Watch {
     lists: bool,
     /// Set once an old event comes again: it may be resumed from there.
     is_outdated: bool,
+    /// Since when nothing of it arrives any more, nor its end.
+    silent_since: Option<Nanos>,
 }
 
 /// The watches of all copies, by number, and how far they have come.
@@ -106,7 +110,7 @@ impl Ledger {
             self.find(Check::Watches, what);
         }
         let reached = from.filter(|_| !lists).map(|from| (self.now, from)).into_iter().collect();
-        let watch = Watch { copy, path: path.to_owned(), kind, reached, lists, is_outdated: false };
+        let watch = Watch { copy, path: path.to_owned(), kind, reached, lists, is_outdated: false, silent_since: None };
         self.watches.open.insert(number, watch);
     }
 
@@ -141,6 +145,13 @@ impl Ledger {
         }
     }
 
+    /// Nothing of a watch arrives any more from a time on.
+    pub(crate) fn silences(&mut self, number: u64, since: Nanos) {
+        if let Some(watch) = self.watches.open.get_mut(&number) {
+            watch.silent_since = Some(since);
+        }
+    }
+
     /// A watch is over.
     pub(crate) fn unwatched(&mut self, number: u64) {
         if let Some(Watch { copy, kind: Some(kind), .. }) = self.watches.open.remove(&number)
@@ -154,21 +165,28 @@ impl Ledger {
         self.watches.open.values().any(|watch| watch.copy == copy && watch.kind == Some(kind))
     }
 
-    /// A copy whose requests succeed watches every kind that it needs again soon.
+    /// A copy whose requests succeed watches every kind that it needs again soon, and gives up what is silent.
     pub(super) fn look_at_watches(&mut self) {
+        let is_long = |watch: &&Watch| watch.silent_since.is_some_and(|since| self.now.saturating_sub(since) > SILENT);
+        let silent = self.watches.open.values().filter(is_long).filter(|watch| self.is_well(watch.copy));
+        let told = |watch: &Watch| format!("copy {} goes on with a watch of {} that is silent", watch.copy, watch.path);
+        let mut found: Vec<_> = silent.map(told).collect();
         if self.kinds_change {
-            return;
+            return self.find_all(Check::Watches, found);
         }
-        let mut found = Vec::new();
         for ((copy, kind), lost) in &self.watches.lost {
             let is_long = self.now.saturating_sub(*lost) > RESUMED;
             if is_long && !self.is_watched(*copy, *kind) && self.is_well(*copy) {
                 found.push(format!("copy {copy} has watched no {kind:?} since {} s", lost / SECOND));
             }
         }
+        self.find_all(Check::Watches, found);
+    }
+
+    fn find_all(&mut self, check: Check, mut found: Vec<String>) {
         found.sort();
         for what in found {
-            self.find(Check::Watches, what);
+            self.find(check, what);
         }
     }
 

@@ -7,7 +7,7 @@ mod judge;
 mod requests;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::Arc,
 };
@@ -28,7 +28,7 @@ use tower::BoxError;
 
 use self::disasters::Ways;
 use crate::{
-    actor::Quiet,
+    actor::Script,
     autoscaler,
     chance::Chance,
     controllers::{self, Driver, Habits},
@@ -42,6 +42,7 @@ use crate::{
     network::{ApiRequest, Body, Call, HostId, Message, Port, RpcResult, Sent},
     operator,
     outages::Outage,
+    overloads::Overloads,
     panics, people,
     plan::{Plan, Report},
     rights::Rights,
@@ -125,11 +126,15 @@ struct Stream {
     sent: u64,
     /// Nothing of it arrives any more.
     is_silent: bool,
-    /// Its last piece.
-    last: Option<Bytes>,
+    /// Its last pieces, the newest one last.
+    last: VecDeque<Bytes>,
 }
 
 impl Stream {
+    fn new(to: HostId, name: String, pieces: mpsc::UnboundedSender<Bytes>, newest: Nanos) -> Self {
+        Self { to, name, pieces, newest, sent: 0, is_silent: false, last: VecDeque::new() }
+    }
+
     /// The path that it watches, of its name, which is `watch` and a URI.
     fn path(&self) -> &str {
         let uri = self.name.split_once(' ').map_or("", |(_, uri)| uri);
@@ -178,6 +183,7 @@ struct World {
     faults: Faults,
     rights: Rights,
     denials: Denials,
+    overloads: Overloads,
     outage: Option<Outage>,
     copies: usize,
     ways: Ways,
@@ -191,7 +197,7 @@ struct World {
     frozen: BTreeMap<HostId, Nanos>,
     /// The requests that copies send at rest.
     at_rest: u64,
-    quiet: Quiet,
+    script: Script,
     /// The Pods that fit on no Node.
     waitlist: Waitlist,
     controllers: controllers::Shared,
@@ -264,6 +270,7 @@ impl World {
             faults: Faults::new(chance, until, plan.skipped.clone()),
             rights: Rights::new(chance, until),
             denials: Denials::new(chance, until),
+            overloads: Overloads::new(chance, copies, until),
             outage: None,
             copies,
             ways: Ways::of(chance, copies),
@@ -273,7 +280,7 @@ impl World {
             groups,
             frozen: BTreeMap::new(),
             at_rest: 0,
-            quiet: Quiet::default(),
+            script: Script::new(plan.skipped.clone()),
             waitlist: Waitlist::default(),
             controllers,
             plan,
@@ -289,7 +296,8 @@ impl World {
             world.members.push(Member::Dead);
             world.start_copy(copy)?;
         }
-        world.start_actors(Shortage::of(chance, habits, until))?;
+        let shortage = Shortage::of(chance, habits, until);
+        world.start_actors(shortage.filter(|_| !world.plan.skipped.contains(&Shortage::DECISION)))?;
         world.plan_disasters();
         Ok(world)
     }
@@ -297,23 +305,23 @@ impl World {
     /// Starts everybody who uses the cluster.
     fn start_actors(&mut self, shortage: Option<Shortage>) -> Result<()> {
         let (seed, copies) = (self.plan.seed, self.copies);
-        let quiet = self.quiet.clone();
+        let script = self.script.clone();
         let pools = self.groups.iter().map(setup::Group::pool).collect();
         let (waitlist, groups) = (self.waitlist.clone(), self.groups.clone());
         let calm = self.plan.seconds * SECOND;
         let times = autoscaler::Times { calm, end: (calm + self.plan.quiet * SECOND).saturating_sub(REST) };
-        self.start_actor(|port| operator::run(port, copies, seed, quiet.clone()))?;
-        self.start_actor(|port| workloads::run(port, seed, pools, quiet.clone(), waitlist))?;
-        self.start_actor(|port| people::run(port, seed, groups.clone(), quiet.clone()))?;
+        self.start_actor(|port| operator::run(port, copies, seed, script.clone()))?;
+        self.start_actor(|port| workloads::run(port, seed, pools, script.clone(), waitlist))?;
+        self.start_actor(|port| people::run(port, seed, groups.clone(), script.clone()))?;
         // A copy that may not write is no use to it.
         let written = copies - usize::from(self.ways.read_only.is_some());
         self.start_actor(|port| autoscaler::run(port, written, seed, times))?;
         // The numbers of all others stay as they are.
         if tenant::comes(seed) {
-            self.start_actor(|port| tenant::run(port, seed, quiet.clone()))?;
+            self.start_actor(|port| tenant::run(port, seed, script.clone()))?;
         }
         if kinds::change(seed) {
-            self.start_actor(|port| kinds::run(port, seed, quiet.clone()))?;
+            self.start_actor(|port| kinds::run(port, seed, script.clone()))?;
         }
         let broken = shortage.filter(|shortage| shortage.rolls_out);
         let short = |shortage: &Shortage| {
@@ -348,7 +356,7 @@ impl World {
     fn run(mut self) -> Result<Report> {
         let chaos = self.plan.seconds * SECOND;
         self.run_to(chaos)?;
-        self.quiet.begin();
+        self.script.begin_quiet();
         let end = chaos + self.plan.quiet * SECOND;
         self.run_to(end.saturating_sub(REST))?;
         self.at_rest = 0;
@@ -365,6 +373,7 @@ impl World {
         self.report.findings = self.ledger.findings();
         self.report.exceptions = std::mem::take(&mut self.ledger.exceptions);
         self.report.struck = std::mem::take(&mut self.faults.struck);
+        self.report.struck.append(&mut self.script.take_done());
         self.report.struck.append(&mut self.controllers.struck.lock());
         self.report.struck.append(&mut self.tasks.struck.lock());
         let report = std::mem::take(&mut self.report);

@@ -23,6 +23,9 @@ use crate::{
     outages::Outage,
 };
 
+/// One of so many pieces may come once more after a later one.
+const REPEATED: usize = 8;
+
 impl World {
     pub(super) fn send_request(&mut self, at: Nanos, from: HostId, request: ApiRequest) {
         let ordinal = self.requests.entry(from).or_default();
@@ -43,8 +46,9 @@ impl World {
             self.at(killed_at, Event::Kill(from - 1, AT_WRITES + ordinal));
         }
         let fault = if is_copy { self.faults.of_request(from, ordinal, at, is_watch) } else { None };
-        let out = |outage: Outage| outage.of_request(from.wrapping_sub(1), &request.parts, at);
-        let fault = self.outage.and_then(out).or(fault);
+        let out = |outage: &mut Outage| outage.of_request(from.wrapping_sub(1), &request.parts, at);
+        let fault = self.outage.as_mut().and_then(out).or(fault);
+        let fault = if is_copy { fault.or_else(|| self.overload(at, from, ordinal, &request)) } else { fault };
         let fault = if is_copy { fault.or(self.lost_rights(at, from, &request)) } else { fault };
         if let Some(copy) = self.copy_of(from).filter(|_| fault.is_some()) {
             self.ledger.troubles(copy);
@@ -101,6 +105,15 @@ impl World {
         struck.fault
     }
 
+    /// The fault of a copy's request while the API is overloaded.
+    fn overload(&mut self, at: Nanos, from: HostId, ordinal: u64, request: &ApiRequest) -> Option<RequestFault> {
+        if at >= self.faults.until {
+            return None;
+        }
+        let strikes = |decision| self.faults.strikes(decision);
+        self.overloads.of_request((from - 1, ordinal), &request.parts, at, strikes)
+    }
+
     /// The fault of a copy's request about a Machine that is denied.
     fn denied(&mut self, at: Nanos, request: &ApiRequest) -> Option<RequestFault> {
         self.denials.of_request(&request.parts, at, |decision| self.faults.strikes(decision))
@@ -117,7 +130,13 @@ impl World {
             time += by;
         }
         stream.newest = time;
-        let before = std::mem::replace(&mut stream.last, piece.clone());
+        // Any of the last ones may be the one that comes once more.
+        let old = draw.usize(0..REPEATED);
+        let before = stream.last.iter().rev().nth(old).or(stream.last.front()).cloned();
+        stream.last.extend(piece.clone());
+        if stream.last.len() > REPEATED {
+            stream.last.pop_front();
+        }
         if let Some(fault) = fault {
             let name = stream.name.clone();
             self.trace.line(at, &format!("{to} {name} #{number}: {fault:?}"));
@@ -129,6 +148,7 @@ impl World {
                 if let Some(stream) = self.streams.get_mut(&number) {
                     stream.is_silent = true;
                 }
+                self.ledger.silences(number, time);
             }
             Some(PieceFault::Doubled) => {
                 self.at(time, Event::Piece(number, piece.clone()));
@@ -208,10 +228,7 @@ impl World {
                 let _ = given_up.await;
                 port.send(Message::Unread(number));
             });
-            self.streams.insert(
-                number,
-                Stream { to: from, name: name.clone(), pieces, newest: time, sent: 0, is_silent: false, last: None },
-            );
+            self.streams.insert(number, Stream::new(from, name.clone(), pieces, time));
             if (1..=self.copies).contains(&from)
                 && let Some((at, end)) = self.faults.of_watch(from, number, self.now)
             {
