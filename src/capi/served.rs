@@ -16,6 +16,8 @@ use thiserror::Error;
 
 use super::{DEFAULT_GROUP, InfrastructureRef, ScalableKind};
 
+const MACHINE_POOL: &str = "MachinePool";
+
 /// A group and a kind, whatever its version.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct KindRef {
@@ -37,8 +39,8 @@ impl From<&InfrastructureRef> for KindRef {
     }
 }
 
-/// The resources of Cluster API's group, all of one version. Other groups that serve MachineSets and Machines, such as
-/// OpenShift's `machine.openshift.io`, may have neither Clusters nor MachineDeployments.
+/// The resources of Cluster API's group, all of one version but MachinePool's where that lacks it. Other groups that serve
+/// MachineSets and Machines, such as OpenShift's `machine.openshift.io`, may have neither Clusters nor MachineDeployments.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CoreResources {
     /// Cluster, which is always there in Cluster API's own group.
@@ -70,12 +72,12 @@ impl CoreResources {
         let optional = [
             ("Cluster", &self.cluster),
             ("MachineDeployment", &self.machine_deployment),
-            ("MachinePool", &self.machine_pool),
+            (MACHINE_POOL, &self.machine_pool),
         ];
         optional.into_iter().filter(|(_, resource)| resource.is_none()).map(|(kind, _)| kind).collect()
     }
 
-    /// The group and version of all of them.
+    /// The group and version of all of them, but perhaps MachinePool.
     #[must_use]
     pub fn api_version(&self) -> &str {
         &self.machine_set.api_version
@@ -123,18 +125,21 @@ impl From<kube::Error> for LookupError {
     }
 }
 
-/// The resources of Cluster API's own kinds, in `version` or else in the preferred one.
+/// The resources of Cluster API's own kinds, in `version` or else in the preferred one. MachinePool is looked for in the other
+/// versions as well, unless `version` names one: its definition may be upgraded before the others or after them, and its node
+/// groups must not vanish meanwhile.
 ///
 /// # Errors
 /// When the group, the version or one of the kinds that every installation has isn't served, or the API
 /// server doesn't answer.
 pub async fn discover_core(client: &Client, group: &str, version: Option<&str>) -> Result<CoreResources, LookupError> {
     let found = find_group(client, group).await?;
+    let is_named = version.is_some();
     let version = match version {
         None => preferred(&found),
         Some(version) if found.versions.iter().any(|served| served.version == version) => version.to_owned(),
         Some(version) => {
-            let served: Vec<_> = found.versions.into_iter().map(|served| served.version).collect();
+            let served: Vec<_> = found.versions.iter().map(|served| served.version.as_str()).collect();
             return Err(LookupError::NoVersion {
                 group: group.to_owned(),
                 version: version.to_owned(),
@@ -144,6 +149,10 @@ pub async fn discover_core(client: &Client, group: &str, version: Option<&str>) 
     };
     let resources = client.list_api_group_resources(&format!("{group}/{version}")).await?;
     let find = |kind: &str| resource_of(&resources, group, &version, kind);
+    let machine_pool = match find(MACHINE_POOL) {
+        None if !is_named => find_elsewhere(client, &found, &version, MACHINE_POOL).await?,
+        found => found,
+    };
     let need =
         |kind: &str| find(kind).ok_or_else(|| LookupError::NoKind { group: group.to_owned(), kind: kind.to_owned() });
     // Without one of them Cluster API's own group is half installed or upgraded: its node groups must not vanish for that.
@@ -153,8 +162,24 @@ pub async fn discover_core(client: &Client, group: &str, version: Option<&str>) 
         machine_deployment: expect("MachineDeployment")?,
         machine_set: need("MachineSet")?,
         machine: need("Machine")?,
-        machine_pool: find("MachinePool"),
+        machine_pool,
     })
+}
+
+/// The resource of a kind in a version of its group other than this one.
+async fn find_elsewhere(
+    client: &Client,
+    group: &APIGroup,
+    version: &str,
+    kind: &str,
+) -> Result<Option<ApiResource>, LookupError> {
+    for other in group.versions.iter().map(|served| &served.version).filter(|other| *other != version) {
+        let resources = client.list_api_group_resources(&format!("{}/{other}", group.name)).await?;
+        if let Some(found) = resource_of(&resources, &group.name, other, kind) {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
 }
 
 /// The greatest number of API groups that are asked for their resources side by side.

@@ -50,6 +50,8 @@ struct State {
     groups: BTreeMap<String, Vec<String>>,
     /// Plurals by group and kind.
     kinds: BTreeMap<(String, String), String>,
+    /// Plurals that are served in one of their group's versions alone.
+    alone_in: BTreeMap<String, String>,
     /// Objects by plural, namespace and name.
     objects: BTreeMap<(String, String, String), Value>,
     past: Vec<Past>,
@@ -100,6 +102,12 @@ impl FakeApi {
         let versions = versions.iter().map(|version| (*version).to_owned()).collect();
         self.state.lock().groups.insert(group.to_owned(), versions);
         self.cut_watches("");
+    }
+
+    /// Serves a kind in one of its group's versions alone.
+    pub(super) fn serve_only_in(&self, plural: &str, version: &str) {
+        self.state.lock().alone_in.insert(plural.to_owned(), version.to_owned());
+        self.cut_watches(plural);
     }
 
     pub(super) fn install(&self, group: &str, kind: &str, plural: &str) {
@@ -281,7 +289,11 @@ impl State {
 
     fn serves(&self, group: &str, version: &str, plural: &str) -> bool {
         let has_version = self.groups.get(group).is_some_and(|versions| versions.iter().any(|it| it == version));
-        has_version && self.kinds.iter().any(|((of, _), it)| of == group && it == plural)
+        has_version && self.is_in(plural, version) && self.kinds.iter().any(|((of, _), it)| of == group && it == plural)
+    }
+
+    fn is_in(&self, plural: &str, version: &str) -> bool {
+        self.alone_in.get(plural).is_none_or(|alone| alone == version)
     }
 
     fn group_list(&self) -> Value {
@@ -295,7 +307,7 @@ impl State {
 
     fn resource_list(&self, group: &str, version: &str) -> Option<Response<Body>> {
         self.groups.get(group)?.iter().find(|served| *served == version)?;
-        let kinds = self.kinds.iter().filter(|((of, _), _)| of == group);
+        let kinds = self.kinds.iter().filter(|((of, _), plural)| of == group && self.is_in(plural, version));
         let resources: Vec<_> = kinds
             .map(|((_, kind), plural)| {
                 json!({"name": plural, "singularName": "", "namespaced": true, "kind": kind, "verbs": ["list", "watch"]})

@@ -130,6 +130,30 @@ async fn an_upgrade_that_is_taken_back_leaves_nothing_behind() {
     world.shutdown().await;
 }
 
+/// Cluster API's kinds come to be served in another version one after the other: a MachinePool that is still served in the
+/// old one alone is a group all the while.
+#[tokio::test(start_paused = true)]
+async fn a_machine_pool_in_another_version_than_the_other_kinds_is_followed_there() {
+    const POOL: &str = "MachinePool/team-a/pool";
+    let api = FakeApi::with_capi();
+    api.install(CAPI, "MachinePool", "machinepools");
+    api.serve_group(CAPI, &["v1beta2", "v1beta1"]);
+    api.put("machinepools", "pool", &scalable(&json!({})));
+    let world = World::synced(&api).await;
+    world.until_groups(&[POOL]).await;
+    api.serve_only_in("machinepools", "v1beta1");
+    let is_followed = |world: &World| {
+        let informers = world.workload.informers();
+        informers.iter().any(|(_, status)| status.resource == "machinepools.cluster.x-k8s.io/v1beta1")
+    };
+    world.until("the other version", is_followed).await;
+    world.until_ready().await;
+    assert_eq!(world.groups(), [POOL]);
+    api.put("machinepools", "more", &scalable(&json!({})));
+    world.until_groups(&["MachinePool/team-a/more", POOL]).await;
+    world.shutdown().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_end_leaves_no_task() {
     let api = FakeApi::with_capi();
