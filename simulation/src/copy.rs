@@ -1,6 +1,6 @@
 //! A copy of the program: its informers, index, writes and gRPC service, as `serve` joins them, on a host of its own.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use bytes::Bytes;
 use capi_autoscaler_provider::{
@@ -12,10 +12,9 @@ use capi_autoscaler_provider::{
     informer::Settings,
     nodegroup::{ErrorRules, Rules, Scope, TemplateRules},
     proto::{
-        ExternalGrpcNode, Instance, NodeGroupAutoscalingOptions, NodeGroupAutoscalingOptionsRequest,
-        NodeGroupForNodeRequest, NodeGroupNodesRequest, NodeGroupTargetSizeRequest, NodeGroupTemplateNodeInfoRequest,
-        NodeGroupsRequest, RefreshRequest, cloud_provider_client::CloudProviderClient,
-        cloud_provider_server::CloudProviderServer,
+        ExternalGrpcNode, NodeGroupAutoscalingOptions, NodeGroupAutoscalingOptionsRequest, NodeGroupForNodeRequest,
+        NodeGroupNodesRequest, NodeGroupTargetSizeRequest, NodeGroupTemplateNodeInfoRequest, NodeGroupsRequest,
+        RefreshRequest, cloud_provider_client::CloudProviderClient, cloud_provider_server::CloudProviderServer,
     },
     scale::{Api, AtMinSize, EventRecorder, Scale, ScaleMetrics, ScaleOptions},
 };
@@ -148,11 +147,13 @@ impl Copy {
         self.host.enter(async move { client.node_group_target_size(request).await.is_ok() })
     }
 
-    /// Its answers to reads, after a Refresh: a line for each group's bounds and size, for its options, for its template if it has
-    /// Nodes, and for each instance with the group of its Node. Who may not write sends no errors, and options of its own: those
-    /// are left out if they aren't asked for. A group without Nodes is made after those that a copy has seen.
-    pub(crate) fn answers(&self, of_writer: bool) -> Result<Vec<String>, tonic::Status> {
+    /// Its answers to reads, after a Refresh: a line for each group's bounds and size, for its options, for its template if one of
+    /// the `ready` Nodes is its, by providerID, and for each instance with the group of its Node. Who may not write sends no errors,
+    /// and options of its own: those are left out if they aren't asked for. The template of a group without a ready Node follows those
+    /// that a copy has seen.
+    pub(crate) fn answers(&self, of_writer: bool, ready: &BTreeSet<String>) -> Result<Vec<String>, tonic::Status> {
         let mut client = CloudProviderClient::new(self.server.clone());
+        let ready = ready.clone();
         self.host.enter(async move {
             client.refresh(RefreshRequest {}).await?;
             let mut lines = Vec::new();
@@ -167,7 +168,7 @@ impl Copy {
                     lines.push(format!("{id} options {}", text_of(client.node_group_get_options(request).await)));
                 }
                 let instances = client.node_group_nodes(NodeGroupNodesRequest { id: id.clone() }).await?.into_inner();
-                if instances.instances.iter().any(is_node) {
+                if instances.instances.iter().any(|instance| ready.contains(&instance.id)) {
                     let request = NodeGroupTemplateNodeInfoRequest { id: id.clone() };
                     let template = text_of(client.node_group_template_node_info(request).await);
                     lines.push(format!("{id} template {template}"));
@@ -187,12 +188,6 @@ impl Copy {
             Ok(lines)
         })
     }
-}
-
-/// Returns true for an instance that a Node stands for.
-fn is_node(instance: &Instance) -> bool {
-    let made_up = ["pending-machine-", "failed-machine-", "deleting-machine-", "replica-", "new-"];
-    !made_up.iter().any(|prefix| instance.id.starts_with(prefix))
 }
 
 /// An answer as text: its message, or the code of its error.

@@ -26,7 +26,7 @@ impl Ledger {
         for uid in self.errors_in_vain(copy, asked, &failed) {
             self.find(Check::ErrorsInVain, format!("copy {copy} sends the error of {uid}, which it may not delete"));
         }
-        if id.starts_with("MachinePool") || !self.knows(copy, id, asked.saturating_sub(TAKEN_UP)) {
+        if !self.knows(copy, id, asked.saturating_sub(TAKEN_UP)) {
             return;
         }
         let Some(group) = self.groups.get(id).filter(|group| !group.is_gone) else { return };

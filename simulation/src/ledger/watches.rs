@@ -259,11 +259,14 @@ impl Ledger {
 
     /// Returns true if a copy had been shown a group at a time as it is now.
     pub(super) fn knows(&self, copy: usize, group: &str, at: Nanos) -> bool {
-        Kind::OF_GROUP.into_iter().all(|kind| {
-            let of_group = self.changed.get(&(kind, group.to_owned())).copied().unwrap_or_default();
-            let of_all = self.changed.get(&(kind, String::new())).copied().unwrap_or_default();
-            self.has_seen(copy, kind, of_group.max(of_all), at)
-        })
+        // The watches of MachinePools aren't followed.
+        let is_followed = !group.starts_with("MachinePool/");
+        is_followed
+            && Kind::OF_GROUP.into_iter().all(|kind| {
+                let of_group = self.changed.get(&(kind, group.to_owned())).copied().unwrap_or_default();
+                let of_all = self.changed.get(&(kind, String::new())).copied().unwrap_or_default();
+                self.has_seen(copy, kind, of_group.max(of_all), at)
+            })
     }
 
     /// An object of a group has changed; of all groups, if it isn't known of which.

@@ -1,5 +1,7 @@
 //! The judgement at the quiet end of a world.
 
+use std::collections::BTreeSet;
+
 use sandbox::api::{Resource, Selection};
 use serde_json::Value;
 
@@ -47,11 +49,12 @@ impl World {
             Member::Copy(copy) => Some(copy),
             Member::Plain(_) | Member::Dead => None,
         };
+        let ready = self.ready_nodes();
         let mut found = Vec::new();
         for id in 0..self.members.len() {
             let of_writer = self.ways.read_only.is_none_or(|copy| id != 1 + copy);
             let (Some(copy), Some(fresh)) = (copy_of(id), copy_of(fresh)) else { continue };
-            match (copy.answers(of_writer), fresh.answers(of_writer)) {
+            match (copy.answers(of_writer, &ready), fresh.answers(of_writer, &ready)) {
                 (Err(status), _) => {
                     found.push((Check::RefreshHealed, format!("copy {} answers {status:?}", id - 1)));
                 }
@@ -67,6 +70,17 @@ impl World {
         for (check, what) in found {
             self.ledger.find(check, what);
         }
+    }
+
+    /// The providerIDs of the Nodes that are ready.
+    fn ready_nodes(&self) -> BTreeSet<String> {
+        let is_ready = |node: &Value| {
+            let conditions = node["status"]["conditions"].as_array();
+            conditions.is_some_and(|all| all.iter().any(|it| it["type"] == "Ready" && it["status"] == "True"))
+        };
+        let nodes = self.api.api().list(&Resource::core("nodes"), &Selection::default()).unwrap_or_default();
+        let ready = nodes.iter().filter(|node| is_ready(node));
+        ready.filter_map(|node| node["spec"]["providerID"].as_str().map(str::to_owned)).collect()
     }
 
     /// Compares what handlers and stores have with what the API has.
