@@ -37,7 +37,7 @@ fn compare<T: fmt::Debug + PartialEq>(projection: &Projection<T>, json: &str) {
     let Some(quick) = projection.read_quickly(json, &texts) else { return };
     let careful = careful.expect("what one pass knows by name, the careful path does");
     assert_eq!(quick.metadata, careful.metadata);
-    // What nobody reads can spoil the tree alone.
+    // A field that nobody reads can spoil the tree alone.
     if careful.content.is_ok() || serde_json::from_str::<Value>(json).is_ok() {
         assert_eq!(quick.content, careful.content);
     }

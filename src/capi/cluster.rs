@@ -102,7 +102,7 @@ impl Cluster {
         wire::read(value).map(|json| Self::of(meta, json))
     }
 
-    /// How an informer reads Clusters.
+    /// The projection by which an informer reads Clusters.
     #[must_use]
     pub fn projection() -> Projection<Self> {
         Projection::typed::<Json>("capi/Cluster", |meta, json| Ok(Self::of(meta, json)))

@@ -179,7 +179,7 @@ impl Machine {
         wire::read(value).map(|json| Self::of(meta, json, context))
     }
 
-    /// How an informer reads Machines.
+    /// The projection by which an informer reads Machines.
     #[must_use]
     pub fn projection(context: &Arc<Context>) -> Projection<Self> {
         let context = Arc::clone(context);

@@ -82,7 +82,7 @@ impl Node {
         wire::read(value).map(|json| Self::of(meta, json, context))
     }
 
-    /// How an informer reads Nodes.
+    /// The projection by which an informer reads Nodes.
     #[must_use]
     pub fn projection(context: &Arc<Context>) -> Projection<Self> {
         let context = Arc::clone(context);

@@ -238,7 +238,7 @@ impl ScalableResource {
         wire::read(value).map(|json| Self::of(kind, meta, json, context))
     }
 
-    /// How an informer reads objects of `kind`.
+    /// The projection by which an informer reads objects of `kind`.
     #[must_use]
     pub fn projection(kind: ScalableKind, context: &Arc<Context>) -> Projection<Self> {
         let context = Arc::clone(context);

@@ -56,7 +56,7 @@ impl InfrastructureTemplate {
         wire::read(value).map(|json| Self::of(meta, json))
     }
 
-    /// How an informer reads infrastructure templates.
+    /// The projection by which an informer reads infrastructure templates.
     #[must_use]
     pub fn projection() -> Projection<Self> {
         Projection::typed::<Json>("capi/template", |meta, json| Ok(Self::of(meta, json)))

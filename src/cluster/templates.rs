@@ -62,7 +62,7 @@ pub(super) type LeftOutNamespaces = Arc<ArcSwap<BTreeSet<String>>>;
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Known {
     pub(super) state: KindState,
-    /// Whether its templates are followed. The names of others are made up for all that anybody knows.
+    /// True if its templates are followed. The names of others are made up for all that anybody knows.
     pub(super) is_followed: bool,
 }
 
@@ -101,9 +101,9 @@ struct Questions {
     answer: Result<Discovered, ArcStr>,
     asked: Option<Instant>,
     pause: Duration,
-    /// Whether a kind that is followed has been broken for long.
+    /// True if a kind that is followed has been broken for long.
     broken: bool,
-    /// Whether a kind that is followed isn't served any more. It was there: nobody has made it up.
+    /// True if a kind that is followed isn't served any more. It was there: nobody has made it up.
     lost: bool,
 }
 
@@ -208,7 +208,7 @@ impl Templates {
             self.tell_of_others(&named, &unserved, &following);
             questions.rest(unserved.is_empty());
             questions.lost = unserved.keys().any(|kind| following.contains_key(kind));
-            // What isn't served may come to be.
+            // A kind that isn't served may come to be.
             let again = if unserved.is_empty() && !questions.broken { None } else { Some(questions.due(false)) };
             let ends = following.values().filter_map(|followed| Some(followed.unnamed_since? + GRACE)).min();
             sleep(BETWEEN_LOOKS).await;

@@ -69,7 +69,7 @@ pub(super) struct Picture {
     pub(super) groups_by_kind: Several<KindRef, GroupId>,
     /// Kinds that a group in scope names, with how many do in each namespace.
     pub(super) wanted: BTreeMap<KindRef, BTreeMap<ArcStr, usize>>,
-    /// Whether a kind came to be named, or is named no more, in a namespace since this was taken last.
+    /// True if a kind came to be named, or is named no more, in a namespace since this was taken last.
     pub(super) wanted_changed: bool,
     /// What the groups that answer cost.
     pub(super) prices: CheapestUnits,

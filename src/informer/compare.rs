@@ -16,9 +16,9 @@ use super::{
 pub struct ReadFrames {
     /// Each event up to the first failure, then that or the end.
     pub found: Vec<String>,
-    /// How often events were taken together.
+    /// The number of batches in which events were taken.
     pub pages: usize,
-    /// How many bytes were looked at one by one.
+    /// The number of bytes that were looked at one by one.
     pub looked_at: usize,
 }
 

@@ -444,7 +444,7 @@ impl<T> State<T> {
         Some(held)
     }
 
-    /// What is held in a namespace, or anywhere, and of which this holds.
+    /// The objects in a namespace, or anywhere, of whose entries this holds.
     fn covered(&self, namespace: Option<&str>, holds: impl Fn(&Entry<T>) -> bool) -> Vec<Arc<Object<T>>> {
         let covered = self.objects.iter().filter(|(name, _)| namespace.is_none_or(|namespace| **name == *namespace));
         let found = covered.flat_map(|(_, names)| names).filter(|entry| holds(entry));

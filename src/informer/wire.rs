@@ -245,7 +245,7 @@ pub(super) struct Frames<B> {
     longest: usize,
     /// The last page had more than one frame.
     took_many: bool,
-    /// How many bytes were looked at one by one.
+    /// The number of bytes that were looked at one by one.
     pub(super) looked_at: usize,
 }
 

@@ -19,7 +19,7 @@ pub struct KnownConnection(Weak<Option<Client>>);
 pub struct Client {
     /// The name by which it was let in, harmless for a log: of 256 bytes at most.
     pub name: ArcStr,
-    /// Whether it may only read.
+    /// True if it may only read.
     pub is_read_only: bool,
 }
 

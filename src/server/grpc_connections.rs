@@ -90,7 +90,7 @@ struct Listener {
 pub(super) struct Peer {
     /// Whom its connections count for.
     pub(super) source: Source,
-    /// Who has authenticated.
+    /// The client that has authenticated.
     pub(super) client: Option<Client>,
 }
 

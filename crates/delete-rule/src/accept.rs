@@ -6,7 +6,7 @@ use crate::{
     Bounds, Complete, Entry, Life, Listed, Log, Map, Named, Phase, Policy, Rule, Set, SizeError, Types, as_i64, size,
 };
 
-/// What a request names.
+/// The instances that a request names.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Request<T: Types> {
     /// Machines.

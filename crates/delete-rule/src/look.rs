@@ -102,7 +102,7 @@ impl<T: Types, M: Member<T>, P: Policy> Look<T, M, P> {
         }
     }
 
-    /// What is still to be done about marks, by the log as it was read.
+    /// The marks that are still to be set or taken off, by the log as it was read.
     fn corrections(&mut self, now: Option<(&Log<T>, &Followed<T, P>)>) -> Vec<LookCall<T, M>> {
         let Some((log, _)) = now else { return Vec::new() };
         let rule = self.rule;

@@ -94,7 +94,7 @@ impl<P: Policy> Rule<P> {
         delta: i32,
         (with_node, waiting): (i32, usize),
     ) -> Result<Shrinking, SizeError> {
-        // What is wanted has been promised already.
+        // Wanted entries have been promised already.
         let size = replicas.saturating_sub(as_i32(log.wanted()));
         let target = size::decrease(size, delta, with_node, min)?;
         let fewer = usize::try_from(size.saturating_sub(target)).unwrap_or_default();

@@ -43,7 +43,7 @@ static OBJECTS: LazyLock<Vec<(Kind, Value)>> = LazyLock::new(|| {
     items.filter_map(|object| Some((Kind::of(&object)?, object))).collect()
 });
 
-/// How one pass fared.
+/// The outcome of one pass.
 #[derive(Debug, PartialEq)]
 enum Pass {
     /// It read the object.

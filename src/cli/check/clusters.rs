@@ -169,7 +169,7 @@ pub(super) async fn template_resources(
 ) -> Vec<(String, String)> {
     let client = &management.writes;
     let Ok(Ok(mut discovered)) = within(until, Discovered::ask(client)).await else { return Vec::new() };
-    // What didn't come in time isn't known to be served.
+    // A kind whose answer didn't come in time isn't known to be served.
     let _ = within(until, discovered.ask_for(client, kinds.iter().map(|kind| kind.group.clone()).collect())).await;
     let resources = kinds.iter().filter_map(|kind| discovered.resource(kind).ok());
     resources.map(|resource| (resource.group, resource.plural)).collect()

@@ -216,7 +216,7 @@ impl FakeApi {
         self.asks(path) > 0
     }
 
-    /// How often a path was asked for.
+    /// The number of requests for a path.
     pub(super) fn asks(&self, path: &str) -> usize {
         self.state.lock().asked.get(path).copied().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! What holds for any log, whatever the Machines.
+//! Properties of any log, whatever the Machines.
 
 use proptest::prelude::*;
 
@@ -25,7 +25,7 @@ fn any_lives() -> impl Strategy<Value = Map<Text, Life>> {
 }
 
 proptest! {
-    /// What is accepted keeps the minimum with all that is wanted, and the same request once more adds nothing.
+    /// Accepted requests keep the minimum with all that is wanted, and the same request once more adds nothing.
     #[test]
     fn what_is_accepted_fits_and_is_accepted_once(
         log in any_log(), lives in any_lives(), replicas in 0..8_i32, names in prop::collection::btree_set("[a-f]", 1..4),
