@@ -35,7 +35,7 @@ pub use self::{
     fate::{Fate, Hook, HookPoint, Rejoin, Unready},
     health::HealthCheck,
     kind::{Controller, Kind},
-    step::{Act, Fault, Step},
+    step::{Act, Basis, Fault, Step},
 };
 use self::{
     kubelet::Server,
@@ -86,6 +86,8 @@ pub struct Controllers {
     is_ailing: bool,
     fates: Fates,
     names: Names,
+    /// The number of reconciles that have begun.
+    reconciles: u64,
     /// By kind.
     feeds: Vec<Feed>,
     /// By controller.
@@ -128,6 +130,7 @@ impl Controllers {
             is_ailing: false,
             fates,
             names: Names::default(),
+            reconciles: 0,
             feeds: feeds.into(),
             members: Vec::new(),
             pulled: [0; 2],

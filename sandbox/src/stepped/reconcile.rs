@@ -11,7 +11,7 @@ use super::{
     kubelet::Server,
     member::{CACHE_TIMEOUT, Member, Run},
     owning_set, same,
-    step::{Act, Fault, Step},
+    step::{Act, Basis, Fault, Step},
     view::ObjectKey,
     write::{self, Op},
 };
@@ -32,6 +32,9 @@ impl Controllers {
     pub(super) fn begin(&mut self, controller: Controller, now: Timestamp) -> Option<Step> {
         let key = self.members[controller as usize].take_head(now)?;
         let found = self.read(controller, &key);
+        self.reconciles += 1;
+        let machines = self.members[controller as usize].view(Kind::Machine).map_or(0, |view| view.revision);
+        let basis = Basis { number: self.reconciles, machines };
         let writes = match found {
             Some(object) => {
                 let (ops, again) = self.plan(controller, &key, &object, now);
@@ -40,7 +43,8 @@ impl Controllers {
                     member.queue.add_at(time, key.clone());
                 }
                 let writes = ops.len();
-                member.runs.push(Run { key: key.clone(), object, ops, has_failed: false, deadline: None });
+                let deadline = None;
+                member.runs.push(Run { key: key.clone(), object, ops, has_failed: false, basis, deadline });
                 if writes == 0 {
                     member.end(member.runs.len() - 1, now);
                 }
@@ -48,7 +52,7 @@ impl Controllers {
             }
             None => 0,
         };
-        Some(step(controller, &key, Act::Planned(writes)))
+        Some(step(controller, &key, Act::Planned(writes), basis))
     }
 
     /// The object as the controller sees it, unless it is gone or paused.
@@ -181,7 +185,7 @@ impl Controllers {
     /// Goes on with a reconcile: by one write at most.
     pub(super) fn go_on(&mut self, controller: Controller, number: usize, fault: Fault, now: Timestamp) -> Step {
         let member = &mut self.members[controller as usize];
-        let key = member.runs[number].key.clone();
+        let (key, basis) = (member.runs[number].key.clone(), member.runs[number].basis);
         let act = match member.runs[number].ops.front() {
             Some(Op::Wait(_)) => wait(member, number, now),
             Some(_) | None => self.write(controller, number, fault),
@@ -190,7 +194,7 @@ impl Controllers {
         if member.runs[number].ops.is_empty() {
             member.end(number, now);
         }
-        step(controller, &key, act)
+        step(controller, &key, act, basis)
     }
 
     fn write(&mut self, controller: Controller, number: usize, fault: Fault) -> Act {
@@ -323,6 +327,6 @@ fn children(member: &Member, deployment: &Value) -> Vec<machine_deployment::Chil
     member.controlled(Kind::MachineSet, deployment).into_iter().map(child).collect()
 }
 
-fn step(controller: Controller, key: &ObjectKey, act: Act) -> Step {
-    Step { controller, namespace: key.0.clone(), name: key.1.clone(), act }
+fn step(controller: Controller, key: &ObjectKey, act: Act, basis: Basis) -> Step {
+    Step { controller, namespace: key.0.clone(), name: key.1.clone(), act, basis }
 }

@@ -16,6 +16,15 @@ pub enum Fault {
     After,
 }
 
+/// The views that a reconcile was decided on.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Basis {
+    /// The number of the reconcile.
+    pub number: u64,
+    /// The revision of the last Machine that its controller had seen.
+    pub machines: u64,
+}
+
 /// A step of a controller.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Step {
@@ -27,6 +36,8 @@ pub struct Step {
     pub name: String,
     /// The step.
     pub act: Act,
+    /// The views that its reconcile was decided on.
+    pub basis: Basis,
 }
 
 /// Steps.
