@@ -16,7 +16,8 @@ use sandbox::{
     api::Api,
     clock::Clock,
     stepped::{
-        Act, Controller, Controllers, Fate, Fault, HealthCheck, Hook, HookPoint, Kind, Options, Rejoin, Step, Unready,
+        Act, Basis, Controller, Controllers, Fate, Fault, HealthCheck, Hook, HookPoint, Kind, Options, Rejoin, Step,
+        Unready,
     },
 };
 use serde_json::Value;
@@ -40,6 +41,8 @@ const FIRST_STEPS: usize = 100_000;
 pub(crate) struct Shared {
     /// The revisions that a MachineHealthCheck wrote.
     pub(crate) foreign: Arc<Mutex<BTreeSet<u64>>>,
+    /// The views that the MachineSet controller's newest writes were decided on, by their revisions.
+    pub(crate) bases: Arc<Mutex<BTreeMap<u64, Basis>>>,
     /// The faults that struck.
     pub(crate) struck: Arc<Mutex<Vec<Decision>>>,
     /// Cluster API is down until then, where it isn't calm.
@@ -316,6 +319,9 @@ impl Driver {
         };
         if controller == Controller::MachineHealthCheck {
             self.shared.foreign.lock().extend(before + 1..=self.api.revision());
+        }
+        if controller == Controller::MachineSet {
+            self.shared.bases.lock().extend((before + 1..=self.api.revision()).map(|revision| (revision, step.basis)));
         }
         if is_struck(&step) {
             self.shared.struck.lock().push(decision);

@@ -140,6 +140,11 @@ impl Copy {
         });
     }
 
+    /// The number of groups with commands under way, or with something left of one.
+    pub(crate) fn lanes(&self) -> usize {
+        self.scale.remembered()
+    }
+
     /// Returns true if it answers a size of a group, without having been refreshed.
     pub(crate) fn has_group(&self, id: &str) -> bool {
         let mut client = CloudProviderClient::new(self.server.clone());

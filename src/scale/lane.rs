@@ -227,7 +227,6 @@ impl State {
 
 impl Lanes {
     /// How many groups have something to do.
-    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.state.lock().lanes.len()
     }

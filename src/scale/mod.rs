@@ -217,9 +217,9 @@ impl Scale {
         &self.inner.history
     }
 
-    /// How many groups something is remembered of.
-    #[cfg(test)]
-    fn remembered(&self) -> usize {
+    /// The number of groups with a command under way, or with something left of one: zero at rest.
+    #[must_use]
+    pub fn remembered(&self) -> usize {
         self.inner.lanes.len()
     }
 

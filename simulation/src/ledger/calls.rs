@@ -6,7 +6,6 @@ use capi_autoscaler_provider::proto::{
     NodeGroupDecreaseTargetSizeRequest, NodeGroupDeleteNodesRequest, NodeGroupIncreaseSizeRequest,
     NodeGroupNodesRequest, NodeGroupTargetSizeRequest, NodeGroupTargetSizeResponse,
 };
-use http::{Method, request::Parts};
 use tonic::Code;
 
 use super::{
@@ -16,17 +15,12 @@ use super::{
     refusals::SoftEntry,
     watches::TAKEN_UP,
 };
-use crate::{
-    entropy::{Nanos, SECOND},
-    tasks::Pause,
-};
+use crate::entropy::{Nanos, SECOND};
 
 /// The longest that a command goes on that its caller has given up.
-const RUNS_ON: Nanos = 600 * SECOND;
+pub(super) const RUNS_ON: Nanos = 600 * SECOND;
 /// The longest from the decision of a write until it is sent.
 pub(super) const AT_ONCE: Nanos = 50_000_000;
-/// The most times that a copy may send the same request within a second.
-const MOST_IN_A_SECOND: usize = 20;
 /// The cause for which a caller may have left before its first write is sent.
 pub(super) const STOOD_STILL: &str = "a copy stands still between its look at its caller and its write";
 
@@ -46,8 +40,10 @@ pub(super) struct Asked {
     pub(super) decided: BTreeSet<String>,
     /// The number of times an increase was applied, or of replicas that were given up.
     pub(super) applied: i64,
-    /// The time at which an increase was applied last.
+    /// The time at which it was applied last.
     pub(super) applied_at: Nanos,
+    /// Set if its first write was sent after its caller had left, since its copy stood still: it goes on.
+    began_late: bool,
 }
 
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -83,12 +79,6 @@ pub(crate) struct Answered<'a> {
     pub(crate) message: &'a [u8],
     /// The error's text.
     pub(crate) text: &'a str,
-}
-
-/// The name under which a size is written: one for each command.
-fn writer(parts: &Parts) -> Option<&str> {
-    let mut pairs = parts.uri.query()?.split('&');
-    pairs.find_map(|pair| pair.strip_prefix("fieldManager="))
 }
 
 pub(super) fn decode<M: prost::Message + Default>(message: &[u8]) -> M {
@@ -174,6 +164,7 @@ impl Ledger {
             decided,
             applied: 0,
             applied_at: 0,
+            began_late: false,
         };
         self.asked.insert(number, asked);
         // They end in nearly the order in which they came.
@@ -247,7 +238,7 @@ impl Ledger {
             Request::Other("NodeGroupForNode") if code == Code::Ok => {
                 self.group_of_node_answered(&asked, answered.message);
             }
-            Request::Other("NodeGroupForNode") if !is_open(code) => {
+            Request::Other("NodeGroupForNode") => {
                 self.find(Check::Consistent, format!("copy {} answers NodeGroupForNode with {code:?}", asked.copy));
             }
             Request::Decrease { .. }
@@ -282,30 +273,44 @@ impl Ledger {
     pub(super) fn logged_in_time(&mut self, copy: usize, id: &str, before: &Log, after: &Log) {
         let sent = self.sent;
         let is_new = |(uid, entry): &(&String, &Entry)| before.get(*uid).is_none_or(|old| old.ticket != entry.ticket);
-        let mut late = Vec::new();
+        let (mut late, mut refused) = (Vec::new(), Vec::new());
         for (uid, entry) in after.iter().filter(is_new) {
             if entry.is_soft {
                 let (uid, ticket) = (uid.clone(), entry.ticket.clone());
                 self.soft.push(SoftEntry { sent, copy, group: id.to_owned(), uid, ticket });
-                continue;
             }
             // A Machine that hangs in deletion may be logged for a placeholder.
             let names = |asked: &&Asked| {
-                let names = matches!(
-                    &asked.request,
-                    Request::Delete { group, uids, places } if uids.contains(uid) || (group == id && *places > 0)
-                );
-                names && asked.copy == copy
+                let names = match &asked.request {
+                    Request::Delete { group, uids, places } => {
+                        !entry.is_soft && (uids.contains(uid) || (group == id && *places > 0))
+                    }
+                    Request::Decrease { group, .. } => entry.is_soft && group == id,
+                    Request::Increase { .. }
+                    | Request::TargetSize { .. }
+                    | Request::Instances { .. }
+                    | Request::Other(_) => false,
+                };
+                names && asked.copy == copy && asked.at <= sent
             };
             let goes_on = |asked: &Asked| asked.ended.is_some_and(|ended| self.has_patched(copy, id, asked.at, ended));
-            let mut calls = self.asked.values().filter(names).peekable();
-            if calls.peek().is_some() && !calls.any(|asked| self.is_in_time(asked, sent) || goes_on(asked)) {
-                late.push(entry.name.clone());
+            let waits = |asked: &&Asked| self.is_in_time(asked, sent) || goes_on(asked);
+            let mut waiting = self.asked.values().filter(names).filter(waits).peekable();
+            if waiting.peek().is_none() {
+                if self.asked.values().any(|asked| names(&asked)) {
+                    late.push(entry.name.clone());
+                }
+            } else if entry.is_soft && waiting.all(|asked| asked.is_refused) {
+                refused.push(entry.name.clone());
             }
         }
         for name in late {
-            let what = format!("copy {copy} logged {name} of {id} after all who had named it had left");
+            let what = format!("copy {copy} logged {name} of {id} after all who had asked for it had left");
             self.find(Check::AfterDeadline, what);
+        }
+        for name in refused {
+            let what = format!("copy {copy} has refused a decrease of {id}, for which {name} comes into the log");
+            self.find(Check::RefusedLeavesNothing, what);
         }
     }
 
@@ -356,7 +361,8 @@ impl Ledger {
             }
         };
         // A group's commands run in the order in which they came. One whose caller has left goes on if it had begun to write.
-        let of_copy = |asked: &Asked| asked.copy == copy && is_it(asked);
+        let of_copy = |asked: &Asked| asked.copy == copy && !asked.is_refused && is_it(asked);
+        let was_refused = |asked: &Asked| asked.copy == copy && asked.is_refused && is_it(asked);
         let goes_on = |asked: &Asked| asked.ended.is_some_and(|ended| self.has_patched(copy, id, asked.at, ended));
         let found = self.asked.iter().find(|(_, asked)| asked.ended.is_none() && of_copy(asked));
         let found = found.or_else(|| self.asked.iter().rev().find(|(_, asked)| of_copy(asked) && goes_on(asked)));
@@ -366,25 +372,31 @@ impl Ledger {
         match found {
             Some(asked) => {
                 asked.applied -= by;
+                asked.applied_at = now;
                 // A write from before its end goes on to a known result.
                 if let Some(ended) = asked.ended
                     && sent > ended + AT_ONCE
                 {
-                    late = Some((asked.at, ended));
+                    late = number.filter(|_| !asked.began_late).map(|number| (number, asked.at, ended));
                 }
             }
             None => {
                 let from = before.size;
-                self.find(
-                    Check::SizeOfCommand,
-                    format!("copy {copy} wrote size {from} to {size} of {id}, for which no call has asked"),
-                );
+                let (check, why) = if self.asked.values().any(was_refused) {
+                    (Check::RefusedLeavesNothing, "for a call that it had refused for good")
+                } else {
+                    (Check::SizeOfCommand, "for which no call has asked")
+                };
+                self.find(check, format!("copy {copy} wrote size {from} to {size} of {id}, {why}"));
             }
         }
-        if let Some((at, ended)) = late
+        if let Some((number, at, ended)) = late
             && !self.has_patched(copy, id, at, ended)
         {
             if self.stood_still(copy, ended, sent) {
+                if let Some(asked) = self.asked.get_mut(&number) {
+                    asked.began_late = true;
+                }
                 *self.exceptions.entry(STOOD_STILL).or_default() += 1;
                 return;
             }
@@ -409,10 +421,12 @@ impl Ledger {
         if self.asked.values().map(left).sum::<i64>() < by {
             return false;
         }
-        let mut rest = by;
+        let (mut rest, now) = (by, self.now);
         for asked in self.asked.values_mut() {
             let taken = left(asked).min(rest);
-            asked.applied += taken;
+            if taken > 0 {
+                (asked.applied, asked.applied_at) = (asked.applied + taken, now);
+            }
             rest -= taken;
         }
         true
@@ -427,68 +441,5 @@ impl Ledger {
                 false
             }
         })
-    }
-
-    /// A copy sends a request, which may arrive late or never.
-    pub(crate) fn sends(&mut self, copy: usize, parts: &Parts, at: Nanos) {
-        self.is_patient(copy, parts, at);
-        if parts.method == Method::GET {
-            return;
-        }
-        if self.read_only == Some(copy) {
-            let what = format!("copy {copy} may not write, and sends {} {}", parts.method, parts.uri);
-            self.find(Check::ReadOnly, what);
-        }
-        let path = parts.uri.path();
-        let writer = writer(parts);
-        if let Some(writer) = writer {
-            self.sends_size(writer, at);
-        }
-        self.patches.push((copy, path.to_owned(), at));
-        let now = self.now;
-        self.patches.retain(|(_, _, at)| now.saturating_sub(*at) < RUNS_ON);
-        if let (Some(writer), Some(group)) = (writer, path.strip_suffix("/scale")) {
-            self.begins_increase(copy, writer, group.rsplit('/').next().unwrap_or_default(), at);
-        }
-    }
-
-    /// A copy that is answered with errors waits before it asks again.
-    fn is_patient(&mut self, copy: usize, parts: &Parts, at: Nanos) {
-        let request = format!("copy {copy} sends {} {}", parts.method, parts.uri.path());
-        while self.recent.front().is_some_and(|(sent, _)| sent + SECOND < at) {
-            self.recent.pop_front();
-        }
-        self.recent.push_back((at, request));
-        let Some((_, request)) = self.recent.back() else { return };
-        let same = self.recent.iter().filter(|(_, other)| other == request).count();
-        if same > MOST_IN_A_SECOND {
-            let what = format!("{request} {same} times within a second");
-            self.find(Check::QuietApi, what);
-        }
-    }
-
-    /// Returns true if the caller of a call waited when its copy sent a write, or just before, as far as that could know.
-    pub(super) fn is_in_time(&self, asked: &Asked, sent: Nanos) -> bool {
-        asked.ended.is_none_or(|ended| sent <= ended + AT_ONCE || self.stood_still(asked.copy, ended, sent))
-    }
-
-    /// Returns true if a task of a copy didn't run from before `ended` to just before `sent`: it looked whether its caller
-    /// waits, and went on to its write when that had left.
-    pub(super) fn stood_still(&self, copy: usize, ended: Nanos, sent: Nanos) -> bool {
-        let is_it = |pause: &&Pause| pause.copy == copy && pause.began <= ended;
-        self.pauses.iter().filter(is_it).any(|pause| (pause.ended..=pause.ended + AT_ONCE).contains(&sent))
-    }
-
-    /// A request arrives that was sent at this time.
-    pub(crate) fn arrives(&mut self, parts: &Parts, sent: Nanos) {
-        self.sent = sent;
-        self.writer = writer(parts).map(str::to_owned);
-    }
-
-    /// Returns true if a copy has sent a write of a group between two times.
-    fn has_patched(&self, copy: usize, id: &str, from: Nanos, to: Nanos) -> bool {
-        let name = id.rsplit('/').next().unwrap_or_default();
-        let is_of = |path: &str| path.split(['/', '?']).any(|part| part == name);
-        self.patches.iter().any(|(by, path, at)| *by == copy && (from..=to + AT_ONCE).contains(at) && is_of(path))
     }
 }

@@ -181,18 +181,37 @@ impl Ledger {
         let newest = self
             .asked
             .values()
-            .filter(|other| other.copy == asked.copy && other.is_ok && other.applied > 0)
-            .filter(|other| matches!(&other.request, Request::Increase { group, .. } if group == id))
+            .filter(|other| other.copy == asked.copy && other.is_ok)
             .filter(|other| other.ended.is_some_and(|ended| ended <= asked.at))
-            .map(|other| other.applied_at)
+            .filter_map(|other| self.lowered_or_raised(other, id))
             .max();
         let (Some(since), Some(history)) = (newest, self.sizes.get(id)) else { return };
         let later = history.iter().skip_while(|(until, _)| until.is_some_and(|until| until <= since));
         let sizes: BTreeSet<i64> = later.map(|(_, size)| *size).collect();
         if !sizes.contains(&answered) && self.last_killed.get(&asked.copy).is_none_or(|killed| *killed < since) {
             let copy = asked.copy;
-            let what = format!("copy {copy} answers size {answered} of {id}, which since its increase was {sizes:?}");
+            let what = format!("copy {copy} answers size {answered} of {id}, which since its command was {sizes:?}");
             self.find(Check::Consistent, what);
+        }
+    }
+
+    /// The time at which the size of a group came to what a command was answered OK for.
+    fn lowered_or_raised(&self, done: &Asked, id: &str) -> Option<Nanos> {
+        match &done.request {
+            Request::Increase { group, .. } | Request::Decrease { group, .. } if group == id && done.applied > 0 => {
+                Some(done.applied_at)
+            }
+            // Whichever of several requests of a batch its size is written for.
+            Request::Delete { group, .. } if group == id => {
+                let written = self.own_sizes.get(&(done.copy, id.to_owned())).copied()?;
+                (done.at..=done.ended?).contains(&written).then_some(written)
+            }
+            Request::Increase { .. }
+            | Request::Decrease { .. }
+            | Request::Delete { .. }
+            | Request::TargetSize { .. }
+            | Request::Instances { .. }
+            | Request::Other(_) => None,
         }
     }
 }

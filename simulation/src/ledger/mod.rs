@@ -13,6 +13,8 @@ mod places;
 mod refusals;
 mod rest;
 mod rollouts;
+mod sent;
+mod taken;
 mod watches;
 
 use std::{
@@ -20,7 +22,10 @@ use std::{
     fmt,
 };
 
-use sandbox::api::{Api, Resource, Selection};
+use sandbox::{
+    api::{Api, Resource, Selection},
+    stepped::Basis,
+};
 use serde_json::Value;
 
 use self::{
@@ -150,6 +155,10 @@ struct Group {
     bounds: Vec<(Nanos, i64, i64)>,
     /// The Machines that may be taken without being named, by the cause that docs/delete-rule.md gives, each with since when.
     allowed: BTreeMap<&'static str, Vec<Nanos>>,
+    /// The newest deletion of a Machine of it by the MachineSet controller: its revision, and the reconcile.
+    taken: Option<(u64, Basis)>,
+    /// Replicas without a Machine that were given up lately, each with when: a Machine may come into the place.
+    given_up: Vec<Nanos>,
     is_gone: bool,
     /// Set once it is being deleted: its Machines go with it.
     is_deleting: bool,
@@ -211,7 +220,7 @@ struct Machine {
     /// The Node that its status names.
     node: Option<String>,
     provider_id: String,
-    /// Its Node isn't healthy, as that of a Machine that has just joined.
+    /// It refers to no Node, or its Node isn't healthy, as that of a Machine that has just joined.
     is_unhealthy: bool,
     is_deleting: bool,
     is_gone: bool,
@@ -219,6 +228,11 @@ struct Machine {
     changed: Nanos,
     /// The value of the delete-machine annotation, and since when.
     mark: Option<(String, Nanos)>,
+    /// The revision since which it has that annotation, or hasn't.
+    marked_at: u64,
+    /// The revision since which it is healthy and refers to its Node, or isn't or doesn't.
+    healthy_at: u64,
+    created: Nanos,
 }
 
 impl Machine {
@@ -237,6 +251,8 @@ pub(crate) struct Ledger {
     revision: u64,
     /// Revisions of somebody else among those of the controllers.
     pub(crate) foreign: BTreeSet<u64>,
+    /// The views that writes of the MachineSet controller were decided on, by the revisions that are to be looked at.
+    pub(crate) bases: BTreeMap<u64, Basis>,
     seen: u64,
     groups: BTreeMap<String, Group>,
     /// The group of each MachineSet.
@@ -301,6 +317,8 @@ pub(crate) struct Ledger {
     going_when_logged: BTreeSet<(String, String)>,
     /// When soft entries lowered the size, by uid and ticket.
     soft_lowered: BTreeMap<(String, String), Nanos>,
+    /// The tickets that logs have had, by the uid of the group, each with the revision that first had it.
+    tickets: BTreeMap<(String, String), u64>,
     /// When a request of a copy last went wrong, or it stood still.
     troubled: HashMap<usize, Nanos>,
     /// When marks were last looked at.
@@ -316,8 +334,6 @@ pub(crate) struct Ledger {
     pauses: Vec<Pause>,
     /// Set if wall clocks jump in this world: intervals are theirs.
     pub(crate) clocks_jump: bool,
-    /// Set if views of controllers lag for longer than a message takes.
-    pub(crate) views_lag: bool,
     /// A MachineSet takes an unhealthy Machine as soon as a marked one: Cluster API up to 1.8.
     pub(crate) ties_with_unhealthy: bool,
     /// The copy that may not write.
@@ -368,6 +384,7 @@ impl Ledger {
             self.last_changed = self.now;
         }
         changes.sort_by_key(|(revision, ..)| *revision);
+        self.bases = self.bases.split_off(&changes.first().map_or(revision, |(first, ..)| *first));
         for (revision, kind, object, is_node) in changes {
             self.revision = revision;
             let author = if self.foreign.remove(&revision) { Author::Foreign } else { author };

@@ -4,9 +4,10 @@ use sandbox::api::ChangeKind;
 use serde_json::Value;
 
 use super::{
-    Author, Check, EXCUSED, Group, Ledger, Machine,
+    Author, Check, Group, Ledger, Machine,
     log::{self, ANNOTATION, Log, MARKED_BY},
     refusals::OLD,
+    taken::{FOREIGN_SIZE, OLD_SIZE, PLACE, POOL},
     watches::Kind,
 };
 use crate::entropy::{Nanos, SECOND};
@@ -20,28 +21,14 @@ const DELETE_MACHINE: &str = "cluster.x-k8s.io/delete-machine";
 
 /// The least time that the infrastructure of a MachinePool has: docs/delete-rule.md, The finisher.
 const LEFT_TO_POOL: Nanos = 300 * SECOND;
-/// The longest that a mark goes unseen by a controller whose caches lag.
-const UNSEEN: Nanos = 120 * SECOND;
-/// The same where they follow at once.
-const UNSEEN_IN_CALM: Nanos = 5 * SECOND;
-
-/// A cause for which a Machine may go that nobody named: docs/delete-rule.md, What can't be promised.
-pub(super) const FOREIGN_DELETE: &str = "a named Machine that someone else deletes may be made good first";
-const FOREIGN_SIZE: &str = "someone else wrote a smaller size";
-const MISSED_MARK: &str = "the MachineSet controller may miss a mark";
-const OLD_SIZE: &str = "the MachineDeployment controller wrote an old size to its MachineSet";
-const SURPLUS: &str = "the MachineSet controller has made more Machines than its size";
-const TIED: &str = "up to Cluster API 1.8 an unhealthy Machine goes as soon as a marked one";
-const ROLLOUT: &str = "a rollout replaces Machines";
-const POOL: &str = "the infrastructure of a MachinePool chooses which Machine goes";
-const PLACE: &str = "a Machine has come into a placeholder's place";
-const JOINED: &str = "a Machine that was given up as one that never joined joins after its mark";
-
 fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object["metadata"][field].as_str().unwrap_or_default()
 }
 
 fn is_unhealthy(machine: &Value) -> bool {
+    if !machine["status"]["nodeRef"]["name"].is_string() {
+        return true;
+    }
     let conditions = machine["status"]["conditions"].as_array().into_iter().flatten();
     conditions.into_iter().any(|condition| condition["type"] == "NodeHealthy" && condition["status"] == "False")
 }
@@ -158,8 +145,10 @@ impl Ledger {
             if lowers == 0 && by != 0 {
                 self.size_of_command(copy, id, &before, size);
                 if by > 0 {
-                    self.gives_up(copy, id, &before, by);
-                    group.allow(PLACE, by, self.now);
+                    let came = self.gives_up(copy, id, &before, by);
+                    group.allow(PLACE, came, self.now);
+                    let places = usize::try_from(by - came).unwrap_or_default();
+                    group.given_up.extend(std::iter::repeat_n(self.now, places));
                 }
             }
             // It may know the bounds as they were.
@@ -270,6 +259,11 @@ impl Ledger {
             if known.is_none() && self.left.contains(&(uid.clone(), entry.ticket.clone())) {
                 self.find(Check::Phases, format!("{}: the ticket {} of {} came back", id, entry.ticket, entry.name));
             }
+            let ticket = (group.to_owned(), entry.ticket.clone());
+            if known.is_none() && *self.tickets.entry(ticket).or_insert(self.revision) != self.revision {
+                let what = format!("{id}: {} was logged under the ticket {} of others", entry.name, entry.ticket);
+                self.find(Check::Phases, what);
+            }
             let was_lowered = known.is_some_and(|known| known.is_lowered);
             if was_lowered && !entry.is_lowered {
                 self.find(Check::Phases, format!("{id}: the entry of {} went from lowered to wanted", entry.name));
@@ -329,12 +323,17 @@ impl Ledger {
         let mark = annotation(object, DELETE_MACHINE).map(str::to_owned);
         let known = before.as_ref().and_then(|machine| machine.mark.clone());
         let now = self.now;
+        let old = before.as_ref().filter(|machine| machine.mark.as_ref().map(|(mark, _)| mark) == mark.as_ref());
+        let marked_at = old.map_or(self.revision, |machine| machine.marked_at);
+        let is_unhealthy = is_unhealthy(object);
+        let old = before.as_ref().filter(|machine| machine.is_unhealthy == is_unhealthy);
+        let healthy_at = old.map_or(self.revision, |machine| machine.healthy_at);
         let after = Machine {
             group: before.as_ref().map_or(group, |machine| machine.group.clone()),
             name: text(object, "name").to_owned(),
             node: object["status"]["nodeRef"]["name"].as_str().map(str::to_owned),
             provider_id: object["spec"]["providerID"].as_str().unwrap_or_default().to_owned(),
-            is_unhealthy: is_unhealthy(object),
+            is_unhealthy,
             is_deleting: object["metadata"]["deletionTimestamp"].is_string() || change == ChangeKind::Deleted,
             is_gone: change == ChangeKind::Deleted,
             changed: now,
@@ -342,6 +341,9 @@ impl Ledger {
                 Some((known, since)) if *known == mark => (mark, *since),
                 Some(_) | None => (mark, now),
             }),
+            marked_at,
+            healthy_at,
+            created: before.as_ref().map_or(now, |machine| machine.created),
         };
         self.change(Kind::Machines, &after.group);
         if let Author::Copy(copy) = author {
@@ -349,16 +351,16 @@ impl Ledger {
         }
         if after.is_deleting && before.as_ref().is_some_and(|machine| !machine.is_deleting) {
             self.goes(&uid, before.as_ref().unwrap_or(&after), author);
+            let basis = self.bases.get(&self.revision).copied();
+            if let (Some(basis), Some(group)) = (basis, self.groups.get_mut(&after.group)) {
+                group.taken = Some((self.revision, basis));
+            }
         }
         let is_new = before.is_none() && author == Author::Controllers && !after.is_deleting;
         let group = after.group.clone();
         self.machines.insert(uid, after);
-        // Another one goes for each that is too many, now or with a later smaller size.
-        if is_new
-            && self.is_surplus(&group)
-            && let Some(group) = self.groups.get_mut(&group)
-        {
-            group.allow(SURPLUS, 1, now);
+        if is_new {
+            self.comes(&group);
         }
     }
 
@@ -413,85 +415,6 @@ impl Ledger {
                 Check::MarksOwn,
                 format!("copy {copy} deleted {name} of {group}, which nobody has named and no entry has lowered"),
             );
-        }
-    }
-
-    /// Returns true if a group has more Machines than any size that it had lately asks for.
-    fn is_surplus(&self, id: &str) -> bool {
-        let alive = self.machines.values().filter(|machine| machine.group == id && !machine.is_deleting).count();
-        let largest = self.largest_size(id, self.now.saturating_sub(UNSEEN));
-        largest.is_some_and(|largest| i64::try_from(alive).unwrap_or(i64::MAX) > largest)
-    }
-
-    /// A Machine is going: one with a Node goes only if somebody has named it, or for a cause that can't be ruled out.
-    fn goes(&mut self, uid: &str, machine: &Machine, author: Author) {
-        let has_node = machine.node.is_some()
-            || (!machine.provider_id.is_empty() && self.nodes.contains_key(&machine.provider_id));
-        if author == Author::Foreign {
-            // The deletion of a Machine that is in the log may be made good before the smaller size arrives.
-            let is_logged = self.groups.get(&machine.group).is_some_and(|group| group.log.contains_key(uid));
-            if let Some(group) = self.groups.get_mut(&machine.group)
-                && (is_logged || self.named.contains(uid))
-            {
-                group.allow(FOREIGN_DELETE, 1, self.now);
-            }
-            return;
-        }
-        if !has_node || self.named.contains(uid) {
-            // It is the one that a smaller size of its MachinePool has taken.
-            if author == Author::Controllers
-                && let Some(group) = self.groups.get_mut(&machine.group)
-            {
-                group.excuses(POOL, self.now);
-            }
-            return;
-        }
-        let now = self.now;
-        let unseen = if self.views_lag { UNSEEN } else { UNSEEN_IN_CALM };
-        let is_unseen = |log: &Log| {
-            log.iter().any(|(uid, entry)| {
-                let Some(machine) = self.machines.get(uid) else { return false };
-                let is_fresh = machine.mark.as_ref().is_none_or(|(_, since)| now.saturating_sub(*since) < unseen);
-                entry.is_lowered && !machine.is_gone && !machine.is_deleting && is_fresh
-            })
-        };
-        let missed = self.groups.get(&machine.group).is_some_and(|group| is_unseen(&group.log));
-        // A mark that comes after its Node is found when it is set.
-        let given_up =
-            self.groups.get(&machine.group).and_then(|group| group.log.get(uid)).is_some_and(|entry| entry.is_soft);
-        let is_lowered = |group: &Group| group.log.values().any(|entry| entry.is_lowered);
-        let is_tied = machine.is_unhealthy && self.ties_with_unhealthy;
-        let is_tied = is_tied && self.groups.get(&machine.group).is_some_and(is_lowered);
-        let is_surplus = self.is_surplus(&machine.group);
-        let is_rolling = self.rolls(&machine.group).is_some();
-        let Some(group) = self.groups.get_mut(&machine.group) else { return };
-        // It goes with its group.
-        if group.is_deleting {
-            return;
-        }
-        if given_up && machine.marked_since().is_some() {
-            *self.exceptions.entry(JOINED).or_default() += 1;
-            return;
-        }
-        if is_surplus {
-            *self.exceptions.entry(SURPLUS).or_default() += 1;
-            return;
-        }
-        if is_rolling || group.rolled.is_some_and(|at| now.saturating_sub(at) < EXCUSED) {
-            *self.exceptions.entry(ROLLOUT).or_default() += 1;
-            return;
-        }
-        let causes = [POOL, OLD_SIZE, FOREIGN_SIZE, FOREIGN_DELETE, PLACE, SURPLUS];
-        match causes.into_iter().find(|cause| group.excuses(cause, now)) {
-            Some(cause) => {
-                *self.exceptions.entry(cause).or_default() += 1;
-            }
-            None if is_tied => *self.exceptions.entry(TIED).or_default() += 1,
-            None if missed => *self.exceptions.entry(MISSED_MARK).or_default() += 1,
-            None => {
-                let what = format!("{} of {} went with its Node, and nobody has named it", machine.name, machine.group);
-                self.find(Check::TakenUnnamed, what);
-            }
         }
     }
 }

@@ -41,11 +41,12 @@ impl Ledger {
         self.counts.attempts.entry(writer.to_owned()).or_default().push(at);
     }
 
-    /// A copy has lowered a size for replicas that have no Machine: by no more than were missing when it counted.
-    pub(super) fn gives_up(&mut self, copy: usize, id: &str, before: &Group, by: i64) {
+    /// A copy has lowered a size for replicas that have no Machine: by no more than were missing when it counted. Returns how
+    /// many Machines have come into their places since then.
+    pub(super) fn gives_up(&mut self, copy: usize, id: &str, before: &Group, by: i64) -> i64 {
         // A MachinePool that has no Machines comes down for the instances that were named, and there is nothing to count.
         if id.starts_with("MachinePool/") && !self.machines.values().any(|machine| machine.group == id) {
-            return;
+            return 0;
         }
         let sent = self.sent;
         let attempts = self.writer.as_ref().and_then(|writer| self.counts.attempts.get(writer));
@@ -59,17 +60,23 @@ impl Ledger {
         };
         let wanted = count(before.log.values().filter(|entry| !entry.is_lowered).count());
         let lists = self.counts.lists.get(&copy).into_iter().flatten();
-        let lists = lists.filter(|(at, _)| (since..=sent).contains(at));
-        let shown = lists.map(|(_, there)| before.size - wanted - count(there.iter().filter(is_staying).count())).max();
+        let lists: Vec<_> = lists.filter(|(at, _)| (since..=sent).contains(at)).collect();
+        let counted = lists.iter().map(|(at, _)| *at).min().unwrap_or(sent);
+        let came = self.machines.values().filter(|machine| machine.group == id && machine.created >= counted).count();
+        let shown = lists
+            .into_iter()
+            .map(|(_, there)| before.size - wanted - count(there.iter().filter(is_staying).count()))
+            .max();
         if shown.is_none_or(|shown| by > shown) {
             let shown = shown.map_or_else(|| "none was counted".to_owned(), |shown| format!("{shown} were missing"));
             let what = format!("copy {copy} lowered the size of {id} by {by} for Machines that aren't there: {shown}");
             self.find(Check::Placeholders, what);
         }
+        count(came).min(by)
     }
 
     /// The lists that a copy made in a time.
-    fn lists(&self, copy: usize, from: Nanos, to: Nanos) -> impl Iterator<Item = &BTreeSet<String>> {
+    fn lists_of(&self, copy: usize, from: Nanos, to: Nanos) -> impl Iterator<Item = &BTreeSet<String>> {
         let lists = self.counts.lists.get(&copy).into_iter().flatten();
         lists.filter(move |(at, _)| (from..=to).contains(at)).map(|(_, there)| there)
     }
@@ -112,7 +119,7 @@ impl Ledger {
             is_of && !log.contains_key(*uid) && !before.log.contains_key(*uid)
         };
         let staying = |there: &BTreeSet<String>| i64::try_from(there.iter().filter(stays).count()).unwrap_or(i64::MAX);
-        let fewest = self.lists(copy, before.generation.1, self.sent).map(staying).min();
+        let fewest = self.lists_of(copy, before.generation.1, self.sent).map(staying).min();
         if fewest.is_none_or(|staying| left < staying) {
             let staying = fewest.map_or_else(|| "none was counted".to_owned(), |count| format!("{count} stay"));
             let what =
@@ -153,7 +160,7 @@ impl Ledger {
             let is_of = |uid: &&String| self.machines.get(*uid).is_some_and(|machine| machine.group == id);
             let count =
                 |there: &BTreeSet<String>| i64::try_from(there.iter().filter(is_of).count()).unwrap_or(i64::MAX);
-            let fewest = self.lists(copy, since, sent).map(count).min();
+            let fewest = self.lists_of(copy, since, sent).map(count).min();
             if fewest.is_none_or(|count| count > largest) && self.rolls(id).is_none() {
                 let name = &entry.name;
                 found.push(format!(

@@ -83,6 +83,9 @@ impl Ledger {
         if (400..500).contains(&status) {
             self.note_refusal(copy, path, false);
         }
+        if verb == "list" && status == 200 {
+            self.lists(copy, path);
+        }
         if verb == "list" && path.ends_with("/machines") && status == 200 {
             self.lists_machines(copy);
         }
@@ -104,6 +107,12 @@ impl Ledger {
         uids: &BTreeSet<String>,
         answered: &Answered<'_>,
     ) {
+        if asked.applied > 0 && !self.belongs_to_another(number, asked, group) {
+            let (copy, by, text) = (asked.copy, asked.applied, answered.text);
+            let what =
+                format!("copy {copy} refused a delete of {group} of which it had lowered the size by {by}: {text}");
+            self.find(Check::RefusedLeavesNothing, what);
+        }
         let mut logged = self.decided(group, uids);
         logged.retain(|uid| {
             !asked.decided.contains(uid) && !self.is_named_by_others(number, uid) && !self.for_places.contains(uid)
@@ -124,10 +133,34 @@ impl Ledger {
         }
     }
 
+    /// Gives the sizes that a call was taken for the author of to another one, which nothing tells apart from it: its caller has
+    /// left, and it goes on. Returns false if there is none.
+    fn belongs_to_another(&mut self, number: u64, asked: &Asked, id: &str) -> bool {
+        let by = asked.applied;
+        let is_it = |(other, it): &(&u64, &Asked)| {
+            let room = match &it.request {
+                Request::Decrease { group, delta } if group == id => -delta - it.applied,
+                Request::Delete { group, places, .. } if group == id => places - it.applied,
+                _ => 0,
+            };
+            let goes_on = |ended| self.has_patched(it.copy, id, it.at, ended);
+            let is_open = !it.is_refused && it.at <= asked.applied_at && it.ended.is_none_or(goes_on);
+            **other != number && it.copy == asked.copy && room >= by && is_open
+        };
+        let Some(other) = self.asked.iter().find(is_it).map(|(other, _)| *other) else { return false };
+        if let Some(other) = self.asked.get_mut(&other) {
+            (other.applied, other.applied_at) = (other.applied + by, asked.applied_at);
+        }
+        if let Some(asked) = self.asked.get_mut(&number) {
+            asked.applied = 0;
+        }
+        true
+    }
+
     /// A smaller target size that is refused for good leaves no size written for it, and no entry.
     pub(super) fn decrease_is_refused(&mut self, number: u64, asked: &Asked, id: &str, code: Code) {
         let copy = asked.copy;
-        if asked.applied > 0 {
+        if asked.applied > 0 && !self.belongs_to_another(number, asked, id) {
             let what = format!(
                 "copy {copy} refused a decrease of {id} with {code:?}, and had lowered it by {}",
                 asked.applied

@@ -161,6 +161,15 @@ impl Ledger {
         }
     }
 
+    /// A copy has got a list: it knows the kind as it is now, and is to watch it from there.
+    pub(super) fn lists(&mut self, copy: usize, path: &str) {
+        if let Some(kind) = Kind::of_path(path)
+            && !self.is_watched(copy, kind)
+        {
+            self.watches.lost.insert((copy, kind), self.now);
+        }
+    }
+
     fn is_watched(&self, copy: usize, kind: Kind) -> bool {
         self.watches.open.values().any(|watch| watch.copy == copy && watch.kind == Some(kind))
     }
@@ -244,6 +253,10 @@ impl Ledger {
         let is_meant = |pause: &&mut Pause| pause.copy == copy && (since..=now).contains(&pause.ended);
         for pause in self.pauses.iter_mut().filter(is_meant) {
             pause.ended = now;
+        }
+        // It reads now what came before the silence.
+        for watch in self.watches.open.values_mut().filter(|watch| watch.copy == copy) {
+            watch.silent_since = watch.silent_since.map(|silent| silent.max(now));
         }
     }
 

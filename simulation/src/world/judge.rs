@@ -21,12 +21,28 @@ impl World {
         self.judge_progress();
         self.judge_witnesses();
         let most = u64::try_from(self.copies + 1).unwrap_or(1) * MOST_AT_REST;
-        if self.at_rest > most {
-            let requests = self.at_rest;
-            self.ledger.find(Check::QuietApi, format!("{requests} requests in the last {} s", REST / SECOND));
+        let sent = self.at_rest;
+        if sent.others.max(sent.watches).max(sent.events) > most {
+            self.ledger.find(Check::QuietApi, format!("{sent:?} in the last {} s", REST / SECOND));
         }
+        self.judge_lanes();
         self.judge_groups();
         self.judge_answers(fresh);
+    }
+
+    /// No command is under way, and nothing is left of one.
+    fn judge_lanes(&mut self) {
+        let mut found = Vec::new();
+        for (id, member) in self.members.iter().enumerate() {
+            let Member::Copy(copy) = member else { continue };
+            let lanes = copy.lanes();
+            if lanes > 0 {
+                found.push(format!("copy {} has {lanes} groups with commands under way", id - 1));
+            }
+        }
+        for what in found {
+            self.ledger.find(Check::Rest, what);
+        }
     }
 
     /// Copies have forgotten groups that are long gone, be they refreshed or not.

@@ -61,7 +61,7 @@ const REST: Nanos = 300 * SECOND;
 const PROGRESS: Nanos = 800 * SECOND;
 /// Until then the last Pods come.
 const SETTLE: Nanos = 60 * SECOND;
-/// The most requests of a copy in that time, besides watches and Events.
+/// The most requests of a copy in that time, besides watches and Events, and the most watches that it begins.
 const MOST_AT_REST: u64 = 60;
 
 /// The API and its controllers.
@@ -196,11 +196,30 @@ struct World {
     /// Hosts that don't run, with since when.
     frozen: BTreeMap<HostId, Nanos>,
     /// The requests that copies send at rest.
-    at_rest: u64,
+    at_rest: AtRest,
     script: Script,
     /// The Pods that fit on no Node.
     waitlist: Waitlist,
     controllers: controllers::Shared,
+}
+
+/// Numbers of requests.
+#[derive(Clone, Copy, Debug, Default)]
+struct AtRest {
+    watches: u64,
+    events: u64,
+    others: u64,
+}
+
+impl AtRest {
+    fn count(&mut self, verb: &str, is_event: bool) {
+        let number = match verb {
+            "watch" => &mut self.watches,
+            _ if is_event => &mut self.events,
+            _ => &mut self.others,
+        };
+        *number += 1;
+    }
 }
 
 #[derive(Default)]
@@ -279,14 +298,13 @@ impl World {
             tasks,
             groups,
             frozen: BTreeMap::new(),
-            at_rest: 0,
+            at_rest: AtRest::default(),
             script: Script::new(plan.skipped.clone()),
             waitlist: Waitlist::default(),
             controllers,
             plan,
         };
         world.ledger.ties_with_unhealthy = controllers::ties_with_unhealthy(chance);
-        world.ledger.views_lag = habits == Habits::Any;
         world.ledger.read_only = world.ways.read_only;
         world.ledger.replaces = world.ways.replaces();
         world.ledger.calm_from = until;
@@ -359,7 +377,7 @@ impl World {
         self.script.begin_quiet();
         let end = chaos + self.plan.quiet * SECOND;
         self.run_to(end.saturating_sub(REST))?;
-        self.at_rest = 0;
+        self.at_rest = AtRest::default();
         self.ledger.before_rest();
         let fresh = self.members.len();
         let scheduler = Scheduler::new(self.chance, self.copies, 0, BTreeSet::new(), tasks::Shared::default());
@@ -401,6 +419,7 @@ impl World {
             self.run_hosts(limit);
             self.ledger.at(self.now);
             self.ledger.foreign.append(&mut self.controllers.foreign.lock());
+            self.ledger.bases.append(&mut self.controllers.bases.lock());
             self.ledger.paused(&mut self.tasks.pauses.lock());
             self.ledger.observe(&self.inside, Author::Controllers);
             for member in &self.members {

@@ -175,8 +175,8 @@ impl World {
         let copy = self.copy_of(from);
         let is_event = parts.method == Method::POST && parts.uri.path().ends_with("/events");
         let content = if is_event { 0 } else { hash(&body) };
-        if copy.is_some() && verb != "watch" && !is_event {
-            self.at_rest += 1;
+        if copy.is_some() {
+            self.at_rest.count(verb, is_event);
         }
         self.ledger.arrives(&parts, sent);
         let Some(cluster) = self.members[CLUSTER].host() else { return };

@@ -1,0 +1,130 @@
+//! Machines that go: one with a Node goes only if somebody has named it, or for a cause that can't be ruled out.
+
+use sandbox::stepped::Basis;
+
+use super::{Author, Check, EXCUSED, Group, Ledger, Machine, log::Log};
+use crate::entropy::{Nanos, SECOND};
+
+/// The longest that a smaller size goes unseen by a controller whose caches lag.
+const UNSEEN: Nanos = 120 * SECOND;
+
+/// A cause for which a Machine may go that nobody named: docs/delete-rule.md, What can't be promised.
+pub(super) const FOREIGN_DELETE: &str = "a named Machine that someone else deletes may be made good first";
+pub(super) const FOREIGN_SIZE: &str = "someone else wrote a smaller size";
+const MISSED_MARK: &str = "the MachineSet controller may miss a mark";
+const REFUSED_MARK: &str = "a Machine that was marked when its size write was refused is taken for another one";
+const TWICE: &str = "the MachineSet controller may act twice after an error";
+pub(super) const OLD_SIZE: &str = "the MachineDeployment controller wrote an old size to its MachineSet";
+const SURPLUS: &str = "the MachineSet controller has made more Machines than its size";
+const TIED: &str = "up to Cluster API 1.8 an unhealthy Machine goes as soon as a marked one";
+const ROLLOUT: &str = "a rollout replaces Machines";
+pub(super) const POOL: &str = "the infrastructure of a MachinePool chooses which Machine goes";
+pub(super) const PLACE: &str = "a Machine has come into a placeholder's place";
+const JOINED: &str = "a Machine that was given up as one that never joined joins after its mark";
+
+impl Ledger {
+    /// The MachineSet controller has made a Machine.
+    pub(super) fn comes(&mut self, id: &str) {
+        let now = self.now;
+        let alive = self.machines.values().filter(|machine| machine.group == id && !machine.is_deleting).count();
+        let is_surplus = self.is_surplus(id);
+        let Some(group) = self.groups.get_mut(id) else { return };
+        group.given_up.retain(|since| now.saturating_sub(*since) < EXCUSED);
+        let is_beyond = i64::try_from(alive).is_ok_and(|alive| alive > group.size);
+        if is_beyond && group.given_up.pop().is_some() {
+            group.allow(PLACE, 1, now);
+        }
+        // Another one goes for each that is too many, now or with a later smaller size.
+        if is_surplus {
+            group.allow(SURPLUS, 1, now);
+        }
+    }
+
+    /// Returns true if a group has more Machines than any size that it had lately asks for.
+    fn is_surplus(&self, id: &str) -> bool {
+        let alive = self.machines.values().filter(|machine| machine.group == id && !machine.is_deleting).count();
+        let largest = self.largest_size(id, self.now.saturating_sub(UNSEEN));
+        largest.is_some_and(|largest| i64::try_from(alive).unwrap_or(i64::MAX) > largest)
+    }
+
+    /// A Machine is going: one with a Node goes only if somebody has named it, or for a cause that can't be ruled out.
+    pub(super) fn goes(&mut self, uid: &str, machine: &Machine, author: Author) {
+        let has_node = machine.node.is_some()
+            || (!machine.provider_id.is_empty() && self.nodes.contains_key(&machine.provider_id));
+        if author == Author::Foreign {
+            // The deletion of a Machine that is in the log may be made good before the smaller size arrives.
+            let is_logged = self.groups.get(&machine.group).is_some_and(|group| group.log.contains_key(uid));
+            if let Some(group) = self.groups.get_mut(&machine.group)
+                && (is_logged || self.named.contains(uid))
+            {
+                group.allow(FOREIGN_DELETE, 1, self.now);
+            }
+            return;
+        }
+        if !has_node || self.named.contains(uid) {
+            // It is the one that a smaller size of its MachinePool has taken.
+            if author == Author::Controllers
+                && let Some(group) = self.groups.get_mut(&machine.group)
+            {
+                group.excuses(POOL, self.now);
+            }
+            return;
+        }
+        let now = self.now;
+        let basis = self.bases.get(&self.revision).copied();
+        let is_unseen = |revision: u64| basis.is_some_and(|basis| basis.machines < revision);
+        let has_unseen = |log: &Log| {
+            log.iter().any(|(uid, entry)| {
+                let Some(machine) = self.machines.get(uid) else { return false };
+                let is_unseen = machine.mark.is_some() && is_unseen(machine.marked_at);
+                entry.is_lowered && !machine.is_gone && !machine.is_deleting && is_unseen
+            })
+        };
+        let missed = self.groups.get(&machine.group).is_some_and(|group| has_unseen(&group.log));
+        let is_again =
+            |(revision, by): (u64, Basis)| is_unseen(revision) && basis.is_some_and(|basis| basis.number != by.number);
+        let twice = self.groups.get(&machine.group).and_then(|group| group.taken).is_some_and(is_again);
+        let was_marked = machine.marked_since().is_some() || is_unseen(machine.marked_at);
+        // A mark that comes after its Node is found when it is set.
+        let was_soft = self.soft_lowered.keys().any(|(of, _)| of == uid);
+        let given_up = was_soft
+            || self.groups.get(&machine.group).and_then(|group| group.log.get(uid)).is_some_and(|entry| entry.is_soft);
+        let is_lowered = |group: &Group| group.log.values().any(|entry| entry.is_lowered);
+        let was_unhealthy = machine.is_unhealthy || is_unseen(machine.healthy_at);
+        let is_tied = was_unhealthy && self.ties_with_unhealthy;
+        let is_tied = is_tied && self.groups.get(&machine.group).is_some_and(is_lowered);
+        let is_surplus = self.is_surplus(&machine.group);
+        let is_rolling = self.rolls(&machine.group).is_some();
+        let Some(group) = self.groups.get_mut(&machine.group) else { return };
+        // It goes with its group.
+        if group.is_deleting {
+            return;
+        }
+        if given_up && machine.marked_since().is_some() {
+            *self.exceptions.entry(JOINED).or_default() += 1;
+            return;
+        }
+        if is_surplus {
+            *self.exceptions.entry(SURPLUS).or_default() += 1;
+            return;
+        }
+        if is_rolling || group.rolled.is_some_and(|at| now.saturating_sub(at) < EXCUSED) {
+            *self.exceptions.entry(ROLLOUT).or_default() += 1;
+            return;
+        }
+        let causes = [POOL, OLD_SIZE, FOREIGN_SIZE, FOREIGN_DELETE, PLACE, SURPLUS];
+        match causes.into_iter().find(|cause| group.excuses(cause, now)) {
+            Some(cause) => {
+                *self.exceptions.entry(cause).or_default() += 1;
+            }
+            None if is_tied => *self.exceptions.entry(TIED).or_default() += 1,
+            None if missed => *self.exceptions.entry(MISSED_MARK).or_default() += 1,
+            None if was_marked => *self.exceptions.entry(REFUSED_MARK).or_default() += 1,
+            None if twice => *self.exceptions.entry(TWICE).or_default() += 1,
+            None => {
+                let what = format!("{} of {} went with its Node, and nobody has named it", machine.name, machine.group);
+                self.find(Check::TakenUnnamed, what);
+            }
+        }
+    }
+}
