@@ -185,8 +185,8 @@ impl Faults {
             10 if !is_watch => RequestFault::DoneBut([500, 502, 503, 504][draw.usize(0..4)]),
             4 => RequestFault::Late(draw.u64(1..60) * SECOND),
             5 => RequestFault::AnswerLate(draw.u64(1..30) * SECOND),
-            6 if !is_watch => RequestFault::Garbage,
-            _ if is_watch => RequestFault::Refused([410, 403, 429, 500, 503][draw.usize(0..5)]),
+            6 => RequestFault::Garbage,
+            _ if is_watch => RequestFault::Refused([410, 401, 403, 429, 500, 503][draw.usize(0..6)]),
             _ => RequestFault::Refused([401, 403, 409, 422, 429, 500, 503, 504][draw.usize(0..8)]),
         })
     }

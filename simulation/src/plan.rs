@@ -26,13 +26,13 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A world of this seed as `.ci/run` has it: 30 virtual minutes with faults, and 15 quiet ones.
+    /// A world of this seed as `.ci/run` has it: 45 virtual minutes with faults, and 15 quiet ones.
     #[must_use]
     pub fn of(seed: u64) -> Self {
         Self {
             seed,
             copies: None,
-            seconds: 1800,
+            seconds: 2700,
             quiet: 900,
             habits: None,
             pools: false,
