@@ -28,7 +28,7 @@ use self::switch::{Changes, Switched};
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
-    /// The mistakes to put back, by name, number or both; all if not given.
+    /// The mistakes to look for, by name, number or both, in this order; all if not given.
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
     /// The number of seeds that are tried for each.
@@ -37,6 +37,9 @@ struct Arguments {
     /// Prints the mistakes and ends.
     #[arg(long)]
     list: bool,
+    /// Builds the programs and ends: each mistake still compiles.
+    #[arg(long, conflicts_with = "list")]
+    build_only: bool,
     /// Controllers and Machines that do as they should, or views that lag, writes that fail and Machines that fail to join
     /// or to go; drawn from the seed if not given.
     #[arg(long, value_name = "WAY")]
@@ -79,14 +82,18 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<bool> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace's directory")?;
-    let mistakes = mistakes(root, &arguments.only)?;
+    let all = mistakes(root)?;
+    let mistakes = chosen(&all, &arguments.only)?;
     if arguments.list {
         for mistake in &mistakes {
             println!("{}: {}", mistake.name, mistake.what);
         }
         return Ok(true);
     }
-    let programs = Bench::new(root)?.build(&mistakes)?;
+    let programs = Bench::new(root)?.build(&all, &mistakes)?;
+    if arguments.build_only {
+        return Ok(true);
+    }
     let found = search_all(arguments, &mistakes, &programs)?;
     println!("| mistake | seeds needed | rule |\n|---|---|---|");
     for (mistake, found) in mistakes.iter().zip(&found) {
@@ -100,7 +107,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
 }
 
 /// Looks for all mistakes, several at a time, each on one processor: so the first seed that finds one is told exactly.
-fn search_all(arguments: &Arguments, mistakes: &[Mistake], programs: &Programs) -> Result<Vec<Option<Found>>> {
+fn search_all(arguments: &Arguments, mistakes: &[&Mistake], programs: &Programs) -> Result<Vec<Option<Found>>> {
     let next = AtomicUsize::new(0);
     let work = || -> Result<Vec<(usize, Option<Found>)>> {
         let mut ended = Vec::new();
@@ -110,7 +117,10 @@ fn search_all(arguments: &Arguments, mistakes: &[Mistake], programs: &Programs) 
             let began = Instant::now();
             let program = programs.with(mistake);
             let found = search(arguments, &program, &programs.without()).with_context(|| mistake.name.clone())?;
-            let end = found.as_ref().map_or_else(|| "not found".to_owned(), |found| format!("seed {}", found.seed));
+            let end = found.as_ref().map_or_else(
+                || format!("not in {} seeds", arguments.seeds),
+                |Found { seed, rule }| format!("seed {seed}, {rule}"),
+            );
             eprintln!("{}: {end}, {:.0} s", mistake.name, began.elapsed().as_secs_f64());
             ended.push((number, found));
         }
@@ -131,8 +141,8 @@ fn search_all(arguments: &Arguments, mistakes: &[Mistake], programs: &Programs) 
     Ok(found)
 }
 
-/// The mistakes in the order of their numbers, those of `only` if it names any.
-fn mistakes(root: &Path, only: &[String]) -> Result<Vec<Mistake>> {
+/// All mistakes, in the order of their numbers.
+fn mistakes(root: &Path) -> Result<Vec<Mistake>> {
     let mut mistakes = Vec::new();
     for entry in fs::read_dir(root.join("simulation/mistakes"))? {
         let patch = entry?.path();
@@ -145,14 +155,22 @@ fn mistakes(root: &Path, only: &[String]) -> Result<Vec<Mistake>> {
         mistakes.push(Mistake { name, what, patch });
     }
     mistakes.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(mistakes)
+}
+
+/// The mistakes that `only` names, in its order; all if it names none.
+fn chosen<'a>(mistakes: &'a [Mistake], only: &[String]) -> Result<Vec<&'a Mistake>> {
+    if only.is_empty() {
+        return Ok(mistakes.iter().collect());
+    }
     let is = |mistake: &Mistake, name: &str| {
         mistake.name == name || mistake.name.split_once('-').is_some_and(|parts| parts.0 == name || parts.1 == name)
     };
-    for name in only {
-        ensure!(mistakes.iter().any(|mistake| is(mistake, name)), "there is no mistake {name}: --list has their names");
-    }
-    mistakes.retain(|mistake| only.is_empty() || only.iter().any(|name| is(mistake, name)));
-    Ok(mistakes)
+    let find = |name: &String| {
+        let found = mistakes.iter().find(|mistake| is(mistake, name));
+        found.with_context(|| format!("there is no mistake {name}: --list has their names"))
+    };
+    only.iter().map(find).collect()
 }
 
 /// A program, and the mistake that it is to choose.
@@ -203,6 +221,9 @@ impl Bench {
             let to = tree.to_str().context("a path that is no text")?;
             git(root, &["clone", "--quiet", "--shared", "--no-checkout", ".", to])?;
         }
+        // It has no objects of its own, and may have been made of another clone, which is gone.
+        let objects = git(root, &["rev-parse", "--path-format=absolute", "--git-path", "objects"])?;
+        fs::write(tree.join(".git/objects/info/alternates"), objects + "\n")?;
         let changed = git(root, &["stash", "create"])?;
         let commit = if changed.is_empty() { git(root, &["rev-parse", "HEAD"])? } else { changed };
         Ok(Self { commit, tree, target, kept })
@@ -231,12 +252,12 @@ impl Bench {
         Ok(changes)
     }
 
-    /// Builds one program of all mistakes that can stand side by side, and one for each of the others.
-    fn build(&self, mistakes: &[Mistake]) -> Result<Programs> {
+    /// Builds one program of all mistakes that can stand side by side, and one for each other one that is chosen.
+    fn build(&self, all: &[Mistake], chosen: &[&Mistake]) -> Result<Programs> {
         self.restore()?;
         let mut switched = Switched::default();
         let mut alone = Vec::new();
-        for mistake in mistakes {
+        for mistake in all {
             let changes = self.changes(mistake).with_context(|| mistake.name.clone())?;
             if !switched.add(&mistake.name, &changes).with_context(|| mistake.name.clone())? {
                 alone.push(mistake);
@@ -245,7 +266,8 @@ impl Bench {
         for (path, text) in switched.texts() {
             fs::write(path, text)?;
         }
-        let together = mistakes.len() - alone.len();
+        let together = all.len() - alone.len();
+        alone.retain(|mistake| chosen.iter().any(|chosen| chosen.name == mistake.name));
         eprintln!("building one program of {together} mistakes, and {} of one mistake each", alone.len());
         let switched = self.cargo("switched")?;
         let mut own = HashMap::new();
