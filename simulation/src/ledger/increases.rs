@@ -111,19 +111,30 @@ impl Ledger {
         let writer_of = |call: u64| self.writers.iter().find(|(_, of)| **of == call).map(|(writer, _)| writer.clone());
         let later =
             equal().filter(|(_, asked)| self.is_in_time(asked, self.sent)).filter_map(|(call, _)| writer_of(*call));
+        let Request::Increase { group, .. } = request else { return false };
+        let of_group = |asked: &Asked| {
+            asked.copy == copy && matches!(&asked.request, Request::Increase { group: of, .. } if of == group)
+        };
+        // Of one under whose name nothing was written yet nobody knows by how much it is.
+        let wrote = |call: u64| self.asked.get(&call).is_some_and(|asked| asked.applied > 0);
         let found = later.into_iter().find_map(|writer| {
             let sent = self.counts.first_sent(&writer)?;
+            let of = self.writers.get(&writer).copied()?;
             let is_earlier = |(call, asked): &(&u64, &Asked)| {
-                writer_of(**call).is_none() && asked.at <= sent && self.is_in_time(asked, sent)
+                let is_it = asked.request == *request || !wrote(of);
+                let is_free = writer_of(**call).is_none() && asked.at <= sent && self.is_in_time(asked, sent);
+                of_group(asked) && is_it && is_free
             };
-            Some((writer.clone(), *equal().find(is_earlier)?.0))
+            let call = *self.asked.iter().find(is_earlier)?.0;
+            // What was written as its own is that other one's.
+            Some((writer.clone(), call, if wrote(of) { call } else { of }))
         });
-        let Some((writer, call)) = found else { return false };
+        let Some((writer, call, wrote)) = found else { return false };
         let other = self.writers.insert(writer, call);
         if let (Some(writer), Some(other)) = (self.writer.clone(), other) {
             self.writers.insert(writer, other);
         }
-        if let Some(asked) = self.asked.get_mut(&call) {
+        if let Some(asked) = self.asked.get_mut(&wrote) {
             (asked.applied, asked.applied_at) = (asked.applied + 1, self.now);
         }
         *self.exceptions.entry(STOOD_STILL).or_default() += 1;

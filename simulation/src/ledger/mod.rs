@@ -315,6 +315,8 @@ pub(crate) struct Ledger {
     own_sizes: HashMap<(usize, String), Nanos>,
     /// Entries, by uid and ticket, of Machines that were going when they were logged as ones that stay.
     going_when_logged: BTreeSet<(String, String)>,
+    /// Since when a Machine that came may be in the place of one that was going when it was logged, by uid and ticket.
+    going_since: BTreeMap<(String, String), Nanos>,
     /// When soft entries lowered the size, by uid and ticket.
     soft_lowered: BTreeMap<(String, String), Nanos>,
     /// The tickets that logs have had, by the uid of the group, each with the revision that first had it.

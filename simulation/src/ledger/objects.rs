@@ -7,7 +7,7 @@ use super::{
     Author, Check, Group, Ledger, Machine,
     log::{self, ANNOTATION, Log, MARKED_BY},
     refusals::OLD,
-    taken::{FOREIGN_SIZE, OLD_SIZE, PLACE, POOL},
+    taken::{FOREIGN_SIZE, OLD_SIZE, POOL},
     watches::Kind,
 };
 use crate::entropy::{Nanos, SECOND};
@@ -131,7 +131,8 @@ impl Ledger {
             let lowers = self.entries(id, text(object, "uid"), &before.log, &log);
             self.added(copy, id, &before.log, &log);
             self.logged_in_time(copy, id, &before.log, &log);
-            self.by_lists(copy, id, &before, (size, &log));
+            let (places, came) = self.by_lists(copy, id, &before, (size, &log));
+            group.gives_up(places, came, self.now);
             let by = before.size - size;
             if lowers > 0 && by != lowers {
                 self.find(
@@ -146,9 +147,7 @@ impl Ledger {
                 self.size_of_command(copy, id, &before, size);
                 if by > 0 {
                     let came = self.gives_up(copy, id, &before, by);
-                    group.allow(PLACE, came, self.now);
-                    let places = usize::try_from(by - came).unwrap_or_default();
-                    group.given_up.extend(std::iter::repeat_n(self.now, places));
+                    group.gives_up(by, came, self.now);
                 }
             }
             // It may know the bounds as they were.

@@ -72,7 +72,7 @@ impl Ledger {
             let what = format!("copy {copy} lowered the size of {id} by {by} for Machines that aren't there: {shown}");
             self.find(Check::Placeholders, what);
         }
-        count(came).min(by)
+        count(came)
     }
 
     /// The lists that a copy made in a time.
@@ -84,23 +84,35 @@ impl Ledger {
     /// A copy has written the log of a group. Where an entry is of a Machine that was going when it was logged, the size that
     /// is decided leaves a place to each Machine that stays, by a list from after the group was looked at: the place of the one
     /// that goes may be filled.
-    pub(super) fn by_lists(&mut self, copy: usize, id: &str, before: &Group, (size, log): (i64, &Log)) {
+    ///
+    /// Returns how many such Machines have lowered the size now, and how many others have come since they were logged.
+    pub(super) fn by_lists(&mut self, copy: usize, id: &str, before: &Group, (size, log): (i64, &Log)) -> (i64, i64) {
         self.soft_are_over(copy, id, &before.log, log);
         if size != before.size {
             self.own_sizes.insert((copy, id.to_owned()), self.now);
         }
         if id.starts_with("MachinePool/") {
-            return;
+            return (0, 0);
         }
+        let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         let mut going = Vec::new();
+        let mut lowered = Vec::new();
         for (uid, entry) in log {
             let known = before.log.get(uid).filter(|known| known.ticket == entry.ticket);
             let key = (uid.clone(), entry.ticket.clone());
             if known.is_none() && entry.is_counted {
                 going.push(entry.name.as_str());
+                self.going_since.entry(key.clone()).or_insert(before.generation.1);
+            }
+            if entry.is_lowered
+                && known.is_some_and(|known| !known.is_lowered)
+                && let Some(since) = self.going_since.get(&key)
+            {
+                lowered.push(*since);
             }
             let is_going = self.machines.get(uid).is_some_and(|machine| machine.is_deleting || machine.is_gone);
             if known.is_none() && !entry.is_counted && !entry.is_soft && is_going {
+                self.going_since.insert(key.clone(), before.generation.1);
                 self.going_when_logged.insert(key);
             } else if entry.is_lowered
                 && known.is_some_and(|known| !known.is_lowered)
@@ -109,16 +121,19 @@ impl Ledger {
                 going.push(entry.name.as_str());
             }
         }
+        let since = lowered.iter().min().copied().unwrap_or(Nanos::MAX);
+        let came = self.machines.values().filter(|machine| machine.group == id && machine.created >= since).count();
+        let filled = (count(lowered.len()), count(came));
         if going.is_empty() {
-            return;
+            return filled;
         }
         let wanted = log.values().filter(|entry| !entry.is_lowered).count();
-        let left = size - i64::try_from(wanted).unwrap_or(i64::MAX);
+        let left = size - count(wanted);
         let stays = |uid: &&String| {
             let is_of = self.machines.get(*uid).is_some_and(|machine| machine.group == id);
             is_of && !log.contains_key(*uid) && !before.log.contains_key(*uid)
         };
-        let staying = |there: &BTreeSet<String>| i64::try_from(there.iter().filter(stays).count()).unwrap_or(i64::MAX);
+        let staying = |there: &BTreeSet<String>| count(there.iter().filter(stays).count());
         let fewest = self.lists_of(copy, before.generation.1, self.sent).map(staying).min();
         if fewest.is_none_or(|staying| left < staying) {
             let staying = fewest.map_or_else(|| "none was counted".to_owned(), |count| format!("{count} stay"));
@@ -126,6 +141,7 @@ impl Ledger {
                 format!("copy {copy} leaves {left} places of {id} for {going:?}, which go by themselves: {staying}");
             self.find(Check::Placeholders, what);
         }
+        filled
     }
 
     /// A copy has written the log of a group: what it wants leaves the minimum, as it was lately.

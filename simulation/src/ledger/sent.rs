@@ -13,6 +13,7 @@ use crate::{
 
 /// The most times that a copy may send the same request within a second.
 const MOST_IN_A_SECOND: usize = 20;
+
 /// The name under which a size is written: one for each command.
 fn writer(parts: &Parts) -> Option<&str> {
     let mut pairs = parts.uri.query()?.split('&');

@@ -19,8 +19,19 @@ const SURPLUS: &str = "the MachineSet controller has made more Machines than its
 const TIED: &str = "up to Cluster API 1.8 an unhealthy Machine goes as soon as a marked one";
 const ROLLOUT: &str = "a rollout replaces Machines";
 pub(super) const POOL: &str = "the infrastructure of a MachinePool chooses which Machine goes";
-pub(super) const PLACE: &str = "a Machine has come into a placeholder's place";
+const PLACE: &str = "a Machine has come into a placeholder's place";
 const JOINED: &str = "a Machine that was given up as one that never joined joins after its mark";
+
+impl Group {
+    /// The size has come down for so many places that had no Machine, or one that was going: for each Machine that has come into
+    /// them since they were counted, or comes yet, another one may go.
+    pub(super) fn gives_up(&mut self, places: i64, came: i64, now: Nanos) {
+        let came = came.min(places);
+        self.allow(PLACE, came, now);
+        let open = usize::try_from(places - came).unwrap_or_default();
+        self.given_up.extend(std::iter::repeat_n(now, open));
+    }
+}
 
 impl Ledger {
     /// The MachineSet controller has made a Machine.
