@@ -82,10 +82,8 @@ impl<P: Policy> Rule<P> {
     /// acceptance: without any the smaller size would take another Machine.
     pub fn of_mark<T: Types, M: Member<T>>(self, log: &Log<T>, machine: &M) -> Option<Finish<T, M>> {
         let ticket = machine.ticket()?;
-        if log.has(&ticket) {
-            return None;
-        }
         match log.get(machine.uid()) {
+            Some(entry) if entry.ticket == ticket => None,
             None => self.0.takes_marks_off().then(|| Finish::Unmark(machine.clone())),
             Some(_) if !self.0.marks_again() => Some(Finish::Unmark(machine.clone())),
             Some(entry) if entry.phase == Phase::Lowered => Some(Finish::MarkAgain(entry.clone())),

@@ -393,7 +393,9 @@ impl Ledger {
         if let Some((number, at, ended)) = late
             && !self.has_patched(copy, id, at, ended)
         {
-            if self.stood_still(copy, ended, sent) {
+            // A first write that was rejected may be followed by another one.
+            let began = self.writer.as_ref().and_then(|writer| self.counts.first_sent(writer)).unwrap_or(sent);
+            if began <= ended + AT_ONCE || self.stood_still(copy, ended, began) {
                 if let Some(asked) = self.asked.get_mut(&number) {
                     asked.began_late = true;
                 }

@@ -14,6 +14,25 @@ const REMEMBERED: &str = "Cluster Autoscaler remembers a Node of the group that 
 /// Another one: the infrastructure of a MachinePool chooses by itself, and takes a Node that runs the Pod for one that was drained.
 const TAKES_ANY: &str = "the infrastructure of a MachinePool without Machines takes Nodes that nobody named";
 
+/// Numbers of requests.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct AtRest {
+    watches: u64,
+    events: u64,
+    others: u64,
+}
+
+impl AtRest {
+    pub(super) fn count(&mut self, verb: &str, is_event: bool) {
+        let number = match verb {
+            "watch" => &mut self.watches,
+            _ if is_event => &mut self.events,
+            _ => &mut self.others,
+        };
+        *number += 1;
+    }
+}
+
 impl World {
     /// Checks the quiet end.
     pub(super) fn judge(&mut self, fresh: HostId) {

@@ -26,7 +26,7 @@ use sandbox::{
 use tokio::sync::{mpsc, oneshot};
 use tower::BoxError;
 
-use self::disasters::Ways;
+use self::{disasters::Ways, judge::AtRest};
 use crate::{
     actor::Script,
     autoscaler,
@@ -201,25 +201,6 @@ struct World {
     /// The Pods that fit on no Node.
     waitlist: Waitlist,
     controllers: controllers::Shared,
-}
-
-/// Numbers of requests.
-#[derive(Clone, Copy, Debug, Default)]
-struct AtRest {
-    watches: u64,
-    events: u64,
-    others: u64,
-}
-
-impl AtRest {
-    fn count(&mut self, verb: &str, is_event: bool) {
-        let number = match verb {
-            "watch" => &mut self.watches,
-            _ if is_event => &mut self.events,
-            _ => &mut self.others,
-        };
-        *number += 1;
-    }
 }
 
 #[derive(Default)]

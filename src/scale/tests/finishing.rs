@@ -231,6 +231,16 @@ async fn a_mark_of_ours_that_belongs_to_nothing_is_taken_off_and_no_other_mark_i
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_mark_whose_entry_was_taken_out_is_taken_off_though_others_of_its_ticket_are_in_the_log() {
+    let world = World::new(4, &ABCD);
+    // a hangs in deletion, so that its entry stays.
+    world.api.set_log(r#"[{"ticket":"2026-01-02T03:04:05Z-0","phase":"lowered","machines":{"a":"uid-a"}}]"#);
+    marked_with(&world, "a", "capi-autoscaler-provider 2026-01-02T03:04:05Z-0");
+    marked_with(&world, "b", "capi-autoscaler-provider 2026-01-02T03:04:05Z-0");
+    until(&world, "b's mark is off", |world| world.api.marked() == ["a"]).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn nothing_is_done_while_the_group_is_paused_and_all_of_it_afterwards() {
     let world = World::new(4, &ABCD);
     let pause = |value| {

@@ -152,7 +152,7 @@ fn a_machine_of_a_machine_pool_is_left_to_its_provider_for_a_time(
 }
 
 #[rstest]
-#[case::of_the_log("b", "ours t", &[])]
+#[case::of_a_ticket_whose_other_machines_are_in_the_log("b", "ours t", &["Unmark b"])]
 #[case::of_another_ticket("b", "ours u", &["Unmark b"])]
 #[case::of_somebody_else("b", "by hand", &[])]
 #[case::its_own("a", "ours t", &[])]
