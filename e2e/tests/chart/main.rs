@@ -3,7 +3,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends with what is wrong")]
 
+mod authorities;
 mod install;
+mod issuers;
 mod metrics;
 mod rights;
 mod switches;
