@@ -26,11 +26,11 @@ pub(crate) struct Cluster {
     pub(crate) helm: Helm,
 }
 
-/// What the Secrets of a release are of.
+/// The ends of the names of a release's Secrets.
 const SECRETS: [&str; 4] = ["ca", "server", "client-ca", "client"];
 
 impl Cluster {
-    async fn start() -> Result<Self> {
+    pub(crate) async fn start() -> Result<Self> {
         let components = Arc::new(go::components()?);
         let plane = ControlPlane::start(components, Contract::V1Beta2, Kinds::All).await?;
         let helm = Helm::on(&plane.kubeconfig(&User::administrator()))?;

@@ -7,6 +7,7 @@ mod authorities;
 mod install;
 mod issuers;
 mod metrics;
+mod policies;
 mod rights;
 mod switches;
 mod topologies;
