@@ -3,7 +3,7 @@
 
 use std::{
     fs,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Output},
 };
 
@@ -86,6 +86,14 @@ impl Helm {
         Ok(notes.to_owned())
     }
 
+    /// Why an installation with these values can't be told what to do, though its objects can be rendered.
+    pub fn refuse_notes(&self, release: &Values) -> Result<String> {
+        let values = self.write(release)?;
+        let mut arguments = release.arguments("install", &values);
+        arguments.push("--dry-run=client");
+        self.fail(&arguments)
+    }
+
     /// Installs the chart, or upgrades it: `verb` is helm's own.
     pub fn apply(&self, verb: &str, release: &Values) -> Result<String> {
         let values = self.write(release)?;
@@ -94,7 +102,7 @@ impl Helm {
 
     fn write(&self, release: &Values) -> Result<String> {
         let path = self.home.path().join("values.json");
-        fs::write(&path, release.values.to_string())?;
+        fs::write(&path, release.content.to_string())?;
         Ok(path.display().to_string())
     }
 
@@ -113,15 +121,16 @@ impl Helm {
 /// A release of the chart: where, and with which values.
 #[derive(Clone, Debug)]
 pub struct Values {
+    chart: String,
     namespace: String,
-    values: Value,
+    content: Value,
 }
 
 impl Values {
     /// These values in this namespace.
     #[must_use]
     pub fn new(namespace: &str, values: Value) -> Self {
-        Self { namespace: namespace.to_owned(), values }
+        Self { chart: CHART.to_owned(), namespace: namespace.to_owned(), content: values }
     }
 
     /// Those of an example, with the namespace that its README installs it in.
@@ -134,13 +143,19 @@ impl Values {
     /// The same, with a value at a path such as `rbac.clusterScoped` set.
     #[must_use]
     pub fn set(mut self, path: &str, value: Value) -> Self {
-        let place = path.split('.').fold(&mut self.values, |place, key| &mut place[key]);
+        let place = path.split('.').fold(&mut self.content, |place, key| &mut place[key]);
         *place = value;
         self
     }
 
+    /// The same of another chart than the project's.
+    #[must_use]
+    pub fn of_chart(self, chart: &Path) -> Self {
+        Self { chart: chart.display().to_string(), ..self }
+    }
+
     fn arguments<'a>(&'a self, verb: &'a str, values: &'a str) -> Vec<&'a str> {
-        vec![verb, RELEASE, CHART, "--namespace", &self.namespace, "--values", values]
+        vec![verb, RELEASE, &self.chart, "--namespace", &self.namespace, "--values", values]
     }
 }
 

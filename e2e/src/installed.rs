@@ -15,7 +15,7 @@ use k8s_openapi::{
     api::{
         apps::v1::Deployment,
         authentication::v1::TokenRequest,
-        core::v1::{ConfigMap, Secret, ServiceAccount},
+        core::v1::{ConfigMap, KeyToPath, PodSpec, Secret, ServiceAccount},
     },
 };
 use kube::{Api, Client, api::PostParams};
@@ -31,7 +31,16 @@ use tokio_rustls::{
 };
 use tonic::transport::{Channel, Endpoint};
 
-use crate::{control_plane::ControlPlane, helm::RELEASE, program::Programs, provider::Provider, users::User};
+use crate::{
+    control_plane::ControlPlane,
+    helm::RELEASE,
+    program::Programs,
+    provider::{Caller, Provider},
+    users::User,
+};
+
+/// Where the Pod has its files.
+const FILES: &str = "/etc/capi-autoscaler-provider";
 
 /// A release in one namespace.
 pub struct Installed {
@@ -58,8 +67,7 @@ impl Installed {
 
     /// A kubeconfig with a token of the release's own ServiceAccount.
     pub async fn kubeconfig(&self, plane: &ControlPlane) -> Result<Value> {
-        let spec = self.deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
-        let account = spec.and_then(|spec| spec.service_account_name.clone()).context("no service account")?;
+        let account = self.pod()?.service_account_name.clone().context("no service account")?;
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &self.namespace);
         let request = TokenRequest::default();
         let answer = accounts.create_token_request(&account, &PostParams::default(), &request).await?;
@@ -79,25 +87,51 @@ impl Installed {
     pub async fn prepare(&self, directory: &Path, in_cluster: &Value) -> Result<Prepared> {
         let kubeconfig = directory.join("in-cluster");
         fs::write(&kubeconfig, in_cluster.to_string())?;
-        let tls = directory.join("tls");
-        write_files(&tls, &self.secret(&format!("{RELEASE}-server")).await?)?;
-        let flags = self.flags(&kubeconfig, &tls)?;
+        self.mount_secrets(directory).await?;
+        let flags = self.flags(&kubeconfig, directory)?;
         let cloud_config = self.cloud_config().await?;
         let connector = Connector::new(&cloud_config, &self.secret(&format!("{RELEASE}-client")).await?)?;
-        Ok(Prepared { kubeconfig, flags, connector })
+        Ok(Prepared { kubeconfig, flags, cloud_config, connector })
+    }
+
+    fn pod(&self) -> Result<&PodSpec> {
+        let spec = self.deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+        spec.context("a Deployment without a Pod")
+    }
+
+    /// Writes what the Pod mounts of Secrets below its own directory into directories of the same names.
+    async fn mount_secrets(&self, directory: &Path) -> Result<()> {
+        let container = self.pod()?.containers.first().context("no container")?;
+        for mount in container.volume_mounts.iter().flatten() {
+            let Some(name) = mount.mount_path.strip_prefix(FILES) else { continue };
+            let target = directory.join(name.trim_start_matches('/'));
+            let volume = self.pod()?.volumes.iter().flatten().find(|volume| volume.name == mount.name);
+            let volume = volume.with_context(|| format!("no volume {}", mount.name))?;
+            let mut sources: Vec<(String, Option<Vec<KeyToPath>>)> = Vec::new();
+            if let Some(secret) = &volume.secret {
+                sources.push((secret.secret_name.clone().context("a volume of no Secret")?, secret.items.clone()));
+            }
+            for source in volume.projected.iter().filter_map(|projected| projected.sources.as_ref()).flatten() {
+                let secret = source.secret.as_ref().context("a source that is no Secret")?;
+                sources.push((secret.name.clone(), secret.items.clone()));
+            }
+            for (secret, items) in sources {
+                write_files(&target, &chosen(&self.secret(&secret).await?, items.as_deref())?)?;
+            }
+        }
+        Ok(())
     }
 
     /// The arguments of the container without what a test has to choose itself: addresses, and how the management cluster is reached.
-    fn flags(&self, kubeconfig: &Path, tls: &Path) -> Result<Vec<String>> {
-        let spec = self.deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
-        let container = spec.and_then(|spec| spec.containers.first()).context("no container")?;
+    fn flags(&self, kubeconfig: &Path, directory: &Path) -> Result<Vec<String>> {
+        let container = self.pod()?.containers.first().context("no container")?;
         let arguments = container.args.clone().context("no arguments")?;
         ensure!(arguments.first().is_some_and(|first| first == "serve"), "not serve: {arguments:?}");
         let chosen_here = ["--listen=", "--http-listen=", "--probe-listen=", "--management-kubeconfig="];
         let flags = arguments.into_iter().skip(1).filter(|flag| !chosen_here.iter().any(|here| flag.starts_with(here)));
         Ok(flags
             .map(|flag| {
-                flag.replace("/etc/capi-autoscaler-provider/tls", &tls.display().to_string())
+                flag.replace(FILES, &directory.display().to_string())
                     .replace("=in-cluster", &format!("={}", kubeconfig.display()))
             })
             .collect())
@@ -116,6 +150,7 @@ impl Installed {
 pub struct Prepared {
     kubeconfig: PathBuf,
     flags: Vec<String>,
+    cloud_config: Value,
     connector: Connector,
 }
 
@@ -124,6 +159,18 @@ impl Prepared {
     pub fn serve(&self, programs: &Programs, more: &[&str]) -> Result<Provider> {
         let flags: Vec<&str> = self.flags.iter().map(String::as_str).chain(more.iter().copied()).collect();
         Ok(programs.launch(&self.kubeconfig, &flags, &[])?.called_by(|port| self.connector.channel(port)))
+    }
+
+    /// The flags that the program is started with, but for those that a test chooses.
+    #[must_use]
+    pub fn flags(&self) -> &[String] {
+        &self.flags
+    }
+
+    /// Calls a server as Cluster Autoscaler would that has these files of another client's Secret.
+    pub fn call_with(&self, provider: &Provider, files: &BTreeMap<String, ByteString>) -> Result<Caller> {
+        let connector = Connector::new(&self.cloud_config, files)?;
+        Ok(provider.also_called_by(|port| connector.channel(port)))
     }
 
     /// What `check` says of the same flags, and its exit code. It blocks until the program has ended.
@@ -136,6 +183,16 @@ impl Prepared {
         let report = report.with_context(|| format!("check wrote {}", String::from_utf8_lossy(&output.stderr)))?;
         Ok((output.status.code(), report))
     }
+}
+
+/// The keys of a Secret that a volume has, by the names of their files: all of them unless it lists some.
+fn chosen(data: &BTreeMap<String, ByteString>, items: Option<&[KeyToPath]>) -> Result<BTreeMap<String, ByteString>> {
+    let Some(items) = items else { return Ok(data.clone()) };
+    let file = |item: &KeyToPath| {
+        let bytes = data.get(&item.key).with_context(|| format!("no {} in the Secret", item.key))?;
+        Ok((item.path.clone(), bytes.clone()))
+    };
+    items.iter().map(file).collect()
 }
 
 fn write_files(directory: &Path, files: &BTreeMap<String, ByteString>) -> Result<()> {

@@ -64,6 +64,12 @@ impl Provider {
         Self { caller: Caller::by(channel(self.grpc)), ..self }
     }
 
+    /// A connection to it by another way to its gRPC port.
+    #[must_use]
+    pub fn also_called_by(&self, channel: impl FnOnce(u16) -> Channel) -> Caller {
+        Caller::by(channel(self.grpc))
+    }
+
     /// Another connection to it.
     pub fn another(&self) -> Result<Caller> {
         Caller::to(&format!("127.0.0.1:{}", self.grpc))

@@ -8,7 +8,10 @@
 {{- if .Values.tls.enabled }}
 - --tls-cert-file=/etc/capi-autoscaler-provider/tls/tls.crt
 - --tls-key-file=/etc/capi-autoscaler-provider/tls/tls.key
-- --tls-client-ca-file=/etc/capi-autoscaler-provider/tls/ca.crt
+- --tls-client-ca-file=/etc/capi-autoscaler-provider/clients/ca.crt
+{{- if include "capi-autoscaler-provider.trustsFormerAuthority" . }}
+- --tls-client-ca-file=/etc/capi-autoscaler-provider/clients/former.crt
+{{- end }}
 {{- range .Values.tls.clientNames }}
 - --tls-allowed-client-names={{ . }}
 {{- end }}
@@ -77,6 +80,9 @@ volumeMounts:
   {{- if .Values.tls.enabled }}
   - name: tls
     mountPath: /etc/capi-autoscaler-provider/tls
+    readOnly: true
+  - name: clients
+    mountPath: /etc/capi-autoscaler-provider/clients
     readOnly: true
   {{- end }}
   {{- range $volume, $kubeconfig := $kubeconfigs }}

@@ -4,6 +4,95 @@
 {{- printf "%s-ca" (include "capi-autoscaler-provider.fullname" .) -}}
 {{- end -}}
 
+{{/* The authority that is made for Cluster Autoscaler's certificate and issues nothing else. */}}
+{{- define "capi-autoscaler-provider.ownClientAuthority" -}}
+{{- printf "%s-client-ca" (include "capi-autoscaler-provider.fullname" .) -}}
+{{- end -}}
+
+{{/* "true" where one issuer of cert-manager, which may issue for others too, certifies server and client. */}}
+{{- define "capi-autoscaler-provider.sharesIssuer" -}}
+{{- if eq .Values.tls.certificates "cert-manager" -}}
+{{- with .Values.tls.certManager -}}
+{{- if and .issuerRef (eq (toJson (.clientIssuerRef | default .issuerRef)) (toJson .issuerRef)) -}}true{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* "true" where cert-manager writes the clients' authority, and not the server's, into ca.crt of the client's Secret. */}}
+{{- define "capi-autoscaler-provider.separateIssuers" -}}
+{{- if and (eq .Values.tls.certificates "cert-manager") (not (include "capi-autoscaler-provider.sharesIssuer" .)) -}}true{{- end -}}
+{{- end -}}
+
+{{/* The Secret whose ca.crt says which clients are let in. */}}
+{{- define "capi-autoscaler-provider.clientAuthoritySecret" -}}
+{{- $named := .Values.tls.clientAuthoritySecret -}}
+{{- $clientNamespace := include "capi-autoscaler-provider.autoscalerNamespace" . -}}
+{{- if eq .Values.tls.certificates "helm" -}}
+{{- if $named -}}
+{{- fail "tls.clientAuthoritySecret: with tls.certificates helm the chart makes the authority of the clients itself: leave it out, or set tls.certificates to cert-manager or existing" -}}
+{{- end -}}
+{{- include "capi-autoscaler-provider.ownClientAuthority" . -}}
+{{- else if $named -}}
+{{- $named -}}
+{{- else if or (eq .Values.tls.certificates "existing") (include "capi-autoscaler-provider.sharesIssuer" .) -}}
+{{- include "capi-autoscaler-provider.serverSecret" . -}}
+{{- else if not .Values.tls.certManager.clientIssuerRef -}}
+{{- include "capi-autoscaler-provider.ownClientAuthority" . -}}
+{{- else if eq $clientNamespace .Release.Namespace -}}
+{{- include "capi-autoscaler-provider.clientSecret" . -}}
+{{- else -}}
+{{- fail (printf "tls.certManager.clientIssuerRef: the client's Secret is in namespace %s and can't be mounted in %s: name a Secret there that has the authority of this issuer under ca.crt in tls.clientAuthoritySecret" $clientNamespace .Release.Namespace) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* With separate issuers: the Secret of Cluster Autoscaler's namespace whose ca.crt is the server's authority. */}}
+{{- define "capi-autoscaler-provider.serverAuthoritySecret" -}}
+{{- $clientNamespace := include "capi-autoscaler-provider.autoscalerNamespace" . -}}
+{{- if .Values.tls.serverAuthoritySecret -}}
+{{- .Values.tls.serverAuthoritySecret -}}
+{{- else if eq $clientNamespace .Release.Namespace -}}
+{{- include "capi-autoscaler-provider.serverSecret" . -}}
+{{- else -}}
+{{- fail (printf "tls.certManager.clientIssuerRef: Cluster Autoscaler in namespace %s needs the server's authority: name a Secret there that has it under ca.crt in tls.serverAuthoritySecret" $clientNamespace) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The annotation of the client's Secret by which one of an older chart is told: that of its authority. */}}
+{{- define "capi-autoscaler-provider.clientAuthorityMark" -}}
+capi-autoscaler-provider.io/client-authority
+{{- end -}}
+{{/* The annotation of the client's Secret that names the version of the chart that trusts the former authority. */}}
+{{- define "capi-autoscaler-provider.formerTrustedBy" -}}
+capi-autoscaler-provider.io/former-authority-trusted-by
+{{- end -}}
+
+{{/* The Secret of the client's certificate of charts in which one authority issued for server and client. */}}
+{{- define "capi-autoscaler-provider.formerClientSecret" -}}
+{{- printf "%s-client" (include "capi-autoscaler-provider.fullname" .) -}}
+{{- end -}}
+
+{{/* "true" while clients of the server's authority are let in too: Cluster Autoscaler reads its files once, so that after an upgrade
+it still has a certificate of that authority. The version of the chart that finds it so trusts it, and the next one doesn't. */}}
+{{- define "capi-autoscaler-provider.trustsFormerAuthority" -}}
+{{- $how := .Values.tls.formerClientAuthority | default "auto" -}}
+{{- $made := or (eq .Values.tls.certificates "helm") (include "capi-autoscaler-provider.separateIssuers" .) -}}
+{{- if and .Values.tls.enabled $made (ne $how "refuse") -}}
+{{- $namespace := include "capi-autoscaler-provider.autoscalerNamespace" . -}}
+{{- $there := lookup "v1" "Secret" $namespace (include "capi-autoscaler-provider.clientSecret" .) -}}
+{{- $annotations := dict -}}
+{{- if $there -}}{{- $annotations = $there.metadata.annotations | default dict -}}{{- end -}}
+{{- if eq $how "trust" -}}
+true
+{{- else if eq (get $annotations (include "capi-autoscaler-provider.formerTrustedBy" .)) .Chart.Version -}}
+true
+{{- else if eq .Values.tls.certificates "helm" -}}
+{{- if and $there (not (hasKey $annotations (include "capi-autoscaler-provider.clientAuthorityMark" .))) -}}true{{- end -}}
+{{- else if not $there -}}
+{{- if lookup "v1" "Secret" $namespace (include "capi-autoscaler-provider.formerClientSecret" .) -}}true{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "capi-autoscaler-provider.serverSecret" -}}
 {{- if eq .Values.tls.certificates "existing" -}}
 {{- required "tls.certificates existing: name the Secret of the server's certificate in tls.serverSecret" .Values.tls.serverSecret -}}
@@ -15,6 +104,8 @@
 {{- define "capi-autoscaler-provider.clientSecret" -}}
 {{- if eq .Values.tls.certificates "existing" -}}
 {{- required "tls.certificates existing: name the Secret of the client's certificate in tls.clientSecret" .Values.tls.clientSecret -}}
+{{- else if include "capi-autoscaler-provider.separateIssuers" . -}}
+{{- printf "%s-client-tls" (include "capi-autoscaler-provider.fullname" .) -}}
 {{- else -}}
 {{- printf "%s-client" (include "capi-autoscaler-provider.fullname" .) -}}
 {{- end -}}
@@ -85,7 +176,8 @@ extraArgs:
   # Where Cluster Autoscaler keeps its lease and its status in the workload cluster.
   namespace: kube-system
 {{- end }}
-{{- if .Values.tls.enabled }}
+{{- $separate := and .Values.tls.enabled (include "capi-autoscaler-provider.separateIssuers" .) }}
+{{- if and .Values.tls.enabled (not $separate) }}
 extraVolumeSecrets:
   capi-autoscaler-provider-tls:
     name: {{ include "capi-autoscaler-provider.clientSecret" . }}
@@ -95,10 +187,30 @@ extraVolumes:
   - name: capi-autoscaler-provider-config
     configMap:
       name: {{ include "capi-autoscaler-provider.cloudConfigName" . }}
+{{- if $separate }}
+  # Its own certificate, and the authority of the server, which is another one than that of clients.
+  - name: capi-autoscaler-provider-tls
+    projected:
+      sources:
+        - secret:
+            name: {{ include "capi-autoscaler-provider.clientSecret" . }}
+            items:
+              - {key: tls.crt, path: tls.crt}
+              - {key: tls.key, path: tls.key}
+        - secret:
+            name: {{ include "capi-autoscaler-provider.serverAuthoritySecret" . }}
+            items:
+              - {key: ca.crt, path: ca.crt}
+{{- end }}
 extraVolumeMounts:
   - name: capi-autoscaler-provider-config
     mountPath: /etc/capi-autoscaler-provider/config
     readOnly: true
+{{- if $separate }}
+  - name: capi-autoscaler-provider-tls
+    mountPath: /etc/capi-autoscaler-provider/tls
+    readOnly: true
+{{- end }}
 {{- if include "capi-autoscaler-provider.workloadInCluster" . }}
 rbac:
   # Rights in the workload cluster. Those for Cluster API's objects are the provider's, not Cluster Autoscaler's.

@@ -163,6 +163,12 @@ impl Stage {
         stage.begin().await
     }
 
+    /// As whom the program acts on the management cluster.
+    #[must_use]
+    pub fn user(&self) -> &User {
+        &self.user
+    }
+
     async fn begin(self) -> Result<Self> {
         let namespace = json!({ "kind": "Namespace", "metadata": { "name": self.namespace } });
         self.objects.create(namespace).await?;

@@ -7,25 +7,30 @@ use e2e::{
     crds::Installed as Kinds,
     go,
     helm::{Helm, RELEASE, Values},
-    installed::Installed,
+    installed::{Installed, Prepared},
     objects::{Contract, Objects},
     program::{self, Programs},
+    provider::Provider,
     users::{User, base64},
 };
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, sync::Arc};
+use tempfile::TempDir;
 
-use crate::topologies::EXAMPLES;
+use crate::{authorities, topologies::EXAMPLES};
 
 /// A server for one test, and helm on it as administrator.
-struct Cluster {
-    plane: ControlPlane,
-    objects: Objects,
-    helm: Helm,
+pub(crate) struct Cluster {
+    pub(crate) plane: ControlPlane,
+    pub(crate) objects: Objects,
+    pub(crate) helm: Helm,
 }
 
+/// The ends of the names of a release's Secrets.
+const SECRETS: [&str; 4] = ["ca", "server", "client-ca", "client"];
+
 impl Cluster {
-    async fn start() -> Result<Self> {
+    pub(crate) async fn start() -> Result<Self> {
         let components = Arc::new(go::components()?);
         let plane = ControlPlane::start(components, Contract::V1Beta2, Kinds::All).await?;
         let helm = Helm::on(&plane.kubeconfig(&User::administrator()))?;
@@ -39,16 +44,24 @@ impl Cluster {
     /// What the Secrets of the release hold, by what they are of.
     async fn certificates(&self) -> Result<BTreeMap<&'static str, Value>> {
         let mut all = BTreeMap::new();
-        for of in ["ca", "server", "client"] {
+        for of in SECRETS {
             let secret = self.objects.get("Secret", &format!("{RELEASE}-{of}")).await?;
             all.insert(of, secret.data["data"].clone());
         }
         Ok(all)
     }
+
+    /// Takes away what releases before have left in the namespace team-a, so that the next one makes it anew.
+    pub(crate) async fn forget_certificates(&self) -> Result<()> {
+        for of in SECRETS {
+            self.objects.remove("Secret", &format!("{RELEASE}-{of}")).await?;
+        }
+        Ok(())
+    }
 }
 
 /// One Cluster of the management cluster that this is installed in.
-fn release() -> Values {
+pub(crate) fn release() -> Values {
     let values = json!({ "clusterAPIMode": "kubeconfig-incluster", "autoDiscovery": { "clusterName": "prod" } });
     Values::new("team-a", values)
 }
@@ -59,7 +72,8 @@ async fn on_a_real_api_server_the_chart_is_taken_keeps_its_certificates_and_the_
     let cluster = Cluster::start().await?;
     every_topology_is_taken(&cluster).context("installing each topology")?;
     certificates_stay_on_upgrade(&cluster).await.context("upgrading")?;
-    the_program_serves_with_what_the_chart_made(&cluster).await.context("running")
+    the_program_serves_with_what_the_chart_made(&cluster).await.context("running")?;
+    authorities::the_former_one_is_trusted_for_one_version(&cluster).await.context("one authority for both")
 }
 
 fn every_topology_is_taken(cluster: &Cluster) -> Result<()> {
@@ -73,10 +87,7 @@ fn every_topology_is_taken(cluster: &Cluster) -> Result<()> {
 }
 
 async fn certificates_stay_on_upgrade(cluster: &Cluster) -> Result<()> {
-    // The topologies before have left theirs in this namespace; here they shall be new.
-    for of in ["ca", "server", "client"] {
-        cluster.objects.delete("Secret", &format!("{RELEASE}-{of}")).await?;
-    }
+    cluster.forget_certificates().await?;
     cluster.helm.apply("install", &release())?;
     let made = cluster.certificates().await?;
 
@@ -87,7 +98,8 @@ async fn certificates_stay_on_upgrade(cluster: &Cluster) -> Result<()> {
     let named = release().set("tls.dnsNames", json!(["provider.example.com"]));
     cluster.helm.apply("upgrade", &named)?;
     let renamed = cluster.certificates().await?;
-    ensure!(renamed["ca"] == made["ca"] && renamed["client"] == made["client"], "more than the server's was made anew");
+    let kept = ["ca", "client-ca", "client"];
+    ensure!(kept.iter().all(|of| renamed[of] == made[of]), "more than the server's was made anew");
     ensure!(renamed["server"]["tls.crt"] != made["server"]["tls.crt"], "the server's certificate lacks its new name");
     ensure!(renamed["server"]["ca.crt"] == made["server"]["ca.crt"], "the server's clients have another authority");
 
@@ -97,17 +109,53 @@ async fn certificates_stay_on_upgrade(cluster: &Cluster) -> Result<()> {
     cluster.helm.apply("install", &named)?;
     ensure!(cluster.certificates().await? == renamed, "installing again made other certificates");
 
-    // Without the authority, nothing that it has issued is of use.
-    cluster.objects.delete("Secret", &format!("{RELEASE}-ca")).await?;
-    cluster.helm.apply("upgrade", &named)?;
-    let anew = cluster.certificates().await?;
-    ensure!(renamed.iter().all(|(of, secret)| anew[of]["tls.crt"] != secret["tls.crt"]), "an old certificate stayed");
-    ensure!(anew["server"]["ca.crt"] == anew["ca"]["tls.crt"], "the server trusts another authority");
-    ensure!(anew["client"]["ca.crt"] == anew["ca"]["tls.crt"], "the client trusts another authority");
+    // Without an authority, what it has issued is of no use, and the other one's stays.
+    let mut before = renamed;
+    for (authority, issued) in [("ca", "server"), ("client-ca", "client")] {
+        cluster.objects.delete("Secret", &format!("{RELEASE}-{authority}")).await?;
+        cluster.helm.apply("upgrade", &named)?;
+        let anew = cluster.certificates().await?;
+        for of in SECRETS {
+            let stayed = anew[of]["tls.crt"] == before[of]["tls.crt"];
+            ensure!(stayed != [authority, issued].contains(&of), "without {authority}, {of} stayed: {stayed}");
+        }
+        for of in ["server", "client"] {
+            ensure!(anew[of]["ca.crt"] == anew["ca"]["tls.crt"], "{of}: ca.crt isn't the server's authority");
+        }
+        ensure!(anew["client-ca"]["ca.crt"] == anew["client-ca"]["tls.crt"], "the server trusts other clients");
+        before = anew;
+    }
     Ok(())
 }
 
 async fn the_program_serves_with_what_the_chart_made(cluster: &Cluster) -> Result<()> {
+    workload_is_known(cluster).await?;
+    let mut started = Started::of_release(cluster).await?;
+    started.provider.ready().await.with_context(|| started.programs.last_words())?;
+    started.provider.shows(&[]).await.with_context(|| started.programs.last_words())
+}
+
+/// The program of the release in team-a.
+pub(crate) struct Started {
+    pub(crate) programs: Programs,
+    pub(crate) prepared: Prepared,
+    pub(crate) provider: Provider,
+    _directory: TempDir,
+}
+
+impl Started {
+    pub(crate) async fn of_release(cluster: &Cluster) -> Result<Self> {
+        let installed = Installed::read(&cluster.plane, "team-a").await?;
+        let directory = tempfile::tempdir()?;
+        let programs = Programs::new(program::build()?, directory.path().to_owned());
+        let own = installed.kubeconfig(&cluster.plane).await?;
+        let prepared = installed.prepare(directory.path(), &own).await?;
+        let provider = prepared.serve(&programs, &[])?;
+        Ok(Self { programs, prepared, provider, _directory: directory })
+    }
+}
+
+async fn workload_is_known(cluster: &Cluster) -> Result<()> {
     // Cluster API keeps the workload cluster's kubeconfig: here it is the same API server.
     let workload = cluster.plane.kubeconfig(&User::administrator()).to_string();
     let secret = json!({
@@ -115,12 +163,5 @@ async fn the_program_serves_with_what_the_chart_made(cluster: &Cluster) -> Resul
         "metadata": { "name": "prod-kubeconfig" },
         "data": { "value": base64(workload.as_bytes()) },
     });
-    cluster.objects.create(secret).await?;
-    let installed = Installed::read(&cluster.plane, "team-a").await?;
-    let directory = tempfile::tempdir()?;
-    let programs = Programs::new(program::build()?, directory.path().to_owned());
-    let own = installed.kubeconfig(&cluster.plane).await?;
-    let mut provider = installed.serve(&programs, directory.path(), &own).await?;
-    provider.ready().await.with_context(|| programs.last_words())?;
-    provider.shows(&[]).await.with_context(|| programs.last_words())
+    cluster.objects.create(secret).await.map(drop)
 }

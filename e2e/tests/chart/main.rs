@@ -3,8 +3,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends with what is wrong")]
 
+mod authorities;
 mod install;
+mod issuers;
 mod metrics;
+mod policies;
 mod rights;
 mod switches;
 mod topologies;

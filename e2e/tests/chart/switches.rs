@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::{helm, topologies::EXAMPLES};
 
 /// One Cluster in the release's namespace, by the Pod's token.
-fn base() -> Values {
+pub(crate) fn base() -> Values {
     Values::new("team-a", json!({ "autoDiscovery": { "clusterName": "prod" } }))
 }
 
@@ -17,16 +17,16 @@ fn by_secret() -> Values {
     base().set("clusterAPIMode", json!("kubeconfig-incluster"))
 }
 
-fn render(values: &Values) -> Vec<Value> {
+pub(crate) fn render(values: &Values) -> Vec<Value> {
     helm().render(values).unwrap()
 }
 
-fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
+pub(crate) fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
     objects.iter().filter(|object| object["kind"] == kind).collect()
 }
 
 /// `namespace/name` of the objects of a kind.
-fn names(objects: &[Value], kind: &str) -> Vec<String> {
+pub(crate) fn names(objects: &[Value], kind: &str) -> Vec<String> {
     let mut names: Vec<String> = of_kind(objects, kind)
         .iter()
         .map(|object| {
@@ -38,12 +38,12 @@ fn names(objects: &[Value], kind: &str) -> Vec<String> {
     names
 }
 
-fn pod(objects: &[Value]) -> Value {
+pub(crate) fn pod(objects: &[Value]) -> Value {
     let [deployment] = of_kind(objects, "Deployment")[..] else { panic!("not one Deployment") };
     deployment["spec"]["template"]["spec"].clone()
 }
 
-fn arguments(objects: &[Value]) -> Vec<String> {
+pub(crate) fn arguments(objects: &[Value]) -> Vec<String> {
     serde_json::from_value(pod(objects)["containers"][0]["args"].clone()).unwrap()
 }
 
@@ -118,7 +118,7 @@ fn of_secrets_only_the_one_named_after_the_cluster_may_be_read_and_only_where_th
     assert!(!rights(&mounted).iter().any(|right| right.contains("secrets")));
     assert!(arguments(&mounted).contains(&"--workload-kubeconfig=/etc/kubernetes/workload/value".to_owned()));
     let volumes = pod(&mounted)["volumes"].clone();
-    assert_eq!(volumes[1]["secret"]["secretName"], "mine");
+    assert_eq!(volumes[2]["secret"]["secretName"], "mine");
 }
 
 #[test]
@@ -183,49 +183,6 @@ fn read_only_grants_what_reads_and_nothing_that_writes() {
     let mut expected: BTreeSet<String> = reading.cloned().collect();
     expected.insert("/secrets get".to_owned());
     assert_eq!(rights(&objects), expected);
-}
-
-#[test]
-fn cert_manager_makes_both_certificates_by_an_authority_of_the_release_or_by_the_issuer_that_is_named() {
-    let values = base().set("tls.certificates", json!("cert-manager"));
-    let objects = render(&values);
-    assert_eq!(names(&objects, "Secret"), [""; 0]);
-    let name = "team-a/capi-autoscaler-provider";
-    assert_eq!(names(&objects, "Issuer"), [name.to_owned(), format!("{name}-selfsigned")]);
-    let certificates = ["ca", "client", "server"].map(|of| format!("{name}-{of}"));
-    assert_eq!(names(&objects, "Certificate"), certificates);
-
-    let issuer = json!({ "group": "cert-manager.io", "kind": "ClusterIssuer", "name": "internal" });
-    let elsewhere = values
-        .set("clusterAutoscaler.namespace", json!("autoscaling"))
-        .set("tls.clientNames", json!(["cluster-autoscaler", "spiffe://cluster/autoscaler"]));
-    let said = helm().refuse(&elsewhere).unwrap();
-    assert!(said.contains("name a ClusterIssuer"), "{said}");
-    let objects = render(&elsewhere.set("tls.certManager.issuerRef", issuer.clone()));
-    assert_eq!(names(&objects, "Issuer"), [""; 0]);
-    assert_eq!(
-        names(&objects, "Certificate"),
-        ["autoscaling/capi-autoscaler-provider-client", &format!("{name}-server")]
-    );
-    for certificate in of_kind(&objects, "Certificate") {
-        assert_eq!(certificate["spec"]["issuerRef"], issuer);
-    }
-    let client = of_kind(&objects, "Certificate").into_iter().find(|it| it["metadata"]["namespace"] == "autoscaling");
-    assert_eq!(client.unwrap()["spec"]["dnsNames"], json!(["cluster-autoscaler"]));
-    assert_eq!(client.unwrap()["spec"]["uris"], json!(["spiffe://cluster/autoscaler"]));
-}
-
-#[test]
-fn existing_secrets_are_mounted_and_none_is_made() {
-    let values = base()
-        .set("tls.certificates", json!("existing"))
-        .set("tls.serverSecret", json!("our-server"))
-        .set("tls.clientSecret", json!("our-client"));
-    let objects = render(&values);
-    assert_eq!(names(&objects, "Secret"), [""; 0]);
-    assert_eq!(pod(&objects)["volumes"][0]["secret"]["secretName"], "our-server");
-    let notes = helm().notes(&values).unwrap();
-    assert!(notes.contains("name: our-client\n"), "{notes}");
 }
 
 #[test]
@@ -401,6 +358,7 @@ fn what_cannot_work_is_refused_with_what_to_do() {
             "the path has to end in /value",
         ),
         (base().set("tls.certificates", json!("existing")), "tls.serverSecret"),
+        (base().set("tls.clientAuthoritySecret", json!("a")), "set tls.certificates to cert-manager or existing"),
         (base().set("tls.clientNames", json!(["spiffe://cluster/autoscaler"])), "set tls.certificates to cert-manager"),
         (base().set("podDisruptionBudget.minAvailable", json!(1)), "the other to null"),
     ];

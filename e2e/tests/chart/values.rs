@@ -40,7 +40,10 @@ fn each_object(root: &Value, path: &str, value: &Value, of: &Value, visit: &mut 
 }
 
 /// Sections of this chart's own making, whose values need a comment each. Everything else is a value.
-const SECTIONS: [&str; 15] = [
+const SECTIONS: [&str; 18] = [
+    "admissionPolicies",
+    "admissionPolicies.deletionLog",
+    "admissionPolicies.annotations",
     "autoDiscovery",
     "rbac",
     "rbac.serviceAccount",

@@ -214,10 +214,10 @@ async fn deletes_refused(stage: &Stage, machine: &Machine) -> Result<String> {
     Ok(name)
 }
 
-const LOG: &str = "capi-autoscaler-provider.io/deleting";
+pub(crate) const LOG: &str = "capi-autoscaler-provider.io/deleting";
 const NOTE: &str = "example.com/note";
 
-async fn annotations_that(
+pub(crate) async fn annotations_that(
     stage: &Stage,
     kind: &str,
     name: &str,

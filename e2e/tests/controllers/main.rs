@@ -11,6 +11,7 @@ mod idle;
 mod outages;
 mod pauses;
 mod pods;
+mod policy;
 mod rollouts;
 mod sizes;
 mod templates;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
         deletes::the_log_is_cleared_while_a_machine_has_lost_its_infrastructure,
         deletes::the_log_is_cleared_while_the_delete_of_another_machine_is_refused,
         deletes::a_machine_pool_with_machines_loses_exactly_the_named_ones,
+        policy::a_named_machine_goes_while_a_policy_keeps_the_log_to_its_writers,
         topologies::a_group_of_a_topology_is_scaled_where_the_topology_sets_no_replicas,
     ];
     let real_alone = plays![RealAlone:

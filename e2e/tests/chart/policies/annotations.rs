@@ -1,0 +1,305 @@
+//! The policy's rules of annotations beside the program's parsers: in each row of the table both say the same, but for rows that say
+//! that CEL can't; and of no text at all does the policy say more than the program.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use anyhow::{Context as _, Result, ensure};
+use capi_autoscaler_provider::{
+    capi::{Context, Meta, ObjectKey, ScalableKind, ScalableResource},
+    nodegroup::{self, ErrorRules, InfrastructureState, RealNodes, Rules, Scope, TemplateRules, Verdict},
+};
+use e2e::wait::eventually;
+use serde_json::{Map, Value, json};
+
+use super::{
+    CAPACITY, IN_FORCE, OPTIONS, OWN, SIZES,
+    api::{Answer, Api},
+    both, group,
+    texts::{self, ROWS, Said},
+};
+use crate::install::Cluster;
+
+const WORDS: &str =
+    "set aside by capi-autoscaler-provider, since the value has another form than docs/annotations.md says: ";
+
+type Keys = BTreeSet<String>;
+
+/// The annotations that a warning or refusal names.
+fn named(text: &str) -> Option<Keys> {
+    let (_, keys) = text.split_once(WORDS)?;
+    Some(keys.trim_end_matches('"').split(", ").map(str::to_owned).collect())
+}
+
+/// Those that the API server warns of.
+fn warned(answer: &Answer) -> Result<Keys> {
+    ensure!(answer.status < 300 && answer.warnings.len() <= 1, "{answer:?}");
+    answer.warnings.first().map_or_else(|| Ok(Keys::new()), |text| named(text).with_context(|| text.clone()))
+}
+
+/// Those that the program sets aside of an object, whose other problems don't matter here.
+fn set_aside(object: &Value) -> Result<Keys> {
+    let context = Context::new("cluster.x-k8s.io");
+    let rules = Rules {
+        keys: context.keys.clone(),
+        scope: Scope::All,
+        template: TemplateRules::default(),
+        prices: Arc::default(),
+        errors: ErrorRules::default(),
+    };
+    let kind = object["kind"].as_str().and_then(ScalableKind::parse).context("no kind")?;
+    let meta = Meta { key: ObjectKey::new("team-a", "workers"), uid: "uid".into(), resource_version: "1".into() };
+    let object = ScalableResource::decode(kind, meta, object, &context).map_err(anyhow::Error::msg)?;
+    let problems = match nodegroup::evaluate(&object, None, InfrastructureState::None, RealNodes::default(), &rules) {
+        Verdict::Group(definition) => definition.problems,
+        Verdict::LeftOut(_, problems) => problems,
+    };
+    let key = |message: &str| {
+        let key = message.strip_prefix("annotation ")?.split([' ', ',']).next()?;
+        Some(key.to_owned())
+    };
+    Ok(problems.iter().filter_map(|problem| key(&problem.message)).collect())
+}
+
+fn object(annotations: &[(&str, &str)]) -> Value {
+    let mut all = Map::<String, Value>::from_iter([(format!("{SIZES}max-size"), json!("5"))]);
+    all.extend(annotations.iter().map(|(key, value)| ((*key).to_owned(), json!(value))));
+    group("MachineDeployment", "judged", &all.into())
+}
+
+pub(crate) async fn the_policy_and_the_program_agree(api: &Api) -> Result<()> {
+    eventually("the policy in force", IN_FORCE, async || {
+        let answer = api.try_create(&object(&[("capacity.cluster-autoscaler.kubernetes.io/cpu", "x")])).await?;
+        ensure!(!answer.warnings.is_empty(), "{answer:?}");
+        Ok(())
+    })
+    .await?;
+    let mut wrong = Vec::new();
+    for (said, annotations) in ROWS {
+        let object = object(annotations);
+        let (policy, program) = (warned(&api.try_create(&object).await?)?, set_aside(&object)?);
+        let as_said = match said {
+            Said::Fine => program.is_empty() && policy.is_empty(),
+            Said::SetAside => !program.is_empty() && policy == program,
+            Said::SetAsideInSilence => !program.is_empty() && policy.is_empty(),
+        };
+        if !as_said {
+            wrong.push(format!("{annotations:?}, {said:?}: the program says {program:?}, the policy {policy:?}"));
+        }
+    }
+    of_each_text(api, &mut wrong).await?;
+    of_what_is_no_group(api, &mut wrong).await?;
+    ensure!(wrong.is_empty(), "{} of them differ:\n{}", wrong.len(), wrong.join("\n"));
+    Ok(())
+}
+
+/// Each text as the value of each annotation: the policy says no more than the program, and no less of most.
+async fn of_each_text(api: &Api, wrong: &mut Vec<String>) -> Result<()> {
+    let (mut same, mut silent) = (0_usize, 0_usize);
+    for text in texts::texts()? {
+        for together in together(&text) {
+            let all: Vec<(&str, &str)> =
+                together.iter().flatten().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+            let policy = warned(&api.try_create(&object(&all)).await?).with_context(|| format!("{all:?}"))?;
+            let mut program = Keys::new();
+            // Each by itself: of one object only the first problems are told.
+            for apart in &together {
+                let apart: Vec<(&str, &str)> =
+                    apart.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+                program.extend(set_aside(&object(&apart))?);
+            }
+            if !policy.is_subset(&program) {
+                wrong.push(format!("{text:?}: the program says {program:?}, the policy {policy:?}"));
+            }
+            same += policy.intersection(&program).count();
+            silent += program.difference(&policy).count();
+        }
+    }
+    ensure!(same > 1000, "only {same} were set aside by both");
+    ensure!(silent * 50 < same, "the policy is silent about {silent}, and reports {same}");
+    Ok(())
+}
+
+/// Objects with the text in all annotations, each as those that have to stand alone for the program.
+fn together(text: &str) -> Vec<Vec<Vec<(String, String)>>> {
+    let pair = |prefix: &str, name: &str, value: &str| (format!("{prefix}{name}"), value.to_owned());
+    let one = |prefix: &'static str| move |name: &&str| vec![pair(prefix, name, text)];
+    let gpu = |kind: Option<&str>, count: Option<&str>, driver: Option<&str>| {
+        let named = [("gpu-type", kind), ("gpu-count", count), ("dra-driver", driver)];
+        named.into_iter().filter_map(|(name, value)| Some(pair(CAPACITY, name, value?))).collect::<Vec<_>>()
+    };
+    let mut alone: Vec<Vec<(String, String)>> = texts::OPTIONS.iter().map(one(OPTIONS)).collect();
+    alone.extend(
+        ["cpu", "memory", "ephemeral-disk", "maxPods", "labels", "taints", "csi-driver"].iter().map(one(CAPACITY)),
+    );
+    alone.extend(["resources", "overhead", "price-per-hour", "zone-from-failure-domain"].iter().map(one(OWN)));
+    alone.extend(
+        ["scale-down-while-rolling-out", "capacity-error-grace"].iter().map(one("capi-autoscaler-provider.io/")),
+    );
+    alone.push(gpu(Some(text), Some("1"), None));
+    vec![
+        alone,
+        vec![gpu(Some("a/b"), Some(text), None)],
+        vec![gpu(None, Some(text), Some("gpu.example.com"))],
+        vec![gpu(None, Some("1"), Some(text))],
+        vec![vec![pair(SIZES, "min-size", text)]],
+        vec![vec![pair(SIZES, "max-size", text), pair(SIZES, "min-size", "1")]],
+    ]
+}
+
+/// Nothing else is read of it.
+async fn of_what_is_no_group(api: &Api, wrong: &mut Vec<String>) -> Result<()> {
+    let cpu = format!("{CAPACITY}cpu");
+    let owner =
+        |kind: &str| json!([{ "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": kind, "name": "a", "uid": "b" }]);
+    let mut rows = vec![
+        object(&[(&cpu, "x"), (&format!("{SIZES}max-size"), "0")]),
+        object(&[(&cpu, "x"), ("cluster.x-k8s.io/paused", "")]),
+    ];
+    for (kind, of) in [("MachineSet", "MachineDeployment"), ("MachineSet", "Cluster"), ("MachinePool", "Cluster")] {
+        let annotations = json!({ format!("{SIZES}max-size"): "5", &cpu: "x" });
+        let mut object = group(kind, "judged", &annotations);
+        object["metadata"]["ownerReferences"] = owner(of);
+        rows.push(object);
+    }
+    let mut reported = Vec::new();
+    for object in &rows {
+        let (policy, program) = (warned(&api.try_create(object).await?)?, set_aside(object)?);
+        if policy != program {
+            wrong.push(format!("{object}: the program says {program:?}, the policy {policy:?}"));
+        }
+        reported.push(!program.is_empty());
+    }
+    ensure!(reported == [false, false, false, true, true], "{reported:?}");
+    Ok(())
+}
+
+/// As much as an object may hold: it's judged within the API server's limits for the cost of expressions, and written.
+pub(crate) async fn a_large_object_is_judged_and_written(api: &Api) -> Result<()> {
+    let labels = format!("{CAPACITY}labels");
+    // Bytes are counted, and not characters.
+    let at_the_bound = "a=b,".repeat(4096);
+    for (value, reported) in [
+        (at_the_bound.clone(), false),
+        (at_the_bound + ",", true),
+        ("a=b,\u{2003}".repeat(2340), false),
+        ("a=b,\u{2003}".repeat(2341), true),
+    ] {
+        let object = object(&[(&labels, &value)]);
+        let (policy, program) = (warned(&api.try_create(&object).await?)?, set_aside(&object)?);
+        ensure!(policy == program && program.is_empty() != reported, "{} bytes: {policy:?}, {program:?}", value.len());
+    }
+    let beyond = object(&[(&labels, &"a=b,".repeat(60_000))]);
+    ensure!(warned(&api.try_create(&beyond).await?)? == Keys::from([labels.clone()]), "not reported");
+
+    // All that is read at its bound, right and wrong at its end, where a regular expression has the most to do.
+    for (end, reported) in [("", false), (",!", true)] {
+        let lists = [
+            (labels.clone(), "example.com/a=b,"),
+            (format!("{CAPACITY}taints"), "a=b:NoSchedule,"),
+            (format!("{CAPACITY}csi-driver"), "a.b=1,"),
+            (format!("{OWN}resources"), "example.com/a=1,"),
+            (format!("{OWN}overhead"), "memory=1,"),
+        ];
+        // Of more than 500 taints the rest is set aside, which the policy doesn't count.
+        let entries = |entry: &str| if entry.contains("NoSchedule") { 400 } else { (16_384 - end.len()) / entry.len() };
+        let values: Vec<_> = lists.iter().map(|(key, entry)| (key, entry.repeat(entries(entry)) + end)).collect();
+        let annotations: Vec<_> = values.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        let large = object(&annotations);
+        let expected: Keys = lists.iter().filter(|_| reported).map(|(key, _)| key.clone()).collect();
+        ensure!(warned(&api.try_create(&large).await?)? == expected, "{expected:?} aren't reported");
+        // An update is judged twice, as it is and as it was.
+        let mut made = api.create(&named_anew(&large, "large")).await?;
+        made.warnings.clear();
+        let mut object = made.done()?;
+        object["metadata"]["annotations"][&labels] = json!("!");
+        ensure!(warned(&api.replace(&object).await?)? == Keys::from([labels.clone()]), "not reported on update");
+        let deleted = api.patch("MachineDeployment", "large", &json!({ "metadata": { "annotations": null } })).await?;
+        ensure!(deleted.status == 200, "{deleted:?}");
+        api.delete("MachineDeployment", "large").await?;
+    }
+
+    // Of more annotations than are looked through none is reported, and the object is written all the same.
+    let names: Vec<_> = (0..10_000).map(|number| format!("a{number}")).collect();
+    let mut many: Vec<_> = names.iter().map(|name| (name.as_str(), "")).collect();
+    let cpu = format!("{CAPACITY}cpu");
+    many.push((&cpu, "x"));
+    ensure!(warned(&api.try_create(&object(&many)).await?)?.is_empty(), "reported");
+    many.drain(..9_100);
+    ensure!(warned(&api.try_create(&object(&many)).await?)? == Keys::from([cpu.clone()]), "not reported among 900");
+    Ok(())
+}
+
+/// All of an object's are in the audit log, whoever writes it and whatever the change is.
+pub(crate) async fn what_is_set_aside_is_in_the_audit_log(cluster: &Cluster, api: &Api) -> Result<()> {
+    let cpu = format!("{CAPACITY}cpu");
+    let audited = named_anew(&object(&[(&cpu, "x")]), "audited");
+    ensure!(warned(&api.create(&audited).await?)? == Keys::from([cpu.clone()]), "not warned of");
+    // Requests of administrators aren't in this log.
+    let program = Api::of_release(&cluster.plane).await?;
+    let change = json!({ "metadata": { "annotations": { "example.com/a": "b" } } });
+    program.patch("MachineDeployment", "audited", &change).await?.done()?;
+    let change = json!({ "metadata": { "annotations": { &cpu: "y" } } });
+    ensure!(
+        warned(&program.patch("MachineDeployment", "audited", &change).await?)? == Keys::from([cpu.clone()]),
+        "not warned of"
+    );
+    eventually("the audit log", IN_FORCE, async || {
+        let log = cluster.plane.audit_log()?;
+        let events = log.lines().map(serde_json::from_str::<Value>).filter_map(Result::ok);
+        let of_object = events.filter(|event| event["objectRef"]["name"] == "audited" && event["verb"] == "patch");
+        let annotations: Vec<_> = of_object.map(|event| event["annotations"].clone()).collect();
+        let set_aside = "capi-autoscaler-provider-team-a-annotations/set-aside";
+        ensure!(annotations.len() == 2 && annotations.iter().all(|all| all[set_aside] == *cpu), "{annotations:?}");
+        let failure = "validation.policy.admission.k8s.io/validation_failure";
+        let failed: Vec<_> = annotations.iter().map(|all| all[failure].is_string()).collect();
+        ensure!(failed == [false, true], "{annotations:?}");
+        Ok(())
+    })
+    .await
+}
+
+fn named_anew(object: &Value, name: &str) -> Value {
+    let mut object = object.clone();
+    object["metadata"]["name"] = json!(name);
+    object
+}
+
+pub(crate) async fn a_change_is_refused_only_for_what_it_makes_worse(cluster: &Cluster, api: &Api) -> Result<()> {
+    let [cpu, memory, max] = [format!("{CAPACITY}cpu"), format!("{CAPACITY}memory"), format!("{SIZES}max-size")];
+    // Written while it was warned of only.
+    let old = named_anew(&object(&[(&cpu, "old")]), "old");
+    ensure!(warned(&api.create(&old).await?)? == Keys::from([cpu.clone()]), "not warned of");
+    let no_group = named_anew(&object(&[(&cpu, "old"), (&max, "0")]), "no-group");
+    ensure!(warned(&api.create(&no_group).await?)?.is_empty(), "warned of what is no group");
+
+    cluster
+        .helm
+        .apply("upgrade", &both().set("admissionPolicies.annotations.validationActions", json!(["Deny", "Audit"])))?;
+    let refuses = |answer: &Answer, keys: &[&String]| {
+        let message = answer.body["message"].as_str().unwrap_or_default();
+        let expected: Keys = keys.iter().map(|key| (*key).clone()).collect();
+        ensure!(
+            answer.status == 422 && named(message).as_ref() == Some(&expected),
+            "{answer:?}, expected {expected:?}"
+        );
+        Ok(())
+    };
+    let wrong = object(&[(&cpu, "new")]);
+    eventually("a refusal", IN_FORCE, async || refuses(&api.try_create(&wrong).await?, &[&cpu])).await?;
+
+    let annotate = |annotations: Value| json!({ "metadata": { "annotations": annotations } });
+    let patch =
+        async |name: &str, annotations: Value| api.patch("MachineDeployment", name, &annotate(annotations)).await;
+    // An annotation that was wrong before and isn't touched hinders nobody.
+    patch("old", json!({ "example.com/a": "b" })).await?.done()?;
+    api.patch("MachineDeployment", "old", &json!({ "spec": { "replicas": 4 } })).await?.done()?;
+    refuses(&patch("old", json!({ &memory: "x" })).await?, &[&memory])?;
+    refuses(&patch("old", json!({ &cpu: "other" })).await?, &[&cpu])?;
+    patch("old", json!({ &memory: "16Gi" })).await?.done()?;
+    // A node group comes to be one whose annotation is set aside.
+    refuses(&patch("no-group", json!({ &max: "5" })).await?, &[&cpu])?;
+    patch("no-group", json!({ &max: "5", &cpu: "4" })).await?.done()?;
+    refuses(&patch("no-group", json!({ &max: "-1" })).await?, &[&max])?;
+    patch("old", json!({ &cpu: Value::Null })).await?.done()?;
+    Ok(())
+}

@@ -1,0 +1,103 @@
+//! Requests to an API server as somebody, with the warnings that it answers.
+
+use anyhow::{Context as _, Result, ensure};
+use e2e::{control_plane::ControlPlane, installed::Installed, objects::CAPI_GROUP};
+use http::{Method, Request};
+use kube::{Client, Config, client::Body, config::KubeConfigOptions};
+use serde_json::{Map, Value};
+
+/// Requests of one user, who is impersonated and has all rights, so that only policies refuse anything; or by a token of its own.
+#[derive(Clone)]
+pub(crate) struct Api {
+    client: Client,
+    user: Option<String>,
+}
+
+/// An answer of the API server.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) warnings: Vec<String>,
+    pub(crate) body: Value,
+}
+
+impl Answer {
+    /// Fails unless it was done, and without a warning.
+    pub(crate) fn done(self) -> Result<Value> {
+        ensure!(matches!(self.status, 200 | 201) && self.warnings.is_empty(), "{self:?}");
+        Ok(self.body)
+    }
+
+    /// Fails unless a policy refused it with these words.
+    pub(crate) fn refused(&self, code: u16, words: &str) -> Result<()> {
+        let message = self.body["message"].as_str().unwrap_or_default();
+        ensure!(self.status == code && message.contains(words), "{self:?}, expected {code} with {words:?}");
+        Ok(())
+    }
+}
+
+/// Where the objects of a kind are.
+pub(crate) fn path(kind: &str) -> String {
+    format!("/apis/{CAPI_GROUP}/v1beta2/namespaces/team-a/{}s", kind.to_lowercase())
+}
+
+impl Api {
+    /// Somebody whom no policy knows.
+    pub(crate) async fn of_somebody(plane: &ControlPlane) -> Result<Self> {
+        Ok(Self { client: plane.plain_client().await?, user: Some("mallory".to_owned()) })
+    }
+
+    /// The release's own ServiceAccount, with the rights that it has.
+    pub(crate) async fn of_release(plane: &ControlPlane) -> Result<Self> {
+        let installed = Installed::read(plane, "team-a").await?;
+        let kubeconfig = serde_json::from_value(installed.kubeconfig(plane).await?)?;
+        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        Ok(Self { client: Client::try_from(config)?, user: None })
+    }
+
+    /// The same of another user.
+    pub(crate) fn as_user(&self, user: &str) -> Self {
+        Self { client: self.client.clone(), user: Some(user.to_owned()) }
+    }
+
+    pub(crate) async fn create(&self, object: &Value) -> Result<Answer> {
+        let kind = object["kind"].as_str().context("no kind")?;
+        self.send(Method::POST, &path(kind), "application/json", object).await
+    }
+
+    /// Has it judged as if it were created, and creates nothing.
+    pub(crate) async fn try_create(&self, object: &Value) -> Result<Answer> {
+        let kind = object["kind"].as_str().context("no kind")?;
+        self.send(Method::POST, &format!("{}?dryRun=All", path(kind)), "application/json", object).await
+    }
+
+    pub(crate) async fn replace(&self, object: &Value) -> Result<Answer> {
+        let [kind, name] = [&object["kind"], &object["metadata"]["name"]].map(|text| text.as_str().unwrap_or_default());
+        self.send(Method::PUT, &format!("{}/{name}", path(kind)), "application/json", object).await
+    }
+
+    /// A merge patch of an object, or of a part of it such as `workers/status`.
+    pub(crate) async fn patch(&self, kind: &str, name: &str, patch: &Value) -> Result<Answer> {
+        self.send(Method::PATCH, &format!("{}/{name}", path(kind)), "application/merge-patch+json", patch).await
+    }
+
+    pub(crate) async fn delete(&self, kind: &str, name: &str) -> Result<()> {
+        let path = format!("{}/{name}", path(kind));
+        let answer = self.send(Method::DELETE, &path, "application/json", &Value::Object(Map::new())).await?;
+        answer.done().map(drop)
+    }
+
+    async fn send(&self, method: Method, path: &str, content_type: &str, body: &Value) -> Result<Answer> {
+        let mut request = Request::builder().method(method).uri(path).header("Content-Type", content_type);
+        if let Some(user) = &self.user {
+            request = request.header("Impersonate-User", user).header("Impersonate-Group", "system:masters");
+        }
+        let request = request.body(Body::from(body.to_string().into_bytes()))?;
+        let answer = self.client.send(request).await?;
+        let status = answer.status().as_u16();
+        let warnings = answer.headers().get_all("warning").iter();
+        let warnings = warnings.map(|text| Ok(text.to_str()?.to_owned())).collect::<Result<Vec<_>>>()?;
+        let body = answer.into_body().collect_bytes().await?;
+        Ok(Answer { status, warnings, body: serde_json::from_slice(&body)? })
+    }
+}

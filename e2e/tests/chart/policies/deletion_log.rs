@@ -1,0 +1,119 @@
+//! The annotations `deleting` and `replaced` are written by the program and Cluster API, and by nobody else.
+
+use anyhow::{Context as _, Result, ensure};
+use e2e::wait::eventually;
+use serde_json::{Value, json};
+
+use super::{
+    IN_FORCE, LOG, REPLACED,
+    api::{Answer, Api},
+    both, group,
+};
+use crate::install::Cluster;
+
+const PROGRAM: &str = "system:serviceaccount:team-a:capi-autoscaler-provider";
+const CLUSTER_API: &str = "system:serviceaccount:capi-system:capi-manager";
+const WORDS: &str = "is written by capi-autoscaler-provider and copied by Cluster API's controllers alone";
+const KINDS: [&str; 3] = ["MachineDeployment", "MachineSet", "MachinePool"];
+
+fn annotated(key: &str, value: &Value) -> Value {
+    json!({ "metadata": { "annotations": { key: value } } })
+}
+
+/// As a policy that denies answers.
+fn denied(answer: &Answer) -> Result<()> {
+    answer.refused(403, WORDS)
+}
+
+pub(crate) async fn only_the_program_and_cluster_api_write_it(cluster: &Cluster, somebody: &Api) -> Result<()> {
+    let policy_is = async |denies: bool| {
+        let probe = group("MachineDeployment", "probe", &json!({ LOG: "[]" }));
+        eventually("the policy in force", IN_FORCE, async || {
+            let answer = somebody.try_create(&probe).await?;
+            if denies { denied(&answer) } else { answer.done().map(drop) }
+        })
+        .await
+    };
+    policy_is(true).await?;
+    for kind in KINDS {
+        of_a_kind(somebody, kind).await.with_context(|| kind.to_owned())?;
+    }
+    of_others(somebody).await?;
+    by_the_programs_own_token(cluster, somebody).await?;
+
+    // Each value of the chart changes that.
+    cluster.helm.apply("upgrade", &both().set("admissionPolicies.deletionLog.creates", json!(false)))?;
+    policy_is(false).await.context("objects may be made with it")?;
+    denied(&somebody.patch("MachineSet", "workers", &annotated(LOG, &json!("[1]"))).await?)?;
+    for (value, name) in [("users", "mallory"), ("groups", "system:masters")] {
+        policy_after(cluster, &format!("admissionPolicies.deletionLog.{value}"), &json!([name]))?;
+        policy_is(false).await.with_context(|| format!("{value} that may"))?;
+        cluster.helm.apply("upgrade", &both())?;
+        policy_is(true).await?;
+    }
+    policy_after(cluster, "admissionPolicies.deletionLog.validationActions", &json!(["Warn"]))?;
+    let probe = group("MachineDeployment", "probe", &json!({ LOG: "[]" }));
+    eventually("a warning", IN_FORCE, async || {
+        let answer = somebody.try_create(&probe).await?;
+        ensure!(answer.status == 201 && answer.warnings.iter().any(|warning| warning.contains(WORDS)), "{answer:?}");
+        Ok(())
+    })
+    .await?;
+    cluster.helm.apply("upgrade", &both())?;
+    policy_is(true).await
+}
+
+fn policy_after(cluster: &Cluster, path: &str, value: &Value) -> Result<()> {
+    cluster.helm.apply("upgrade", &both().set(path, value.clone())).map(drop)
+}
+
+async fn of_a_kind(somebody: &Api, kind: &str) -> Result<()> {
+    let [program, cluster_api] = [PROGRAM, CLUSTER_API].map(|user| somebody.as_user(user));
+    somebody.create(&group(kind, "workers", &json!({ "example.com/a": "b" }))).await?.done()?;
+    for key in [LOG, REPLACED] {
+        let with = group(kind, "made-with", &json!({ key: "text" }));
+        denied(&somebody.try_create(&with).await?).context("creating")?;
+        // A MachineSet is made with a copy of what its MachineDeployment has.
+        cluster_api.try_create(&with).await?.done()?;
+
+        denied(&somebody.patch(kind, "workers", &annotated(key, &json!("text"))).await?).context("adding")?;
+        for (writer, text) in [(&program, "first"), (&cluster_api, "second")] {
+            writer.patch(kind, "workers", &annotated(key, &json!(text))).await?.done()?;
+        }
+        denied(&somebody.patch(kind, "workers", &annotated(key, &json!("other"))).await?).context("changing")?;
+        denied(&somebody.patch(kind, "workers", &annotated(key, &Value::Null)).await?).context("taking off")?;
+        let mut object = somebody.patch(kind, "workers", &annotated("example.com/a", &json!("c"))).await?.done()?;
+        // A write that leaves it as it is may change all else.
+        object["metadata"]["labels"] = json!({ "a": "b" });
+        let mut object = somebody.replace(&object).await?.done()?;
+        object["metadata"]["annotations"].as_object_mut().context("no annotations")?.remove(key);
+        denied(&somebody.replace(&object).await?).context("replacing without it")?;
+
+        // Status and scale change no annotation.
+        let status = json!({ "metadata": { "annotations": { key: "other" } }, "status": { "replicas": 1 } });
+        let after = somebody.patch(kind, "workers/status", &status).await?.done()?;
+        ensure!(after["metadata"]["annotations"][key] == "second", "changed by way of status: {after}");
+        somebody.patch(kind, "workers/scale", &json!({ "spec": { "replicas": 2 } })).await?.done()?;
+        program.patch(kind, "workers", &annotated(key, &Value::Null)).await?.done()?;
+    }
+    Ok(())
+}
+
+/// Objects of a Cluster that another release may serve.
+async fn of_others(somebody: &Api) -> Result<()> {
+    let mut other = group("MachineDeployment", "of-another", &json!({ LOG: "[]" }));
+    other["spec"]["clusterName"] = json!("test");
+    other["spec"]["template"]["spec"]["clusterName"] = json!("test");
+    somebody.create(&other).await?.done()?;
+    // A label doesn't make it one of this Cluster, nor one of this Cluster another's.
+    let label = |name: &str| json!({ "metadata": { "labels": { "cluster.x-k8s.io/cluster-name": name }, "annotations": { LOG: "[1]" } } });
+    somebody.patch("MachineDeployment", "of-another", &label("prod")).await?.done()?;
+    denied(&somebody.patch("MachineDeployment", "workers", &label("test")).await?)
+}
+
+/// As the program writes it.
+async fn by_the_programs_own_token(cluster: &Cluster, somebody: &Api) -> Result<()> {
+    let program = Api::of_release(&cluster.plane).await?;
+    program.patch("MachineDeployment", "workers", &annotated(LOG, &json!("[]"))).await?.done()?;
+    denied(&somebody.patch("MachineDeployment", "workers", &annotated(LOG, &Value::Null)).await?)
+}

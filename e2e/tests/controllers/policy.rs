@@ -1,0 +1,97 @@
+//! Deletes while the chart's policy keeps the log of deletions to who writes it.
+
+use anyhow::{Context, Result, ensure};
+use e2e::{
+    controllers::{
+        groups::{Group, Workers},
+        machines::{HOOK, names},
+        stage::{LOOK, Stage},
+    },
+    helm::{Helm, Values},
+    users::User,
+    wait::every,
+};
+use http::{Method, Request};
+use kube::client::Body;
+use serde_json::json;
+
+use crate::deletes::{LOG, annotations_that};
+
+const KINDS: [&str; 2] = ["ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy"];
+
+/// The program writes the log, and Cluster API's controllers copy it to the MachineSet and take it off again.
+pub(crate) async fn a_named_machine_goes_while_a_policy_keeps_the_log_to_its_writers(stage: &Stage) -> Result<()> {
+    let group = Workers::new("workers").replicas(2).create(stage).await?;
+    let policies = policies(stage)?;
+    for policy in &policies {
+        stage.objects.create(policy.clone()).await?;
+    }
+    let went = goes(stage, &group).await;
+    for (kind, policy) in KINDS.iter().flat_map(|kind| policies.iter().map(move |policy| (kind, policy))) {
+        if policy["kind"] == **kind {
+            stage.objects.delete(kind, policy["metadata"]["name"].as_str().context("no name")?).await?;
+        }
+    }
+    went
+}
+
+async fn goes(stage: &Stage, group: &Group) -> Result<()> {
+    every(LOOK, "the policy in force", stage.patience(), async || {
+        let status = log_written_by_somebody(stage, group).await?;
+        ensure!(status == 403, "anybody may write the log: {status}");
+        Ok(())
+    })
+    .await?;
+    let provider = stage.serve().await?;
+    provider.shows(&[&group.id]).await?;
+    let machines = stage.running(group, 2).await?;
+    let (named, set) = (&machines[0], &machines[0].owner);
+    stage.objects.annotate("Machine", &named.name, json!({ HOOK: "held" })).await?;
+    provider.delete_at_last(&group.id, &[stage.node_of(named).await?]).await?;
+    let both = [("MachineDeployment", &group.name), ("MachineSet", set)];
+    for (kind, name) in both {
+        annotations_that(stage, kind, name, "the log", |annotations| annotations.contains_key(LOG)).await?;
+    }
+    ensure!(log_written_by_somebody(stage, group).await? == 403, "anybody may change the log");
+    stage.objects.annotate("Machine", &named.name, json!({ HOOK: null })).await?;
+    for (kind, name) in both {
+        annotations_that(stage, kind, name, "no log", |annotations| !annotations.contains_key(LOG)).await?;
+    }
+    let left = stage.running(group, 1).await?;
+    ensure!(names(&left) == names(&machines[1..]), "{left:?} is left");
+    Ok(())
+}
+
+/// The policy of a release for this scenario's Cluster. Cluster API's manager acts as the administrator here.
+fn policies(stage: &Stage) -> Result<Vec<serde_json::Value>> {
+    let values = json!({
+        "clusterAPIMode": "kubeconfig-kubeconfig",
+        "clusterAPIKubeconfigSecret": "workload",
+        "clusterAPIManagementKubeconfigSecret": "management",
+        "autoDiscovery": { "clusterName": stage.cluster },
+        "admissionPolicies": { "deletionLog": {
+            "enabled": true,
+            "clusterAPIUsers": [User::administrator().name],
+            "users": [stage.user().name],
+        } },
+    });
+    let mut objects = Helm::offline()?.render(&Values::new(&stage.namespace, values))?;
+    objects.retain(|object| KINDS.iter().any(|kind| object["kind"] == **kind));
+    ensure!(objects.len() == 2, "{objects:?}");
+    Ok(objects)
+}
+
+/// The answer's status to somebody with all rights who would write the log; nothing is written.
+async fn log_written_by_somebody(stage: &Stage, group: &Group) -> Result<u16> {
+    let path =
+        format!("/apis/cluster.x-k8s.io/v1beta2/namespaces/{}/machinedeployments/{}", stage.namespace, group.name);
+    let change = json!({ "metadata": { "annotations": { LOG: "[]" } } });
+    let request = Request::builder()
+        .method(Method::PATCH)
+        .uri(format!("{path}?dryRun=All"))
+        .header("Content-Type", "application/merge-patch+json")
+        .header("Impersonate-User", "mallory")
+        .header("Impersonate-Group", "system:masters")
+        .body(Body::from(change.to_string().into_bytes()))?;
+    Ok(stage.objects.client().send(request).await?.status().as_u16())
+}
