@@ -37,9 +37,9 @@ struct Arguments {
     /// Prints the mistakes and ends.
     #[arg(long)]
     list: bool,
-    /// Builds the programs and ends: each mistake still compiles.
-    #[arg(long, conflicts_with = "list")]
-    build_only: bool,
+    /// Checks that each mistake still compiles, and ends.
+    #[arg(long, conflicts_with_all = ["list", "only"])]
+    check: bool,
     /// Controllers and Machines that do as they should, or views that lag, writes that fail and Machines that fail to join
     /// or to go; drawn from the seed if not given.
     #[arg(long, value_name = "WAY")]
@@ -90,10 +90,11 @@ fn run(arguments: &Arguments) -> Result<bool> {
         }
         return Ok(true);
     }
-    let programs = Bench::new(root)?.build(&all, &mistakes)?;
-    if arguments.build_only {
-        return Ok(true);
+    let bench = Bench::new(root)?;
+    if arguments.check {
+        return bench.check(&all).map(|()| true);
     }
+    let programs = bench.build(&all, &mistakes)?;
     let found = search_all(arguments, &mistakes, &programs)?;
     println!("| mistake | seeds needed | rule |\n|---|---|---|");
     for (mistake, found) in mistakes.iter().zip(&found) {
@@ -252,8 +253,8 @@ impl Bench {
         Ok(changes)
     }
 
-    /// Builds one program of all mistakes that can stand side by side, and one for each other one that is chosen.
-    fn build(&self, all: &[Mistake], chosen: &[&Mistake]) -> Result<Programs> {
+    /// Puts all mistakes that can stand side by side into the tree, and returns the others.
+    fn put_all<'a>(&self, all: &'a [Mistake]) -> Result<Vec<&'a Mistake>> {
         self.restore()?;
         let mut switched = Switched::default();
         let mut alone = Vec::new();
@@ -266,33 +267,57 @@ impl Bench {
         for (path, text) in switched.texts() {
             fs::write(path, text)?;
         }
+        Ok(alone)
+    }
+
+    /// Checks that all mistakes compile.
+    fn check(&self, all: &[Mistake]) -> Result<()> {
+        let alone = self.put_all(all)?;
+        self.cargo("check").context("those that can stand side by side")?;
+        for mistake in alone {
+            self.restore()?;
+            self.put_back(mistake)?;
+            self.cargo("check").with_context(|| mistake.name.clone())?;
+        }
+        Ok(())
+    }
+
+    /// Builds one program of all mistakes that can stand side by side, and one for each other one that is chosen.
+    fn build(&self, all: &[Mistake], chosen: &[&Mistake]) -> Result<Programs> {
+        let mut alone = self.put_all(all)?;
         let together = all.len() - alone.len();
         alone.retain(|mistake| chosen.iter().any(|chosen| chosen.name == mistake.name));
         eprintln!("building one program of {together} mistakes, and {} of one mistake each", alone.len());
-        let switched = self.cargo("switched")?;
+        let switched = self.program("switched")?;
         let mut own = HashMap::new();
         for mistake in alone {
             self.restore()?;
             self.put_back(mistake)?;
-            let path = self.cargo(&mistake.name).with_context(|| mistake.name.clone())?;
+            let path = self.program(&mistake.name).with_context(|| mistake.name.clone())?;
             own.insert(mistake.name.clone(), path);
         }
         Ok(Programs { switched, own })
     }
 
     /// Builds the tree as it is, and keeps its program.
-    fn cargo(&self, name: &str) -> Result<PathBuf> {
+    fn program(&self, name: &str) -> Result<PathBuf> {
+        self.cargo("build")?;
+        let built = self.target.join("simulation/simulation");
+        let kept = self.kept.join(name);
+        fs::copy(&built, &kept).with_context(|| built.display().to_string())?;
+        Ok(kept)
+    }
+
+    /// Builds or checks the tree as it is.
+    fn cargo(&self, command: &str) -> Result<()> {
         let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-            .args(["build", "--locked", "--profile", "simulation", "-p", "simulation", "--bin", "simulation"])
+            .args([command, "--locked", "--profile", "simulation", "-p", "simulation", "--bin", "simulation"])
             .current_dir(&self.tree)
             .env("CARGO_TARGET_DIR", &self.target)
             .output()
             .context("cargo")?;
         ensure!(output.status.success(), "it doesn't build: {}", String::from_utf8_lossy(&output.stderr));
-        let built = self.target.join("simulation/simulation");
-        let kept = self.kept.join(name);
-        fs::copy(&built, &kept).with_context(|| built.display().to_string())?;
-        Ok(kept)
+        Ok(())
     }
 }
 
