@@ -53,7 +53,7 @@ impl Overrides {
     }
 
     /// The options by what follows the prefix in their annotations.
-    const NAMES: [&'static str; 8] = [
+    pub const NAMES: [&'static str; 8] = [
         "scaledownutilizationthreshold",
         "scaledowngpuutilizationthreshold",
         "scaledownunneededtime",

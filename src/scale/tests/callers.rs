@@ -3,7 +3,10 @@
 use rstest::rstest;
 use serde_json::json;
 
-use super::fake::{Fault, LONG, World, group, instance};
+use super::{
+    ABCD,
+    fake::{Fault, LONG, World, group, instance, nodes, status},
+};
 use crate::scale::Scale;
 
 /// Two Machines with a Node and one without, `c`.
@@ -79,4 +82,43 @@ async fn a_decrease_that_may_have_written_goes_on() {
     world.api.fault("PATCH group", Fault::CutAfter);
     leave_while_it_reads(&world, "GET group", lower, || ()).await;
     assert_eq!((world.api.replicas(), world.api.marked()), (2, vec!["c".to_owned()]));
+}
+
+/// A caller that goes away while a call of its command is held, and the command's end.
+async fn delete_and_go_away(world: &World) {
+    let call = tokio::spawn({
+        let scale = world.scale.clone();
+        async move { scale.delete(group(), nodes(&["b"])).await }
+    });
+    world.api.held().await;
+    call.abort();
+    assert!(call.await.unwrap_err().is_cancelled());
+    world.api.release();
+    world.scale.drain(LONG).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_caller_that_goes_away_before_anything_is_written_ends_the_command() {
+    let world = World::new(4, &ABCD);
+    world.scale.increase(group(), 1).await.unwrap();
+    world.api.fault("GET machine b", Fault::Hold);
+    // The log's write fails, and the second attempt finds nobody who waits.
+    world.api.fault("PATCH group", Fault::Answer(409, status(409, "the object has been modified")));
+    delete_and_go_away(&world).await;
+    assert_eq!((world.api.marked(), world.api.log(), world.api.replicas()), (vec![], vec![], 5));
+}
+
+#[rstest]
+#[case::while_it_is_logged("PATCH group")]
+#[case::while_it_is_marked("PATCH machine b")]
+#[tokio::test]
+async fn a_caller_that_goes_away_after_the_first_write_leaves_a_command_that_runs_to_its_end(
+    #[case] call: &'static str,
+) {
+    let world = World::new(4, &ABCD);
+    world.api.fault(call, Fault::Hold);
+    delete_and_go_away(&world).await;
+    assert_eq!(world.api.marked(), ["b"]);
+    assert_eq!(world.api.replicas(), 3);
+    assert_eq!(world.target_size(), 3);
 }

@@ -6,10 +6,11 @@ use std::time::Duration;
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::fake::{Fault, World, group, nodes, status};
+use super::{
+    ABCD,
+    fake::{Fault, World, group, nodes, status},
+};
 use crate::{capi::DELETING, cli::testing::Said, index::Change, nodegroup::GroupId};
-
-const ABCD: [&str; 4] = ["a", "b", "c", "d"];
 
 /// Lets the watches show what there is, again and again, until something is so.
 async fn until(world: &World, what: &str, is_so: impl Fn(&World) -> bool) {

@@ -3,6 +3,7 @@
 mod autoscaler;
 mod callers;
 mod deletes;
+mod failed_writes;
 pub(crate) mod fake;
 mod finishing;
 mod joined;
@@ -14,3 +15,6 @@ mod replacements;
 mod rollouts;
 mod sizes;
 mod unread;
+
+/// The Machines of most tests.
+const ABCD: [&str; 4] = ["a", "b", "c", "d"];

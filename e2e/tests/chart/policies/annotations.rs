@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use anyhow::{Context as _, Result, ensure};
 use capi_autoscaler_provider::{
     capi::{Context, Meta, ObjectKey, ScalableKind, ScalableResource},
-    nodegroup::{self, ErrorRules, InfrastructureState, RealNodes, Rules, Scope, TemplateRules, Verdict},
+    nodegroup::{self, ErrorRules, InfrastructureState, Overrides, RealNodes, Rules, Scope, TemplateRules, Verdict},
 };
 use e2e::wait::eventually;
 use serde_json::{Map, Value, json};
@@ -127,7 +127,7 @@ fn together(text: &str) -> Vec<Vec<Vec<(String, String)>>> {
         let named = [("gpu-type", kind), ("gpu-count", count), ("dra-driver", driver)];
         named.into_iter().filter_map(|(name, value)| Some(pair(CAPACITY, name, value?))).collect::<Vec<_>>()
     };
-    let mut alone: Vec<Vec<(String, String)>> = texts::OPTIONS.iter().map(one(OPTIONS)).collect();
+    let mut alone: Vec<Vec<(String, String)>> = Overrides::NAMES.iter().map(one(OPTIONS)).collect();
     alone.extend(
         ["cpu", "memory", "ephemeral-disk", "maxPods", "labels", "taints", "csi-driver"].iter().map(one(CAPACITY)),
     );

@@ -4,18 +4,6 @@ use std::{fs, path::PathBuf};
 
 use anyhow::{Context as _, Result};
 
-/// The options by what follows the prefix of their annotations.
-pub(super) const OPTIONS: [&str; 8] = [
-    "scaledownutilizationthreshold",
-    "scaledowngpuutilizationthreshold",
-    "scaledownunneededtime",
-    "scaledownunreadytime",
-    "maxnodeprovisiontime",
-    "maxnodestartuptime",
-    "zeroormaxnodescaling",
-    "ignoredaemonsetsutilization",
-];
-
 /// The verdicts on an object, whose annotations are set aside or not.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Said {
