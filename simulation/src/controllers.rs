@@ -16,7 +16,7 @@ use sandbox::{
     api::Api,
     clock::Clock,
     stepped::{
-        Act, Basis, Controller, Controllers, Fate, Fault, HealthCheck, Hook, HookPoint, Kind, Options, Rejoin, Step,
+        Act, Controller, Controllers, Fate, Fault, HealthCheck, Hook, HookPoint, Kind, Observed, Options, Rejoin, Step,
         Unready,
     },
 };
@@ -41,8 +41,8 @@ const FIRST_STEPS: usize = 100_000;
 pub(crate) struct Shared {
     /// The revisions that a MachineHealthCheck wrote.
     pub(crate) foreign: Arc<Mutex<BTreeSet<u64>>>,
-    /// The views that the MachineSet controller's newest writes were decided on, by their revisions.
-    pub(crate) bases: Arc<Mutex<BTreeMap<u64, Basis>>>,
+    /// The state that the MachineSet controller had observed for its newest writes, by their revisions.
+    pub(crate) observed: Arc<Mutex<BTreeMap<u64, Observed>>>,
     /// The faults that struck.
     pub(crate) struck: Arc<Mutex<Vec<Decision>>>,
     /// Cluster API is down until then, where it isn't calm.
@@ -321,7 +321,10 @@ impl Driver {
             self.shared.foreign.lock().extend(before + 1..=self.api.revision());
         }
         if controller == Controller::MachineSet {
-            self.shared.bases.lock().extend((before + 1..=self.api.revision()).map(|revision| (revision, step.basis)));
+            self.shared
+                .observed
+                .lock()
+                .extend((before + 1..=self.api.revision()).map(|revision| (revision, step.observed)));
         }
         if is_struck(&step) {
             self.shared.struck.lock().push(decision);

@@ -13,7 +13,7 @@ use super::{
     Options, Parked, backoff,
     kind::{Controller, Kind},
     owning_set,
-    step::Basis,
+    step::Observed,
     view::{Feed, ObjectKey, View, key_of},
     write::{Awaited, Op},
 };
@@ -57,8 +57,7 @@ pub(super) struct Run {
     pub(super) object: Arc<Value>,
     pub(super) ops: VecDeque<Op>,
     pub(super) has_failed: bool,
-    /// The views that it was decided on.
-    pub(super) basis: Basis,
+    pub(super) observed: Observed,
     /// Until when it waits for its cache.
     pub(super) deadline: Option<Timestamp>,
 }

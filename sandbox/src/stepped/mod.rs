@@ -35,7 +35,7 @@ pub use self::{
     fate::{Fate, Hook, HookPoint, Rejoin, Unready},
     health::HealthCheck,
     kind::{Controller, Kind},
-    step::{Act, Basis, Fault, Step},
+    step::{Act, Fault, Observed, Step},
 };
 use self::{
     kubelet::Server,

@@ -11,7 +11,7 @@ use super::{
     kubelet::Server,
     member::{CACHE_TIMEOUT, Member, Run},
     owning_set, same,
-    step::{Act, Basis, Fault, Step},
+    step::{Act, Fault, Observed, Step},
     view::ObjectKey,
     write::{self, Op},
 };
@@ -34,7 +34,7 @@ impl Controllers {
         let found = self.read(controller, &key);
         self.reconciles += 1;
         let machines = self.members[controller as usize].view(Kind::Machine).map_or(0, |view| view.revision);
-        let basis = Basis { number: self.reconciles, machines };
+        let observed = Observed { reconcile: self.reconciles, machines };
         let writes = match found {
             Some(object) => {
                 let (ops, again) = self.plan(controller, &key, &object, now);
@@ -44,7 +44,7 @@ impl Controllers {
                 }
                 let writes = ops.len();
                 let deadline = None;
-                member.runs.push(Run { key: key.clone(), object, ops, has_failed: false, basis, deadline });
+                member.runs.push(Run { key: key.clone(), object, ops, has_failed: false, observed, deadline });
                 if writes == 0 {
                     member.end(member.runs.len() - 1, now);
                 }
@@ -52,7 +52,7 @@ impl Controllers {
             }
             None => 0,
         };
-        Some(step(controller, &key, Act::Planned(writes), basis))
+        Some(step(controller, &key, Act::Planned(writes), observed))
     }
 
     /// The object as the controller sees it, unless it is gone or paused.
@@ -185,7 +185,7 @@ impl Controllers {
     /// Goes on with a reconcile: by one write at most.
     pub(super) fn go_on(&mut self, controller: Controller, number: usize, fault: Fault, now: Timestamp) -> Step {
         let member = &mut self.members[controller as usize];
-        let (key, basis) = (member.runs[number].key.clone(), member.runs[number].basis);
+        let (key, observed) = (member.runs[number].key.clone(), member.runs[number].observed);
         let act = match member.runs[number].ops.front() {
             Some(Op::Wait(_)) => wait(member, number, now),
             Some(_) | None => self.write(controller, number, fault),
@@ -194,7 +194,7 @@ impl Controllers {
         if member.runs[number].ops.is_empty() {
             member.end(number, now);
         }
-        step(controller, &key, act, basis)
+        step(controller, &key, act, observed)
     }
 
     fn write(&mut self, controller: Controller, number: usize, fault: Fault) -> Act {
@@ -327,6 +327,6 @@ fn children(member: &Member, deployment: &Value) -> Vec<machine_deployment::Chil
     member.controlled(Kind::MachineSet, deployment).into_iter().map(child).collect()
 }
 
-fn step(controller: Controller, key: &ObjectKey, act: Act, basis: Basis) -> Step {
-    Step { controller, namespace: key.0.clone(), name: key.1.clone(), act, basis }
+fn step(controller: Controller, key: &ObjectKey, act: Act, observed: Observed) -> Step {
+    Step { controller, namespace: key.0.clone(), name: key.1.clone(), act, observed }
 }

@@ -16,12 +16,12 @@ pub enum Fault {
     After,
 }
 
-/// The views that a reconcile was decided on.
+/// The state that a reconcile has observed, and goes by to its end.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Basis {
+pub struct Observed {
     /// The number of the reconcile.
-    pub number: u64,
-    /// The revision of the last Machine that its controller had seen.
+    pub reconcile: u64,
+    /// The revision of the newest Machine in its controller's cache.
     pub machines: u64,
 }
 
@@ -36,8 +36,8 @@ pub struct Step {
     pub name: String,
     /// The step.
     pub act: Act,
-    /// The views that its reconcile was decided on.
-    pub basis: Basis,
+    /// The state that its reconcile goes by.
+    pub observed: Observed,
 }
 
 /// Steps.

@@ -126,15 +126,15 @@ impl Ledger {
                 of_group(asked) && is_it && is_free
             };
             let call = *self.asked.iter().find(is_earlier)?.0;
-            // What was written as its own is that other one's.
+            // A size that was written in its name is that other one's.
             Some((writer.clone(), call, if wrote(of) { call } else { of }))
         });
-        let Some((writer, call, wrote)) = found else { return false };
+        let Some((writer, call, author)) = found else { return false };
         let other = self.writers.insert(writer, call);
         if let (Some(writer), Some(other)) = (self.writer.clone(), other) {
             self.writers.insert(writer, other);
         }
-        if let Some(asked) = self.asked.get_mut(&wrote) {
+        if let Some(asked) = self.asked.get_mut(&author) {
             (asked.applied, asked.applied_at) = (asked.applied + 1, self.now);
         }
         *self.exceptions.entry(STOOD_STILL).or_default() += 1;

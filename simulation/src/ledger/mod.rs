@@ -24,7 +24,7 @@ use std::{
 
 use sandbox::{
     api::{Api, Resource, Selection},
-    stepped::Basis,
+    stepped::Observed,
 };
 use serde_json::Value;
 
@@ -155,10 +155,12 @@ struct Group {
     bounds: Vec<(Nanos, i64, i64)>,
     /// The Machines that may be taken without being named, by the cause that docs/delete-rule.md gives, each with since when.
     allowed: BTreeMap<&'static str, Vec<Nanos>>,
-    /// The newest deletion of a Machine of it by the MachineSet controller: its revision, and the reconcile.
-    taken: Option<(u64, Basis)>,
+    /// The newest deletion of a Machine of it by the MachineSet controller: its revision, and the observed state.
+    taken: Option<(u64, Observed)>,
     /// Replicas without a Machine that were given up lately, each with when: a Machine may come into the place.
     given_up: Vec<Nanos>,
+    /// Replicas of its MachineSet beyond its own size, which the MachineDeployment controller wrote by an old view, each with when.
+    beyond_size: Vec<Nanos>,
     is_gone: bool,
     /// Set once it is being deleted: its Machines go with it.
     is_deleting: bool,
@@ -251,8 +253,8 @@ pub(crate) struct Ledger {
     revision: u64,
     /// Revisions of somebody else among those of the controllers.
     pub(crate) foreign: BTreeSet<u64>,
-    /// The views that writes of the MachineSet controller were decided on, by the revisions that are to be looked at.
-    pub(crate) bases: BTreeMap<u64, Basis>,
+    /// The state that the MachineSet controller had observed for its writes, by the revisions that are to be looked at.
+    pub(crate) observed: BTreeMap<u64, Observed>,
     seen: u64,
     groups: BTreeMap<String, Group>,
     /// The group of each MachineSet.
@@ -386,7 +388,7 @@ impl Ledger {
             self.last_changed = self.now;
         }
         changes.sort_by_key(|(revision, ..)| *revision);
-        self.bases = self.bases.split_off(&changes.first().map_or(revision, |(first, ..)| *first));
+        self.observed = self.observed.split_off(&changes.first().map_or(revision, |(first, ..)| *first));
         for (revision, kind, object, is_node) in changes {
             self.revision = revision;
             let author = if self.foreign.remove(&revision) { Author::Foreign } else { author };

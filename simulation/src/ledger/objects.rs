@@ -226,16 +226,17 @@ impl Ledger {
         }
     }
 
-    /// A MachineSet of a MachineDeployment that comes down below its size takes Machines that nobody has named.
+    /// A MachineSet of a MachineDeployment that comes down below its size takes Machines that nobody has named. So does one that has
+    /// come above it, once it comes down again: which Machine goes for one that was made meanwhile is its controller's choice.
     fn size_of_set(&mut self, group: &str, id: &str, object: &Value) {
         let size = object["spec"]["replicas"].as_i64().unwrap_or_default();
         let before = self.set_sizes.insert(id.to_owned(), size).unwrap_or(size);
-        if let Some(group) = self.groups.get_mut(group)
-            && size < before
-            && size < group.size
-        {
+        let Some(group) = self.groups.get_mut(group) else { return };
+        if size < before && size < group.size {
             group.allow(OLD_SIZE, before.min(group.size) - size, self.now);
         }
+        let beyond = usize::try_from(size - before.max(group.size)).unwrap_or_default();
+        group.beyond_size.extend(std::iter::repeat_n(self.now, beyond));
     }
 
     fn note_size(&mut self, id: &str, size: i64) {
@@ -350,9 +351,9 @@ impl Ledger {
         }
         if after.is_deleting && before.as_ref().is_some_and(|machine| !machine.is_deleting) {
             self.goes(&uid, before.as_ref().unwrap_or(&after), author);
-            let basis = self.bases.get(&self.revision).copied();
-            if let (Some(basis), Some(group)) = (basis, self.groups.get_mut(&after.group)) {
-                group.taken = Some((self.revision, basis));
+            let observed = self.observed.get(&self.revision).copied();
+            if let (Some(observed), Some(group)) = (observed, self.groups.get_mut(&after.group)) {
+                group.taken = Some((self.revision, observed));
             }
         }
         let is_new = before.is_none() && author == Author::Controllers && !after.is_deleting;

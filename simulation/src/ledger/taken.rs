@@ -1,8 +1,8 @@
 //! Machines that go: one with a Node goes only if somebody has named it, or for a cause that can't be ruled out.
 
-use sandbox::stepped::Basis;
+use sandbox::stepped::Observed;
 
-use super::{Author, Check, EXCUSED, Group, Ledger, Machine, log::Log};
+use super::{Author, Check, EXCUSED, Group, Ledger, Machine, log::Entry};
 use crate::entropy::{Nanos, SECOND};
 
 /// The longest that a smaller size goes unseen by a controller whose caches lag.
@@ -40,10 +40,14 @@ impl Ledger {
         let alive = self.machines.values().filter(|machine| machine.group == id && !machine.is_deleting).count();
         let is_surplus = self.is_surplus(id);
         let Some(group) = self.groups.get_mut(id) else { return };
-        group.given_up.retain(|since| now.saturating_sub(*since) < EXCUSED);
+        for times in [&mut group.given_up, &mut group.beyond_size] {
+            times.retain(|since| now.saturating_sub(*since) < EXCUSED);
+        }
         let is_beyond = i64::try_from(alive).is_ok_and(|alive| alive > group.size);
         if is_beyond && group.given_up.pop().is_some() {
             group.allow(PLACE, 1, now);
+        } else if is_beyond && group.beyond_size.pop().is_some() {
+            group.allow(OLD_SIZE, 1, now);
         }
         // Another one goes for each that is too many, now or with a later smaller size.
         if is_surplus {
@@ -82,28 +86,23 @@ impl Ledger {
             return;
         }
         let now = self.now;
-        let basis = self.bases.get(&self.revision).copied();
-        let is_unseen = |revision: u64| basis.is_some_and(|basis| basis.machines < revision);
-        let has_unseen = |log: &Log| {
-            log.iter().any(|(uid, entry)| {
-                let Some(machine) = self.machines.get(uid) else { return false };
-                let is_unseen = machine.mark.is_some() && is_unseen(machine.marked_at);
-                entry.is_lowered && !machine.is_gone && !machine.is_deleting && is_unseen
-            })
+        let Some(group) = self.groups.get(&machine.group) else { return };
+        let observed = self.observed.get(&self.revision).copied();
+        let is_unseen = |revision: u64| observed.is_some_and(|observed| observed.machines < revision);
+        let has_unseen_mark = |(uid, entry): (&String, &Entry)| {
+            let is_it = |it: &Machine| it.mark.is_some() && is_unseen(it.marked_at) && !it.is_gone && !it.is_deleting;
+            entry.is_lowered && self.machines.get(uid).is_some_and(is_it)
         };
-        let missed = self.groups.get(&machine.group).is_some_and(|group| has_unseen(&group.log));
-        let is_again =
-            |(revision, by): (u64, Basis)| is_unseen(revision) && basis.is_some_and(|basis| basis.number != by.number);
-        let twice = self.groups.get(&machine.group).and_then(|group| group.taken).is_some_and(is_again);
+        let missed = group.log.iter().any(has_unseen_mark);
+        let is_another = |by: Observed| observed.is_some_and(|observed| observed.reconcile != by.reconcile);
+        let twice = group.taken.is_some_and(|(revision, by)| is_unseen(revision) && is_another(by));
         let was_marked = machine.marked_since().is_some() || is_unseen(machine.marked_at);
         // A mark that comes after its Node is found when it is set.
         let was_soft = self.soft_lowered.keys().any(|(of, _)| of == uid);
-        let given_up = was_soft
-            || self.groups.get(&machine.group).and_then(|group| group.log.get(uid)).is_some_and(|entry| entry.is_soft);
-        let is_lowered = |group: &Group| group.log.values().any(|entry| entry.is_lowered);
+        let given_up = was_soft || group.log.get(uid).is_some_and(|entry| entry.is_soft);
         let was_unhealthy = machine.is_unhealthy || is_unseen(machine.healthy_at);
-        let is_tied = was_unhealthy && self.ties_with_unhealthy;
-        let is_tied = is_tied && self.groups.get(&machine.group).is_some_and(is_lowered);
+        let is_lowering = group.log.values().any(|entry| entry.is_lowered);
+        let is_tied = was_unhealthy && self.ties_with_unhealthy && is_lowering;
         let is_surplus = self.is_surplus(&machine.group);
         let is_rolling = self.rolls(&machine.group).is_some();
         let Some(group) = self.groups.get_mut(&machine.group) else { return };

@@ -400,7 +400,7 @@ impl World {
             self.run_hosts(limit);
             self.ledger.at(self.now);
             self.ledger.foreign.append(&mut self.controllers.foreign.lock());
-            self.ledger.bases.append(&mut self.controllers.bases.lock());
+            self.ledger.observed.append(&mut self.controllers.observed.lock());
             self.ledger.paused(&mut self.tasks.pauses.lock());
             self.ledger.observe(&self.inside, Author::Controllers);
             for member in &self.members {
