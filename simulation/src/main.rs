@@ -65,6 +65,10 @@ struct Arguments {
     /// Leaves what was found as it is, instead of looking for a shorter story.
     #[arg(long)]
     no_shrinking: bool,
+
+    /// Minutes after which the shortest story found so far is printed, for each rule
+    #[arg(long, default_value_t = 10, value_name = "MINUTES")]
+    shrink_minutes: u64,
     /// Runs each seed twice, and compares the traces.
     #[arg(long)]
     twice: bool,
@@ -272,10 +276,17 @@ fn print(outcome: &Outcome) {
 fn shorten(arguments: &Arguments, outcome: &Outcome) -> Result<()> {
     let Some(rule) = outcome.rule() else { return Ok(()) };
     println!("looking for the shortest story of seed {} that breaks {rule}", outcome.seed);
+    let end = Instant::now() + Duration::from_secs(60 * arguments.shrink_minutes);
     let kept = shrink(&outcome.struck, |kept| {
+        if Instant::now() >= end {
+            return Ok(false);
+        }
         let skipped: BTreeSet<_> = outcome.struck.iter().filter(|it| !kept.contains(it)).copied().collect();
         Ok(child(arguments, outcome.seed, &skipped)?.ends_like(outcome))
     })?;
+    if Instant::now() >= end {
+        println!("there may be a shorter one: --shrink-minutes is over");
+    }
     let skipped: BTreeSet<_> = outcome.struck.iter().filter(|it| !kept.contains(it)).copied().collect();
     print(&child(arguments, outcome.seed, &skipped)?);
     println!("with {} of {} faults and acts: {}", kept.len(), outcome.struck.len(), list(kept.iter()));

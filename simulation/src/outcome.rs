@@ -103,7 +103,8 @@ impl Outcome {
     }
 }
 
-/// The smallest part of `all` found that still fails, by leaving out ever smaller parts of it (delta debugging).
+/// The smallest part of `all` found that still fails, by leaving out ever smaller parts of it, each once per sweep, and at last
+/// one by one until none can be left out.
 ///
 /// # Errors
 /// Those of `fails`.
@@ -112,26 +113,20 @@ pub fn shrink<T: Clone>(all: &[T], mut fails: impl FnMut(&[T]) -> Result<bool>) 
         return Ok(Vec::new());
     }
     let mut kept = all.to_vec();
-    let mut parts = 2;
-    while kept.len() > 1 {
-        let size = kept.len().div_ceil(parts);
-        let mut smaller = None;
-        for start in (0..kept.len()).step_by(size) {
+    let mut size = kept.len().div_ceil(2);
+    while size > 0 && kept.len() > 1 {
+        let (before, mut start) = (kept.len(), 0);
+        while start < kept.len() && kept.len() > 1 {
             let end = (start + size).min(kept.len());
             let rest: Vec<T> = [&kept[..start], &kept[end..]].concat();
             if fails(&rest)? {
-                smaller = Some(rest);
-                break;
-            }
-        }
-        match smaller {
-            Some(rest) => {
                 kept = rest;
-                parts = (parts - 1).max(2);
+            } else {
+                start = end;
             }
-            None if size == 1 => break,
-            None => parts = (parts * 2).min(kept.len()),
         }
+        let is_smallest = size == 1 && kept.len() == before;
+        size = if is_smallest { 0 } else { size.div_ceil(2).min(kept.len()) };
     }
     Ok(kept)
 }
@@ -145,6 +140,17 @@ mod tests {
         let all: Vec<u32> = (0..100).collect();
         let kept = shrink(&all, |kept| Ok(kept.contains(&17) && kept.contains(&83))).unwrap_or_default();
         assert_eq!(kept, [17, 83]);
+    }
+
+    #[test]
+    fn the_number_of_runs_grows_with_the_number_of_faults_that_stay() {
+        let (all, mut runs): (Vec<u32>, _) = ((0..400).collect(), 0);
+        let kept = shrink(&all, |kept| {
+            runs += 1;
+            Ok([17, 83, 311].iter().all(|it| kept.contains(it)))
+        });
+        assert_eq!(kept.unwrap_or_default(), [17, 83, 311]);
+        assert!(runs < 100, "{runs} runs");
     }
 
     #[test]

@@ -48,6 +48,8 @@ struct Batch {
     listed: Listed,
     /// The versions of Machines that never joined, for their marks to test.
     versions: HashMap<Uid, ResourceVersion>,
+    /// True if Machines of it are wanted in the log, so that it goes on without its callers.
+    is_logged: bool,
 }
 
 impl Batch {
@@ -65,7 +67,7 @@ impl Batch {
     /// The one caller whose deadline ends the write; several can't end one write together.
     fn only_caller(&self) -> Option<&Caller> {
         match self.deletes.as_slice() {
-            [one] if one.machines().next().is_none() => Some(&one.delete.caller),
+            [one] if !self.is_logged => Some(&one.delete.caller),
             _ => None,
         }
     }
@@ -81,6 +83,7 @@ impl Command {
             deletes: Vec::new(),
             listed: Listed::default(),
             versions: HashMap::new(),
+            is_logged: false,
         };
         let entries = self.take_in(&mut batch, decided);
         let marked = self.mark_and_take_in(&mut batch, entries).await;
@@ -168,6 +171,7 @@ impl Command {
         }
         (batch.version, batch.bounds, batch.listed) = (version, bounds, listed);
         batch.versions.extend(versions);
+        batch.is_logged |= !entries.is_empty();
         entries
     }
 

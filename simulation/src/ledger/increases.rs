@@ -34,21 +34,32 @@ impl Ledger {
         }
     }
 
-    /// Gives a size to an equal increase whose caller left while a task of the copy stood still, or takes it from there: of
-    /// two that nothing but their writes' names tells apart either may be the author.
+    /// Gives a size to an equal increase, or takes it from there: of two that nothing but their writes' names tells apart either
+    /// may be the author, where both were under way at the write, or the caller of the other left while the copy stood still.
     fn is_of_another(&mut self, number: u64, asked: &Asked, by: i64) -> bool {
-        let stood_still = |ended: Nanos| self.has_paused(asked.copy, ended, ended);
+        let stood_still = |equal: &Asked| equal.ended.is_some_and(|ended| self.has_paused(asked.copy, ended, ended));
+        // A task that starves lets a later call overtake its own.
+        let were_under_way = |equal: &Asked| {
+            let (author, other) = if by < 0 { (equal, asked) } else { (asked, equal) };
+            other.at <= author.applied_at && other.ended.is_none_or(|ended| ended >= author.applied_at)
+        };
         let is_it = |(other, equal): &(&u64, &Asked)| {
             let is_equal = **other != number && equal.copy == asked.copy && equal.request == asked.request;
-            is_equal && !equal.is_ok && equal.ended.is_some_and(stood_still) && (0..=1).contains(&(equal.applied + by))
+            is_equal && !equal.is_ok && (0..=1).contains(&(equal.applied + by))
         };
-        let other = self.asked.iter().find(is_it).map(|(other, _)| *other);
-        let Some(other) = other.and_then(|other| self.asked.get_mut(&other)) else { return false };
-        other.applied += by;
+        let equal = || self.asked.iter().filter(is_it);
+        let other = equal().find(|(_, it)| were_under_way(it)).map(|(other, _)| (*other, false));
+        let other = other.or_else(|| equal().find(|(_, it)| stood_still(it)).map(|(other, _)| (*other, true)));
+        let Some((other, stood_still)) = other else { return false };
+        if let Some(other) = self.asked.get_mut(&other) {
+            other.applied += by;
+        }
         if let Some(asked) = self.asked.get_mut(&number) {
             asked.applied -= by;
         }
-        *self.exceptions.entry(STOOD_STILL).or_default() += 1;
+        if stood_still {
+            *self.exceptions.entry(STOOD_STILL).or_default() += 1;
+        }
         true
     }
 

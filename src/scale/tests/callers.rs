@@ -66,6 +66,19 @@ async fn a_delete_whose_caller_leaves_while_it_reads_writes_nothing(#[case] id: 
     is_untouched(&world, 4);
 }
 
+/// A Machine of the request is gone, so that nothing is written for it, and a replica without one remains.
+#[tokio::test]
+async fn a_delete_of_a_machine_that_is_gone_and_of_a_placeholder_ends_with_its_caller() {
+    let world = world(4);
+    world.api.remove("b");
+    let named = [nodes(&["b"]), instance("replica-MachineDeployment-team-a_workers-0")].concat();
+    // The list on which it is decided is answered; the one on which the size is written isn't.
+    world.api.fault("LIST machines", Fault::SizeIs(4));
+    let delete = async |scale: Scale| scale.delete(group(), named.clone()).await;
+    leave_while_it_reads(&world, "LIST machines", delete, || ()).await;
+    is_untouched(&world, 4);
+}
+
 /// A read that fails has written nothing: the caller may leave after it.
 #[tokio::test]
 async fn a_decrease_whose_read_had_no_answer_ends_with_its_caller() {
