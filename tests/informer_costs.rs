@@ -1,5 +1,6 @@
-//! The costs of an event from the bytes of a watch to a handler, counted and not timed: allocations, and how often tasks are
-//! woken. The allocator counts, so that these tests have a binary of their own.
+//! The costs of an event from the bytes of a watch to a handler, and of the log of deletions that an object may hold, counted
+//! and not timed: allocations, and how often tasks are woken. The allocator counts, so that these tests have a binary of their
+//! own.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -23,6 +24,7 @@ use capi_autoscaler_provider::{
         ScalableResource,
     },
     informer::{Event, Factory, Projection, Query, Settings},
+    nodegroup::{DeletionLog, LogAnnotation as _},
     tasks::{Spawner, Task},
 };
 use futures::{StreamExt as _, stream};
@@ -78,6 +80,33 @@ fn an_object_is_read_with_few_allocations_however_long_it_is() {
     long["spec"]["other"] = json!({"a": {"b": ["c"]}});
     let projection = Machine::projection(&context);
     assert_eq!(allocations(&projection, &long), allocations(&projection, &machine));
+}
+
+/// A log of deletions of this many Machines, with names and uids as Cluster API has them.
+fn log_of(machines: usize) -> String {
+    let machine = |number: usize| format!(r#""prod-md-0-x9wfq-{number:05x}":"9b4bf4b1-715d-4c5b-a5ff-{number:012x}""#);
+    let machines = (0..machines).map(machine).collect::<Vec<_>>().join(",");
+    format!(r#"[{{"ticket":"t","phase":"lowered","machines":{{{machines}}}}}]"#)
+}
+
+/// Who may annotate a group chooses how long the text is, up to its bound.
+#[test]
+fn a_text_costs_what_its_entries_do() {
+    let cost = |machines: usize| {
+        let text = log_of(machines);
+        let mut log = None;
+        let counted = measure(|| log = DeletionLog::parse(Some(&text)).ok());
+        assert_eq!(log.map(|log| log.entries().len()), Some(machines));
+        (counted.count_total, counted.bytes_max, text.len() as u64)
+    };
+    let ((few, few_bytes, _), (many, many_bytes, length)) = (cost(100), cost(1_000));
+    assert!(many <= 12 * few, "{few} allocations for 100 entries, {many} for 1,000");
+    assert!(many_bytes <= 12 * few_bytes, "{few_bytes} bytes for 100 entries, {many_bytes} for 1,000");
+    assert!(many_bytes <= 16 * length, "{many_bytes} bytes for a text of {length}");
+    // Beyond its bound a text is refused before anything of it is kept.
+    let text = format!("{}{}", log_of(1_000), " ".repeat(160 << 10));
+    let refused = measure(|| assert!(DeletionLog::parse(Some(&text)).is_err()));
+    assert!(refused.bytes_max < 1_024, "{}", refused.bytes_max);
 }
 
 /// Counts how often a task is polled.

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "sandbox/clients.rs"]
+mod clients;
 #[path = "sandbox/traces.rs"]
 mod traces;
 
@@ -109,18 +111,19 @@ impl World {
             "x",
             "serve",
             "--cluster=team-a/prod",
-            "--listen=127.0.0.1:0",
             "--http-listen=127.0.0.1:0",
             "--admin-listen=none",
             &kubeconfig,
             "--capi-version",
             version,
         ];
-        let flags = flags.iter().chain(further);
+        let is_given = further.iter().any(|flag| flag.starts_with("--listen="));
+        let listen = (!is_given).then_some(&"--listen=127.0.0.1:0");
+        let flags = flags.iter().chain(listen).chain(further);
         let Command::Serve(args) = Cli::try_parse_from(flags).unwrap().command else { panic!("serve was asked for") };
         let shutdown = Shutdown::new();
         let server = Server::start(ServeConfig::try_from(*args).unwrap(), shutdown.clone()).await.unwrap();
-        let client = CloudProviderClient::connect(format!("http://{}", server.grpc_address())).await.unwrap();
+        let client = CloudProviderClient::new(clients::connect(server.grpc_address()).await);
         let world = Self { sandbox, server, shutdown, client, clock, version };
         until("in sync", async || world.client().refresh(proto::RefreshRequest {}).await.ok()).await;
         world

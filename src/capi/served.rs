@@ -5,14 +5,16 @@
 use arcstr::ArcStr;
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
+    fmt, io,
     sync::Arc,
+    time::Duration,
 };
 
 use futures::{StreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIResourceList};
 use kube::{Client, core::ApiResource};
 use thiserror::Error;
+use tokio::time::{Instant, timeout_at};
 
 use super::{DEFAULT_GROUP, InfrastructureRef, ScalableKind};
 
@@ -147,7 +149,7 @@ pub async fn discover_core(client: &Client, group: &str, version: Option<&str>) 
             });
         }
     };
-    let resources = client.list_api_group_resources(&format!("{group}/{version}")).await?;
+    let resources = in_time(client.list_api_group_resources(&format!("{group}/{version}"))).await?;
     let find = |kind: &str| resource_of(&resources, group, &version, kind);
     let machine_pool = match find(MACHINE_POOL) {
         None if !is_named => find_elsewhere(client, &found, &version, MACHINE_POOL).await?,
@@ -174,12 +176,26 @@ async fn find_elsewhere(
     kind: &str,
 ) -> Result<Option<ApiResource>, LookupError> {
     for other in group.versions.iter().map(|served| &served.version).filter(|other| *other != version) {
-        let resources = client.list_api_group_resources(&format!("{}/{other}", group.name)).await?;
+        let resources = in_time(client.list_api_group_resources(&format!("{}/{other}", group.name))).await?;
         if let Some(found) = resource_of(&resources, &group.name, other, kind) {
             return Ok(Some(found));
         }
     }
     Ok(None)
+}
+
+/// The time that the answers about one API group have until their end: those that go on and on hold up nobody who asks for
+/// others.
+const ANSWERS: Duration = Duration::from_secs(10);
+
+/// Waits for an answer of discovery and its end.
+async fn in_time<T>(answer: impl Future<Output = Result<T, kube::Error>>) -> Result<T, kube::Error> {
+    until(Instant::now() + ANSWERS, answer).await
+}
+
+async fn until<T>(end: Instant, answer: impl Future<Output = Result<T, kube::Error>>) -> Result<T, kube::Error> {
+    let late = || io::Error::new(io::ErrorKind::TimedOut, format!("no end of the answer in {} s", ANSWERS.as_secs()));
+    timeout_at(end, answer).await.unwrap_or_else(|_| Err(kube::Error::Service(late().into())))
 }
 
 /// The greatest number of API groups that are asked for their resources side by side.
@@ -199,7 +215,7 @@ impl Discovered {
     /// # Errors
     /// When the API server doesn't answer.
     pub async fn ask(client: &Client) -> Result<Self, LookupError> {
-        let groups = client.list_api_groups().await?.groups;
+        let groups = in_time(client.list_api_groups()).await?.groups;
         let groups = groups.into_iter().map(|group| (group.name.clone(), group)).collect();
         Ok(Self { groups, resources: BTreeMap::new() })
     }
@@ -243,16 +259,16 @@ type Versions = Vec<(String, Result<APIResourceList, Arc<kube::Error>>)>;
 async fn list(client: Client, group: APIGroup) -> (String, Versions) {
     let preferred = preferred(&group);
     let others = group.versions.iter().map(|served| &served.version).filter(|version| **version != preferred);
-    let mut versions = Vec::new();
+    let (mut versions, end) = (Vec::new(), Instant::now() + ANSWERS);
     for version in std::iter::once(&preferred).chain(others) {
-        let resources = client.list_api_group_resources(&format!("{}/{version}", group.name)).await;
+        let resources = until(end, client.list_api_group_resources(&format!("{}/{version}", group.name))).await;
         versions.push((version.clone(), resources.map_err(Arc::new)));
     }
     (group.name, versions)
 }
 
 async fn find_group(client: &Client, group: &str) -> Result<APIGroup, LookupError> {
-    let groups = client.list_api_groups().await?;
+    let groups = in_time(client.list_api_groups()).await?;
     groups
         .groups
         .into_iter()

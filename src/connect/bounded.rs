@@ -17,7 +17,7 @@ const LONGEST_ERROR: usize = 64 << 10;
 
 /// A body up to a number of bytes.
 #[derive(Debug)]
-pub(super) struct Bounded<B> {
+pub(crate) struct Bounded<B> {
     inner: B,
     left: usize,
     beyond: Beyond,
@@ -33,7 +33,7 @@ enum Beyond {
 }
 
 /// Bounds an answer: an error always, another one where there is a bound.
-pub(super) fn bounded<B>(answer: Response<B>, longest: Option<usize>) -> Response<Bounded<B>> {
+pub(crate) fn bounded<B>(answer: Response<B>, longest: Option<usize>) -> Response<Bounded<B>> {
     let is_error = answer.status().is_client_error() || answer.status().is_server_error();
     let (left, beyond) = match longest {
         _ if is_error => (LONGEST_ERROR, Beyond::Ends),

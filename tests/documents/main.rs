@@ -10,6 +10,7 @@ mod metrics;
 mod operation;
 mod prices;
 mod readme;
+mod security;
 mod supply;
 mod watch;
 

@@ -120,3 +120,14 @@ fn cargo_deny_is_of_one_version_in_ci_and_in_the_workflow() {
         }
     }
 }
+
+/// A size that wraps around would be written to a cluster.
+#[test]
+fn arithmetic_is_checked_for_overflow_in_what_is_released() {
+    let manifest = read("Cargo.toml");
+    let profile = |name: &str| between(&manifest, &format!("\n[profile.{name}]\n"), "\n[").to_owned();
+    assert!(profile("release").contains("\noverflow-checks = true"));
+    let image = profile("dist");
+    assert!(image.contains("inherits = \"release\"") && !image.contains("overflow-checks"), "{image}");
+    assert!(read("Dockerfile").contains("--profile dist"));
+}

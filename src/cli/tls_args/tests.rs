@@ -10,6 +10,9 @@ use crate::server::AllowedName;
 
 const ALL: [&str; 6] = ["--tls-cert-file", "tls.crt", "--tls-key-file", "tls.key", "--tls-client-ca-file", "ca.crt"];
 
+/// The digest of a public key.
+const DIGEST: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+
 #[derive(Parser)]
 struct Flags {
     #[command(flatten)]
@@ -64,6 +67,21 @@ fn mutual_tls_may_be_reached_by_others() {
     assert_eq!((files.unwrap(), warnings), (Some(expected), Vec::new()));
 }
 
+/// The authority may issue for others than Cluster Autoscaler.
+#[rstest]
+#[case::any_name(&ALL, true)]
+#[case::any_name_but_one_that_may_only_read(&[&ALL[..], &["--tls-read-only-client-names", "dashboard"]].concat(), true)]
+#[case::a_name(&[&ALL[..], &["--tls-allowed-client-names", "ca"]].concat(), false)]
+#[case::a_key(&[&ALL[..], &["--tls-allowed-client-keys", DIGEST]].concat(), false)]
+fn clients_of_any_name_are_warned_of_where_others_reach_the_listener(#[case] flags: &[&str], #[case] warns: bool) {
+    for (listen, is_reached) in [("0.0.0.0:8086", true), ("127.0.0.1:8086", false)] {
+        let (files, warnings) = tls_of(listen, flags);
+        assert!(files.unwrap().is_some());
+        assert_eq!(warnings.len(), usize::from(warns && is_reached), "{warnings:?}");
+        assert!(warnings.iter().all(|warning| warning.contains("--tls-allowed-client-names")), "{warnings:?}");
+    }
+}
+
 #[rstest]
 #[case::certificate_alone(&["--tls-cert-file", "c"], "--tls-cert-file needs --tls-key-file (or CAPI_AUTOSCALER_TLS_KEY_FILE)")]
 #[case::key_alone(&["--tls-key-file", "k"], "--tls-key-file needs --tls-cert-file")]
@@ -86,6 +104,7 @@ fn an_empty_value_is_none() {
 
 #[rstest]
 #[case::default_on_loopback("127.0.0.1:0", Reflection::Auto, true)]
+#[case::default_on_a_socket("unix:///run/a.sock", Reflection::Auto, true)]
 #[case::default_beyond("0.0.0.0:0", Reflection::Auto, false)]
 #[case::asked_for("0.0.0.0:0", Reflection::On, true)]
 #[case::unwanted("127.0.0.1:0", Reflection::Off, false)]

@@ -19,8 +19,12 @@ use tokio::{
     sync::{mpsc, watch},
 };
 use tokio_stream::wrappers::UnboundedReceiverStream;
+use tower::ServiceExt as _;
 
-use crate::{capi::OPENSHIFT_GROUP, connect::Clients};
+use crate::{
+    capi::OPENSHIFT_GROUP,
+    connect::{Clients, Policy, bounded},
+};
 
 pub(super) const CAPI: &str = "cluster.x-k8s.io";
 pub(super) const NAMESPACE: &str = "team-a";
@@ -60,9 +64,13 @@ struct State {
     refusals: BTreeMap<String, (u16, String)>,
     /// Resources whose lists and watches are answered with an error in a namespace: of a plural, or of all.
     refused_in: BTreeMap<(String, Option<String>), u16>,
+    /// Paths, or their last parts, whose requests are answered by a test.
+    answers: BTreeMap<String, Answers>,
     /// Paths that were asked for, with how often.
     asked: BTreeMap<String, usize>,
 }
+
+type Answers = Arc<dyn Fn(&Uri) -> Option<Response<Body>> + Send + Sync>;
 
 /// The API server.
 #[derive(Clone, Default)]
@@ -175,6 +183,22 @@ impl FakeApi {
         self.state.lock().refused_in.remove(&(namespace.to_owned(), plural.map(str::to_owned))).unwrap();
     }
 
+    /// Answers requests of this path, or whose path ends with this part, in the test's own way where it has one, and cuts the
+    /// watches of a resource of this name.
+    pub(super) fn answer_by(
+        &self,
+        path: &str,
+        answers: impl Fn(&Uri) -> Option<Response<Body>> + Send + Sync + 'static,
+    ) {
+        self.state.lock().answers.insert(path.to_owned(), Arc::new(answers));
+        self.cut_watches(path);
+    }
+
+    /// Answers as before.
+    pub(super) fn behave(&self, path: &str) {
+        self.state.lock().answers.remove(path).unwrap();
+    }
+
     /// Leaves lists and watches of a resource without an answer.
     pub(super) fn hold(&self, plural: &str) {
         self.held.send_modify(|held| {
@@ -233,8 +257,11 @@ impl FakeApi {
                 api.answer(request.uri()).map_err(tower::BoxError::from)
             }
         });
-        let client = Client::new(service, "default");
-        Clients { watches: client.clone(), writes: client }
+        // With the bounds that the program's own clients have.
+        let client = |longest: Option<usize>| {
+            Client::new(service.clone().map_response(move |answer| bounded(answer, longest)), "default")
+        };
+        Clients { watches: client(None), writes: client(Policy::WRITES.longest) }
     }
 
     /// Serves it over HTTP on loopback.
@@ -256,6 +283,10 @@ impl FakeApi {
         }
         *state.asked.entry(uri.path().to_owned()).or_default() += 1;
         let parts: Vec<_> = uri.path().split('/').skip(1).collect();
+        let answers = state.answers.get(uri.path()).or_else(|| state.answers.get(*parts.last()?));
+        if let Some(answer) = answers.and_then(|answers| answers(uri)) {
+            return Ok(answer);
+        }
         let answer = match parts.as_slice() {
             ["apis"] => Some(ok(&state.group_list())),
             ["apis", group, version] => state.resource_list(group, version),

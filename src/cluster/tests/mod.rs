@@ -8,6 +8,7 @@ mod health;
 mod hostile_kinds;
 mod machine_api;
 mod metrics;
+mod misbehaving;
 mod namespaces;
 mod start;
 mod state;
@@ -32,6 +33,8 @@ use crate::{
 
 /// Longer than anything here takes, by the clock of the test; only a defect reaches it.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// Of a kind.
+const MOST_OBJECTS: usize = 2_000;
 const WORKERS: &str = "MachineDeployment/team-a/workers";
 
 struct World {
@@ -74,6 +77,7 @@ impl World {
         let informers = Settings {
             backoff_min: Duration::from_millis(50),
             backoff_max: Duration::from_secs(1),
+            most_objects: MOST_OBJECTS,
             ..Settings::default()
         };
         let runtime = Handle::current();

@@ -1,5 +1,7 @@
 //! The log of deletions as a hostile object has it: when its text is read, and how often.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
 use super::objects::*;
@@ -45,6 +47,34 @@ fn a_text_is_read_once_whatever_else_of_the_object_changes() {
     }
     index.apply_quietly(workers_with(&log("b"), 10));
     assert!(!held(&index, WORKERS).is_shared_with(&first) && held(&index, WORKERS).is_read());
+}
+
+/// Reading takes milliseconds, in which every answer would wait.
+#[test]
+fn a_text_is_read_while_others_hold_the_index() {
+    let of_team = |team: &str| {
+        let mut more = logging(&log("a"), 0);
+        merge(&mut more, &json!({"metadata": {"labels": {"team": team}}}));
+        deployment("workers", 3, ("1", "10"), &more)
+    };
+    let scope = ScopeSpec { labels: vec![("team".into(), "a".into())], ..ScopeSpec::default() };
+    let index = index_of(Scope::Specs(vec![scope]));
+    index.apply_quietly(of_team("b"));
+    let log = held(&index, WORKERS);
+    assert!(!log.is_read(), "it is out of scope");
+    std::thread::scope(|threads| {
+        let holds = index.inner.read();
+        let applied = threads.spawn(|| index.apply_quietly(of_team("a")));
+        let waits = Instant::now();
+        while !log.is_read() && waits.elapsed() < Duration::from_secs(20) {
+            std::thread::yield_now();
+        }
+        let is_read = log.is_read();
+        drop(holds);
+        applied.join().unwrap();
+        assert!(is_read, "nobody else waits for that");
+    });
+    assert!(held(&index, WORKERS).is_shared_with(&log));
 }
 
 #[test]

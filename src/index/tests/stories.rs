@@ -12,7 +12,7 @@ use crate::{
     capi::{Machine, ObjectKey, ScalableKind},
     index::{Change, Feed, GroupState, Index, KindState, NotScalable},
     informer::{DecodeError, Event, Handler, Metadata, Object},
-    nodegroup::{Bounds, GroupId, InstanceState, LeftOut, ProblemKind},
+    nodegroup::{Bounds, GroupId, InstanceState, LeftOut, ProblemKind, Rules, Scope, ScopeSpec},
 };
 
 fn group_ids(index: &Index) -> Vec<String> {
@@ -286,6 +286,14 @@ fn no_kind_is_wanted_by_what_is_no_group() {
         deployment("workers", 1, ("0", "0"), &using_template("small")),
         deployment("wrong", 1, ("3", "2"), &using_template("small")),
     ]);
+    assert!(index.wanted_kinds().is_empty());
+}
+
+#[test]
+fn no_kind_is_wanted_by_a_group_out_of_scope() {
+    let scope = Scope::Specs(vec![ScopeSpec::cluster(NAMESPACE, "another")]);
+    let index = Index::new(Rules { scope, ..rules() });
+    index.apply_quietly(deployment("workers", 1, ("0", "10"), &using_template("small")));
     assert!(index.wanted_kinds().is_empty());
 }
 

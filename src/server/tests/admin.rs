@@ -143,6 +143,7 @@ async fn the_answer_is_json_that_nobody_keeps() {
 async fn a_browser_is_told_not_to_guess_the_type(#[case] path: &str) {
     let answer = answer("127.0.0.1", &[&format!("GET {path} HTTP/1.1"), "host: localhost"]).await;
     assert!(answer.contains("x-content-type-options: nosniff\r\n"), "{answer}");
+    assert!(answer.contains("cross-origin-resource-policy: same-origin\r\n"), "{answer}");
 }
 
 #[rstest]

@@ -291,6 +291,31 @@ async fn requests_count_by_the_length_that_they_announce() {
     running.end().await;
 }
 
+/// Without TLS a browser speaks HTTP/1.1 alone, whatever the script of a page asks of it.
+#[tokio::test]
+async fn what_a_web_page_can_send_reaches_no_call() {
+    let running = serve(GrpcLimits::default());
+    let body = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    let length = body.len();
+    for request in [
+        "GET /small HTTP/1.1\r\nhost: a\r\n\r\n".to_owned(),
+        format!("POST /small HTTP/1.1\r\nhost: a\r\ncontent-type: text/plain\r\ncontent-length: {length}\r\n\r\n{body}"),
+        "GET /small HTTP/1.1\r\nhost: a\r\nconnection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk\r\n\r\n"
+            .to_owned(),
+    ] {
+        let mut stream = TcpStream::connect(tcp(&running.grpc)).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        // It fails or ends.
+        let _ = timeout(LIMIT, stream.read_to_end(&mut answer)).await.unwrap();
+        assert!(!answer.starts_with(b"HTTP/1"), "{answer:?}");
+    }
+    assert_eq!(running.served.calls.load(Ordering::Relaxed), 0);
+    let client = Client::connect(&running, 65_535).await;
+    assert_eq!(client.calls("/small").await.unwrap(), b"small");
+    running.end().await;
+}
+
 fn aging(age: Duration) -> GrpcLimits {
     let limits = GrpcLimits::default();
     GrpcLimits { connections: Limits { age, ..limits.connections }, ..limits }

@@ -81,6 +81,20 @@ async fn probes_tell_how_things_stand(
     assert_eq!(answer, (code, "text/plain; charset=utf-8".to_owned(), body.to_owned()));
 }
 
+#[rstest]
+#[case::live("/livez")]
+#[case::ready("/readyz")]
+#[case::metrics("/metrics")]
+#[tokio::test]
+async fn no_page_of_another_site_may_embed_an_answer(#[case] path: &str) {
+    let request = Request::builder().uri(path).body(Body::empty()).unwrap();
+    let response = router(half_way(), &new_registry()).oneshot(request).await.unwrap();
+    let headers = response.headers();
+    assert_eq!(headers["cross-origin-resource-policy"], "same-origin");
+    assert_eq!(headers["x-content-type-options"], "nosniff");
+    assert!(!headers.contains_key("access-control-allow-origin"));
+}
+
 #[tokio::test]
 async fn metrics_may_be_added_late() {
     let registry = new_registry();
