@@ -170,7 +170,7 @@ async fn the_end_leaves_no_task() {
     workload.shutdown().await;
     assert_eq!(workload.informers(), []);
     management.shutdown().await;
-    assert_eq!(tasks(), before + 1, "only the client's own, which ends with the client");
+    assert_eq!(tasks(), before + 2, "only the two clients' own, which end with them");
     for plural in ["clusters", "machinedeployments", "machinesets", "machines", "machinepools", "nodes"] {
         assert_eq!(api.watches(plural), 0, "{plural}");
     }
