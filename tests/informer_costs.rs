@@ -89,7 +89,7 @@ fn log_of(machines: usize) -> String {
     format!(r#"[{{"ticket":"t","phase":"lowered","machines":{{{machines}}}}}]"#)
 }
 
-/// Who may annotate a group chooses how long the text is, up to its bound.
+/// The text is as long as a tenant likes, up to its bound.
 #[test]
 fn a_text_costs_what_its_entries_do() {
     let cost = |machines: usize| {

@@ -65,8 +65,7 @@ struct Arguments {
     /// Leaves what was found as it is, instead of looking for a shorter story.
     #[arg(long)]
     no_shrinking: bool,
-
-    /// Minutes after which the shortest story found so far is printed, for each rule
+    /// Minutes after which the shortest story found so far is printed, for each rule.
     #[arg(long, default_value_t = 10, value_name = "MINUTES")]
     shrink_minutes: u64,
     /// Runs each seed twice, and compares the traces.
@@ -276,15 +275,17 @@ fn print(outcome: &Outcome) {
 fn shorten(arguments: &Arguments, outcome: &Outcome) -> Result<()> {
     let Some(rule) = outcome.rule() else { return Ok(()) };
     println!("looking for the shortest story of seed {} that breaks {rule}", outcome.seed);
-    let end = Instant::now() + Duration::from_secs(60 * arguments.shrink_minutes);
+    let limit = Duration::from_secs(arguments.shrink_minutes.saturating_mul(60));
+    let (began, mut is_cut_short) = (Instant::now(), false);
     let kept = shrink(&outcome.struck, |kept| {
-        if Instant::now() >= end {
+        is_cut_short = began.elapsed() >= limit;
+        if is_cut_short {
             return Ok(false);
         }
         let skipped: BTreeSet<_> = outcome.struck.iter().filter(|it| !kept.contains(it)).copied().collect();
         Ok(child(arguments, outcome.seed, &skipped)?.ends_like(outcome))
     })?;
-    if Instant::now() >= end {
+    if is_cut_short {
         println!("there may be a shorter one: --shrink-minutes is over");
     }
     let skipped: BTreeSet<_> = outcome.struck.iter().filter(|it| !kept.contains(it)).copied().collect();

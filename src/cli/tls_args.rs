@@ -49,7 +49,7 @@ pub struct TlsArgs {
     #[arg(long, env = "CAPI_AUTOSCALER_LISTEN_ALLOW_INSECURE", value_parser = parse_bool)]
     pub listen_allow_insecure: bool,
 
-    /// Whether gRPC reflection is served; auto is on loopback and on a Unix socket only
+    /// Serve gRPC reflection; auto does so on loopback and on a Unix socket only
     #[arg(long, env = "CAPI_AUTOSCALER_GRPC_REFLECTION", value_name = "WHEN", default_value = "auto")]
     pub grpc_reflection: Reflection,
 }

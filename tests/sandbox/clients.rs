@@ -1,4 +1,4 @@
-//! Who asked for a write: the log, the Event and the history say it.
+//! The client that asked for a write, as the log line and the Event name it.
 
 use std::{
     io,

@@ -31,7 +31,7 @@ const PIECE: usize = 64 << 10;
 /// Of a page and of an event.
 const LONGEST: usize = 8 << 20;
 
-/// What an API server sends for one kind.
+/// Answers of an API server that misbehaves for one kind.
 #[derive(Clone, Copy, Debug)]
 enum Misbehaviour {
     /// Pages of objects, each of which names another one.
@@ -178,7 +178,7 @@ fn template(cpu: &str) -> Value {
     json!({"status": {"capacity": {"cpu": cpu, "memory": "16Gi"}}})
 }
 
-/// Who names the kind has a problem where it was never read, and its annotations; nobody else does.
+/// Groups that name the kind have a problem where it was never read, and keep their annotations; no other group has one.
 #[rstest]
 #[case::pages(Misbehaviour::Pages)]
 #[case::pages_without_objects(Misbehaviour::EmptyPages)]
