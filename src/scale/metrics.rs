@@ -10,7 +10,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::{ScaleError, api::CallError, events::EventResult};
+use super::{call_error::CallError, error::ScaleError, events::EventResult};
 
 /// The upper bounds of the latencies that are told apart, in seconds: from a quiet API server's to a caller's patience and
 /// beyond.

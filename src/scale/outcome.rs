@@ -1,12 +1,23 @@
-//! What comes of writes and commands, told in one place: to the log, the metrics, the index, and by Events. Nothing is
+//! Reports of writes and commands: to the log, the metrics, the index, the history, by Events, and to callers. Nothing is
 //! decided here.
 
-use std::{sync::atomic::Ordering, time::Instant};
+use std::{
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
 
 use arcstr::ArcStr;
 
-use super::{Command, ScaleError, api::CallError, events::Happening, lane::Caller, metrics::Write, retry::Attempts};
-use crate::{capi::Uid, index::GroupVersion, traces};
+use super::{
+    call_error::CallError,
+    error::ScaleError,
+    events::Happening,
+    metrics::Write,
+    order::Caller,
+    rule::Named,
+    work::{Resized, Work},
+};
+use crate::{index::GroupVersion, traces};
 
 /// The most clients that a line or a note names.
 const MOST_CLIENTS: usize = 3;
@@ -17,18 +28,13 @@ pub(super) struct SizeWritten<'a> {
     pub(super) from: i32,
     /// The Machines that go for it, by name; none for a size that grows, or for replicas without a Machine.
     pub(super) machines: &'a [ArcStr],
-    pub(super) attempts: &'a Attempts,
+    /// The number of attempts at it.
+    pub(super) attempts: u32,
+    /// The time since the first of them.
+    pub(super) elapsed: Duration,
 }
 
-/// A size that has been written.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Resized {
-    from: i32,
-    to: i32,
-    attempts: u32,
-}
-
-impl Command {
+impl Work {
     /// Makes a call that writes, and counts how it ended and how long it took.
     pub(super) async fn write<T>(
         &self,
@@ -37,14 +43,9 @@ impl Command {
     ) -> Result<T, CallError> {
         let started = Instant::now();
         let result = call.await;
-        self.inner.metrics.count_write(write, result.as_ref().err(), started.elapsed());
+        self.shared.metrics.count_write(write, result.as_ref().err(), started.elapsed());
         self.has_written.fetch_or(result.is_ok(), Ordering::Relaxed);
         result
-    }
-
-    /// Attempts whose repetitions are counted.
-    pub(super) fn attempts(&self) -> Attempts {
-        Attempts::counted(self.inner.metrics.retries())
     }
 
     /// A size was written.
@@ -57,28 +58,25 @@ impl Command {
             to = version.replicas,
             machines = write.machines.join(","),
             client = self.clients(),
-            attempts = write.attempts.made(),
-            milliseconds = write.attempts.elapsed().as_millis(),
+            attempts = write.attempts,
+            milliseconds = write.elapsed.as_millis(),
             "size written"
         );
-        let resized = Resized { from: write.from, to: version.replicas, attempts: write.attempts.made() };
+        let resized = Resized { from: write.from, to: version.replicas, attempts: write.attempts };
         traces::set(&[("from", resized.from.into()), ("to", resized.to.into()), ("attempts", resized.attempts.into())]);
         *self.resized.lock() = Some(resized);
         self.tell(Happening::scaled(write.from, version.replicas, write.machines));
     }
 
-    /// The log of deletions was written, or not.
-    pub(super) fn wrote_log(&self, result: Result<GroupVersion, CallError>) -> Result<GroupVersion, CallError> {
-        if let Ok(version) = &result {
-            self.index().set_written(&self.id, version.clone());
-        }
-        result
+    /// The group was read, or its log written.
+    pub(super) fn has_seen(&self, version: &GroupVersion) {
+        self.index().set_written(&self.id, version.clone());
     }
 
     /// The API server has refused to delete Machines, or gave no answer.
-    pub(super) fn couldnt_delete<'a>(&self, machines: impl IntoIterator<Item = (&'a ArcStr, &'a Uid)>) {
-        for (name, uid) in machines {
-            self.index().set_undeletable(&self.machine_key(name), uid);
+    pub(super) fn couldnt_delete(&self, machines: &[Named]) {
+        for named in machines {
+            self.index().set_undeletable(&self.machine_key(&named.name), &named.uid);
         }
     }
 
@@ -87,11 +85,16 @@ impl Command {
         self.tell_with_code(happening, None);
     }
 
+    /// An infrastructure provider chooses which instances go.
+    pub(super) fn tell_chosen_by_provider(&self, instances: usize) {
+        self.tell(Happening::chosen_by_provider(instances));
+    }
+
     fn tell_with_code(&self, happening: Happening, code: Option<&'static str>) {
         let happening = happening.asked_by(self.clients().as_deref());
-        self.inner.history.told(&self.id, &happening, code);
+        self.shared.history.told(&self.id, &happening, code);
         if let Some(uid) = self.index().uid(&self.id) {
-            self.inner.events.record(&self.id, &uid, happening);
+            self.shared.events.record(&self.id, &uid, happening);
         }
     }
 
@@ -122,8 +125,8 @@ impl Command {
     /// A command has succeeded: whether it changed nothing, once more.
     fn look_at_effect(&self, command: &'static str) {
         let has_effect = self.has_written.load(Ordering::Relaxed);
-        if let Some(repeat) = self.inner.repeats.note(&self.id, command, has_effect) {
-            self.inner.metrics.count_repeated(command);
+        if let Some(repeat) = self.shared.repeats.note(&self.id, command, has_effect) {
+            self.shared.metrics.count_repeated(command);
             tracing::warn!(
                 group = %self.id, command, times = repeat.times,
                 "command succeeds, changes nothing and comes again: Cluster Autoscaler may be skipping its loops for it"
@@ -134,7 +137,7 @@ impl Command {
     /// A command has ended like this; its caller is told.
     pub(super) fn answer(&self, caller: Caller, result: Result<(), ScaleError>) {
         let command = caller.command();
-        self.inner.metrics.count_command(command, result.as_ref().err());
+        self.shared.metrics.count_command(command, result.as_ref().err());
         self.say(&caller, &result);
         if result.is_ok() {
             self.look_at_effect(command);
@@ -142,7 +145,7 @@ impl Command {
         if let Err(error) = &result {
             match Happening::of_error(command == "increase", error) {
                 Some(happening) => self.tell_with_code(happening, Some(error.code())),
-                None => self.inner.history.answered(&self.id, command, error, caller.client()),
+                None => self.shared.history.answered(&self.id, command, error, caller.client()),
             }
         }
         caller.answer(result);

@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::reason::EventReason;
 pub(super) use self::reason::{Happening, asked_by};
 use self::{post::Poster, series::Publisher};
-use super::ScaleMetrics;
+use super::metrics::ScaleMetrics;
 use crate::{capi::CoreResources, informer::Uid, nodegroup::GroupId, tasks::Spawner};
 
 /// How many Events wait at most.
