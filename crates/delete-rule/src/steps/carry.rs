@@ -6,7 +6,8 @@ use std::mem;
 
 use super::{
     Call, Calls, Effect, FailedCall as _, Failure, Group as _, Marked, NotDone, NotMarked, Now, Outcome, Row, Steps,
-    Tries, machine_of, take_back::TakeBack,
+    Tries, machine_of,
+    take_back::{TakeBack, TakenBack},
 };
 use crate::{Bounds, Complete, Entry, Log, Map, Named, Phase, Policy, Refusal, Rule, Set};
 
@@ -286,10 +287,10 @@ impl<T: Calls, P: Policy> Carry<T, P> {
 
     /// Entries have been taken back. Where even that can't be written, nothing is refused: they stay noted, and are carried
     /// out when the API server lets it. Nor is it where another copy was let and has lowered them.
-    fn taken_back(&mut self, end: Result<(T::Group, Set<T>), NotDone<T>>, failing: Failing<T>) {
+    fn taken_back(&mut self, end: Result<TakenBack<T>, NotDone<T>>, failing: Failing<T>) {
         self.stage = Stage::Round;
         match end {
-            Ok((version, lowered)) => {
+            Ok(TakenBack { version, lowered }) => {
                 self.version = version;
                 let ended = failing.into_iter().filter(|(entry, _)| !lowered.contains(&entry.uid));
                 self.failures.extend(ended.map(|(entry, why)| (entry.uid, why)));
@@ -328,9 +329,10 @@ impl<T: Calls, P: Policy> Carry<T, P> {
             }
             Stage::TakeBack(mut take_back, failing) => {
                 let calls = take_back.next(now);
-                match take_back.end() {
-                    Some(end) => self.taken_back(end, failing),
-                    None => self.stage = Stage::TakeBack(take_back, failing),
+                if take_back.has_ended() {
+                    self.taken_back(take_back.end(), failing);
+                } else {
+                    self.stage = Stage::TakeBack(take_back, failing);
                 }
                 calls
             }

@@ -111,15 +111,22 @@ impl<T: Calls, P: Policy> Decision<T, P> {
         }
     }
 
-    /// Once it is decided: what was accepted, unless that is nothing.
-    pub(super) fn end(&self) -> Option<Option<Decided<T>>> {
-        let Stage::End(decided) = &self.stage else { return None };
-        Some(decided.as_deref().cloned())
+    /// Returns true once it is decided.
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.stage, Stage::End(_))
+    }
+
+    /// The requests that were accepted, unless there are none.
+    pub(super) fn end(self) -> Option<Decided<T>> {
+        match self.stage {
+            Stage::End(decided) => decided.map(|decided| *decided),
+            _ => None,
+        }
     }
 
     pub(super) fn next(&mut self, now: &impl Now<T>) -> Vec<Call<T>> {
         let mut calls = Vec::new();
-        while self.open == 0 && !matches!(self.stage, Stage::End(_)) {
+        while self.open == 0 && !self.has_ended() {
             calls = self.advance(now);
             self.open = calls.len();
         }
@@ -132,23 +139,21 @@ impl<T: Calls, P: Policy> Decision<T, P> {
             Stage::Learn(mut learn, round) => {
                 let call = learn.next();
                 if learn.has_ended() {
-                    self.decide(*learn, *round, now)
+                    self.decide(*learn, *round, now);
                 } else {
                     self.stage = Stage::Learn(learn, round);
                 }
                 call.into_iter().collect()
             }
-            Stage::Replace(replaced, round, decided, log) => match replaced.first() {
-                Some((one, below)) => {
-                    let (request, log_seen, below) = (one.request.clone(), round.log.clone(), *below);
-                    self.stage = Stage::Replace(replaced, round, decided, log);
-                    vec![Call::Replace { request, log: log_seen, below }]
-                }
-                None => {
+            Stage::Replace(replaced, round, decided, log) => {
+                let Some((one, below)) = replaced.first() else {
                     self.stage = Stage::Write(decided, log);
-                    Vec::new()
-                }
-            },
+                    return Vec::new();
+                };
+                let call = Call::Replace { request: one.request.clone(), log: round.log.clone(), below: *below };
+                self.stage = Stage::Replace(replaced, round, decided, log);
+                vec![call]
+            }
             Stage::Write(decided, None) => {
                 self.stage = Stage::End(Some(decided));
                 Vec::new()

@@ -121,7 +121,7 @@ impl<T: Calls, P: Policy> Decrease<T, P> {
                 let calls = carry.next(now);
                 self.effects.extend(carry.effects());
                 if carry.has_ended() {
-                    return self.lowered(&carry, giving, soft);
+                    return self.lowered(&carry, &giving, soft);
                 }
                 self.stage = Stage::Lower(carry, giving, soft);
                 calls
@@ -258,7 +258,7 @@ impl<T: Calls, P: Policy> Decrease<T, P> {
     }
 
     /// The size was lowered for the Machines, or not.
-    fn lowered(&mut self, carry: &Carry<T, P>, giving: Giving<T>, soft: usize) -> Vec<Call<T>> {
+    fn lowered(&mut self, carry: &Carry<T, P>, giving: &Giving<T>, soft: usize) -> Vec<Call<T>> {
         self.version = carry.version().clone();
         let failures = carry.failures();
         let log = self.version.log().unwrap_or_default();

@@ -183,9 +183,9 @@ impl<T: Calls, P: Policy> Deletion<T, P> {
     }
 
     fn end_decision(&mut self) {
-        let Some(end) = self.decision.as_ref().and_then(Decision::end) else { return };
-        self.decision = None;
-        if let Some(decided) = end {
+        if self.decision.as_ref().is_some_and(Decision::has_ended)
+            && let Some(decided) = self.decision.take().and_then(Decision::end)
+        {
             self.take_in(decided);
         }
     }

@@ -19,6 +19,14 @@ pub(super) struct TakeBack<T: Calls> {
     open: usize,
 }
 
+/// Entries that were taken back.
+pub(super) struct TakenBack<T: Calls> {
+    /// The version that it came to.
+    pub(super) version: T::Group,
+    /// The entries that another copy has lowered.
+    pub(super) lowered: Set<T>,
+}
+
 /// The next thing to do, or the call whose outcome is waited for.
 #[derive(Clone, Debug)]
 enum Stage<T: Calls> {
@@ -40,7 +48,7 @@ impl<T: Calls> TakeBack<T> {
 
     pub(super) fn next(&mut self, now: &impl Now<T>) -> Vec<Call<T>> {
         let mut calls = Vec::new();
-        while self.open == 0 && self.end().is_none() {
+        while self.open == 0 && !self.has_ended() {
             calls = self.advance(now);
             self.open = calls.len();
         }
@@ -123,12 +131,19 @@ impl<T: Calls> TakeBack<T> {
         };
     }
 
-    /// The version that it came to, and the entries that another copy has lowered.
+    /// Returns true once it is done, or has failed.
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.stage, Stage::End(_))
+    }
+
+    /// The outcome.
     ///
     /// # Errors
     /// When the entries couldn't be taken out of the log.
-    pub(super) fn end(&self) -> Option<Result<(T::Group, Set<T>), NotDone<T>>> {
-        let Stage::End(end) = &self.stage else { return None };
-        Some(end.clone().map(|()| (self.version.clone(), self.lowered.clone())))
+    pub(super) fn end(self) -> Result<TakenBack<T>, NotDone<T>> {
+        if let Stage::End(Err(why)) = self.stage {
+            return Err(why);
+        }
+        Ok(TakenBack { version: self.version, lowered: self.lowered })
     }
 }
