@@ -275,6 +275,7 @@ impl Command {
                 return Err(Again { error, sorted: accepted, was_written: false });
             }
         };
+        self.logs(log.entries().iter().filter(|entry| entry.ticket == *ticket));
         let change = GroupChange { replicas: None, log: text };
         match self.wrote_log(self.write(Write::Log, self.api().write_group(&self.id, version, &change)).await) {
             Ok(version) => Ok(Some(Decided { version, bounds, accepted, listed, versions })),

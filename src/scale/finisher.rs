@@ -24,6 +24,7 @@ use super::{
     known::SIDE_BY_SIDE,
     mark::{Marked, NotMarked, named},
     metrics::Write,
+    outcome::tickets_of,
     rule::{self, Finish, Followed, LEFT_TO_PROVIDER, LeftSince, Life, Listed, Look, LookCall, RULE},
 };
 use crate::{
@@ -249,8 +250,8 @@ impl Command {
         let result = self.write(Write::Delete, self.api().delete_machine(&key, &entry.uid, None)).await;
         match result {
             Ok(()) => {
-                tracing::info!(group = %self.id, machine = %entry.name, "Machine deleted by name: the smaller size has taken another one");
-                self.tell(Happening::deleted_by_name(&entry.name));
+                tracing::info!(group = %self.id, machine = %entry.name, ticket = %entry.ticket, "Machine deleted by name: the smaller size has taken another one");
+                self.tell_of(tickets_of([entry].into_iter()).as_deref(), Happening::deleted_by_name(&entry.name));
                 Ok(Outcome::Done)
             }
             // It is gone, or another one has its name.
@@ -275,8 +276,8 @@ impl Command {
             let change = GroupChange { replicas: None, log: text };
             let written = self.write(Write::Log, self.api().write_group(&self.id, &version, &change)).await;
             let Err(error) = self.wrote_log(written) else {
-                let over = look.over().filter(|entry| left.get(&entry.uid) != Some(*entry));
-                tracing::info!(group = %self.id, machines = names(over), "deletions have come to their end");
+                let over = || look.over().filter(|entry| left.get(&entry.uid) != Some(*entry));
+                tracing::info!(group = %self.id, machines = names(over()), ticket = tickets_of(over()), "deletions have come to their end");
                 return Ok(());
             };
             if !attempts.again(&error).await {

@@ -1,15 +1,22 @@
 //! What comes of writes and commands, told in one place: to the log, the metrics, the index, and by Events. Nothing is
 //! decided here.
 
-use std::{sync::atomic::Ordering, time::Instant};
+use std::{collections::BTreeSet, sync::atomic::Ordering, time::Instant};
 
 use arcstr::ArcStr;
 
 use super::{Command, ScaleError, api::CallError, events::Happening, lane::Caller, metrics::Write, retry::Attempts};
-use crate::{capi::Uid, index::GroupVersion, traces};
+use crate::{
+    capi::Uid,
+    index::GroupVersion,
+    nodegroup::{DeletionLog, deletion_log::Entry},
+    traces,
+};
 
 /// The most clients that a line or a note names.
 const MOST_CLIENTS: usize = 3;
+/// The most tickets that a line or a note names. Entries that are lowered together are mostly of one.
+const MOST_TICKETS: usize = 8;
 
 /// A size that was to be written.
 #[derive(Clone, Copy)]
@@ -26,6 +33,17 @@ pub(super) struct Resized {
     from: i32,
     to: i32,
     attempts: u32,
+}
+
+/// The tickets of entries, each once; `None` where there is no entry. Of many the first are named.
+pub(super) fn tickets_of<'a>(entries: impl Iterator<Item = &'a Entry>) -> Option<String> {
+    let tickets: BTreeSet<_> = entries.map(|entry| &entry.ticket).collect();
+    let named: Vec<_> = tickets.iter().take(MOST_TICKETS).map(ToString::to_string).collect();
+    match (named.is_empty(), tickets.len() - named.len()) {
+        (true, _) => None,
+        (false, 0) => Some(named.join(", ")),
+        (false, more) => Some(format!("{} and {more} more", named.join(", "))),
+    }
 }
 
 impl Command {
@@ -51,11 +69,15 @@ impl Command {
     pub(super) fn wrote(&self, version: &GroupVersion, write: SizeWritten<'_>) {
         self.index().set_written(&self.id, version.clone());
         self.index().set_own_size(&self.id, write.from, version);
+        let log = version.log.as_ref().and_then(|log| log.read().ok());
+        let entries = log.into_iter().flat_map(DeletionLog::entries);
+        let tickets = tickets_of(entries.filter(|entry| write.machines.contains(&entry.name)));
         tracing::info!(
             group = %self.id,
             from = write.from,
             to = version.replicas,
             machines = write.machines.join(","),
+            ticket = tickets,
             client = self.clients(),
             attempts = write.attempts.made(),
             milliseconds = write.attempts.elapsed().as_millis(),
@@ -64,7 +86,15 @@ impl Command {
         let resized = Resized { from: write.from, to: version.replicas, attempts: write.attempts.made() };
         traces::set(&[("from", resized.from.into()), ("to", resized.to.into()), ("attempts", resized.attempts.into())]);
         *self.resized.lock() = Some(resized);
-        self.tell(Happening::scaled(write.from, version.replicas, write.machines));
+        self.tell_of(tickets.as_deref(), Happening::scaled(write.from, version.replicas, write.machines));
+    }
+
+    /// These entries are about to be written to the log of deletions. Whichever copy finishes them names their ticket, and this
+    /// line alone names it with the client: it comes before the write, of which the answer may be lost.
+    pub(super) fn logs<'a>(&self, entries: impl Iterator<Item = &'a Entry> + Clone) {
+        let machines = entries.clone().map(|entry| entry.name.as_str()).collect::<Vec<_>>().join(",");
+        let (ticket, client) = (tickets_of(entries), self.clients());
+        tracing::info!(group = %self.id, machines, ticket, client, "deletions are written to the log");
     }
 
     /// The log of deletions was written, or not.
@@ -85,6 +115,12 @@ impl Command {
     /// Tells by an Event on the group what happened to it.
     pub(super) fn tell(&self, happening: Happening) {
         self.tell_with_code(happening, None);
+    }
+
+    /// The same; where no client is known, it names the tickets of the log's entries that it is of.
+    pub(super) fn tell_of(&self, tickets: Option<&str>, happening: Happening) {
+        let has_client = self.clients().is_some();
+        self.tell(if has_client { happening } else { happening.of_tickets(tickets) });
     }
 
     fn tell_with_code(&self, happening: Happening, code: Option<&'static str>) {

@@ -310,6 +310,7 @@ impl Command {
         log: DeletionLog,
         entries: Vec<Entry>,
     ) -> Result<GroupVersion, CallError> {
+        self.logs(entries.iter());
         let text = log.with(entries).print().map_err(|error| CallError::Refused(error.to_string()))?;
         let change = GroupChange { replicas: None, log: text };
         self.wrote_log(self.write(Write::Log, self.api().write_group(&self.id, version, &change)).await)
