@@ -20,11 +20,12 @@ use allocation_counter::measure;
 use axum::body::{Body, Bytes};
 use capi_autoscaler_provider::{
     capi::{
-        Cluster, Context, DEFAULT_GROUP, InfrastructureTemplate, Interner, Machine, Node, ScalableKind,
+        Cluster, Context, DEFAULT_GROUP, InfrastructureTemplate, Interner, Keys, Machine, Node, ScalableKind,
         ScalableResource,
     },
+    index::{Change, Index},
     informer::{Event, Factory, Projection, Query, Settings},
-    nodegroup::{DeletionLog, LogAnnotation as _},
+    nodegroup::{DeletionLog, ErrorRules, GroupId, LogAnnotation as _, Rules, Scope, TemplateRules},
     tasks::{Spawner, Task},
 };
 use futures::{StreamExt as _, stream};
@@ -126,6 +127,105 @@ impl Future for Polled {
 
 const MACHINES: usize = 50;
 const ROUNDS: usize = 20;
+
+/// The bytes that stay allocated for groups with these annotations.
+fn bytes_of_groups(count: usize, annotations: &dyn Fn(usize) -> Value) -> u64 {
+    let rules = Rules {
+        keys: Keys::default(),
+        scope: Scope::All,
+        template: TemplateRules::default(),
+        prices: Arc::default(),
+        errors: ErrorRules::default(),
+    };
+    let (context, index) = (Context::new(DEFAULT_GROUP), Index::new(rules));
+    let projection = ScalableResource::projection(ScalableKind::MachineDeployment, &context);
+    let mut held = Vec::with_capacity(count);
+    let measured = measure(|| {
+        for number in 0..count {
+            let object = json!({
+                "metadata": {"namespace": "team-a", "name": format!("group-{number}"), "uid": "u", "resourceVersion": "1",
+                    "annotations": annotations(number)},
+                "spec": {"clusterName": "stage", "replicas": 3},
+            });
+            let object = projection.read(&object.to_string(), &context.interner).unwrap();
+            match &object.content {
+                Ok(content) => index.apply(Change::Scalable(Arc::clone(content))),
+                Err(error) => {
+                    let id = GroupId::of(ScalableKind::MachineDeployment, &object.metadata);
+                    index.apply(Change::ScalableUndecodable(id, error.message().clone()));
+                }
+            }
+            held.push(object);
+        }
+    });
+    u64::try_from(measured.bytes_current).unwrap()
+}
+
+/// A tenant writes 256 KiB of annotations into each of its objects.
+#[test]
+fn objects_as_large_as_an_api_server_takes_them_are_kept_in_little_memory() {
+    const PREFIX: &str = "capacity.cluster-autoscaler.kubernetes.io";
+    const OWN: &str = "capacity.capi-autoscaler-provider.io";
+    const COUNT: usize = 100;
+    /// A thousand of them are held in less than two thirds of the chart's limit of 256 MiB.
+    const MOST: u64 = 160 << 10;
+    let bounds = || {
+        json!({"cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": "1",
+            "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "10",
+            format!("{PREFIX}/cpu"): "4", format!("{PREFIX}/memory"): "16Gi"})
+    };
+    let with = |more: Vec<(String, String)>| {
+        let mut annotations = bounds();
+        for (key, value) in more {
+            annotations[key] = value.into();
+        }
+        annotations
+    };
+    let list = |entry: &dyn Fn(usize) -> String| {
+        let mut text = entry(0);
+        for next in (1..).map(entry) {
+            if text.len() + next.len() >= 14_000 {
+                break;
+            }
+            text = text + "," + &next;
+        }
+        text
+    };
+    let sparse = |number: usize, count: usize| {
+        let keys = (0..count).map(|key| (format!("{PREFIX}/key-{key}"), format!("{number}-{}", "v".repeat(14_000))));
+        with(keys.collect())
+    };
+    let (few, many) = (|number| sparse(number, 2), |number| sparse(number, 16));
+    let packed = |number: usize| {
+        with(vec![
+            (format!("{PREFIX}/labels"), list(&|n| format!("l{n}=v{number}"))),
+            (format!("{OWN}/resources"), list(&|n| format!("r{n}={number}"))),
+        ])
+    };
+    let long = |number: usize| {
+        let name = "d".repeat(60);
+        with(vec![
+            (format!("{PREFIX}/labels"), list(&|n| format!("{name}.example/l{n}=v{number}"))),
+            (format!("{PREFIX}/taints"), list(&|n| format!("{name}.example/t{n}=v{number}:NoSchedule"))),
+        ])
+    };
+    let tiny = |number: usize| {
+        let keys = (0..4_000).map(|key| (format!("{PREFIX}/{key}"), format!("{number}")));
+        with(keys.collect())
+    };
+    let logged = |number: usize| {
+        let machines: Vec<_> = (0..1_000).map(|n| format!(r#""m-{number}-{n}":"{number:060}-{n:060}""#)).collect();
+        let log = format!(r#"[{{"ticket":"t","phase":"lowered","machines":{{{}}}}}]"#, machines.join(","));
+        with(vec![("capi-autoscaler-provider.io/deleting".to_owned(), log)])
+    };
+    let attacks: [(&str, &dyn Fn(usize) -> Value); 6] =
+        [("few", &few), ("many", &many), ("packed", &packed), ("long", &long), ("tiny", &tiny), ("logged", &logged)];
+    for (name, attack) in attacks {
+        let each = bytes_of_groups(COUNT, attack) / COUNT as u64;
+        println!("{name}: {each} bytes for each object");
+        assert!(each <= MOST, "{name}: {each} bytes are held for each object");
+    }
+}
 
 /// One line for each Machine, in each round with other versions.
 fn rounds(first: &str, later: &str) -> Vec<Bytes> {

@@ -10,6 +10,13 @@ pub const LONGEST_MESSAGE: usize = 4 * 1024;
 /// The longest value of the annotation delete-machine that may be one of this program, in bytes.
 pub const LONGEST_MARK: usize = 256;
 
+/// The most bytes of labels, annotations, taints and amounts that are kept of one object.
+pub const MOST_KEPT: usize = 32 * 1024;
+/// The most bytes of names that are kept of a list: of the instances of a MachinePool, or the workers of a topology.
+pub const MOST_LISTED: usize = 512 * 1024;
+/// The weight of an entry besides its texts, in maps and in what is made of them.
+const ENTRY: usize = 128;
+
 /// The end of what stands for a value that is too long.
 const UNREAD: &str = "bytes; no more than 16384 are read)";
 
@@ -24,6 +31,38 @@ pub fn is_unread(value: &str) -> bool {
     value.starts_with('(') && value.ends_with(UNREAD)
 }
 
+/// What an object would have kept of several of its texts. Each of them has its bound, and so has their sum: an object has
+/// room for thousands of them.
+pub(super) struct Kept {
+    bytes: usize,
+    most: usize,
+}
+
+impl Kept {
+    /// The texts of which so many bytes are kept.
+    pub(super) fn most(most: usize) -> Self {
+        Self { bytes: 0, most }
+    }
+
+    /// Counts one entry, which has these texts.
+    pub(super) fn add(&mut self, texts: impl IntoIterator<Item: AsRef<str>>) {
+        self.bytes += ENTRY + texts.into_iter().map(|text| text.as_ref().len()).sum::<usize>();
+    }
+
+    /// # Errors
+    /// When they are too many; it names them by `texts`.
+    pub(super) fn check(&self, texts: &str) -> Result<(), String> {
+        let Self { bytes, most } = self;
+        if bytes <= most {
+            return Ok(());
+        }
+        Err(format!(
+            "{texts} have {bytes} bytes, {ENTRY} for each one included, and no more than {most} are kept of an object: \
+             remove those that nobody needs"
+        ))
+    }
+}
+
 /// The beginning of a message.
 pub(super) fn message(text: &str) -> &str {
     let end = (0..=LONGEST_MESSAGE.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
@@ -36,6 +75,7 @@ pub(super) fn mark(text: &str) -> &str {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -56,6 +96,19 @@ mod tests {
         assert_eq!(message(&(at_bound.clone() + "e")), at_bound);
         let odd = "é".repeat(LONGEST_MESSAGE / 2);
         assert_eq!(message(&format!("e{odd}")).len(), LONGEST_MESSAGE - 1);
+    }
+
+    #[test]
+    fn an_entry_counts_with_its_texts_and_more() {
+        let mut kept = Kept::most(MOST_KEPT);
+        kept.add(["key", "value"]);
+        assert_eq!(kept.bytes, 8 + ENTRY);
+        kept.add(["v".repeat(MOST_KEPT - 8 - 2 * ENTRY)]);
+        assert_eq!((kept.bytes, kept.check("its labels")), (MOST_KEPT, Ok(())));
+        kept.add([""]);
+        let error = kept.check("its labels").unwrap_err();
+        let said = "its labels have 32896 bytes, 128 for each one included, and no more than 32768";
+        assert!(error.starts_with(said), "{error}");
     }
 
     #[test]

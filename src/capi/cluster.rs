@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{DEFER_UPGRADE, HOLD_UPGRADE_SEQUENCE, Meta, wire};
+use super::{DEFER_UPGRADE, HOLD_UPGRADE_SEQUENCE, MOST_LISTED, Meta, bounded, wire};
 use crate::informer::{Document, Projection};
 
 /// A Cluster as read here.
@@ -99,29 +99,37 @@ impl Cluster {
     /// # Errors
     /// The text of the decoding error, when a field that is read has another type.
     pub fn decode(meta: Meta, value: &Value) -> Result<Self, String> {
-        wire::read(value).map(|json| Self::of(meta, json))
+        Self::of(meta, wire::read(value)?)
     }
 
     /// The projection by which an informer reads Clusters.
     #[must_use]
     pub fn projection() -> Projection<Self> {
-        Projection::typed::<Json>("capi/Cluster", |meta, json| Ok(Self::of(meta, json)))
+        Projection::typed::<Json>("capi/Cluster", Self::of)
     }
 
-    fn of(meta: Meta, object: wire::Object<'_, Spec<'_>, Status<'_>>) -> Self {
+    fn of(meta: Meta, object: wire::Object<'_, Spec<'_>, Status<'_>>) -> Result<Self, String> {
         let (spec, status) = (object.spec, object.status);
         let paused = spec.as_ref().and_then(|spec| spec.paused).unwrap_or_default();
-        let topology = spec.and_then(|spec| spec.topology).and_then(|topology| {
+        let topology = spec.and_then(|spec| spec.topology);
+        let workers = topology.iter().filter_map(|topology| topology.workers.as_ref()?.machine_deployments.as_ref());
+        let mut listed = bounded::Kept::most(MOST_LISTED);
+        for worker in workers.flatten() {
+            listed
+                .add([&*bounded::value(&worker.name), &*bounded::value(worker.version.as_deref().unwrap_or_default())]);
+        }
+        listed.check("the names and versions of spec.topology.workers.machineDeployments")?;
+        let topology = topology.and_then(|topology| {
             let version = topology.version.as_deref().filter(|version| !version.is_empty())?;
             Some(Box::new(Topology {
-                version: version.into(),
+                version: ArcStr::from(bounded::value(version)),
                 pinned: topology.workers.as_ref().map(pinned).unwrap_or_default(),
                 held_back: topology.workers.as_ref().map(held_back).unwrap_or_default(),
                 sized: topology.workers.as_ref().map(sized).unwrap_or_default(),
                 unreconciled_since: status.as_ref().and_then(unreconciled_since),
             }))
         });
-        Self { meta, paused, topology }
+        Ok(Self { meta, paused, topology })
     }
 }
 
@@ -134,7 +142,7 @@ fn held_back(workers: &Workers<'_>) -> Vec<ArcStr> {
         let is_set = |key| worker.metadata.as_ref().is_some_and(|metadata| metadata.annotation(key).is_some());
         held |= is_set(HOLD_UPGRADE_SEQUENCE);
         if held || is_set(DEFER_UPGRADE) {
-            names.push((&*worker.name).into());
+            names.push(ArcStr::from(bounded::value(&worker.name)));
         }
     }
     names
@@ -142,13 +150,16 @@ fn held_back(workers: &Workers<'_>) -> Vec<ArcStr> {
 
 fn sized(workers: &Workers<'_>) -> Vec<ArcStr> {
     let workers = workers.machine_deployments.iter().flatten();
-    workers.filter(|worker| worker.replicas.is_some()).map(|worker| (&*worker.name).into()).collect()
+    workers
+        .filter(|worker| worker.replicas.is_some())
+        .map(|worker| ArcStr::from(bounded::value(&worker.name)))
+        .collect()
 }
 
 fn pinned(workers: &Workers<'_>) -> Vec<(ArcStr, ArcStr)> {
     let version = |worker: &Worker<'_>| {
         let version = worker.version.as_deref().filter(|version| !version.is_empty())?;
-        Some(((&*worker.name).into(), version.into()))
+        Some((ArcStr::from(bounded::value(&worker.name)), ArcStr::from(bounded::value(version))))
     };
     workers.machine_deployments.iter().flatten().filter_map(version).collect()
 }

@@ -1,22 +1,211 @@
-//! The annotation that holds the log of deletions, as it stands on an object. What is too long for a log is never kept: who
-//! may annotate objects could fill the memory with it.
+//! The annotation that holds the log of deletions, as it stands on an object. What is too long for a log is never kept, and
+//! what is kept has its bound for each namespace and in all: who may annotate objects could fill the memory with it.
+
+use std::{collections::HashMap, ops::Deref, sync::Arc};
 
 use arcstr::ArcStr;
+use parking_lot::Mutex;
 
 /// The longest text of a log, in bytes. All annotations of an object together may take 256 KiB, and others need room too.
 pub const LONGEST_LOG: usize = 160 * 1024;
+/// The weight of the logs that are kept of one namespace.
+pub const MOST_LOGS_OF_NAMESPACE: usize = 8 << 20;
+/// The weight of the logs that are kept of all namespaces together.
+pub const MOST_LOGS: usize = 32 << 20;
+/// The weight of a quotation mark besides its byte: a Machine has at least four of them, and an entry of its own once the
+/// log has been read, however short its name is.
+const QUOTE: usize = 40;
 
 /// The value of the annotation [`super::DELETING`].
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum LogText {
     /// The text.
-    Whole(ArcStr),
+    Whole(HeldLog),
     /// A text of so many bytes, more than [`LONGEST_LOG`].
     TooLong(usize),
+    /// A text of so many bytes, for which [`LogRoom`] had no room.
+    NoRoom(usize),
 }
 
+/// A text that isn't counted, as this process writes it.
 impl From<&str> for LogText {
     fn from(text: &str) -> Self {
-        if text.len() > LONGEST_LOG { Self::TooLong(text.len()) } else { Self::Whole(text.into()) }
+        if text.len() > LONGEST_LOG {
+            Self::TooLong(text.len())
+        } else {
+            Self::Whole(HeldLog(Arc::new(Place { text: text.into(), of: None })))
+        }
+    }
+}
+
+/// The text of a log, and its place in the [`LogRoom`]. Cheap to clone; the place is free when the last one is dropped.
+#[derive(Clone)]
+pub struct HeldLog(Arc<Place>);
+
+struct Place {
+    text: ArcStr,
+    /// Where it counts, and for which namespace.
+    of: Option<(LogRoom, ArcStr)>,
+}
+
+impl Deref for HeldLog {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0.text
+    }
+}
+
+impl PartialEq for HeldLog {
+    fn eq(&self, other: &Self) -> bool {
+        ArcStr::ptr_eq(&self.0.text, &other.0.text) || self.0.text == other.0.text
+    }
+}
+
+impl Eq for HeldLog {}
+
+impl std::fmt::Debug for HeldLog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.text.fmt(f)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some((room, namespace)) = &self.of {
+            room.free(namespace, &self.text);
+        }
+    }
+}
+
+/// The logs that are kept of a management cluster. A text counts once in its namespace, whichever objects have it: a
+/// MachineDeployment's is copied to its MachineSets, and comes again with each of its versions.
+#[derive(Clone, Debug, Default)]
+pub struct LogRoom(Arc<Mutex<Counted>>);
+
+#[derive(Debug, Default)]
+struct Counted {
+    weight: usize,
+    namespaces: HashMap<ArcStr, Namespace>,
+}
+
+#[derive(Debug, Default)]
+struct Namespace {
+    weight: usize,
+    /// Each text with the number of its places.
+    texts: HashMap<ArcStr, usize>,
+}
+
+impl LogRoom {
+    /// The value of an object's annotation.
+    pub(super) fn hold(&self, namespace: &ArcStr, text: &str) -> LogText {
+        if text.len() > LONGEST_LOG {
+            return LogText::TooLong(text.len());
+        }
+        let mut counted = self.0.lock();
+        let Counted { weight: in_all, namespaces } = &mut *counted;
+        let of_namespace = namespaces.entry(namespace.clone()).or_default();
+        let text = if let Some((known, _)) = of_namespace.texts.get_key_value(text) {
+            known.clone()
+        } else {
+            let weight = weight(text);
+            if of_namespace.weight + weight > MOST_LOGS_OF_NAMESPACE || *in_all + weight > MOST_LOGS {
+                if of_namespace.texts.is_empty() {
+                    namespaces.remove(namespace);
+                }
+                return LogText::NoRoom(text.len());
+            }
+            of_namespace.weight += weight;
+            *in_all += weight;
+            text.into()
+        };
+        *of_namespace.texts.entry(text.clone()).or_default() += 1;
+        drop(counted);
+        LogText::Whole(HeldLog(Arc::new(Place { text, of: Some((self.clone(), namespace.clone())) })))
+    }
+
+    fn free(&self, namespace: &ArcStr, text: &ArcStr) {
+        let mut counted = self.0.lock();
+        let Counted { weight: in_all, namespaces } = &mut *counted;
+        let Some(of_namespace) = namespaces.get_mut(namespace) else { return };
+        let Some(places) = of_namespace.texts.get_mut(text) else { return };
+        *places -= 1;
+        if *places == 0 {
+            of_namespace.texts.remove(text);
+            of_namespace.weight -= weight(text);
+            *in_all -= weight(text);
+        }
+        if of_namespace.texts.is_empty() {
+            namespaces.remove(namespace);
+        }
+    }
+}
+
+fn weight(text: &str) -> usize {
+    text.len() + QUOTE * memchr::memchr_iter(b'"', text.as_bytes()).count()
+}
+
+#[cfg(test)]
+#[allow(clippy::panic)]
+mod tests {
+    use super::*;
+
+    fn text(number: usize, bytes: usize) -> String {
+        let number = number.to_string();
+        number.clone() + &"x".repeat(bytes - number.len())
+    }
+
+    /// As many texts of a namespace as it has room for.
+    fn fill(room: &LogRoom, namespace: &str) -> Vec<LogText> {
+        let namespace = ArcStr::from(namespace);
+        let texts = (0..).map(|number| room.hold(&namespace, &text(number, LONGEST_LOG)));
+        texts.take_while(|log| matches!(log, LogText::Whole(_))).take(1_000).collect()
+    }
+
+    #[test]
+    fn a_namespace_has_room_for_its_logs_and_others_have_theirs() {
+        let room = LogRoom::default();
+        let first = fill(&room, "first");
+        assert_eq!(first.len(), MOST_LOGS_OF_NAMESPACE / LONGEST_LOG);
+        assert_eq!(room.hold(&"first".into(), &text(7_000, LONGEST_LOG)), LogText::NoRoom(LONGEST_LOG));
+        assert!(matches!(room.hold(&"second".into(), &text(0, LONGEST_LOG)), LogText::Whole(_)));
+        let others = ["second", "third", "fourth", "fifth"].map(|namespace| fill(&room, namespace).len());
+        assert_eq!(others, [51, 51, 51, 51], "what isn't held any more gives its room back");
+        drop(first);
+        assert_eq!(fill(&room, "first").len(), 51);
+    }
+
+    #[test]
+    fn all_namespaces_together_have_their_bound() {
+        let room = LogRoom::default();
+        let held: Vec<_> = (0..9).map(|number| fill(&room, &number.to_string())).collect();
+        let count = held.iter().map(Vec::len).sum::<usize>();
+        assert!(count * LONGEST_LOG <= MOST_LOGS && (count + 1) * LONGEST_LOG > MOST_LOGS, "{count}");
+        drop(held);
+        assert!(room.0.lock().namespaces.is_empty() && room.0.lock().weight == 0);
+    }
+
+    #[test]
+    fn a_text_counts_once_in_its_namespace_until_its_last_place_is_free() {
+        let room = LogRoom::default();
+        let namespace = ArcStr::from("team-a");
+        let held: Vec<_> = (0..1_000).map(|_| room.hold(&namespace, &text(1, LONGEST_LOG))).collect();
+        assert!(held.iter().all(|log| matches!(log, LogText::Whole(_))));
+        assert_eq!(room.0.lock().weight, LONGEST_LOG);
+        drop(held);
+        assert_eq!(room.0.lock().weight, 0);
+    }
+
+    #[test]
+    fn a_machine_weighs_what_it_takes_once_the_log_is_read() {
+        let machines = |count: usize| (0..count).map(|n| format!(r#""{n}":"0""#)).collect::<Vec<_>>().join(",");
+        assert!(weight(&machines(1_000)) >= 1_000 * 160);
+    }
+
+    #[test]
+    fn what_is_too_long_takes_no_room() {
+        let room = LogRoom::default();
+        assert_eq!(room.hold(&"team-a".into(), &text(1, LONGEST_LOG + 1)), LogText::TooLong(LONGEST_LOG + 1));
+        assert!(room.0.lock().namespaces.is_empty());
     }
 }

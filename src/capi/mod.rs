@@ -18,14 +18,14 @@ mod template;
 mod tests;
 mod wire;
 
-pub use bounded::{LONGEST_MARK, LONGEST_MESSAGE, LONGEST_VALUE, is_unread};
+pub use bounded::{LONGEST_MARK, LONGEST_MESSAGE, LONGEST_VALUE, MOST_KEPT, MOST_LISTED, is_unread};
 pub use cluster::{Cluster, Topology};
 pub use keys::{
     CAPACITY_ERROR_GRACE, CAPACITY_PREFIX, DEFAULT_GROUP, DEFER_UPGRADE, DELETING, DESIRED_REPLICAS,
     HOLD_UPGRADE_SEQUENCE, Keys, OPENSHIFT_GROUP, OWN_CAPACITY_PREFIX, PAUSED, PRICE_PER_HOUR, REPLACED, REVISION,
     SCALE_DOWN_WHILE_ROLLING_OUT, TOPOLOGY_NAME,
 };
-pub use log_text::{LONGEST_LOG, LogText};
+pub use log_text::{HeldLog, LONGEST_LOG, LogRoom, LogText, MOST_LOGS, MOST_LOGS_OF_NAMESPACE};
 pub use machine::{Condition, Created, Failure, Machine, MachinePhase};
 pub use node::{Node, NodeResources, TemplateLabels};
 pub use owner::Owner;
@@ -46,12 +46,14 @@ pub struct Context {
     pub keys: Keys,
     /// Shares text that repeats from object to object.
     pub interner: Arc<Interner>,
+    /// The room for logs of deletions.
+    pub logs: LogRoom,
 }
 
 impl Context {
     /// The context of an API group, `cluster.x-k8s.io` unless `CAPI_GROUP` says otherwise.
     #[must_use]
     pub fn new(group: &str) -> Arc<Self> {
-        Arc::new(Self { keys: Keys::new(group), interner: Arc::default() })
+        Arc::new(Self { keys: Keys::new(group), interner: Arc::default(), logs: LogRoom::default() })
     }
 }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Context, DELETING, DESIRED_REPLICAS, LogText, Meta, REVISION, bounded, wire};
+use super::{Context, DELETING, DESIRED_REPLICAS, LogText, MOST_KEPT, MOST_LISTED, Meta, REVISION, bounded, wire};
 use crate::informer::{Document, Projection};
 
 /// The kinds that can be node groups.
@@ -235,17 +235,22 @@ impl ScalableResource {
     /// # Errors
     /// The text of the decoding error, when a field that is read has another type.
     pub fn decode(kind: ScalableKind, meta: Meta, value: &Value, context: &Context) -> Result<Self, String> {
-        wire::read(value).map(|json| Self::of(kind, meta, json, context))
+        Self::of(kind, meta, wire::read(value)?, context)
     }
 
     /// The projection by which an informer reads objects of `kind`.
     #[must_use]
     pub fn projection(kind: ScalableKind, context: &Arc<Context>) -> Projection<Self> {
         let context = Arc::clone(context);
-        Projection::typed::<Json>(format!("capi/{kind}"), move |meta, json| Ok(Self::of(kind, meta, json, &context)))
+        Projection::typed::<Json>(format!("capi/{kind}"), move |meta, json| Self::of(kind, meta, json, &context))
     }
 
-    fn of(kind: ScalableKind, meta: Meta, object: wire::Object<'_, Spec<'_>, Status<'_>>, context: &Context) -> Self {
+    fn of(
+        kind: ScalableKind,
+        meta: Meta,
+        object: wire::Object<'_, Spec<'_>, Status<'_>>,
+        context: &Context,
+    ) -> Result<Self, String> {
         let intern = |text: &str| context.interner.intern(&bounded::value(text));
         let share = |texts: Option<&wire::Texts<'_>>, keep: &dyn Fn(&str) -> bool| {
             texts
@@ -270,7 +275,7 @@ impl ScalableResource {
             }
             ScalableKind::MachineDeployment | ScalableKind::MachinePool => None,
         };
-        Self {
+        let object = Self {
             kind,
             labels: share(metadata.labels.as_ref(), &|_| true),
             annotations: share(metadata.annotations.as_ref(), &|key| context.keys.is_read_on_groups(key)),
@@ -318,7 +323,7 @@ impl ScalableResource {
                 .as_ref()
                 .and_then(|status| status.authoritative_api.as_deref())
                 .is_some_and(|authority| !matches!(authority, "" | "MachineAPI")),
-            deleting_log: metadata.annotation(DELETING).map(LogText::from),
+            deleting_log: metadata.annotation(DELETING).map(|text| context.logs.hold(&meta.key.namespace, text)),
             provider_ids: spec
                 .and_then(|spec| spec.provider_id_list.as_ref())
                 .into_iter()
@@ -335,7 +340,33 @@ impl ScalableResource {
                 .map(|node| ArcStr::from(bounded::value(&node.name)))
                 .collect(),
             meta,
+        };
+        object.check_kept()?;
+        Ok(object)
+    }
+
+    /// # Errors
+    /// When more is kept than of any object: a thousand such objects would take all memory.
+    fn check_kept(&self) -> Result<(), String> {
+        let mut kept = bounded::Kept::most(MOST_KEPT);
+        let maps = [&self.labels, &self.annotations, &self.template_labels, &self.node_labels];
+        for (key, value) in maps.into_iter().flatten() {
+            kept.add([key, value]);
         }
+        for MachineTaint { key, value, effect, .. } in &self.taints {
+            kept.add([key, value, effect]);
+        }
+        for InfrastructureRef { group, kind, name } in self.infrastructure.iter().chain(&self.bootstrap) {
+            kept.add([group, kind, name]);
+        }
+        let names = [&self.deployment, &self.failure_domain, &self.version];
+        kept.add(names.into_iter().flatten().chain([&self.cluster_name]));
+        kept.check("its labels, taints, references and those annotations that are read")?;
+        let mut listed = bounded::Kept::most(MOST_LISTED);
+        for name in self.provider_ids.iter().chain(&self.node_names) {
+            listed.add([name]);
+        }
+        listed.check("its providerIDs and nodeRefs")
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, de::IgnoredAny};
 use serde_json::Value;
 
-use super::{Meta, bounded, wire};
+use super::{MOST_KEPT, Meta, bounded, wire};
 use crate::informer::{Document, Projection};
 
 /// An infrastructure template as read here.
@@ -53,26 +53,32 @@ impl InfrastructureTemplate {
     /// # Errors
     /// The text of the decoding error, when a field that is read has another type.
     pub fn decode(meta: Meta, value: &Value) -> Result<Self, String> {
-        wire::read(value).map(|json| Self::of(meta, json))
+        Self::of(meta, wire::read(value)?)
     }
 
     /// The projection by which an informer reads infrastructure templates.
     #[must_use]
     pub fn projection() -> Projection<Self> {
-        Projection::typed::<Json>("capi/template", |meta, json| Ok(Self::of(meta, json)))
+        Projection::typed::<Json>("capi/template", Self::of)
     }
 
-    fn of(meta: Meta, object: wire::Object<'_, IgnoredAny, Status<'_>>) -> Self {
+    fn of(meta: Meta, object: wire::Object<'_, IgnoredAny, Status<'_>>) -> Result<Self, String> {
         let status = object.status.unwrap_or(Status { capacity: None, node_info: None });
         let text = |text: wire::Text<'_>| (!text.is_empty()).then(|| ArcStr::from(bounded::value(&text)));
         let (architecture, operating_system) =
             status.node_info.map_or((None, None), |info| (text(info.architecture), text(info.operating_system)));
+        let mut kept = bounded::Kept::most(MOST_KEPT);
         let capacity = status
             .capacity
             .iter()
             .flat_map(wire::Map::iter)
-            .map(|(resource, quantity)| (ArcStr::from(resource), quantity.text().into_owned()))
-            .collect();
-        Self { meta, capacity, architecture, operating_system }
+            .map(|(resource, quantity)| {
+                let quantity = quantity.text();
+                kept.add([resource, &quantity]);
+                kept.check("the amounts of status.capacity")?;
+                Ok((ArcStr::from(resource), quantity.into_owned()))
+            })
+            .collect::<Result<_, String>>()?;
+        Ok(Self { meta, capacity, architecture, operating_system })
     }
 }

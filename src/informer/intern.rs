@@ -5,8 +5,10 @@ use arcstr::ArcStr;
 use hashbrown::HashSet;
 use parking_lot::Mutex;
 
-/// Below this many texts a sweep isn't worth its time.
-const SWEEP_FLOOR: usize = 1024;
+/// Below this weight a sweep isn't worth its time.
+const SWEEP_FLOOR: usize = 128 << 10;
+/// The weight of a text besides its bytes: its header and its place in the table.
+const TEXT_WEIGHT: usize = 64;
 
 /// A set of shared texts. One may serve several factories, so that objects of different clusters share what they name.
 ///
@@ -24,8 +26,22 @@ pub struct Interner {
 #[derive(Debug, Default)]
 struct Texts {
     known: HashSet<ArcStr, std::hash::RandomState>,
-    /// How many were left after the last sweep.
+    /// The weight of all that are known: many short ones are worth a sweep, and few long ones as well.
+    weight: usize,
+    /// The weight of those that were left after the last sweep.
     kept: usize,
+}
+
+impl Texts {
+    fn sweep(&mut self) {
+        self.known.retain(|known| ArcStr::strong_count(known).is_none_or(|count| count > 1));
+        self.weight = self.known.iter().map(|known| weight(known)).sum();
+        self.kept = self.weight;
+    }
+}
+
+fn weight(text: &str) -> usize {
+    text.len() + TEXT_WEIGHT
 }
 
 impl Interner {
@@ -38,10 +54,10 @@ impl Interner {
         if let Some(known) = texts.known.get(text) {
             return known.clone();
         }
-        if texts.known.len() >= SWEEP_FLOOR.max(texts.kept * 2) {
-            texts.known.retain(|known| ArcStr::strong_count(known).is_none_or(|count| count > 1));
-            texts.kept = texts.known.len();
+        if texts.weight >= SWEEP_FLOOR.max(texts.kept * 2) {
+            texts.sweep();
         }
+        texts.weight += weight(text);
         let text = ArcStr::from(text);
         texts.known.insert(text.clone());
         text
@@ -72,10 +88,20 @@ mod tests {
     fn texts_that_nobody_holds_are_swept() {
         let interner = Interner::default();
         let held = interner.intern("held");
-        for index in 0..10 * SWEEP_FLOOR {
+        for index in 0..10_000 {
             interner.intern(&index.to_string());
         }
-        assert!(interner.len() <= SWEEP_FLOOR, "{} texts are left", interner.len());
+        assert!(interner.len() <= SWEEP_FLOOR / TEXT_WEIGHT, "{} texts are left", interner.len());
         assert!(ArcStr::ptr_eq(&held, &interner.intern("held")));
+    }
+
+    #[test]
+    fn long_texts_that_nobody_holds_are_swept_by_their_bytes() {
+        let interner = Interner::default();
+        let bytes = || interner.texts.lock().known.iter().map(|text| text.len()).sum::<usize>();
+        for index in 0..1000 {
+            interner.intern(&format!("{index:016384}"));
+            assert!(bytes() <= 256 << 10, "{} bytes after {index} texts", bytes());
+        }
     }
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::problem::Clipped;
-use crate::capi::{DELETING, LONGEST_LOG, Uid};
+use crate::capi::{DELETING, LONGEST_LOG, MOST_LOGS, MOST_LOGS_OF_NAMESPACE, Uid};
 
 /// The longest uid or ticket, in bytes. UUIDs have 36, and the program's tickets 37; they are written on each Machine.
 const LONGEST_ID: usize = 128;
@@ -139,6 +139,14 @@ pub enum LogError {
     /// The annotation is longer than any log.
     #[error("the annotation {DELETING} has {bytes} bytes, and a log of deletions at most {LONGEST_LOG}: {REMEDY}")]
     TooLong {
+        /// The length of its value.
+        bytes: usize,
+    },
+    /// The annotation isn't kept, since others take all that is kept of them.
+    #[error(
+        "the annotation {DELETING}, of {bytes} bytes, isn't read: those of its namespace have {MOST_LOGS_OF_NAMESPACE} bytes already, or those of all namespaces {MOST_LOGS}, with what their Machines take in memory; nothing of the group is deleted: see which groups have long ones, who writes them, and remove those that this program didn't write. It is read when the group's object changes next"
+    )]
+    NoRoom {
         /// The length of its value.
         bytes: usize,
     },

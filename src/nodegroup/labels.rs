@@ -6,10 +6,13 @@ use std::collections::BTreeMap;
 
 use regex::Regex;
 
-use super::{Problem, ProblemKind};
+use super::{Problem, ProblemKind, problem::cut};
 
 /// Suffix of the capacity annotation that holds labels.
 pub const LABELS: &str = "labels";
+
+/// As many of an annotation are kept: it has room for 4,000, each of which takes fifty times its bytes in a template.
+const MOST_LABELS: usize = 100;
 
 const NODE_ROLE: &str = "node-role.kubernetes.io";
 const NODE_RESTRICTION: &str = "node-restriction.kubernetes.io";
@@ -36,8 +39,14 @@ pub fn parse(annotation: &str, text: &str) -> (BTreeMap<String, String>, Vec<Pro
     let mut problems = Vec::new();
     for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
         match parse_entry(entry) {
-            Ok((key, value)) => {
+            Ok((key, value)) if labels.len() < MOST_LABELS || labels.contains_key(key) => {
                 labels.insert(key.to_owned(), value.to_owned());
+            }
+            Ok(_) => {
+                let rule =
+                    format!("only the first {MOST_LABELS} labels are read; this one and all after it are left out");
+                problems.push(Problem::annotation_entry(ProblemKind::Labels, annotation, entry, &rule));
+                break;
             }
             Err(rule) => {
                 let rule = format!("{rule}; this label is left out");
@@ -85,7 +94,7 @@ fn usable<'a>(
             }
             Err(rule) => problems.push(Problem::new(
                 ProblemKind::Labels,
-                format!("{field}, {key}={value}: {rule}; this label is left out"),
+                format!("{field}, {}: {rule}; this label is left out", cut(&format!("{key}={value}"))),
             )),
         }
     }
@@ -219,6 +228,16 @@ mod tests {
         assert!(check_key(&format!("{}/{}", text(253), text(63))).is_ok());
         assert!(check_key(&format!("{}/{}", text(254), text(63))).is_err());
         assert!(check_key(&format!("{}/{}", text(253), text(64))).is_err());
+    }
+
+    #[test]
+    fn as_many_labels_are_kept_as_a_node_may_have() {
+        let entries = |count: usize| (0..count).map(|n| format!("l{n}=")).collect::<Vec<_>>().join(",");
+        let (labels, problems) = parse("key", &format!("{},l0=new", entries(MOST_LABELS)));
+        assert_eq!((labels.len(), labels["l0"].as_str(), problems), (MOST_LABELS, "new", Vec::new()));
+        let (labels, problems) = parse("key", &entries(4_000));
+        assert_eq!((labels.len(), problems.len()), (MOST_LABELS, 1));
+        assert!(problems[0].message.contains("\"l100=\""), "{problems:?}");
     }
 
     proptest! {

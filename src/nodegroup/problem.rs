@@ -1,6 +1,6 @@
 //! What is wrong with a group, told once for the log, metrics and later views.
 
-use std::fmt;
+use std::{borrow::Cow, fmt};
 
 /// The class of a problem: a metric label, so the set is closed.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -108,6 +108,14 @@ impl fmt::Debug for Clipped<'_> {
             Some((end, _)) => write!(f, "{:?} (cut)", self.0.get(..end).unwrap_or_default()),
             None => fmt::Debug::fmt(self.0, f),
         }
+    }
+}
+
+/// Text of an object, cut where it is too long to be shown.
+pub(super) fn cut(text: &str) -> Cow<'_, str> {
+    match text.char_indices().nth(Clipped::LONGEST) {
+        Some((end, _)) => format!("{} (cut)", text.get(..end).unwrap_or_default()).into(),
+        None => text.into(),
     }
 }
 

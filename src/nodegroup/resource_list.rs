@@ -8,6 +8,9 @@ use super::{Problem, ProblemKind, Quantity, labels};
 /// Amounts of resources, by name.
 pub type ResourceList = BTreeMap<String, Quantity>;
 
+/// As many of an annotation are kept: it has room for 4,000, each of which takes fifty times its bytes in a template.
+const MOST_RESOURCES: usize = 100;
+
 /// The resources of an annotation, the last of equal names, and a problem for every entry that is none. Space around an
 /// entry and empty entries mean nothing. `allowed` judges a resource further.
 #[must_use]
@@ -24,8 +27,15 @@ pub(super) fn parse(
             Ok((name.to_owned(), quantity))
         });
         match judged {
-            Ok((name, quantity)) => {
+            Ok((name, quantity)) if resources.len() < MOST_RESOURCES || resources.contains_key(&name) => {
                 resources.insert(name, quantity);
+            }
+            Ok(_) => {
+                let rule = format!(
+                    "only the first {MOST_RESOURCES} resources are read; this one and all after it are ignored"
+                );
+                problems.push(Problem::annotation_entry(ProblemKind::Capacity, annotation, entry, &rule));
+                break;
             }
             Err(rule) => {
                 let rule = format!("{rule}; it is ignored");
@@ -122,6 +132,19 @@ mod tests {
         }
         let error = parse_all(&text).unwrap_err();
         assert!(error.contains(rule) && error.contains(&format!("{entry:?}")), "{error}");
+    }
+
+    #[test]
+    fn as_many_resources_are_kept_as_a_node_may_have() {
+        let entries = |count: usize| (0..count).map(|n| format!("r{n}=1")).collect::<Vec<_>>().join(",");
+        let (list, problems) = parse("key", &format!("{},r0=2", entries(MOST_RESOURCES)), |_, _| Ok(()));
+        assert_eq!((list.len(), list["r0"].to_string().as_str(), problems), (MOST_RESOURCES, "2", Vec::new()));
+        let (list, problems) = parse("key", &entries(MOST_RESOURCES + 2), |_, _| Ok(()));
+        assert_eq!((list.len(), problems.len()), (MOST_RESOURCES, 1));
+        assert!(
+            problems[0].message.contains("\"r100=1\"") && problems[0].message.contains("first 100"),
+            "{problems:?}"
+        );
     }
 
     proptest! {

@@ -31,13 +31,13 @@ impl SharedLog {
         &self.0.text
     }
 
-    /// The annotation's value; `None` for one that is too long to be kept. A write that tests that there is none fails
+    /// The annotation's value; `None` for one that isn't kept. A write that tests that there is none fails
     /// then, as it must: nothing is decided on a log that can't be read.
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {
         match &self.0.text {
             LogText::Whole(text) => Some(text),
-            LogText::TooLong(_) => None,
+            LogText::TooLong(_) | LogText::NoRoom(_) => None,
         }
     }
 
@@ -50,6 +50,7 @@ impl SharedLog {
         let log = self.0.log.get_or_init(|| match &self.0.text {
             LogText::Whole(text) => DeletionLog::parse(Some(text)),
             LogText::TooLong(bytes) => Err(LogError::TooLong { bytes: *bytes }),
+            LogText::NoRoom(bytes) => Err(LogError::NoRoom { bytes: *bytes }),
         });
         log.as_ref()
     }

@@ -3,13 +3,13 @@
 
 use std::{fmt, str::FromStr};
 
-use super::{Problem, ProblemKind, labels};
+use super::{Problem, ProblemKind, labels, problem::cut};
 use crate::capi::MachineTaint;
 
 /// Suffix of the capacity annotation that holds taints.
 pub const TAINTS: &str = "taints";
-/// As many of an annotation are read. Each is compared with all before it, and an annotation has room for 20,000.
-const MOST_TAINTS: usize = 500;
+/// As many of an annotation are read. Each is compared with all before it, and an annotation has room for a thousand.
+const MOST_TAINTS: usize = 100;
 
 /// A taint as a Node has it.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
@@ -139,7 +139,10 @@ pub(super) fn of_template(spec: &[MachineTaint]) -> (Vec<Taint>, Vec<Problem>) {
             Ok(taint) => put(&mut taints, taint),
             Err(rule) => problems.push(Problem::new(
                 ProblemKind::Taints,
-                format!("spec.template.spec.taints, {key}={value}:{effect}: {rule}; this taint is left out"),
+                format!(
+                    "spec.template.spec.taints, {}: {rule}; this taint is left out",
+                    cut(&format!("{key}={value}:{effect}"))
+                ),
             )),
         }
     }
@@ -193,7 +196,7 @@ mod tests {
         let text = (0..20_000).map(|n| format!("t{n}:NoExecute")).collect::<Vec<_>>().join(",");
         let (taints, problems) = parse("key", &text);
         assert_eq!((taints.len(), problems.len()), (MOST_TAINTS, 1));
-        assert!(problems[0].message.contains("t500:NoExecute"), "{problems:?}");
+        assert!(problems[0].message.contains("t100:NoExecute"), "{problems:?}");
     }
 
     proptest! {

@@ -11,6 +11,7 @@ use super::{
     mark,
     metrics::Write,
     now,
+    outcome::tickets_of,
     passes::Pass,
     read,
     rule::{
@@ -173,8 +174,8 @@ async fn delete_by_name(work: &Work, look: &Look, entry: &Entry) -> Result<Outco
     let result = work.write(Write::Delete, work.api().delete_machine(&key, &entry.uid, None)).await;
     match result {
         Ok(()) => {
-            tracing::info!(group = %work.id, machine = %entry.name, "Machine deleted by name: the smaller size has taken another one");
-            work.tell(Happening::deleted_by_name(&entry.name));
+            tracing::info!(group = %work.id, machine = %entry.name, ticket = %entry.ticket, "Machine deleted by name: the smaller size has taken another one");
+            work.tell_of(tickets_of([entry]).as_deref(), Happening::deleted_by_name(&entry.name));
             Ok(Outcome::Done)
         }
         // It is gone, or another one has its name.
@@ -196,8 +197,9 @@ async fn forget(work: &Work, view: &DeletionView, look: &Look) -> Result<(), Cal
         let Some(left) = look.left_of(&log, are_followed) else { return Ok(()) };
         let Err(error) = run::write_log(work, &version, &left).await else {
             let over = look.over().filter(|entry| left.get(&entry.uid) != Some(*entry));
-            let machines: Vec<_> = over.map(|entry| entry.name.as_str()).collect();
-            tracing::info!(group = %work.id, machines = machines.join(","), "deletions have come to their end");
+            let over: Vec<_> = over.collect();
+            let machines: Vec<_> = over.iter().map(|entry| entry.name.as_str()).collect();
+            tracing::info!(group = %work.id, machines = machines.join(","), ticket = tickets_of(over), "deletions have come to their end");
             return Ok(());
         };
         if !attempts.again(&error).await {

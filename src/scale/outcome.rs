@@ -2,6 +2,7 @@
 //! decided here.
 
 use std::{
+    collections::BTreeSet,
     sync::atomic::Ordering,
     time::{Duration, Instant},
 };
@@ -17,10 +18,16 @@ use super::{
     rule::Named,
     work::{Resized, Work},
 };
-use crate::{index::GroupVersion, traces};
+use crate::{
+    index::GroupVersion,
+    nodegroup::{DeletionLog, deletion_log::Entry},
+    traces,
+};
 
 /// The most clients that a line or a note names.
 const MOST_CLIENTS: usize = 3;
+/// The most tickets that a line or a note names. Entries that are lowered together are mostly of one.
+const MOST_TICKETS: usize = 8;
 
 /// A size that was to be written.
 #[derive(Clone, Copy)]
@@ -32,6 +39,17 @@ pub(super) struct SizeWritten<'a> {
     pub(super) attempts: u32,
     /// The time since the first of them.
     pub(super) elapsed: Duration,
+}
+
+/// The tickets of entries, each once; `None` where there is no entry. Of many the first are named.
+pub(super) fn tickets_of<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Option<String> {
+    let tickets: BTreeSet<_> = entries.into_iter().map(|entry| &entry.ticket).collect();
+    let named: Vec<_> = tickets.iter().take(MOST_TICKETS).map(ToString::to_string).collect();
+    match (named.is_empty(), tickets.len() - named.len()) {
+        (true, _) => None,
+        (false, 0) => Some(named.join(", ")),
+        (false, more) => Some(format!("{} and {more} more", named.join(", "))),
+    }
 }
 
 impl Work {
@@ -52,11 +70,15 @@ impl Work {
     pub(super) fn wrote(&self, version: &GroupVersion, write: SizeWritten<'_>) {
         self.index().set_written(&self.id, version.clone());
         self.index().set_own_size(&self.id, write.from, version);
+        let log = version.log.as_ref().and_then(|log| log.read().ok());
+        let entries = log.into_iter().flat_map(DeletionLog::entries);
+        let tickets = tickets_of(entries.filter(|entry| write.machines.contains(&entry.name)));
         tracing::info!(
             group = %self.id,
             from = write.from,
             to = version.replicas,
             machines = write.machines.join(","),
+            ticket = tickets,
             client = self.clients(),
             attempts = write.attempts,
             milliseconds = write.elapsed.as_millis(),
@@ -65,7 +87,22 @@ impl Work {
         let resized = Resized { from: write.from, to: version.replicas, attempts: write.attempts };
         traces::set(&[("from", resized.from.into()), ("to", resized.to.into()), ("attempts", resized.attempts.into())]);
         *self.resized.lock() = Some(resized);
-        self.tell(Happening::scaled(write.from, version.replicas, write.machines));
+        self.tell_of(tickets.as_deref(), Happening::scaled(write.from, version.replicas, write.machines));
+    }
+
+    /// A log of deletions is about to be written in the place of the one that was seen. Whichever copy finishes its new entries
+    /// names their ticket, and this line alone names it with the client: it comes before the write, of which the answer may be
+    /// lost.
+    pub(super) fn logs(&self, seen: &GroupVersion, log: &DeletionLog) {
+        let before = seen.log().unwrap_or_default();
+        let is_new = |entry: &&Entry| before.get(&entry.uid).is_none_or(|old| old.ticket != entry.ticket);
+        let new: Vec<_> = log.entries().iter().filter(is_new).collect();
+        if new.is_empty() {
+            return;
+        }
+        let machines = new.iter().map(|entry| entry.name.as_str()).collect::<Vec<_>>().join(",");
+        let (ticket, client) = (tickets_of(new), self.clients());
+        tracing::info!(group = %self.id, machines, ticket, client, "deletions are written to the log");
     }
 
     /// The group was read, or its log written.
@@ -83,6 +120,12 @@ impl Work {
     /// Tells by an Event on the group what happened to it.
     pub(super) fn tell(&self, happening: Happening) {
         self.tell_with_code(happening, None);
+    }
+
+    /// The same; where no client is known, it names the tickets of the log's entries that it is of.
+    pub(super) fn tell_of(&self, tickets: Option<&str>, happening: Happening) {
+        let has_client = self.clients().is_some();
+        self.tell(if has_client { happening } else { happening.of_tickets(tickets) });
     }
 
     /// An infrastructure provider chooses which instances go.

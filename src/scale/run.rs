@@ -90,7 +90,10 @@ impl<'a> Run<'a> {
                 Outcome::Version(entry, seen.ok().flatten().map(|machine| machine.version))
             }
             Call::List(tries) => Outcome::Listed(self.list(tries).await),
-            Call::WriteLog { seen, log } => Outcome::Written(write_log(work, &seen, &log).await),
+            Call::WriteLog { seen, log } => {
+                work.logs(&seen, &log);
+                Outcome::Written(write_log(work, &seen, &log).await)
+            }
             Call::Lower { seen, lowering } if lowering.names.is_empty() => {
                 Outcome::Written(write_log(work, &seen, &lowering.log).await)
             }

@@ -7,7 +7,10 @@ use arcstr::ArcStr;
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
-use crate::{capi::wire, informer::Interner};
+use crate::{
+    capi::{LONGEST_VALUE, wire},
+    informer::Interner,
+};
 
 /// For as long a Node has been ready when its devices are there as well: device plugins start after the kubelet.
 const SETTLED: SignedDuration = SignedDuration::from_mins(10);
@@ -57,7 +60,7 @@ impl Condition<'_> {
 }
 
 impl NodeResources {
-    /// What a Node has; `None` while it isn't ready, or shows no cpu or memory.
+    /// What a Node has; `None` while it isn't ready, or shows no cpu or memory, or more resources than any Node has.
     pub(super) fn of(status: &Status<'_>, interner: &Interner) -> Option<Self> {
         let ready = status.conditions.iter().flatten().find(|condition| condition.kind == "Ready")?;
         let (capacity, allocatable) = (status.capacity.as_ref()?, status.allocatable.as_ref()?);
@@ -78,6 +81,9 @@ impl NodeResources {
             }
             let written = writeln!(text, "{name} {capacity} {allocatable}");
             debug_assert!(written.is_ok(), "a text takes all");
+            if text.len() > LONGEST_VALUE {
+                return None;
+            }
         }
         Some(Self { text: interner.intern(&text), extended, settled: ready.is_settled() })
     }

@@ -2,11 +2,14 @@
 
 use arcstr::ArcStr;
 use rstest::rstest;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::objects::*;
 use crate::{
-    capi::{Cluster, LONGEST_MESSAGE, LONGEST_VALUE, Meta, ObjectKey},
+    capi::{
+        Cluster, Context, InfrastructureTemplate, LONGEST_MESSAGE, LONGEST_VALUE, MOST_KEPT, MOST_LISTED, Meta,
+        ObjectKey, ScalableKind, ScalableResource,
+    },
     index::{Change, Index, Notice},
 };
 
@@ -107,10 +110,115 @@ fn names_and_amounts_are_kept_up_to_their_bound(#[case] bytes: usize, #[case] ke
     assert_eq!(node.provider_id.as_ref().map(ArcStr::len), Some(kept));
     let Change::Template(_, template) = template("t", &json!({"cpu": text})) else { panic!() };
     assert_eq!(template.capacity.values().map(String::len).collect::<Vec<_>>(), [kept]);
-    let labels =
-        json!({"metadata": {"labels": {"team": text}}, "spec": {"template": {"metadata": {"labels": {"team": text}}}}});
-    let Change::Scalable(group) = deployment("workers", 3, ("1", "10"), &labels) else { panic!() };
-    assert_eq!((group.labels["team"].len(), group.template_labels["team"].len()), (kept, kept));
+    let labels = [
+        json!({"metadata": {"labels": {"team": text}}}),
+        json!({"spec": {"template": {"metadata": {"labels": {"team": text}}}}}),
+    ];
+    let groups = labels.map(|labels| deployment("workers", 3, ("1", "10"), &labels));
+    let [Change::Scalable(own), Change::Scalable(of_machines)] = groups else { panic!() };
+    assert_eq!((own.labels["team"].len(), of_machines.template_labels["team"].len()), (kept, kept));
+}
+
+fn meta_of(name: &str) -> Meta {
+    Meta { key: ObjectKey::new(NAMESPACE, name), uid: "uid".into(), resource_version: "1".into() }
+}
+
+/// As many texts of 100 bytes, each with a name of its own.
+fn texts(count: usize) -> impl Iterator<Item = (String, String)> {
+    (0..count).map(|number| (format!("example.com/{number:03}"), "v".repeat(100)))
+}
+
+fn map(count: usize) -> Value {
+    texts(count).map(|(name, text)| (name, Value::from(text))).collect()
+}
+
+/// Of each of these an entry counts some 250 bytes, and all of them together have a bound.
+#[rstest]
+#[case::labels(|count| json!({"metadata": {"labels": map(count)}}))]
+#[case::labels_of_machines(|count| json!({"spec": {"template": {"metadata": {"labels": map(count)}}}}))]
+#[case::labels_of_nodes(|count| json!({"spec": {"template": {"spec": {"metadata": {"labels": map(count)}}}}}))]
+#[case::annotations(|count| {
+    let annotation = |(name, text): (String, String)| (format!("capacity.cluster-autoscaler.kubernetes.io/{}", &name[8..]), text);
+    json!({"metadata": {"annotations": texts(count).map(annotation).collect::<std::collections::BTreeMap<_, _>>()}})
+})]
+#[case::taints(|count| {
+    let taints = texts(count).map(|(key, value)| json!({"key": key, "value": value, "effect": "NoSchedule"}));
+    json!({"spec": {"template": {"spec": {"taints": taints.collect::<Vec<_>>()}}}})
+})]
+fn of_a_groups_texts_as_many_are_kept_as_it_may_have(#[case] with: fn(usize) -> Value) {
+    let decoded = |count| {
+        let kind = ScalableKind::MachineDeployment;
+        ScalableResource::decode(kind, meta_of("workers"), &with(count), &Context::new("cluster.x-k8s.io"))
+    };
+    assert!(decoded(110).is_ok());
+    let error = decoded(140).unwrap_err();
+    assert!(error.contains(&format!("no more than {MOST_KEPT} are kept")), "{error}");
+}
+
+#[test]
+fn references_count_among_a_groups_texts() {
+    let decoded = |bytes: usize| {
+        let template = json!({"apiGroup": "example.com", "kind": "k".repeat(bytes), "name": "n".repeat(bytes)});
+        let spec =
+            json!({"spec": {"clusterName": "c".repeat(bytes), "template": {"spec": {"infrastructureRef": template}}}});
+        let kind = ScalableKind::MachineDeployment;
+        ScalableResource::decode(kind, meta_of("workers"), &spec, &Context::new("cluster.x-k8s.io"))
+    };
+    assert!(decoded(10_000).is_ok() && decoded(11_000).is_err());
+}
+
+#[test]
+fn a_group_of_more_texts_than_are_kept_is_left_out_with_its_reason_and_the_others_go_on() {
+    let index = index(workers());
+    let error = "its labels have too many bytes";
+    let notices = index.apply_quietly(Change::ScalableUndecodable(id(WORKERS), error.into()));
+    let said = problems(&notices);
+    assert!(said.iter().any(|problem| problem.contains(error)), "{said:?}");
+}
+
+#[test]
+fn of_a_pools_instances_as_many_are_kept_as_it_may_have() {
+    let decoded = |instances: usize| {
+        let ids: Vec<_> = (0..instances).map(|number| format!("aws:///eu-central-1a/i-{number:017x}")).collect();
+        let nodes: Vec<_> = (0..instances).map(|number| json!({"name": format!("ip-10-0-{number}")})).collect();
+        let pool = json!({"spec": {"providerIDList": ids}, "status": {"nodeRefs": nodes}});
+        ScalableResource::decode(ScalableKind::MachinePool, meta_of("pool"), &pool, &Context::new("cluster.x-k8s.io"))
+    };
+    assert_eq!(decoded(1_600).unwrap().provider_ids.len(), 1_600);
+    let error = decoded(2_000).unwrap_err();
+    assert!(error.contains("providerIDs") && error.contains(&MOST_LISTED.to_string()), "{error}");
+}
+
+#[test]
+fn of_a_topologys_workers_as_many_are_kept_as_it_may_have() {
+    let decoded = |workers: usize| {
+        let worker = |number: usize| json!({"name": format!("workers-{number:05}"), "replicas": 1});
+        let workers: Vec<_> = (0..workers).map(worker).collect();
+        let topology = json!({"version": "v1.34.0", "workers": {"machineDeployments": workers}});
+        Cluster::decode(meta_of("stage"), &json!({"spec": {"topology": topology}}))
+    };
+    assert_eq!(decoded(3_000).unwrap().topology.unwrap().sized.len(), 3_000);
+    assert!(decoded(4_000).unwrap_err().contains(&MOST_LISTED.to_string()));
+}
+
+#[test]
+fn of_a_templates_amounts_as_many_are_kept_as_it_may_have() {
+    let decoded = |count| InfrastructureTemplate::decode(meta_of("t"), &json!({"status": {"capacity": map(count)}}));
+    assert_eq!(decoded(110).unwrap().capacity.len(), 110);
+    assert!(decoded(140).unwrap_err().contains(&MOST_KEPT.to_string()));
+}
+
+#[test]
+fn of_a_node_that_shows_more_resources_than_any_none_is_taken() {
+    let resources = |count: usize| {
+        let mut amounts = json!({"cpu": "4", "memory": "16Gi"});
+        merge(&mut amounts, &(0..count).map(|n| (format!("example.com/{n:04}"), Value::from("1"))).collect());
+        let conditions = json!([{"type": "Ready", "status": "True"}]);
+        let status = json!({"status": {"capacity": amounts, "allocatable": amounts, "conditions": conditions}});
+        let Change::Node(node) = node("a", &status) else { panic!() };
+        node.resources.as_ref().map(|resources| resources.iter().count())
+    };
+    assert_eq!((resources(700), resources(900)), (Some(702), None));
 }
 
 #[rstest]
@@ -133,8 +241,7 @@ fn of_annotations_in_a_topology_only_the_presence_is_kept(#[case] bytes: usize) 
         let annotations = json!({"topology.cluster.x-k8s.io/defer-upgrade": value});
         let worker = json!({"name": "workers", "metadata": {"annotations": annotations}});
         let value = json!({"spec": {"topology": {"version": "v1.34.0", "workers": {"machineDeployments": [worker]}}}});
-        let meta = Meta { key: ObjectKey::new(NAMESPACE, "stage"), uid: "uid".into(), resource_version: "1".into() };
-        Cluster::decode(meta, &value).unwrap()
+        Cluster::decode(meta_of("stage"), &value).unwrap()
     };
     assert_eq!(of_value(&"1".repeat(bytes)), of_value(""));
     assert_eq!(of_value("").topology.unwrap().held_back.len(), 1);

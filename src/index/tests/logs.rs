@@ -6,7 +6,10 @@ use serde_json::{Value, json};
 
 use super::objects::*;
 use crate::{
-    capi::{DELETING, LogText},
+    capi::{
+        Context, DELETING, LONGEST_LOG, LogText, MOST_LOGS_OF_NAMESPACE, Meta, ObjectKey, ScalableKind,
+        ScalableResource,
+    },
     index::{Change, GroupVersion, Index},
     nodegroup::{Rules, Scope, ScopeSpec, SharedLog},
 };
@@ -148,4 +151,27 @@ fn one_that_is_gone_wakes_those_who_remember_its_deletions() {
     let _ = index.take_unfinished();
     index.apply_quietly(Change::ScalableGone(id(WORKERS)));
     assert!(index.take_unfinished().contains(&id(WORKERS)));
+}
+
+#[test]
+fn a_text_without_room_deletes_nothing_and_says_so() {
+    let kind = ScalableKind::MachineDeployment;
+    let context = Context::new("cluster.x-k8s.io");
+    let decoded = |name: &str, text: &str| {
+        let meta = Meta { key: ObjectKey::new(NAMESPACE, name), uid: "u".into(), resource_version: "1".into() };
+        ScalableResource::decode(kind, meta, &logging(text, 0), &context).unwrap()
+    };
+    let full = MOST_LOGS_OF_NAMESPACE / LONGEST_LOG;
+    let long = |number: usize| format!("{number:04}{}", "x".repeat(LONGEST_LOG - 4));
+    let held: Vec<_> = (0..full).map(|number| decoded(&format!("g{number}"), &long(number))).collect();
+    let last = decoded("last", &long(full)).deleting_log.unwrap();
+    assert_eq!(last, LogText::NoRoom(LONGEST_LOG));
+    let error = SharedLog::new(last).read().unwrap_err().to_string();
+    for said in
+        [DELETING, &LONGEST_LOG.to_string(), &MOST_LOGS_OF_NAMESPACE.to_string(), "nothing of the group is deleted"]
+    {
+        assert!(error.contains(said), "{said:?} isn't in {error}");
+    }
+    drop(held);
+    assert!(matches!(decoded("last", &log("a")).deleting_log, Some(LogText::Whole(_))), "there is room again");
 }

@@ -157,6 +157,14 @@ impl Happening {
         Self { note: asked_by(self.note, clients), ..self }
     }
 
+    /// The same, with the tickets of the deletions that it is of.
+    pub(in crate::scale) fn of_tickets(self, tickets: Option<&str>) -> Self {
+        match tickets {
+            Some(tickets) => Self { note: format!("{} (deletions of ticket {tickets})", self.note), ..self },
+            None => self,
+        }
+    }
+
     /// A Machine was deleted so that another is made.
     pub(in crate::scale) fn replaced(machine: &str, why: &str) -> Self {
         Self {

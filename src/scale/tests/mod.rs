@@ -14,6 +14,7 @@ mod replaced;
 mod replacements;
 mod rollouts;
 mod sizes;
+mod traceable;
 mod unread;
 
 /// The Machines of most tests.

@@ -1,0 +1,281 @@
+//! An API server with a small fleet, which an attack has send events or misbehave. It must never be what limits an attack but
+//! by what the program takes.
+
+use std::{
+    collections::HashMap,
+    convert::Infallible,
+    fmt::Write as _,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    extract::{Path, State},
+    http::{StatusCode, Uri},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use futures::{StreamExt as _, stream};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::{sync::mpsc, time::sleep};
+
+pub(crate) const GROUPS: usize = 50;
+pub(crate) const MACHINES: usize = 10;
+pub(crate) const NAMESPACE: &str = "team-a";
+const GROUP: &str = "cluster.x-k8s.io";
+const CORE: [&str; 4] = ["Cluster", "MachineDeployment", "MachineSet", "Machine"];
+/// Events of one watch that wait to be taken.
+const WAITING: usize = 8;
+
+/// The resource of which an API server misbehaves.
+const ODD: &str = "machines";
+
+/// How the lists and watches of Machines misbehave.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) enum Misbehaviour {
+    #[default]
+    None,
+    /// Each page says that there is another one.
+    EndlessPages,
+    /// The body of a page goes on.
+    GrowingBody,
+    /// A watch says again and again what it has said.
+    RepeatingWatch,
+}
+
+#[derive(Default)]
+pub(crate) struct Api {
+    watches: Mutex<HashMap<String, Vec<mpsc::Sender<Bytes>>>>,
+    misbehaviour: Mutex<Misbehaviour>,
+    version: AtomicU64,
+    discoveries: AtomicUsize,
+    requests: AtomicUsize,
+}
+
+impl Api {
+    /// Serves on a port of loopback.
+    pub(crate) async fn serve(self: Arc<Self>) -> SocketAddr {
+        self.version.store(1_000, Ordering::Relaxed);
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let router = Router::new()
+            .route("/apis", get(group_list))
+            .route("/apis/{group}/{version}", get(resource_list))
+            .route("/apis/{group}/{version}/{plural}", get(resource))
+            .route("/api/{version}/{plural}", get(core_resource))
+            .with_state(self);
+        tokio::spawn(async move { axum::serve(listener, router).await.expect("the API is served") });
+        address
+    }
+
+    pub(crate) fn next_version(&self) -> u64 {
+        self.version.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Sends an event to all who watch a resource, as fast as they take it.
+    pub(crate) async fn send(&self, plural: &str, event: Bytes) {
+        let watches = self.watches.lock().get(plural).cloned().unwrap_or_default();
+        for watch in watches {
+            let _ = watch.send(event.clone()).await;
+        }
+    }
+
+    /// Begins to misbehave, or ends it. Watches are cut.
+    pub(crate) fn misbehave(&self, misbehaviour: Misbehaviour) {
+        *self.misbehaviour.lock() = misbehaviour;
+        self.watches.lock().remove(ODD);
+    }
+
+    /// The requests so far, and those of discovery among them.
+    pub(crate) fn requests(&self) -> (usize, usize) {
+        (self.requests.load(Ordering::Relaxed), self.discoveries.load(Ordering::Relaxed))
+    }
+
+    fn answer(self: Arc<Self>, plural: &str, uri: &Uri) -> Response {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        let query = uri.query().unwrap_or_default();
+        let misbehaviour = if plural == ODD { *self.misbehaviour.lock() } else { Misbehaviour::None };
+        let is_watch = query.contains("watch=");
+        let is_streamed = query.contains("sendInitialEvents");
+        match misbehaviour {
+            Misbehaviour::EndlessPages if is_watch => StatusCode::UNPROCESSABLE_ENTITY.into_response(),
+            Misbehaviour::EndlessPages => self.endless_page().into_response(),
+            Misbehaviour::GrowingBody if is_streamed => StatusCode::UNPROCESSABLE_ENTITY.into_response(),
+            Misbehaviour::GrowingBody => growing_body(),
+            Misbehaviour::RepeatingWatch if is_watch => self.repeating_watch(is_streamed),
+            Misbehaviour::None | Misbehaviour::RepeatingWatch if is_watch => self.watch(plural, is_streamed),
+            Misbehaviour::None | Misbehaviour::RepeatingWatch => {
+                let items = objects(plural).join(",");
+                self.list(&items, "").into_response()
+            }
+        }
+    }
+
+    fn list(&self, items: &str, next: &str) -> String {
+        let metadata = json!({"resourceVersion": self.next_version().to_string(), "continue": next});
+        format!(r#"{{"kind":"List","apiVersion":"v1","metadata":{metadata},"items":[{items}]}}"#)
+    }
+
+    fn endless_page(&self) -> String {
+        let from = self.next_version();
+        let machine = |number| {
+            json!({"metadata": {"namespace": NAMESPACE, "name": format!("m-{from}-{number}"), "uid": "u",
+            "resourceVersion": "1"}})
+            .to_string()
+        };
+        self.list(&(0..500).map(machine).collect::<Vec<_>>().join(","), "more")
+    }
+
+    fn initial(&self, plural: &str, is_streamed: bool) -> Vec<Result<Bytes, Infallible>> {
+        if !is_streamed {
+            return Vec::new();
+        }
+        let added = |object: String| Ok(format!("{{\"type\":\"ADDED\",\"object\":{object}}}\n").into());
+        let end = json!({"type": "BOOKMARK", "object": {"metadata": {
+            "resourceVersion": self.next_version().to_string(), "annotations": {"k8s.io/initial-events-end": "true"},
+        }}});
+        objects(plural).into_iter().map(added).chain([Ok(format!("{end}\n").into())]).collect()
+    }
+
+    fn watch(&self, plural: &str, is_streamed: bool) -> Response {
+        let (sender, receiver) = mpsc::channel(WAITING);
+        let initial = self.initial(plural, is_streamed);
+        self.watches.lock().entry(plural.to_owned()).or_default().push(sender);
+        let events = stream::unfold(receiver, async |mut receiver| Some((Ok(receiver.recv().await?), receiver)));
+        Body::from_stream(stream::iter(initial).chain(events)).into_response()
+    }
+
+    fn repeating_watch(&self, is_streamed: bool) -> Response {
+        let initial = self.initial(ODD, is_streamed);
+        let event = format!("{{\"type\":\"MODIFIED\",\"object\":{}}}\n", objects(ODD).swap_remove(0));
+        let event = Bytes::from(event.repeat(100));
+        let events = stream::repeat_with(move || Ok::<_, Infallible>(event.clone()));
+        Body::from_stream(stream::iter(initial).chain(events)).into_response()
+    }
+}
+
+/// A list whose first object has no end.
+fn growing_body() -> Response {
+    let begin = r#"{"kind":"List","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[{"metadata":{"name":""#;
+    let more = Bytes::from("n".repeat(64 << 10));
+    let more = stream::repeat_with(move || Ok::<_, Infallible>(more.clone()));
+    Body::from_stream(stream::iter([Ok(Bytes::from(begin))]).chain(more)).into_response()
+}
+
+async fn group_list(State(api): State<Arc<Api>>) -> String {
+    api.discoveries.fetch_add(1, Ordering::Relaxed);
+    let version = json!({"groupVersion": format!("{GROUP}/v1beta2"), "version": "v1beta2"});
+    json!({"kind": "APIGroupList", "apiVersion": "v1",
+        "groups": [{"name": GROUP, "versions": [version], "preferredVersion": version}]})
+    .to_string()
+}
+
+async fn resource_list(State(api): State<Arc<Api>>, Path((group, _)): Path<(String, String)>) -> Response {
+    api.discoveries.fetch_add(1, Ordering::Relaxed);
+    if group != GROUP {
+        // As slow as an API server that is elsewhere.
+        sleep(Duration::from_millis(1)).await;
+        return StatusCode::NOT_FOUND.into_response();
+    }
+    let resource = |kind: &str| {
+        json!({"name": format!("{}s", kind.to_lowercase()), "singularName": kind.to_lowercase(), "kind": kind,
+            "namespaced": true, "verbs": ["list", "watch"]})
+    };
+    json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": format!("{GROUP}/v1beta2"),
+        "resources": CORE.map(resource)})
+    .to_string()
+    .into_response()
+}
+
+async fn resource(
+    State(api): State<Arc<Api>>,
+    Path((_, _, plural)): Path<(String, String, String)>,
+    uri: Uri,
+) -> Response {
+    api.answer(&plural, &uri)
+}
+
+async fn core_resource(State(api): State<Arc<Api>>, Path((_, plural)): Path<(String, String)>, uri: Uri) -> Response {
+    api.answer(&plural, &uri)
+}
+
+pub(crate) fn node_name(group: usize, machine: usize) -> String {
+    format!("pool-{group}-abcde-{machine}")
+}
+
+pub(crate) fn provider_id(group: usize, machine: usize) -> String {
+    format!("cloud:///zone-a/{}", node_name(group, machine))
+}
+
+/// The objects of the fleet: groups of one MachineDeployment with one MachineSet and its Machines, with their Nodes.
+fn objects(plural: &str) -> Vec<String> {
+    let metadata = |name: &str, more: Value| {
+        let mut metadata =
+            json!({"namespace": NAMESPACE, "name": name, "uid": format!("uid-{name}"), "resourceVersion": "1"});
+        for (key, value) in more.as_object().into_iter().flatten() {
+            metadata[key] = value.clone();
+        }
+        metadata
+    };
+    let owned_by = |kind: &str, name: &str| {
+        json!({"ownerReferences": [{"apiVersion": format!("{GROUP}/v1beta2"),
+        "kind": kind, "name": name, "controller": true}]})
+    };
+    let deployment = |group: usize| {
+        json!({"metadata": metadata(&format!("pool-{group}"), json!({"annotations": bounds()})),
+            "spec": {"clusterName": "prod", "replicas": MACHINES}})
+    };
+    let set = |group: usize| {
+        let owner = owned_by("MachineDeployment", &format!("pool-{group}"));
+        json!({"metadata": metadata(&format!("pool-{group}-abcde"), owner),
+            "spec": {"clusterName": "prod", "replicas": MACHINES}})
+    };
+    let machine = |(group, machine): (usize, usize)| {
+        let owner = owned_by("MachineSet", &format!("pool-{group}-abcde"));
+        let name = node_name(group, machine);
+        json!({"metadata": metadata(&name, owner),
+            "spec": {"clusterName": "prod", "providerID": provider_id(group, machine)},
+            "status": {"phase": "Running", "nodeRef": {"name": name}}})
+    };
+    let node = |(group, machine): (usize, usize)| {
+        json!({"metadata": {"name": node_name(group, machine), "uid": format!("uid-{group}-{machine}"), "resourceVersion": "1"},
+            "spec": {"providerID": provider_id(group, machine)}})
+    };
+    let machines = || (0..GROUPS).flat_map(|group| (0..MACHINES).map(move |machine| (group, machine)));
+    let objects: Vec<Value> = match plural {
+        "machinedeployments" => (0..GROUPS).map(deployment).collect(),
+        "machinesets" => (0..GROUPS).map(set).collect(),
+        "machines" => machines().map(machine).collect(),
+        "nodes" => machines().map(node).collect(),
+        _ => Vec::new(),
+    };
+    objects.iter().map(Value::to_string).collect()
+}
+
+/// The annotations of a group.
+pub(crate) fn bounds() -> Value {
+    json!({
+        format!("{GROUP}/cluster-api-autoscaler-node-group-min-size"): "0",
+        format!("{GROUP}/cluster-api-autoscaler-node-group-max-size"): "100",
+        "capacity.cluster-autoscaler.kubernetes.io/cpu": "8",
+        "capacity.cluster-autoscaler.kubernetes.io/memory": "32Gi",
+    })
+}
+
+/// An event of a tenant's MachineDeployment, with these annotations and this infrastructure template.
+pub(crate) fn tenants_event(kind: &str, number: usize, version: u64, annotations: &str, infrastructure: &str) -> Bytes {
+    let mut event = String::with_capacity(annotations.len() + 512);
+    let written = writeln!(
+        event,
+        r#"{{"type":"{kind}","object":{{"metadata":{{"namespace":"tenant","name":"attack-{number}","uid":"uid-attack-{number}","resourceVersion":"{version}","annotations":{annotations}}},"spec":{{"clusterName":"theirs","replicas":1,"template":{{"spec":{{"infrastructureRef":{infrastructure}}}}}}}}}}}"#
+    );
+    written.expect("a text takes all");
+    event.into()
+}

@@ -1,0 +1,246 @@
+//! The attacks, each for as long as a turn takes. What a tenant has made stays there between turns, and changes under attack
+//! only; connections are closed.
+
+use std::{
+    fmt, io,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use clap::ValueEnum;
+use serde_json::{Value, json};
+use tokio::{
+    io::AsyncWriteExt as _,
+    net::TcpStream,
+    time::{Instant, interval, sleep},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    api::{Api, Misbehaviour, bounds, tenants_event},
+    program::Addresses,
+};
+
+/// Objects, kinds, connections and scrapes at full size.
+const OBJECTS: f64 = 1_000.0;
+const KINDS: f64 = 10_000.0;
+const CONNECTIONS: f64 = 1_000.0;
+const SCRAPES: f64 = 128.0;
+/// A tenant changes its large objects that often: 25 MiB a second, more than an etcd takes.
+const BETWEEN_CHANGES: Duration = Duration::from_millis(10);
+/// Connections that were closed are opened again that often.
+const BETWEEN_OPENINGS: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Attack {
+    Objects,
+    Kinds,
+    Connections,
+    Scrapes,
+    EndlessPages,
+    GrowingBody,
+    RepeatingWatch,
+}
+
+impl Attack {
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Objects,
+        Self::Kinds,
+        Self::Connections,
+        Self::Scrapes,
+        Self::EndlessPages,
+        Self::GrowingBody,
+        Self::RepeatingWatch,
+    ];
+}
+
+impl fmt::Display for Attack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.to_possible_value().expect("none is skipped").get_name())
+    }
+}
+
+/// Whom an attack is on, and by what.
+pub(crate) struct World {
+    attack: Attack,
+    scale: f64,
+    api: Arc<Api>,
+    program: Addresses,
+    /// Events that were sent, or connections that were opened.
+    done: AtomicUsize,
+}
+
+impl World {
+    pub(crate) fn new(attack: Attack, scale: f64, api: Arc<Api>, program: Addresses) -> Self {
+        Self { attack, scale, api, program, done: AtomicUsize::new(0) }
+    }
+
+    fn count(&self, full: f64) -> usize {
+        (full * self.scale).ceil() as usize
+    }
+
+    /// What was done in all turns, for people.
+    pub(crate) fn done(&self) -> String {
+        let done = self.done.load(Ordering::Relaxed);
+        let (requests, discoveries) = self.api.requests();
+        match self.attack {
+            Attack::Objects => format!("{done} events of {} objects", self.count(OBJECTS)),
+            Attack::Kinds => format!("{done} events naming a kind each, {discoveries} requests of discovery"),
+            Attack::Connections | Attack::Scrapes => format!("{done} connections opened"),
+            Attack::EndlessPages | Attack::GrowingBody | Attack::RepeatingWatch => {
+                format!("{requests} lists and watches asked for")
+            }
+        }
+    }
+
+    /// Attacks until `ended`.
+    pub(crate) async fn run(self: Arc<Self>, is_first: bool, ended: CancellationToken) {
+        match self.attack {
+            Attack::Objects => {
+                ended.run_until_cancelled(self.objects(is_first)).await;
+            }
+            Attack::Kinds => {
+                ended.run_until_cancelled(self.kinds(is_first)).await;
+            }
+            Attack::Connections => {
+                ended.run_until_cancelled(self.connections()).await;
+            }
+            Attack::Scrapes => {
+                ended.run_until_cancelled(self.scrapes()).await;
+            }
+            Attack::EndlessPages => self.misbehave(Misbehaviour::EndlessPages, &ended).await,
+            Attack::GrowingBody => self.misbehave(Misbehaviour::GrowingBody, &ended).await,
+            Attack::RepeatingWatch => self.misbehave(Misbehaviour::RepeatingWatch, &ended).await,
+        }
+    }
+
+    async fn misbehave(&self, misbehaviour: Misbehaviour, ended: &CancellationToken) {
+        self.api.misbehave(misbehaviour);
+        ended.cancelled().await;
+        self.api.misbehave(Misbehaviour::None);
+    }
+
+    async fn tell(&self, kind: &str, number: usize, annotations: &str, infrastructure: &str) {
+        let event = tenants_event(kind, number, self.api.next_version(), annotations, infrastructure);
+        self.api.send("machinedeployments", event).await;
+        self.done.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Objects with 256 KiB of annotations each, which are all made in the first turn, as fast as they are taken, and then
+    /// change all the time.
+    async fn objects(&self, is_first: bool) {
+        let count = self.count(OBJECTS);
+        if is_first {
+            for number in 0..count {
+                self.tell("ADDED", number, &annotations(number, number), "null").await;
+            }
+        }
+        let mut changes = interval(BETWEEN_CHANGES);
+        for change in 0.. {
+            changes.tick().await;
+            let seed = self.done.load(Ordering::Relaxed);
+            self.tell("MODIFIED", change % count, &annotations(change, seed), "null").await;
+        }
+    }
+
+    /// Groups that name a kind of infrastructure template each that doesn't exist, and then other ones.
+    async fn kinds(&self, is_first: bool) {
+        let (count, annotations) = (self.count(KINDS), bounds().to_string());
+        if is_first {
+            for number in 0..count {
+                self.tell("ADDED", number, &annotations, &template(number)).await;
+            }
+        }
+        for change in 0.. {
+            if change % 10 == 0 {
+                sleep(BETWEEN_CHANGES).await;
+            }
+            let other = count + self.done.load(Ordering::Relaxed);
+            self.tell("MODIFIED", change % count, &annotations, &template(other)).await;
+        }
+    }
+
+    /// Connections to each listener that send half a request, and are opened again when they are closed.
+    async fn connections(&self) {
+        let Addresses { grpc, http, probe, admin } = self.program;
+        let half = "GET /metrics HTTP/1.1\r\nHost: ";
+        let listeners = [(grpc, "PRI * HTTP/2.0\r\n"), (http, half), (probe, half), (admin, half)];
+        self.hold_open(&listeners, self.count(CONNECTIONS)).await;
+    }
+
+    /// Scrapes that nobody reads.
+    async fn scrapes(&self) {
+        let request = format!("GET /metrics HTTP/1.1\r\nHost: {}\r\n\r\n", self.program.http);
+        self.hold_open(&[(self.program.http, &request)], self.count(SCRAPES)).await;
+    }
+
+    async fn hold_open(&self, listeners: &[(SocketAddr, &str)], count: usize) {
+        let mut held: Vec<Vec<TcpStream>> = listeners.iter().map(|_| Vec::new()).collect();
+        loop {
+            let next = Instant::now() + BETWEEN_OPENINGS;
+            for ((address, sent), held) in listeners.iter().zip(&mut held) {
+                held.retain(is_open);
+                while held.len() < count {
+                    let Ok(mut stream) = TcpStream::connect(address).await else { break };
+                    let _ = stream.write_all(sent.as_bytes()).await;
+                    held.push(stream);
+                    self.done.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            tokio::time::sleep_until(next).await;
+        }
+    }
+}
+
+/// Whether the other side has not closed it. What it has sent stays unread.
+fn is_open(stream: &TcpStream) -> bool {
+    let mut byte = [std::mem::MaybeUninit::uninit()];
+    match socket2::SockRef::from(stream).peek(&mut byte) {
+        Ok(read) => read > 0,
+        Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+    }
+}
+
+fn template(number: usize) -> String {
+    json!({"apiGroup": format!("group-{}.example.com", number % 100), "kind": format!("Kind{number}Template"), "name": "t"})
+        .to_string()
+}
+
+/// Some 256 KiB of annotations, of four sorts in turns: values as long as they may be, as many as there is room for; few of
+/// them; lists of many entries; a log of deletions.
+fn annotations(number: usize, seed: usize) -> String {
+    const PREFIX: &str = "capacity.cluster-autoscaler.kubernetes.io";
+    const OWN: &str = "capacity.capi-autoscaler-provider.io";
+    let mut all = bounds();
+    let filler = |bytes: usize| format!("{seed}-{}", "v".repeat(bytes));
+    match number % 4 {
+        0 => {
+            for key in 0..16 {
+                all[format!("{PREFIX}/key-{key}")] = filler(15_800).into();
+            }
+        }
+        1 => {
+            all[format!("{PREFIX}/gpu-type")] = filler(14_000).into();
+            all[format!("{PREFIX}/dra-driver")] = filler(14_000).into();
+            all["example.com/nobody-reads-it"] = filler(220_000).into();
+        }
+        2 => {
+            let list = |entry: &dyn Fn(usize) -> String| (0..1_000).map(entry).collect::<Vec<_>>().join(",");
+            all[format!("{PREFIX}/labels")] = list(&|n| format!("l{n}=v{seed}")).into();
+            all[format!("{OWN}/resources")] = list(&|n| format!("r{n}={seed}")).into();
+            all["example.com/nobody-reads-it"] = filler(220_000).into();
+        }
+        _ => {
+            let machine = |n: usize| (format!("machine-{number}-{n}"), Value::from(format!("{seed:060}-{n:060}")));
+            let machines: serde_json::Map<_, _> = (0..1_000).map(machine).collect();
+            let log = json!([{"ticket": "t", "phase": "lowered", "machines": machines}]);
+            all["capi-autoscaler-provider.io/deleting"] = log.to_string().into();
+            all["example.com/nobody-reads-it"] = filler(80_000).into();
+        }
+    }
+    all.to_string()
+}

@@ -1,0 +1,106 @@
+//! Attacks at full size on the serving process: the release binary follows an API server in this process and is asked what
+//! Cluster Autoscaler asks, in turns with and without an attack. Linux only, run by hand:
+//!
+//! ```console
+//! cargo bench --bench attacks                                  # all of them
+//! cargo bench --bench attacks -- --attack objects --scale 0.1  # one of them, at a tenth of its size
+//! ```
+//!
+//! It fails when the p99 of a read under attack is more than 5 times the p99 without, when the process takes more memory than
+//! the chart lets it, or when a read fails. It must never compare turns of different processes.
+
+// A bench may panic: it is a test of its own input.
+#![allow(clippy::expect_used, clippy::panic)]
+// Counts far from the limits of their types.
+#![allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+
+mod api;
+mod attack;
+mod program;
+mod reads;
+
+use std::{sync::Arc, time::Duration};
+
+use clap::Parser;
+use tokio_util::sync::CancellationToken;
+
+use self::{
+    api::Api,
+    attack::{Attack, World},
+    program::Program,
+    reads::{Reader, Times},
+};
+
+/// How many times the p99 of a read may be under attack what it is without.
+const SLOWEST: f64 = 5.0;
+/// The chart's memory limit, in KiB.
+const MOST_MEMORY: u64 = 256 << 10;
+/// Each turn takes as long.
+const TURN: Duration = Duration::from_secs(3);
+/// Turns with the attack, each after one without it.
+const TURNS: usize = 4;
+
+#[derive(Parser)]
+struct Args {
+    /// The attack; all of them without it.
+    #[arg(long, value_enum)]
+    attack: Option<Attack>,
+    /// The part of the full size.
+    #[arg(long, default_value_t = 1.0)]
+    scale: f64,
+    /// Given by cargo.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+fn main() {
+    let args = Args::parse();
+    let attacks = args.attack.map_or_else(|| Attack::ALL.to_vec(), |attack| vec![attack]);
+    println!("attack             reads without        reads under attack   p99     memory  what else");
+    println!("                  median     p99         median     p99      ratio   peak");
+    let missed: Vec<_> = attacks.into_iter().flat_map(|attack| run(attack, args.scale)).collect();
+    assert!(missed.is_empty(), "{}", missed.join("; "));
+}
+
+/// Runs one attack; what it missed is returned.
+fn run(attack: Attack, scale: f64) -> Vec<String> {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let api = Arc::new(Api::default());
+    let address = runtime.block_on(Arc::clone(&api).serve());
+    let program = Program::start(address);
+    let world = Arc::new(World::new(attack, scale, api, program.addresses()));
+    let mut reader = Reader::connect(program.addresses().grpc);
+    let (mut without, mut under) = (Times::default(), Times::default());
+    // The first calls meet cold caches and connections.
+    reader.read(Duration::from_secs(1), &mut Times::default());
+    for turn in 0..TURNS {
+        reader.read(TURN, &mut without);
+        let ended = CancellationToken::new();
+        let attacking = runtime.spawn(Arc::clone(&world).run(turn == 0, ended.clone()));
+        reader.read(TURN, &mut under);
+        ended.cancel();
+        runtime.block_on(attacking).expect("the attack runs");
+    }
+    let peak = program.status("VmHWM:");
+    let ratio = under.percentile(99.0) / without.percentile(99.0);
+    println!(
+        "{attack:<16} {:>5.0} µs {:>6.0} µs      {:>5.0} µs {:>6.0} µs    {ratio:>5.2}   {:>3} MiB  {} and {} reads; {}",
+        without.percentile(50.0),
+        without.percentile(99.0),
+        under.percentile(50.0),
+        under.percentile(99.0),
+        peak / 1024,
+        without.len(),
+        under.len(),
+        world.done(),
+    );
+    let mut missed = Vec::new();
+    if ratio > SLOWEST {
+        missed.push(format!("{attack}: the p99 of a read is {ratio:.2} times that without, more than {SLOWEST}"));
+    }
+    if peak > MOST_MEMORY {
+        missed.push(format!("{attack}: {} MiB are more than the chart's limit", peak / 1024));
+    }
+    missed
+}

@@ -1,0 +1,88 @@
+//! Each write leads to the client that has asked for it, also where another copy has done it: by the ticket, which the line of
+//! the acceptance has with the client.
+
+use std::time::Duration;
+
+use super::{
+    ABCD,
+    fake::{Copy, Fault, World, group, nodes},
+};
+use crate::cli::testing::Said;
+
+/// A copy's watches show what there is, again and again, until something is so.
+async fn until(world: &World, copy: &Copy, what: &str, is_so: impl Fn() -> bool) {
+    for _ in 0..1_000 {
+        if is_so() {
+            return;
+        }
+        copy.watch();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("in vain: {what}; the log is {:?}, the calls were {:?}", world.api.log(), world.api.calls());
+}
+
+/// The only line that has these parts.
+fn line<'a>(said: &'a str, parts: &[&str]) -> &'a str {
+    let lines: Vec<_> = said.lines().filter(|line| parts.iter().all(|part| line.contains(part))).collect();
+    let [line] = lines[..] else { panic!("{parts:?}: {lines:?} in {said}") };
+    line
+}
+
+/// The ticket that a line names, as it stands there.
+fn ticket_of(line: &str) -> &str {
+    let (_, rest) = line.split_once("ticket=\"").unwrap_or_else(|| panic!("no ticket: {line}"));
+    rest.split_once('"').expect("its end").0
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_copy_finishes_has_the_ticket_that_the_acceptance_has_with_the_client() {
+    let said = Said::default();
+    let writer = said.clone();
+    let log = tracing_subscriber::fmt().without_time().with_ansi(false).with_writer(move || writer.clone()).finish();
+    let _log = tracing::subscriber::set_default(log);
+    let world = World::new(4, &ABCD);
+    // The copy that accepts it comes no further.
+    world.api.fault("PATCH machine b", Fault::Hold);
+    let client = world.scale.asked_by(Some("cluster-autoscaler".into()));
+    let call = tokio::spawn(async move { client.delete(group(), nodes(&["b"])).await });
+    world.api.held().await;
+    let accepted = said.take();
+    let accepted =
+        line(&accepted, &["deletions are written to the log", "machines=\"b\"", "client=\"cluster-autoscaler\""]);
+    let ticket = format!("ticket=\"{}\"", ticket_of(accepted));
+    assert!(world.api.object("machinedeployments", "workers").unwrap().to_string().contains(ticket_of(accepted)));
+
+    let other = world.another_copy();
+    until(&world, &other, "b is lowered", || world.api.log() == ["b lowered"]).await;
+    let written = said.take();
+    assert!(!line(&written, &["size written", "machines=\"b\"", &ticket]).contains("client="), "{written}");
+    let told = other.scale.history().of(&group());
+    assert!(told[0].text.ends_with(&format!("(deletions of ticket {})", ticket_of(accepted))), "{told:?}");
+
+    world.api.follow();
+    until(&world, &other, "b is deleted by name", || world.api.calls().contains(&"DELETE machine b".to_owned())).await;
+    let deleted = said.take();
+    line(&deleted, &["Machine deleted by name", &format!("ticket={}", ticket_of(accepted))]);
+    let told = other.scale.history().of(&group());
+    assert!(told[0].text.ends_with(&format!("(deletions of ticket {})", ticket_of(accepted))), "{told:?}");
+    world.api.remove("b");
+    until(&world, &other, "b has left the log", || world.api.log().is_empty()).await;
+    line(&said.take(), &["deletions have come to their end", "machines=\"b\"", &ticket]);
+    call.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_smaller_size_has_its_ticket_with_the_client_too() {
+    let said = Said::default();
+    let writer = said.clone();
+    let log = tracing_subscriber::fmt().without_time().with_ansi(false).with_writer(move || writer.clone()).finish();
+    let _log = tracing::subscriber::set_default(log);
+    let world = World::new(2, &["a"]);
+    world.machine("c", &serde_json::json!({}), &serde_json::json!({}));
+    let client = world.scale.asked_by(Some("cluster-autoscaler".into()));
+    client.decrease(group(), -1).await.unwrap();
+    let said = said.take();
+    let logged = line(&said, &["deletions are written to the log", "machines=\"c\"", "client=\"cluster-autoscaler\""]);
+    let ticket = format!("ticket=\"{}\"", ticket_of(logged));
+    line(&said, &["size written", "machines=\"c\"", "client=\"cluster-autoscaler\"", &ticket]);
+}
