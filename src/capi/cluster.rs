@@ -106,6 +106,7 @@ impl Cluster {
     #[must_use]
     pub fn projection() -> Projection<Self> {
         Projection::typed::<Json>("capi/Cluster", |meta, json| Ok(Self::of(meta, json)))
+            .with_identity_within(|cluster| &cluster.meta)
     }
 
     fn of(meta: Meta, object: wire::Object<'_, Spec<'_>, Status<'_>>) -> Self {

@@ -60,6 +60,7 @@ impl InfrastructureTemplate {
     #[must_use]
     pub fn projection() -> Projection<Self> {
         Projection::typed::<Json>("capi/template", |meta, json| Ok(Self::of(meta, json)))
+            .with_identity_within(|template| &template.meta)
     }
 
     fn of(meta: Meta, object: wire::Object<'_, IgnoredAny, Status<'_>>) -> Self {
