@@ -17,7 +17,7 @@
 use std::{
     fs,
     io::{BufRead as _, BufReader},
-    path::Path,
+    path::{Path, PathBuf},
     pin::pin,
     process::{Child, ChildStdout, Command, Stdio},
     sync::{
@@ -59,6 +59,9 @@ struct Arguments {
     /// How many Machines.
     #[arg(long, default_value_t = 20_000)]
     objects: usize,
+    /// client-go's informers too, which needs Go 1.26 or later on PATH.
+    #[arg(long)]
+    client_go: bool,
     /// A process that follows: how.
     #[arg(long, hide = true, requires = "url")]
     variant: Option<Variant>,
@@ -80,6 +83,10 @@ enum Variant {
     Reflector,
     ReflectorStreamed,
     ReflectorMetadata,
+    GoUnstructured,
+    GoUnstructuredStreamed,
+    GoTypedStreamed,
+    GoMetadata,
 }
 
 impl Variant {
@@ -92,6 +99,34 @@ impl Variant {
             Self::Reflector => "kube's reflector, DynamicObject",
             Self::ReflectorStreamed => "the same, streamed lists",
             Self::ReflectorMetadata => "kube's reflector, metadata only",
+            Self::GoUnstructured => "client-go, unstructured",
+            Self::GoUnstructuredStreamed => "the same, streamed lists",
+            Self::GoTypedStreamed => "client-go, typed Machine, streamed",
+            Self::GoMetadata => "client-go, metadata only",
+        }
+    }
+
+    /// This program, to follow.
+    fn command(self) -> Command {
+        let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
+        command.args(["--variant", self.to_possible_value().expect("no variant is hidden").get_name()]);
+        command
+    }
+
+    /// What e2e/client-go is told to keep, and whether it may have its lists streamed; `None` where this program follows.
+    fn of_client_go(self) -> Option<(&'static str, bool)> {
+        match self {
+            Self::GoUnstructured => Some(("unstructured", false)),
+            Self::GoUnstructuredStreamed => Some(("unstructured", true)),
+            Self::GoTypedStreamed => Some(("typed", true)),
+            Self::GoMetadata => Some(("metadata", false)),
+            Self::Machine
+            | Self::MachinePages
+            | Self::MachineTree
+            | Self::Json
+            | Self::Reflector
+            | Self::ReflectorStreamed
+            | Self::ReflectorMetadata => None,
         }
     }
 }
@@ -101,11 +136,30 @@ fn main() {
     let runtime = Runtime::new().expect("a runtime");
     match (arguments.variant, &arguments.url) {
         (Some(variant), Some(url)) => runtime.block_on(follow(variant, url, arguments.objects)),
-        (Some(_) | None, Some(_) | None) => compare(arguments.objects, &runtime),
+        (Some(_) | None, Some(_) | None) => {
+            let client_go = arguments.client_go.then(build_client_go);
+            compare(arguments.objects, client_go.as_deref(), &runtime);
+        }
     }
 }
 
-fn compare(objects: usize, runtime: &Runtime) {
+/// The program that follows by client-go's informers.
+fn build_client_go() -> PathBuf {
+    let module = Path::new(env!("CARGO_MANIFEST_DIR")).join("e2e/client-go");
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("client-go");
+    let status = Command::new("go")
+        .arg("-C")
+        .arg(module)
+        .args(["build", "-trimpath", "-buildvcs=false", "-o"])
+        .arg(&program)
+        .arg(".")
+        .status()
+        .expect("Go is on PATH");
+    assert!(status.success(), "e2e/client-go is built: {status}");
+    program
+}
+
+fn compare(objects: usize, client_go: Option<&Path>, runtime: &Runtime) {
     let settings = sandbox::api::Settings { history: 2 * objects };
     let api = sandbox::api::Api::with_settings(Clock::real(), settings);
     define_cluster_api(&api, Contract::V1Beta2).expect("Cluster API's kinds are known");
@@ -114,7 +168,16 @@ fn compare(objects: usize, runtime: &Runtime) {
     println!("{objects} Machines of {size} bytes of JSON");
     println!("{:<36} listed in  at rest     per object  peak        events/s  CPU per event", "");
     for variant in Variant::value_variants() {
-        let Seen { listed, before, rest, peak, pace, effort } = measure(*variant, &server, objects, runtime);
+        let command = match (variant.of_client_go(), client_go) {
+            (None, _) => variant.command(),
+            (Some((keeps, streams)), Some(program)) => {
+                let mut command = Command::new(program);
+                command.args(["--variant", keeps]).env("KUBE_FEATURE_WatchListClient", streams.to_string());
+                command
+            }
+            (Some(_), None) => continue,
+        };
+        let Seen { listed, before, rest, peak, pace, effort } = measure(*variant, command, &server, objects, runtime);
         println!(
             "{:<36} {:>7.2} s  {:>6} KiB  {:>8} B  {:>6} KiB  {pace:>8.0}  {:>10.1} µs",
             variant.title(),
@@ -174,9 +237,9 @@ struct Seen {
     effort: Duration,
 }
 
-fn measure(variant: Variant, server: &ApiServer, objects: usize, runtime: &Runtime) -> Seen {
+fn measure(variant: Variant, command: Command, server: &ApiServer, objects: usize, runtime: &Runtime) -> Seen {
     server.api().forget_history();
-    let mut process = Process::start(variant, &server.url(), objects);
+    let mut process = Process::start(command, &server.url(), objects);
     let before: u64 = process.line().parse().expect("its memory before");
     let listed = process.line().parse().expect("how long its list took");
     sleep(REST);
@@ -204,11 +267,8 @@ struct Process {
 }
 
 impl Process {
-    fn start(variant: Variant, url: &str, objects: usize) -> Self {
-        let program = std::env::current_exe().expect("this program has a path");
-        let variant = variant.to_possible_value().expect("no variant is hidden");
-        let mut command = Command::new(program);
-        command.args(["--variant", variant.get_name(), "--url", url, "--objects", &objects.to_string()]);
+    fn start(mut command: Command, url: &str, objects: usize) -> Self {
+        command.args(["--url", url, "--objects", &objects.to_string()]);
         let mut child = command.stdout(Stdio::piped()).spawn().expect("this program starts once more");
         let output = BufReader::new(child.stdout.take().expect("it is piped"));
         Self { child, output }
@@ -281,6 +341,9 @@ async fn follow(variant: Variant, url: &str, objects: usize) {
         Variant::ReflectorMetadata => {
             let api = Api::<PartialObjectMeta<DynamicObject>>::all_with(client.clone(), &resource);
             reflect(reflector(Writer::new(resource), watcher(api, lists)), objects, began).await;
+        }
+        Variant::GoUnstructured | Variant::GoUnstructuredStreamed | Variant::GoTypedStreamed | Variant::GoMetadata => {
+            panic!("e2e/client-go follows in this way")
         }
     }
 }

@@ -105,7 +105,7 @@ impl Cluster {
     /// The projection by which an informer reads Clusters.
     #[must_use]
     pub fn projection() -> Projection<Self> {
-        Projection::typed::<Json>("capi/Cluster", Self::of)
+        Projection::typed::<Json>("capi/Cluster", Self::of).with_identity_within(|cluster| &cluster.meta)
     }
 
     fn of(meta: Meta, object: wire::Object<'_, Spec<'_>, Status<'_>>) -> Result<Self, String> {

@@ -184,6 +184,7 @@ impl Machine {
     pub fn projection(context: &Arc<Context>) -> Projection<Self> {
         let context = Arc::clone(context);
         Projection::typed::<Json>("capi/Machine", move |meta, json| Ok(Self::of(meta, json, &context)))
+            .with_identity_within(|machine| &machine.meta)
     }
 
     fn of(meta: Meta, object: wire::Object<'_, Spec<'_>, Status<'_>>, context: &Context) -> Self {

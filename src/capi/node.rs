@@ -2,8 +2,9 @@
 
 mod resources;
 
+use std::{borrow::Cow, collections::HashMap, sync::Arc};
+
 use arcstr::ArcStr;
-use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -27,27 +28,37 @@ pub struct Node {
     pub resources: Option<NodeResources>,
 }
 
-/// The values of [`Node::TEMPLATE_LABELS`], by position: the keys are the same for all Nodes.
+/// The values of [`Node::TEMPLATE_LABELS`] as one text, which Nodes that are alike share: a line for each, which is empty
+/// where the label isn't set, and begins with `=` where it is.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct TemplateLabels([Option<ArcStr>; Node::TEMPLATE_LABELS.len()]);
+pub struct TemplateLabels(ArcStr);
 
 impl TemplateLabels {
+    fn text<'a>(value_of: impl Fn(&'static str) -> Option<Cow<'a, str>>) -> String {
+        let mut text = String::with_capacity(128);
+        for key in Node::TEMPLATE_LABELS {
+            // No label that an API server takes has a second line.
+            if let Some(value) = value_of(key).filter(|value| !value.contains('\n')) {
+                text.push('=');
+                text.push_str(&value);
+            }
+            text.push('\n');
+        }
+        text
+    }
+
     /// Those that are set, in the order of [`Node::TEMPLATE_LABELS`].
-    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &ArcStr)> {
-        Node::TEMPLATE_LABELS.into_iter().zip(&self.0).filter_map(|(key, value)| Some((key, value.as_ref()?)))
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let lines = Node::TEMPLATE_LABELS.into_iter().zip(self.0.split('\n'));
+        lines.filter_map(|(key, line)| Some((key, line.strip_prefix('=')?)))
     }
 }
 
 /// Other keys are left out.
 impl FromIterator<(&'static str, ArcStr)> for TemplateLabels {
     fn from_iter<I: IntoIterator<Item = (&'static str, ArcStr)>>(labels: I) -> Self {
-        let mut all = Self::default();
-        for (key, value) in labels {
-            for (place, _) in all.0.iter_mut().zip(Node::TEMPLATE_LABELS).filter(|(_, known)| *known == key) {
-                *place = Some(value.clone());
-            }
-        }
-        all
+        let labels: HashMap<_, _> = labels.into_iter().collect();
+        Self(Self::text(|key| labels.get(key).map(|value| value.as_str().into())).into())
     }
 }
 
@@ -87,6 +98,7 @@ impl Node {
     pub fn projection(context: &Arc<Context>) -> Projection<Self> {
         let context = Arc::clone(context);
         Projection::typed::<Json>("capi/Node", move |meta, json| Ok(Self::of(meta, json, &context)))
+            .with_identity_within(|node| &node.meta)
     }
 
     fn of(meta: Meta, object: wire::Object<'_, Spec<'_>, resources::Status<'_>>, context: &Context) -> Self {
@@ -95,10 +107,7 @@ impl Node {
             namespace: context.interner.intern(&bounded::value(namespace)),
             name: context.interner.intern(&bounded::value(name)),
         });
-        let template_labels = Self::TEMPLATE_LABELS
-            .into_iter()
-            .filter_map(|key| Some((key, context.interner.intern(&bounded::value(metadata.label(key)?)))))
-            .collect();
+        let labels = TemplateLabels::text(|key| metadata.label(key).map(bounded::value));
         let resources = match (&metadata.deletion_timestamp, &object.status) {
             (None, Some(status)) => NodeResources::of(status, &context.interner),
             (Some(_), _) | (None, None) => None,
@@ -111,7 +120,7 @@ impl Node {
                 .filter(|id| !id.is_empty())
                 .map(|id| context.interner.intern(&bounded::value(&id))),
             machine,
-            template_labels,
+            template_labels: TemplateLabels(context.interner.intern(&labels)),
             meta,
         }
     }
@@ -119,6 +128,6 @@ impl Node {
     /// The value of one of [`Node::TEMPLATE_LABELS`].
     #[must_use]
     pub fn template_label(&self, key: &str) -> Option<&str> {
-        self.template_labels.iter().find(|(known, _)| *known == key).map(|(_, value)| value.as_str())
+        self.template_labels.iter().find(|(known, _)| *known == key).map(|(_, value)| value)
     }
 }

@@ -243,6 +243,7 @@ impl ScalableResource {
     pub fn projection(kind: ScalableKind, context: &Arc<Context>) -> Projection<Self> {
         let context = Arc::clone(context);
         Projection::typed::<Json>(format!("capi/{kind}"), move |meta, json| Self::of(kind, meta, json, &context))
+            .with_identity_within(|scalable| &scalable.meta)
     }
 
     fn of(

@@ -59,7 +59,7 @@ impl InfrastructureTemplate {
     /// The projection by which an informer reads infrastructure templates.
     #[must_use]
     pub fn projection() -> Projection<Self> {
-        Projection::typed::<Json>("capi/template", Self::of)
+        Projection::typed::<Json>("capi/template", Self::of).with_identity_within(|template| &template.meta)
     }
 
     fn of(meta: Meta, object: wire::Object<'_, IgnoredAny, Status<'_>>) -> Result<Self, String> {

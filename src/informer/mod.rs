@@ -176,6 +176,7 @@ mod hook;
 mod identity;
 mod index;
 mod intern;
+mod kept;
 mod lister;
 mod object;
 mod progress;

@@ -14,6 +14,7 @@ use super::{
     document::{Document, Identified, document},
     identity::Metadata,
     intern::Interner,
+    kept::IdentityOf,
     object::{DecodeError, Object, metadata_of},
 };
 
@@ -34,6 +35,7 @@ pub struct Projection<T> {
     name: Arc<str>,
     quick: Arc<Quick<T>>,
     careful: Arc<Careful<T>>,
+    identity: Option<IdentityOf<T>>,
 }
 
 impl<T> Projection<T> {
@@ -51,7 +53,7 @@ impl<T> Projection<T> {
             let content = project(&metadata, value).ok()?;
             Some((metadata, content))
         };
-        Self { name: name.into(), quick: Arc::new(quick), careful }
+        Self { name: name.into(), quick: Arc::new(quick), careful, identity: None }
     }
 
     /// A projection by a function of an object's identity and its JSON as a type of its own, which is read without a tree
@@ -72,7 +74,33 @@ impl<T> Projection<T> {
             let document = D::Json::deserialize(&value).map_err(|error| error.to_string())?;
             of_tree(metadata.clone(), document)
         };
-        Self { name: name.into(), quick: Arc::new(quick), careful: Arc::new(careful) }
+        Self { name: name.into(), quick: Arc::new(quick), careful: Arc::new(careful), identity: None }
+    }
+
+    /// The same, saying where the content has the identity that it was given: then a store keeps the content alone, some 90
+    /// bytes less for each object. A content that has another one is kept with its own beside it.
+    ///
+    /// ```
+    /// use capi_autoscaler_provider::informer::{Metadata, Projection};
+    ///
+    /// struct Size {
+    ///     of: Metadata,
+    ///     size: u64,
+    /// }
+    ///
+    /// let sizes = Projection::new("sizes", |metadata, object| {
+    ///     Ok(Size { of: metadata.clone(), size: object["spec"]["size"].as_u64().unwrap_or_default() })
+    /// })
+    /// .with_identity_within(|size| &size.of);
+    /// # let _ = sizes;
+    /// ```
+    #[must_use]
+    pub fn with_identity_within(self, identity: fn(&T) -> &Metadata) -> Self {
+        Self { identity: Some(identity), ..self }
+    }
+
+    pub(super) fn identity(&self) -> Option<IdentityOf<T>> {
+        self.identity
     }
 
     /// The name, part of what an informer is shared by.
@@ -133,7 +161,7 @@ impl<T: 'static> Projection<T> {
         name: &str,
         transform: impl Fn(&Metadata, T) -> Result<T, String> + Send + Sync + 'static,
     ) -> Self {
-        let Self { name: before, quick, careful } = self;
+        let Self { name: before, quick, careful, identity } = self;
         let transform = Arc::new(transform);
         let of_tree = Arc::clone(&transform);
         let quick = move |json: &str, texts: &Interner| {
@@ -142,7 +170,7 @@ impl<T: 'static> Projection<T> {
             Some((metadata, content))
         };
         let careful = move |metadata: &Metadata, value: Value| of_tree(metadata, careful(metadata, value)?);
-        Self { name: format!("{before}/{name}").into(), quick: Arc::new(quick), careful: Arc::new(careful) }
+        Self { name: format!("{before}/{name}").into(), quick: Arc::new(quick), careful: Arc::new(careful), identity }
     }
 }
 
@@ -155,13 +183,18 @@ impl<T: DeserializeOwned> Projection<T> {
             Some((metadata_of(json, texts)?, content))
         };
         let careful = |_: &Metadata, value: Value| T::deserialize(value).map_err(|error| error.to_string());
-        Self { name: "serde".into(), quick: Arc::new(quick), careful: Arc::new(careful) }
+        Self { name: "serde".into(), quick: Arc::new(quick), careful: Arc::new(careful), identity: None }
     }
 }
 
 impl<T> Clone for Projection<T> {
     fn clone(&self) -> Self {
-        Self { name: Arc::clone(&self.name), quick: Arc::clone(&self.quick), careful: Arc::clone(&self.careful) }
+        Self {
+            name: Arc::clone(&self.name),
+            quick: Arc::clone(&self.quick),
+            careful: Arc::clone(&self.careful),
+            identity: self.identity,
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! One handler's place: its queue and the task that empties it. Must never run a handler while any lock is held, nor let
-//! a handler's panic out, nor make anyone else wait for it.
+//! a handler's panic out, nor make anyone else wait for it, but for a streamed list, and that for a while only.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
@@ -31,6 +32,8 @@ use super::{
 const BATCH: usize = 128;
 /// The longest it hands over before that: what waits for the thread behind a slow handler waits for one call, not many.
 const TURN: Duration = Duration::from_millis(1);
+/// A streamed list waits while more objects than this wait for a handler.
+const ROOM: usize = 1_000;
 /// The share of a resync's period by which one may come earlier, so that not all handlers are busy at once.
 const JITTER: f64 = 0.1;
 
@@ -95,6 +98,9 @@ impl Gauge {
 pub(super) struct Slot<T> {
     queue: Mutex<Queue<T>>,
     filled: Notify,
+    caught_up: Notify,
+    /// Somebody waits for [`Self::caught_up`]; changed under the queue's lock only.
+    lagged: AtomicBool,
     resync: Option<Duration>,
     pub(super) gauge: Arc<Gauge>,
     /// Ends the handler's task.
@@ -121,6 +127,8 @@ impl<T> Slot<T> {
         Self {
             queue: Mutex::default(),
             filled: Notify::new(),
+            caught_up: Notify::new(),
+            lagged: AtomicBool::new(false),
             resync: options.resync,
             gauge: Arc::new(gauge),
             removed: parent.child_token(),
@@ -149,8 +157,36 @@ impl<T> Slot<T> {
         let mut queue = self.queue.lock();
         let next = queue.pop();
         self.gauge.queued.store(queue.len(), Ordering::Relaxed);
+        if queue.len() <= ROOM && self.lagged.load(Ordering::Relaxed) {
+            self.lagged.store(false, Ordering::Relaxed);
+            self.caught_up.notify_waiters();
+        }
         self.busy.store(next.is_some(), Ordering::Relaxed);
         next
+    }
+
+    /// More objects wait for the handler than a list should add to.
+    pub(super) fn lags(&self) -> bool {
+        self.queue.lock().len() > ROOM
+    }
+
+    /// Waits until the handler doesn't lag any more, or is no more.
+    pub(super) async fn caught_up(&self) {
+        let caught_up = self.caught_up.notified();
+        let mut caught_up = pin!(caught_up);
+        // From here on none is missed.
+        caught_up.as_mut().enable();
+        {
+            let queue = self.queue.lock();
+            if queue.len() <= ROOM {
+                return;
+            }
+            self.lagged.store(true, Ordering::Relaxed);
+        }
+        tokio::select! {
+            () = caught_up => {}
+            () = self.removed.cancelled() => {}
+        }
     }
 
     /// True if nothing waits for the handler, and it isn't being called.

@@ -14,14 +14,15 @@ use parking_lot::{RwLock, RwLockWriteGuard};
 use super::{
     departed::Departed,
     event::Event,
-    identity::ObjectKey,
+    identity::{Metadata, ObjectKey},
     index::{Index, UnknownIndex},
+    kept::{IdentityOf, Kept},
     object::{DecodeError, Object},
     progress::Progress,
     slot::Slot,
 };
 
-/// A live picture of the objects an informer covers. Objects are shared, never copied.
+/// A live picture of the objects an informer covers. What they say is shared, never copied.
 ///
 /// Until the informer has synced it is incomplete; after that, every page of a list and every event of a watch shows at
 /// once. Lists and keys come in the order of namespace and name.
@@ -42,6 +43,8 @@ struct State<T> {
     /// By namespace.
     objects: BTreeMap<ArcStr, Names<T>>,
     hashing: RandomState,
+    /// Where a content has the identity of its object, if it has.
+    identity: Option<IdentityOf<T>>,
     indexes: HashMap<String, Index<T>>,
     handlers: Vec<Arc<Slot<T>>>,
     count: usize,
@@ -68,7 +71,7 @@ pub(super) struct Batch<'a, T> {
 type Names<T> = HashTable<Entry<T>>;
 
 struct Entry<T> {
-    object: Arc<Object<T>>,
+    kept: Kept<T>,
     /// The last list that named it.
     listing: u32,
     /// The last list that had begun when it came.
@@ -77,17 +80,22 @@ struct Entry<T> {
 
 impl<T> Entry<T> {
     fn name(&self) -> &ArcStr {
-        &self.object.metadata.key.name
+        &self.kept.metadata().key.name
     }
 }
 
 impl<T> Store<T> {
     /// An empty store that is complete after the first list of each of `scopes`: a namespace, or all of them.
-    pub(super) fn new(scopes: impl IntoIterator<Item = Option<String>>, progress: Arc<Progress>) -> Self {
+    pub(super) fn new(
+        scopes: impl IntoIterator<Item = Option<String>>,
+        identity: Option<IdentityOf<T>>,
+        progress: Arc<Progress>,
+    ) -> Self {
         Self {
             state: RwLock::new(State {
                 objects: BTreeMap::new(),
                 hashing: RandomState::new(),
+                identity,
                 indexes: HashMap::new(),
                 handlers: Vec::new(),
                 count: 0,
@@ -105,7 +113,7 @@ impl<T> Store<T> {
     /// The object under a key.
     #[must_use]
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<Object<T>>> {
-        self.state.read().held(key).map(Arc::clone)
+        self.state.read().held(key).map(Kept::object)
     }
 
     /// Up to which version all that concerns a namespace is here; `None` where that isn't known.
@@ -116,14 +124,14 @@ impl<T> Store<T> {
     /// All objects.
     #[must_use]
     pub fn list(&self) -> Vec<Arc<Object<T>>> {
-        let objects = self.state.read().objects().cloned().collect();
+        let objects = self.state.read().objects().collect();
         sorted(objects)
     }
 
     /// The keys of all objects.
     #[must_use]
     pub fn keys(&self) -> Vec<ObjectKey> {
-        let mut keys: Vec<_> = self.state.read().objects().map(|object| object.key()).collect();
+        let mut keys: Vec<_> = self.state.read().entries().map(|entry| entry.kept.metadata().key.clone()).collect();
         keys.sort_unstable();
         keys
     }
@@ -145,7 +153,7 @@ impl<T> Store<T> {
     pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<Object<T>>> {
         let state = self.state.read();
         let entries = state.objects.get(namespace).into_iter().flatten();
-        let objects = entries.map(|entry| Arc::clone(&entry.object)).collect();
+        let objects = entries.map(|entry| entry.kept.object()).collect();
         drop(state);
         sorted(objects)
     }
@@ -165,7 +173,7 @@ impl<T> Store<T> {
         }
         let mut index = Index::new(Box::new(values));
         for object in state.objects() {
-            index.insert(object);
+            index.insert(&object);
         }
         state.indexes.insert(name, index);
         true
@@ -200,7 +208,7 @@ impl<T> Store<T> {
         if state.undecodable == 0 {
             return Vec::new();
         }
-        let failed = |object: &Arc<Object<T>>| Some((object.key(), object.content.as_ref().err()?.clone()));
+        let failed = |object: Arc<Object<T>>| Some((object.key(), object.content.as_ref().err()?.clone()));
         let mut all: Vec<_> = state.objects().filter_map(failed).collect();
         all.sort_by(|(a, _), (b, _)| a.cmp(b));
         all
@@ -209,7 +217,7 @@ impl<T> Store<T> {
     /// Adds a handler's place: what is there is queued for it first, then what changes, with no gap between.
     pub(super) fn add_handler(&self, slot: Arc<Slot<T>>) {
         let mut state = self.state.write();
-        for object in sorted(state.objects().cloned().collect()) {
+        for object in sorted(state.objects().collect()) {
             slot.push(Event::Added { object, initial: true });
         }
         if state.awaited.is_empty() {
@@ -223,10 +231,15 @@ impl<T> Store<T> {
     /// that none comes after its delete.
     pub(super) fn tell_again(&self, keys: impl Iterator<Item = ObjectKey>, slot: &Slot<T>) {
         let state = self.state.read();
-        for object in keys.filter_map(|key| state.held(&key).map(Arc::clone)) {
+        for object in keys.filter_map(|key| state.held(&key).map(Kept::object)) {
             slot.push(Event::Updated { old: Arc::clone(&object), new: object });
         }
         slot.wake();
+    }
+
+    /// A handler that lags behind.
+    pub(super) fn lagging(&self) -> Option<Arc<Slot<T>>> {
+        self.state.read().handlers.iter().find(|handler| handler.lags()).map(Arc::clone)
     }
 
     /// Takes a handler's place away.
@@ -334,9 +347,9 @@ impl<T> Drop for Batch<'_, T> {
 }
 
 /// Whether both versions are numbers and the first one's is greater.
-fn is_newer<T>(one: &Object<T>, other: &Object<T>) -> bool {
-    let version = other.metadata.resource_version.number();
-    version.is_some() && one.metadata.resource_version.number() > version
+fn is_newer(one: &Metadata, other: &Metadata) -> bool {
+    let version = other.resource_version.number();
+    version.is_some() && one.resource_version.number() > version
 }
 
 /// In the order of namespace and name.
@@ -346,8 +359,12 @@ fn sorted<T>(mut objects: Vec<Arc<Object<T>>>) -> Vec<Arc<Object<T>>> {
 }
 
 impl<T> State<T> {
-    fn objects(&self) -> impl Iterator<Item = &Arc<Object<T>>> {
-        self.objects.values().flatten().map(|entry| &entry.object)
+    fn entries(&self) -> impl Iterator<Item = &Entry<T>> {
+        self.objects.values().flatten()
+    }
+
+    fn objects(&self) -> impl Iterator<Item = Arc<Object<T>>> {
+        self.entries().map(|entry| entry.kept.object())
     }
 
     fn entry(&self, key: &ObjectKey) -> Option<&Entry<T>> {
@@ -355,21 +372,22 @@ impl<T> State<T> {
         names.find(self.hashing.hash_one(&*key.name), |entry| *entry.name() == key.name)
     }
 
-    fn held(&self, key: &ObjectKey) -> Option<&Arc<Object<T>>> {
-        self.entry(key).map(|entry| &entry.object)
+    fn held(&self, key: &ObjectKey) -> Option<&Kept<T>> {
+        self.entry(key).map(|entry| &entry.kept)
     }
 
     /// Whether a watch tells a state that is older than what it told before: of an object that is held, or of one that
     /// is gone.
     fn is_outdated(&self, object: &Object<T>) -> bool {
         let held = self.held(&object.metadata.key);
-        held.is_some_and(|held| is_newer(held, object)) || self.departed.has(&object.metadata)
+        held.is_some_and(|held| is_newer(held.metadata(), &object.metadata)) || self.departed.has(&object.metadata)
     }
 
     /// Whether a list tells a state that is older than what the same list told before.
     fn is_outdated_within(&self, listing: Listing, object: &Object<T>) -> bool {
         let told = self.entry(&object.metadata.key).filter(|entry| entry.listing == listing.number);
-        told.is_some_and(|entry| is_newer(&entry.object, object)) || self.departed.has(&object.metadata)
+        told.is_some_and(|entry| is_newer(entry.kept.metadata(), &object.metadata))
+            || self.departed.has(&object.metadata)
     }
 
     /// Puts an object under its key and tells what that means; false when it is held in this version.
@@ -387,7 +405,7 @@ impl<T> State<T> {
         let entry = match names.entry(hash, |entry| entry.name() == name, rehash) {
             hash_table::Entry::Occupied(entry) => entry.into_mut(),
             hash_table::Entry::Vacant(place) => {
-                place.insert(Entry { object: Arc::clone(&object), listing: number, since: number });
+                place.insert(Entry { kept: Kept::new(&object, self.identity), listing: number, since: number });
                 self.count += 1;
                 self.enter(&object);
                 self.tell(Event::Added { object, initial }, progress);
@@ -395,12 +413,13 @@ impl<T> State<T> {
             }
         };
         entry.listing = number;
-        let same_object = entry.object.metadata.uid == metadata.uid;
-        let same_version = entry.object.metadata.resource_version == metadata.resource_version;
+        let known = entry.kept.metadata();
+        let same_object = known.uid == metadata.uid;
+        let same_version = known.resource_version == metadata.resource_version;
         if same_object && same_version && !metadata.resource_version.is_empty() {
             return false;
         }
-        let old = std::mem::replace(&mut entry.object, Arc::clone(&object));
+        let old = std::mem::replace(&mut entry.kept, Kept::new(&object, self.identity)).object();
         self.leave(&old);
         self.enter(&object);
         if same_object {
@@ -435,7 +454,7 @@ impl<T> State<T> {
         let ObjectKey { namespace, name } = &object.metadata.key;
         let names = self.objects.get_mut(namespace)?;
         let entry = names.find_entry(self.hashing.hash_one(&**name), |entry| entry.name() == name).ok()?;
-        let held = entry.remove().0.object;
+        let held = entry.remove().0.kept.object();
         if names.is_empty() {
             self.objects.remove(namespace);
         }
@@ -448,7 +467,7 @@ impl<T> State<T> {
     fn covered(&self, namespace: Option<&str>, holds: impl Fn(&Entry<T>) -> bool) -> Vec<Arc<Object<T>>> {
         let covered = self.objects.iter().filter(|(name, _)| namespace.is_none_or(|namespace| **name == *namespace));
         let found = covered.flat_map(|(_, names)| names).filter(|entry| holds(entry));
-        sorted(found.map(|entry| Arc::clone(&entry.object)).collect())
+        sorted(found.map(|entry| entry.kept.object()).collect())
     }
 
     fn enter(&mut self, object: &Arc<Object<T>>) {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{
     backoff::after,
@@ -13,6 +13,9 @@ use super::{
     store::Listing,
     wire::Frame,
 };
+
+/// For so long in all one list waits for handlers that take objects in more slowly than the server sends them.
+const CATCH_UP: Duration = Duration::from_secs(5);
 
 /// Streamed lists that fail this often in a row give way to pages, this once.
 const ATTEMPTS: u32 = 3;
@@ -58,6 +61,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
         let idle = self.settings.stream_idle;
         let mut patience = after(began, idle);
         let mut came = 0;
+        let mut to_wait = CATCH_UP;
         loop {
             let next = open.frames.next_page(&self.decoder, self.progress.resource());
             let page = timeout_at(patience, next).await.unwrap_or(Err(Failure::Stalled(idle)))?;
@@ -70,6 +74,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                 return Ok(version);
             }
             self.bounded(came)?;
+            self.let_handlers_catch_up(&mut to_wait).await;
             // A plain watch has bookmarks too, so that they say nothing for a list.
             if !says_something {
                 continue;
@@ -77,6 +82,19 @@ impl<T: Send + Sync + 'static> Reflector<T> {
             patience = after(Instant::now(), idle.max(Duration::from_millis(1)));
         }
     }
+
+    /// Waits while a handler lags, since whatever waits for it is held beside what the store holds. Takes what that took off
+    /// `to_wait`: a handler that is slow for good delays the others no longer than that.
+    async fn let_handlers_catch_up(&self, to_wait: &mut Duration) {
+        while let Some(handler) = self.store.lagging()
+            && !to_wait.is_zero()
+        {
+            let began = Instant::now();
+            let caught_up = timeout(*to_wait, handler.caught_up()).await;
+            *to_wait = if caught_up.is_ok() { to_wait.saturating_sub(began.elapsed()) } else { Duration::ZERO };
+        }
+    }
+
     /// Takes in what came together; gives the version of the list where this is its end.
     fn take_page(&self, page: Vec<Frame<T>>, listing: Listing) -> Result<Option<String>, Failure> {
         let mut objects = Vec::with_capacity(page.len());

@@ -112,7 +112,7 @@ fn take_first(first: &mut Option<ArcStr>, node: &ArcStr) -> bool {
     is_first
 }
 
-fn add(values: &mut Values, value: &ArcStr, node: &ArcStr) -> bool {
+fn add(values: &mut Values, value: &str, node: &ArcStr) -> bool {
     if let Some(known) = values.get_mut(value) {
         let is_earlier = *node < *known;
         if is_earlier {
@@ -120,10 +120,10 @@ fn add(values: &mut Values, value: &ArcStr, node: &ArcStr) -> bool {
         }
         return is_earlier;
     }
-    if values.len() == KEPT && values.last_key_value().is_some_and(|(last, _)| last < value) {
+    if values.len() == KEPT && values.last_key_value().is_some_and(|(last, _)| last.as_str() < value) {
         return false;
     }
-    values.insert(value.clone(), node.clone());
+    values.insert(value.into(), node.clone());
     if values.len() > KEPT {
         values.pop_last();
     }

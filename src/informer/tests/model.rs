@@ -19,6 +19,13 @@ use tokio_util::sync::CancellationToken;
 const NAMESPACES: [&str; 2] = ["one", "two"];
 const HANDLERS: usize = 3;
 
+/// Has its identity in it: a store may keep it alone.
+#[derive(Debug)]
+struct Widget {
+    meta: Metadata,
+    size: i64,
+}
+
 /// What a widget holds: uid, version, size.
 type State = (u64, u64, i64);
 type Content = BTreeMap<ObjectKey, State>;
@@ -70,17 +77,17 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn object(key: &ObjectKey, (uid, version, size): (u64, u64, i64)) -> Object<Widget> {
-    let content = match size {
-        -1 => Err(crate::informer::DecodeError::new("odd")),
-        size => Ok(Arc::new(Widget { spec: Spec { size } })),
-    };
     let metadata =
         Metadata { key: key.clone(), uid: uid.to_string().into(), resource_version: version.to_string().into() };
+    let content = match size {
+        -1 => Err(crate::informer::DecodeError::new("odd")),
+        size => Ok(Arc::new(Widget { meta: metadata.clone(), size })),
+    };
     Object { metadata, content }
 }
 
 fn content(object: &Object<Widget>) -> (u64, u64, i64) {
-    let size = object.decoded().map_or(-1, |widget| widget.spec.size);
+    let size = object.decoded().map_or(-1, |widget| widget.size);
     let uid = object.metadata.uid.to_string().parse().unwrap();
     (uid, object.metadata.resource_version.number().unwrap(), size)
 }
@@ -335,12 +342,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_history_leaves_everyone_with_what_the_cluster_holds(steps in steps(), namespaced: bool) {
+    fn any_history_leaves_everyone_with_what_the_cluster_holds(steps in steps(), namespaced: bool, alone: bool) {
         let cancel = CancellationToken::new();
         let query = if namespaced { Query::namespaced(widgets(), NAMESPACES) } else { Query::all(widgets()) };
         let scopes: Vec<_> = query.scopes().into_iter().map(|scope| scope.namespace).collect();
         let progress = Arc::new(Progress::new(&query, cancel.clone()));
-        let store = Arc::new(Store::new(scopes.clone(), Arc::clone(&progress)));
+        let identity = alone.then_some((|widget| &widget.meta) as fn(&Widget) -> &Metadata);
+        let store = Arc::new(Store::new(scopes.clone(), identity, Arc::clone(&progress)));
         store.add_index("size", |object: &Object<Widget>| vec![content(object).2.to_string()]);
         let mut listeners: Vec<_> = (0..HANDLERS).map(|_| None).collect();
         listeners[0] = Some(Listener::add(&store, &cancel));

@@ -1,6 +1,11 @@
 //! Lists told as watches, and the servers that don't have them.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio_util::sync::CancellationToken;
+
 use super::*;
+use crate::informer::{HandlerOptions, Lister, slot::Slot};
 
 fn end_of_list(version: u64) -> Value {
     json!({ "metadata": {
@@ -197,4 +202,69 @@ async fn each_namespace_is_streamed_by_itself() {
     two.page(11, &[widget("two/b", 2, 2)], None);
     informer.wait_for_sync(PATIENCE).await.unwrap();
     assert_eq!(held(&informer), ["one/a=1", "two/b=2"]);
+}
+
+/// A list of so many objects, complete.
+fn tell_many(watch: &Watch, objects: usize) {
+    for number in 0..objects {
+        watch.tell("ADDED", &widget(&format!("one/{number}"), 1, 1));
+    }
+    watch.tell("BOOKMARK", &end_of_list(10));
+}
+
+/// Counts what it is told, and how many objects the store held beyond that.
+struct Lagging {
+    lister: Lister<Widget>,
+    told: usize,
+    behind: Arc<AtomicUsize>,
+}
+
+impl Handler<Widget> for Lagging {
+    fn handle(&mut self, _: Event<Widget>) {
+        self.told += 1;
+        self.behind.fetch_max(self.lister.list().len() - self.told, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_streamed_list_comes_no_faster_than_handlers_take_it_in() {
+    const OBJECTS: usize = 5_000;
+    let (factory, mut api) = factory_with(streaming());
+    let informer = informer(&factory);
+    let behind = Arc::new(AtomicUsize::new(0));
+    let handler = Lagging { lister: informer.lister(), told: 0, behind: Arc::clone(&behind) };
+    let registration = informer.add_handler(handler);
+    let watch = api.stream().await.open();
+    tell_many(&watch, OBJECTS);
+    registration.synced().await;
+    assert_eq!(informer.store().len(), OBJECTS);
+    let behind = behind.load(Ordering::Relaxed);
+    assert!((1_000..1_500).contains(&behind), "at most {behind} of {OBJECTS} waited");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_stands_still_delays_a_streamed_list_for_a_while_only() {
+    let (_factory, _api, informer, mut seen, watch) = begun().await;
+    // Nobody takes anything from this place.
+    let stuck = Arc::new(Slot::new(HandlerOptions::named("stuck"), &CancellationToken::new()));
+    informer.store().add_handler(Arc::clone(&stuck));
+    let began = tokio::time::Instant::now();
+    tell_many(&watch, 3_000);
+    assert_eq!(seen.until_synced().await.len(), 3_000);
+    assert_eq!(began.elapsed().as_secs(), 5);
+    assert_eq!(stuck.gauge.status().queued, 3_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_is_removed_while_it_lags_delays_nobody() {
+    let (_factory, _api, informer, mut seen, watch) = begun().await;
+    let stuck = Arc::new(Slot::new(HandlerOptions::named("stuck"), &CancellationToken::new()));
+    informer.store().add_handler(Arc::clone(&stuck));
+    tell_many(&watch, 3_000);
+    let began = tokio::time::Instant::now();
+    seen.next().await;
+    stuck.removed.cancel();
+    informer.store().remove_handler(&stuck);
+    assert_eq!(seen.until_synced().await.len(), 2_999);
+    assert!(began.elapsed().is_zero(), "{:?}", began.elapsed());
 }
