@@ -36,6 +36,9 @@ const MOST_GATHERED: Duration = Duration::from_millis(10);
 /// The time for which deletes may join; those that come later are the next turn. The first ones wait for them.
 const OPEN_FOR: Duration = Duration::from_millis(500);
 
+/// The most calls that are under way: marks, and the decision on deletes that join, which waits for none of them.
+const MOST_CALLS: usize = 2 * SIDE_BY_SIDE;
+
 /// Deletes, and those that come with them.
 pub(super) async fn gather(work: &Work, mut deletes: Vec<Delete>) -> Vec<Delete> {
     let began = Instant::now();
@@ -70,7 +73,7 @@ pub(super) async fn delete(work: &Work, deletes: Vec<Delete>) {
         }
         waiting.extend(deletion.next(&Known { work, has_left: |caller| callers.has_left(caller) }));
         callers.take(run.report(deletion.effects()));
-        while calls.len() < SIDE_BY_SIDE
+        while calls.len() < MOST_CALLS
             && let Some(call) = waiting.pop_front()
         {
             calls.push(run.call(call));
