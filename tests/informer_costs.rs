@@ -137,8 +137,8 @@ fn bytes_of_groups(count: usize, annotations: &dyn Fn(usize) -> Value) -> u64 {
         prices: Arc::default(),
         errors: ErrorRules::default(),
     };
-    let (context, index) = (Context::new(DEFAULT_GROUP), Index::new(rules));
-    let projection = ScalableResource::projection(ScalableKind::MachineDeployment, &context);
+    let (shared, index) = (Context::new(DEFAULT_GROUP), Index::new(rules));
+    let projection = ScalableResource::projection(ScalableKind::MachineDeployment, &shared);
     let mut held = Vec::with_capacity(count);
     let measured = measure(|| {
         for number in 0..count {
@@ -147,7 +147,7 @@ fn bytes_of_groups(count: usize, annotations: &dyn Fn(usize) -> Value) -> u64 {
                     "annotations": annotations(number)},
                 "spec": {"clusterName": "stage", "replicas": 3},
             });
-            let object = projection.read(&object.to_string(), &context.interner).unwrap();
+            let object = projection.read(&object.to_string(), &shared.interner).unwrap();
             match &object.content {
                 Ok(content) => index.apply(Change::Scalable(Arc::clone(content))),
                 Err(error) => {
@@ -215,8 +215,8 @@ fn objects_as_large_as_an_api_server_takes_them_are_kept_in_little_memory() {
     };
     let logged = |number: usize| {
         let machines: Vec<_> = (0..1_000).map(|n| format!(r#""m-{number}-{n}":"{number:060}-{n:060}""#)).collect();
-        let log = format!(r#"[{{"ticket":"t","phase":"lowered","machines":{{{}}}}}]"#, machines.join(","));
-        with(vec![("capi-autoscaler-provider.io/deleting".to_owned(), log)])
+        let text = format!(r#"[{{"ticket":"t","phase":"lowered","machines":{{{}}}}}]"#, machines.join(","));
+        with(vec![("capi-autoscaler-provider.io/deleting".to_owned(), text)])
     };
     let attacks: [(&str, &dyn Fn(usize) -> Value); 6] =
         [("few", &few), ("many", &many), ("packed", &packed), ("long", &long), ("tiny", &tiny), ("logged", &logged)];

@@ -105,9 +105,12 @@ impl Api {
         let is_watch = query.contains("watch=");
         let is_streamed = query.contains("sendInitialEvents");
         match misbehaviour {
-            Misbehaviour::EndlessPages if is_watch => StatusCode::UNPROCESSABLE_ENTITY.into_response(),
+            Misbehaviour::EndlessPages | Misbehaviour::GrowingBody if is_streamed => {
+                StatusCode::UNPROCESSABLE_ENTITY.into_response()
+            }
+            // All is listed anew then.
+            Misbehaviour::EndlessPages | Misbehaviour::GrowingBody if is_watch => StatusCode::GONE.into_response(),
             Misbehaviour::EndlessPages => self.endless_page().into_response(),
-            Misbehaviour::GrowingBody if is_streamed => StatusCode::UNPROCESSABLE_ENTITY.into_response(),
             Misbehaviour::GrowingBody => growing_body(),
             Misbehaviour::RepeatingWatch if is_watch => self.repeating_watch(is_streamed),
             Misbehaviour::None | Misbehaviour::RepeatingWatch if is_watch => self.watch(plural, is_streamed),

@@ -36,7 +36,7 @@ const SLOWEST: f64 = 5.0;
 /// The chart's memory limit, in KiB.
 const MOST_MEMORY: u64 = 256 << 10;
 /// Each turn takes as long.
-const TURN: Duration = Duration::from_secs(3);
+const TURN: Duration = Duration::from_secs(5);
 /// Turns with the attack, each after one without it.
 const TURNS: usize = 4;
 

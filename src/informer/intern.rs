@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn long_texts_that_nobody_holds_are_swept_by_their_bytes() {
         let interner = Interner::default();
-        let bytes = || interner.texts.lock().known.iter().map(|text| text.len()).sum::<usize>();
+        let bytes = || interner.texts.lock().known.iter().map(ArcStr::len).sum::<usize>();
         for index in 0..1000 {
             interner.intern(&format!("{index:016384}"));
             assert!(bytes() <= 256 << 10, "{} bytes after {index} texts", bytes());
