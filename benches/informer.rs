@@ -7,7 +7,7 @@
 //! cargo bench --bench informer -- --objects 5000
 //! ```
 //!
-//! No variant may be given anything that another isn't: same client, same server, same objects.
+//! No variant may be given anything that another isn't: same server, same objects, and in Rust the same client.
 
 // A bench may panic: it is a test of its own input.
 #![allow(clippy::expect_used, clippy::panic)]
