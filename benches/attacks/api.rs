@@ -37,7 +37,7 @@ const WAITING: usize = 8;
 /// The resource of which an API server misbehaves.
 const ODD: &str = "machines";
 
-/// How the lists and watches of Machines misbehave.
+/// The way in which lists and watches of Machines misbehave.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) enum Misbehaviour {
     #[default]

@@ -64,7 +64,7 @@ impl fmt::Display for Attack {
     }
 }
 
-/// Whom an attack is on, and by what.
+/// An attack, and the program that it is on.
 pub(crate) struct World {
     attack: Attack,
     scale: f64,
@@ -83,7 +83,7 @@ impl World {
         (full * self.scale).ceil() as usize
     }
 
-    /// What was done in all turns, for people.
+    /// The number of things done in all turns, for people.
     pub(crate) fn done(&self) -> String {
         let done = self.done.load(Ordering::Relaxed);
         let (requests, discoveries) = self.api.requests();
@@ -196,7 +196,7 @@ impl World {
     }
 }
 
-/// Whether the other side has not closed it. What it has sent stays unread.
+/// Returns true unless the other side has closed it. Nothing of its answer is read.
 fn is_open(stream: &TcpStream) -> bool {
     let mut byte = [std::mem::MaybeUninit::uninit()];
     match socket2::SockRef::from(stream).peek(&mut byte) {

@@ -31,7 +31,7 @@ use self::{
     reads::{Reader, Times},
 };
 
-/// How many times the p99 of a read may be under attack what it is without.
+/// The most times that the p99 of a read under attack may be that of a read without.
 const SLOWEST: f64 = 5.0;
 /// The chart's memory limit, in KiB.
 const MOST_MEMORY: u64 = 256 << 10;

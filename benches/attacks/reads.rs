@@ -14,7 +14,7 @@ use tonic::transport::Channel;
 
 use crate::api::{GROUPS, MACHINES, NAMESPACE, node_name, provider_id};
 
-/// How long each read took, in microseconds.
+/// The time that each read took, in microseconds.
 #[derive(Default)]
 pub(crate) struct Times(Vec<f64>);
 

@@ -31,7 +31,7 @@ pub fn is_unread(value: &str) -> bool {
     value.starts_with('(') && value.ends_with(UNREAD)
 }
 
-/// What an object would have kept of several of its texts. Each of them has its bound, and so has their sum: an object has
+/// The sum of several texts of an object that would be kept. Each of them has its bound, and so has their sum: an object has
 /// room for thousands of them.
 pub(super) struct Kept {
     bytes: usize,

@@ -60,7 +60,7 @@ impl Condition<'_> {
 }
 
 impl NodeResources {
-    /// What a Node has; `None` while it isn't ready, or shows no cpu or memory, or more resources than any Node has.
+    /// The resources of a Node; `None` while it isn't ready, or shows no cpu or memory, or more resources than any Node has.
     pub(super) fn of(status: &Status<'_>, interner: &Interner) -> Option<Self> {
         let ready = status.conditions.iter().flatten().find(|condition| condition.kind == "Ready")?;
         let (capacity, allocatable) = (status.capacity.as_ref()?, status.allocatable.as_ref()?);
