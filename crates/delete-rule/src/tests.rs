@@ -14,10 +14,11 @@ use super::*;
 mod finish;
 mod look;
 mod properties;
+mod steps;
 
 /// Identities as texts, and times since a moment of one's own.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-struct Text;
+pub(crate) struct Text;
 
 impl Types for Text {
     type Uid = String;
