@@ -122,10 +122,10 @@ impl Work {
         self.tell_with_code(happening, None);
     }
 
-    /// The same; where no client is known, it names the tickets of the log's entries that it is of.
+    /// The same; where no command is done, it names the tickets of the log's entries that it is of.
     pub(super) fn tell_of(&self, tickets: Option<&str>, happening: Happening) {
-        let has_client = self.clients().is_some();
-        self.tell(if has_client { happening } else { happening.of_tickets(tickets) });
+        let is_asked_for = self.is_asked_for.load(Ordering::Relaxed);
+        self.tell(if is_asked_for { happening } else { happening.of_tickets(tickets) });
     }
 
     /// An infrastructure provider chooses which instances go.
@@ -146,10 +146,12 @@ impl Work {
         self.resized.lock().take();
         self.clients.lock().clear();
         self.has_written.store(false, Ordering::Relaxed);
+        self.is_asked_for.store(false, Ordering::Relaxed);
     }
 
     /// Notes whose commands this turn does.
     pub(super) fn note_clients<'a>(&self, callers: impl IntoIterator<Item = &'a Caller>) {
+        self.is_asked_for.store(true, Ordering::Relaxed);
         self.clients.lock().extend(callers.into_iter().filter_map(Caller::client).cloned());
     }
 

@@ -25,6 +25,8 @@ pub(super) struct Work {
     pub(super) clients: Mutex<BTreeSet<ArcStr>>,
     /// True once something was written in this turn.
     pub(super) has_written: AtomicBool,
+    /// True if commands are done in this turn, and not what another copy or an earlier process has left.
+    pub(super) is_asked_for: AtomicBool,
 }
 
 /// A size that has been written.
@@ -37,7 +39,14 @@ pub(super) struct Resized {
 
 impl Work {
     pub(super) fn new(shared: Arc<Shared>, id: GroupId) -> Self {
-        Self { shared, id, resized: Mutex::default(), clients: Mutex::default(), has_written: AtomicBool::default() }
+        Self {
+            shared,
+            id,
+            resized: Mutex::default(),
+            clients: Mutex::default(),
+            has_written: AtomicBool::default(),
+            is_asked_for: AtomicBool::default(),
+        }
     }
 
     pub(super) fn index(&self) -> &Index {
