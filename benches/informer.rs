@@ -97,10 +97,9 @@ impl Variant {
             Self::MachineTree => "the same, by a tree of the JSON",
             Self::Json => "this informer, serde_json::Value",
             Self::Reflector => "kube's reflector, DynamicObject",
-            Self::ReflectorStreamed => "the same, streamed lists",
+            Self::ReflectorStreamed | Self::GoUnstructuredStreamed => "the same, streamed lists",
             Self::ReflectorMetadata => "kube's reflector, metadata only",
             Self::GoUnstructured => "client-go, unstructured",
-            Self::GoUnstructuredStreamed => "the same, streamed lists",
             Self::GoTypedStreamed => "client-go, typed Machine, streamed",
             Self::GoMetadata => "client-go, metadata only",
         }
@@ -134,13 +133,12 @@ impl Variant {
 fn main() {
     let arguments = Arguments::parse();
     let runtime = Runtime::new().expect("a runtime");
-    match (arguments.variant, &arguments.url) {
-        (Some(variant), Some(url)) => runtime.block_on(follow(variant, url, arguments.objects)),
-        (Some(_) | None, Some(_) | None) => {
-            let client_go = arguments.client_go.then(build_client_go);
-            compare(arguments.objects, client_go.as_deref(), &runtime);
-        }
+    if let (Some(variant), Some(url)) = (arguments.variant, &arguments.url) {
+        runtime.block_on(follow(variant, url, arguments.objects));
+        return;
     }
+    let client_go = arguments.client_go.then(build_client_go);
+    compare(arguments.objects, client_go.as_deref(), &runtime);
 }
 
 /// The program that follows by client-go's informers.

@@ -62,7 +62,7 @@ fn an_object_is_read_with_few_allocations_however_long_it_is() {
     let machine = object(management, "Machine");
     let counted = [
         ("Machine", allocations(&Machine::projection(&context), &machine), 8),
-        ("Node", allocations(&Node::projection(&context), &object("workload-nodes.yaml", "Node")), 4),
+        ("Node", allocations(&Node::projection(&context), &object("workload-nodes.yaml", "Node")), 5),
         ("Cluster", allocations(&Cluster::projection(), &object(management, "Cluster")), 20),
     ];
     for (kind, counted, bound) in counted {
@@ -193,7 +193,8 @@ fn an_event_takes_few_allocations_and_lines_that_come_together_wake_each_task_on
     assert_eq!(told.load(Ordering::Relaxed), ((ROUNDS + 1) * MACHINES) as u64, "no two changes are merged");
     assert_eq!(informer.status().events.updated, (ROUNDS * MACHINES) as u64);
     let each = allocations.div_ceil((ROUNDS * MACHINES) as u64);
-    assert!(each <= 10, "an event takes {each} allocations");
+    // One is the object that a handler is told of as the old one, which the store keeps by its content alone.
+    assert!(each <= 11, "an event takes {each} allocations");
     // The informer's task goes once more round its loop, since others of its thread may wait.
     assert!(polls <= 3 * ROUNDS, "{polls} polls of two tasks for {ROUNDS} parts of a watch");
 }
