@@ -135,10 +135,10 @@ fn main() {
     let runtime = Runtime::new().expect("a runtime");
     if let (Some(variant), Some(url)) = (arguments.variant, &arguments.url) {
         runtime.block_on(follow(variant, url, arguments.objects));
-    } else {
-        let client_go = arguments.client_go.then(build_client_go);
-        compare(arguments.objects, client_go.as_deref(), &runtime);
+        return;
     }
+    let client_go = arguments.client_go.then(build_client_go);
+    compare(arguments.objects, client_go.as_deref(), &runtime);
 }
 
 /// The program that follows by client-go's informers.

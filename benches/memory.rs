@@ -49,7 +49,7 @@ const REST: Duration = Duration::from_secs(8);
 const EVENTS_AT_ONCE: usize = 50;
 
 /// Groups, Machines of each, and the most MiB that may be resident at rest.
-const TARGETS: [(usize, usize, Option<u64>); 2] = [(200, 25, Some(60)), (1_000, 100, Some(150))];
+const TARGETS: [(usize, usize, Option<u64>); 2] = [(200, 25, Some(60)), (1_000, 100, Some(120))];
 
 /// What is served: as many groups, each of a MachineDeployment and a MachineSet, with so many Machines and Nodes.
 #[derive(Clone, Copy)]

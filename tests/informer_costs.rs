@@ -293,7 +293,7 @@ fn an_event_takes_few_allocations_and_lines_that_come_together_wake_each_task_on
     assert_eq!(told.load(Ordering::Relaxed), ((ROUNDS + 1) * MACHINES) as u64, "no two changes are merged");
     assert_eq!(informer.status().events.updated, (ROUNDS * MACHINES) as u64);
     let each = allocations.div_ceil((ROUNDS * MACHINES) as u64);
-    // One of them makes the object that is told, since a store keeps its content alone.
+    // One is the object that a handler is told of as the old one, which the store keeps by its content alone.
     assert!(each <= 11, "an event takes {each} allocations");
     // The informer's task goes once more round its loop, since others of its thread may wait.
     assert!(polls <= 3 * ROUNDS, "{polls} polls of two tasks for {ROUNDS} parts of a watch");
