@@ -17,8 +17,7 @@ use opentelemetry::{KeyValue, trace::SpanKind};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, json};
 
-pub(super) use super::call_error::CallError;
-use super::writer::SizeWriter;
+use super::{call_error::CallError, writer::SizeWriter};
 use crate::{
     capi::{CoreResources, DELETING, Keys, ObjectKey, REPLACED, ScalableKind, Uid},
     index::GroupVersion,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// A failed call.
 #[derive(Clone, Debug)]
-pub(super) enum CallError {
+pub enum CallError {
     /// 422: the object isn't as the call expected, or the server refuses what it would become.
     Rejected(String),
     /// 409: another write came between, or the object is another one by now. Nothing was done.
@@ -39,19 +39,6 @@ impl CallError {
         "refused",
         "not_discovered",
     ];
-
-    /// Returns true if the call would fail again.
-    pub(super) fn is_final(&self) -> bool {
-        match self {
-            Self::Forbidden(_) | Self::Refused(_) | Self::Missing(_) => true,
-            Self::Rejected(_)
-            | Self::Conflict(_)
-            | Self::Busy(..)
-            | Self::Unknown(..)
-            | Self::Unauthorized(_)
-            | Self::NotDiscovered => false,
-        }
-    }
 
     /// As a metric label.
     pub(super) fn label(&self) -> &'static str {

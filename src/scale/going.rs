@@ -16,16 +16,6 @@ use crate::{
 /// asked again after that.
 const GOING_FOR: Duration = Duration::from_secs(300);
 
-/// What a request to delete instances of a MachinePool does that aren't Machines.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum MachinePoolDeletes {
-    /// It lowers the size, and the infrastructure provider chooses which instance goes.
-    #[default]
-    Lower,
-    /// It is refused.
-    Refuse,
-}
-
 /// What is on its way out.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(super) enum Leaving {

@@ -11,10 +11,10 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 
 use super::{
-    ScaleError,
-    events::{Happening, asked_by},
+    error::ScaleError,
+    events::{EventReason, Happening, asked_by},
 };
-use crate::{nodegroup::GroupId, scale::EventReason};
+use crate::nodegroup::GroupId;
 
 /// How many entries are kept of a group.
 const MOST_OF_A_GROUP: usize = 20;

@@ -10,7 +10,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::{ScaleError, api::CallError, events::EventResult};
+use super::{call_error::CallError, error::ScaleError};
 
 /// The upper bounds of the latencies that are told apart, in seconds: from a quiet API server's to a caller's patience and
 /// beyond.
@@ -52,6 +52,33 @@ impl Write {
             Self::Unmark => "unmark",
             Self::Delete => "delete",
             Self::Replaced => "replaced",
+        }
+    }
+}
+
+/// The fate of an Event.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum EventResult {
+    /// The API server has it, as an Event of its own or as one more of a series.
+    Sent,
+    /// There have been too many.
+    Limited,
+    /// The queue was full.
+    Dropped,
+    /// The API server has not taken it.
+    Failed,
+}
+
+impl EventResult {
+    pub(super) const ALL: [Self; 4] = [Self::Sent, Self::Limited, Self::Dropped, Self::Failed];
+
+    /// As a metric label.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Sent => "sent",
+            Self::Limited => "limited",
+            Self::Dropped => "dropped",
+            Self::Failed => "failed",
         }
     }
 }

@@ -11,7 +11,7 @@ use arcstr::ArcStr;
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::{Command, Inner, events::Happening, metrics::UNKNOWN_MANAGER, writer};
+use super::{events::Happening, metrics::UNKNOWN_MANAGER, shared::Shared, work::Work, writer};
 use crate::{
     index::{Index, Overwritten},
     nodegroup::GroupId,
@@ -37,9 +37,9 @@ struct PutBack {
     at: Instant,
 }
 
-/// Observes until `ended`, or until nobody holds `inner` any more.
+/// Observes until `ended`, or until nobody holds `shared` any more.
 pub(super) async fn run(
-    inner: Weak<Inner>,
+    shared: Weak<Shared>,
     index: Arc<Index>,
     mut changes: watch::Receiver<()>,
     ended: CancellationToken,
@@ -48,10 +48,10 @@ pub(super) async fn run(
     loop {
         let groups = index.take_observed();
         if !groups.is_empty() {
-            let Some(inner) = inner.upgrade() else { return };
+            let Some(shared) = shared.upgrade() else { return };
             for id in groups {
-                let command = Command::new(Arc::clone(&inner), id);
-                let looked = ended.run_until_cancelled(command.observe(&mut observed)).await;
+                let work = Work::new(Arc::clone(&shared), id);
+                let looked = ended.run_until_cancelled(observe(&work, &mut observed)).await;
                 if looked.is_none() {
                     return;
                 }
@@ -67,44 +67,42 @@ pub(super) async fn run(
     }
 }
 
-impl Command {
-    async fn observe(&self, observed: &mut Observed) {
-        if let Some(overwritten) = self.index().take_overwritten(&self.id) {
-            self.observe_overwritten(overwritten, observed).await;
+async fn observe(work: &Work, observed: &mut Observed) {
+    if let Some(overwritten) = work.index().take_overwritten(&work.id) {
+        observe_overwritten(work, overwritten, observed).await;
+    }
+    match work.index().held_back_own(&work.id) {
+        None => {
+            observed.held_back.remove(&work.id);
         }
-        match self.index().held_back_own(&self.id) {
-            None => {
-                observed.held_back.remove(&self.id);
-            }
-            Some((size, why)) => {
-                if observed.held_back.insert(self.id.clone(), why.clone()).as_ref() != Some(&why) {
-                    tracing::warn!(group = %self.id, size, "no Machine is made for the size that was written: {why}");
-                    self.tell(Happening::held_back(size, &why));
-                }
+        Some((size, why)) => {
+            if observed.held_back.insert(work.id.clone(), why.clone()).as_ref() != Some(&why) {
+                tracing::warn!(group = %work.id, size, "no Machine is made for the size that was written: {why}");
+                work.tell(Happening::held_back(size, &why));
             }
         }
     }
+}
 
-    /// The object's managed fields say who it was. What another copy of this program has written is no matter.
-    async fn observe_overwritten(&self, Overwritten { from, to }: Overwritten, observed: &mut Observed) {
-        let manager = match self.api().read_group(&self.id).await {
-            // It is being written all the time: the next write tells.
-            Ok(seen) if seen.version.replicas != to => return,
-            Ok(seen) => writer::manager(&seen.managed),
-            Err(error) => {
-                tracing::debug!(group = %self.id, "can't read who has written the size: {error:?}");
-                None
-            }
-        };
-        if manager.as_deref().is_some_and(writer::is_own) {
-            return;
+/// The object's managed fields say who it was. What another copy of this program has written is no matter.
+async fn observe_overwritten(work: &Work, Overwritten { from, to }: Overwritten, observed: &mut Observed) {
+    let manager = match work.api().read_group(&work.id).await {
+        // It is being written all the time: the next write tells.
+        Ok(seen) if seen.version.replicas != to => return,
+        Ok(seen) => writer::manager(&seen.managed),
+        Err(error) => {
+            tracing::debug!(group = %work.id, "can't read who has written the size: {error:?}");
+            None
         }
-        let Some(times) = observed.note(&self.id, to, manager.clone(), Instant::now()) else { return };
-        let manager = manager.unwrap_or_else(|| UNKNOWN_MANAGER.into());
-        self.inner.metrics.count_put_back(&manager);
-        tracing::warn!(group = %self.id, from, to, %manager, times, "somebody keeps putting the size back");
-        self.tell(Happening::put_back(from, to, &manager));
+    };
+    if manager.as_deref().is_some_and(writer::is_own) {
+        return;
     }
+    let Some(times) = observed.note(&work.id, to, manager.clone(), Instant::now()) else { return };
+    let manager = manager.unwrap_or_else(|| UNKNOWN_MANAGER.into());
+    work.shared.metrics.count_put_back(&manager);
+    tracing::warn!(group = %work.id, from, to, %manager, times, "somebody keeps putting the size back");
+    work.tell(Happening::put_back(from, to, &manager));
 }
 
 impl Observed {

@@ -1,13 +1,24 @@
-//! What comes of writes and commands, told in one place: to the log, the metrics, the index, and by Events. Nothing is
+//! Reports of writes and commands: to the log, the metrics, the index, the history, by Events, and to callers. Nothing is
 //! decided here.
 
-use std::{collections::BTreeSet, sync::atomic::Ordering, time::Instant};
+use std::{
+    collections::BTreeSet,
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
 
 use arcstr::ArcStr;
 
-use super::{Command, ScaleError, api::CallError, events::Happening, lane::Caller, metrics::Write, retry::Attempts};
+use super::{
+    call_error::CallError,
+    error::ScaleError,
+    events::Happening,
+    metrics::Write,
+    order::Caller,
+    rule::Named,
+    work::{Resized, Work},
+};
 use crate::{
-    capi::Uid,
     index::GroupVersion,
     nodegroup::{DeletionLog, deletion_log::Entry},
     traces,
@@ -24,15 +35,10 @@ pub(super) struct SizeWritten<'a> {
     pub(super) from: i32,
     /// The Machines that go for it, by name; none for a size that grows, or for replicas without a Machine.
     pub(super) machines: &'a [ArcStr],
-    pub(super) attempts: &'a Attempts,
-}
-
-/// A size that has been written.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) struct Resized {
-    from: i32,
-    to: i32,
-    attempts: u32,
+    /// The number of attempts at it.
+    pub(super) attempts: u32,
+    /// The time since the first of them.
+    pub(super) elapsed: Duration,
 }
 
 /// The tickets of entries, each once; `None` where there is no entry. Of many the first are named.
@@ -46,7 +52,7 @@ pub(super) fn tickets_of<'a>(entries: impl Iterator<Item = &'a Entry>) -> Option
     }
 }
 
-impl Command {
+impl Work {
     /// Makes a call that writes, and counts how it ended and how long it took.
     pub(super) async fn write<T>(
         &self,
@@ -55,14 +61,9 @@ impl Command {
     ) -> Result<T, CallError> {
         let started = Instant::now();
         let result = call.await;
-        self.inner.metrics.count_write(write, result.as_ref().err(), started.elapsed());
+        self.shared.metrics.count_write(write, result.as_ref().err(), started.elapsed());
         self.has_written.fetch_or(result.is_ok(), Ordering::Relaxed);
         result
-    }
-
-    /// Attempts whose repetitions are counted.
-    pub(super) fn attempts(&self) -> Attempts {
-        Attempts::counted(self.inner.metrics.retries())
     }
 
     /// A size was written.
@@ -79,36 +80,36 @@ impl Command {
             machines = write.machines.join(","),
             ticket = tickets,
             client = self.clients(),
-            attempts = write.attempts.made(),
-            milliseconds = write.attempts.elapsed().as_millis(),
+            attempts = write.attempts,
+            milliseconds = write.elapsed.as_millis(),
             "size written"
         );
-        let resized = Resized { from: write.from, to: version.replicas, attempts: write.attempts.made() };
+        let resized = Resized { from: write.from, to: version.replicas, attempts: write.attempts };
         traces::set(&[("from", resized.from.into()), ("to", resized.to.into()), ("attempts", resized.attempts.into())]);
         *self.resized.lock() = Some(resized);
         self.tell_of(tickets.as_deref(), Happening::scaled(write.from, version.replicas, write.machines));
     }
 
-    /// These entries are about to be written to the log of deletions. Whichever copy finishes them names their ticket, and this
-    /// line alone names it with the client: it comes before the write, of which the answer may be lost.
-    pub(super) fn logs<'a>(&self, entries: impl Iterator<Item = &'a Entry> + Clone) {
-        let machines = entries.clone().map(|entry| entry.name.as_str()).collect::<Vec<_>>().join(",");
-        let (ticket, client) = (tickets_of(entries), self.clients());
+    /// These entries are about to come to the log of deletions. Whichever copy finishes them names their ticket, and this line
+    /// alone names it with the client: it comes before the write, of which the answer may be lost.
+    pub(super) fn logs(&self, entries: &[&Entry]) {
+        if entries.is_empty() {
+            return;
+        }
+        let machines = entries.iter().map(|entry| entry.name.as_str()).collect::<Vec<_>>().join(",");
+        let (ticket, client) = (tickets_of(entries.iter().copied()), self.clients());
         tracing::info!(group = %self.id, machines, ticket, client, "deletions are written to the log");
     }
 
-    /// The log of deletions was written, or not.
-    pub(super) fn wrote_log(&self, result: Result<GroupVersion, CallError>) -> Result<GroupVersion, CallError> {
-        if let Ok(version) = &result {
-            self.index().set_written(&self.id, version.clone());
-        }
-        result
+    /// The group was read, or its log written.
+    pub(super) fn has_seen(&self, version: &GroupVersion) {
+        self.index().set_written(&self.id, version.clone());
     }
 
     /// The API server has refused to delete Machines, or gave no answer.
-    pub(super) fn couldnt_delete<'a>(&self, machines: impl IntoIterator<Item = (&'a ArcStr, &'a Uid)>) {
-        for (name, uid) in machines {
-            self.index().set_undeletable(&self.machine_key(name), uid);
+    pub(super) fn couldnt_delete(&self, machines: &[Named]) {
+        for named in machines {
+            self.index().set_undeletable(&self.machine_key(&named.name), &named.uid);
         }
     }
 
@@ -123,11 +124,16 @@ impl Command {
         self.tell(if has_client { happening } else { happening.of_tickets(tickets) });
     }
 
+    /// An infrastructure provider chooses which instances go.
+    pub(super) fn tell_chosen_by_provider(&self, instances: usize) {
+        self.tell(Happening::chosen_by_provider(instances));
+    }
+
     fn tell_with_code(&self, happening: Happening, code: Option<&'static str>) {
         let happening = happening.asked_by(self.clients().as_deref());
-        self.inner.history.told(&self.id, &happening, code);
+        self.shared.history.told(&self.id, &happening, code);
         if let Some(uid) = self.index().uid(&self.id) {
-            self.inner.events.record(&self.id, &uid, happening);
+            self.shared.events.record(&self.id, &uid, happening);
         }
     }
 
@@ -158,8 +164,8 @@ impl Command {
     /// A command has succeeded: whether it changed nothing, once more.
     fn look_at_effect(&self, command: &'static str) {
         let has_effect = self.has_written.load(Ordering::Relaxed);
-        if let Some(repeat) = self.inner.repeats.note(&self.id, command, has_effect) {
-            self.inner.metrics.count_repeated(command);
+        if let Some(repeat) = self.shared.repeats.note(&self.id, command, has_effect) {
+            self.shared.metrics.count_repeated(command);
             tracing::warn!(
                 group = %self.id, command, times = repeat.times,
                 "command succeeds, changes nothing and comes again: Cluster Autoscaler may be skipping its loops for it"
@@ -170,7 +176,7 @@ impl Command {
     /// A command has ended like this; its caller is told.
     pub(super) fn answer(&self, caller: Caller, result: Result<(), ScaleError>) {
         let command = caller.command();
-        self.inner.metrics.count_command(command, result.as_ref().err());
+        self.shared.metrics.count_command(command, result.as_ref().err());
         self.say(&caller, &result);
         if result.is_ok() {
             self.look_at_effect(command);
@@ -178,7 +184,7 @@ impl Command {
         if let Err(error) = &result {
             match Happening::of_error(command == "increase", error) {
                 Some(happening) => self.tell_with_code(happening, Some(error.code())),
-                None => self.inner.history.answered(&self.id, command, error, caller.client()),
+                None => self.shared.history.answered(&self.id, command, error, caller.client()),
             }
         }
         caller.answer(result);

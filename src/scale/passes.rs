@@ -8,7 +8,6 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::finisher::Pass;
 use crate::nodegroup::GroupId;
 
 /// The number of groups that are looked at side by side.
@@ -16,6 +15,29 @@ const GROUPS_AT_ONCE: usize = 8;
 /// The pause after a look that failed; it doubles up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// The end of a look at a group.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Pass {
+    /// The next change wakes.
+    Done,
+    /// Something is left to others until then.
+    Waits(Instant),
+    /// A call failed.
+    Failed,
+}
+
+impl Pass {
+    /// The result of two looks at one group.
+    pub(super) fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Failed, _) | (_, Self::Failed) => Self::Failed,
+            (Self::Waits(one), Self::Waits(other)) => Self::Waits(one.min(other)),
+            (Self::Waits(until), Self::Done) | (Self::Done, Self::Waits(until)) => Self::Waits(until),
+            (Self::Done, Self::Done) => Self::Done,
+        }
+    }
+}
 
 /// The looks at groups, those under way and those to come.
 #[derive(Debug)]

@@ -6,11 +6,11 @@
 //! take the size for mended and skip the rest of its loop for all groups, in silence and for ever; an error ends the loop
 //! as well, and says why.
 
-use std::sync::{Arc, atomic::AtomicBool};
+use std::sync::Arc;
 
-use parking_lot::Mutex;
+use arcstr::ArcStr;
 
-use super::{Command, NodeName, Scale, ScaleError};
+use super::{answer, error::ScaleError, names, order::NodeName, shared::Shared, work::Work};
 use crate::{
     index::NotScalable,
     nodegroup::{GroupId, size},
@@ -24,50 +24,52 @@ struct Would {
     machines: Vec<String>,
 }
 
-impl Scale {
-    /// Whether nothing is written.
-    #[must_use]
-    pub fn is_read_only(&self) -> bool {
-        self.inner.options.read_only
-    }
+/// A command for a server that may not write, and the client that asks for it.
+pub(super) struct Asked {
+    pub(super) shared: Arc<Shared>,
+    pub(super) id: GroupId,
+    pub(super) client: Option<ArcStr>,
+}
 
-    pub(super) fn would_increase(&self, id: GroupId, delta: i32) -> Result<(), ScaleError> {
-        self.tell_only(id, "increase", |command| {
-            let view = command.view()?;
+impl Asked {
+    pub(super) fn increase(self, delta: i32) -> Result<(), ScaleError> {
+        self.say_only("increase", |work| {
+            let view = work.view()?;
             let from = view.version.replicas;
-            let to = size::increase(from, delta, view.bounds).map_err(|error| command.refused(&error))?;
+            let to = size::increase(from, delta, view.bounds).map_err(|error| answer::size(&work.id, &error))?;
             Ok(Would { from, to, machines: Vec::new() })
         })
     }
 
-    pub(super) fn would_decrease(&self, id: GroupId, delta: i32) -> Result<(), ScaleError> {
-        self.tell_only(id, "decrease", |command| {
-            size::decrease(0, delta, 0, 0).map_err(|error| command.refused(&error))?;
+    pub(super) fn decrease(self, delta: i32) -> Result<(), ScaleError> {
+        self.say_only("decrease", |work| {
+            let refused = |error| answer::size(&work.id, &error);
+            size::decrease(0, delta, 0, 0).map_err(refused)?;
             let unchanged = |why: &str| {
                 ScaleError::ReadOnly(format!(
                     "{}: the size would be left as it is: {why}; this server is started with --read-only and changes none",
-                    command.id
+                    work.id
                 ))
             };
-            if let Err(NotScalable::LeftOut(why)) = command.index().scale_view(&command.id) {
+            if let Err(NotScalable::LeftOut(why)) = work.index().scale_view(&work.id) {
                 return Err(unchanged(&why));
             }
-            let view = command.view()?;
+            let view = work.view()?;
             let from = view.version.replicas;
             let least = if view.rollout.is_some() { from } else { view.machines_with_node };
-            match size::decrease(from, delta, least, view.bounds.min).map_err(|error| command.refused(&error))? {
+            match size::decrease(from, delta, least, view.bounds.min).map_err(refused)? {
                 to if to == from => Err(unchanged("all of it has Nodes, is the minimum, or is rolling out")),
                 to => Ok(Would { from, to, machines: Vec::new() }),
             }
         })
     }
 
-    pub(super) fn would_delete(&self, id: GroupId, nodes: &[NodeName]) -> Result<(), ScaleError> {
-        self.tell_only(id, "delete", |command| {
-            let view = command.view()?;
-            let log = command.log_of(&view.version)?;
-            let named = command.find(nodes)?;
-            let there = command.index().members(&command.id);
+    pub(super) fn delete(self, nodes: &[NodeName]) -> Result<(), ScaleError> {
+        self.say_only("delete", |work| {
+            let view = work.view()?;
+            let log = work.log_of(&view.version)?;
+            let named = names::find(work, nodes)?;
+            let there = work.index().members(&work.id);
             let is_going = |uid: &_| {
                 log.get(uid).is_some() || !there.iter().any(|it| it.machine.meta.uid == *uid && !it.machine.deleting)
             };
@@ -79,50 +81,43 @@ impl Scale {
                 .collect();
             let count = machines.len() + named.replicas.len() + named.instances.len();
             if let Some(rollout) = view.rollout.as_ref().filter(|_| count > 0) {
-                return Err(ScaleError::FailedPrecondition(command.rollout_refusal(rollout)));
+                return Err(ScaleError::FailedPrecondition(answer::rolling_out(&work.id, rollout)));
             }
             let from = view.version.replicas;
-            let to = size::delete(from, count, view.bounds).map_err(|error| command.refused(&error))?;
+            let to = size::delete(from, count, view.bounds).map_err(|error| answer::size(&work.id, &error))?;
             Ok(Would { from, to, machines })
         })
     }
 
     /// Decides, says and counts; never `Ok`, but where there is nothing to do.
-    fn tell_only(
-        &self,
-        id: GroupId,
+    fn say_only(
+        self,
         name: &'static str,
-        decide: impl FnOnce(&Command) -> Result<Would, ScaleError>,
+        decide: impl FnOnce(&Work) -> Result<Would, ScaleError>,
     ) -> Result<(), ScaleError> {
-        let command = Command {
-            inner: Arc::clone(&self.inner),
-            id,
-            resized: Mutex::default(),
-            clients: Mutex::default(),
-            has_written: AtomicBool::default(),
-        };
-        let result = decide(&command).and_then(|Would { from, to, machines }| {
+        let work = Work::new(self.shared, self.id);
+        let result = decide(&work).and_then(|Would { from, to, machines }| {
             if from == to && machines.is_empty() {
                 return Ok(());
             }
             let machines = machines.join(",");
-            tracing::info!(group = %command.id, command = name, from, to, machines, "read-only: this size would be written");
+            tracing::info!(group = %work.id, command = name, from, to, machines, "read-only: this size would be written");
             let what = if machines.is_empty() { String::new() } else { format!(", for Machines {machines}") };
             Err(ScaleError::ReadOnly(format!(
                 "{}: would be scaled from {from} to {to}{what}; nothing was changed, since this server is started with \
                  --read-only",
-                command.id
+                work.id
             )))
         });
         if let Err(error) = &result
             && !matches!(error, ScaleError::ReadOnly(_))
         {
-            tracing::info!(group = %command.id, command = name, code = error.code(), "read-only: this would be refused: {error}");
+            tracing::info!(group = %work.id, command = name, code = error.code(), "read-only: this would be refused: {error}");
         }
         if let Err(error) = &result {
-            self.inner.history.answered(&command.id, name, error, self.client.as_ref());
+            work.shared.history.answered(&work.id, name, error, self.client.as_ref());
         }
-        self.inner.metrics.count_command(name, result.as_ref().err());
+        work.shared.metrics.count_command(name, result.as_ref().err());
         result
     }
 }

@@ -1,28 +1,86 @@
-//! The rule of deletion ([`delete_rule`]) with the program's identities and objects. Nothing is decided here.
+//! The rule of deletion ([`delete_rule`]) with the program's identities, objects and calls. Nothing is decided here.
 
 use std::sync::Arc;
 
-pub(super) use delete_rule::{Fate, LEFT_TO_PROVIDER, Life, Marking, Places, RULE, Shrinking, SizedBy};
-use delete_rule::{Kind, Member, Source, Spec};
-
-use crate::{
-    capi::{Machine, ScalableKind, Uid},
-    index::{GroupVersion, SetView},
-    nodegroup::{DeletionLog, Ticket, deletion_log::Types},
+use delete_rule::{
+    Kind, Member, Source, Spec,
+    steps::{self, Calls},
+};
+pub(super) use delete_rule::{
+    LEFT_TO_PROVIDER, Life, Marking, RULE,
+    steps::{FailedCall, Failure, Group, Now, Steps, There, Tries, machine_of},
 };
 
-pub(super) type Accepted = delete_rule::Accepted<Types>;
+use super::{call_error::CallError, error::ScaleError, writer::SizeWriter};
+use crate::{
+    capi::{Machine, ScalableKind, Uid},
+    index::{GroupVersion, NotScalable, Ongoing, SetView},
+    informer::ResourceVersion,
+    nodegroup::{
+        DeletionLog, Ticket,
+        deletion_log::{LogError, Types},
+    },
+};
+
+pub(super) type Call = steps::Call<Types>;
+pub(super) type Carry = steps::Carry<Types>;
+pub(super) type Decrease = steps::Decrease<Types>;
+pub(super) type Deletion = steps::Deletion<Types>;
+pub(super) type Effect = steps::Effect<Types>;
 pub(super) type Finish = delete_rule::Finish<Types, Arc<Machine>>;
 pub(super) type Followed = delete_rule::Followed<Types>;
 pub(super) type LeftSince = delete_rule::LeftSince<Types>;
 pub(super) type Listed = delete_rule::Listed<Types>;
 pub(super) type Look = delete_rule::Look<Types, Arc<Machine>>;
 pub(super) type LookCall = delete_rule::LookCall<Types, Arc<Machine>>;
-pub(super) type Lowering = delete_rule::Lowering<Types>;
+pub(super) type Marked = steps::Marked<Types>;
 pub(super) type Named = delete_rule::Named<Types>;
+pub(super) type NotDone = steps::NotDone<Types>;
+pub(super) type NotLowered = steps::NotLowered<Types>;
+pub(super) type NotMarked = steps::NotMarked<Types>;
+pub(super) type Outcome = steps::Outcome<Types>;
 pub(super) type Refusal = delete_rule::Refusal<Types>;
 pub(super) type Request = delete_rule::Request<Types>;
-pub(super) type Seen<'a> = delete_rule::Seen<'a, Types>;
+pub(super) type Resize = steps::Resize<Types>;
+pub(super) type View = steps::View<Types>;
+pub(super) type Whole = steps::Whole<Types>;
+
+impl Calls for Types {
+    type Group = GroupVersion;
+    type Version = ResourceVersion;
+    type Writer = SizeWriter;
+    type Failed = CallError;
+    type Unreadable = LogError;
+    type NotScalable = NotScalable;
+    type Rollout = Ongoing;
+    type NotReplaced = ScaleError;
+}
+
+impl Group<Types> for GroupVersion {
+    fn spec(&self) -> Spec<'_, Uid> {
+        Spec { uid: &self.uid, generation: self.generation, replicas: self.replicas }
+    }
+
+    fn log(&self) -> Result<DeletionLog, LogError> {
+        Self::log(self)
+    }
+
+    fn is_unchanged_since(&self, other: &Self) -> bool {
+        (self.generation, &self.log) == (other.generation, &other.log)
+    }
+}
+
+impl FailedCall for CallError {
+    fn failure(&self) -> Failure {
+        match self {
+            Self::Rejected(_) => Failure::Rejected,
+            Self::Conflict(_) => Failure::Conflict,
+            Self::Unknown(..) => Failure::Unknown,
+            Self::Busy(..) | Self::Unauthorized(_) | Self::NotDiscovered => Failure::NotNow,
+            Self::Missing(_) | Self::Forbidden(_) | Self::Refused(_) => Failure::Final,
+        }
+    }
+}
 
 impl Member<Types> for Arc<Machine> {
     fn uid(&self) -> &Uid {
@@ -72,13 +130,4 @@ pub(super) fn followed(kind: ScalableKind, sets: &[SetView]) -> Followed {
         ScalableKind::MachinePool => Kind::MachinePool,
     };
     RULE.followed(kind, sets)
-}
-
-/// The fate of a size write from `seen` to `to` whose answer was lost, by what the object is `now`.
-pub(super) fn fate(seen: &GroupVersion, now: &GroupVersion, to: i32, sized_by: SizedBy) -> Fate {
-    RULE.fate(&spec(seen), &spec(now), to, sized_by)
-}
-
-fn spec(version: &GroupVersion) -> Spec<'_, Uid> {
-    Spec { uid: &version.uid, generation: version.generation, replicas: version.replicas }
 }

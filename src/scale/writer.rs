@@ -18,7 +18,7 @@ const OLDEST: &str = "ancient-changes";
 
 /// The name under which one command writes sizes, as a field manager.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct SizeWriter(String);
+pub struct SizeWriter(String);
 
 impl SizeWriter {
     /// A name that no other command has.

@@ -19,6 +19,7 @@ mod places;
 mod policy;
 pub mod replacement;
 pub mod size;
+pub mod steps;
 #[cfg(test)]
 mod tests;
 

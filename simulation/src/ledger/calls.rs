@@ -294,7 +294,7 @@ impl Ledger {
                 names && asked.copy == copy && asked.at <= sent
             };
             let goes_on = |asked: &Asked| asked.ended.is_some_and(|ended| self.has_patched(copy, id, asked.at, ended));
-            let waits = |asked: &&Asked| self.is_in_time(asked, sent) || goes_on(asked);
+            let waits = |asked: &&Asked| self.is_in_time(asked, sent) || asked.began_late || goes_on(asked);
             let mut waiting = self.asked.values().filter(names).filter(waits).peekable();
             if waiting.peek().is_none() {
                 if self.asked.values().any(|asked| names(&asked)) {

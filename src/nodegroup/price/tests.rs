@@ -254,6 +254,11 @@ fn a_pod_costs_what_it_asks_for(#[case] amounts: &[(&str, &str)], #[case] expect
     assert!(close(units.per_hour(&requests(amounts)), expected));
 }
 
+#[test]
+fn a_pod_that_asks_for_nothing_costs_0_without_a_sign() {
+    assert!(UnitPrices::default().per_hour(&Requests::new()).is_sign_positive());
+}
+
 proptest! {
     #[test]
     fn no_annotation_panics(text in any::<String>(), near in "[-+]?[0-9]{0,30}[.,e]?[0-9]{0,30} ?") {

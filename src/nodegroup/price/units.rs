@@ -8,7 +8,7 @@ use super::{
     list::{Rates, cores_and_gibibytes, gibibytes},
 };
 use crate::nodegroup::{
-    Requests,
+    Quantity, Requests,
     capacity::{self, CPU, Capacity, MEMORY},
 };
 
@@ -76,13 +76,12 @@ impl UnitPrices {
     /// What these requests cost in an hour. Resources that have no price cost nothing.
     #[must_use]
     pub fn per_hour(&self, requests: &Requests) -> f64 {
-        requests
-            .iter()
-            .map(|(resource, quantity)| match resource.as_str() {
-                CPU => quantity.to_f64() * self.cpu.per_hour(),
-                MEMORY => gibibytes(quantity.to_f64()) * self.memory.per_hour(),
-                _ => quantity.to_f64() * self.gpus.get(resource).copied().unwrap_or_default().per_hour(),
-            })
-            .sum()
+        let price = |(resource, quantity): (&String, &Quantity)| match resource.as_str() {
+            CPU => quantity.to_f64() * self.cpu.per_hour(),
+            MEMORY => gibibytes(quantity.to_f64()) * self.memory.per_hour(),
+            _ => quantity.to_f64() * self.gpus.get(resource).copied().unwrap_or_default().per_hour(),
+        };
+        // The sum of no numbers is -0.
+        requests.iter().map(price).sum::<f64>() + 0.0
     }
 }

@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::reason::EventReason;
 pub(super) use self::reason::{Happening, asked_by};
 use self::{post::Poster, series::Publisher};
-use super::ScaleMetrics;
+use super::metrics::{EventResult, ScaleMetrics};
 use crate::{capi::CoreResources, informer::Uid, nodegroup::GroupId, tasks::Spawner};
 
 /// How many Events wait at most.
@@ -97,33 +97,6 @@ impl EventRecorder {
             && timeout(limit, &mut task).await.is_err()
         {
             task.abort();
-        }
-    }
-}
-
-/// What became of an Event.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum EventResult {
-    /// The API server has it, as an Event of its own or as one more of a series.
-    Sent,
-    /// There have been too many.
-    Limited,
-    /// The queue was full.
-    Dropped,
-    /// The API server has not taken it.
-    Failed,
-}
-
-impl EventResult {
-    pub(super) const ALL: [Self; 4] = [Self::Sent, Self::Limited, Self::Dropped, Self::Failed];
-
-    /// As a metric label.
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Sent => "sent",
-            Self::Limited => "limited",
-            Self::Dropped => "dropped",
-            Self::Failed => "failed",
         }
     }
 }

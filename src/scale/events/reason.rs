@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use arcstr::ArcStr;
 
-use crate::scale::ScaleError;
+use crate::scale::error::ScaleError;
 
 /// How many Machines a note names.
 const MOST_NAMES: usize = 10;

@@ -10,7 +10,7 @@ use super::{
     limit::Limit,
     post::{NotPosted, Posted, Poster},
 };
-use crate::{informer::Uid, scale::ScaleMetrics};
+use crate::{informer::Uid, scale::metrics::ScaleMetrics};
 
 /// How often the count of a series is told.
 const TOLD_EVERY: Duration = Duration::from_secs(30);

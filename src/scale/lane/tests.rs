@@ -1,11 +1,12 @@
 //! Lanes and slots in any order of what may happen, without tasks: the test plays those.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use proptest::{collection::vec, prelude::*, sample::Index as Pick};
+use tokio::sync::oneshot;
 
-use super::*;
+use super::{super::order::Caller, *};
 
 const SLOTS: usize = 2;
 

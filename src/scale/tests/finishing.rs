@@ -192,10 +192,10 @@ async fn nothing_is_remembered_of_a_group_that_is_gone() {
         world.api.set_log(text);
         world.watch();
         tokio::time::sleep(Duration::from_millis(100)).await;
-        assert_eq!(world.scale.inner.memory.len(), 1, "{text}");
+        assert_eq!(world.scale.shared.memory.len(), 1, "{text}");
         world.index.apply_quietly(Change::ScalableGone(group()));
         tokio::time::sleep(Duration::from_millis(100)).await;
-        assert_eq!(world.scale.inner.memory.len(), 0, "{text}");
+        assert_eq!(world.scale.shared.memory.len(), 0, "{text}");
     }
 }
 

@@ -1,0 +1,389 @@
+//! The decision on requests that stand together, and the log of what was accepted. Each request is accepted as a whole or
+//! refused before anything is written. Until something is written, each ends with its caller.
+
+use std::mem;
+
+use super::{
+    Call, CallerId, Calls, Effect, FailedCall as _, Failure, Group as _, NotDone, Now, Outcome, Row, Tries, View,
+    learn::{Known, Learn},
+    tickets::Tickets,
+};
+use crate::{
+    Accepted, Bounds, Listed, Log, Map, Named, Policy, Refusal, Request, Rule, Seen, SizeError, Types, given_up,
+};
+
+/// A request that is neither answered nor carried out.
+#[derive(Clone, Debug)]
+pub(super) struct Asked<T: Types> {
+    pub(super) caller: CallerId,
+    pub(super) request: Request<T>,
+    /// The outcome when it was accepted last.
+    pub(super) accepted: Accepted<T>,
+    /// The number of its placeholders that were given up not long ago, as this process remembers.
+    given_up: usize,
+    /// True if a write of the log with it had no answer. That write may arrive once the log is again what it was before.
+    pub(super) maybe_logged: bool,
+}
+
+impl<T: Types> Asked<T> {
+    pub(super) fn new(caller: CallerId, request: Request<T>, given_up: usize) -> Self {
+        Self { caller, request, accepted: Accepted::default(), given_up, maybe_logged: false }
+    }
+
+    /// The Machines whose deletion it asks for.
+    pub(super) fn machines(&self) -> impl Iterator<Item = &Named<T>> {
+        self.request.machines.iter().chain(&self.accepted.without_node)
+    }
+
+    /// The number of replicas and instances that only lower the size for it.
+    pub(super) fn others(&self) -> usize {
+        self.accepted.replicas + self.request.instances
+    }
+}
+
+/// Requests that were accepted, and logged.
+#[derive(Clone, Debug)]
+pub(super) struct Decided<T: Calls> {
+    /// The version that has in its log what was accepted.
+    pub(super) version: T::Group,
+    pub(super) bounds: Bounds,
+    pub(super) accepted: Vec<Asked<T>>,
+    /// The group's Machines, where they were counted for it.
+    pub(super) listed: Listed<T>,
+    /// The versions of Machines that never joined, for their marks to test.
+    pub(super) versions: Map<T, T::Version>,
+}
+
+/// A decision that is being made.
+#[derive(Clone, Debug)]
+pub(super) struct Decision<T: Calls, P> {
+    rule: Rule<P>,
+    asked: Vec<Asked<T>>,
+    /// None before the first round.
+    tickets: Option<Tickets<T>>,
+    /// The version that was read for the next round.
+    read: Option<T::Group>,
+    /// The version on which the last write was rejected.
+    rejected_at: Option<T::Group>,
+    first_size: Option<i32>,
+    maybe_logged: bool,
+    stage: Stage<T>,
+    open: usize,
+    effects: Vec<Effect<T>>,
+}
+
+/// The next thing to decide, or the call whose outcome is waited for.
+#[derive(Clone, Debug)]
+enum Stage<T: Calls> {
+    Round,
+    Learn(Box<Learn<T>>, Box<Round<T>>),
+    /// Machines are replaced, one after the other, for requests that the minimum leaves no room for.
+    Replace(Vec<(Asked<T>, SizeError)>, Box<Round<T>>, Box<Decided<T>>, Option<Log<T>>),
+    Write(Box<Decided<T>>, Option<Log<T>>),
+    Failed(T::Group, T::Failed),
+    Pause(T::Failed),
+    Read,
+    End(Option<Box<Decided<T>>>),
+}
+
+/// The view on which a round decides.
+#[derive(Clone, Debug)]
+struct Round<T: Calls> {
+    view: View<T>,
+    version: T::Group,
+    log: Log<T>,
+    came_down: i32,
+}
+
+impl<T: Calls, P: Policy> Decision<T, P> {
+    pub(super) fn new(rule: Rule<P>, asked: Vec<Asked<T>>) -> Self {
+        Self {
+            rule,
+            asked,
+            tickets: None,
+            read: None,
+            rejected_at: None,
+            first_size: None,
+            maybe_logged: false,
+            stage: Stage::Round,
+            open: 0,
+            effects: vec![Effect::Begin(Row::Log)],
+        }
+    }
+
+    /// Returns true once it is decided.
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.stage, Stage::End(_))
+    }
+
+    /// The requests that were accepted, unless there are none.
+    pub(super) fn end(self) -> Option<Decided<T>> {
+        match self.stage {
+            Stage::End(decided) => decided.map(|decided| *decided),
+            _ => None,
+        }
+    }
+
+    pub(super) fn next(&mut self, now: &impl Now<T>) -> Vec<Call<T>> {
+        let mut calls = Vec::new();
+        while self.open == 0 && !self.has_ended() {
+            calls = self.advance(now);
+            self.open = calls.len();
+        }
+        calls
+    }
+
+    fn advance(&mut self, now: &impl Now<T>) -> Vec<Call<T>> {
+        match mem::replace(&mut self.stage, Stage::End(None)) {
+            Stage::Round => self.round(now),
+            Stage::Learn(mut learn, round) => {
+                let call = learn.next();
+                if learn.has_ended() {
+                    self.decide(*learn, *round, now);
+                } else {
+                    self.stage = Stage::Learn(learn, round);
+                }
+                call.into_iter().collect()
+            }
+            Stage::Replace(replaced, round, decided, log) => {
+                let Some((one, below)) = replaced.first() else {
+                    self.stage = Stage::Write(decided, log);
+                    return Vec::new();
+                };
+                let call = Call::Replace { request: one.request.clone(), log: round.log.clone(), below: *below };
+                self.stage = Stage::Replace(replaced, round, decided, log);
+                vec![call]
+            }
+            Stage::Write(decided, None) => {
+                self.stage = Stage::End(Some(decided));
+                Vec::new()
+            }
+            Stage::Write(decided, Some(log)) => {
+                let call = Call::WriteLog { seen: decided.version.clone(), log: log.clone() };
+                self.stage = Stage::Write(decided, Some(log));
+                vec![call]
+            }
+            Stage::Failed(version, error) => self.failed(version, error),
+            Stage::Read => {
+                self.stage = Stage::Read;
+                vec![Call::ReadGroup(Tries::Of(Row::Log))]
+            }
+            Stage::Pause(_) | Stage::End(_) => Vec::new(),
+        }
+    }
+
+    fn round(&mut self, now: &impl Now<T>) -> Vec<Call<T>> {
+        if self.asked.is_empty() {
+            return Vec::new();
+        }
+        let view = match now.view() {
+            Ok(view) => view,
+            Err(error) => return self.refuse_all(&NotDone::NotScalable(error)),
+        };
+        let version = self.read.take().unwrap_or_else(|| view.version.clone());
+        let log = match version.log() {
+            Ok(log) => log,
+            Err(error) => return self.refuse_all(&NotDone::Unreadable(error)),
+        };
+        let tickets = self.tickets.get_or_insert_with(|| Tickets::of(now.ticket()));
+        if tickets.are_in(&log) {
+            // A write whose answer was lost was done: nothing of it is refused any more, nor ends with its caller.
+            let asked = mem::take(&mut self.asked).into_iter();
+            let accepted = asked.map(|one| Asked { maybe_logged: true, ..one }).collect();
+            let (listed, versions) = (Listed::default(), Map::<T, _>::default());
+            let decided = Decided { version, bounds: view.bounds, accepted, listed, versions };
+            self.stage = Stage::End(Some(Box::new(decided)));
+            return Vec::new();
+        }
+        if self.maybe_logged {
+            tickets.renew(now.ticket());
+        }
+        self.abandon(now);
+        let replicas = version.spec().replicas;
+        let came_down = self.first_size.get_or_insert(replicas).saturating_sub(replicas);
+        let named = self.asked.iter().flat_map(|one| &one.request.machines);
+        let counts = self.asked.iter().any(|one| one.request.replicas + one.request.instances > 0);
+        let (learn, calls) = Learn::begin((&version, &log), named, counts, now);
+        let round = Round { view, version, log, came_down };
+        self.stage = Stage::Learn(Box::new(learn), Box::new(round));
+        calls
+    }
+
+    /// Ends the requests whose callers have left.
+    fn abandon(&mut self, now: &impl Now<T>) {
+        let (gone, waiting) = mem::take(&mut self.asked).into_iter().partition(|one| now.has_left(one.caller));
+        self.asked = waiting;
+        let gone: Vec<Asked<T>> = gone;
+        self.effects.extend(gone.into_iter().map(|one| Effect::Answer(one.caller, Err(NotDone::Abandoned))));
+    }
+
+    /// Accepts what can be. The reads may have taken as long as a caller waits.
+    fn decide(&mut self, learn: Learn<T>, round: Round<T>, now: &impl Now<T>) {
+        let known = match learn.end() {
+            Ok(known) => known,
+            Err(error) => {
+                self.stage = Stage::Failed(round.version, error);
+                return;
+            }
+        };
+        self.abandon(now);
+        if let Err(error) = self.keep_read(&known) {
+            self.stage = Stage::Failed(round.version, error);
+            return;
+        }
+        if self.asked.is_empty() {
+            return;
+        }
+        let Some(ticket) = self.tickets.as_ref().map(|tickets| tickets.current().clone()) else { return };
+        let remembered = self.asked.iter().map(|one| one.given_up).sum();
+        let seen = Seen {
+            log: &round.log,
+            replicas: round.version.spec().replicas,
+            bounds: round.view.bounds,
+            lives: &known.lives,
+            joined: &known.joined,
+            listed: &known.listed,
+            counts_deleting: now.counts_deleting(),
+            given_up: given_up(&round.log, &known.listed, round.came_down, remembered),
+        };
+        let mut acceptance = self.rule.acceptance(seen, ticket);
+        let (mut accepted, mut replaced) = (Vec::new(), Vec::new());
+        let maybe_logged = self.maybe_logged;
+        for mut one in mem::take(&mut self.asked) {
+            if let Some(rollout) = &round.view.rollout
+                && !self.rule.admits_in_rollout(&mut one.request, &round.log, &known.lives)
+            {
+                self.answer(one.caller, NotDone::RollingOut(rollout.clone()));
+                continue;
+            }
+            match acceptance.accept(&one.request) {
+                Ok(to) => accepted.push(Asked { accepted: to, maybe_logged, ..one }),
+                Err(Refusal::BelowMin(below)) if !maybe_logged => replaced.push((one, below)),
+                Err(refusal) => self.answer(one.caller, NotDone::Refused(refusal)),
+            }
+        }
+        let log = acceptance.log().cloned();
+        let Known { listed, versions, .. } = known;
+        let (version, bounds) = (round.version.clone(), round.view.bounds);
+        let decided = Box::new(Decided { version, bounds, accepted, listed, versions });
+        self.stage = Stage::Replace(replaced, Box::new(round), decided, log);
+    }
+
+    /// Keeps the requests that name no Machine which couldn't be read: that of one holds up no other. The others are
+    /// refused, or put off if time may help; they are kept where nothing else is left. What may have been logged is neither
+    /// refused for good nor decided anew: the log's write may arrive yet.
+    ///
+    /// # Errors
+    /// The failure, where nothing else is left.
+    fn keep_read(&mut self, known: &Known<T>) -> Result<(), T::Failed> {
+        let (mut ready, mut open, mut failures) = (Vec::new(), Vec::new(), Vec::new());
+        for one in mem::take(&mut self.asked) {
+            let unread = one.request.machines.iter().filter(|named| known.unread.contains_key(&named.uid));
+            let unread: Vec<_> = unread.cloned().collect();
+            let failure = unread.first().and_then(|named| known.unread.get(&named.uid)).cloned();
+            if !unread.is_empty() {
+                self.effects.push(Effect::Undeletable(unread));
+            }
+            match failure {
+                None => ready.push(one),
+                Some(error) if error.failure() == Failure::Final && !self.maybe_logged => {
+                    self.answer(one.caller, NotDone::Failed(error));
+                }
+                Some(error) => {
+                    open.push(one);
+                    failures.push(error);
+                }
+            }
+        }
+        let may_help = |error: &&T::Failed| error.failure() != Failure::Final;
+        if ready.is_empty()
+            && let Some(failure) = failures.iter().find(may_help).or(failures.first())
+        {
+            self.asked = open;
+            return Err(failure.clone());
+        }
+        for (one, failure) in open.into_iter().zip(failures) {
+            if self.maybe_logged {
+                self.answer(one.caller, NotDone::Failed(failure));
+            } else {
+                self.effects.push(Effect::PutOff(one.caller));
+            }
+        }
+        self.asked = ready;
+        Ok(())
+    }
+
+    /// A round has failed.
+    fn failed(&mut self, version: T::Group, error: T::Failed) -> Vec<Call<T>> {
+        // A caller may have left by the next attempt.
+        if !error.failure().is_of_the_object() {
+            self.note_undeletable();
+        }
+        let is_rejected = error.failure() == Failure::Rejected;
+        if is_rejected && self.rejected_at.as_ref() == Some(&version) && !self.maybe_logged {
+            self.note_undeletable();
+            return self.refuse_all(&NotDone::Rejected { size: version.spec().replicas, error });
+        }
+        self.rejected_at = is_rejected.then_some(version);
+        self.stage = Stage::Pause(error.clone());
+        vec![Call::Pause(Row::Log, error)]
+    }
+
+    fn note_undeletable(&mut self) {
+        let machines = self.asked.iter().flat_map(|one| &one.request.machines);
+        self.effects.push(Effect::Undeletable(machines.cloned().collect()));
+    }
+
+    fn answer(&mut self, caller: CallerId, why: NotDone<T>) {
+        self.effects.push(Effect::Answer(caller, Err(why.unless_logged(self.maybe_logged))));
+    }
+
+    fn refuse_all(&mut self, why: &NotDone<T>) -> Vec<Call<T>> {
+        for one in mem::take(&mut self.asked) {
+            self.answer(one.caller, why.clone());
+        }
+        self.stage = Stage::End(None);
+        Vec::new()
+    }
+
+    pub(super) fn took(&mut self, outcome: Outcome<T>) {
+        self.open = self.open.saturating_sub(1);
+        self.stage = match (mem::replace(&mut self.stage, Stage::End(None)), outcome) {
+            (Stage::Learn(mut learn, round), outcome) => {
+                learn.took(outcome);
+                Stage::Learn(learn, round)
+            }
+            (Stage::Replace(mut replaced, round, decided, log), Outcome::Replaced(outcome)) => {
+                let (one, _) = replaced.remove(0);
+                let end = outcome.map_err(|why| NotDone::NotReplaced(why).unless_logged(one.maybe_logged));
+                self.effects.push(Effect::Answer(one.caller, end));
+                Stage::Replace(replaced, round, decided, log)
+            }
+            (Stage::Write(decided, _), Outcome::Written(Ok(version))) => {
+                Stage::End(Some(Box::new(Decided { version, ..*decided })))
+            }
+            (Stage::Write(decided, _), Outcome::Written(Err(error))) => {
+                // It may be done: the next round finds these in the log then.
+                self.maybe_logged |= error.failure() == Failure::Unknown;
+                let Decided { version, accepted, .. } = *decided;
+                self.asked = accepted;
+                Stage::Failed(version, error)
+            }
+            (Stage::Pause(_), Outcome::Paused(_, true)) => Stage::Read,
+            (Stage::Pause(error), Outcome::Paused(_, false)) | (Stage::Read, Outcome::Group(Err(error))) => {
+                self.note_undeletable();
+                self.refuse_all(&NotDone::Failed(error));
+                Stage::End(None)
+            }
+            (Stage::Read, Outcome::Group(Ok(version))) => {
+                self.read = Some(version);
+                Stage::Round
+            }
+            (stage, _) => stage,
+        };
+    }
+
+    pub(super) fn effects(&mut self) -> Vec<Effect<T>> {
+        mem::take(&mut self.effects)
+    }
+}

@@ -1,0 +1,390 @@
+//! Deletes that stand together, from their acceptance to their answers. Deletes that come while the Machines are being
+//! marked join them: they are accepted by themselves, and one smaller size is written for all.
+
+use std::{collections::VecDeque, mem};
+
+use super::{
+    Call, CallerId, Calls, Carry, Effect, Group as _, Marked, NotDone, NotLowered, Now, Outcome, Resize, Steps,
+    decision::{Asked, Decided, Decision},
+};
+use crate::{Bounds, Complete, Entry, Life, Listed, Log, Map, Named, Phase, Places, Policy, Request, Rule, Set};
+
+/// The number of Machines that are marked side by side.
+pub const SIDE_BY_SIDE: usize = 16;
+
+/// Deletes under way.
+#[derive(Clone, Debug)]
+pub struct Deletion<T: Calls, P = Complete> {
+    rule: Rule<P>,
+    /// The decision on the first deletes, and then on those that join.
+    decision: Option<Decision<T, P>>,
+    /// True while deletes are awaited that join.
+    awaits_joins: bool,
+    batch: Option<Batch<T>>,
+    stage: Stage<T, P>,
+    effects: Vec<Effect<T>>,
+}
+
+/// Deletes that are lowered together.
+#[derive(Clone, Debug)]
+struct Batch<T: Calls> {
+    /// The version that has in its log what was accepted last.
+    version: T::Group,
+    bounds: Bounds,
+    /// Those that need something.
+    deletes: Vec<Asked<T>>,
+    /// The group's Machines, where they were counted for what was accepted last.
+    listed: Listed<T>,
+    /// The versions of Machines that never joined, for their marks to test.
+    versions: Map<T, T::Version>,
+    /// True if Machines of it are wanted in the log, so that it goes on without its callers.
+    is_logged: bool,
+    /// Entries that are to be marked.
+    waiting: VecDeque<Entry<T>>,
+    /// Those of which a mark was begun.
+    begun: Map<T, T::Ticket>,
+    /// The number of marks under way.
+    marking: usize,
+    marked: Marked<T>,
+}
+
+/// The part of it that is under way.
+#[derive(Clone, Debug)]
+enum Stage<T: Calls, P> {
+    /// Deletes are decided and marked.
+    Mark,
+    Lower(Box<Carry<T, P>>),
+    /// The size comes down for what has no Machine.
+    GiveUp(Box<Resize<T, P>>, Log<T>),
+    /// It is looked at what has become of Machines that needed nothing.
+    Look {
+        log: Log<T>,
+        given_up: Result<(), NotDone<T>>,
+        lives: Map<T, Result<Life, T::Failed>>,
+        open: usize,
+    },
+    End,
+}
+
+impl<T: Calls> Batch<T> {
+    /// Returns true if it lowers the size for what has no Machine: what is still left of that is counted when deletes are
+    /// decided.
+    fn has_others(&self) -> bool {
+        self.deletes.iter().any(|one| one.others() > 0)
+    }
+
+    /// The one caller whose deadline ends the write; several can't end one write together.
+    fn only_caller(&self) -> Option<CallerId> {
+        match self.deletes.as_slice() {
+            [one] if !self.is_logged => Some(one.caller),
+            _ => None,
+        }
+    }
+
+    /// The marks that can be begun. After a failure none is.
+    fn marks(&mut self, now: &impl Now<T>) -> Vec<Call<T>> {
+        let mut calls = Vec::new();
+        while self.marking + calls.len() < SIDE_BY_SIDE
+            && self.marked.failures.is_empty()
+            && let Some(entry) = self.waiting.pop_front()
+        {
+            // What somebody else wrote into the log is for who lowers the size.
+            let is_begun = self.begun.get(&entry.uid) == Some(&entry.ticket);
+            if !is_begun && !now.is_stranger(&entry) {
+                self.begun.insert(entry.uid.clone(), entry.ticket.clone());
+                let version = self.versions.get(&entry.uid).cloned();
+                calls.push(Call::Mark { entry, version });
+            }
+        }
+        self.marking += calls.len();
+        calls
+    }
+}
+
+impl<T: Calls, P: Policy> Deletion<T, P> {
+    /// Begins with deletes that stand together: each with its caller, its request, and the number of its placeholders that
+    /// were given up not long ago.
+    pub fn new(rule: Rule<P>, requests: impl IntoIterator<Item = (CallerId, Request<T>, usize)>) -> Self {
+        let mut deletion =
+            Self { rule, decision: None, awaits_joins: false, batch: None, stage: Stage::Mark, effects: Vec::new() };
+        deletion.decide(requests);
+        deletion
+    }
+
+    fn decide(&mut self, requests: impl IntoIterator<Item = (CallerId, Request<T>, usize)>) {
+        let asked = requests.into_iter().map(|(caller, request, given_up)| Asked::new(caller, request, given_up));
+        self.decision = Some(Decision::new(self.rule, asked.collect()));
+    }
+
+    /// Returns true if deletes may join. After a failure nobody does.
+    pub fn is_open(&self) -> bool {
+        let is_open = |batch: &Batch<T>| batch.marked.failures.is_empty() && !batch.has_others();
+        let is_idle = self.decision.is_none() && !self.awaits_joins;
+        matches!(self.stage, Stage::Mark) && is_idle && self.batch.as_ref().is_some_and(is_open)
+    }
+
+    /// Waits for deletes that [join](Self::join).
+    pub fn await_joins(&mut self) {
+        self.awaits_joins = true;
+    }
+
+    /// Lets deletes join.
+    pub fn join(&mut self, requests: impl IntoIterator<Item = (CallerId, Request<T>, usize)>) {
+        self.awaits_joins = false;
+        self.decide(requests);
+    }
+
+    /// Returns true at the end: all callers are answered, or put off.
+    pub fn has_ended(&self) -> bool {
+        matches!(self.stage, Stage::End)
+    }
+
+    /// Takes what was decided. What needs nothing is answered: that doesn't depend on the end of the rest.
+    fn take_in(&mut self, decided: Decided<T>) {
+        let Decided { version, bounds, accepted, listed, versions } = decided;
+        let log = version.log().unwrap_or_default();
+        let batch = self.batch.get_or_insert_with(|| Batch {
+            version: version.clone(),
+            bounds,
+            deletes: Vec::new(),
+            listed: Listed::default(),
+            versions: Map::<T, _>::default(),
+            is_logged: false,
+            waiting: VecDeque::new(),
+            begun: Map::<T, _>::default(),
+            marking: 0,
+            marked: Marked::default(),
+        });
+        for one in accepted {
+            let entries = one.machines().filter_map(|named| log.get(&named.uid));
+            let wanted: Vec<_> = entries.filter(|entry| entry.phase == Phase::Wanted).cloned().collect();
+            if wanted.is_empty() && one.others() == 0 {
+                self.effects.push(Effect::Answer(one.caller, Ok(())));
+            } else {
+                batch.is_logged |= !wanted.is_empty();
+                batch.waiting.extend(wanted);
+                batch.deletes.push(one);
+            }
+        }
+        (batch.version, batch.bounds, batch.listed) = (version, bounds, listed);
+        batch.versions.extend(versions);
+    }
+
+    /// The calls of the decision and the marks; none once all is marked that can be.
+    fn mark(&mut self, now: &impl Now<T>) -> Vec<Call<T>> {
+        let mut calls = Vec::new();
+        if let Some(decision) = &mut self.decision {
+            calls = decision.next(now);
+            self.effects.extend(decision.effects());
+            self.end_decision();
+        }
+        calls.extend(self.batch.iter_mut().flat_map(|batch| batch.marks(now)));
+        calls
+    }
+
+    fn end_decision(&mut self) {
+        if self.decision.as_ref().is_some_and(Decision::has_ended)
+            && let Some(decided) = self.decision.take().and_then(Decision::end)
+        {
+            self.take_in(decided);
+        }
+    }
+
+    /// Lowers the size for what is marked.
+    fn begin_lowering(&mut self) {
+        let Some(batch) = &mut self.batch else {
+            self.stage = Stage::End;
+            return;
+        };
+        let uids = |one: &Asked<T>| one.machines().map(|named| named.uid.clone()).collect::<Set<T>>();
+        let requests: Vec<_> = batch.deletes.iter().map(uids).collect();
+        let all = requests.iter().flatten().cloned().collect();
+        let (marked, version) = (mem::take(&mut batch.marked), batch.version.clone());
+        let carry = Carry::new(self.rule, version, all, requests, batch.bounds, marked);
+        self.stage = Stage::Lower(Box::new(carry));
+    }
+
+    /// The size was lowered for the Machines, or not: a request ends by what its own came to. Those that stand go on with
+    /// what has no Machine.
+    fn end_lowering(&mut self, carry: &Carry<T, P>) {
+        let Some(batch) = &mut self.batch else { return };
+        let (version, failures) = (carry.version().clone(), carry.failures());
+        let after = version.log();
+        let log = after.clone().unwrap_or_default();
+        let has_machines = batch.deletes.iter().any(|one| one.machines().next().is_some());
+        let mut standing = Vec::new();
+        for one in mem::take(&mut batch.deletes) {
+            let failed = || one.machines().filter_map(|named| failures.get(&named.uid));
+            let is_pending = |failure: &&NotLowered<T>| matches!(failure, NotLowered::Pending(_));
+            let Some(failure) = failed().find(is_pending).or_else(|| failed().next()) else {
+                standing.push(one);
+                continue;
+            };
+            // A refusal ends the whole request, but for what another copy has lowered by then.
+            let is_left = |named: &Named<T>| !failures.contains_key(&named.uid) && log.get(&named.uid).is_some();
+            let why = failure.why().clone().of_part(one.machines().any(is_left));
+            self.effects.push(Effect::Answer(one.caller, Err(why.unless_logged(one.maybe_logged))));
+        }
+        batch.deletes = standing;
+        let log = match after {
+            Ok(log) => log,
+            Err(error) => {
+                let why = NotDone::Unreadable(error);
+                let callers = mem::take(&mut batch.deletes).into_iter().map(|one| one.caller);
+                self.effects.extend(callers.map(|caller| Effect::Answer(caller, Err(why.clone()))));
+                self.stage = Stage::End;
+                return;
+            }
+        };
+        let replicas: usize = batch.deletes.iter().map(|one| one.accepted.replicas).sum();
+        let instances: usize = batch.deletes.iter().map(|one| one.request.instances).sum();
+        if replicas + instances == 0 {
+            self.stage = Stage::look(log, Ok(()));
+            return;
+        }
+        let lowered = i32::try_from(carry.lowered()).unwrap_or(i32::MAX);
+        let from = batch.version.spec().replicas.saturating_sub(lowered);
+        let listed = (!has_machines).then(|| batch.listed.clone());
+        let places = (Places { replicas, instances, from }, batch.bounds, listed);
+        let resize = Resize::give_up(self.rule, version, places, batch.only_caller());
+        self.stage = Stage::GiveUp(Box::new(resize), log);
+    }
+
+    /// Reads the Machines that needed nothing, being deleted or gone; or that another copy has taken back.
+    fn look(&mut self, now: &impl Now<T>) -> Vec<Call<T>> {
+        let (Stage::Look { log, open, .. }, Some(batch)) = (&mut self.stage, &self.batch) else { return Vec::new() };
+        let is_open = |named: &&Named<T>| log.get(&named.uid).is_none() && now.has_machine(named);
+        let named = batch.deletes.iter().flat_map(Asked::machines).filter(is_open);
+        let reads: Vec<_> = named.cloned().map(Call::Read).collect();
+        *open = reads.len();
+        reads
+    }
+
+    /// Answers the callers that are left.
+    fn answer(&mut self) {
+        let Stage::Look { log, given_up, lives, .. } = mem::replace(&mut self.stage, Stage::End) else { return };
+        let Some(batch) = &mut self.batch else { return };
+        for one in mem::take(&mut batch.deletes) {
+            let mut end = Ok(());
+            for named in one.machines().filter(|named| log.get(&named.uid).is_none()) {
+                end = match lives.get(&named.uid) {
+                    None | Some(Ok(Life::Gone | Life::Deleting)) => continue,
+                    Some(Ok(Life::Alive)) => Err(NotDone::GivenUp(named.name.clone())),
+                    Some(Err(error)) => {
+                        self.effects.push(Effect::Undeletable(vec![named.clone()]));
+                        Err(NotDone::Failed(error.clone()))
+                    }
+                };
+                break;
+            }
+            // Replicas without a Machine may have failed alone.
+            let end = if one.others() == 0 { end } else { end.and_then(|()| given_up.clone()) };
+            let goes_on = one.machines().any(|named| log.get(&named.uid).is_some());
+            let end = end.map_err(|why| why.of_part(goes_on).unless_logged(one.maybe_logged));
+            self.effects.push(Effect::Answer(one.caller, end));
+        }
+    }
+
+    /// Goes on with the part after the one that has ended. Returns true if there is one.
+    fn go_on(&mut self) -> bool {
+        match mem::replace(&mut self.stage, Stage::End) {
+            Stage::Mark if self.is_marking() => self.stage = Stage::Mark,
+            Stage::Mark => {
+                self.begin_lowering();
+                return true;
+            }
+            Stage::Lower(carry) if carry.has_ended() => {
+                self.end_lowering(&carry);
+                return true;
+            }
+            Stage::GiveUp(resize, log) => match resize.end().cloned() {
+                Some(end) => {
+                    let instances = self.batch.iter().flat_map(|batch| &batch.deletes).map(|one| one.request.instances);
+                    let instances: usize = instances.sum();
+                    if end.is_ok() && instances > 0 {
+                        self.effects.push(Effect::ChosenByProvider(instances));
+                    }
+                    self.stage = Stage::look(log, end.map(drop));
+                    return true;
+                }
+                None => self.stage = Stage::GiveUp(resize, log),
+            },
+            stage => self.stage = stage,
+        }
+        false
+    }
+
+    fn is_marking(&self) -> bool {
+        self.decision.is_some() || self.awaits_joins || self.batch.as_ref().is_some_and(|batch| batch.marking > 0)
+    }
+}
+
+impl<T: Calls, P> Stage<T, P> {
+    fn look(log: Log<T>, given_up: Result<(), NotDone<T>>) -> Self {
+        Self::Look { log, given_up, lives: Map::<T, _>::default(), open: 0 }
+    }
+}
+
+impl<T: Calls, P: Policy> Steps<T> for Deletion<T, P> {
+    fn next(&mut self, now: &impl Now<T>) -> Vec<Call<T>> {
+        loop {
+            let calls = match &mut self.stage {
+                Stage::Mark => self.mark(now),
+                Stage::Lower(carry) => {
+                    let calls = carry.next(now);
+                    self.effects.extend(carry.effects());
+                    calls
+                }
+                Stage::GiveUp(resize, _) => {
+                    let calls = resize.next(now);
+                    self.effects.extend(resize.effects());
+                    calls
+                }
+                Stage::Look { open: 0, lives, .. } if lives.is_empty() => {
+                    let reads = self.look(now);
+                    if reads.is_empty() {
+                        self.answer();
+                    }
+                    reads
+                }
+                Stage::Look { open: 0, .. } => {
+                    self.answer();
+                    Vec::new()
+                }
+                Stage::Look { .. } | Stage::End => return Vec::new(),
+            };
+            if !calls.is_empty() || !self.go_on() {
+                return calls;
+            }
+        }
+    }
+
+    fn took(&mut self, outcome: Outcome<T>) {
+        match (&mut self.stage, outcome) {
+            (Stage::Mark, Outcome::Marked(entry, outcome)) => {
+                if let Some(batch) = &mut self.batch {
+                    batch.marking = batch.marking.saturating_sub(1);
+                    batch.marked.took(entry, outcome);
+                }
+            }
+            (Stage::Mark, outcome) => {
+                if let Some(decision) = &mut self.decision {
+                    decision.took(outcome);
+                    self.effects.extend(decision.effects());
+                }
+                self.end_decision();
+            }
+            (Stage::Lower(carry), outcome) => carry.took(outcome),
+            (Stage::GiveUp(resize, _), outcome) => resize.took(outcome),
+            (Stage::Look { lives, open, .. }, Outcome::Life(uid, life)) => {
+                lives.insert(uid, life);
+                *open = open.saturating_sub(1);
+            }
+            (Stage::Look { .. } | Stage::End, _) => {}
+        }
+    }
+
+    fn effects(&mut self) -> Vec<Effect<T>> {
+        mem::take(&mut self.effects)
+    }
+}

@@ -1,0 +1,303 @@
+//! Sizes alone: increases, replicas that have no Machine, and what a smaller target size gives up. A write is decided on the
+//! group as it is known, tests the size on which it was decided, and is decided again on what the API server says.
+
+use std::mem;
+
+use super::{
+    Call, CallerId, Calls, Effect, FailedCall as _, Failure, Group as _, NotDone, Now, Outcome, Row, Steps, Tries,
+};
+use crate::{Bounds, Complete, Fate, Listed, Places, Policy, Rule, SizedBy, size};
+
+/// The size that is aimed at.
+#[derive(Clone, Debug)]
+enum Aim<T: Calls> {
+    Increase(i32, Bounds),
+    GiveUp {
+        places: Places,
+        bounds: Bounds,
+        /// The group's Machines, where they were counted a moment ago and nothing was written since.
+        listed: Option<Listed<T>>,
+    },
+    /// Gives up as many replicas without a Machine, as far as there are some.
+    GiveWay {
+        most: usize,
+        min: i32,
+    },
+}
+
+impl<T: Calls> Aim<T> {
+    /// Returns true if Machines are counted for it, so that its write tests what they were counted by.
+    fn counts(&self) -> bool {
+        match self {
+            Self::Increase(..) => false,
+            Self::GiveUp { places, .. } => places.replicas > 0,
+            Self::GiveWay { .. } => true,
+        }
+    }
+}
+
+/// A size that is being written.
+#[derive(Clone, Debug)]
+pub struct Resize<T: Calls, P = Complete> {
+    rule: Rule<P>,
+    version: T::Group,
+    aim: Aim<T>,
+    /// The caller with whom it ends before its first write.
+    caller: Option<CallerId>,
+    writer: Option<T::Writer>,
+    /// The last size that was written without an answer, and what from: it may arrive yet, and nothing is refused for good.
+    unanswered: Option<(i32, i32)>,
+    /// True once a write was rejected though all was as expected.
+    was_rejected: bool,
+    stage: Stage<T>,
+    open: usize,
+    effects: Vec<Effect<T>>,
+}
+
+/// The next thing to decide, or the call whose outcome is waited for.
+#[derive(Clone, Debug)]
+enum Stage<T: Calls> {
+    Round,
+    Counted(Listed<T>),
+    Write(i32),
+    Failed(i32, T::Failed),
+    /// Another attempt is made, or not.
+    Paused(i32, T::Failed, bool),
+    End(Result<bool, NotDone<T>>),
+}
+
+impl<T: Calls, P: Policy> Resize<T, P> {
+    /// Raises the size by `delta`.
+    pub fn increase(rule: Rule<P>, version: T::Group, delta: i32, bounds: Bounds, caller: Option<CallerId>) -> Self {
+        Self::new(rule, version, Aim::Increase(delta, bounds), caller)
+    }
+
+    /// Lowers the size for what a request names that has no Machine. `listed` are the group's Machines, where they were
+    /// counted a moment ago.
+    pub(super) fn give_up(
+        rule: Rule<P>,
+        version: T::Group,
+        (places, bounds, listed): (Places, Bounds, Option<Listed<T>>),
+        caller: Option<CallerId>,
+    ) -> Self {
+        Self::new(rule, version, Aim::GiveUp { places, bounds, listed }, caller)
+    }
+
+    /// Lowers the size by as many, as far as there are placeholders, and not below the minimum, nor the Machines that have a
+    /// Node and what is promised to go: by what is there at the moment of each write.
+    pub(super) fn give_way(rule: Rule<P>, version: T::Group, most: usize, min: i32, caller: Option<CallerId>) -> Self {
+        Self::new(rule, version, Aim::GiveWay { most, min }, caller)
+    }
+
+    fn new(rule: Rule<P>, version: T::Group, aim: Aim<T>, caller: Option<CallerId>) -> Self {
+        Self {
+            rule,
+            version,
+            aim,
+            caller,
+            writer: None,
+            unanswered: None,
+            was_rejected: false,
+            stage: Stage::Round,
+            open: 0,
+            effects: vec![Effect::Begin(Row::Size)],
+        }
+    }
+
+    /// At the end: true if the size differs.
+    pub fn end(&self) -> Option<&Result<bool, NotDone<T>>> {
+        if let Stage::End(end) = &self.stage { Some(end) } else { None }
+    }
+
+    fn replicas(&self) -> i32 {
+        self.version.spec().replicas
+    }
+
+    fn advance(&mut self, now: &impl Now<T>) -> Vec<Call<T>> {
+        match mem::replace(&mut self.stage, Stage::Round) {
+            Stage::Round => self.round(now),
+            Stage::Counted(listed) => {
+                let to = self.aim_counted(&listed, now);
+                self.aimed(to, now)
+            }
+            Stage::Failed(to, error) => {
+                if error.failure() == Failure::Unknown {
+                    self.unanswered = Some((self.replicas(), to));
+                }
+                self.stage = Stage::Failed(to, error.clone());
+                vec![Call::Pause(Row::Size, error)]
+            }
+            Stage::Paused(to, error, is_tried_again) => self.paused(to, error, is_tried_again, now),
+            stage @ (Stage::Write(_) | Stage::End(_)) => {
+                self.stage = stage;
+                Vec::new()
+            }
+        }
+    }
+
+    fn round(&mut self, now: &impl Now<T>) -> Vec<Call<T>> {
+        let to = match &mut self.aim {
+            Aim::Increase(delta, bounds) => {
+                size::increase(self.version.spec().replicas, *delta, *bounds).map_err(NotDone::Size)
+            }
+            Aim::GiveWay { .. } if self.version.log().is_err() => Ok(self.replicas()),
+            Aim::GiveUp { places, listed, .. } => match listed.take() {
+                None if places.replicas > 0 => return vec![Call::List(Tries::Anew)],
+                // They were counted a moment ago, or don't matter.
+                listed => {
+                    self.stage = Stage::Counted(listed.unwrap_or_default());
+                    return Vec::new();
+                }
+            },
+            Aim::GiveWay { .. } => return vec![Call::List(Tries::Anew)],
+        };
+        self.aimed(to, now)
+    }
+
+    /// The size after the group's Machines were counted.
+    fn aim_counted(&self, listed: &Listed<T>, now: &impl Now<T>) -> Result<i32, NotDone<T>> {
+        // A log that nobody can read was refused before this.
+        let (log, replicas) = (self.version.log().unwrap_or_default(), self.replicas());
+        match &self.aim {
+            Aim::Increase(..) => Ok(replicas),
+            Aim::GiveUp { places, bounds, .. } => {
+                let left = match places.replicas {
+                    0 => 0,
+                    _ => self.rule.placeholders(&log, replicas, listed, places.instances),
+                };
+                self.rule.give_up(&log, replicas, *bounds, left, *places).map_err(NotDone::Refused)
+            }
+            Aim::GiveWay { most, min } => {
+                let left = self.rule.placeholders(&log, replicas, listed, 0);
+                let with_node = || now.there(&log).with_node;
+                self.rule.give_way(&log, replicas, *min, left.min(*most), with_node).map_err(NotDone::Size)
+            }
+        }
+    }
+
+    /// Writes the size, unless it is as it should be.
+    fn aimed(&mut self, to: Result<i32, NotDone<T>>, now: &impl Now<T>) -> Vec<Call<T>> {
+        let from = self.replicas();
+        let to = match (to, self.unanswered) {
+            (Ok(to), _) => to,
+            (Err(why), Some((from, to))) => return self.fail(NotDone::SizeUnread { from, to, why: Box::new(why) }),
+            (Err(why), None) => return self.fail(why),
+        };
+        if to == from {
+            self.effects.push(Effect::SizeLeft(from));
+            self.stage = Stage::End(Ok(false));
+            return Vec::new();
+        }
+        if self.unanswered.is_none() && self.caller.is_some_and(|caller| now.has_left(caller)) {
+            return self.fail(NotDone::Abandoned);
+        }
+        let writer = self.writer(now);
+        self.stage = Stage::Write(to);
+        vec![Call::Resize { seen: self.version.clone(), to, writer, counted: self.aim.counts() }]
+    }
+
+    fn writer(&mut self, now: &impl Now<T>) -> T::Writer {
+        self.writer.get_or_insert_with(|| now.writer()).clone()
+    }
+
+    /// Another attempt is made after a failed write, or not. What may have been done is looked at in any case.
+    fn paused(&mut self, to: i32, error: T::Failed, is_tried_again: bool, now: &impl Now<T>) -> Vec<Call<T>> {
+        if !is_tried_again && self.unanswered.is_none() {
+            return self.fail(NotDone::Failed(error));
+        }
+        if is_tried_again && error.failure() == Failure::NotNow {
+            // Nothing was done, and nothing has been seen to change.
+            self.stage = Stage::Round;
+            return Vec::new();
+        }
+        self.stage = Stage::Paused(to, error, is_tried_again);
+        vec![Call::ReadSize(self.writer(now))]
+    }
+
+    /// The group was read after a failed write.
+    fn read(
+        &mut self,
+        now: T::Group,
+        sized_by: SizedBy,
+        (to, error, is_tried_again): (i32, T::Failed, bool),
+    ) -> Stage<T> {
+        let (from, size, counts) = (self.replicas(), now.spec().replicas, self.aim.counts());
+        let fate = match self.unanswered {
+            Some(_) => self.rule.fate(&self.version.spec(), &now.spec(), to, sized_by),
+            None => Fate::NotDone,
+        };
+        // With several writes since, a counted one may be the first of them, and would be done twice.
+        let is_among_several = now.spec().generation > self.version.spec().generation + 1;
+        let is_unclear = self.unanswered.is_some() && counts && is_among_several;
+        match fate {
+            Fate::Done => {
+                self.effects.push(Effect::SizeWritten { from, version: now });
+                return Stage::End(Ok(true));
+            }
+            Fate::NotDone if is_tried_again && !is_unclear => {}
+            // It may arrive yet: nothing was refused for good.
+            Fate::NotDone | Fate::Unknown => {
+                return Stage::End(Err(NotDone::SizeUnknown { from, to, now: size, error }));
+            }
+        }
+        let is_as_expected = size == from && (!counts || now.is_unchanged_since(&self.version));
+        // All was as expected, and yet the write was rejected: by validation or a webhook.
+        if error.failure() == Failure::Rejected && is_as_expected && mem::replace(&mut self.was_rejected, true) {
+            let why = NotDone::Rejected { size: to, error };
+            return Stage::End(Err(match self.unanswered {
+                Some((from, to)) => NotDone::SizeUnread { from, to, why: Box::new(why) },
+                None => why,
+            }));
+        }
+        self.version = now;
+        Stage::Round
+    }
+
+    fn fail(&mut self, why: NotDone<T>) -> Vec<Call<T>> {
+        self.stage = Stage::End(Err(why));
+        Vec::new()
+    }
+}
+
+impl<T: Calls, P: Policy> Steps<T> for Resize<T, P> {
+    fn next(&mut self, now: &impl Now<T>) -> Vec<Call<T>> {
+        let mut calls = Vec::new();
+        while self.open == 0 && self.end().is_none() {
+            calls = self.advance(now);
+            self.open = calls.len();
+        }
+        calls
+    }
+
+    fn took(&mut self, outcome: Outcome<T>) {
+        self.open = self.open.saturating_sub(1);
+        self.stage = match (mem::replace(&mut self.stage, Stage::Round), outcome) {
+            (Stage::Round, Outcome::Listed(Ok(listed))) => Stage::Counted(listed),
+            (Stage::Round, Outcome::Listed(Err(error))) => {
+                let why = NotDone::Failed(error);
+                Stage::End(Err(match self.unanswered {
+                    Some((from, to)) => NotDone::SizeUnread { from, to, why: Box::new(why) },
+                    None => why,
+                }))
+            }
+            (Stage::Write(_), Outcome::Written(Ok(_))) => Stage::End(Ok(true)),
+            (Stage::Write(to), Outcome::Written(Err(error))) => Stage::Failed(to, error),
+            (Stage::Failed(to, error), Outcome::Paused(_, again)) => Stage::Paused(to, error, again),
+            (Stage::Paused(to, error, again), Outcome::Size(Ok((now, sized_by)))) => {
+                self.read(now, sized_by, (to, error, again))
+            }
+            (Stage::Paused(to, _, _), Outcome::Size(Err(error))) => {
+                let (from, why) = (self.replicas(), NotDone::Failed(error));
+                Stage::End(Err(match self.unanswered {
+                    Some(_) => NotDone::SizeUnread { from, to, why: Box::new(why) },
+                    None => why,
+                }))
+            }
+            (stage, _) => stage,
+        };
+    }
+
+    fn effects(&mut self) -> Vec<Effect<T>> {
+        mem::take(&mut self.effects)
+    }
+}

@@ -1,0 +1,165 @@
+//! The errors that callers are answered with. Nothing is decided here, and nothing is reported.
+
+use super::{
+    call_error::CallError,
+    error::ScaleError,
+    rule::{NotDone, Refusal},
+};
+use crate::{
+    capi::{DELETING, SCALE_DOWN_WHILE_ROLLING_OUT},
+    index::{NotScalable, Ongoing},
+    nodegroup::{GroupId, SizeError},
+};
+
+/// The error of a command on this group that wasn't done.
+pub(super) fn not_done(id: &GroupId, why: &NotDone) -> ScaleError {
+    match why {
+        NotDone::NotScalable(why) => not_scalable(id, why),
+        NotDone::Unreadable(error) => ScaleError::FailedPrecondition(format!("{id}: {error}")),
+        NotDone::Abandoned => abandoned(id),
+        NotDone::Size(error) => size(id, error),
+        NotDone::Refused(refusal) => refused(id, refusal),
+        NotDone::RollingOut(rollout) => ScaleError::FailedPrecondition(rolling_out(id, rollout)),
+        NotDone::Failed(error) => failed(id, error),
+        NotDone::Rejected { size, error } => rejected(id, *size, error),
+        NotDone::Stranger(name) => ScaleError::Aborted(format!(
+            "{id}: the annotation {DELETING} names Machine {name}, which isn't of this group; the entry is taken out, and \
+             nothing is deleted for it"
+        )),
+        NotDone::Going(name) => {
+            ScaleError::Aborted(format!("{id}: Machine {name} is going by itself; the size stays as it is for it"))
+        }
+        NotDone::GivenUp(name) => ScaleError::Aborted(format!(
+            "{id}: the deletion of Machine {name} was given up by another copy of this program; try again"
+        )),
+        NotDone::NotReplaced(error) => error.clone(),
+        NotDone::Pending(error) => ScaleError::Unavailable(format!(
+            "{}; the deletion is decided and goes on: ask again to learn its end",
+            failed(id, error)
+        )),
+        NotDone::NotTakenBack { why, error } => ScaleError::Unavailable(format!(
+            "{}; nor can the decision be taken back ({}): the deletion stays noted in the annotation {DELETING} and is \
+             carried out when the API server lets it; ask again to learn its end",
+            not_done(id, why),
+            not_done(id, error)
+        )),
+        NotDone::SizeUnread { from, to, why } => ScaleError::Unavailable(format!(
+            "{}; so it isn't known whether the size write {from} to {to}, which had no answer, was done; read the size before \
+             asking again",
+            not_done(id, why)
+        )),
+        NotDone::SizeUnknown { from, to, now, error } => ScaleError::Unavailable(format!(
+            "{}; it isn't known whether the size write {from} to {to} was done, and the size is {now} now",
+            failed(id, error)
+        )),
+        NotDone::MaybeLogged(why) => not_done(id, why).unless_logged(),
+        NotDone::InPart(why) => not_done(id, why).of_part(),
+        NotDone::LoweredInPart(why) => not_done(id, why).unless_lowered(),
+    }
+}
+
+pub(super) fn not_scalable(id: &GroupId, why: &NotScalable) -> ScaleError {
+    match why {
+        NotScalable::Unknown => {
+            ScaleError::NotFound(format!("node group {id} is not known: it must be in scope and valid"))
+        }
+        NotScalable::LeftOut(why) => {
+            ScaleError::FailedPrecondition(format!("node group {id} can't be scaled now: {why}"))
+        }
+    }
+}
+
+pub(super) fn abandoned(id: &GroupId) -> ScaleError {
+    ScaleError::Aborted(format!("{id}: the caller's deadline passed before anything was written; nothing was changed"))
+}
+
+/// A size that can't be such.
+pub(super) fn size(id: &GroupId, error: &SizeError) -> ScaleError {
+    let message = format!("{id}: {error}");
+    match error {
+        SizeError::Delta { .. } => ScaleError::InvalidArgument(message),
+        SizeError::AboveMax { .. } | SizeError::BelowMin { .. } => ScaleError::FailedPrecondition(message),
+    }
+}
+
+fn refused(id: &GroupId, refusal: &Refusal) -> ScaleError {
+    match refusal {
+        Refusal::InTheWay(name) => ScaleError::Aborted(format!(
+            "{id}: Machine {name} may go for a smaller target size just now; try again in some seconds"
+        )),
+        Refusal::HasJoined(name) => has_joined(id, name),
+        Refusal::Replaced { named, left } => ScaleError::FailedPrecondition(format!(
+            "{id}: {named} replicas without a Machine were named and only {left} are left: the others have a Machine by now; \
+             the size isn't changed for them, ask for the group's instances again"
+        )),
+        Refusal::IsOfMachines => is_of_machines(id),
+        Refusal::BelowMin(error) => size(id, error),
+        Refusal::Log(error) => ScaleError::Aborted(format!("{id}: {error}")),
+    }
+}
+
+/// A Machine has a Node that was named as one that never joined.
+pub(super) fn has_joined(id: &GroupId, machine: &str) -> ScaleError {
+    ScaleError::FailedPrecondition(format!(
+        "{id}: Machine {machine} has a Node by now, and was named as an instance that never joined; nothing was changed for \
+         it, ask for the group's instances again"
+    ))
+}
+
+/// An instance of a MachinePool was named whose Machine isn't known yet.
+pub(super) fn is_of_machines(id: &GroupId) -> ScaleError {
+    ScaleError::Aborted(format!(
+        "{id}: the MachinePool has Machines, and that of a named instance isn't known yet; nothing was changed, try again in \
+         some seconds"
+    ))
+}
+
+/// The reason for which nothing is taken from a group that is rolling out: a smaller size is spread over its MachineSets and
+/// may take another Machine than the named one.
+pub(super) fn rolling_out(id: &GroupId, rollout: &Ongoing) -> String {
+    format!(
+        "{id} is {}, since {}; a smaller size could take another Machine than the named one, so nothing was changed: ask \
+         again when it is done; if it never ends, set its annotation {SCALE_DOWN_WHILE_ROLLING_OUT} to \"true\"",
+        rollout.cause, rollout.since
+    )
+}
+
+/// The API server goes on rejecting a size, though the group is as it was seen.
+fn rejected(id: &GroupId, size: i32, error: &CallError) -> ScaleError {
+    match error {
+        CallError::Rejected(message) => {
+            ScaleError::FailedPrecondition(format!("{id}: the API server refuses the size {size}: {message}"))
+        }
+        error => failed(id, error),
+    }
+}
+
+/// A call has failed.
+pub(super) fn failed(id: &GroupId, error: &CallError) -> ScaleError {
+    match error {
+        CallError::Rejected(message) | CallError::Conflict(message) => {
+            ScaleError::Aborted(format!("{id}: the object changed meanwhile: {message}; try again"))
+        }
+        CallError::Busy(message, _) => {
+            ScaleError::Unavailable(format!("{id}: the API server is busy: {message}; try again"))
+        }
+        CallError::Unknown(message, _) => ScaleError::Unavailable(format!(
+            "{id}: the API server gave no usable answer: {message}; read the size before asking again"
+        )),
+        CallError::Unauthorized(message) => ScaleError::Unavailable(format!(
+            "{id}: the API server doesn't accept this program's credentials (401): {message}; nothing was changed. Renew \
+             them where this program reads them, and try again"
+        )),
+        CallError::Missing(message) => ScaleError::NotFound(format!("{id}: the object is gone: {message}")),
+        CallError::Forbidden(message) => ScaleError::PermissionDenied(format!(
+            "{id}: {message}; grant this program's user get, list, patch and delete on Machines, get and patch on the \
+             group's kind, and patch on its /scale"
+        )),
+        CallError::Refused(message) => {
+            ScaleError::FailedPrecondition(format!("{id}: the API server refuses it: {message}"))
+        }
+        CallError::NotDiscovered => ScaleError::Unavailable(format!(
+            "{id}: discovery hasn't found yet how the API server serves this kind; try again"
+        )),
+    }
+}

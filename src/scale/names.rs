@@ -1,0 +1,114 @@
+//! The Nodes that a delete names, and the Machines, replicas and instances for which they stand.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::{
+    answer,
+    error::ScaleError,
+    options::MachinePoolDeletes,
+    order::NodeName,
+    rule::{Named, Request},
+    work::Work,
+};
+use crate::{
+    capi::{ObjectKey, ScalableKind, Uid},
+    index::{NodeQuery, Resolved},
+    nodegroup::{Phase, PlaceholderRef},
+};
+
+/// The things that Nodes stand for.
+#[derive(Debug, Default)]
+pub(super) struct Nodes {
+    /// Machines, and whether each is given up as one that never joined; by name, so that one named twice counts once.
+    pub(super) machines: BTreeMap<ObjectKey, (Uid, bool)>,
+    /// Replicas without a Machine, which only lower the size.
+    pub(super) replicas: HashSet<String>,
+    /// Instances of a MachinePool that are no Machines, which only lower the size.
+    pub(super) instances: HashSet<String>,
+}
+
+/// Looks up the Nodes of a delete: its request, and the number of its placeholders that were given up not long ago, as this
+/// process remembers.
+pub(super) fn request_of(work: &Work, nodes: &[NodeName]) -> Result<(Request, usize), ScaleError> {
+    let named = find(work, nodes)?;
+    warn_of_instances(work, &named)?;
+    let Nodes { machines, replicas, instances } = named;
+    let machine = |(key, (uid, never_joined)): (ObjectKey, _)| Named { name: key.name, uid, never_joined };
+    let given_up = replicas.iter().filter(|text| work.shared.going.has(&work.id, text)).count();
+    let machines = machines.into_iter().map(machine).collect();
+    Ok((Request { machines, replicas: replicas.len(), instances: instances.len() }, given_up))
+}
+
+/// Finds the thing for which each Node stands.
+pub(super) fn find(work: &Work, nodes: &[NodeName]) -> Result<Nodes, ScaleError> {
+    let (index, going, id) = (work.index(), &work.shared.going, &work.id);
+    let mut named = Nodes::default();
+    if id.kind == ScalableKind::MachinePool {
+        going.forget_gone(index, id);
+    }
+    for node in nodes {
+        let query = NodeQuery { name: &node.name, provider_id: &node.provider_id, annotations: &node.annotations };
+        let text = node.text();
+        match index.resolve(query) {
+            Resolved::Machine(machine, Some(group)) if group == *id => {
+                let never_joined = PlaceholderRef::parse(text).is_some() && !machine.deleting;
+                let key = &machine.meta.key;
+                let node = || index.knows_node_of(key, machine.provider_id.as_ref());
+                let has_joined = never_joined && (machine.node_name.is_some() || node());
+                if has_joined && !has_lowered(work, &machine.meta.uid) {
+                    return Err(answer::has_joined(id, &key.name));
+                }
+                named.machines.insert(key.clone(), (machine.meta.uid.clone(), never_joined));
+            }
+            Resolved::Replica(group) if group == *id => {
+                named.replicas.insert(text.to_owned());
+            }
+            Resolved::PoolInstance(group) if group == *id => {
+                if going.has(id, text) {
+                    continue;
+                }
+                // Without a mark on its Machine another instance would go.
+                if !index.members(id).is_empty() {
+                    return Err(answer::is_of_machines(id));
+                }
+                named.instances.insert(text.to_owned());
+            }
+            Resolved::Machine(_, Some(other)) | Resolved::Replica(other) | Resolved::PoolInstance(other) => {
+                return Err(ScaleError::InvalidArgument(format!(
+                    "Node {text} belongs to node group {other}, not to {id}; nothing was changed"
+                )));
+            }
+            // It has gone since.
+            Resolved::Unknown if going.has(id, text) => {}
+            Resolved::Machine(_, None) | Resolved::Unknown => {
+                return Err(ScaleError::NotFound(format!(
+                    "Node {text} leads to no Machine of node group {id}: neither its providerID nor its annotations are known; \
+                     nothing was changed"
+                )));
+            }
+        }
+    }
+    Ok(named)
+}
+
+/// Returns true if the size was lowered for a Machine: that it has joined since doesn't keep it.
+fn has_lowered(work: &Work, uid: &Uid) -> bool {
+    let log = work.view().ok().and_then(|view| view.version.log().ok());
+    log.is_some_and(|log| log.get(uid).is_some_and(|entry| entry.phase == Phase::Lowered))
+}
+
+/// Instances of a MachinePool that are no Machines can't be deleted by name.
+fn warn_of_instances(work: &Work, named: &Nodes) -> Result<(), ScaleError> {
+    if named.instances.is_empty() {
+        return Ok(());
+    }
+    if work.shared.options.machine_pool_deletes == MachinePoolDeletes::Refuse {
+        return Err(ScaleError::FailedPrecondition(format!(
+            "{}: the MachinePool has no Machines for these Nodes, so that its infrastructure provider would choose which \
+             instance goes; nothing was changed: it is refused by --machine-pool-deletes=refuse",
+            work.id
+        )));
+    }
+    tracing::warn!(group = %work.id, "the MachinePool has no Machines for these Nodes: its infrastructure provider chooses which instance goes");
+    Ok(())
+}

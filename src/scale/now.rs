@@ -1,0 +1,117 @@
+//! The knowledge on which commands decide without a call: of the watches, and of this process.
+
+use std::{
+    hash::{BuildHasher as _, RandomState},
+    sync::Arc,
+};
+
+use delete_rule::steps::CallerId;
+use jiff::Timestamp;
+
+use super::{
+    rule::{Life, Named, Now, RULE, There, View},
+    work::Work,
+    writer::SizeWriter,
+};
+use crate::{
+    capi::{Machine, ScalableKind},
+    index::{Era, GroupVersion, Member, NotScalable},
+    informer::AsOf,
+    nodegroup::{
+        DeletionLog, Ticket,
+        deletion_log::{Entry, Types},
+        instance,
+    },
+};
+
+/// The knowledge of one moment, and which callers have left.
+pub(super) struct Known<'a, F> {
+    pub(super) work: &'a Work,
+    pub(super) has_left: F,
+}
+
+impl<F: Fn(CallerId) -> bool> Now<Types> for Known<'_, F> {
+    fn view(&self) -> Result<View, NotScalable> {
+        let view = self.work.index().scale_view(&self.work.id)?;
+        Ok(View { version: view.version, bounds: view.bounds, rollout: view.rollout })
+    }
+
+    fn lives(&self, group: &GroupVersion, named: &[Named]) -> Vec<Option<Life>> {
+        let era = self.work.index().era(&self.work.id).filter(|era| era.generation() == group.generation);
+        named.iter().map(|named| life(self.work, era.as_ref(), named)).collect()
+    }
+
+    fn has_machine(&self, named: &Named) -> bool {
+        self.work.index().has_machine(&self.work.machine_key(&named.name), &named.uid)
+    }
+
+    fn is_stranger(&self, entry: &Entry) -> bool {
+        is_stranger(self.work, entry)
+    }
+
+    fn there(&self, log: &DeletionLog) -> There<Types> {
+        let (index, id) = (self.work.index(), &self.work.id);
+        let mut members = index.members(id);
+        members.retain(|member| log.get(&member.machine.meta.uid).is_none() && !member.machine.deleting);
+        if id.kind == ScalableKind::MachinePool
+            && members.is_empty()
+            && let Ok(view) = index.scale_view(id)
+        {
+            return There { with_node: view.machines_with_node, waiting: Vec::new() };
+        }
+        let (joined, mut waiting): (Vec<_>, Vec<_>) = members.into_iter().partition(Member::has_node);
+        waiting.sort_by_key(|member| !instance::has_failed(&member.machine));
+        let named = |member: Member| Named {
+            name: member.machine.meta.key.name.clone(),
+            uid: member.machine.meta.uid.clone(),
+            never_joined: true,
+        };
+        let with_node = i32::try_from(joined.len()).unwrap_or(i32::MAX);
+        There { with_node, waiting: waiting.into_iter().map(named).collect() }
+    }
+
+    fn counts_deleting(&self) -> bool {
+        self.work.api().counts_deleting()
+    }
+
+    fn has_left(&self, caller: CallerId) -> bool {
+        (self.has_left)(caller)
+    }
+
+    fn ticket(&self) -> Ticket {
+        // Each state has keys of its own, of which the operating system drew the first.
+        Ticket::new(Timestamp::now(), RandomState::new().hash_one(0_u8))
+    }
+
+    fn writer(&self) -> SizeWriter {
+        SizeWriter::draw()
+    }
+}
+
+/// The life of a Machine by the watch; `None` when that hasn't come far enough to be believed.
+fn life(work: &Work, era: Option<&Era>, named: &Named) -> Option<Life> {
+    let key = work.machine_key(&named.name);
+    // It was there when the request was read: it has gone, and never comes back.
+    if !work.index().has_machine(&key, &named.uid) {
+        return Some(Life::Gone);
+    }
+    match work.shared.machines.as_of(&key, RULE.believed_since(era?, &named.uid)?) {
+        AsOf::Held(object) => match &object.content {
+            Ok(machine) if machine.meta.uid == named.uid => Some(life_of(machine)),
+            Ok(_) => Some(Life::Gone),
+            Err(_) => None,
+        },
+        // One that nobody saw go may be too new.
+        AsOf::Absent | AsOf::Behind => None,
+    }
+}
+
+fn life_of(machine: &Arc<Machine>) -> Life {
+    if machine.deleting { Life::Deleting } else { Life::Alive }
+}
+
+/// Returns true if an entry names a Machine that isn't of this group. Such a one was written by somebody else: who may write
+/// annotations of a group has no right to its neighbours' Machines by that.
+pub(super) fn is_stranger(work: &Work, entry: &Entry) -> bool {
+    work.index().is_of(&work.id, &work.machine_key(&entry.name), &entry.uid) == Some(false)
+}

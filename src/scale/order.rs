@@ -1,0 +1,111 @@
+//! Commands that wait for their turns, and their callers.
+
+use std::{collections::HashMap, time::Duration};
+
+use arcstr::ArcStr;
+use opentelemetry::Context;
+use tokio::{sync::oneshot, time::Instant};
+
+use super::{error::ScaleError, rule::Request};
+use crate::traces;
+
+/// A Node as the caller names it.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct NodeName {
+    /// Its name, or the instance id of one that has no Node.
+    pub name: String,
+    /// Its providerID, or the instance id of one that has no Node.
+    pub provider_id: String,
+    /// Its annotations.
+    pub annotations: HashMap<String, String>,
+}
+
+impl NodeName {
+    /// The text by which it is known.
+    pub(super) fn text(&self) -> &str {
+        if self.provider_id.is_empty() { &self.name } else { &self.provider_id }
+    }
+}
+
+/// The caller that waits for a command's result.
+pub(super) struct Caller {
+    command: &'static str,
+    /// The number of Nodes that it names.
+    nodes: Option<usize>,
+    begun: Instant,
+    trace: Context,
+    /// The client that asks, by name.
+    client: Option<ArcStr>,
+    answer: oneshot::Sender<Result<(), ScaleError>>,
+}
+
+impl Caller {
+    pub(super) fn new(command: &'static str, answer: oneshot::Sender<Result<(), ScaleError>>) -> Self {
+        Self { command, nodes: None, begun: Instant::now(), trace: traces::current(), client: None, answer }
+    }
+
+    /// The same, of a command that this client has asked for.
+    pub(super) fn asked_by(self, client: Option<ArcStr>) -> Self {
+        Self { client, ..self }
+    }
+
+    pub(super) fn client(&self) -> Option<&ArcStr> {
+        self.client.as_ref()
+    }
+
+    /// The same, of a command that names that many Nodes.
+    pub(super) fn naming(self, nodes: usize) -> Self {
+        Self { nodes: Some(nodes), ..self }
+    }
+
+    pub(super) fn nodes(&self) -> Option<usize> {
+        self.nodes
+    }
+
+    /// The trace that it is a part of.
+    pub(super) fn trace(&self) -> &Context {
+        &self.trace
+    }
+
+    /// Since it was asked for.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// The command, as a metric label.
+    pub(super) fn command(&self) -> &'static str {
+        self.command
+    }
+
+    /// Returns true if nobody waits any more.
+    pub(super) fn is_gone(&self) -> bool {
+        self.answer.is_closed()
+    }
+
+    pub(super) fn answer(self, result: Result<(), ScaleError>) {
+        // Nobody may wait any more: the log has the rest.
+        let _ = self.answer.send(result);
+    }
+}
+
+/// A delete that waits for its turn.
+pub(super) struct Delete {
+    pub(super) nodes: Vec<NodeName>,
+    pub(super) caller: Caller,
+    /// Its request, if it could not be decided with those that came with it: it joins no batch that is under way.
+    pub(super) put_off: Option<PutOff>,
+}
+
+/// A request that was looked up already.
+pub(super) struct PutOff {
+    pub(super) request: Request,
+    /// The number of its placeholders that were given up not long ago, as this process remembered then.
+    pub(super) given_up: usize,
+}
+
+/// A command that waits for its turn.
+pub(super) enum Order {
+    Increase(i32, Caller),
+    Decrease(i32, Caller),
+    Delete(Delete),
+}

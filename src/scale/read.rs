@@ -1,0 +1,77 @@
+//! The reads of commands and looks, as the rule takes their answers.
+
+use std::collections::HashSet;
+
+use super::{
+    api::WholeMachine,
+    call_error::CallError,
+    rule::{Life, Listed, Named, Whole},
+    work::Work,
+};
+use crate::{
+    capi::{ObjectKey, ScalableKind},
+    index::GroupVersion,
+};
+
+/// The group's object.
+pub(super) async fn group(work: &Work) -> Result<GroupVersion, CallError> {
+    let seen = work.api().read_group(&work.id).await?;
+    work.has_seen(&seen.version);
+    Ok(seen.version)
+}
+
+/// The life of a Machine.
+pub(super) async fn life(work: &Work, named: &Named) -> Result<Life, CallError> {
+    let seen = work.api().read_machine(&work.machine_key(&named.name), &named.uid).await?;
+    Ok(match seen {
+        None => Life::Gone,
+        Some(seen) if seen.deleting => Life::Deleting,
+        Some(_) => Life::Alive,
+    })
+}
+
+/// A Machine that is given up as one that never joined: its life, and while it is alive whether it has a Node.
+pub(super) async fn whole(work: &Work, named: &Named) -> Result<Whole, CallError> {
+    let key = work.machine_key(&named.name);
+    Ok(match work.api().read_whole_machine(&key, &named.uid).await? {
+        None => Whole { life: Life::Gone, has_joined: false, version: None },
+        Some(machine) if machine.deleting => Whole { life: Life::Deleting, has_joined: false, version: None },
+        Some(machine) => {
+            let has_joined = has_joined(work, &key, &machine);
+            Whole { life: Life::Alive, has_joined, version: Some(machine.version) }
+        }
+    })
+}
+
+/// Returns true if a Machine as it was read has a Node: its nodeRef says so, or a Node of the workload cluster leads to it.
+fn has_joined(work: &Work, key: &ObjectKey, machine: &WholeMachine) -> bool {
+    machine.node_name.is_some() || work.index().knows_node_of(key, machine.provider_id.as_ref())
+}
+
+/// All Machines of the group, as the API server has them now.
+pub(super) async fn list(work: &Work) -> Result<Listed, CallError> {
+    let (index, id) = (work.index(), &work.id);
+    let machines = work.api().list_machines(id, &index.owners(id)).await?;
+    let members = index.members(id);
+    let with_node: HashSet<_> =
+        members.iter().filter(|member| member.node.is_some()).map(|member| &member.machine.meta.uid).collect();
+    let mut listed = Listed::default();
+    for machine in machines {
+        if !machine.deleting {
+            listed.alive.insert(machine.uid);
+        } else if with_node.contains(&machine.uid) {
+            listed.draining.insert(machine.uid);
+        } else {
+            listed.without_node.push(Named { name: machine.name, uid: machine.uid, never_joined: false });
+        }
+    }
+    listed.without_node.sort_by(|a, b| a.name.cmp(&b.name));
+    if id.kind == ScalableKind::MachinePool {
+        let Ok(view) = index.scale_view(id) else {
+            return Err(CallError::Unknown(format!("{id} can't be counted: it isn't a group now"), None));
+        };
+        let known = usize::try_from(view.machines).unwrap_or_default();
+        listed.instances = Some(known.max(listed.alive.len() + listed.draining.len()));
+    }
+    Ok(listed)
+}

@@ -1,0 +1,242 @@
+//! The calls that commands ask for: each is made here, with its attempts, and reported. Nothing is decided here.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    time::Duration,
+};
+
+use arcstr::ArcStr;
+use delete_rule::steps::{CallerId, Row, SIDE_BY_SIDE};
+use futures::{StreamExt as _, stream::FuturesUnordered};
+use parking_lot::Mutex;
+
+use super::{
+    answer,
+    api::GroupChange,
+    call_error::CallError,
+    going::Leaving,
+    mark,
+    metrics::Write,
+    now::Known,
+    outcome::SizeWritten,
+    read, replace,
+    retry::Attempts,
+    rule::{Call, Effect, Listed, Outcome, Steps, Tries},
+    work::Work,
+    writer::SizeWriter,
+};
+use crate::{
+    index::GroupVersion,
+    nodegroup::{
+        DeletionLog, LogAnnotation as _,
+        deletion_log::{Entry, Types},
+    },
+};
+
+/// The calls of one command.
+pub(super) struct Run<'a> {
+    work: &'a Work,
+    rows: Mutex<HashMap<Row, Attempts>>,
+}
+
+/// Carries out a command that one caller alone has asked for, or none.
+pub(super) async fn carry_out(work: &Work, steps: &mut impl Steps<Types>, has_left: impl Fn(CallerId) -> bool) {
+    let run = Run::new(work);
+    let (mut calls, mut waiting) = (FuturesUnordered::new(), VecDeque::new());
+    loop {
+        waiting.extend(steps.next(&Known { work, has_left: &has_left }));
+        run.report(steps.effects());
+        while calls.len() < SIDE_BY_SIDE
+            && let Some(call) = waiting.pop_front()
+        {
+            calls.push(run.call(call));
+        }
+        let Some(outcome) = calls.next().await else { return };
+        steps.took(outcome);
+        run.report(steps.effects());
+    }
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn new(work: &'a Work) -> Self {
+        Self { work, rows: Mutex::default() }
+    }
+
+    /// Makes a call.
+    pub(super) async fn call(&self, call: Call) -> Outcome {
+        let work = self.work;
+        match call {
+            Call::ReadGroup(tries) => Outcome::Group(self.read_group(tries).await),
+            Call::ReadSize(writer) => {
+                let mut attempts = work.attempts();
+                let seen = loop {
+                    match work.api().read_group(&work.id).await {
+                        Err(error) if attempts.again(&error).await => {}
+                        seen => break seen,
+                    }
+                };
+                Outcome::Size(seen.map(|seen| {
+                    work.has_seen(&seen.version);
+                    (seen.version, writer.of(&seen.managed))
+                }))
+            }
+            Call::Read(named) => {
+                let life = read::life(work, &named).await;
+                Outcome::Life(named.uid, life)
+            }
+            Call::ReadWhole(named) => {
+                let whole = read::whole(work, &named).await;
+                Outcome::Whole(named.uid, whole)
+            }
+            Call::ReadVersion(entry) => {
+                let seen = work.api().read_machine(&work.machine_key(&entry.name), &entry.uid).await;
+                Outcome::Version(entry, seen.ok().flatten().map(|machine| machine.version))
+            }
+            Call::List(tries) => Outcome::Listed(self.list(tries).await),
+            Call::WriteLog { seen, log } => Outcome::Written(write_log(work, &seen, &log).await),
+            Call::Lower { seen, lowering } if lowering.names.is_empty() => {
+                Outcome::Written(write_log(work, &seen, &lowering.log).await)
+            }
+            Call::Lower { seen, lowering } => {
+                let written = write(work, Write::Size, &seen, (Some(lowering.to), &lowering.log)).await;
+                if let Ok(version) = &written {
+                    self.wrote(Row::Lower, seen.replicas, version, &lowering.names);
+                }
+                Outcome::Written(written)
+            }
+            Call::Resize { seen, to, writer, counted } => {
+                let written = resize(work, &seen, to, &writer, counted).await;
+                if let Ok(version) = &written {
+                    self.wrote(Row::Size, seen.replicas, version, &[]);
+                }
+                Outcome::Written(written)
+            }
+            Call::Mark { entry, version } => {
+                let marked = mark::mark(work, &entry, version.as_ref()).await;
+                Outcome::Marked(entry, marked)
+            }
+            Call::Unmark(entry, version) => {
+                mark::unmark(work, &entry.name, &entry.ticket.mark().into(), &version).await;
+                Outcome::Unmarked
+            }
+            Call::Replace { request, log, below } => {
+                let refusal = answer::size(&work.id, &below);
+                Outcome::Replaced(replace::replace_one(work, &request, &log, refusal).await)
+            }
+            Call::Pause(row, error) => {
+                let mut attempts = self.attempts(row);
+                let again = attempts.again(&error).await;
+                self.rows.lock().insert(row, attempts);
+                Outcome::Paused(row, again)
+            }
+        }
+    }
+
+    /// The attempts of a row. One call of a row is under way at a time.
+    fn attempts(&self, row: Row) -> Attempts {
+        self.rows.lock().remove(&row).unwrap_or_else(|| self.work.attempts())
+    }
+
+    async fn read_group(&self, tries: Tries) -> Result<GroupVersion, CallError> {
+        let Tries::Of(row) = tries else { return read::group(self.work).await };
+        let mut attempts = self.attempts(row);
+        let group = loop {
+            match read::group(self.work).await {
+                Err(error) if attempts.again(&error).await => {}
+                group => break group,
+            }
+        };
+        self.rows.lock().insert(row, attempts);
+        group
+    }
+
+    async fn list(&self, tries: Tries) -> Result<Listed, CallError> {
+        if tries == Tries::Once {
+            return read::list(self.work).await;
+        }
+        let mut attempts = self.work.attempts();
+        loop {
+            match read::list(self.work).await {
+                Err(error) if attempts.again(&error).await => {}
+                listed => return listed,
+            }
+        }
+    }
+
+    /// A size was written within a row of attempts.
+    fn wrote(&self, row: Row, from: i32, version: &GroupVersion, machines: &[ArcStr]) {
+        let rows = self.rows.lock();
+        let (attempts, elapsed) =
+            rows.get(&row).map_or((1, Duration::ZERO), |attempts| (attempts.made(), attempts.elapsed()));
+        self.work.wrote(version, SizeWritten { from, machines, attempts, elapsed });
+    }
+
+    /// Reports the effects of a command; those that concern its callers are given back.
+    pub(super) fn report(&self, effects: Vec<Effect>) -> Vec<Effect> {
+        let (work, id) = (self.work, &self.work.id);
+        let mut left = Vec::new();
+        for effect in effects {
+            match effect {
+                Effect::Begin(row) => {
+                    self.rows.lock().insert(row, work.attempts());
+                }
+                effect @ (Effect::Answer(..) | Effect::PutOff(_)) => left.push(effect),
+                Effect::Undeletable(machines) => work.couldnt_delete(&machines),
+                Effect::SizeWritten { from, version } => self.wrote(Row::Size, from, &version, &[]),
+                Effect::SizeLeft(size) => tracing::info!(group = %id, size, "size is left as it is"),
+                Effect::SizeSpared(why) => {
+                    tracing::info!(group = %id, "the size is left as it is: {}", answer::not_done(id, &why));
+                }
+                Effect::MachineSpared(machine, error) => {
+                    let failed = work.failed(&error);
+                    tracing::warn!(group = %id, %machine, "the size is left as it is for a Machine: {failed}");
+                }
+                Effect::Filled(machine) => {
+                    tracing::info!(group = %id, %machine, "the Machine goes by itself and another one has its place: the size stays as it is for it");
+                }
+                Effect::Leaving(machines) => {
+                    let leaving = machines.iter().map(|named| Leaving::Machine(work.machine_key(&named.name)));
+                    work.shared.going.accept(id, leaving);
+                }
+                Effect::ChosenByProvider(instances) => work.tell_chosen_by_provider(instances),
+            }
+        }
+        left
+    }
+}
+
+/// Writes the log of deletions.
+pub(super) async fn write_log(work: &Work, seen: &GroupVersion, log: &DeletionLog) -> Result<GroupVersion, CallError> {
+    let version = write(work, Write::Log, seen, (None, log)).await?;
+    work.has_seen(&version);
+    Ok(version)
+}
+
+async fn write(
+    work: &Work,
+    write: Write,
+    seen: &GroupVersion,
+    (replicas, log): (Option<i32>, &DeletionLog),
+) -> Result<GroupVersion, CallError> {
+    let text = log.print().map_err(|error| CallError::Refused(error.to_string()))?;
+    let before = seen.log.as_ref().and_then(|log| log.read().ok());
+    let known = |entry: &Entry| before.and_then(|log| log.get(&entry.uid)).map(|known| &known.ticket);
+    let is_new = |entry: &&Entry| known(entry) != Some(&entry.ticket);
+    work.logs(&log.entries().iter().filter(is_new).collect::<Vec<_>>());
+    let change = GroupChange { replicas, log: text };
+    work.write(write, work.api().write_group(&work.id, seen, &change)).await
+}
+
+async fn resize(
+    work: &Work,
+    seen: &GroupVersion,
+    to: i32,
+    writer: &SizeWriter,
+    counted: bool,
+) -> Result<GroupVersion, CallError> {
+    if counted {
+        work.write(Write::Size, work.api().write_counted_size(&work.id, seen, to, writer)).await
+    } else {
+        work.write(Write::Size, work.api().write_size(&work.id, seen, to, writer)).await
+    }
+}

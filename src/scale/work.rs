@@ -1,0 +1,74 @@
+//! The work on one group in one turn: the group as it is known, and the attempts at a call.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, atomic::AtomicBool},
+};
+
+use arcstr::ArcStr;
+use parking_lot::Mutex;
+
+use super::{answer, api::Api, call_error::CallError, error::ScaleError, retry::Attempts, shared::Shared};
+use crate::{
+    capi::ObjectKey,
+    index::{GroupVersion, Index, ScaleView},
+    nodegroup::{DeletionLog, GroupId},
+};
+
+/// The work on one group: a command, a look of the finisher, or an observation.
+pub(super) struct Work {
+    pub(super) shared: Arc<Shared>,
+    pub(super) id: GroupId,
+    /// The size that was written in this turn.
+    pub(super) resized: Mutex<Option<Resized>>,
+    /// The clients whose commands this turn does.
+    pub(super) clients: Mutex<BTreeSet<ArcStr>>,
+    /// True once something was written in this turn.
+    pub(super) has_written: AtomicBool,
+}
+
+/// A size that has been written.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Resized {
+    pub(super) from: i32,
+    pub(super) to: i32,
+    pub(super) attempts: u32,
+}
+
+impl Work {
+    pub(super) fn new(shared: Arc<Shared>, id: GroupId) -> Self {
+        Self { shared, id, resized: Mutex::default(), clients: Mutex::default(), has_written: AtomicBool::default() }
+    }
+
+    pub(super) fn index(&self) -> &Index {
+        &self.shared.index
+    }
+
+    pub(super) fn api(&self) -> &Api {
+        &self.shared.api
+    }
+
+    pub(super) fn machine_key(&self, name: &str) -> ObjectKey {
+        ObjectKey::new(self.id.key.namespace.clone(), name)
+    }
+
+    /// The group as it is now.
+    pub(super) fn view(&self) -> Result<ScaleView, ScaleError> {
+        self.index().scale_view(&self.id).map_err(|why| answer::not_scalable(&self.id, &why))
+    }
+
+    /// The log of deletions. One that nobody can read stops all deletions of the group.
+    pub(super) fn log_of(&self, version: &GroupVersion) -> Result<DeletionLog, ScaleError> {
+        version.log().map_err(|error| ScaleError::FailedPrecondition(format!("{}: {error}", self.id)))
+    }
+
+    /// Attempts whose repetitions are counted.
+    pub(super) fn attempts(&self) -> Attempts {
+        Attempts::counted(self.shared.metrics.retries())
+    }
+
+    /// A failed call as an error of this work.
+    pub(super) fn failed(&self, error: &CallError) -> ScaleError {
+        answer::failed(&self.id, error)
+    }
+}

@@ -1,0 +1,139 @@
+//! The order of the files of `src/scale`: none uses one that uses it, but for the parent and its children.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
+
+use super::root;
+
+/// The files of a folder, or folders in it, by the names under which others use them; without their tests.
+fn modules(folder: &Path) -> BTreeMap<String, String> {
+    let mut modules = BTreeMap::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        if name == "mod" || name == "tests" {
+            continue;
+        }
+        if path.is_dir() {
+            let texts = modules_of_folder(&path);
+            modules.entry(name).or_insert_with(String::new).push_str(&texts);
+        } else {
+            let text = fs::read_to_string(&path).unwrap();
+            modules.entry(name).or_insert_with(String::new).push_str(without_tests(&text));
+        }
+    }
+    modules
+}
+
+/// The texts of a folder, in which `super::super` is the parent of the whole.
+fn modules_of_folder(folder: &Path) -> String {
+    let mut texts = String::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        if name == "tests" {
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        let text = without_tests(&text).to_owned();
+        let outer = if name == "mod" { text } else { text.replace("use super::", "use inner::") };
+        texts.push_str(&outer.replace("crate::scale::", "super::"));
+    }
+    texts
+}
+
+fn without_tests(text: &str) -> &str {
+    text.split("#[cfg(test)]\n#[allow").next().unwrap_or(text).split("#[cfg(test)]\nmod tests {").next().unwrap_or(text)
+}
+
+/// The siblings that a text uses: `super::name` and what stands in the braces of `super::{…}`.
+fn used(text: &str, names: &BTreeSet<&str>) -> BTreeSet<String> {
+    let mut used = BTreeSet::new();
+    for (at, _) in text.match_indices("super::") {
+        let rest = &text[at + "super::".len()..];
+        let list = match rest.strip_prefix('{') {
+            None => rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default().to_owned(),
+            Some(braces) => outermost(braces),
+        };
+        let words = list.split(|c: char| !c.is_alphanumeric() && c != '_');
+        used.extend(words.filter(|word| names.contains(word)).map(str::to_owned));
+    }
+    used
+}
+
+/// The names at the outermost level of a list in braces.
+fn outermost(braces: &str) -> String {
+    let (mut depth, mut names) = (0_u32, String::new());
+    for item in braces.chars() {
+        match item {
+            '{' => depth += 1,
+            '}' if depth == 0 => break,
+            '}' => depth -= 1,
+            item if depth == 0 => names.push(item),
+            _ => {}
+        }
+    }
+    // Of `api::Api` the first word is the sibling.
+    names.split(',').map(|item| item.trim().split("::").next().unwrap_or_default().to_owned() + ",").collect()
+}
+
+/// A way from a name back to itself.
+fn circle(uses: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
+    fn visit(uses: &BTreeMap<String, BTreeSet<String>>, way: &mut Vec<String>, done: &mut BTreeSet<String>) -> bool {
+        let last = way.last().unwrap().clone();
+        for next in uses.get(&last).into_iter().flatten() {
+            if let Some(begin) = way.iter().position(|name| name == next) {
+                way.drain(..begin);
+                return true;
+            }
+            if done.contains(next) {
+                continue;
+            }
+            way.push(next.clone());
+            if visit(uses, way, done) {
+                return true;
+            }
+            way.pop();
+        }
+        done.insert(last);
+        false
+    }
+    let mut done = BTreeSet::new();
+    for name in uses.keys() {
+        let mut way = vec![name.clone()];
+        if !done.contains(name) && visit(uses, &mut way, &mut done) {
+            return Some(way);
+        }
+    }
+    None
+}
+
+#[test]
+fn no_file_of_scale_uses_one_that_uses_it() {
+    let modules = modules(&root().join("src/scale"));
+    let names: BTreeSet<_> = modules.keys().map(String::as_str).collect();
+    let uses: BTreeMap<_, _> = modules
+        .iter()
+        .map(|(name, text)| {
+            let mut used = used(text, &names);
+            used.remove(name);
+            (name.clone(), used)
+        })
+        .collect();
+    assert_eq!(circle(&uses), None);
+    // The way of a command is there: else nothing was read.
+    for (one, other) in [("turns", "delete"), ("delete", "run"), ("run", "api"), ("outcome", "events")] {
+        assert!(uses[one].contains(other), "{one} uses {other}: {:?}", uses[one]);
+    }
+}
+
+#[test]
+fn a_circle_is_found_and_named() {
+    let names = BTreeSet::from(["a", "b", "c"]);
+    let texts = [("a", "use super::{b::B, x::{c}};"), ("b", "use super::c::C;"), ("c", "fn f() { super::a::g() }")];
+    let uses = texts.iter().map(|(name, text)| ((*name).to_owned(), used(text, &names))).collect();
+    assert_eq!(circle(&uses), Some(["a", "b", "c"].map(str::to_owned).to_vec()));
+}
