@@ -14,6 +14,7 @@ use super::*;
 mod finish;
 mod look;
 mod properties;
+mod steps;
 
 /// Identities as texts, and times since a moment of one's own.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
