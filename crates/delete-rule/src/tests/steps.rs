@@ -106,6 +106,21 @@ fn a_lost_answer_of_the_logs_write(#[case] happens: Happens, #[case] calls: &[&s
     assert_eq!(world.marks(), [format!("a: {ticket}")], "what may arrive yet isn't written under the same ticket");
 }
 
+/// Another copy has taken a part of the request back, and lowered the rest, before this one found that its write was done.
+#[test]
+fn what_was_taken_back_after_a_lost_answer_is_no_success() {
+    let mut world = World::of(4, &["a", "b", "c", "d"]);
+    world.happens("log a b", Happens::Lost);
+    let take_back = |world: &mut World| {
+        let left = world.group.log.clone().without(|entry| entry.name == "a").lowered(|_| true);
+        world.write(3, left);
+    };
+    world.happens("read group", Happens::Before(take_back));
+    world.run(&mut deletion([request(&["a", "b"]), request(&["b"])]));
+    assert_eq!(world.calls, ["log a b", "pause Log", "read group", "read a"]);
+    assert_eq!(world.answers(), ["1: done", "0: given up a, in part, or logged"]);
+}
+
 /// The log's write had no answer and may arrive yet, so that nothing is refused for good.
 #[test]
 fn nothing_is_refused_for_good_that_may_have_been_logged() {
@@ -253,6 +268,18 @@ fn a_smaller_target_size_takes_replicas_before_machines() {
     let calls = ["list", "resize to 3, counted", "whole b", "log b~", "mark b", "lower to 2: b~!"];
     assert_eq!(world.calls, calls);
     assert!(matches!(decrease.end(), Some(Ok(()))));
+}
+
+#[test]
+fn a_machine_that_joins_before_it_is_read_is_not_logged() {
+    let mut world = World::of(3, &["a", "b", "c"]);
+    pending(&mut world, &["b"]);
+    world.happens("whole b", Happens::Before(|world| world.machine("b").has_node = true));
+    let mut decrease = Decrease::new(RULE, world.group.clone(), -1, BOUNDS, 0);
+    world.run(&mut decrease);
+    assert_eq!(world.calls, ["whole b", "list"], "nor is there a replica without a Machine");
+    assert!(matches!(decrease.end(), Some(Ok(()))));
+    assert_eq!(world.group.replicas, 3);
 }
 
 #[test]

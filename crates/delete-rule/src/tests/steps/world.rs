@@ -63,7 +63,7 @@ fn alive() -> Machine {
     Machine { deleting: false, has_node: true, mark: None, version: 0 }
 }
 
-/// What happens with a call.
+/// The fate of a call.
 #[derive(Clone, Copy)]
 pub(super) enum Happens {
     Nothing,
@@ -92,7 +92,7 @@ pub(super) struct World {
     pub(super) callers: Callers,
     /// True if the watch of Machines has come far enough.
     pub(super) knows_lives: bool,
-    /// What happens with the next call that begins so.
+    /// The fate of the next call that begins so.
     events: Vec<(&'static str, Happens)>,
     waiting: Vec<Call<Text>>,
     /// The calls that were made.
@@ -360,8 +360,8 @@ fn shown(call: &Call<Text>) -> String {
         Call::Mark { entry, .. } => format!("mark {}", entry.name),
         Call::Unmark(entry, _) => format!("unmark {}", entry.name),
         Call::Replace { request, .. } => {
-            let names: String = request.machines.iter().map(|named| format!(" {}", named.name)).collect();
-            format!("replace{names}")
+            let names: Vec<_> = request.machines.iter().map(|named| named.name.as_str()).collect();
+            format!("replace {}", names.join(" "))
         }
         Call::Pause(row, _) => format!("pause {row:?}"),
     }
