@@ -4,11 +4,11 @@
 use delete_rule::{Entry, Kind};
 
 use crate::{
+    copies::Program,
     model::Step,
-    program::Program,
     small::{self, Log, Shown, Small},
     variant::Follows,
-    world::{At, Deployment, Few, Life, Machine, MachineSet, Phase, Picture, SLOTS, Set, World},
+    world::{Deployment, Few, Life, Machine, MachineSet, Phase, Picture, SLOTS, Set, World},
 };
 
 /// A reconcile of the MachineSet controller.
@@ -55,7 +55,7 @@ impl Program<'_> {
     fn copy_of(world: &World, set: MachineSet) -> Log {
         let entries = (set.copied.lowered | set.copied.stale).iter().filter_map(|machine| {
             let entry = small::entry(machine, world.log[machine])?;
-            let ticket = if set.copied.stale.has(machine) { (small::uid(machine), 0) } else { entry.ticket };
+            let ticket = if set.copied.stale.has(machine) { 0 } else { entry.ticket };
             Some(Entry::<Small> { ticket, phase: delete_rule::Phase::Lowered, ..entry })
         });
         Log::default().with(entries)
@@ -255,7 +255,7 @@ impl Program<'_> {
             world.ledger.taken = world.ledger.taken | Set::one(victim);
         }
         if !was_named && world.machines[victim].has_node {
-            let is_early = world.copies.iter().any(|memory| memory.at == At::Viewed && memory.done.has(victim));
+            let is_early = world.copies.iter().any(|memory| memory.to_log.has(victim));
             if is_early {
                 world.ledger.early = world.ledger.early | Set::one(victim);
             }

@@ -1,106 +1,123 @@
-//! The finisher of every copy in the model, which carries on what it finds in the log, whoever wrote it.
-//! [`delete_rule::Rule::finish`] decides; here it is carried out on the world.
+//! The finisher of every copy in the model, which sees to their end the deletions that it finds in the log, whoever wrote it.
+//! [`delete_rule::Rule::finish`] decides, and a [`delete_rule::Look`] of the rule's crate asks for the calls. Each thing that
+//! it does is a look of its own here, all of whose reads and one write are one moment: what it has read stays true, so that
+//! an older read only delays.
 
-use delete_rule::{Forgets, Kind, LeftSince, Marking};
+use delete_rule::{Forgets, Kind, LeftSince, LookCall};
 
 use crate::{
+    copies::Program,
     model::{Finish, Step},
-    program::Program,
-    small::{self, Member, Shown, Small},
-    world::{At, Life, Phase, Set, World},
+    small::{self, Log, Member, Shown, Small},
+    variant::Variant,
+    world::{Set, World},
 };
+
+type Followed = delete_rule::Followed<Small, Variant>;
+type Todo = delete_rule::Finish<Small, Member>;
 
 impl Program<'_> {
     pub(crate) fn steps_of_finisher(&self, world: &World, found: &mut dyn FnMut(Step, World)) {
         self.late_unmark(world, found);
         let log = world.rule_log();
-        let is_marked = world.machines.iter().any(|machine| machine.exists() && machine.mark != 0);
-        if log.is_empty() && !is_marked {
-            return;
+        let (followed, steps) = self.todo(world, &log);
+        for step in steps {
+            self.look(world, (&log, &followed), step, found);
         }
+    }
+
+    /// Returns true if something is wanted that any copy carries on with.
+    pub(crate) fn is_to_carry_on(&self, world: &World) -> bool {
+        world.rule_log().wanted() > 0 && self.core().0.carries_on
+    }
+
+    fn todo(&self, world: &World, log: &Log) -> (Followed, Vec<Todo>) {
         let entries = world.followed.iter().filter_map(|machine| small::entry(machine, world.log[machine]));
         let followed = self.core().followed::<Small, Shown>(Kind::MachineDeployment, &[]).and(entries);
         // A cache that hasn't heard yet of the newest.
         let is_shown =
             |member: &Member| self.rule.forgets != Forgets::Absent || world.machines[member.machine()].has_node;
         let members: Vec<_> = world.members().filter(is_shown).collect();
-        for step in self.core().finish(&log, &members, &followed, &LeftSince::<Small>::default(), 0) {
-            match step {
-                delete_rule::Finish::CarryOn => self.carry_on(world, found),
-                delete_rule::Finish::ForgetGone(entry) => {
-                    let machine = usize::from(entry.uid);
-                    // The Machine is read before, but by variants that believe their cache.
-                    let is_read = matches!(self.rule.forgets, Forgets::GoneAndFollowed | Forgets::Gone);
-                    if !is_read || world.machines[machine].life == Life::Gone {
-                        self.finish_one(world, machine, Finish::Forget, found);
-                    }
-                }
-                delete_rule::Finish::ForgetSoft(entry) => {
-                    let (machine, alive) = (usize::from(entry.uid), world.living());
-                    let size = i64::from(world.sets.last().copied.replicas);
-                    if self.core().is_soft_over(alive.has(machine), small::count(alive), size) {
-                        self.finish_one(world, machine, Finish::Forget, found);
-                    }
-                }
-                delete_rule::Finish::Delete(entry) => {
-                    let machine = usize::from(entry.uid);
-                    if world.machines[machine].life == Life::Alive && followed.permits_by_name(&log, &entry) {
-                        self.finish_one(world, machine, Finish::Delete, found);
-                    }
-                }
-                delete_rule::Finish::MarkAgain(entry) => self.finish_one(world, entry.uid.into(), Finish::Mark, found),
-                delete_rule::Finish::Unmark(member) => self.unmark(world, member.machine(), found),
-                // No MachinePool is in the model.
-                delete_rule::Finish::Leave(..) => {}
+        let steps = self.core().finish(log, &members, &followed, &LeftSince::<Small>::default(), 0);
+        (followed, steps)
+    }
+
+    /// A look for one thing.
+    fn look(&self, world: &World, now: (&Log, &Followed), step: Todo, found: &mut dyn FnMut(Step, World)) {
+        let (log, followed) = now;
+        let seems_gone = matches!(step, delete_rule::Finish::ForgetGone(_));
+        let mut look = self.core().look([step]);
+        let mut read = None;
+        loop {
+            let calls = look.next(read);
+            if calls.is_empty() {
+                break;
             }
+            for call in calls {
+                match call {
+                    LookCall::Read(entry) => {
+                        // Variants believe their cache.
+                        let is_read = matches!(self.rule.forgets, Forgets::GoneAndFollowed | Forgets::Gone);
+                        let is_believed_gone = seems_gone && !is_read;
+                        let life = world.life(entry.uid.into());
+                        look.took_life(entry, if is_believed_gone { delete_rule::Life::Gone } else { life });
+                    }
+                    LookCall::ReadGroup => {
+                        look.took_group();
+                        read = Some(now);
+                    }
+                    LookCall::List => {
+                        look.took_list(&small::uids(world.living()), world.sets.last().copied.replicas.into());
+                    }
+                    LookCall::Delete(entry) => {
+                        if look.permits(&entry, now) {
+                            let mut then = *world;
+                            then.begin_deleting(entry.uid.into());
+                            then.machines_changed(self.bounds.lag);
+                            found(Step::Finish(Finish::Delete, entry.uid.into()), then);
+                        }
+                    }
+                    LookCall::Mark(entry) => {
+                        let (machine, mut then) = (usize::from(entry.uid), *world);
+                        self.mark(&mut then, machine, world.log[machine].ticket);
+                        found(Step::Mark(None, machine), then);
+                    }
+                    LookCall::Unmark(member) => self.unmark(world, member.machine(), found),
+                }
+            }
+        }
+        if let Some(left) = look.left_of(log, |log| followed.has_all(log)) {
+            self.forget(world, &left, found);
         }
     }
 
-    /// Marks what is wanted, and lowers the size when all of it is marked.
-    fn carry_on(&self, world: &World, found: &mut dyn FnMut(Step, World)) {
-        let wanted = world.in_phase(Phase::Wanted);
-        let mut is_ready = true;
-        for machine in wanted.iter().filter(|machine| !world.is_marked(*machine)) {
-            let step = match self.marking(world, machine) {
-                Marking::Joined | Marking::Going => Finish::TakeBack,
-                Marking::Mark if self.rule.marks => Finish::Mark,
-                Marking::Mark | Marking::NotNeeded => continue,
-            };
-            is_ready = false;
-            self.finish_one(world, machine, step, found);
-        }
-        if !is_ready {
-            return;
-        }
+    /// Takes out of the log what is over.
+    fn forget(&self, world: &World, left: &Log, found: &mut dyn FnMut(Step, World)) {
+        let stays = small::set(left.entries().iter().map(|entry| &entry.uid));
         let mut then = *world;
-        let left = self.drop_unseen(&mut then, wanted, Set(0));
-        let lowering = self.lowering(&then, left, then.going_by_itself());
-        if let Ok((lowered, filled)) = lowering {
-            self.drop_filled(&mut then, filled);
-            self.lower(&mut then, lowered);
-            found(Step::Lower(None, lowered), then);
-        }
-        let idle = world.copies.iter().position(|memory| memory.at == At::Idle);
-        if let Some(copy) = idle
-            && (lowering.is_err() || world.budget.refusals > 0)
-        {
-            let mut then = *world;
-            self.refuse(&mut then, copy, wanted, lowering.is_ok());
-            found(Step::Refused(None, wanted), then);
+        for machine in world.logged().without(stays).iter() {
+            then.leave_log(machine);
+            if world.log[machine].is_soft {
+                then.ledger.left_softly = then.ledger.left_softly | Set::one(machine);
+            }
+            then.followed = then.followed.without(Set::one(machine));
+            then.deployment_changed(self.bounds.lag);
+            found(Step::Finish(Finish::Forget, machine), then);
         }
     }
 
     /// Takes a mark off, at once or in two steps.
     fn unmark(&self, world: &World, machine: usize, found: &mut dyn FnMut(Step, World)) {
         // Without the log, only the age of a mark tells whether a command still needs it; here it always does.
-        let is_needed = world.copies.iter().any(|memory| memory.at == At::Viewed && memory.done.has(machine));
-        if !self.rule.logs_first && is_needed {
+        let is_needed = |named: Set| !self.rule.logs_first && named.has(machine);
+        if world.copies.iter().any(|memory| is_needed(memory.named | memory.joined)) {
             return;
         }
+        let mut then = *world;
         if !self.bounds.splits_unmarks {
-            self.finish_one(world, machine, Finish::Unmark, found);
+            self.mark(&mut then, machine, 0);
+            found(Step::Finish(Finish::Unmark, machine), then);
         } else if world.in_flight.unmark.is_none() {
-            let mut then = *world;
             then.in_flight.unmark = Some((small::uid(machine), world.machines[machine].mark));
             found(Step::SendUnmark(machine), then);
         }
@@ -115,27 +132,5 @@ impl Program<'_> {
             }
             found(Step::Finish(Finish::Unmark, machine.into()), then);
         }
-    }
-
-    fn finish_one(&self, world: &World, machine: usize, call: Finish, found: &mut dyn FnMut(Step, World)) {
-        let mut then = *world;
-        match call {
-            Finish::Mark => self.mark(&mut then, machine, world.log[machine].ticket),
-            Finish::Delete => {
-                then.begin_deleting(machine);
-                then.machines_changed(self.bounds.lag);
-            }
-            Finish::TakeBack => self.take_back_joined(&mut then, machine),
-            Finish::Forget => {
-                then.leave_log(machine);
-                if world.log[machine].is_soft {
-                    then.ledger.left_softly = then.ledger.left_softly | Set::one(machine);
-                }
-                then.followed = then.followed.without(Set::one(machine));
-                then.deployment_changed(self.bounds.lag);
-            }
-            Finish::Unmark => self.mark(&mut then, machine, 0),
-        }
-        found(Step::Finish(call, machine), then);
     }
 }

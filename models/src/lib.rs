@@ -7,9 +7,10 @@ pub mod model;
 pub mod variant;
 pub mod world;
 
+mod caches;
 mod controllers;
-mod decide;
+mod copies;
 mod finisher;
-mod places;
-mod program;
+mod held;
 mod small;
+mod writes;

@@ -47,6 +47,9 @@ struct Args {
     /// Let the group be a MachineSet without a MachineDeployment.
     #[arg(long)]
     bare: bool,
+    /// Let a DeleteNodes join one that is under way.
+    #[arg(long)]
+    join: bool,
     /// DeleteNodes, repeats included.
     #[arg(long, default_value_t = 2)]
     deletes: u8,
@@ -86,7 +89,7 @@ struct Args {
     /// DeleteNodes that name placeholders, as many as `batch` at most.
     #[arg(long, default_value_t = 0)]
     placeholders: u8,
-    /// Size writes for placeholders whose answer is lost.
+    /// Writes of the group whose answer is lost, done or not.
     #[arg(long, default_value_t = 0)]
     lost_answers: u8,
     /// Stop after so many states.
@@ -113,6 +116,7 @@ fn main() -> ExitCode {
         forgets_own_writes: args.forgets_own_writes,
         splits_unmarks: args.late_marks > 0,
         may_be_named: None,
+        joins_batches: args.join,
         merges_copies: true,
         budget: Budget {
             deletes: args.deletes,

@@ -4,10 +4,10 @@
 use std::fmt::{self, Display};
 
 use crate::{
+    copies::Program,
     explore::{Model, Next},
-    program::{Asked, Program},
     variant::{Counts, Existence, Variant},
-    world::{At, Budget, Fault, Life, Memory, Phase, SLOTS, Set, World, name},
+    world::{Budget, Fault, Life, Memory, Past, Phase, SLOTS, Set, World, name},
 };
 
 /// How far the search goes.
@@ -48,6 +48,8 @@ pub struct Bounds {
     pub splits_unmarks: bool,
     /// Which Machines the Cluster Autoscaler may name; nothing for all.
     pub may_be_named: Option<Set>,
+    /// True if a DeleteNodes may join one that is under way.
+    pub joins_batches: bool,
     /// Whether the copies count as alike, so that one order of them stands for both. Traces then call them 1 and 2
     /// as they come.
     pub merges_copies: bool,
@@ -67,52 +69,57 @@ pub struct DeleteModel {
 /// One API call of the finisher, about one Machine.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Finish {
-    /// Set the mark, uid as precondition.
-    Mark,
     /// Delete the Machine, uid as precondition.
     Delete,
     /// Take the entry out of the log.
     Forget,
     /// Take the mark off, if it is still the one seen.
     Unmark,
-    /// Take an entry out of the log whose Machine was to have no Node and has one.
-    TakeBack,
 }
 
-/// What happens between two moments.
+/// A step from one moment to another. A copy then looks at what it needs for the next call.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
-    /// DeleteNodes comes to a copy, which views the MachineDeployment and the Machines; the latter perhaps as they were
-    /// a while ago.
-    Ask(usize, Set, bool),
-    /// DecreaseTargetSize by one comes to a copy, which chose this Machine.
-    AskLess(usize, usize, bool),
-    /// IncreaseSize by one.
-    Increase,
-    /// The write failed its test; all is viewed again.
-    ViewAgain(usize, bool),
-    /// Machines are logged.
-    Log(usize, Set),
-    /// A Machine is marked by a command.
-    Mark(Option<usize>, usize),
-    /// A command lowers the size.
-    Lower(Option<usize>, Set),
-    /// A size write is refused for good.
-    Refused(Option<usize>, Set),
-    /// A copy takes refused entries out of the log.
-    TakeBack(usize),
+    /// DeleteNodes comes to a copy, which views the group and the Machines.
+    Ask(usize, Set),
+    /// DeleteNodes comes to a copy and joins one that it carries out.
+    JoinBatch(usize, Set),
+    /// DecreaseTargetSize by one comes to a copy.
+    AskLess(usize),
+    /// IncreaseSize by one comes to a copy.
+    AskMore(usize),
     /// DeleteNodes of so many placeholders comes to a copy, which views the group and lists the Machines.
     AskPlaces(usize, i8),
-    /// A copy counts the placeholders, or counts them again.
+    /// A copy carries on with what is wanted.
+    CarryOn(usize),
+    /// A write of a copy fails its test.
+    Fails(usize),
+    /// A copy reads the group.
+    ReadGroup(usize),
+    /// A copy lists the Machines.
     Count(usize),
-    /// A copy lowers the size for so many placeholders; whether the answer is lost.
-    LowerPlaces(usize, i8, bool),
-    /// A copy finds what became of its write whose answer was lost.
-    ClearUp(usize),
+    /// Machines are logged.
+    Log(usize, Set),
+    /// A Machine is marked, by a copy or a finisher.
+    Mark(Option<usize>, usize),
+    /// A copy takes a mark off.
+    Unmark(usize, usize),
+    /// A copy lowers the size.
+    Lower(usize, Set),
+    /// A size write is refused for good.
+    Refused(usize, Set),
+    /// A copy takes entries out of the log.
+    TakeBack(usize, Set),
+    /// A copy raises the size by one.
+    Increase(usize),
+    /// A copy lowers the size for so many placeholders.
+    LowerPlaces(usize, i8),
+    /// A write of a copy has no answer; true if it was done.
+    Unanswered(usize, bool),
+    /// The step of a copy before, but its cache of Machines lags behind.
+    OfOldCache(usize),
     /// The Node of a Machine that is being deleted is gone.
     LoseNode(usize),
-    /// An entry is taken back whose Machine was to have no Node and has one.
-    TakeBackJoined(Option<usize>, usize),
     /// A mark is sent, has no answer, and will land late or never.
     SendMark(usize),
     /// It lands.
@@ -153,81 +160,89 @@ pub enum Step {
 }
 
 impl Display for Step {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let who = |copy: &Option<usize>| copy.map_or("a finisher".to_owned(), |copy| format!("copy {}", copy + 1));
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let one = |machine: &usize| name(*machine);
-        let cache = |lags: &bool| if *lags { ", the Machines in a cache that lags behind" } else { "" };
+        let who = |copy: &usize| format!("copy {}", copy + 1);
         match self {
-            Self::Ask(copy, set, lags) => {
-                write!(formatter, "DeleteNodes({set}) to copy {}, which views the group{}", copy + 1, cache(lags))
-            }
-            Self::AskLess(copy, machine, lags) => {
-                let (copy, machine) = (copy + 1, one(machine));
-                write!(formatter, "DecreaseTargetSize(-1) to copy {copy}, which chooses {machine}{}", cache(lags))
-            }
-            Self::Increase => formatter.write_str("IncreaseSize(1) is written"),
-            Self::ViewAgain(copy, lags) => {
-                let cache = cache(lags);
-                write!(formatter, "copy {}: the write fails its test; it views the group again{cache}", copy + 1)
-            }
-            Self::Log(copy, set) => write!(formatter, "copy {} logs [{set}]", copy + 1),
-            Self::Mark(copy, machine) => write!(formatter, "{} marks {}", who(copy), one(machine)),
-            Self::Lower(copy, set) => write!(formatter, "{} lowers the size for [{set}]", who(copy)),
-            Self::Refused(copy, set) => {
-                write!(formatter, "{}: the size write for [{set}] is refused for good", who(copy))
-            }
-            Self::TakeBack(copy) => write!(formatter, "copy {} takes these out of the log", copy + 1),
+            Self::Ask(copy, set) => write!(f, "DeleteNodes({set}) to {}, which views the group", who(copy)),
+            Self::JoinBatch(copy, set) => write!(f, "DeleteNodes({set}) to {}, and joins", who(copy)),
+            Self::AskLess(copy) => write!(f, "DecreaseTargetSize(-1) to {}, which views the group", who(copy)),
+            Self::AskMore(copy) => write!(f, "IncreaseSize(1) to {}, which views the group", who(copy)),
             Self::AskPlaces(copy, count) => write!(
-                formatter,
-                "DeleteNodes of {count} placeholders to copy {}, which views the group and lists the Machines",
-                copy + 1
+                f,
+                "DeleteNodes of {count} placeholders to {}, which views the group and lists the Machines",
+                who(copy)
             ),
-            Self::Count(copy) => write!(formatter, "copy {} counts the placeholders", copy + 1),
-            Self::LowerPlaces(copy, count, is_lost) => {
-                let answer = if *is_lost { ", and the answer is lost" } else { "" };
-                write!(formatter, "copy {} lowers the size by {count} for placeholders{answer}", copy + 1)
+            Self::CarryOn(copy) => write!(f, "{} carries on with what is wanted", who(copy)),
+            Self::Fails(copy) => write!(f, "{}: the write fails its test", who(copy)),
+            Self::ReadGroup(copy) => write!(f, "{} reads the group", who(copy)),
+            Self::Count(copy) => write!(f, "{} views the group or lists the Machines", who(copy)),
+            Self::Log(copy, set) => write!(f, "{} logs [{set}]", who(copy)),
+            Self::Mark(Some(copy), machine) => write!(f, "{} marks {}", who(copy), one(machine)),
+            Self::Mark(None, machine) => write!(f, "a finisher marks {}", one(machine)),
+            Self::Unmark(copy, machine) => write!(f, "{} takes the mark off {}", who(copy), one(machine)),
+            Self::Lower(copy, set) => write!(f, "{} lowers the size for [{set}]", who(copy)),
+            Self::Refused(copy, set) => write!(f, "{}: the size write for [{set}] is refused for good", who(copy)),
+            Self::TakeBack(copy, set) => write!(f, "{} takes [{set}] out of the log", who(copy)),
+            Self::Increase(copy) => write!(f, "{} raises the size by 1", who(copy)),
+            Self::LowerPlaces(copy, count) => write!(f, "{} lowers the size by {count} for placeholders", who(copy)),
+            Self::Unanswered(copy, true) => write!(f, "the write of {} is done, and the answer is lost", who(copy)),
+            Self::Unanswered(copy, false) => write!(f, "the write of {} is lost", who(copy)),
+            Self::OfOldCache(copy) => {
+                write!(f, "{} goes on, with the Machines in a cache that lags behind", who(copy))
             }
-            Self::ClearUp(copy) => write!(formatter, "copy {} looks at what became of its write", copy + 1),
-            Self::LoseNode(machine) => write!(formatter, "the Node of {} is gone", one(machine)),
-            Self::TakeBackJoined(copy, machine) => {
-                write!(formatter, "{} finds that {} has joined, and takes it out of the log", who(copy), one(machine))
-            }
-            Self::SendMark(machine) => write!(formatter, "a mark of {} is sent and has no answer", one(machine)),
-            Self::LateMark(machine) => write!(formatter, "that mark of {} lands", one(machine)),
+            Self::LoseNode(machine) => write!(f, "the Node of {} is gone", one(machine)),
+            Self::SendMark(machine) => write!(f, "a mark of {} is sent and has no answer", one(machine)),
+            Self::LateMark(machine) => write!(f, "that mark of {} lands", one(machine)),
             Self::SendUnmark(machine) => {
                 let machine = one(machine);
-                write!(formatter, "a finisher finds no entry for the mark of {machine}, and sends its taking off")
+                write!(f, "a finisher finds no entry for the mark of {machine}, and sends its taking off")
             }
             Self::Finish(call, machine) => {
                 let machine = one(machine);
                 match call {
-                    Finish::Mark => write!(formatter, "a finisher marks {machine}"),
-                    Finish::Delete => write!(formatter, "a finisher deletes {machine}"),
-                    Finish::Forget => write!(formatter, "a finisher takes {machine} out of the log"),
-                    Finish::TakeBack => {
-                        write!(formatter, "a finisher finds that {machine} has joined, and takes it out of the log")
-                    }
-                    Finish::Unmark => write!(formatter, "a finisher takes the mark off {machine}"),
+                    Finish::Delete => write!(f, "a finisher deletes {machine}"),
+                    Finish::Forget => write!(f, "a finisher takes {machine} out of the log"),
+                    Finish::Unmark => write!(f, "a finisher takes the mark off {machine}"),
                 }
             }
-            Self::Crash(copy) => write!(formatter, "copy {} is killed and starts again", copy + 1),
-            Self::Sync(size) => write!(formatter, "the MachineDeployment controller sets the MachineSet to {size}"),
+            Self::Crash(copy) => write!(f, "{} is killed and starts again", who(copy)),
+            Self::Sync(size) => write!(f, "the MachineDeployment controller sets the MachineSet to {size}"),
             Self::Reconcile { size, deleted, created, is_without_error } => {
                 let end = if *is_without_error { "" } else { ", and ends with an error" };
-                write!(
-                    formatter,
-                    "the MachineSet controller sees size {size}, deletes [{deleted}], creates [{created}]{end}"
-                )
+                write!(f, "the MachineSet controller sees size {size}, deletes [{deleted}], creates [{created}]{end}")
             }
-            Self::StopDeleting => formatter.write_str("the MachineSet controller ends with an error"),
+            Self::StopDeleting => f.write_str("the MachineSet controller ends with an error"),
             Self::Decide(size, set) => {
-                write!(formatter, "the MachineSet controller sees size {size} and decides that [{set}] go")
+                write!(f, "the MachineSet controller sees size {size} and decides that [{set}] go")
             }
-            Self::DeleteNext(machine) => write!(formatter, "the MachineSet controller deletes {}", one(machine)),
-            Self::Vanish(machine) => write!(formatter, "{} is gone", one(machine)),
-            Self::Join(machine) => write!(formatter, "{} gets its Node", one(machine)),
-            Self::ForeignDelete(machine) => write!(formatter, "someone else deletes {}", one(machine)),
-            Self::ForeignSize(size) => write!(formatter, "someone else sets the size to {size}"),
+            Self::DeleteNext(machine) => write!(f, "the MachineSet controller deletes {}", one(machine)),
+            Self::Vanish(machine) => write!(f, "{} is gone", one(machine)),
+            Self::Join(machine) => write!(f, "{} gets its Node", one(machine)),
+            Self::ForeignDelete(machine) => write!(f, "someone else deletes {}", one(machine)),
+            Self::ForeignSize(size) => write!(f, "someone else sets the size to {size}"),
+        }
+    }
+}
+
+impl Step {
+    /// The same, of a copy whose cache of Machines lags behind.
+    pub(crate) fn of_old_cache(self) -> Self {
+        match self {
+            Self::AskLess(copy) | Self::ReadGroup(copy) | Self::Ask(copy, _) => Self::OfOldCache(copy),
+            step => step,
+        }
+    }
+
+    /// The same, of a write whose answer is lost; true if it was done.
+    pub(crate) fn without_answer(self, is_done: bool) -> Self {
+        match self {
+            Self::Log(copy, _)
+            | Self::Lower(copy, _)
+            | Self::TakeBack(copy, _)
+            | Self::LowerPlaces(copy, _)
+            | Self::Increase(copy) => Self::Unanswered(copy, is_done),
+            step => step,
         }
     }
 }
@@ -243,6 +258,7 @@ impl DeleteModel {
         if self.program().outdates_caches(before, &world) {
             world.outdate_caches();
         }
+        self.program().settle(&mut world);
         if self.bounds.is_bare {
             Program::show_at_once(&mut world, self.bounds.lag);
         }
@@ -252,62 +268,49 @@ impl DeleteModel {
         let counts_all = self.rule.existence != Existence::CacheThatIsFarEnough || self.rule.counts == Counts::ByCache;
         world.forget_pasts(counts_all);
         if self.bounds.merges_copies {
-            world.copies.sort_unstable_by_key(|memory| (memory.at == At::Idle, memory.named.0, memory.done.0));
+            world.copies.sort_unstable_by_key(|memory| (memory.is_idle(), memory.held));
         }
+        world.number_tickets();
         Next { step, state: is_within.then_some(world), is_certain }
     }
 
     /// What the Cluster Autoscaler may ask.
     fn commands(&self, world: &World, found: &mut dyn FnMut(Step, World)) {
+        let program = self.program();
+        if self.bounds.joins_batches && world.budget.deletes > 0 {
+            for named in self.nameable(world) {
+                let mut then = *world;
+                then.budget.deletes -= 1;
+                then.ledger.named = then.ledger.named | named;
+                (0..self.bounds.copies).for_each(|copy| program.join(&then, copy, named, found));
+            }
+        }
         // The copies are alike: the second is asked when the first is busy.
-        let copies = world.copies.iter().take(self.bounds.copies);
-        if let Some(copy) = copies.into_iter().position(|memory| memory.at == At::Idle) {
-            if world.budget.deletes > 0 {
-                for named in self.nameable(world) {
-                    for past in self.program().views_of(world, named) {
-                        let mut then = *world;
-                        then.budget.deletes -= 1;
-                        then.ledger.named = then.ledger.named | named;
-                        let never_joined = named & world.living() & Set::of(|one| !world.machines[one].has_node);
-                        self.program().view(&mut then, copy, Asked { named, never_joined, is_soft: false }, past);
-                        found(Step::Ask(copy, named, past != world.pasts.last()), then);
-                    }
-                }
+        let Some(copy) = self.idle(world) else { return };
+        if world.budget.deletes > 0 {
+            for named in self.nameable(world) {
+                let mut then = *world;
+                then.budget.deletes -= 1;
+                then.ledger.named = then.ledger.named | named;
+                program.ask(&then, copy, named, found);
             }
-            if world.budget.decreases > 0 {
-                self.decreases(world, copy, found);
-            }
-            if world.budget.placeholders > 0 {
-                for count in 1..=self.bounds.batch {
-                    self.program().ask_places(world, copy, count, found);
-                }
+        }
+        let has_pending = |past: &Past| !past.alive.without(past.with_node | world.logged()).is_empty();
+        if world.budget.decreases > 0 && world.pasts.all().iter().any(has_pending) {
+            program.ask_less(world, copy, found);
+        }
+        if world.budget.placeholders > 0 {
+            for count in 1..=self.bounds.batch {
+                program.ask_places(world, copy, count, found);
             }
         }
         if world.budget.increases > 0 {
-            let mut then = *world;
-            then.budget.increases -= 1;
-            then.replicas += 1;
-            then.ledger.size += 1;
-            then.deployment_changed(self.bounds.lag);
-            found(Step::Increase, then);
+            program.ask_more(world, copy, found);
         }
     }
 
-    /// DecreaseTargetSize chooses the first Machine that the cache has alive and without a Node.
-    fn decreases(&self, world: &World, copy: usize, found: &mut dyn FnMut(Step, World)) {
-        let has_joined = Set::of(|machine| world.machines[machine].has_node);
-        for seen in world.pasts.all() {
-            let pending = seen.alive.without(seen.with_node | has_joined | world.logged());
-            let Some(machine) = pending.iter().next() else { continue };
-            // What it chose is read where the cache isn't enough.
-            for past in self.program().views_of(world, Set::one(machine)) {
-                let mut then = *world;
-                then.budget.decreases -= 1;
-                let named = Set::one(machine);
-                self.program().view(&mut then, copy, Asked { named, never_joined: named, is_soft: true }, past);
-                found(Step::AskLess(copy, machine, past != world.pasts.last()), then);
-            }
-        }
+    fn idle(&self, world: &World) -> Option<usize> {
+        world.copies.iter().take(self.bounds.copies).position(Memory::is_idle)
     }
 
     /// Machines that the Cluster Autoscaler may name together: those that it knows, and those it named before even
@@ -325,10 +328,10 @@ impl DeleteModel {
     /// What others may do.
     fn environment(&self, world: &World, found: &mut dyn FnMut(Step, World)) {
         for copy in 0..world.copies.len() {
-            if world.budget.crashes > 0 && world.copies[copy].at != At::Idle {
+            if world.budget.crashes > 0 && !world.copies[copy].is_idle() {
                 let mut then = *world;
                 then.budget.crashes -= 1;
-                then.copies[copy] = Memory::default();
+                then.let_go(copy);
                 found(Step::Crash(copy), then);
             }
         }
@@ -339,6 +342,7 @@ impl DeleteModel {
             if world.budget.foreign_deletes > 0 {
                 let mut then = *world;
                 then.budget.foreign_deletes -= 1;
+                then.touch(machine);
                 then.machines[machine].life = Life::Deleting;
                 then.ledger.foreign = then.ledger.foreign | Set::one(machine);
                 then.ledger.excused = then.ledger.excused | Set::one(machine);
@@ -348,6 +352,7 @@ impl DeleteModel {
             if world.budget.joins > 0 && !world.machines[machine].has_node {
                 let mut then = *world;
                 then.budget.joins -= 1;
+                then.touch(machine);
                 then.machines[machine].has_node = true;
                 then.machines_changed(self.bounds.lag);
                 found(Step::Join(machine), then);
@@ -356,6 +361,7 @@ impl DeleteModel {
         let hanging = Set::of(|machine| world.machines[machine].life == Life::Deleting);
         for machine in hanging.iter().filter(|machine| self.bounds.loses_nodes && world.machines[*machine].has_node) {
             let mut then = *world;
+            then.touch(machine);
             then.machines[machine].has_node = false;
             found(Step::LoseNode(machine), then);
         }
@@ -363,7 +369,7 @@ impl DeleteModel {
             if world.budget.foreign_sizes > 0 && world.replicas + delta >= 0 {
                 let mut then = *world;
                 then.budget.foreign_sizes -= 1;
-                then.replicas += delta;
+                (then.replicas, then.sized_by) = (world.replicas + delta, 0);
                 then.ledger.size += delta;
                 then.ledger.others += i8::from(delta < 0);
                 then.deployment_changed(self.bounds.lag);
@@ -380,6 +386,7 @@ impl DeleteModel {
                 if world.log[machine].phase == Phase::Lowered && !is_settled {
                     self.program().note_replaced(&mut then, machine);
                 }
+                then.touch(machine);
                 then.machines[machine].life = Life::Gone;
                 then.machines[machine].mark = 0;
                 then.machines[machine].has_node = false;
@@ -425,6 +432,11 @@ impl Model for DeleteModel {
         let program = self.program();
         let mut certain = |step, world| found(self.next(state, step, world, true));
         program.steps(state, &mut certain);
+        if program.is_to_carry_on(state)
+            && let Some(copy) = self.idle(state)
+        {
+            program.carry_on(state, copy, &mut certain);
+        }
         program.deployment_steps(state, &mut certain);
         program.set_steps(state, &mut certain);
         self.vanishing(state, &mut certain);

@@ -1,5 +1,5 @@
 //! The rule of deletion with the model's identities: Machines by their slots. What the world has is shown to the rule, and
-//! what the rule decides is given back as sets. Nothing is decided here.
+//! what the rule writes is given back in the world's form. Nothing is decided here.
 
 use std::{
     convert::Infallible,
@@ -7,9 +7,12 @@ use std::{
     time::Duration,
 };
 
-use delete_rule::{Entry, Map, Named, Source, Types, Version};
+use delete_rule::{
+    Entry, Named, Source, Spec, Types, Version,
+    steps::{self, Calls, FailedCall, Failure},
+};
 
-use crate::world::{self, Phase, Set, World};
+use crate::world::{self, Memory, Phase, Set, World};
 
 /// The model's identities.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
@@ -18,8 +21,8 @@ pub(crate) struct Small;
 impl Types for Small {
     type Uid = u8;
     type Name = u8;
-    /// The Machine, and the number of its acceptance.
-    type Ticket = (u8, u8);
+    /// The number of an acceptance: in the log of a world by the world's count, in a command by its own.
+    type Ticket = u8;
     type Time = u8;
     type Hasher = BuildHasherDefault<ByNumber>;
     type LogError = Infallible;
@@ -30,6 +33,50 @@ impl Types for Small {
 
     fn check(_: &Log) -> Result<(), Infallible> {
         Ok(())
+    }
+}
+
+impl Calls for Small {
+    type Group = View;
+    /// The number of a Machine's version, by a command's own count.
+    type Version = u8;
+    type Writer = u8;
+    type Failed = Failed;
+    type Unreadable = Infallible;
+    type NotScalable = Infallible;
+    type Rollout = Infallible;
+    type NotReplaced = ();
+}
+
+/// A version of the group as a command knows it: generation and tickets by its own count.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct View {
+    pub(crate) generation: u8,
+    pub(crate) replicas: i8,
+    pub(crate) log: Log,
+}
+
+impl steps::Group<Small> for View {
+    fn spec(&self) -> Spec<'_, u8> {
+        Spec { uid: &u8::MAX, generation: self.generation.into(), replicas: self.replicas.into() }
+    }
+
+    fn log(&self) -> Result<Log, Infallible> {
+        Ok(self.log.clone())
+    }
+
+    fn is_unchanged_since(&self, other: &Self) -> bool {
+        (self.generation, &self.log) == (other.generation, &other.log)
+    }
+}
+
+/// A call that has failed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Failed(pub(crate) Failure);
+
+impl FailedCall for Failed {
+    fn failure(&self) -> Failure {
+        self.0
     }
 }
 
@@ -54,9 +101,7 @@ impl Hasher for ByNumber {
 }
 
 pub(crate) type Log = delete_rule::Log<Small>;
-pub(crate) type Listed = delete_rule::Listed<Small>;
 pub(crate) type Uids = delete_rule::Set<Small>;
-pub(crate) type Tickets = Map<Small, (u8, u8)>;
 
 /// A Machine as the finisher's cache shows it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -75,8 +120,8 @@ impl delete_rule::Member<Small> for Member {
         self.is_deleting
     }
 
-    fn ticket(&self) -> Option<(u8, u8)> {
-        (self.mark != 0).then_some((self.uid, self.mark))
+    fn ticket(&self) -> Option<u8> {
+        (self.mark != 0).then_some(self.mark)
     }
 }
 
@@ -139,7 +184,7 @@ pub(crate) fn entry(machine: usize, entry: world::Entry) -> Option<Entry<Small>>
     Some(Entry {
         name: uid(machine),
         uid: uid(machine),
-        ticket: (uid(machine), entry.ticket),
+        ticket: entry.ticket,
         phase,
         soft: entry.is_soft,
         counted: entry.is_counted,
@@ -151,12 +196,8 @@ pub(crate) fn uids(set: Set) -> Uids {
     set.iter().map(uid).collect()
 }
 
-pub(crate) fn set(uids: impl IntoIterator<Item = u8>) -> Set {
-    uids.into_iter().fold(Set(0), |set, uid| set | Set::one(uid.into()))
-}
-
-pub(crate) fn count(set: Set) -> usize {
-    set.0.count_ones().try_into().unwrap_or_default()
+pub(crate) fn set<'a>(uids: impl IntoIterator<Item = &'a u8>) -> Set {
+    uids.into_iter().fold(Set(0), |set, uid| set | Set::one(usize::from(*uid)))
 }
 
 impl World {
@@ -175,10 +216,42 @@ impl World {
             mark: machine.mark,
         })
     }
+}
 
-    /// The tickets of these Machines' entries, under which they are marked.
-    pub(crate) fn tickets_of(&self, machines: Set) -> Tickets {
-        machines.iter().map(|machine| (uid(machine), (uid(machine), self.log[machine].ticket))).collect()
+impl Memory {
+    /// The command's own number of a ticket, which it may see for the first time.
+    pub(crate) fn knows(&mut self, ticket: u8) -> u8 {
+        let place = self.tickets.all().iter().position(|known| *known == ticket);
+        let place = place.unwrap_or_else(|| {
+            let pushed_out = self.tickets.push(ticket, usize::MAX);
+            assert_eq!(pushed_out, 0, "a command has room for all tickets that it sees");
+            self.tickets.all().len() - 1
+        });
+        uid(place + 1)
+    }
+
+    /// The world's number of a ticket that the command knows.
+    pub(crate) fn ticket(&self, own: u8) -> u8 {
+        usize::from(own).checked_sub(1).and_then(|place| self.tickets.all().get(place)).copied().unwrap_or_default()
+    }
+
+    /// The world's form of a log that the command writes.
+    pub(crate) fn log(&self, log: &Log) -> [world::Entry; world::SLOTS] {
+        let mut entries = [world::Entry::default(); world::SLOTS];
+        for entry in log.entries() {
+            let phase = match entry.phase {
+                delete_rule::Phase::Wanted => Phase::Wanted,
+                delete_rule::Phase::Lowered => Phase::Lowered,
+            };
+            entries[usize::from(entry.uid)] = world::Entry {
+                phase,
+                ticket: self.ticket(entry.ticket),
+                is_soft: entry.soft,
+                never_joined: entry.gives_up(),
+                is_counted: entry.counted,
+            };
+        }
+        entries
     }
 }
 

@@ -1,6 +1,6 @@
 //! The log of the deletions that are on their way, as a value. How it is written as text is its user's.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, fmt};
 
 use crate::{Map, Named, Types};
 
@@ -53,11 +53,17 @@ impl<T: Types> Entry<T> {
 }
 
 /// The log of a group. No Machine is in it twice.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Default, Eq, PartialEq)]
 pub struct Log<T: Types> {
     entries: Vec<Entry<T>>,
     /// The place of each Machine's entry.
     places: Map<T, usize>,
+}
+
+impl<T: Types> fmt::Debug for Log<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.entries).finish()
+    }
 }
 
 impl<T: Types> Log<T> {

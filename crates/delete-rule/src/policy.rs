@@ -113,7 +113,7 @@ pub struct Complete;
 impl Policy for Complete {}
 
 /// The moment at which an entry leaves the log.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Forgets {
     /// The API server says that its Machine is gone, and its smaller size is followed.
     GoneAndFollowed,

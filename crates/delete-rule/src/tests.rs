@@ -11,6 +11,7 @@ use rstest::rstest;
 use self::finish::Machine;
 use super::*;
 
+mod failing;
 mod finish;
 mod look;
 mod properties;
@@ -18,7 +19,7 @@ mod steps;
 
 /// Identities as texts, and times since a moment of one's own.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub(crate) struct Text;
+struct Text;
 
 impl Types for Text {
     type Uid = String;

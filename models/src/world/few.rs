@@ -7,6 +7,12 @@ pub struct Few<T, const N: usize> {
     items: [T; N],
 }
 
+impl<T: Copy + Default, const N: usize> Default for Few<T, N> {
+    fn default() -> Self {
+        Self { len: 0, items: [T::default(); N] }
+    }
+}
+
 impl<T: Copy + Default, const N: usize> Few<T, N> {
     /// A list of one value.
     #[must_use]

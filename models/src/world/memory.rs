@@ -1,94 +1,78 @@
 //! The memory of the copies of the program.
 
-use super::set::Set;
+use super::{
+    few::Few,
+    set::{SLOTS, Set},
+};
 
-/// The state of a copy of the program.
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub enum At {
-    /// No command.
-    #[default]
-    Idle,
-    /// It has seen the MachineDeployment, and then each named Machine.
-    Viewed,
-    /// Its named Machines are in the log.
-    Logged,
-    /// The size write was refused for good.
-    TakingBack,
-    /// It is to count which replicas have no Machine.
-    Counting,
-    /// It has one half of what it counts by: the Machines, or the MachineDeployment.
-    HalfCounted,
-    /// It is to lower the size for replicas that have no Machine.
-    Counted,
-}
-
-/// The memory of one copy of the program, which a crash takes away.
+/// The memory of one copy of the program, which a crash takes away: the command that it carries out, and how what that
+/// command knows compares with what is. A command knows tickets, generations and versions by numbers of its own, in the
+/// order in which it has seen them, so that moments that differ in nothing else are one.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Memory {
-    /// Its state.
-    pub at: At,
-    /// The Machines that its command names.
+    /// The command and the calls that it waits for, by its number among all that were met; 0 for none.
+    pub held: u32,
+    /// The Machines that its caller names.
     pub named: Set,
-    /// Of these, those it is going to log (when viewed), or has marked (afterwards).
-    pub done: Set,
-    /// Of the named ones, those that it gives up as Machines that never joined.
-    pub never_joined: Set,
-    /// True if its command only lowers the target size.
-    pub is_soft: bool,
-    /// Of those it is going to log, the ones that are being deleted, which lower the size by what was counted.
-    pub counted: Set,
-    /// True if the MachineDeployment's generation is still the one viewed.
-    pub is_fresh: bool,
-    /// The log as viewed: a fingerprint of its entries, or for variants that compare values who is in it.
-    pub viewed_log: u32,
-    /// For variants that compare values: the size as viewed.
-    pub viewed_replicas: Option<i8>,
-    /// The placeholders that its command names.
-    pub places: Places,
-}
-
-/// The memory of a command that names placeholders.
-#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub struct Places {
-    /// The number it names, but for those that have entries by now.
+    /// The Machines that a caller names whose DeleteNodes joined.
+    pub joined: Set,
+    /// The placeholders that its caller names, or by how many a target size is to be smaller.
     pub asked: i8,
-    /// The size that it saw first, or on which its Machines were logged, less what it has lowered for those.
-    pub first_size: i8,
-    /// The number its next write lowers, or its last write may have lowered.
-    pub to_lower: i8,
-    /// The number by which it has lowered the size indeed.
+    /// The number by which it has lowered the size for placeholders.
     pub lowered: i8,
-    /// True once its Machines that are being deleted have been decided: the rest is counted by itself.
-    pub is_accepted: bool,
-    /// The number that is left for the rest, once its Machines are logged.
-    pub rest: i8,
-    /// True if its answer to the last write was lost.
-    pub is_unknown: bool,
-    /// The size from which that write lowered it.
-    pub unknown_from: i8,
-    /// The number of writes of the size since that one, 3 for more.
-    pub writes_since: u8,
-    /// True if a write has failed.
+    /// The Machines that it is about to log.
+    pub to_log: Set,
+    /// True if it may yet look at Machines to decide what is logged.
+    pub may_view: bool,
+    /// True if it is between a count of placeholders and the end of the write that relies on it.
+    pub is_counting: bool,
+    /// The entries that it takes back, since their size is refused.
+    pub refused: Set,
+    /// The Machines that were alive when it marked them: it can't know that they are going by now.
+    pub seen_alive: Set,
+    /// True if a write of it has failed.
     pub has_failed: bool,
-    /// The half that it has counted by.
-    pub half: Count,
+    /// The generation that it knows, by its own count.
+    pub generation: u8,
+    /// The number of sizes that were written since, 3 for more.
+    pub behind: u8,
+    /// The tickets that it knows.
+    pub tickets: Few<u8, 8>,
+    /// The versions of Machines that it knows, by its own count.
+    pub versions: [u8; SLOTS],
+    /// The Machines that haven't changed since it read their versions.
+    pub is_read: Set,
+    /// The identity under which it writes a size; 0 for none.
+    pub writer: u8,
+    /// For the variant that lists Machines before it views the group: the list.
+    pub listed: Option<Listing>,
+    /// For the variant that logs after the marks: the log that it views, by a fingerprint.
+    pub pretends_at: Option<u32>,
 }
 
-/// By what placeholders are counted.
+/// A list of the Machines at the API server.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
-pub struct Count {
-    /// Machines that are alive, or are being deleted and have their Node.
-    pub there: Set,
-    /// Machines that are being deleted and have no Node.
+pub struct Listing {
+    /// Those that aren't being deleted.
+    pub alive: Set,
+    /// Those that are being deleted and have their Node.
+    pub draining: Set,
+    /// Those that are being deleted and have none.
     pub hanging: Set,
-    /// Machines in the log.
-    pub logged: Set,
-    /// Of these, soft ones.
-    pub soft: Set,
-    /// Of these, the wanted ones.
-    pub wanted: Set,
-    /// The size.
-    pub size: i8,
-    /// A fingerprint of the log.
-    pub log: u32,
+}
+
+impl Memory {
+    /// True if it has no command.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.held == 0
+    }
+
+    /// A Machine has changed: a version that was read is an old one.
+    pub(super) fn machine_changed(&mut self, machine: usize) {
+        if self.is_read.has(machine) {
+            self.is_read = self.is_read.without(Set::one(machine));
+            self.versions[machine] += 1;
+        }
+    }
 }

@@ -14,7 +14,7 @@ use foldhash::fast::FixedState;
 pub use self::{
     few::Few,
     ledger::{Fault, Ledger},
-    memory::{At, Count, Memory, Places},
+    memory::{Listing, Memory},
     objects::{Deployment, Entry, Life, Machine, MachineSet, Past, Phase, Picture},
     set::{SLOTS, Set, name},
 };
@@ -44,7 +44,7 @@ pub struct Budget {
     pub late_marks: u8,
     /// DeleteNodes that name placeholders.
     pub placeholders: u8,
-    /// Size writes for placeholders whose answer is lost.
+    /// Writes of the group whose answer is lost, done or not.
     pub lost_answers: u8,
 }
 
@@ -66,8 +66,8 @@ pub struct World {
     pub replicas: i8,
     /// The MachineDeployment's log.
     pub log: [Entry; SLOTS],
-    /// The last ticket of each Machine.
-    pub tickets: [u8; SLOTS],
+    /// The writer of the last size, where that is a copy whose command goes on; else 0.
+    pub sized_by: u8,
     /// The MachineDeployment from the version that its controller saw last.
     pub deployments: Few<Deployment, 4>,
     /// The MachineSet from the version that its controller saw last.
@@ -110,7 +110,7 @@ impl World {
             machines,
             replicas,
             log: [Entry::default(); SLOTS],
-            tickets: [0; SLOTS],
+            sized_by: 0,
             deployments: Few::of(deployment),
             sets: Few::of(MachineSet { copied: deployment, generation: 0 }),
             seen: Few::of(Picture::of(&machines)),
@@ -142,7 +142,7 @@ impl World {
     /// True if a command counts placeholders, or is about to lower the size for them.
     #[must_use]
     pub fn is_counting(&self) -> bool {
-        self.copies.iter().any(|memory| matches!(memory.at, At::Counting | At::HalfCounted | At::Counted))
+        self.copies.iter().any(|memory| memory.is_counting)
     }
 
     /// True if the MachineSet controller has seen the last size, and has no Machine too many.
@@ -185,12 +185,6 @@ impl World {
         Set::of(|machine| self.log[machine].phase == phase)
     }
 
-    /// Returns true if the Machine has the mark of its entry.
-    #[must_use]
-    pub fn is_marked(&self, machine: usize) -> bool {
-        self.machines[machine].mark != 0 && self.machines[machine].mark == self.log[machine].ticket
-    }
-
     /// After Machines have changed: a picture more for the MachineSet controller to see.
     pub fn machines_changed(&mut self, lag: usize) {
         let picture = Picture::of(&self.machines);
@@ -226,14 +220,45 @@ impl World {
     }
 
     fn generation_changed(&mut self) {
-        for copy in &mut self.copies {
-            copy.places.writes_since = copy.places.writes_since.saturating_add(u8::from(copy.places.is_unknown)).min(3);
-            copy.is_fresh = false;
-            // It will be decided again, unless values are compared.
-            if copy.at == At::Viewed && copy.viewed_replicas.is_none() {
-                copy.done = Set(0);
-            }
+        for copy in self.copies.iter_mut().filter(|copy| !copy.is_idle()) {
+            copy.behind = (copy.behind + 1).min(3);
         }
+    }
+
+    /// A Machine changes, so that versions of it that were read are old ones.
+    pub fn touch(&mut self, machine: usize) {
+        self.copies.iter_mut().for_each(|copy| copy.machine_changed(machine));
+    }
+
+    /// A ticket that nobody has.
+    #[must_use]
+    pub fn new_ticket(&self) -> u8 {
+        let logged = self.log.iter().map(|entry| entry.ticket);
+        let marks = self.machines.iter().map(|machine| machine.mark);
+        let known = self.copies.iter().flat_map(|copy| copy.tickets.all().iter().copied());
+        let in_flight = self.in_flight.mark.iter().chain(&self.in_flight.unmark).map(|write| write.1);
+        let used = logged.chain(marks).chain(known).chain(in_flight).fold(0_u64, |used, ticket| used | 1 << ticket);
+        u8::try_from((used | 1).trailing_ones()).unwrap_or_default()
+    }
+
+    /// Numbers the tickets in the order in which they are met, so that moments that differ in nothing else are one.
+    pub fn number_tickets(&mut self) {
+        let (mut numbers, mut last) = ([0_u8; 64], 0);
+        let mut number = |ticket: &mut u8| {
+            if *ticket == 0 {
+                return;
+            }
+            let number = &mut numbers[usize::from(*ticket)];
+            if *number == 0 {
+                last += 1;
+                *number = last;
+            }
+            *ticket = *number;
+        };
+        self.log.iter_mut().for_each(|entry| number(&mut entry.ticket));
+        self.machines.iter_mut().for_each(|machine| number(&mut machine.mark));
+        self.in_flight.mark.iter_mut().chain(&mut self.in_flight.unmark).for_each(|write| number(&mut write.1));
+        self.copies.iter_mut().flat_map(|copy| copy.tickets.all_mut()).for_each(number);
     }
 
     /// Takes an entry out of the log.
@@ -245,6 +270,7 @@ impl World {
 
     /// A Machine begins to be deleted, for its entry if it has one.
     pub fn begin_deleting(&mut self, machine: usize) {
+        self.touch(machine);
         self.machines[machine].life = Life::Deleting;
         if self.ledger.joined_before.has(machine) {
             self.ledger.fault = Some(Fault::TookJoined(u8::try_from(machine).unwrap_or_default()));
@@ -272,7 +298,7 @@ impl World {
         let is_viewed = self.budget.deletes > 0
             || (counts_all && (self.budget.placeholders > 0 || self.is_counting()))
             || self.budget.decreases > 0
-            || self.copies.iter().any(|memory| memory.at == At::Viewed);
+            || self.copies.iter().any(|memory| memory.may_view);
         let unasked = if counts_all { Set(0) } else { self.logged() | self.left_log };
         let mut kept = Few::of(now);
         if is_viewed {
@@ -302,7 +328,7 @@ impl World {
         let InFlight { mark, unmark } = self.in_flight;
         self.in_flight =
             InFlight { mark: mark.filter(|mark| !is_over(mark)), unmark: unmark.filter(|unmark| !is_over(unmark)) };
-        let held = self.copies.iter().fold(self.logged(), |held, memory| held | memory.named);
+        let held = self.copies.iter().fold(self.logged(), |held, memory| held | memory.named | memory.joined);
         let over = Set::of(|machine| self.machines[machine].life == Life::Gone).without(held);
         let uncounted = (over & self.ledger.accepted).without(self.ledger.paid | self.ledger.excused);
         if let Some(machine) = uncounted.iter().next() {
@@ -318,7 +344,6 @@ impl World {
             self.ledger.named = Set(0);
             self.ledger.paid = self.ledger.paid.without(over);
             self.ledger.excused = self.ledger.excused.without(over);
-            over.iter().for_each(|machine| self.tickets[machine] = 0);
         }
     }
 }

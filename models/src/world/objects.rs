@@ -134,21 +134,6 @@ impl Past {
         }
     }
 
-    /// These Machines as it shows them.
-    #[must_use]
-    pub fn show(self, machines: &[Machine; SLOTS]) -> [Machine; SLOTS] {
-        let mut shown = *machines;
-        for (index, machine) in shown.iter_mut().enumerate() {
-            machine.life = match machine.life {
-                _ if self.alive.has(index) => Life::Alive,
-                _ if self.deleting.has(index) => Life::Deleting,
-                Life::Gone => Life::Gone,
-                Life::Unborn | Life::Alive | Life::Deleting => Life::Unborn,
-            };
-        }
-        shown
-    }
-
     /// The same, with these Machines as they are in `now`.
     pub(super) fn with(self, machines: Set, now: Self) -> Self {
         let mix = |then: Set, now: Set| then.without(machines) | (now & machines);

@@ -156,9 +156,11 @@ impl<T: Calls, P: Policy> Deletion<T, P> {
             marked: Marked::default(),
         });
         for one in accepted {
-            let entries = one.machines().filter_map(|named| log.get(&named.uid));
-            let wanted: Vec<_> = entries.filter(|entry| entry.phase == Phase::Wanted).cloned().collect();
-            if wanted.is_empty() && one.others() == 0 {
+            let entries = || one.machines().filter_map(|named| log.get(&named.uid));
+            let wanted: Vec<_> = entries().filter(|entry| entry.phase == Phase::Wanted).cloned().collect();
+            // After a lost answer another copy may have taken back what isn't in the log.
+            let is_known = !one.maybe_logged || entries().count() == one.machines().count();
+            if wanted.is_empty() && one.others() == 0 && is_known {
                 self.effects.push(Effect::Answer(one.caller, Ok(())));
             } else {
                 batch.is_logged |= !wanted.is_empty();

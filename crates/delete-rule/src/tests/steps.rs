@@ -1,513 +1,397 @@
-//! Commands step by step, on a group whose API server answers as a test says.
+//! Commands call by call, on a fake of the API server that makes the calls one after the other.
 
-use std::{
-    cell::{Cell, RefCell},
-    collections::{BTreeMap, BTreeSet, VecDeque},
-};
+pub(super) mod world;
 
-use proptest::{collection::vec, prelude::*};
-
+use self::world::{Callers, Happens, World, answers};
 use super::*;
-use crate::steps::{
-    Call, CallerId, Calls, Decrease, Deletion, Effect, FailedCall, Failure, Group as GroupVersion, NotDone, NotMarked,
-    Now, Outcome, Resize, Steps, There, View, Whole,
-};
+use crate::steps::{Carry, Decrease, Deletion, Failure, Marked, NotLowered, Resize};
 
-/// The most calls that a command may take in these tests.
-const MOST_CALLS: usize = 400;
+type NotDone = crate::steps::NotDone<Text>;
 
-/// A version of the group.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Version {
-    generation: i64,
-    replicas: i32,
-    log: DeletionLog,
+fn request(names: &[&str]) -> Request {
+    Request { machines: names.iter().map(|name| named(name)).collect(), ..Request::default() }
 }
 
-/// The only group.
-static GROUP: std::sync::LazyLock<Uid> = std::sync::LazyLock::new(|| Uid::from("group"));
-
-impl GroupVersion<Text> for Version {
-    fn spec(&self) -> Spec<'_, Uid> {
-        Spec { uid: &GROUP, generation: self.generation, replicas: self.replicas }
-    }
-
-    fn log(&self) -> Result<DeletionLog, ()> {
-        Ok(self.log.clone())
-    }
-
-    fn is_unchanged_since(&self, other: &Self) -> bool {
-        self == other
-    }
-}
-
-impl FailedCall for Failure {
-    fn failure(&self) -> Failure {
-        *self
-    }
-}
-
-impl Calls for Text {
-    type Group = Version;
-    type Version = u32;
-    type Writer = u32;
-    type Failed = Failure;
-    type Unreadable = ();
-    type NotScalable = ();
-    type Rollout = ();
-    type NotReplaced = ();
-}
-
-/// The fate of one call.
-#[derive(Clone, Copy, Debug)]
-enum Fault {
-    /// It does what it should.
-    None,
-    /// It isn't done, and fails so.
-    Fails(Failure),
-    /// It is done, and its answer is lost.
-    AnswerLost,
-}
-
-/// A group and its Machines, with an API server whose calls fail as a script says.
-struct World {
-    group: RefCell<Version>,
-    /// Each Machine: its life, and whether it has a Node.
-    machines: RefCell<BTreeMap<String, (Life, bool)>>,
-    marks: RefCell<BTreeSet<String>>,
-    writer: Cell<Option<u32>>,
-    faults: RefCell<VecDeque<Fault>>,
-    drawn: Cell<u32>,
-    calls: RefCell<Vec<&'static str>>,
-    /// Callers that have left.
-    left: RefCell<BTreeSet<CallerId>>,
-    /// The answers, and how often the size came down for entries.
-    answers: RefCell<BTreeMap<CallerId, Vec<Result<(), String>>>>,
-}
-
-impl World {
-    /// `a` is alive with a Node, `a-` without one; the size is as large.
-    fn new(machines: &[&str], missing: i32) -> Self {
-        let machine = |text: &&str| (text.trim_end_matches('-').to_owned(), (Life::Alive, !text.ends_with('-')));
-        let machines: BTreeMap<_, _> = machines.iter().map(machine).collect();
-        let replicas = i32::try_from(machines.len()).unwrap_or_default() + missing;
-        Self {
-            group: RefCell::new(Version { generation: 1, replicas, log: DeletionLog::default() }),
-            machines: RefCell::new(machines),
-            marks: RefCell::default(),
-            writer: Cell::default(),
-            faults: RefCell::default(),
-            drawn: Cell::default(),
-            calls: RefCell::default(),
-            left: RefCell::default(),
-            answers: RefCell::default(),
-        }
-    }
-
-    fn with_faults(self, faults: impl IntoIterator<Item = Fault>) -> Self {
-        self.faults.borrow_mut().extend(faults);
-        self
-    }
-
-    fn draw(&self) -> u32 {
-        self.drawn.set(self.drawn.get() + 1);
-        self.drawn.get()
-    }
-
-    /// The life of a Machine, and whether it has a Node.
-    fn machine(&self, uid: &str) -> (Life, bool) {
-        self.machines.borrow().get(uid).copied().unwrap_or((Life::Gone, false))
-    }
-
-    fn listed(&self) -> Listed {
-        let machines = self.machines.borrow();
-        let alive = machines.iter().filter(|(_, (life, _))| *life == Life::Alive).map(|(uid, _)| uid.clone());
-        Listed { alive: alive.collect(), ..Listed::default() }
-    }
-
-    /// Writes the group if it is as seen.
-    fn write(
-        &self,
-        seen: &Version,
-        to: Option<i32>,
-        log: Option<DeletionLog>,
-        tests_log: bool,
-    ) -> Result<Version, Failure> {
-        let mut group = self.group.borrow_mut();
-        let is_seen = group.replicas == seen.replicas && (!tests_log || *group == *seen);
-        if !is_seen {
-            return Err(Failure::Rejected);
-        }
-        if let Some(to) = to {
-            group.replicas = to;
-            group.generation += 1;
-        }
-        if let Some(log) = log {
-            group.log = log;
-        }
-        Ok(group.clone())
-    }
-
-    /// Makes a call, or what the script makes of it.
-    fn perform(&self, call: Call<Text>) -> Outcome<Text> {
-        let fault = match &call {
-            // Nothing fails in a pause.
-            Call::Pause(..) => Fault::None,
-            _ => self.faults.borrow_mut().pop_front().unwrap_or(Fault::None),
-        };
-        let failure = match fault {
-            Fault::None => None,
-            Fault::Fails(failure) => Some(failure),
-            Fault::AnswerLost => Some(Failure::Unknown),
-        };
-        let is_done = !matches!(fault, Fault::Fails(_));
-        let written = |write: &dyn Fn() -> Result<Version, Failure>| {
-            let written = if is_done { write() } else { Err(Failure::Unknown) };
-            Outcome::Written(failure.map_or(written, Err))
-        };
-        let name = match call {
-            Call::ReadGroup(_) => "read group",
-            Call::ReadSize(_) => "read size",
-            Call::Read(_) | Call::ReadWhole(_) | Call::ReadVersion(_) => "read",
-            Call::List(_) => "list",
-            Call::WriteLog { .. } => "log",
-            Call::Lower { .. } => "lower",
-            Call::Resize { .. } => "resize",
-            Call::Mark { .. } => "mark",
-            Call::Unmark(..) => "unmark",
-            Call::Replace { .. } => "replace",
-            Call::Pause(..) => "pause",
-        };
-        if name != "pause" {
-            self.calls.borrow_mut().push(name);
-        }
-        match call {
-            Call::ReadGroup(_) => Outcome::Group(failure.map_or_else(|| Ok(self.group.borrow().clone()), Err)),
-            Call::ReadSize(writer) => {
-                let sized_by = match self.writer.get() {
-                    Some(last) if last == writer => SizedBy::This,
-                    Some(_) => SizedBy::Another,
-                    None => SizedBy::Nobody,
-                };
-                Outcome::Size(failure.map_or_else(|| Ok((self.group.borrow().clone(), sized_by)), Err))
-            }
-            Call::Read(named) => {
-                let life = failure.map_or_else(|| Ok(self.machine(&named.uid).0), Err);
-                Outcome::Life(named.uid, life)
-            }
-            Call::ReadWhole(named) => {
-                let (life, has_node) = self.machine(&named.uid);
-                let whole = Whole { life, has_joined: has_node, version: (life == Life::Alive).then_some(1) };
-                Outcome::Whole(named.uid, failure.map_or(Ok(whole), Err))
-            }
-            Call::ReadVersion(entry) => Outcome::Version(entry, failure.is_none().then_some(1)),
-            Call::List(_) => Outcome::Listed(failure.map_or_else(|| Ok(self.listed()), Err)),
-            Call::WriteLog { seen, log } => written(&|| self.write(&seen, None, Some(log.clone()), true)),
-            Call::Lower { seen, lowering } => {
-                let to = (!lowering.names.is_empty()).then_some(lowering.to);
-                written(&|| self.write(&seen, to, Some(lowering.log.clone()), true))
-            }
-            Call::Resize { seen, to, writer, counted } => written(&|| {
-                let written = self.write(&seen, Some(to), None, counted)?;
-                self.writer.set(Some(writer));
-                Ok(written)
-            }),
-            Call::Mark { entry, .. } => {
-                let (life, has_node) = self.machine(&entry.uid);
-                if entry.gives_up() && has_node {
-                    return Outcome::Marked(entry, Err(NotMarked::Joined));
-                }
-                if is_done && life != Life::Gone {
-                    self.marks.borrow_mut().insert(entry.uid.clone());
-                }
-                Outcome::Marked(entry, failure.map_or(Ok(life), |failure| Err(NotMarked::Failed(failure))))
-            }
-            Call::Unmark(entry, _) => {
-                if is_done {
-                    self.marks.borrow_mut().remove(&entry.uid);
-                }
-                Outcome::Unmarked
-            }
-            Call::Replace { .. } => Outcome::Replaced(Err(())),
-            Call::Pause(row, failure) => {
-                // As often as all calls that a test makes fail.
-                Outcome::Paused(row, failure != Failure::Final && self.calls.borrow().len() < MOST_CALLS / 4)
-            }
-        }
-    }
-
-    /// Carries a command out to its end.
-    fn run(&self, steps: &mut impl Steps<Text>) {
-        let mut waiting = VecDeque::new();
-        loop {
-            waiting.extend(steps.next(self));
-            self.take(steps.effects());
-            let Some(call) = waiting.pop_front() else { return };
-            assert!(self.calls.borrow().len() < MOST_CALLS, "it comes to no end: {:?}", self.calls.borrow());
-            let outcome = self.perform(call);
-            steps.took(outcome);
-            self.take(steps.effects());
-        }
-    }
-
-    fn take(&self, effects: Vec<Effect<Text>>) {
-        for effect in effects {
-            match effect {
-                Effect::Answer(caller, end) => {
-                    let end = end.map_err(|why| format!("{why:?}"));
-                    self.answers.borrow_mut().entry(caller).or_default().push(end);
-                }
-                Effect::PutOff(caller) => {
-                    self.answers.borrow_mut().entry(caller).or_default().push(Err("put off".to_owned()));
-                }
-                _ => {}
-            }
-        }
-    }
-
-    /// Deletes these, a request each.
-    fn delete(&self, requests: &[&[&str]]) -> Deletion<Text> {
-        let mut deletion = Deletion::new(RULE, requests_of(0, requests));
-        self.run(&mut deletion);
-        assert!(deletion.has_ended(), "{deletion:?}");
-        deletion
-    }
-
-    fn answer(&self, caller: CallerId) -> Result<(), String> {
-        let answers = self.answers.borrow();
-        let [answer] = &answers[&caller][..] else { panic!("{caller} has {:?}", answers[&caller]) };
-        answer.clone()
-    }
-
-    /// The log, as [`log`] has it.
-    fn log(&self) -> Vec<String> {
-        let text = |entry: &Entry| {
-            let soft = if entry.soft { "~" } else { "" };
-            let lowered = if entry.phase == Phase::Lowered { "!" } else { "" };
-            format!("{}{soft}{lowered}", entry.name)
-        };
-        self.group.borrow().log.entries().iter().map(text).collect()
-    }
-}
-
-/// The requests of callers from this one on: `a` is a Machine, `a-` one that never joined, `+` a placeholder.
-fn requests_of(first: CallerId, requests: &[&[&str]]) -> Vec<(CallerId, Request, usize)> {
-    let request = |names: &&[&str]| {
-        let machine = |name: &&&str| **name != "+";
-        let never_joined =
-            |name: &&str| Named { never_joined: name.ends_with('-'), ..named(name.trim_end_matches('-')) };
-        let machines: Vec<_> = names.iter().filter(machine).map(never_joined).collect();
-        Request { replicas: names.len() - machines.len(), machines, instances: 0 }
-    };
-    requests.iter().enumerate().map(|(number, names)| (first + number, request(names), 0)).collect()
-}
-
-impl Now<Text> for World {
-    fn view(&self) -> Result<View<Text>, ()> {
-        Ok(View { version: self.group.borrow().clone(), bounds: BOUNDS, rollout: None })
-    }
-
-    fn lives(&self, _: &Version, named: &[Named]) -> Vec<Option<Life>> {
-        named.iter().map(|named| Some(self.machine(&named.uid).0)).collect()
-    }
-
-    fn has_machine(&self, named: &Named) -> bool {
-        self.machines.borrow().contains_key(&named.uid)
-    }
-
-    fn is_stranger(&self, _: &Entry) -> bool {
-        false
-    }
-
-    fn there(&self, log: &DeletionLog) -> There<Text> {
-        let machines = self.machines.borrow();
-        let there = machines.iter().filter(|(uid, (life, _))| *life == Life::Alive && log.get(uid).is_none());
-        let (joined, waiting): (Vec<_>, Vec<_>) = there.partition(|(_, (_, has_node))| *has_node);
-        let never_joined = |(uid, _): &(&String, _)| Named { never_joined: true, ..named(uid) };
-        There {
-            with_node: i32::try_from(joined.len()).unwrap_or_default(),
-            waiting: waiting.iter().map(never_joined).collect(),
-        }
-    }
-
-    fn counts_deleting(&self) -> bool {
-        true
-    }
-
-    fn has_left(&self, caller: CallerId) -> bool {
-        self.left.borrow().contains(&caller)
-    }
-
-    fn ticket(&self) -> Ticket {
-        format!("t{}", self.draw())
-    }
-
-    fn writer(&self) -> u32 {
-        self.draw()
-    }
+fn deletion(requests: impl IntoIterator<Item = Request>) -> Deletion<Text> {
+    Deletion::new(RULE, requests.into_iter().enumerate().map(|(caller, request)| (caller, request, 0)))
 }
 
 #[test]
-fn deletes_that_stand_together_are_logged_and_lowered_by_one_write_each() {
-    let world = World::new(&["a", "b", "c"], 0);
-    world.delete(&[&["a"], &["b"]]);
-    assert_eq!(*world.calls.borrow(), ["log", "mark", "mark", "lower"]);
-    assert_eq!((world.group.borrow().replicas, world.log()), (1, vec!["a!".to_owned(), "b!".to_owned()]));
-    assert_eq!((world.answer(0), world.answer(1)), (Ok(()), Ok(())));
+fn a_delete_is_logged_and_marked_and_then_the_size_comes_down() {
+    let mut world = World::of(3, &["a", "b", "c"]);
+    world.run(&mut deletion([request(&["a"])]));
+    assert_eq!(world.calls, ["log a", "mark a", "lower to 2: a!"]);
+    assert_eq!(world.answers(), ["0: done"]);
+    assert_eq!(world.marks(), ["a: t1"]);
 }
 
 #[test]
-fn deletes_join_while_others_are_marked() {
-    let world = World::new(&["a", "b", "c"], 0);
-    let mut deletion = Deletion::new(RULE, requests_of(0, &[&["a"]]));
-    // The log is written, and the mark asked for.
-    let [log] = &deletion.next(&world)[..] else { panic!("the log alone") };
-    deletion.took(world.perform(log.clone()));
-    let mark = deletion.next(&world);
+fn deletes_that_stand_together_are_one_write_each() {
+    let mut world = World::of(3, &["a", "b", "c"]);
+    world.run(&mut deletion([request(&["a"]), request(&["b"])]));
+    assert_eq!(world.calls, ["log a b", "mark a", "mark b", "lower to 1: a! b!"]);
+    assert_eq!(world.answers(), ["0: done", "1: done"]);
+}
+
+#[test]
+fn a_delete_that_joins_is_logged_by_itself_and_lowered_with_the_first() {
+    let mut world = World::of(3, &["a", "b", "c"]);
+    let mut deletion = deletion([request(&["a"])]);
+    world.run_until(&mut deletion, "mark a");
     assert!(deletion.is_open());
-    deletion.await_joins();
-    for call in mark {
-        deletion.took(world.perform(call));
-    }
-    assert!(deletion.next(&world).is_empty(), "it waits for those that join");
-    deletion.join(requests_of(1, &[&["b"]]));
+    deletion.join([(1, request(&["b"]), 0)]);
+    assert!(!deletion.is_open(), "a decision is under way");
     world.run(&mut deletion);
-    assert_eq!(*world.calls.borrow(), ["log", "mark", "log", "mark", "lower"]);
-    assert_eq!((world.group.borrow().replicas, world.answer(0), world.answer(1)), (1, Ok(()), Ok(())));
+    assert_eq!(world.calls, ["log a", "mark a", "log a b", "mark b", "lower to 1: a! b!"]);
+    assert_eq!(world.answers(), ["0: done", "1: done"]);
+    assert_eq!(world.marks(), ["a: t1", "b: t2"]);
 }
 
 #[test]
-fn a_mark_that_is_refused_for_good_takes_its_request_back_and_no_other() {
-    // The log, the mark of a, and that of b.
-    let faults = [Fault::None, Fault::Fails(Failure::Final)];
-    let world = World::new(&["a", "b", "c", "d"], 0).with_faults(faults);
-    world.delete(&[&["a", "b"], &["c"]]);
-    assert_eq!(world.log(), ["c!"]);
-    assert_eq!((world.group.borrow().replicas, world.answer(1)), (3, Ok(())));
-    assert!(world.answer(0).is_err());
-    assert_eq!(*world.marks.borrow(), BTreeSet::from(["c".to_owned()]));
+fn the_size_waits_for_deletes_that_are_awaited() {
+    let mut world = World::of(3, &["a", "b", "c"]);
+    let mut deletion = deletion([request(&["a"])]);
+    world.run_until(&mut deletion, "mark a");
+    deletion.await_joins();
+    world.run(&mut deletion);
+    assert_eq!(world.calls, ["log a", "mark a"]);
+    deletion.join([]);
+    world.run(&mut deletion);
+    assert_eq!(world.calls[2..], ["lower to 2: a!"]);
 }
 
 #[test]
-fn a_write_of_the_log_that_was_done_without_an_answer_is_found() {
-    let world = World::new(&["a", "b"], 0).with_faults([Fault::AnswerLost]);
-    world.delete(&[&["a"]]);
-    assert_eq!(*world.calls.borrow(), ["log", "read group", "mark", "lower"]);
-    assert_eq!((world.log(), world.answer(0)), (vec!["a!".to_owned()], Ok(())));
+fn a_delete_joins_what_another_copy_has_logged() {
+    let mut world = World::of(3, &["a", "b", "c"]);
+    world.group.log = log(&["a", "b!"]);
+    world.run(&mut deletion([request(&["a"]), request(&["b"])]));
+    assert_eq!(world.calls, ["mark a", "lower to 2: a! b!"]);
+    assert_eq!(world.answers(), ["1: done", "0: done"], "b is lowered already");
+    assert_eq!(world.marks(), ["a: t"], "under the ticket of its entry");
 }
 
 #[test]
-fn nothing_is_written_below_the_minimum_or_for_who_has_left() {
-    let world = World::new(&["a"], 0);
-    world.delete(&[&["a"]]);
-    assert_eq!(*world.calls.borrow(), ["replace"]);
-    assert_eq!(world.answer(0), Err(format!("{:?}", NotDone::<Text>::NotReplaced(()))));
-
-    let world = World::new(&["a", "b"], 0);
-    world.left.borrow_mut().insert(0);
-    world.delete(&[&["a"]]);
-    assert_eq!((world.calls.borrow().len(), world.log().len()), (0, 0));
+fn a_mark_that_is_refused_for_good_is_taken_back_with_its_request() {
+    let mut world = World::of(4, &["a", "b", "c", "d"]);
+    world.happens("mark a", Happens::Fails(Failure::Final));
+    world.run(&mut deletion([request(&["a", "b"]), request(&["c"])]));
+    let taken_back = ["log c", "version a", "version b", "read group", "unmark a", "unmark b"];
+    assert_eq!(world.calls[..4], ["log a b c", "mark a", "mark b", "mark c"]);
+    assert_eq!(world.calls[4..10], taken_back, "out of the log first, and then the marks");
+    assert_eq!(world.calls[10..], ["lower to 3: c!"]);
+    assert_eq!(world.answers(), ["0: failed, Final", "1: done"]);
+    assert_eq!(world.marks(), ["c: t1"]);
 }
 
 #[test]
-fn placeholders_lower_the_size_alone_and_are_counted_anew() {
-    let world = World::new(&["a"], 2);
-    world.delete(&[&["+"]]);
-    assert_eq!((world.group.borrow().replicas, world.answer(0)), (2, Ok(())));
+fn a_mark_that_fails_for_now_is_set_again_on_the_log_that_is_there_then() {
+    let mut world = World::of(3, &["a", "b", "c"]);
+    world.happens("mark a", Happens::Fails(Failure::NotNow));
+    world.happens("read group", Happens::Before(|world| world.write(3, log(&[]))));
+    world.run(&mut deletion([request(&["a"])]));
+    assert_eq!(world.calls, ["log a", "mark a", "pause Lower", "read group", "read a"]);
+    assert_eq!(world.answers(), ["0: given up a"], "another copy has taken it back");
+    assert_eq!(world.marks(), [""; 0]);
+}
 
-    // One has become a Machine since it was named.
-    let world = World::new(&["a", "b"], 0);
-    world.delete(&[&["+"]]);
-    assert!(world.answer(0).is_err());
-    assert_eq!(world.group.borrow().replicas, 2);
+#[rstest]
+#[case::it_was_done(Happens::Lost, &["log a", "pause Log", "read group", "mark a", "lower to 2: a!"], "t1")]
+#[case::it_was_not_done(Happens::Fails(Failure::Unknown), &["log a", "pause Log", "read group", "log a", "mark a", "lower to 2: a!"], "t2")]
+fn a_lost_answer_of_the_logs_write(#[case] happens: Happens, #[case] calls: &[&str], #[case] ticket: &str) {
+    let mut world = World::of(3, &["a", "b", "c"]);
+    world.happens("log a", happens);
+    world.run(&mut deletion([request(&["a"])]));
+    assert_eq!(world.calls, calls);
+    assert_eq!(world.answers(), ["0: done"]);
+    assert_eq!(world.marks(), [format!("a: {ticket}")], "what may arrive yet isn't written under the same ticket");
+}
+
+/// Another copy has taken a part of the request back, and lowered the rest, before this one found that its write was done.
+#[test]
+fn what_was_taken_back_after_a_lost_answer_is_no_success() {
+    let mut world = World::of(4, &["a", "b", "c", "d"]);
+    world.happens("log a b", Happens::Lost);
+    let take_back = |world: &mut World| {
+        let left = world.group.log.clone().without(|entry| entry.name == "a").lowered(|_| true);
+        world.write(3, left);
+    };
+    world.happens("read group", Happens::Before(take_back));
+    world.run(&mut deletion([request(&["a", "b"]), request(&["b"])]));
+    assert_eq!(world.calls, ["log a b", "pause Log", "read group", "read a"]);
+    assert_eq!(world.answers(), ["1: done", "0: given up a, in part, or logged"]);
+}
+
+/// The log's write had no answer and may arrive yet, so that nothing is refused for good.
+#[test]
+fn nothing_is_refused_for_good_that_may_have_been_logged() {
+    let mut world = World::of(2, &["a", "b"]);
+    world.happens("log a", Happens::Fails(Failure::Unknown));
+    world.happens("read group", Happens::Before(|world| world.write(1, log(&[]))));
+    world.run(&mut deletion([request(&["a"])]));
+    assert_eq!(world.calls, ["log a", "pause Log", "read group"]);
+    assert_eq!(world.answers(), ["0: below min, or logged"], "no other is replaced in its stead");
 }
 
 #[test]
-fn a_smaller_target_size_takes_machines_without_a_node_and_replicas_without_a_machine() {
-    let world = World::new(&["a", "b-", "c-"], 1);
-    let mut decrease = Decrease::new(RULE, world.group.borrow().clone(), -3, BOUNDS, 0);
+fn a_delete_ends_with_its_caller_until_it_is_logged() {
+    let mut world = World::of(3, &["a", "b", "c"]);
+    world.callers = Callers::HaveLeft;
+    world.run(&mut deletion([request(&["a"])]));
+    assert_eq!((world.calls.len(), world.answers()), (0, vec!["0: abandoned".to_owned()]));
+    let mut deletion = deletion([request(&["a"])]);
+    world.callers = Callers::Wait;
+    world.run_until(&mut deletion, "mark a");
+    world.callers = Callers::HaveLeft;
+    world.run(&mut deletion);
+    assert_eq!(world.group.replicas, 2, "what is decided goes on");
+}
+
+#[test]
+fn what_the_watch_does_not_know_is_read_before_it_is_logged() {
+    let mut world = World::of(3, &["b", "c"]);
+    world.knows_lives = false;
+    world.run(&mut deletion([request(&["a", "b"])]));
+    assert_eq!(world.calls, ["read a", "read b", "log b", "mark b", "lower to 2: b!"]);
+    assert_eq!(world.answers(), ["0: done"], "a is gone");
+}
+
+#[test]
+fn below_the_minimum_a_machine_is_replaced_or_nothing_is_done() {
+    let mut world = World::of(2, &["a", "b"]);
+    world.run(&mut deletion([request(&["a", "b"]), request(&["b"])]));
+    assert_eq!(world.calls, ["replace a b", "log b", "mark b", "lower to 1: b!"]);
+    assert_eq!(world.answers(), ["0: not replaced", "1: done"], "each as a whole or not at all");
+}
+
+#[test]
+fn what_has_come_below_the_minimum_is_taken_back() {
+    let mut world = World::of(2, &["a", "b"]);
+    world.happens("mark a", Happens::Before(|world| world.write(1, world.group.log.clone())));
+    world.run(&mut deletion([request(&["a"])]));
+    let refused = ["lower to 1: a!", "pause Lower", "read group"];
+    assert_eq!(world.calls[..5], [&["log a", "mark a"][..], &refused].concat());
+    assert_eq!(world.calls[5..], ["log", "version a", "read group", "unmark a"]);
+    assert_eq!(world.answers(), ["0: below min"]);
+    assert_eq!((world.group.replicas, world.marks().len()), (1, 0));
+}
+
+/// An entry that is taken back while another copy lowers it stays with its mark.
+#[test]
+fn what_another_copy_lowers_meanwhile_is_not_taken_back() {
+    let mut world = World::of(3, &["a", "b", "c"]);
+    world.happens("lower to 2", Happens::Fails(Failure::Final));
+    world.happens("log", Happens::Nothing);
+    world.happens("log", Happens::Before(|world| world.write(2, world.group.log.clone().lowered(|_| true))));
+    world.run(&mut deletion([request(&["a"])]));
+    let calls = ["log a", "mark a", "lower to 2: a!", "pause Lower", "log", "pause TakeBack", "read group"];
+    assert_eq!(world.calls, calls);
+    assert_eq!(world.answers(), ["0: done"]);
+    assert_eq!(world.marks(), ["a: t1"]);
+}
+
+#[test]
+fn where_it_cannot_be_taken_back_it_stays_pending() {
+    let mut world = World::of(3, &["a", "b", "c"]);
+    world.happens("mark a", Happens::Fails(Failure::Final));
+    world.happens("log", Happens::Nothing);
+    world.happens("log", Happens::Fails(Failure::Final));
+    world.run(&mut deletion([request(&["a"])]));
+    assert_eq!(world.calls, ["log a", "mark a", "log", "pause TakeBack"]);
+    assert_eq!(world.answers(), ["0: failed, Final, and not taken back"]);
+}
+
+#[rstest]
+#[case::its_place_is_open(&["a", "b", "c"], &["lower to 2: a!"], &[])]
+#[case::its_place_is_filled(&["a", "b", "c", "d"], &["log", "read a"], &["a"])]
+fn a_machine_that_goes_by_itself_is_counted(#[case] machines: &[&str], #[case] last: &[&str], #[case] filled: &[&str]) {
+    let mut world = World::of(3, machines);
+    world.happens("mark a", Happens::Before(|world| world.machine("a").deleting = true));
+    world.run(&mut deletion([request(&["a"])]));
+    assert_eq!(world.calls[..3], ["log a", "mark a", "list"]);
+    assert_eq!(world.calls[3..], *last);
+    assert_eq!(world.answers(), ["0: done"]);
+    assert_eq!(world.filled, filled);
+}
+
+#[test]
+fn placeholders_are_counted_once_and_lowered_by_the_size_alone() {
+    let mut world = World::of(4, &["a", "b"]);
+    world.run(&mut deletion([Request { replicas: 2, ..Request::default() }]));
+    assert_eq!(world.calls, ["list", "resize to 2, counted"]);
+    assert_eq!(world.answers(), ["0: done"]);
+}
+
+#[test]
+fn placeholders_are_counted_anew_after_a_write_that_failed() {
+    let mut world = World::of(3, &["a", "b"]);
+    world.happens("resize", Happens::Before(|world| world.grow("c", |world| world.write(3, log(&["a"])))));
+    world.run(&mut deletion([Request { replicas: 1, ..Request::default() }]));
+    assert_eq!(world.calls, ["list", "resize to 2, counted", "pause Size", "read size", "list"]);
+    assert_eq!(world.answers(), ["0: replaced, 0 of 1 left"], "c has come into its place");
+    assert_eq!(world.group.replicas, 3);
+}
+
+/// A Machine that hangs in deletion without its Node goes by an entry, and the rest by the size.
+#[test]
+fn placeholders_of_a_machine_and_of_a_replica_come_down_one_after_the_other() {
+    let mut world = World::of(4, &["a", "b", "c"]);
+    (world.machine("c").deleting, world.machine("c").has_node) = (true, false);
+    world.run(&mut deletion([Request { replicas: 2, ..Request::default() }]));
+    let calls = ["list", "log c", "mark c", "lower to 3: c!", "list", "resize to 2, counted"];
+    assert_eq!(world.calls, calls);
+    assert!(world.group.log.entries()[0].counted);
+    assert_eq!(world.answers(), ["0: done"]);
+}
+
+fn pending(world: &mut World, names: &[&str]) {
+    for name in names {
+        world.machine(name).has_node = false;
+    }
+}
+
+#[test]
+fn a_smaller_target_size_takes_a_machine_that_has_no_node() {
+    let mut world = World::of(3, &["a", "b", "c"]);
+    pending(&mut world, &["b", "c"]);
+    let mut decrease = Decrease::new(RULE, world.group.clone(), -1, BOUNDS, 0);
     world.run(&mut decrease);
-    assert!(matches!(decrease.end(), Some(Ok(()))), "{decrease:?}");
-    assert_eq!((world.group.borrow().replicas, world.log()), (1, vec!["b~!".to_owned(), "c~!".to_owned()]));
+    assert_eq!(world.calls, ["whole b", "log b~", "mark b", "lower to 2: b~!"]);
+    assert!(matches!(decrease.end(), Some(Ok(()))));
 }
 
 #[test]
-fn an_increase_is_one_write_and_one_whose_answer_was_lost_is_not_repeated() {
-    for (fault, calls) in [(Fault::None, vec!["resize"]), (Fault::AnswerLost, vec!["resize", "read size"])] {
-        let world = World::new(&["a"], 0).with_faults([fault]);
-        let mut increase = Resize::increase(RULE, world.group.borrow().clone(), 2, BOUNDS, Some(0));
-        world.run(&mut increase);
-        assert!(matches!(increase.end(), Some(Ok(true))), "{increase:?}");
-        assert_eq!((world.group.borrow().replicas, &*world.calls.borrow()), (3, &calls));
-    }
+fn a_smaller_target_size_takes_replicas_before_machines() {
+    let mut world = World::of(4, &["a", "b", "c"]);
+    pending(&mut world, &["b", "c"]);
+    let mut decrease = Decrease::new(RULE, world.group.clone(), -2, BOUNDS, 0);
+    world.run(&mut decrease);
+    let calls = ["list", "resize to 3, counted", "whole b", "log b~", "mark b", "lower to 2: b~!"];
+    assert_eq!(world.calls, calls);
+    assert!(matches!(decrease.end(), Some(Ok(()))));
 }
 
-fn fault() -> impl Strategy<Value = Fault> {
-    let failure = prop_oneof![
-        Just(Failure::Rejected),
-        Just(Failure::Conflict),
-        Just(Failure::Unknown),
-        Just(Failure::NotNow),
-        Just(Failure::Final),
-    ];
-    prop_oneof![4 => Just(Fault::None), 2 => failure.prop_map(Fault::Fails), 1 => Just(Fault::AnswerLost)]
+#[test]
+fn a_machine_that_joins_before_it_is_read_is_not_logged() {
+    let mut world = World::of(3, &["a", "b", "c"]);
+    pending(&mut world, &["b"]);
+    world.happens("whole b", Happens::Before(|world| world.machine("b").has_node = true));
+    let mut decrease = Decrease::new(RULE, world.group.clone(), -1, BOUNDS, 0);
+    world.run(&mut decrease);
+    assert_eq!(world.calls, ["whole b", "list"], "nor is there a replica without a Machine");
+    assert!(matches!(decrease.end(), Some(Ok(()))));
+    assert_eq!(world.group.replicas, 3);
 }
 
-proptest! {
-    #[test]
-    fn whatever_fails_each_caller_is_answered_once_and_the_size_comes_down_once_for_each_entry(
-        faults in vec(fault(), 0..25),
-    ) {
-        let world = World::new(&["a", "b", "c", "d-", "e"], 1).with_faults(faults);
-        world.delete(&[&["a"], &["b", "c"], &["d-"], &["+"]]);
-        let size = world.group.borrow().replicas;
-        let entries = world.log();
-        let lowered = i32::try_from(entries.iter().filter(|entry| entry.ends_with('!')).count()).unwrap();
-        let placeholder = i32::from(size < 6 - lowered);
-        prop_assert_eq!(size, 6 - lowered - placeholder, "{:?}", &entries);
-        let marks = world.marks.borrow();
-        for (caller, names) in [(0, &["a"][..]), (1, &["b", "c"]), (2, &["d"])] {
-            let is_lowered = |name: &&str| entries.contains(&format!("{name}!"));
-            match world.answer(caller) {
-                Ok(()) => prop_assert!(names.iter().all(is_lowered), "{caller} was told OK: {entries:?}"),
-                // Refused for good: nothing of it is left.
-                Err(why) if !["Pending", "MaybeLogged", "InPart", "NotTakenBack", "put off"].iter().any(|word| why.contains(word)) => {
-                    prop_assert!(!names.iter().any(|name| entries.iter().any(|entry| entry.starts_with(name))), "{why}: {entries:?}");
-                }
-                Err(_) => {}
-            }
-            for name in names.iter().filter(|name| is_lowered(name)) {
-                prop_assert!(marks.contains(*name), "{name} isn't marked: {entries:?}");
-            }
-        }
-        if world.answer(3).is_ok() {
-            prop_assert_eq!(placeholder, 1);
-        }
-    }
+#[test]
+fn a_machine_that_joins_before_it_is_marked_is_spared() {
+    let mut world = World::of(3, &["a", "b", "c"]);
+    pending(&mut world, &["b"]);
+    world.happens("mark b", Happens::Before(|world| world.machine("b").has_node = true));
+    let mut decrease = Decrease::new(RULE, world.group.clone(), -1, BOUNDS, 0);
+    world.run(&mut decrease);
+    assert_eq!(world.calls, ["whole b", "log b~", "mark b", "log", "version b", "read group", "unmark b"]);
+    assert!(matches!(decrease.end(), Some(Ok(()))), "an error would end the caller's loop");
+    assert_eq!(world.group.replicas, 3);
+}
 
-    #[test]
-    fn whatever_fails_a_smaller_target_size_takes_no_machine_with_a_node(faults in vec(fault(), 0..25)) {
-        let world = World::new(&["a", "b", "c-", "d-"], 1).with_faults(faults);
-        let mut decrease = Decrease::new(RULE, world.group.borrow().clone(), -4, BOUNDS, 0);
-        world.run(&mut decrease);
-        prop_assert!(decrease.end().is_some());
-        let (size, entries) = (world.group.borrow().replicas, world.log());
-        prop_assert!(entries.iter().all(|entry| entry.starts_with(['c', 'd'])), "{entries:?}");
-        let lowered = i32::try_from(entries.iter().filter(|entry| entry.ends_with('!')).count()).unwrap();
-        prop_assert!((4..=5).contains(&(size + lowered)), "{size}: {entries:?}");
-    }
+#[rstest]
+#[case::it_was_done(Happens::Lost, &["log b~", "pause Log", "read group", "mark b", "lower to 2: b~!"], "t1")]
+#[case::it_was_not_done(Happens::Fails(Failure::Unknown), &["log b~", "pause Log", "read group", "whole b", "log b~", "mark b", "lower to 2: b~!"], "t2")]
+fn a_smaller_target_size_whose_log_had_no_answer(
+    #[case] happens: Happens,
+    #[case] calls: &[&str],
+    #[case] ticket: &str,
+) {
+    let mut world = World::of(3, &["a", "b", "c"]);
+    pending(&mut world, &["b"]);
+    world.happens("log b~", happens);
+    let mut decrease = Decrease::new(RULE, world.group.clone(), -1, BOUNDS, 0);
+    world.run(&mut decrease);
+    assert_eq!(world.calls[1..], *calls);
+    assert_eq!(world.marks(), [format!("b: {ticket}")]);
+    assert!(matches!(decrease.end(), Some(Ok(()))));
+}
 
-    #[test]
-    fn whatever_fails_an_increase_that_is_answered_ok_was_done_once(faults in vec(fault(), 0..12)) {
-        let world = World::new(&["a"], 0).with_faults(faults);
-        let mut increase = Resize::increase(RULE, world.group.borrow().clone(), 2, BOUNDS, Some(0));
-        world.run(&mut increase);
-        let (end, size) = (increase.end().cloned(), world.group.borrow().replicas);
-        match end {
-            Some(Ok(true)) => prop_assert_eq!(size, 3),
-            Some(Err(NotDone::SizeUnread { .. } | NotDone::SizeUnknown { .. })) => prop_assert!(size == 1 || size == 3),
-            Some(Err(_)) => prop_assert_eq!(size, 1),
-            Some(Ok(false)) | None => prop_assert!(false, "{increase:?}"),
-        }
-    }
+fn increase(world: &World) -> Resize<Text> {
+    Resize::increase(RULE, world.group.clone(), 2, BOUNDS, Some(0))
+}
+
+#[test]
+fn an_increase_is_one_write_and_no_read() {
+    let mut world = World::of(3, &["a", "b", "c"]);
+    let mut increase = increase(&world);
+    world.run(&mut increase);
+    assert_eq!(world.calls, ["resize to 5"]);
+    assert!(matches!(increase.end(), Some(Ok(true))));
+}
+
+#[rstest]
+#[case::it_was_done(Happens::Lost, &["resize to 5", "pause Size", "read size"], 5)]
+#[case::it_was_not_done(Happens::Fails(Failure::Unknown), &["resize to 5", "pause Size", "read size", "resize to 5"], 5)]
+fn an_increase_whose_answer_was_lost(#[case] happens: Happens, #[case] calls: &[&str], #[case] size: i32) {
+    let mut world = World::of(3, &["a", "b", "c"]);
+    world.happens("resize", happens);
+    let mut increase = increase(&world);
+    world.run(&mut increase);
+    assert_eq!(world.calls, calls);
+    assert_eq!(world.group.replicas, size, "never twice");
+    assert!(matches!(increase.end(), Some(Ok(true))));
+}
+
+#[test]
+fn an_increase_that_others_have_written_over_has_no_known_result() {
+    let mut world = World::of(3, &["a", "b", "c"]);
+    world.happens("resize", Happens::Lost);
+    world.happens("read size", Happens::Before(|world| world.write(6, log(&[]))));
+    let mut increase = increase(&world);
+    world.run(&mut increase);
+    assert_eq!(world.calls, ["resize to 5", "pause Size", "read size"]);
+    assert!(matches!(increase.end(), Some(Err(NotDone::SizeUnknown { from: 3, to: 5, now: 6, .. }))));
+}
+
+fn carry(world: &World, names: &[&str]) -> Carry<Text> {
+    let uids = names.iter().map(|name| Uid::from(*name)).collect();
+    Carry::new(RULE, world.group.clone(), uids, Vec::new(), BOUNDS, Marked::default())
+}
+
+#[test]
+fn any_copy_carries_on_with_what_is_wanted() {
+    let mut world = World::of(4, &["a", "b", "c", "d"]);
+    world.group.log = log(&["a", "b", "c!"]);
+    let mut carry = carry(&world, &["a", "c"]);
+    world.run(&mut carry);
+    assert_eq!(world.calls, ["mark a", "lower to 3: a! b c!"]);
+    assert_eq!((carry.lowered(), carry.failures().len()), (1, 0));
+}
+
+#[test]
+fn a_size_that_is_refused_again_on_the_same_version_is_refused_for_good() {
+    let mut world = World::of(3, &["a", "b", "c"]);
+    world.group.log = log(&["a"]);
+    world.happens("lower", Happens::Fails(Failure::Rejected));
+    world.happens("lower", Happens::Fails(Failure::Rejected));
+    let mut carry = carry(&world, &["a"]);
+    world.run(&mut carry);
+    let once = ["mark a", "lower to 2: a!", "pause Lower", "read group", "lower to 2: a!"];
+    assert_eq!(world.calls[..5], once);
+    assert_eq!(world.calls[5..], ["log", "version a", "read group", "unmark a"]);
+    assert!(matches!(carry.failures()["a"], NotLowered::Refused(NotDone::Rejected { size: 2, .. })));
+}
+
+#[test]
+fn what_has_no_answer_in_time_is_left_to_a_finisher() {
+    let mut world = World::of(3, &["a", "b", "c"]);
+    world.group.log = log(&["a"]);
+    world.happens("lower", Happens::Lost);
+    world.happens("pause", Happens::Fails(Failure::Final));
+    let mut carry = carry(&world, &["a"]);
+    world.run(&mut carry);
+    assert_eq!(world.calls, ["mark a", "lower to 2: a!", "pause Lower"]);
+    assert!(matches!(carry.failures()["a"], NotLowered::Pending(_)));
+}
+
+#[test]
+fn an_answer_names_what_went_all_the_same() {
+    let pending = NotDone::InPart(Box::new(NotDone::Abandoned));
+    assert_eq!(answers(&[(3, Err(pending))]), ["3: abandoned, in part"]);
 }

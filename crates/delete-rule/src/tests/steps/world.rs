@@ -1,0 +1,402 @@
+//! A fake of the API server and of the watches, with one group.
+
+use std::{cell::Cell, collections::BTreeMap};
+
+use super::*;
+use crate::steps::{
+    Call, CallerId, Calls, Effect, FailedCall, Group as _, NotMarked, Now, Outcome, Steps, There, View, Whole,
+};
+
+/// A version of the group.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::tests) struct Version {
+    pub(in crate::tests) generation: i64,
+    pub(in crate::tests) replicas: i32,
+    pub(in crate::tests) log: DeletionLog,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(in crate::tests) struct Failed(pub(in crate::tests) Failure);
+
+impl FailedCall for Failed {
+    fn failure(&self) -> Failure {
+        self.0
+    }
+}
+
+impl Calls for Text {
+    type Group = Version;
+    type Version = u32;
+    type Writer = u32;
+    type Failed = Failed;
+    type Unreadable = &'static str;
+    type NotScalable = &'static str;
+    type Rollout = &'static str;
+    type NotReplaced = &'static str;
+}
+
+impl crate::steps::Group<Text> for Version {
+    fn spec(&self) -> Spec<'_, Uid> {
+        const UID: &Uid = &Uid::new();
+        Spec { uid: UID, generation: self.generation, replicas: self.replicas }
+    }
+
+    fn log(&self) -> Result<DeletionLog, &'static str> {
+        Ok(self.log.clone())
+    }
+
+    fn is_unchanged_since(&self, other: &Self) -> bool {
+        (self.generation, &self.log) == (other.generation, &other.log)
+    }
+}
+
+/// A Machine.
+#[derive(Clone, Debug)]
+pub(super) struct Machine {
+    pub(super) deleting: bool,
+    pub(super) has_node: bool,
+    mark: Option<Ticket>,
+    version: u32,
+}
+
+fn alive() -> Machine {
+    Machine { deleting: false, has_node: true, mark: None, version: 0 }
+}
+
+/// The fate of a call.
+#[derive(Clone, Copy)]
+pub(super) enum Happens {
+    Nothing,
+    /// It isn't done. A pause is the last.
+    Fails(Failure),
+    /// It is done, and the answer is lost.
+    Lost,
+    /// Something else happens before.
+    Before(fn(&mut World)),
+}
+
+/// The callers of all commands.
+#[derive(Clone, Copy, Eq, PartialEq)]
+pub(super) enum Callers {
+    Wait,
+    HaveLeft,
+}
+
+pub(super) struct World {
+    pub(super) group: Version,
+    machines: BTreeMap<String, Machine>,
+    /// The writer of the last size.
+    writer: u32,
+    /// The tickets and writers that were drawn.
+    drawn: Cell<u32>,
+    pub(super) callers: Callers,
+    /// True if the watch of Machines has come far enough.
+    pub(super) knows_lives: bool,
+    /// The fate of the next call that begins so.
+    events: Vec<(&'static str, Happens)>,
+    waiting: Vec<Call<Text>>,
+    /// The calls that were made.
+    pub(super) calls: Vec<String>,
+    ends: Vec<(CallerId, Result<(), NotDone>)>,
+    pub(super) filled: Vec<String>,
+}
+
+impl World {
+    pub(super) fn of(replicas: i32, machines: &[&str]) -> Self {
+        Self {
+            group: Version { generation: 1, replicas, log: DeletionLog::default() },
+            machines: machines.iter().map(|name| (Uid::from(*name), alive())).collect(),
+            writer: 0,
+            drawn: Cell::new(0),
+            callers: Callers::Wait,
+            knows_lives: true,
+            events: Vec::new(),
+            waiting: Vec::new(),
+            calls: Vec::new(),
+            ends: Vec::new(),
+            filled: Vec::new(),
+        }
+    }
+
+    pub(super) fn machine(&mut self, name: &str) -> &mut Machine {
+        self.machines.get_mut(name).unwrap()
+    }
+
+    /// A new Machine comes, and then something else happens.
+    pub(super) fn grow(&mut self, name: &str, then: fn(&mut Self)) {
+        self.machines.insert(name.into(), alive());
+        then(self);
+    }
+
+    /// Somebody writes size and log.
+    pub(super) fn write(&mut self, replicas: i32, log: DeletionLog) {
+        self.group.generation += i64::from(replicas != self.group.replicas);
+        (self.group.replicas, self.group.log, self.writer) = (replicas, log, 0);
+    }
+
+    /// This happens with the next call that begins so, for which nothing else is said before.
+    pub(super) fn happens(&mut self, call: &'static str, happens: Happens) {
+        self.events.push((call, happens));
+    }
+
+    pub(super) fn answers(&self) -> Vec<String> {
+        answers(&self.ends)
+    }
+
+    /// The marks of Machines.
+    pub(super) fn marks(&self) -> Vec<String> {
+        let mark = |(name, machine): (&String, &Machine)| Some(format!("{name}: {}", machine.mark.as_ref()?));
+        self.machines.iter().filter_map(mark).collect()
+    }
+
+    pub(super) fn run(&mut self, steps: &mut impl Steps<Text>) {
+        self.run_until(steps, "the end");
+    }
+
+    /// Makes calls until the next one is this, and leaves that.
+    pub(super) fn run_until(&mut self, steps: &mut impl Steps<Text>, until: &str) {
+        for _ in 0..100 {
+            let asked = steps.next(&*self);
+            self.waiting.extend(asked);
+            self.note(steps.effects());
+            if self.waiting.first().is_none_or(|call| shown(call) == until) {
+                return;
+            }
+            let call = self.waiting.remove(0);
+            let outcome = self.make(call);
+            steps.took(outcome);
+            self.note(steps.effects());
+        }
+        panic!("it doesn't end: {:?}", self.calls);
+    }
+
+    fn note(&mut self, effects: Vec<Effect<Text>>) {
+        for effect in effects {
+            match effect {
+                Effect::Answer(caller, end) => self.ends.push((caller, end)),
+                Effect::Filled(name) => self.filled.push(name),
+                _ => {}
+            }
+        }
+    }
+
+    fn make(&mut self, call: Call<Text>) -> Outcome<Text> {
+        let text = shown(&call);
+        let event = self.events.iter().position(|(begin, _)| text.starts_with(begin));
+        let happens = event.map_or(Happens::Nothing, |place| self.events.remove(place).1);
+        self.calls.push(text);
+        match happens {
+            Happens::Before(happens) => happens(self),
+            Happens::Fails(failure) => return failed(call, Failed(failure)),
+            Happens::Lost => {
+                self.done(call.clone());
+                return failed(call, Failed(Failure::Unknown));
+            }
+            Happens::Nothing => {}
+        }
+        self.done(call)
+    }
+
+    fn done(&mut self, call: Call<Text>) -> Outcome<Text> {
+        match call {
+            Call::ReadGroup(_) => Outcome::Group(Ok(self.group.clone())),
+            Call::ReadSize(writer) => {
+                let sized_by = if self.writer == writer { SizedBy::This } else { SizedBy::Another };
+                Outcome::Size(Ok((self.group.clone(), sized_by)))
+            }
+            Call::Read(named) => Outcome::Life(named.uid.clone(), Ok(self.life(&named.uid))),
+            Call::ReadWhole(named) => {
+                let machine = self.machines.get(&named.uid).filter(|machine| !machine.deleting);
+                let has_joined = machine.is_some_and(|machine| machine.has_node);
+                let version = machine.map(|machine| machine.version);
+                Outcome::Whole(named.uid.clone(), Ok(Whole { life: self.life(&named.uid), has_joined, version }))
+            }
+            Call::ReadVersion(entry) => {
+                let version = self.machines.get(&entry.uid).map(|machine| machine.version);
+                Outcome::Version(entry, version)
+            }
+            Call::List(_) => Outcome::Listed(Ok(self.list())),
+            Call::WriteLog { seen, log } => self.written(self.group == seen, self.group.replicas, log, 0),
+            Call::Lower { seen, lowering } => self.written(self.group == seen, lowering.to, lowering.log, 0),
+            Call::Resize { seen, to, writer, counted } => {
+                let is_as_seen = self.group.replicas == seen.replicas;
+                let is_unchanged = !counted || self.group.is_unchanged_since(&seen);
+                self.written(is_as_seen && is_unchanged, to, self.group.log.clone(), writer)
+            }
+            Call::Mark { entry, version } => {
+                let marked = self.mark(&entry, version);
+                Outcome::Marked(entry, marked)
+            }
+            Call::Unmark(entry, version) => {
+                let is_such = |it: &&mut Machine| it.version == version && it.mark.as_ref() == Some(&entry.ticket);
+                if let Some(machine) = self.machines.get_mut(&entry.uid).filter(is_such) {
+                    (machine.mark, machine.version) = (None, machine.version + 1);
+                }
+                Outcome::Unmarked
+            }
+            Call::Replace { .. } => Outcome::Replaced(Err("it isn't time")),
+            Call::Pause(row, Failed(failure)) => Outcome::Paused(row, failure != Failure::Final),
+        }
+    }
+
+    fn written(&mut self, is_as_seen: bool, to: i32, log: DeletionLog, writer: u32) -> Outcome<Text> {
+        if !is_as_seen {
+            return Outcome::Written(Err(Failed(Failure::Rejected)));
+        }
+        self.write(to, log);
+        self.writer = writer;
+        Outcome::Written(Ok(self.group.clone()))
+    }
+
+    fn mark(&mut self, entry: &Entry, version: Option<u32>) -> Result<Life, NotMarked<Text>> {
+        let Some(machine) = self.machines.get_mut(&entry.uid) else { return Ok(Life::Gone) };
+        if version.is_some_and(|version| version != machine.version) {
+            return Err(NotMarked::Failed(Failed(Failure::Conflict)));
+        }
+        if entry.gives_up() && machine.has_node {
+            return Err(NotMarked::Joined);
+        }
+        (machine.mark, machine.version) = (Some(entry.ticket.clone()), machine.version + 1);
+        Ok(self.life(&entry.uid))
+    }
+
+    fn life(&self, uid: &Uid) -> Life {
+        match self.machines.get(uid) {
+            None => Life::Gone,
+            Some(machine) if machine.deleting => Life::Deleting,
+            Some(_) => Life::Alive,
+        }
+    }
+
+    fn list(&self) -> Listed {
+        let of = |is_such: fn(&Machine) -> bool| {
+            self.machines.iter().filter(move |(_, machine)| is_such(machine)).map(|(name, _)| name.clone())
+        };
+        let without_node = of(|machine| machine.deleting && !machine.has_node).map(|name| named(&name));
+        Listed {
+            alive: of(|machine| !machine.deleting).collect(),
+            draining: of(|machine| machine.deleting && machine.has_node).collect(),
+            without_node: without_node.collect(),
+            instances: None,
+        }
+    }
+}
+
+impl Now<Text> for World {
+    fn view(&self) -> Result<View<Text>, &'static str> {
+        Ok(View { version: self.group.clone(), bounds: BOUNDS, rollout: None })
+    }
+
+    fn lives(&self, _: &Version, named: &[Named]) -> Vec<Option<Life>> {
+        named.iter().map(|named| self.knows_lives.then(|| self.life(&named.uid))).collect()
+    }
+
+    fn has_machine(&self, named: &Named) -> bool {
+        self.machines.contains_key(&named.uid)
+    }
+
+    fn is_stranger(&self, _: &Entry) -> bool {
+        false
+    }
+
+    fn there(&self, log: &DeletionLog) -> There<Text> {
+        let machines = self.machines.iter().filter(|(name, machine)| !machine.deleting && log.get(name).is_none());
+        let (joined, waiting): (Vec<_>, Vec<_>) = machines.partition(|(_, machine)| machine.has_node);
+        let waiting = waiting.into_iter().map(|(name, _)| Named { never_joined: true, ..named(name) });
+        There { with_node: i32::try_from(joined.len()).unwrap(), waiting: waiting.collect() }
+    }
+
+    fn counts_deleting(&self) -> bool {
+        true
+    }
+
+    fn has_left(&self, _: CallerId) -> bool {
+        self.callers == Callers::HaveLeft
+    }
+
+    fn ticket(&self) -> Ticket {
+        self.drawn.set(self.drawn.get() + 1);
+        format!("t{}", self.drawn.get())
+    }
+
+    fn writer(&self) -> u32 {
+        self.drawn.set(self.drawn.get() + 1);
+        self.drawn.get()
+    }
+}
+
+/// The outcome of a call that has failed.
+fn failed(call: Call<Text>, failed: Failed) -> Outcome<Text> {
+    match call {
+        Call::ReadGroup(_) => Outcome::Group(Err(failed)),
+        Call::ReadSize(_) => Outcome::Size(Err(failed)),
+        Call::Read(named) => Outcome::Life(named.uid, Err(failed)),
+        Call::ReadWhole(named) => Outcome::Whole(named.uid, Err(failed)),
+        Call::ReadVersion(entry) => Outcome::Version(entry, None),
+        Call::List(_) => Outcome::Listed(Err(failed)),
+        Call::WriteLog { .. } | Call::Lower { .. } | Call::Resize { .. } => Outcome::Written(Err(failed)),
+        Call::Mark { entry, .. } => Outcome::Marked(entry, Err(NotMarked::Failed(failed))),
+        Call::Unmark(..) => Outcome::Unmarked,
+        Call::Replace { .. } => Outcome::Replaced(Err("it isn't time")),
+        Call::Pause(row, _) => Outcome::Paused(row, false),
+    }
+}
+
+fn shown(call: &Call<Text>) -> String {
+    match call {
+        Call::ReadGroup(_) => "read group".to_owned(),
+        Call::ReadSize(_) => "read size".to_owned(),
+        Call::Read(named) => format!("read {}", named.name),
+        Call::ReadWhole(named) => format!("whole {}", named.name),
+        Call::ReadVersion(entry) => format!("version {}", entry.name),
+        Call::List(_) => "list".to_owned(),
+        Call::Lower { lowering, .. } if !lowering.names.is_empty() => {
+            format!("lower to {}:{}", lowering.to, log_shown(&lowering.log))
+        }
+        Call::WriteLog { log, .. } | Call::Lower { lowering: Lowering { log, .. }, .. } => {
+            format!("log{}", log_shown(log))
+        }
+        Call::Resize { to, counted, .. } => format!("resize to {to}{}", if *counted { ", counted" } else { "" }),
+        Call::Mark { entry, .. } => format!("mark {}", entry.name),
+        Call::Unmark(entry, _) => format!("unmark {}", entry.name),
+        Call::Replace { request, .. } => {
+            let names: Vec<_> = request.machines.iter().map(|named| named.name.as_str()).collect();
+            format!("replace {}", names.join(" "))
+        }
+        Call::Pause(row, _) => format!("pause {row:?}"),
+    }
+}
+
+fn log_shown(log: &DeletionLog) -> String {
+    let entry = |entry: &Entry| {
+        let lowered = if entry.phase == Phase::Lowered { "!" } else { "" };
+        format!(" {}{}{lowered}", entry.name, if entry.soft { "~" } else { "" })
+    };
+    log.entries().iter().map(entry).collect()
+}
+
+pub(super) fn answers(ends: &[(CallerId, Result<(), NotDone>)]) -> Vec<String> {
+    let end = |(caller, end): &(CallerId, Result<(), NotDone>)| match end {
+        Ok(()) => format!("{caller}: done"),
+        Err(why) => format!("{caller}: {}", reason(why)),
+    };
+    ends.iter().map(end).collect()
+}
+
+fn reason(why: &NotDone) -> String {
+    match why {
+        NotDone::Abandoned => "abandoned".to_owned(),
+        NotDone::Size(_) | NotDone::Refused(Refusal::BelowMin(_)) => "below min".to_owned(),
+        NotDone::Refused(Refusal::Replaced { named, left }) => format!("replaced, {left} of {named} left"),
+        NotDone::Refused(refusal) => word(refusal).to_owned(),
+        NotDone::Failed(Failed(failure)) => format!("failed, {failure:?}"),
+        NotDone::Pending(Failed(failure)) => format!("pending, {failure:?}"),
+        NotDone::GivenUp(name) => format!("given up {name}"),
+        NotDone::NotReplaced(_) => "not replaced".to_owned(),
+        NotDone::NotTakenBack { why, .. } => format!("{}, and not taken back", reason(why)),
+        NotDone::MaybeLogged(why) => format!("{}, or logged", reason(why)),
+        NotDone::InPart(why) => format!("{}, in part", reason(why)),
+        NotDone::LoweredInPart(why) => format!("{}, lowered in part", reason(why)),
+        other => format!("{other:?}"),
+    }
+}

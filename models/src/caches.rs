@@ -1,0 +1,165 @@
+//! The knowledge of a copy that costs no call: the group, the Machines as a cache shows them, and what it draws itself.
+
+use std::{
+    cell::{Cell, RefCell},
+    convert::Infallible,
+};
+
+use delete_rule::{
+    Bounds, Era, Life, Named, Rule,
+    steps::{CallerId, Now, There, View},
+};
+
+use crate::{
+    copies::Program,
+    small::{self, Log, Small},
+    variant::Variant,
+    world::{self, Entry, Memory, Past, Phase, Set, World},
+};
+
+/// The knowledge of a copy at a moment, by a cache that shows the Machines as of a moment that may be past.
+pub(crate) struct Known<'a> {
+    pub(crate) program: &'a Program<'a>,
+    pub(crate) world: &'a World,
+    pub(crate) copy: usize,
+    pub(crate) past: Past,
+    /// The memory of the copy, with what it has learned.
+    pub(crate) memory: RefCell<Memory>,
+    /// True once the cache of Machines was asked.
+    pub(crate) was_asked: Cell<bool>,
+}
+
+impl<'a> Known<'a> {
+    pub(crate) fn new(program: &'a Program<'a>, world: &'a World, copy: usize, past: Past) -> Self {
+        let memory = RefCell::new(world.copies[copy]);
+        Self { program, world, copy, past, memory, was_asked: Cell::new(false) }
+    }
+}
+
+impl Memory {
+    /// The group, as the command gets to know it.
+    pub(crate) fn view(&mut self, world: &World) -> small::View {
+        self.generation += self.behind;
+        self.behind = 0;
+        let entries = world.log.iter().enumerate();
+        let known = |(machine, logged): (usize, &Entry)| {
+            let entry = small::entry(machine, *logged)?;
+            Some(delete_rule::Entry { ticket: self.knows(logged.ticket), ..entry })
+        };
+        let log = Log::default().with(entries.filter_map(known));
+        small::View { generation: self.generation, replicas: world.replicas, log }
+    }
+}
+
+impl Now<Small> for Known<'_> {
+    fn view(&self) -> Result<View<Small>, Infallible> {
+        let version = self.memory.borrow_mut().view(self.world);
+        Ok(View { version, bounds: self.program.size_bounds(), rollout: None })
+    }
+
+    fn lives(&self, group: &small::View, named: &[Named<Small>]) -> Vec<Option<Life>> {
+        self.was_asked.set(self.was_asked.get() || !named.is_empty());
+        let (now, past) = (self.world.pasts.last(), self.past);
+        let memory = self.memory.borrow();
+        if past == now || group.generation != memory.generation + memory.behind {
+            return named.iter().map(|named| Some(self.world.life(named.uid.into()))).collect();
+        }
+        let era = self.program.era(self.world);
+        let life = |named: &Named<Small>| {
+            self.program.core().believed_since(&era, &named.uid)?;
+            let machine = usize::from(named.uid);
+            match self.world.life(machine) {
+                _ if past.alive.has(machine) => Some(Life::Alive),
+                _ if past.deleting.has(machine) => Some(Life::Deleting),
+                // The watch has shown it go.
+                Life::Gone => Some(Life::Gone),
+                // It is too new.
+                Life::Alive | Life::Deleting => None,
+            }
+        };
+        named.iter().map(life).collect()
+    }
+
+    fn has_machine(&self, _: &Named<Small>) -> bool {
+        true
+    }
+
+    fn is_stranger(&self, _: &delete_rule::Entry<Small>) -> bool {
+        false
+    }
+
+    fn there(&self, log: &Log) -> There<Small> {
+        self.was_asked.set(true);
+        let there = self.past.alive.without(small::set(log.entries().iter().map(|entry| &entry.uid)));
+        let named = |machine: usize| small::named(machine, Set(u8::MAX));
+        let waiting = there.without(self.past.with_node).iter().map(named).collect();
+        There { with_node: (there & self.past.with_node).len().into(), waiting }
+    }
+
+    fn counts_deleting(&self) -> bool {
+        true
+    }
+
+    fn has_left(&self, _: CallerId) -> bool {
+        false
+    }
+
+    fn ticket(&self) -> u8 {
+        let mut world = *self.world;
+        world.copies[self.copy] = *self.memory.borrow();
+        self.memory.borrow_mut().knows(world.new_ticket())
+    }
+
+    fn writer(&self) -> u8 {
+        let others = self.world.copies.iter().enumerate().filter(|(copy, _)| *copy != self.copy);
+        let others = others.fold(Set(1), |used, (_, memory)| used | Set::one(memory.writer.into()));
+        let writer = u8::try_from(others.0.trailing_ones()).unwrap_or_default();
+        self.memory.borrow_mut().writer = writer;
+        writer
+    }
+}
+
+impl World {
+    /// The life of a Machine.
+    pub(crate) fn life(&self, machine: usize) -> Life {
+        match self.machines[machine].life {
+            world::Life::Alive => Life::Alive,
+            world::Life::Deleting => Life::Deleting,
+            world::Life::Gone | world::Life::Unborn => Life::Gone,
+        }
+    }
+}
+
+impl Program<'_> {
+    /// The rule, under the policy that the variant is.
+    pub(crate) fn core(&self) -> Rule<Variant> {
+        Rule(*self.rule)
+    }
+
+    pub(crate) fn size_bounds(&self) -> Bounds {
+        Bounds { min: self.bounds.min.into(), max: i32::MAX }
+    }
+
+    /// The age of what is believed of Machines, at the first of the moments that caches may show.
+    fn era(&self, world: &World) -> Era<Small> {
+        let left = world.left_log.without(world.logged());
+        let entry = |machine: usize| small::entry(machine, Entry { phase: Phase::Lowered, ..Entry::default() });
+        let log = world.rule_log().with(left.iter().filter_map(entry));
+        let version = small::version(0, 0, &log);
+        let mut era = Era::new(&version);
+        self.core().see(&mut era, &version);
+        era
+    }
+
+    /// Returns true if a write of the group has made caches out of date that haven't come so far.
+    pub(crate) fn outdates_caches(&self, before: &World, after: &World) -> bool {
+        if (before.replicas, before.log) == (after.replicas, after.log) {
+            return false;
+        }
+        let mut era = self.era(before);
+        let log = after.rule_log();
+        let generation = i64::from(before.replicas != after.replicas);
+        self.core().see(&mut era, &small::version(1, generation, &log));
+        era.since() == Some(1)
+    }
+}

@@ -1,0 +1,463 @@
+//! The copies of the program: each holds a command of the rule's crate, and each call that it asks for is one step, taken
+//! by the world ([`crate::writes`]) with all that may have changed since the last one. Nothing is decided here.
+
+use std::collections::VecDeque;
+
+use delete_rule::{
+    Entry, Listed, Request,
+    steps::{Carry, Decrease, Deletion, Effect, Failure, Marked, Outcome, Resize, Row, Steps as _, Tries, Whole},
+};
+
+use crate::{
+    caches::Known,
+    held::{Call, Command, Held},
+    model::{Bounds, Step},
+    small::{self, Failed, Small},
+    variant::{Counts, PlaceTests, Precondition, UnmarkTests, Variant},
+    world::{Listing, Memory, Past, Phase, Set, World},
+    writes::Write,
+};
+
+/// Carries out steps of the program.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Program<'a> {
+    /// The rule, with or without some of its steps.
+    pub(crate) rule: &'a Variant,
+    /// The bounds of the search.
+    pub(crate) bounds: &'a Bounds,
+}
+
+impl Program<'_> {
+    /// All that the copies may do next.
+    pub(crate) fn steps(&self, world: &World, found: &mut dyn FnMut(Step, World)) {
+        for copy in 0..world.copies.len() {
+            let Some(held) = Held::of(world.copies[copy].held) else { continue };
+            if held.calls.is_empty() {
+                self.go_on(world, copy, &held, None, Step::Count(copy), found);
+            }
+            for index in 0..held.calls.len() {
+                self.perform(world, copy, &held, index, found);
+            }
+        }
+        self.steps_of_finisher(world, found);
+    }
+
+    /// DeleteNodes comes to an idle copy, which views the group and the Machines.
+    pub(crate) fn ask(&self, world: &World, copy: usize, named: Set, found: &mut dyn FnMut(Step, World)) {
+        let mut then = *world;
+        then.copies[copy] = Memory { named, ..Memory::default() };
+        self.begin(&then, copy, self.deletion(Self::request(world, named)), Step::Ask(copy, named), found);
+    }
+
+    /// DeleteNodes comes to a copy that carries out another one, which it joins if that is open to it.
+    pub(crate) fn join(&self, world: &World, copy: usize, named: Set, found: &mut dyn FnMut(Step, World)) {
+        let Some(held) = Held::of(world.copies[copy].held) else { return };
+        let mut held = Held::clone(&held);
+        let Command::Delete(deletion) = &mut held.command else { return };
+        if !deletion.is_open() || !world.copies[copy].joined.is_empty() {
+            return;
+        }
+        deletion.join([(1, Self::request(world, named), 0)]);
+        let mut then = *world;
+        then.copies[copy].joined = named;
+        self.go_on(&then, copy, &held, None, Step::JoinBatch(copy, named), found);
+    }
+
+    fn request(world: &World, named: Set) -> Request<Small> {
+        let never_joined = named & world.living() & Set::of(|one| !world.machines[one].has_node);
+        let machines = named.iter().map(|machine| small::named(machine, never_joined)).collect();
+        Request { machines, ..Request::default() }
+    }
+
+    /// DeleteNodes of so many placeholders.
+    pub(crate) fn ask_places(&self, world: &World, copy: usize, count: i8, found: &mut dyn FnMut(Step, World)) {
+        let mut then = *world;
+        then.budget.placeholders -= 1;
+        then.copies[copy] = Memory { asked: count, ..Memory::default() };
+        let request = Request { replicas: usize::try_from(count).unwrap_or_default(), ..Request::default() };
+        let command = self.deletion(request);
+        if self.rule.place_tests == PlaceTests::SizeAfterList {
+            then.copies[copy].listed = Some(Self::listing(&mut then, copy, world.pasts.last()));
+            let held = Held { command, calls: Vec::new() };
+            then.copies[copy].held = held.number(self.rule);
+            found(Step::AskPlaces(copy, count), then);
+            return;
+        }
+        self.begin(&then, copy, command, Step::AskPlaces(copy, count), found);
+    }
+
+    fn deletion(&self, request: Request<Small>) -> Command {
+        Command::Delete(Box::new(Deletion::new(self.core(), [(0, request, 0)])))
+    }
+
+    /// DecreaseTargetSize by one.
+    pub(crate) fn ask_less(&self, world: &World, copy: usize, found: &mut dyn FnMut(Step, World)) {
+        let mut then = *world;
+        then.budget.decreases -= 1;
+        then.copies[copy] = Memory { asked: 1, ..Memory::default() };
+        let version = then.copies[copy].view(world);
+        let decrease = Decrease::new(self.core(), version, -1, self.size_bounds(), 0);
+        self.begin(&then, copy, Command::Decrease(decrease), Step::AskLess(copy), found);
+    }
+
+    /// IncreaseSize by one.
+    pub(crate) fn ask_more(&self, world: &World, copy: usize, found: &mut dyn FnMut(Step, World)) {
+        let mut then = *world;
+        then.budget.increases -= 1;
+        then.copies[copy] = Memory::default();
+        let version = then.copies[copy].view(world);
+        let increase = Resize::increase(self.core(), version, 1, self.size_bounds(), Some(0));
+        self.begin(&then, copy, Command::Increase(increase), Step::AskMore(copy), found);
+    }
+
+    /// The finisher of an idle copy carries on with what is wanted.
+    pub(crate) fn carry_on(&self, world: &World, copy: usize, found: &mut dyn FnMut(Step, World)) {
+        let mut then = *world;
+        then.copies[copy] = Memory::default();
+        let version = then.copies[copy].view(world);
+        let uids = small::uids(world.in_phase(Phase::Wanted));
+        let carry = Carry::new(self.core(), version, uids, Vec::new(), self.size_bounds(), Marked::default());
+        let command = Command::CarryOn(carry);
+        // The view and the first call are one step.
+        self.begin(&then, copy, command, Step::CarryOn(copy), &mut |_, begun| {
+            let Some(held) = Held::of(begun.copies[copy].held) else { return };
+            for index in 0..held.calls.len() {
+                self.perform(&begun, copy, &held, index, found);
+            }
+        });
+    }
+
+    fn begin(&self, world: &World, copy: usize, command: Command, step: Step, found: &mut dyn FnMut(Step, World)) {
+        self.go_on(world, copy, &Held { command, calls: Vec::new() }, None, step, found);
+    }
+
+    /// A command goes on after the outcome of a call, at each of the moments that the cache of Machines may show.
+    pub(crate) fn go_on(
+        &self,
+        world: &World,
+        copy: usize,
+        held: &Held,
+        outcome: Option<&Outcome<Small>>,
+        step: Step,
+        found: &mut dyn FnMut(Step, World),
+    ) {
+        let now = world.pasts.last();
+        let (then, was_asked) = self.run(world, copy, held.clone(), outcome.cloned(), now);
+        found(step, then);
+        if was_asked {
+            let pasts = world.pasts.all();
+            for past in &pasts[..pasts.len() - 1] {
+                let (other, _) = self.run(world, copy, held.clone(), outcome.cloned(), *past);
+                if other != then {
+                    found(step.of_old_cache(), other);
+                }
+            }
+        }
+    }
+
+    /// The same at one of them; true if the cache was asked. Reads are answered at once.
+    fn run(
+        &self,
+        world: &World,
+        copy: usize,
+        mut held: Held,
+        outcome: Option<Outcome<Small>>,
+        past: Past,
+    ) -> (World, bool) {
+        let mut then = *world;
+        let mut outcomes: VecDeque<_> = outcome.into_iter().collect();
+        let mut was_asked = false;
+        loop {
+            for outcome in outcomes.drain(..) {
+                held.command.took(outcome);
+                Self::note(&mut then, copy, held.command.effects());
+            }
+            let known = Known::new(self, &then, copy, past);
+            let calls = held.command.next(&known);
+            was_asked |= known.was_asked.get();
+            let memory = known.memory.into_inner();
+            then.copies[copy] = memory;
+            Self::note(&mut then, copy, held.command.effects());
+            for call in calls {
+                was_asked |= matches!(call, Call::List(_)) && self.rule.counts == Counts::ByCache;
+                match self.answer(&mut then, copy, &held.command, &call, past) {
+                    Some(outcome) => outcomes.push_back(outcome),
+                    None => held.calls.push(call),
+                }
+            }
+            if outcomes.is_empty() {
+                break;
+            }
+        }
+        self.hold(&mut then, copy, held, past);
+        (then, was_asked)
+    }
+
+    /// The answer of a call that is no step of its own: a read of what a copy alone relies on, which it could as well have
+    /// read a moment later.
+    fn answer(
+        &self,
+        world: &mut World,
+        copy: usize,
+        command: &Command,
+        call: &Call,
+        past: Past,
+    ) -> Option<Outcome<Small>> {
+        match call {
+            Call::Read(named) => Some(Outcome::Life(named.uid, Ok(world.life(named.uid.into())))),
+            Call::ReadWhole(named) => {
+                let machine = usize::from(named.uid);
+                let life = world.life(machine);
+                let is_alive = life == delete_rule::Life::Alive;
+                let has_joined = is_alive && world.machines[machine].has_node;
+                let version = is_alive.then(|| Self::read_version(world, copy, machine));
+                Some(Outcome::Whole(named.uid, Ok(Whole { life, has_joined, version })))
+            }
+            Call::ReadVersion(entry) => {
+                let machine = usize::from(entry.uid);
+                let version = world.machines[machine].exists().then(|| Self::read_version(world, copy, machine));
+                Some(Outcome::Version(entry.clone(), version))
+            }
+            // Where the size is lowered or entries are taken back, no version is skipped.
+            Call::ReadGroup(Tries::Once | Tries::Of(Row::Lower | Row::TakeBack)) => {
+                Some(Outcome::Group(Ok(world.view_of(copy))))
+            }
+            Call::Pause(row, Failed(failure)) => Some(Outcome::Paused(*row, *failure != Failure::Final)),
+            Call::Replace { .. } => Some(Outcome::Replaced(Err(()))),
+            Call::List(_) => {
+                let is_step = self.rule.place_tests == PlaceTests::Size && world.copies[copy].asked > 0;
+                if is_step || self.lowering_after(world, copy, &mut command.clone()).is_some() {
+                    return None;
+                }
+                Some(self.list(world, copy, past))
+            }
+            Call::Mark { entry, version } if Self::marks_nothing(world, copy, command, entry) => {
+                let marked = self.set_mark(world, copy, entry, *version);
+                Some(Outcome::Marked(entry.clone(), marked))
+            }
+            Call::ReadGroup(_)
+            | Call::ReadSize(_)
+            | Call::WriteLog { .. }
+            | Call::Lower { .. }
+            | Call::Resize { .. }
+            | Call::Mark { .. }
+            | Call::Unmark(..) => None,
+        }
+    }
+
+    /// Returns true if a mark changes nothing, so that it is no more than a read: of a Machine that is gone and never comes
+    /// back, or where one carries on with a Machine that has its mark.
+    fn marks_nothing(world: &World, copy: usize, command: &Command, entry: &Entry<Small>) -> bool {
+        let machine = world.machines[usize::from(entry.uid)];
+        let is_marked = machine.mark == world.copies[copy].ticket(entry.ticket);
+        !machine.exists() || (is_marked && matches!(command, Command::CarryOn(_)))
+    }
+
+    /// The write of a smaller size that follows a list at once, so that both are one step.
+    fn lowering_after(&self, world: &World, copy: usize, command: &mut Command) -> Option<Call> {
+        let mut world = *world;
+        let past = world.pasts.last();
+        command.took(self.list(&mut world, copy, past));
+        let known = Known::new(self, &world, copy, past);
+        command.next(&known).into_iter().find(|call| matches!(call, Call::Lower { .. }))
+    }
+
+    fn list(&self, world: &mut World, copy: usize, past: Past) -> Outcome<Small> {
+        let past = if self.rule.counts == Counts::ByCache { past } else { world.pasts.last() };
+        let listing = match world.copies[copy].listed.take() {
+            Some(listing) => listing,
+            None => Self::listing(world, copy, past),
+        };
+        let is_counted = self.rule.counts != Counts::Once || !world.copies[copy].has_failed;
+        let listing = if is_counted { listing } else { Listing::default() };
+        let without_node = listing.hanging.iter().map(|machine| small::named(machine, Set(0))).collect();
+        let (alive, draining) = (small::uids(listing.alive), small::uids(listing.draining));
+        Outcome::Listed(Ok(Listed { alive, draining, without_node, instances: None }))
+    }
+
+    /// The Machines are listed; those that have come before are counted.
+    fn listing(world: &mut World, copy: usize, past: Past) -> Listing {
+        let mut others = world.copies.iter().enumerate().filter(|(other, _)| *other != copy);
+        if others.all(|(_, memory)| !memory.is_counting) && world.ledger.places == 0 {
+            world.ledger.came = Set(0);
+        }
+        let (draining, hanging) = (past.deleting & past.with_node, past.deleting.without(past.with_node));
+        Listing { alive: past.alive, draining, hanging }
+    }
+
+    fn read_version(world: &mut World, copy: usize, machine: usize) -> u8 {
+        let memory = &mut world.copies[copy];
+        memory.is_read = memory.is_read | Set::one(machine);
+        memory.versions[machine]
+    }
+
+    fn note(world: &mut World, copy: usize, effects: Vec<Effect<Small>>) {
+        for effect in effects {
+            if let Effect::Answer(caller, Ok(())) = effect {
+                let Memory { named, joined, .. } = world.copies[copy];
+                world.ledger.accepted = world.ledger.accepted | if caller == 0 { named } else { joined };
+            }
+        }
+    }
+
+    /// The copy holds its command until the next step, or is idle again.
+    fn hold(&self, world: &mut World, copy: usize, held: Held, past: Past) {
+        if held.calls.is_empty() {
+            world.let_go(copy);
+            return;
+        }
+        let logged = |memory: &Memory, log| {
+            let (new, old) = (memory.log(log), world.log);
+            let is_new = |one: usize| new[one].phase != Phase::None && new[one].ticket != old[one].ticket;
+            let is_left = |one: usize| new[one].phase == Phase::None && old[one].phase == Phase::Wanted;
+            (Set::of(is_new), Set::of(is_left))
+        };
+        let mut memory = world.copies[copy];
+        let (mut to_log, mut refused) = (Set(0), Set(0));
+        (memory.may_view, memory.is_counting) = (false, false);
+        for call in &held.calls {
+            match call {
+                Call::WriteLog { log, .. } => {
+                    let (new, left) = logged(&memory, log);
+                    (to_log, refused) = (to_log | new, refused | left);
+                    memory.may_view = true;
+                }
+                Call::ReadGroup(Tries::Of(Row::Log)) => memory.may_view = true,
+                Call::Resize { counted: true, .. } | Call::ReadSize(_) | Call::List(_) => {
+                    memory.is_counting = memory.asked > 0;
+                }
+                _ => {}
+            }
+        }
+        // It went for someone else's smaller size after it was seen alive.
+        let early = to_log.without(memory.to_log) & past.alive & world.ledger.taken;
+        world.ledger.early = world.ledger.early | early;
+        let is_spared = |one: usize| world.log[one].never_joined && !world.may_be_marked(one);
+        let refused = refused.without(memory.refused).without(Set::of(is_spared));
+        if self.bounds.admits_known {
+            world.ledger.others += refused.len();
+        }
+        (memory.to_log, memory.refused) = (to_log, memory.refused | refused);
+        if self.rule.place_tests == PlaceTests::SizeAfterList
+            && memory.asked > 0
+            && held.calls.iter().any(|call| matches!(call, Call::ReadSize(_)))
+        {
+            world.copies[copy] = memory;
+            let now = world.pasts.last();
+            memory.listed = Some(Self::listing(world, copy, now));
+        }
+        memory.held = held.number(self.rule);
+        world.copies[copy] = memory;
+    }
+
+    /// Makes one of the calls that a copy waits for.
+    fn perform(&self, world: &World, copy: usize, held: &Held, index: usize, found: &mut dyn FnMut(Step, World)) {
+        let mut rest = held.clone();
+        let call = rest.calls.remove(index);
+        let mut then = *world;
+        match &call {
+            Call::Mark { entry, version } => {
+                self.perform_mark(world, copy, &rest, (entry, *version), found);
+            }
+            Call::Unmark(entry, version) => {
+                let machine = usize::from(entry.uid);
+                if self.may_unmark(world, copy, entry, *version) {
+                    self.mark(&mut then, machine, 0);
+                }
+                self.go_on(&then, copy, &rest, Some(&Outcome::Unmarked), Step::Unmark(copy, machine), found);
+            }
+            Call::ReadGroup(_) => {
+                let outcome = Outcome::Group(Ok(then.view_of(copy)));
+                self.go_on(&then, copy, &rest, Some(&outcome), Step::ReadGroup(copy), found);
+            }
+            Call::ReadSize(writer) => {
+                let is_own = world.sized_by == *writer;
+                let sized_by = if is_own { delete_rule::SizedBy::This } else { delete_rule::SizedBy::Another };
+                let outcome = Outcome::Size(Ok((then.view_of(copy), sized_by)));
+                self.go_on(&then, copy, &rest, Some(&outcome), Step::ReadGroup(copy), found);
+            }
+            Call::List(_) => {
+                let mut lowering = rest.clone();
+                if let Some(call) = self.lowering_after(world, copy, &mut lowering.command) {
+                    if let Some(write) = Write::of(&call) {
+                        self.write(world, copy, &lowering, &write, found);
+                    }
+                    return;
+                }
+                let outcome = self.list(&mut then, copy, world.pasts.last());
+                self.go_on(&then, copy, &rest, Some(&outcome), Step::Count(copy), found);
+            }
+            call => {
+                if let Some(write) = Write::of(call) {
+                    self.write(world, copy, &rest, &write, found);
+                }
+            }
+        }
+    }
+
+    /// Calls whose outcome is certain by now, whatever else happens, have it at once: marks of Machines that are gone, marks
+    /// that stay since their Machines have changed, and writes that are bound to fail. A decision may still look at what is
+    /// there then at any later time.
+    pub(crate) fn settle(&self, world: &mut World) {
+        for copy in 0..world.copies.len() {
+            while let Some(held) = Held::of(world.copies[copy].held) {
+                let settled = (0..held.calls.len()).find_map(|index| self.settled(world, copy, &held, index));
+                let Some((rest, outcome)) = settled else { break };
+                let has_failed = matches!(outcome, Outcome::Written(_));
+                world.copies[copy].has_failed |= world.copies[copy].asked > 0 && has_failed;
+                (*world, _) = self.run(world, copy, rest, Some(outcome), world.pasts.last());
+            }
+        }
+    }
+
+    /// The outcome of a call that is certain, and the command without that call.
+    fn settled(&self, world: &World, copy: usize, held: &Held, index: usize) -> Option<(Held, Outcome<Small>)> {
+        let is_tested = self.rule.precondition == Precondition::Generation && self.rule.logs_first;
+        let fails = |write: &Write<'_>| is_tested && !self.passes(world, copy, write);
+        let conflict = Outcome::Written(Err(Failed(Failure::Conflict)));
+        let mut rest = Held::clone(held);
+        let outcome = match rest.calls.remove(index) {
+            Call::Mark { entry, version } if !world.machines[usize::from(entry.uid)].exists() => {
+                let marked = self.set_mark(&mut world.clone(), copy, &entry, version);
+                Outcome::Marked(entry, marked)
+            }
+            Call::Unmark(entry, version) if !self.may_unmark(world, copy, &entry, version) => Outcome::Unmarked,
+            Call::List(_) => {
+                let lowering = self.lowering_after(world, copy, &mut rest.command)?;
+                Write::of(&lowering).filter(fails)?;
+                conflict
+            }
+            call => {
+                Write::of(&call).filter(fails)?;
+                conflict
+            }
+        };
+        Some((rest, outcome))
+    }
+
+    /// Returns true if the patch that takes a mark off passes its test.
+    fn may_unmark(&self, world: &World, copy: usize, entry: &Entry<Small>, version: u8) -> bool {
+        let (machine, memory) = (usize::from(entry.uid), &world.copies[copy]);
+        let tests_version = self.rule.unmark_tests == UnmarkTests::Version;
+        let is_unchanged = !tests_version || memory.versions[machine] == version;
+        is_unchanged && world.machines[machine].mark == memory.ticket(entry.ticket)
+    }
+}
+
+impl World {
+    /// The group, as a copy reads it.
+    pub(crate) fn view_of(&mut self, copy: usize) -> small::View {
+        let mut memory = self.copies[copy];
+        let view = memory.view(self);
+        self.copies[copy] = memory;
+        view
+    }
+
+    /// The command of a copy has ended, or died with it.
+    pub(crate) fn let_go(&mut self, copy: usize) {
+        if self.sized_by == self.copies[copy].writer {
+            self.sized_by = 0;
+        }
+        self.copies[copy] = Memory::default();
+    }
+}

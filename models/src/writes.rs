@@ -1,0 +1,404 @@
+//! The writes of copies, as the API server takes them, and what the ledger makes of them. It knows no rule: what it counts
+//! comes from the objects before and after.
+
+use delete_rule::{
+    Life, Marking,
+    steps::{Failure, NotMarked, Outcome},
+};
+
+use crate::{
+    copies::Program,
+    held::{Call, Held},
+    model::Step,
+    small::{self, Failed, Log, Small, View},
+    variant::{Existence, PlaceTests, Precondition, UnmarkTests},
+    world::{self, Fault, Phase, SLOTS, Set, World},
+};
+
+/// A write of the group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Write<'a> {
+    seen: &'a View,
+    log: Option<&'a Log>,
+    to: Option<i32>,
+    /// The writer of a size alone, and true if Machines were counted for it.
+    alone: Option<(u8, bool)>,
+}
+
+impl<'a> Write<'a> {
+    pub(crate) fn of(call: &'a Call) -> Option<Self> {
+        match call {
+            Call::WriteLog { seen, log } => Some(Self { seen, log: Some(log), to: None, alone: None }),
+            Call::Lower { seen, lowering } => {
+                let to = (!lowering.names.is_empty()).then_some(lowering.to);
+                Some(Self { seen, log: Some(&lowering.log), to, alone: None })
+            }
+            Call::Resize { seen, to, writer, counted } => {
+                Some(Self { seen, log: None, to: Some(*to), alone: Some((*writer, *counted)) })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Program<'_> {
+    /// Returns true if the API server lets a write pass.
+    pub(crate) fn passes(&self, world: &World, copy: usize, write: &Write<'_>) -> bool {
+        let memory = &world.copies[copy];
+        let is_same_size = world.replicas == write.seen.replicas;
+        let is_same_generation = write.seen.generation == memory.generation + memory.behind;
+        let tests_size = match write.alone {
+            Some((_, counted)) => !counted || self.rule.place_tests != PlaceTests::Group,
+            None => false,
+        };
+        if tests_size {
+            return is_same_size;
+        }
+        match self.rule.precondition {
+            _ if memory.pretends_at.is_some() => is_same_generation && memory.pretends_at == Some(world.log_print()),
+            Precondition::Generation => is_same_generation && memory.log(&write.seen.log) == world.log,
+            Precondition::Values => {
+                let seen = write.seen.log.entries().iter().map(|entry| &entry.uid);
+                is_same_size && small::set(seen) == world.logged()
+            }
+            Precondition::Nothing => true,
+        }
+    }
+
+    /// A write of a copy, with all that may become of it and of its answer.
+    pub(crate) fn write(
+        &self,
+        world: &World,
+        copy: usize,
+        rest: &Held,
+        write: &Write<'_>,
+        found: &mut dyn FnMut(Step, World),
+    ) {
+        let mut fail = |then: &World, failure, step| {
+            let mut then = *then;
+            then.copies[copy].has_failed = then.copies[copy].asked > 0;
+            let outcome = Outcome::Written(Err(Failed(failure)));
+            self.go_on(&then, copy, rest, Some(&outcome), step, found);
+        };
+        if !self.passes(world, copy, write) {
+            fail(world, Failure::Rejected, Step::Fails(copy));
+            return;
+        }
+        let lowers = write.to.is_some() && write.alone.is_none();
+        let mut done = *world;
+        let (step, set) = self.done(&mut done, copy, write);
+        if lowers && world.budget.refusals > 0 {
+            let mut then = *world;
+            then.budget.refusals -= 1;
+            fail(&then, Failure::Final, Step::Refused(copy, set));
+        }
+        if world.budget.lost_answers > 0 {
+            for (mut then, step) in [(done, step.without_answer(true)), (*world, step.without_answer(false))] {
+                then.budget.lost_answers -= 1;
+                fail(&then, Failure::Unknown, step);
+            }
+        }
+        let view = if world.copies[copy].pretends_at.is_none() && done.copies[copy].pretends_at.is_some() {
+            let mut view = done.view_of(copy);
+            view.log = write.log.cloned().unwrap_or_default();
+            view
+        } else {
+            done.view_of(copy)
+        };
+        self.go_on(&done, copy, rest, Some(&Outcome::Written(Ok(view))), step, found);
+    }
+
+    /// A write is done.
+    fn done(&self, world: &mut World, copy: usize, write: &Write<'_>) -> (Step, Set) {
+        let before = *world;
+        let (step, set) = match (write.log, write.to) {
+            (Some(log), to) => self.write_log(world, copy, log, to),
+            (None, to) => {
+                let to = to.and_then(|to| i8::try_from(to).ok()).unwrap_or(world.replicas);
+                (self.write_size(world, copy, to, write.alone.map_or(0, |(writer, _)| writer)), Set(0))
+            }
+        };
+        world.deployment_changed(self.bounds.lag);
+        if self.outdates_caches(&before, world) {
+            world.outdate_caches();
+        }
+        (step, set)
+    }
+
+    fn write_size(&self, world: &mut World, copy: usize, to: i8, writer: u8) -> Step {
+        let fewer = world.replicas - to;
+        (world.replicas, world.sized_by) = (to, writer);
+        world.ledger.size -= fewer;
+        if fewer < 0 {
+            return Step::Increase(copy);
+        }
+        world.ledger.places += fewer;
+        Self::lower_places(world, copy, fewer);
+        self.check_min(world);
+        Step::LowerPlaces(copy, fewer)
+    }
+
+    fn lower_places(world: &mut World, copy: usize, fewer: i8) {
+        let memory = &mut world.copies[copy];
+        memory.lowered += fewer;
+        if memory.asked > 0 && memory.lowered > memory.asked {
+            world.ledger.fault = Some(Fault::TooManyPlaces);
+        }
+    }
+
+    /// The log is written, and perhaps the size with it.
+    fn write_log(&self, world: &mut World, copy: usize, log: &Log, to: Option<i32>) -> (Step, Set) {
+        let new = world.copies[copy].log(log);
+        let old = world.log;
+        let is_in = |one: usize| new[one].phase != Phase::None;
+        let logged = Set::of(|one| is_in(one) && (old[one].phase == Phase::None || old[one].ticket != new[one].ticket));
+        if !self.rule.logs_first && to.is_none() && !logged.is_empty() {
+            // It is written with the size.
+            world.copies[copy].pretends_at = Some(world.log_print());
+            return (Step::Log(copy, logged), logged);
+        }
+        let left = Set::of(|one| !is_in(one) && old[one].phase != Phase::None);
+        let is_lowered = |one: usize| {
+            let was_lowered = old[one].phase == Phase::Lowered && !logged.has(one);
+            new[one].phase == Phase::Lowered && !was_lowered
+        };
+        let lowered = Set::of(is_lowered);
+        let is_filled = left & world.going_by_itself();
+        for machine in left.iter() {
+            world.leave_log(machine);
+            if to.is_some() || (is_filled.has(machine) && matches!(world.copies[copy].refused, Set(0))) {
+                // The size counts all that are there: it went for another's smaller size, or was made good before.
+                world.ledger.excused = world.ledger.excused | Set::one(machine);
+            } else if old[machine].phase == Phase::Wanted && !self.takes_for_over(world, machine) {
+                self.take_back(world, machine, old[machine].never_joined);
+            }
+        }
+        Self::log(world, logged, &new);
+        if lowered.is_empty() {
+            let step = if logged.is_empty() { Step::TakeBack(copy, left) } else { Step::Log(copy, logged) };
+            return (step, logged | left);
+        }
+        if let Some(to) = to {
+            world.copies[copy].pretends_at = None;
+            self.lower(world, copy, lowered, i8::try_from(to).unwrap_or_default());
+        }
+        (Step::Lower(copy, lowered), lowered)
+    }
+
+    /// Returns true if a variant takes a Machine for one whose deletion is over, having found it gone when it was to mark it.
+    fn takes_for_over(&self, world: &World, machine: usize) -> bool {
+        self.rule.existence == Existence::Mark && world.life(machine) == Life::Gone
+    }
+
+    /// Machines are added to the log.
+    fn log(world: &mut World, logged: Set, new: &[world::Entry; SLOTS]) {
+        for machine in logged.iter() {
+            world.log[machine] = world::Entry { phase: Phase::Wanted, ..new[machine] };
+            if world.machines[machine].life != world::Life::Alive {
+                world.ledger.foreign = world.ledger.foreign | Set::one(machine);
+            }
+            world.followed = world.followed.without(Set::one(machine));
+        }
+        // The copy of an earlier entry isn't about this one.
+        let deployments = world.deployments.all_mut().iter_mut();
+        let sets = world.sets.all_mut().iter_mut().map(|set| &mut set.copied);
+        deployments.chain(sets).for_each(|copied| {
+            copied.stale = copied.stale | (copied.lowered & logged);
+            copied.lowered = copied.lowered.without(logged);
+        });
+    }
+
+    /// A wanted entry has left the log: its size is refused, or its Machine was to have no Node.
+    fn take_back(&self, world: &mut World, machine: usize, never_joined: bool) {
+        if !world.ledger.chosen.has(machine) {
+            return;
+        }
+        // It has gone for another smaller size.
+        world.ledger.excused = world.ledger.excused | Set::one(machine);
+        if !never_joined {
+            self.took_another(world, machine);
+            return;
+        }
+        world.ledger.foreign = world.ledger.foreign | Set::one(machine);
+        if world.machines[machine].has_node {
+            self.took_another(world, machine);
+        }
+    }
+
+    /// The size is lowered by these.
+    fn lower(&self, world: &mut World, copy: usize, set: Set, to: i8) {
+        let filled = world.filled(set);
+        if world.copies[copy].asked > 0 {
+            Self::lower_places(world, copy, set.len());
+        }
+        (world.replicas, world.sized_by) = (to, 0);
+        world.ledger.size -= set.len();
+        for machine in set.iter() {
+            world.log[machine].phase = Phase::Lowered;
+            if world.log[machine].is_soft {
+                world.ledger.excused = world.ledger.excused | Set::one(machine);
+            } else {
+                if world.ledger.paid.has(machine) {
+                    world.ledger.fault = Some(Fault::PaidTwice(small::uid(machine)));
+                }
+                world.ledger.paid = world.ledger.paid | Set::one(machine);
+                // It went for someone else's smaller size while a command was under way: both orders are right.
+                world.ledger.others += i8::from(world.ledger.early.has(machine));
+            }
+            // One whose place is filled lowers the size for another Machine, as far as the copy can know.
+            let may_be_replaced = !filled.has(machine) || world.copies[copy].seen_alive.has(machine);
+            if world.machines[machine].life == world::Life::Gone && may_be_replaced {
+                self.note_replaced(world, machine);
+            }
+        }
+        self.check_min(world);
+        world.deployment_changed(self.bounds.lag);
+        self.note_followed(world);
+    }
+
+    pub(crate) fn check_min(&self, world: &mut World) {
+        if world.replicas < self.bounds.min {
+            world.ledger.fault = Some(Fault::BelowMin);
+        }
+    }
+
+    /// True if a Machine has come into the place of a placeholder whose smaller size is on its way.
+    pub(crate) fn may_miss_places(&self, world: &World) -> bool {
+        let came = world.ledger.places.min(world.ledger.came.len());
+        self.bounds.admits_known && came > world.ledger.places_missed
+    }
+
+    /// A Machine was taken that nobody named, or whose command was refused.
+    pub(crate) fn took_another(&self, world: &mut World, machine: usize) {
+        // A Machine may have come into a placeholder's place since it was counted. The smaller size takes that one as
+        // long as it is seen to have no Node, and isn't named or deleted itself.
+        if self.may_miss_places(world) {
+            world.ledger.places_missed += 1;
+            return;
+        }
+        world.ledger.others -= 1;
+        if world.ledger.others < 0 {
+            world.ledger.fault = Some(Fault::TookAnother(small::uid(machine)));
+        }
+    }
+
+    /// A Machine that someone else deleted was gone before the MachineSet controller saw all smaller sizes, and so may
+    /// have been made good.
+    pub(crate) fn note_replaced(&self, world: &mut World, machine: usize) {
+        if self.bounds.admits_known && world.ledger.foreign.has(machine) {
+            world.ledger.others += 1;
+        }
+    }
+
+    /// A mark that a copy asks for, with what may become of it.
+    pub(crate) fn perform_mark(
+        &self,
+        world: &World,
+        copy: usize,
+        rest: &Held,
+        (entry, version): (&delete_rule::Entry<Small>, Option<u8>),
+        found: &mut dyn FnMut(Step, World),
+    ) {
+        let machine = usize::from(entry.uid);
+        let mut then = *world;
+        let marked = self.set_mark(&mut then, copy, entry, version);
+        let outcome = Outcome::Marked(entry.clone(), marked);
+        self.go_on(&then, copy, rest, Some(&outcome), Step::Mark(Some(copy), machine), found);
+        // The mark of a Machine that is to have no Node tests a version, and can't come after another one.
+        let is_tested = entry.gives_up() && self.rule.marks_only_unjoined;
+        let ticket = world.copies[copy].ticket(entry.ticket);
+        let is_news = world.machines[machine].exists() && world.machines[machine].mark != ticket;
+        if world.budget.late_marks > 0 && world.in_flight.mark.is_none() && !is_tested && is_news {
+            let mut then = *world;
+            then.budget.late_marks -= 1;
+            then.in_flight.mark = Some((entry.uid, ticket));
+            let outcome = Outcome::Marked(entry.clone(), Err(NotMarked::Failed(Failed(Failure::Unknown))));
+            self.go_on(&then, copy, rest, Some(&outcome), Step::SendMark(machine), found);
+        }
+    }
+
+    pub(crate) fn set_mark(
+        &self,
+        world: &mut World,
+        copy: usize,
+        entry: &delete_rule::Entry<Small>,
+        version: Option<u8>,
+    ) -> Result<Life, NotMarked<Small>> {
+        let machine = usize::from(entry.uid);
+        let (life, memory) = (world.life(machine), world.copies[copy]);
+        let ticket = memory.ticket(entry.ticket);
+        let alive = if life == Life::Alive { Set::one(machine) } else { Set(0) };
+        world.copies[copy].seen_alive = memory.seen_alive.without(Set::one(machine)) | alive;
+        if life == Life::Gone && self.rule.existence == Existence::Mark {
+            return Err(NotMarked::Going);
+        }
+        if world.machines[machine].mark == ticket {
+            return Ok(life);
+        }
+        let is_wanted = entry.phase == delete_rule::Phase::Wanted;
+        if entry.gives_up() && is_wanted && self.rule.marks_only_unjoined {
+            let conflict = Err(NotMarked::Failed(Failed(Failure::Conflict)));
+            if version.is_some() {
+                if version != Some(memory.versions[machine]) && life != Life::Gone {
+                    return conflict;
+                }
+                if life == Life::Gone {
+                    return if entry.soft { Err(NotMarked::Going) } else { Ok(life) };
+                }
+            } else {
+                match self.core().marking(entry, life, world.machines[machine].has_node) {
+                    Marking::Mark => {}
+                    Marking::NotNeeded => return Ok(Life::Gone),
+                    Marking::Joined => return Err(NotMarked::Joined),
+                    Marking::Going => return Err(NotMarked::Going),
+                }
+                // The log is read after the Machine: an entry that was taken back meanwhile must not be marked.
+                let logged = world.log[machine];
+                if (logged.phase, logged.ticket) != (Phase::Wanted, ticket) {
+                    return conflict;
+                }
+            }
+        }
+        if life != Life::Gone && self.rule.marks {
+            self.mark(world, machine, ticket);
+        }
+        Ok(life)
+    }
+
+    /// A Machine gets this mark, or none by 0.
+    pub(crate) fn mark(&self, world: &mut World, machine: usize, ticket: u8) {
+        let is_changed = world.machines[machine].mark != ticket;
+        if is_changed && self.rule.unmark_tests == UnmarkTests::Version {
+            // The mark that was to be taken off is there no more.
+            world.in_flight.unmark = world.in_flight.unmark.filter(|unmark| usize::from(unmark.0) != machine);
+        }
+        let entry = world.log[machine];
+        let is_first = entry.phase == Phase::Wanted && entry.ticket == ticket && is_changed;
+        let is_alive = world.machines[machine].life == world::Life::Alive;
+        if is_first && entry.never_joined && is_alive && world.machines[machine].has_node {
+            world.ledger.joined_before = world.ledger.joined_before | Set::one(machine);
+        }
+        if is_changed {
+            world.touch(machine);
+        }
+        world.machines[machine].mark = ticket;
+        world.machines_changed(self.bounds.lag);
+    }
+
+    /// The landing of a mark that was sent and had no answer.
+    pub(crate) fn late_steps(&self, world: &World, found: &mut dyn FnMut(Step, World)) {
+        if let Some((machine, ticket)) = world.in_flight.mark {
+            let mut then = *world;
+            then.in_flight.mark = None;
+            self.mark(&mut then, machine.into(), ticket);
+            found(Step::LateMark(machine.into()), then);
+        }
+    }
+}
+
+impl World {
+    /// Returns true if the Machine of an entry is one that may be marked although it was given up as one that never joined.
+    pub(crate) fn may_be_marked(&self, machine: usize) -> bool {
+        self.machines[machine].life == world::Life::Alive && !self.machines[machine].has_node
+    }
+}
