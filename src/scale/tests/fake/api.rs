@@ -184,7 +184,8 @@ impl FakeApi {
         set["metadata"]["generation"].clone()
     }
 
-    fn status(&self, plural: &str, name: &str, status: &Value) {
+    /// An object's status is this too.
+    pub(crate) fn status(&self, plural: &str, name: &str, status: &Value) {
         let (resource, patch) = (resource(plural), json!({"status": status}));
         let patched = self.objects.patch(&resource, NAMESPACE, name, PatchKind::Merge, Subresource::Status, patch);
         patched.expect("patched");
