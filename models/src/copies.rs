@@ -211,7 +211,8 @@ impl Program<'_> {
                 let is_alive = life == delete_rule::Life::Alive;
                 let has_joined = is_alive && world.machines[machine].has_node;
                 let version = is_alive.then(|| Self::read_version(world, copy, machine));
-                Some(Outcome::Whole(named.uid, Ok(Whole { life, has_joined, version })))
+                // One that is named isn't in the log, so that its mark is of no entry.
+                Some(Outcome::Whole(named.uid, Ok(Whole { life, has_joined, version, ticket: None })))
             }
             Call::ReadVersion(entry) => {
                 let machine = usize::from(entry.uid);

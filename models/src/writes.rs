@@ -346,8 +346,8 @@ impl Program<'_> {
                     return if entry.soft { Err(NotMarked::Going) } else { Ok(life) };
                 }
             } else {
-                match self.core().marking(entry, life, world.machines[machine].has_node) {
-                    Marking::Mark => {}
+                match self.core().marking(entry, life, world.machines[machine].has_node, None) {
+                    Marking::Mark | Marking::Marked => {}
                     Marking::NotNeeded => return Ok(Life::Gone),
                     Marking::Joined => return Err(NotMarked::Joined),
                     Marking::Going => return Err(NotMarked::Going),

@@ -68,8 +68,9 @@ async fn mark_pending(
         Some(version.clone())
     } else {
         let whole = read::whole(work, &machine_of(entry)).await.map_err(NotMarked::Failed)?;
-        match RULE.marking(entry, whole.life, whole.has_joined) {
+        match RULE.marking(entry, whole.life, whole.has_joined, whole.ticket.as_ref()) {
             Marking::Mark => {}
+            Marking::Marked => return Ok(whole.life),
             Marking::NotNeeded => return Ok(Life::Gone),
             Marking::Joined => return Err(NotMarked::Joined),
             Marking::Going => return Err(NotMarked::Going),

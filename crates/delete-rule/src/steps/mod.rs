@@ -266,6 +266,8 @@ pub struct Whole<T: Calls> {
     pub has_joined: bool,
     /// Its version, while it is alive.
     pub version: Option<T::Version>,
+    /// The ticket of its mark; `None` if it has no mark, or somebody else's.
+    pub ticket: Option<T::Ticket>,
 }
 
 /// An effect that no result is waited for.

@@ -156,7 +156,8 @@ impl World {
             }
             Call::ReadWhole(named) => {
                 let (life, has_node) = self.machine(&named.uid);
-                let whole = Whole { life, has_joined: has_node, version: (life == Life::Alive).then_some(1) };
+                let version = (life == Life::Alive).then_some(1);
+                let whole = Whole { life, has_joined: has_node, version, ticket: None };
                 Outcome::Whole(named.uid, failure.map_or(Ok(whole), Err))
             }
             Call::ReadVersion(entry) => Outcome::Version(entry, failure.is_none().then_some(1)),

@@ -209,7 +209,11 @@ impl World {
                 let machine = self.machines.get(&named.uid).filter(|machine| !machine.deleting);
                 let has_joined = machine.is_some_and(|machine| machine.has_node);
                 let version = machine.map(|machine| machine.version);
-                Outcome::Whole(named.uid.clone(), Ok(Whole { life: self.life(&named.uid), has_joined, version }))
+                let ticket = self.machines.get(&named.uid).and_then(|machine| machine.mark.clone());
+                Outcome::Whole(
+                    named.uid.clone(),
+                    Ok(Whole { life: self.life(&named.uid), has_joined, version, ticket }),
+                )
             }
             Call::ReadVersion(entry) => {
                 let version = self.machines.get(&entry.uid).map(|machine| machine.version);
