@@ -88,6 +88,14 @@ impl Now<Small> for Known<'_> {
         false
     }
 
+    fn knows_group_of(&self, _: &delete_rule::Entry<Small>) -> bool {
+        true
+    }
+
+    fn is_marked_by_another(&self, _: &delete_rule::Entry<Small>) -> bool {
+        false
+    }
+
     fn there(&self, log: &Log) -> There<Small> {
         self.was_asked.set(true);
         let there = self.past.alive.without(small::set(log.entries().iter().map(|entry| &entry.uid)));

@@ -5,7 +5,10 @@ use std::collections::VecDeque;
 
 use delete_rule::{
     Entry, Listed, Request,
-    steps::{Carry, Decrease, Deletion, Effect, Failure, Marked, Outcome, Resize, Row, Steps as _, Tries, Whole},
+    steps::{
+        Carry, Decrease, Deletion, Effect, Failure, MarkCall, MarkOutcome, Marked, Outcome, Resize, Row, Steps as _,
+        Tries, Whole,
+    },
 };
 
 use crate::{
@@ -165,6 +168,11 @@ impl Program<'_> {
         past: Past,
     ) -> (World, bool) {
         let mut then = *world;
+        // The reads on which a mark relies are one step with it.
+        let mut marking = match &outcome {
+            Some(Outcome::Mark(entry, outcome)) if !matches!(outcome, MarkOutcome::Set(_)) => Some(entry.clone()),
+            _ => None,
+        };
         let mut outcomes: VecDeque<_> = outcome.into_iter().collect();
         let mut was_asked = false;
         loop {
@@ -180,6 +188,13 @@ impl Program<'_> {
             Self::note(&mut then, copy, held.command.effects());
             for call in calls {
                 was_asked |= matches!(call, Call::List(_)) && self.rule.counts == Counts::ByCache;
+                if let Call::Mark(entry, call) = &call
+                    && marking.as_ref() == Some(entry)
+                {
+                    outcomes.push_back(Outcome::Mark(entry.clone(), self.set_mark(&mut then, copy, entry, call)));
+                    marking.take_if(|_| matches!(call, MarkCall::Set(_)));
+                    continue;
+                }
                 match self.answer(&mut then, copy, &held.command, &call, past) {
                     Some(outcome) => outcomes.push_back(outcome),
                     None => held.calls.push(call),
@@ -211,7 +226,8 @@ impl Program<'_> {
                 let is_alive = life == delete_rule::Life::Alive;
                 let has_joined = is_alive && world.machines[machine].has_node;
                 let version = is_alive.then(|| Self::read_version(world, copy, machine));
-                Some(Outcome::Whole(named.uid, Ok(Whole { life, has_joined, version })))
+                // One that is named isn't in the log, so that its mark is of no entry.
+                Some(Outcome::Whole(named.uid, Ok(Whole { life, has_joined, version, ticket: None })))
             }
             Call::ReadVersion(entry) => {
                 let machine = usize::from(entry.uid);
@@ -231,17 +247,16 @@ impl Program<'_> {
                 }
                 Some(self.list(world, copy, past))
             }
-            Call::Mark { entry, version } if Self::marks_nothing(world, copy, command, entry) => {
-                let marked = self.set_mark(world, copy, entry, *version);
-                Some(Outcome::Marked(entry.clone(), marked))
+            Call::Mark(entry, call) if Self::marks_nothing(world, copy, command, entry) => {
+                Some(Outcome::Mark(entry.clone(), self.set_mark(world, copy, entry, call)))
             }
             Call::ReadGroup(_)
             | Call::ReadSize(_)
             | Call::WriteLog { .. }
             | Call::Lower { .. }
             | Call::Resize { .. }
-            | Call::Mark { .. }
-            | Call::Unmark(..) => None,
+            | Call::Mark(..)
+            | Call::Unmark { .. } => None,
         }
     }
 
@@ -356,15 +371,16 @@ impl Program<'_> {
         let call = rest.calls.remove(index);
         let mut then = *world;
         match &call {
-            Call::Mark { entry, version } => {
-                self.perform_mark(world, copy, &rest, (entry, *version), found);
+            Call::Mark(entry, call) => {
+                self.perform_mark(world, copy, &rest, (entry, call), found);
             }
-            Call::Unmark(entry, version) => {
-                let machine = usize::from(entry.uid);
-                if self.may_unmark(world, copy, entry, *version) {
+            Call::Unmark { name, ticket, version } => {
+                let machine = usize::from(*name);
+                if self.may_unmark(world, copy, machine, (*ticket, *version)) {
                     self.mark(&mut then, machine, 0);
                 }
-                self.go_on(&then, copy, &rest, Some(&Outcome::Unmarked), Step::Unmark(copy, machine), found);
+                let outcome = Outcome::Unmarked(*name, Ok(()));
+                self.go_on(&then, copy, &rest, Some(&outcome), Step::Unmark(copy, machine), found);
             }
             Call::ReadGroup(_) => {
                 let outcome = Outcome::Group(Ok(then.view_of(copy)));
@@ -417,11 +433,13 @@ impl Program<'_> {
         let conflict = Outcome::Written(Err(Failed(Failure::Conflict)));
         let mut rest = Held::clone(held);
         let outcome = match rest.calls.remove(index) {
-            Call::Mark { entry, version } if !world.machines[usize::from(entry.uid)].exists() => {
-                let marked = self.set_mark(&mut world.clone(), copy, &entry, version);
-                Outcome::Marked(entry, marked)
+            Call::Mark(entry, call) if !world.machines[usize::from(entry.uid)].exists() => {
+                let outcome = self.set_mark(&mut world.clone(), copy, &entry, &call);
+                Outcome::Mark(entry, outcome)
             }
-            Call::Unmark(entry, version) if !self.may_unmark(world, copy, &entry, version) => Outcome::Unmarked,
+            Call::Unmark { name, ticket, version } if !self.may_unmark(world, copy, name.into(), (ticket, version)) => {
+                Outcome::Unmarked(name, Ok(()))
+            }
             Call::List(_) => {
                 let lowering = self.lowering_after(world, copy, &mut rest.command)?;
                 Write::of(&lowering).filter(fails)?;
@@ -436,11 +454,11 @@ impl Program<'_> {
     }
 
     /// Returns true if the patch that takes a mark off passes its test.
-    fn may_unmark(&self, world: &World, copy: usize, entry: &Entry<Small>, version: u8) -> bool {
-        let (machine, memory) = (usize::from(entry.uid), &world.copies[copy]);
+    fn may_unmark(&self, world: &World, copy: usize, machine: usize, (ticket, version): (u8, u8)) -> bool {
+        let memory = &world.copies[copy];
         let tests_version = self.rule.unmark_tests == UnmarkTests::Version;
         let is_unchanged = !tests_version || memory.versions[machine] == version;
-        is_unchanged && world.machines[machine].mark == memory.ticket(entry.ticket)
+        is_unchanged && world.machines[machine].mark == memory.ticket(ticket)
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 
 use delete_rule::{
     Entry, Named, Source, Spec, Types, Version,
-    steps::{self, Calls, FailedCall, Failure},
+    steps::{self, Calls, FailedCall, Failure, Unmarked},
 };
 
 use crate::world::{self, Memory, Phase, Set, World};
@@ -46,6 +46,14 @@ impl Calls for Small {
     type NotScalable = Infallible;
     type Rollout = Infallible;
     type NotReplaced = ();
+
+    fn unmarked(_: &u8, why: Unmarked<Self>) -> Failed {
+        match why {
+            Unmarked::NotInLog => Failed(Failure::Conflict),
+            Unmarked::NotOfGroup => Failed(Failure::Unknown),
+            Unmarked::Unreadable(error) => match error {},
+        }
+    }
 }
 
 /// A version of the group as a command knows it: generation and tickets by its own count.

@@ -225,6 +225,10 @@ impl Policy for Variant {
         self.marks_only_unjoined
     }
 
+    fn lowers_for_gone(self) -> bool {
+        self.existence != Existence::Mark
+    }
+
     fn counts_going(self) -> bool {
         self.counts_going
     }

@@ -2,8 +2,8 @@
 //! comes from the objects before and after.
 
 use delete_rule::{
-    Life, Marking,
-    steps::{Failure, NotMarked, Outcome},
+    Life,
+    steps::{Failure, MarkCall, MarkOutcome, Outcome, Whole},
 };
 
 use crate::{
@@ -290,79 +290,66 @@ impl Program<'_> {
         }
     }
 
-    /// A mark that a copy asks for, with what may become of it.
+    /// A call for a mark that a copy asks for, with what may become of it.
     pub(crate) fn perform_mark(
         &self,
         world: &World,
         copy: usize,
         rest: &Held,
-        (entry, version): (&delete_rule::Entry<Small>, Option<u8>),
+        (entry, call): (&delete_rule::Entry<Small>, &MarkCall<Small>),
         found: &mut dyn FnMut(Step, World),
     ) {
         let machine = usize::from(entry.uid);
         let mut then = *world;
-        let marked = self.set_mark(&mut then, copy, entry, version);
-        let outcome = Outcome::Marked(entry.clone(), marked);
+        let outcome = Outcome::Mark(entry.clone(), self.set_mark(&mut then, copy, entry, call));
         self.go_on(&then, copy, rest, Some(&outcome), Step::Mark(Some(copy), machine), found);
-        // The mark of a Machine that is to have no Node tests a version, and can't come after another one.
-        let is_tested = entry.gives_up() && self.rule.marks_only_unjoined;
+        // One that tests a version can't come after another one.
+        let is_late = matches!(call, MarkCall::Set(None));
         let ticket = world.copies[copy].ticket(entry.ticket);
         let is_news = world.machines[machine].exists() && world.machines[machine].mark != ticket;
-        if world.budget.late_marks > 0 && world.in_flight.mark.is_none() && !is_tested && is_news {
+        if world.budget.late_marks > 0 && world.in_flight.mark.is_none() && is_late && is_news {
             let mut then = *world;
             then.budget.late_marks -= 1;
             then.in_flight.mark = Some((entry.uid, ticket));
-            let outcome = Outcome::Marked(entry.clone(), Err(NotMarked::Failed(Failed(Failure::Unknown))));
+            let outcome = Outcome::Mark(entry.clone(), MarkOutcome::Set(Err(Failed(Failure::Unknown))));
             self.go_on(&then, copy, rest, Some(&outcome), Step::SendMark(machine), found);
         }
     }
 
+    /// Makes a call for a mark.
     pub(crate) fn set_mark(
         &self,
         world: &mut World,
         copy: usize,
         entry: &delete_rule::Entry<Small>,
-        version: Option<u8>,
-    ) -> Result<Life, NotMarked<Small>> {
+        call: &MarkCall<Small>,
+    ) -> MarkOutcome<Small> {
         let machine = usize::from(entry.uid);
-        let (life, memory) = (world.life(machine), world.copies[copy]);
+        let (life, mut memory) = (world.life(machine), world.copies[copy]);
         let ticket = memory.ticket(entry.ticket);
         let alive = if life == Life::Alive { Set::one(machine) } else { Set(0) };
         world.copies[copy].seen_alive = memory.seen_alive.without(Set::one(machine)) | alive;
-        if life == Life::Gone && self.rule.existence == Existence::Mark {
-            return Err(NotMarked::Going);
-        }
-        if world.machines[machine].mark == ticket {
-            return Ok(life);
-        }
-        let is_wanted = entry.phase == delete_rule::Phase::Wanted;
-        if entry.gives_up() && is_wanted && self.rule.marks_only_unjoined {
-            let conflict = Err(NotMarked::Failed(Failed(Failure::Conflict)));
-            if version.is_some() {
-                if version != Some(memory.versions[machine]) && life != Life::Gone {
-                    return conflict;
+        match call {
+            MarkCall::ReadOwner => MarkOutcome::IsOfGroup(Ok((life != Life::Gone).then_some(true))),
+            MarkCall::Read => MarkOutcome::Life(Ok(life)),
+            MarkCall::ReadWhole => {
+                let has_joined = life == Life::Alive && world.machines[machine].has_node;
+                let version = (life == Life::Alive).then_some(memory.versions[machine]);
+                let has_mark = life != Life::Gone && world.machines[machine].mark == ticket;
+                let ticket = has_mark.then_some(entry.ticket);
+                MarkOutcome::Whole(Ok(Whole { life, has_joined, version, ticket }))
+            }
+            MarkCall::ReadGroup => MarkOutcome::Group(Ok(memory.view(world))),
+            MarkCall::Set(version) => {
+                if life != Life::Gone && version.is_some_and(|version| version != memory.versions[machine]) {
+                    return MarkOutcome::Set(Err(Failed(Failure::Conflict)));
                 }
-                if life == Life::Gone {
-                    return if entry.soft { Err(NotMarked::Going) } else { Ok(life) };
+                if life != Life::Gone && self.rule.marks && world.machines[machine].mark != ticket {
+                    self.mark(world, machine, ticket);
                 }
-            } else {
-                match self.core().marking(entry, life, world.machines[machine].has_node) {
-                    Marking::Mark => {}
-                    Marking::NotNeeded => return Ok(Life::Gone),
-                    Marking::Joined => return Err(NotMarked::Joined),
-                    Marking::Going => return Err(NotMarked::Going),
-                }
-                // The log is read after the Machine: an entry that was taken back meanwhile must not be marked.
-                let logged = world.log[machine];
-                if (logged.phase, logged.ticket) != (Phase::Wanted, ticket) {
-                    return conflict;
-                }
+                MarkOutcome::Set(Ok(life))
             }
         }
-        if life != Life::Gone && self.rule.marks {
-            self.mark(world, machine, ticket);
-        }
-        Ok(life)
     }
 
     /// A Machine gets this mark, or none by 0.

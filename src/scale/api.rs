@@ -59,6 +59,8 @@ pub(super) struct WholeMachine {
     pub(super) provider_id: Option<ArcStr>,
     /// The name in its nodeRef.
     pub(super) node_name: Option<ArcStr>,
+    /// The value of its delete-machine annotation.
+    pub(super) delete_mark: Option<ArcStr>,
 }
 
 /// A Machine as an answer shows it.
@@ -324,6 +326,7 @@ impl Api {
             version: found.metadata.resource_version.as_deref().unwrap_or_default().into(),
             provider_id: text("/spec/providerID"),
             node_name: text("/status/nodeRef/name"),
+            delete_mark: found.annotations().get(&*self.keys.delete_machine).map(|mark| mark.as_str().into()),
         }))
     }
 

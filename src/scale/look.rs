@@ -8,14 +8,14 @@ use super::{
     answer,
     call_error::CallError,
     events::Happening,
-    mark,
     metrics::Write,
     now,
     outcome::tickets_of,
     passes::Pass,
     read,
     rule::{
-        self, Carry, Finish, Followed, Life, Listed, Look, LookCall, Marked, NotLowered, NotMarked, RULE, machine_of,
+        self, Carry, Finish, Followed, Life, Listed, Look, LookCall, Mark, Marked, NotLowered, NotMarked, RULE,
+        machine_of,
     },
     run,
     work::Work,
@@ -23,7 +23,7 @@ use super::{
 use crate::{
     capi::Meta,
     index::DeletionView,
-    nodegroup::{Bounds, DeletionLog, deletion_log::Entry},
+    nodegroup::{Bounds, DeletionLog, Ticket, deletion_log::Entry},
 };
 
 /// The outcome of a call of a look.
@@ -140,17 +140,27 @@ async fn perform(work: &Work, look: &Look, call: LookCall) -> Result<Outcome, Ca
         }
         LookCall::ReadGroup => read::group(work).await.map(|_| Outcome::Group),
         LookCall::Delete(entry) => delete_by_name(work, look, &entry).await,
-        LookCall::Mark(entry) => match mark::mark(work, &entry, None).await {
-            Ok(_) | Err(NotMarked::Joined | NotMarked::Going) => Ok(Outcome::Done),
-            Err(NotMarked::Failed(error)) => Err(error),
-        },
+        LookCall::Mark(entry) => {
+            let mut mark = Mark::new(RULE, entry, None);
+            run::carry_out(work, &mut mark, |_| false).await;
+            match mark.end() {
+                Some(Err(NotMarked::Failed(error))) => Err(error.clone()),
+                Some(Ok(_) | Err(NotMarked::Joined | NotMarked::Going)) | None => Ok(Outcome::Done),
+            }
+        }
         LookCall::Unmark(machine) => {
             let Meta { key, resource_version, .. } = &machine.meta;
-            match &machine.delete_mark {
-                Some(mark) if !mark::unmark(work, &key.name, mark, resource_version).await => {
+            let Some(ticket) = machine.delete_mark.as_deref().and_then(Ticket::of_mark) else {
+                return Ok(Outcome::Done);
+            };
+            match run::unmark(work, &key.name, &ticket, resource_version).await {
+                // It has changed, so that it is looked at again.
+                Ok(()) | Err(CallError::Rejected(_)) => Ok(Outcome::Done),
+                Err(error) => {
+                    let failed = work.failed(&error);
+                    tracing::warn!(group = %work.id, machine = %key.name, "can't take the delete-machine annotation back; this is tried again: {failed}");
                     Err(CallError::Unknown(format!("the mark of Machine {} stays", key.name), None))
                 }
-                Some(_) | None => Ok(Outcome::Done),
             }
         }
         LookCall::List => read::list(work).await.map(Outcome::Listed),

@@ -16,7 +16,6 @@ mod going;
 mod history;
 mod lane;
 mod look;
-mod mark;
 mod memory;
 mod metrics;
 mod names;

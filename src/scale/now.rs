@@ -49,6 +49,16 @@ impl<F: Fn(CallerId) -> bool> Now<Types> for Known<'_, F> {
         is_stranger(self.work, entry)
     }
 
+    fn knows_group_of(&self, entry: &Entry) -> bool {
+        let key = self.work.machine_key(&entry.name);
+        self.work.index().is_of(&self.work.id, &key, &entry.uid).is_some()
+    }
+
+    fn is_marked_by_another(&self, entry: &Entry) -> bool {
+        let mark = self.work.index().mark_of(&self.work.machine_key(&entry.name), &entry.uid);
+        mark.is_some_and(|mark| Ticket::of_mark(&mark).is_none())
+    }
+
     fn there(&self, log: &DeletionLog) -> There<Types> {
         let (index, id) = (self.work.index(), &self.work.id);
         let mut members = index.members(id);

@@ -11,6 +11,7 @@ use super::{
 use crate::{
     capi::{ObjectKey, ScalableKind},
     index::GroupVersion,
+    nodegroup::Ticket,
 };
 
 /// The group's object.
@@ -34,11 +35,15 @@ pub(super) async fn life(work: &Work, named: &Named) -> Result<Life, CallError> 
 pub(super) async fn whole(work: &Work, named: &Named) -> Result<Whole, CallError> {
     let key = work.machine_key(&named.name);
     Ok(match work.api().read_whole_machine(&key, &named.uid).await? {
-        None => Whole { life: Life::Gone, has_joined: false, version: None },
-        Some(machine) if machine.deleting => Whole { life: Life::Deleting, has_joined: false, version: None },
+        None => Whole { life: Life::Gone, has_joined: false, version: None, ticket: None },
         Some(machine) => {
-            let has_joined = has_joined(work, &key, &machine);
-            Whole { life: Life::Alive, has_joined, version: Some(machine.version) }
+            let ticket = machine.delete_mark.as_deref().and_then(Ticket::of_mark);
+            if machine.deleting {
+                Whole { life: Life::Deleting, has_joined: false, version: None, ticket }
+            } else {
+                let has_joined = has_joined(work, &key, &machine);
+                Whole { life: Life::Alive, has_joined, version: Some(machine.version), ticket }
+            }
         }
     })
 }

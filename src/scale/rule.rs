@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use arcstr::ArcStr;
 use delete_rule::{
     Kind, Member, Source, Spec,
-    steps::{self, Calls},
+    steps::{self, Calls, Unmarked},
 };
 pub(super) use delete_rule::{
-    LEFT_TO_PROVIDER, Life, Marking, RULE,
+    LEFT_TO_PROVIDER, Life, RULE,
     steps::{FailedCall, Failure, Group, Now, Steps, There, Tries, machine_of},
 };
 
@@ -32,6 +33,9 @@ pub(super) type Followed = delete_rule::Followed<Types>;
 pub(super) type LeftSince = delete_rule::LeftSince<Types>;
 pub(super) type Listed = delete_rule::Listed<Types>;
 pub(super) type Look = delete_rule::Look<Types, Arc<Machine>>;
+pub(super) type Mark = steps::Mark<Types>;
+pub(super) type MarkCall = steps::MarkCall<Types>;
+pub(super) type MarkOutcome = steps::MarkOutcome<Types>;
 pub(super) type LookCall = delete_rule::LookCall<Types, Arc<Machine>>;
 pub(super) type Marked = steps::Marked<Types>;
 pub(super) type Named = delete_rule::Named<Types>;
@@ -54,6 +58,19 @@ impl Calls for Types {
     type NotScalable = NotScalable;
     type Rollout = Ongoing;
     type NotReplaced = ScaleError;
+
+    fn unmarked(name: &ArcStr, why: Unmarked<Self>) -> CallError {
+        match why {
+            Unmarked::NotOfGroup => CallError::Unknown(
+                format!("the log names Machine {name}, which isn't known yet as one of the group's"),
+                None,
+            ),
+            Unmarked::NotInLog => {
+                CallError::Conflict(format!("the log has another entry of Machine {name} by now, or none"))
+            }
+            Unmarked::Unreadable(error) => CallError::Refused(error.to_string()),
+        }
+    }
 }
 
 impl Group<Types> for GroupVersion {

@@ -12,22 +12,25 @@ use parking_lot::Mutex;
 
 use super::{
     answer,
-    api::GroupChange,
+    api::{GroupChange, MachineSeen},
     call_error::CallError,
     going::Leaving,
-    mark,
     metrics::Write,
     now::Known,
     outcome::SizeWritten,
     read, replace,
     retry::Attempts,
-    rule::{Call, Effect, Listed, Outcome, Steps, Tries},
+    rule::{Call, Effect, Life, Listed, MarkCall, MarkOutcome, Outcome, Steps, Tries, machine_of},
     work::Work,
     writer::SizeWriter,
 };
 use crate::{
     index::GroupVersion,
-    nodegroup::{DeletionLog, LogAnnotation as _, deletion_log::Types},
+    informer::ResourceVersion,
+    nodegroup::{
+        DeletionLog, LogAnnotation as _, Ticket,
+        deletion_log::{Entry, Types},
+    },
 };
 
 /// The calls of one command.
@@ -113,13 +116,13 @@ impl<'a> Run<'a> {
                 }
                 Outcome::Written(written)
             }
-            Call::Mark { entry, version } => {
-                let marked = mark::mark(work, &entry, version.as_ref()).await;
-                Outcome::Marked(entry, marked)
+            Call::Mark(entry, call) => {
+                let outcome = mark(work, &entry, call).await;
+                Outcome::Mark(entry, outcome)
             }
-            Call::Unmark(entry, version) => {
-                mark::unmark(work, &entry.name, &entry.ticket.mark().into(), &version).await;
-                Outcome::Unmarked
+            Call::Unmark { name, ticket, version } => {
+                let taken = unmark(work, &name, &ticket, &version).await;
+                Outcome::Unmarked(name, taken)
             }
             Call::Replace { request, log, below } => {
                 let refusal = answer::size(&work.id, &below);
@@ -193,6 +196,10 @@ impl<'a> Run<'a> {
                     let failed = work.failed(&error);
                     tracing::warn!(group = %id, %machine, "the size is left as it is for a Machine: {failed}");
                 }
+                Effect::MarkStays(machine, error) => {
+                    let failed = work.failed(&error);
+                    tracing::warn!(group = %id, %machine, "can't take the delete-machine annotation back; this is tried again: {failed}");
+                }
                 Effect::Filled(machine) => {
                     tracing::info!(group = %id, %machine, "the Machine goes by itself and another one has its place: the size stays as it is for it");
                 }
@@ -236,5 +243,44 @@ async fn resize(
         work.write(Write::Size, work.api().write_counted_size(&work.id, seen, to, writer)).await
     } else {
         work.write(Write::Size, work.api().write_size(&work.id, seen, to, writer)).await
+    }
+}
+
+/// Makes a call for the mark of an entry's Machine.
+async fn mark(work: &Work, entry: &Entry, call: MarkCall) -> MarkOutcome {
+    let key = work.machine_key(&entry.name);
+    match call {
+        MarkCall::ReadOwner => {
+            let seen = work.api().read_machine(&key, &entry.uid).await;
+            let is_of_group = |seen: MachineSeen| seen.is_of(&work.index().owners(&work.id));
+            MarkOutcome::IsOfGroup(seen.map(|seen| seen.map(is_of_group)))
+        }
+        MarkCall::Read => MarkOutcome::Life(read::life(work, &machine_of(entry)).await),
+        MarkCall::ReadWhole => MarkOutcome::Whole(read::whole(work, &machine_of(entry)).await),
+        MarkCall::ReadGroup => MarkOutcome::Group(read::group(work).await),
+        MarkCall::Set(version) => {
+            let value = entry.ticket.mark();
+            let set = work.api().set_mark(&key, &entry.uid, version.as_ref(), &value);
+            MarkOutcome::Set(match work.write(Write::Mark, set).await {
+                Ok(machine) if machine.deleting => Ok(Life::Deleting),
+                Ok(_) => Ok(Life::Alive),
+                Err(CallError::Missing(_)) => Ok(Life::Gone),
+                Err(error) => Err(error),
+            })
+        }
+    }
+}
+
+/// Takes a mark of ours off a Machine of this version; one that is gone has none.
+pub(super) async fn unmark(
+    work: &Work,
+    name: &ArcStr,
+    ticket: &Ticket,
+    version: &ResourceVersion,
+) -> Result<(), CallError> {
+    let (key, value) = (work.machine_key(name), ticket.mark());
+    match work.write(Write::Unmark, work.api().take_mark(&key, &value, version)).await {
+        Err(CallError::Missing(_)) => Ok(()),
+        taken => taken,
     }
 }

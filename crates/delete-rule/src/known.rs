@@ -30,6 +30,9 @@ pub struct Named<T: Types> {
 pub enum Marking {
     /// It is marked; while it is alive, the mark tests the version in which it has no Node.
     Mark,
+    /// It has the entry's mark, be it joined since or not: a smaller size that is on its way may take it already. Without its
+    /// entry it would be one that nobody has named, and without its mark that size would take another.
+    Marked,
     /// It is gone, and needs no mark.
     NotNeeded,
     /// It has a Node by now, and its entry is taken back.
@@ -39,10 +42,12 @@ pub enum Marking {
 }
 
 impl<P: Policy> Rule<P> {
-    /// Decides about the mark of a wanted entry, by a read of its Machine, which may have a Node while it is alive.
-    pub fn marking<T: Types>(self, entry: &Entry<T>, life: Life, has_node: bool) -> Marking {
+    /// Decides about the mark of a wanted entry, by a read of its Machine, which may have a Node while it is alive, and
+    /// may have a mark of this ticket unless it is gone.
+    pub fn marking<T: Types>(self, entry: &Entry<T>, life: Life, has_node: bool, mark: Option<&T::Ticket>) -> Marking {
         let is_spared = entry.gives_up() && self.0.spares_joined();
         match life {
+            Life::Alive | Life::Deleting if mark == Some(&entry.ticket) => Marking::Marked,
             Life::Gone | Life::Deleting if entry.soft && is_spared => Marking::Going,
             Life::Gone => Marking::NotNeeded,
             Life::Alive if has_node && is_spared => Marking::Joined,

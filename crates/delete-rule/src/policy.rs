@@ -45,6 +45,11 @@ pub trait Policy: Copy + Debug {
         true
     }
 
+    /// An entry whose Machine was there when it was logged lowers the size, also if it is gone when it is to be marked.
+    fn lowers_for_gone(self) -> bool {
+        true
+    }
+
     /// An entry whose Machine goes by itself lowers the size only while its place is open.
     fn counts_going(self) -> bool {
         true

@@ -209,6 +209,47 @@ async fn a_machine_that_joins_while_its_copy_is_down_stays() {
     assert_eq!((world.api.replicas(), world.api.marked()), (3, vec![]));
 }
 
+/// Its entry is wanted, and it is marked: a smaller size that is on its way for another Machine may take it by now, so that
+/// the size comes down for it too. Taken back, it would run, be marked, and be named by nothing.
+#[rstest]
+#[case::named("named")]
+#[case::chosen("chosen")]
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_joins_after_it_was_marked_keeps_its_entry_and_its_mark(#[case] by: &str) {
+    let world = World::new(3, &["a", "c"]);
+    world.machine("b", &json!({}), &json!({}));
+    world.api.fault("PATCH machine b", Fault::Hold);
+    let (scale, named) = (world.scale.clone(), by == "named");
+    let command = tokio::spawn(async move {
+        if named {
+            scale.delete(group(), instance("pending-machine-team-a_b")).await
+        } else {
+            scale.decrease(group(), -1).await
+        }
+    });
+    world.api.held().await;
+    for _ in 0..6 {
+        world.api.fault("PATCH group", Fault::Answer(503, status(503, "down")));
+    }
+    world.api.release();
+    let error = command.await.unwrap().unwrap_err();
+    assert_eq!(error.code(), "unavailable", "{error}");
+    assert_eq!((world.api.log().len(), world.api.marked()), (1, vec!["b".to_owned()]), "it is carried on");
+    let mark = world.api.mark_of("b").unwrap();
+    let annotations = json!({"annotations": {"cluster.x-k8s.io/delete-machine": mark}});
+    world.machine("b", &json!({"nodeRef": {"name": "b"}}), &annotations);
+    let before = world.api.calls().len();
+    let other = world.another_copy();
+    for _ in 0..100 {
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        other.watch();
+    }
+    let lowered = if named { "b lowered" } else { "b lowered soft" };
+    assert_eq!((world.api.replicas(), world.api.log()), (2, vec![lowered.to_owned()]));
+    assert_eq!(world.api.mark_of("b"), Some(mark));
+    assert_eq!(world.api.calls()[before..].iter().filter(|call| call.contains("PATCH machine")).count(), 0);
+}
+
 #[tokio::test]
 async fn deletes_of_machines_with_nodes_still_read_nothing() {
     let world = World::new(3, &["a", "b", "c"]);

@@ -5,8 +5,9 @@
 use std::mem;
 
 use super::{
-    Call, Calls, Effect, FailedCall as _, Failure, Group as _, Marked, NotDone, NotMarked, Now, Outcome, Row, Steps,
-    Tries, machine_of,
+    Call, Calls, Effect, FailedCall as _, Failure, Group as _, Mark, Marked, NotDone, NotMarked, Now, Outcome, Row,
+    Steps, Tries, machine_of,
+    mark::{Marks, mark_that_stays},
     take_back::{TakeBack, TakenBack},
 };
 use crate::{Bounds, Complete, Entry, Log, Map, Named, Phase, Policy, Refusal, Rule, Set};
@@ -50,7 +51,7 @@ pub struct Carry<T: Calls, P = Complete> {
     rejected_at: Option<T::Group>,
     lowered: usize,
     failures: Map<T, NotLowered<T>>,
-    stage: Stage<T>,
+    stage: Stage<T, P>,
     /// The number of calls under way.
     open: usize,
     effects: Vec<Effect<T>>,
@@ -58,10 +59,10 @@ pub struct Carry<T: Calls, P = Complete> {
 
 /// The next thing to decide, or the call whose outcome is waited for.
 #[derive(Clone, Debug)]
-enum Stage<T: Calls> {
+enum Stage<T: Calls, P> {
     Round,
     /// Marks are under way, or have all come to something.
-    Mark(Round<T>),
+    Mark(Round<T>, Marks<T, P>),
     /// A pause, after which marks are tried again on the version that is there then.
     PauseMarks(Round<T>),
     ReadAfterMarks,
@@ -167,9 +168,11 @@ impl<T: Calls, P: Policy> Carry<T, P> {
         }
         let has_failed = !self.marked.failures.is_empty();
         let unmarked = round.wanted.iter().filter(|entry| !has_failed && !self.marked.has(entry));
-        let marks = unmarked.map(|entry| Call::Mark { entry: entry.clone(), version: None }).collect();
-        self.stage = Stage::Mark(round);
-        marks
+        let mut marks = Marks::new();
+        unmarked.for_each(|entry| marks.begin(Mark::new(self.rule, entry.clone(), None)));
+        let calls = marks.next(now);
+        self.stage = Stage::Mark(round, marks);
+        calls
     }
 
     /// Goes on with marks as they are: with the smaller size, unless some couldn't be set.
@@ -309,7 +312,7 @@ impl<T: Calls, P: Policy> Carry<T, P> {
     fn advance(&mut self, now: &impl Now<T>) -> Vec<Call<T>> {
         match mem::replace(&mut self.stage, Stage::End) {
             Stage::Round => self.round(now),
-            Stage::Mark(round) => self.judge(round),
+            Stage::Mark(round, _) => self.judge(round),
             Stage::ReadAfterMarks => {
                 self.stage = Stage::ReadAfterMarks;
                 vec![Call::ReadGroup(Tries::Of(Row::Lower))]
@@ -343,7 +346,11 @@ impl<T: Calls, P: Policy> Carry<T, P> {
 
 impl<T: Calls, P: Policy> Steps<T> for Carry<T, P> {
     fn next(&mut self, now: &impl Now<T>) -> Vec<Call<T>> {
-        let mut calls = Vec::new();
+        let mut calls = match &mut self.stage {
+            Stage::Mark(_, marks) => marks.next(now),
+            _ => Vec::new(),
+        };
+        self.open += calls.len();
         while self.open == 0 && !self.has_ended() {
             calls = self.advance(now);
             self.open = calls.len();
@@ -353,10 +360,13 @@ impl<T: Calls, P: Policy> Steps<T> for Carry<T, P> {
 
     fn took(&mut self, outcome: Outcome<T>) {
         self.open = self.open.saturating_sub(1);
+        self.effects.extend(mark_that_stays(&outcome));
         self.stage = match (mem::replace(&mut self.stage, Stage::End), outcome) {
-            (Stage::Mark(round), Outcome::Marked(entry, outcome)) => {
-                self.marked.took(entry, outcome);
-                Stage::Mark(round)
+            (Stage::Mark(round, mut marks), Outcome::Mark(entry, outcome)) => {
+                if let Some(end) = marks.took(&entry, outcome) {
+                    self.marked.took(entry, end);
+                }
+                Stage::Mark(round, marks)
             }
             (Stage::PauseMarks(_), Outcome::Paused(_, true)) => {
                 self.marked.failures.clear();

@@ -4,8 +4,9 @@
 use std::{collections::VecDeque, mem};
 
 use super::{
-    Call, CallerId, Calls, Carry, Effect, Group as _, Marked, NotDone, NotLowered, Now, Outcome, Resize, Steps,
+    Call, CallerId, Calls, Carry, Effect, Group as _, Mark, Marked, NotDone, NotLowered, Now, Outcome, Resize, Steps,
     decision::{Asked, Decided, Decision},
+    mark::Marks,
 };
 use crate::{Bounds, Complete, Entry, Life, Listed, Log, Map, Named, Phase, Places, Policy, Request, Rule, Set};
 
@@ -20,14 +21,14 @@ pub struct Deletion<T: Calls, P = Complete> {
     decision: Option<Decision<T, P>>,
     /// True while deletes are awaited that join.
     awaits_joins: bool,
-    batch: Option<Batch<T>>,
+    batch: Option<Batch<T, P>>,
     stage: Stage<T, P>,
     effects: Vec<Effect<T>>,
 }
 
 /// Deletes that are lowered together.
 #[derive(Clone, Debug)]
-struct Batch<T: Calls> {
+struct Batch<T: Calls, P> {
     /// The version that has in its log what was accepted last.
     version: T::Group,
     bounds: Bounds,
@@ -43,8 +44,7 @@ struct Batch<T: Calls> {
     waiting: VecDeque<Entry<T>>,
     /// Those of which a mark was begun.
     begun: Map<T, T::Ticket>,
-    /// The number of marks under way.
-    marking: usize,
+    marking: Marks<T, P>,
     marked: Marked<T>,
 }
 
@@ -66,7 +66,7 @@ enum Stage<T: Calls, P> {
     End,
 }
 
-impl<T: Calls> Batch<T> {
+impl<T: Calls, P: Policy> Batch<T, P> {
     /// Returns true if it lowers the size for what has no Machine: what is still left of that is counted when deletes are
     /// decided.
     fn has_others(&self) -> bool {
@@ -82,9 +82,8 @@ impl<T: Calls> Batch<T> {
     }
 
     /// The marks that can be begun. After a failure none is.
-    fn marks(&mut self, now: &impl Now<T>) -> Vec<Call<T>> {
-        let mut calls = Vec::new();
-        while self.marking + calls.len() < SIDE_BY_SIDE
+    fn marks(&mut self, rule: Rule<P>, now: &impl Now<T>) -> Vec<Call<T>> {
+        while self.marking.len() < SIDE_BY_SIDE
             && self.marked.failures.is_empty()
             && let Some(entry) = self.waiting.pop_front()
         {
@@ -93,11 +92,10 @@ impl<T: Calls> Batch<T> {
             if !is_begun && !now.is_stranger(&entry) {
                 self.begun.insert(entry.uid.clone(), entry.ticket.clone());
                 let version = self.versions.get(&entry.uid).cloned();
-                calls.push(Call::Mark { entry, version });
+                self.marking.begin(Mark::new(rule, entry, version));
             }
         }
-        self.marking += calls.len();
-        calls
+        self.marking.next(now)
     }
 }
 
@@ -118,7 +116,7 @@ impl<T: Calls, P: Policy> Deletion<T, P> {
 
     /// Returns true if deletes may join. After a failure nobody does.
     pub fn is_open(&self) -> bool {
-        let is_open = |batch: &Batch<T>| batch.marked.failures.is_empty() && !batch.has_others();
+        let is_open = |batch: &Batch<T, P>| batch.marked.failures.is_empty() && !batch.has_others();
         let is_idle = self.decision.is_none() && !self.awaits_joins;
         matches!(self.stage, Stage::Mark) && is_idle && self.batch.as_ref().is_some_and(is_open)
     }
@@ -152,7 +150,7 @@ impl<T: Calls, P: Policy> Deletion<T, P> {
             is_logged: false,
             waiting: VecDeque::new(),
             begun: Map::<T, _>::default(),
-            marking: 0,
+            marking: Marks::new(),
             marked: Marked::default(),
         });
         for one in accepted {
@@ -180,7 +178,7 @@ impl<T: Calls, P: Policy> Deletion<T, P> {
             self.effects.extend(decision.effects());
             self.end_decision();
         }
-        calls.extend(self.batch.iter_mut().flat_map(|batch| batch.marks(now)));
+        calls.extend(self.batch.iter_mut().flat_map(|batch| batch.marks(self.rule, now)));
         calls
     }
 
@@ -317,7 +315,7 @@ impl<T: Calls, P: Policy> Deletion<T, P> {
     }
 
     fn is_marking(&self) -> bool {
-        self.decision.is_some() || self.awaits_joins || self.batch.as_ref().is_some_and(|batch| batch.marking > 0)
+        self.decision.is_some() || self.awaits_joins || self.batch.as_ref().is_some_and(|batch| batch.marking.len() > 0)
     }
 }
 
@@ -363,10 +361,11 @@ impl<T: Calls, P: Policy> Steps<T> for Deletion<T, P> {
 
     fn took(&mut self, outcome: Outcome<T>) {
         match (&mut self.stage, outcome) {
-            (Stage::Mark, Outcome::Marked(entry, outcome)) => {
-                if let Some(batch) = &mut self.batch {
-                    batch.marking = batch.marking.saturating_sub(1);
-                    batch.marked.took(entry, outcome);
+            (Stage::Mark, Outcome::Mark(entry, outcome)) => {
+                if let Some(batch) = &mut self.batch
+                    && let Some(end) = batch.marking.took(&entry, outcome)
+                {
+                    batch.marked.took(entry, end);
                 }
             }
             (Stage::Mark, outcome) => {

@@ -90,7 +90,7 @@ impl<T: Calls> Learn<T> {
             Outcome::Life(uid, Ok(life)) => {
                 self.known.lives.insert(uid, life);
             }
-            Outcome::Whole(uid, Ok(Whole { life, has_joined, version })) => {
+            Outcome::Whole(uid, Ok(Whole { life, has_joined, version, .. })) => {
                 if has_joined {
                     self.known.joined.insert(uid.clone());
                 } else if let Some(version) = version {

@@ -7,6 +7,7 @@ mod decision;
 mod decrease;
 mod deletion;
 mod learn;
+mod mark;
 mod marked;
 mod resize;
 mod take_back;
@@ -18,6 +19,7 @@ pub use self::{
     carry::{Carry, NotLowered},
     decrease::Decrease,
     deletion::{Deletion, SIDE_BY_SIDE},
+    mark::{Mark, MarkCall, MarkOutcome, Unmarked},
     marked::{Marked, NotMarked},
     resize::Resize,
 };
@@ -41,6 +43,9 @@ pub trait Calls: Types {
     type Rollout: Clone + Debug;
     /// The reason for which a Machine isn't replaced.
     type NotReplaced: Clone + Debug;
+
+    /// A Machine that isn't marked, as a failure of the kind that the reason says.
+    fn unmarked(name: &Self::Name, why: Unmarked<Self>) -> Self::Failed;
 }
 
 /// A version of a group's object.
@@ -106,6 +111,12 @@ pub trait Now<T: Calls> {
     /// Returns true if an entry names a Machine of another group, or of none: somebody else wrote it, whose right to
     /// annotate the group is none to delete that Machine.
     fn is_stranger(&self, entry: &Entry<T>) -> bool;
+
+    /// Returns true if the watch has shown whose the Machine of an entry is.
+    fn knows_group_of(&self, entry: &Entry<T>) -> bool;
+
+    /// Returns true if the watch has shown somebody else's mark on the Machine of an entry.
+    fn is_marked_by_another(&self, entry: &Entry<T>) -> bool;
 
     /// The Machines that are there and in no log, by the watch.
     fn there(&self, log: &Log<T>) -> There<T>;
@@ -207,15 +218,17 @@ pub enum Call<T: Calls> {
         /// True if Machines were counted for it, so that the whole spec and the log are tested.
         counted: bool,
     },
-    /// Marks the Machine of an entry under its ticket: [`Outcome::Marked`].
-    Mark {
-        /// The entry.
-        entry: Entry<T>,
-        /// The version in which it had no Node, for the mark to test; `None` if it is to be read where that matters.
-        version: Option<T::Version>,
+    /// Makes a call for the mark of an entry's Machine: [`Outcome::Mark`].
+    Mark(Entry<T>, MarkCall<T>),
+    /// Takes the mark of a ticket off a Machine, if that is of this version: [`Outcome::Unmarked`].
+    Unmark {
+        /// The Machine.
+        name: T::Name,
+        /// The ticket.
+        ticket: T::Ticket,
+        /// The version that is tested.
+        version: T::Version,
     },
-    /// Takes the mark of an entry off its Machine, if that is of this version: [`Outcome::Unmarked`].
-    Unmark(Entry<T>, T::Version),
     /// Replaces one of the Machines of a request for which the size can't come down, where that is possible and time:
     /// [`Outcome::Replaced`].
     Replace {
@@ -247,10 +260,10 @@ pub enum Outcome<T: Calls> {
     Listed(Result<Listed<T>, T::Failed>),
     /// The group's version after a write.
     Written(Result<T::Group, T::Failed>),
-    /// The life of a Machine that was to be marked.
-    Marked(Entry<T>, Result<Life, NotMarked<T>>),
-    /// A mark was taken off, or is left to the finisher.
-    Unmarked,
+    /// A call for the mark of an entry's Machine.
+    Mark(Entry<T>, MarkOutcome<T>),
+    /// The mark of a Machine was taken off, or there was none.
+    Unmarked(T::Name, Result<(), T::Failed>),
     /// A Machine was replaced, or not.
     Replaced(Result<(), T::NotReplaced>),
     /// True if another attempt is to be made.
@@ -266,6 +279,8 @@ pub struct Whole<T: Calls> {
     pub has_joined: bool,
     /// Its version, while it is alive.
     pub version: Option<T::Version>,
+    /// The ticket of its mark; `None` if it has no mark, or somebody else's.
+    pub ticket: Option<T::Ticket>,
 }
 
 /// An effect that no result is waited for.
@@ -292,6 +307,8 @@ pub enum Effect<T: Calls> {
     SizeSpared(NotDone<T>),
     /// The size isn't lowered for a Machine that couldn't be read.
     MachineSpared(T::Name, T::Failed),
+    /// A mark of ours couldn't be taken off. A finisher finds it again.
+    MarkStays(T::Name, T::Failed),
     /// The Machine goes by itself and another one has its place: the size isn't lowered for it.
     Filled(T::Name),
     /// A smaller target size takes these.

@@ -71,7 +71,10 @@ impl<T: Calls> TakeBack<T> {
                 self.stage = Stage::Log(seen);
                 vec![Call::ReadGroup(Tries::Once)]
             }
-            Stage::Unmark(marks) => marks.into_iter().map(|(entry, version)| Call::Unmark(entry, version)).collect(),
+            Stage::Unmark(marks) => marks
+                .into_iter()
+                .map(|(Entry { name, ticket, .. }, version)| Call::Unmark { name, ticket, version })
+                .collect(),
             Stage::Versions(_) | Stage::Log(_) | Stage::End(_) => Vec::new(),
         }
     }

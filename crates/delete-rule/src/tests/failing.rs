@@ -10,8 +10,8 @@ use proptest::{collection::vec, prelude::*};
 use super::steps::world::{Failed, Version};
 use super::*;
 use crate::steps::{
-    Call, CallerId, Decrease, Deletion, Effect, Failure, NotDone, NotMarked, Now, Outcome, Resize, Steps, There, View,
-    Whole,
+    Call, CallerId, Decrease, Deletion, Effect, Failure, MarkCall, MarkOutcome, NotDone, Now, Outcome, Resize, Steps,
+    There, View, Whole,
 };
 
 /// The most calls that a command may take in these tests.
@@ -33,7 +33,8 @@ struct World {
     group: RefCell<Version>,
     /// Each Machine: its life, and whether it has a Node.
     machines: RefCell<BTreeMap<String, (Life, bool)>>,
-    marks: RefCell<BTreeSet<String>>,
+    /// The tickets of the marks.
+    marks: RefCell<BTreeMap<String, Ticket>>,
     writer: Cell<Option<u32>>,
     faults: RefCell<VecDeque<Fault>>,
     drawn: Cell<u32>,
@@ -132,8 +133,9 @@ impl World {
             Call::WriteLog { .. } => "log",
             Call::Lower { .. } => "lower",
             Call::Resize { .. } => "resize",
-            Call::Mark { .. } => "mark",
-            Call::Unmark(..) => "unmark",
+            Call::Mark(_, MarkCall::Set(_)) => "mark",
+            Call::Mark(..) => "read",
+            Call::Unmark { .. } => "unmark",
             Call::Replace { .. } => "replace",
             Call::Pause(..) => "pause",
         };
@@ -156,7 +158,8 @@ impl World {
             }
             Call::ReadWhole(named) => {
                 let (life, has_node) = self.machine(&named.uid);
-                let whole = Whole { life, has_joined: has_node, version: (life == Life::Alive).then_some(1) };
+                let version = (life == Life::Alive).then_some(1);
+                let whole = Whole { life, has_joined: has_node, version, ticket: None };
                 Outcome::Whole(named.uid, failure.map_or(Ok(whole), Err))
             }
             Call::ReadVersion(entry) => Outcome::Version(entry, failure.is_none().then_some(1)),
@@ -171,26 +174,41 @@ impl World {
                 self.writer.set(Some(writer));
                 Ok(written)
             }),
-            Call::Mark { entry, .. } => {
-                let (life, has_node) = self.machine(&entry.uid);
-                if entry.gives_up() && has_node {
-                    return Outcome::Marked(entry, Err(NotMarked::Joined));
-                }
-                if is_done && life != Life::Gone {
-                    self.marks.borrow_mut().insert(entry.uid.clone());
-                }
-                Outcome::Marked(entry, failure.map_or(Ok(life), |failure| Err(NotMarked::Failed(failure))))
+            Call::Mark(entry, call) => {
+                let outcome = self.mark(&entry, &call, is_done, failure);
+                Outcome::Mark(entry, outcome)
             }
-            Call::Unmark(entry, _) => {
+            Call::Unmark { name, .. } => {
                 if is_done {
-                    self.marks.borrow_mut().remove(&entry.uid);
+                    self.marks.borrow_mut().remove(&name);
                 }
-                Outcome::Unmarked
+                Outcome::Unmarked(name, failure.map_or(Ok(()), Err))
             }
             Call::Replace { .. } => Outcome::Replaced(Err("not replaced")),
             Call::Pause(row, failure) => {
                 // As often as all calls that a test makes fail.
                 Outcome::Paused(row, failure != Failed(Failure::Final) && self.calls.borrow().len() < MOST_CALLS / 4)
+            }
+        }
+    }
+
+    /// Makes a call for a mark.
+    fn mark(&self, entry: &Entry, call: &MarkCall<Text>, is_done: bool, failure: Option<Failed>) -> MarkOutcome<Text> {
+        let (life, has_joined) = self.machine(&entry.uid);
+        match call {
+            MarkCall::ReadOwner => MarkOutcome::IsOfGroup(failure.map_or(Ok(Some(true)), Err)),
+            MarkCall::Read => MarkOutcome::Life(failure.map_or(Ok(life), Err)),
+            MarkCall::ReadWhole => {
+                let version = (life == Life::Alive).then_some(1);
+                let ticket = self.marks.borrow().get(&entry.uid).cloned();
+                MarkOutcome::Whole(failure.map_or(Ok(Whole { life, has_joined, version, ticket }), Err))
+            }
+            MarkCall::ReadGroup => MarkOutcome::Group(failure.map_or_else(|| Ok(self.group.borrow().clone()), Err)),
+            MarkCall::Set(_) => {
+                if is_done && life != Life::Gone {
+                    self.marks.borrow_mut().insert(entry.uid.clone(), entry.ticket.clone());
+                }
+                MarkOutcome::Set(failure.map_or(Ok(life), Err))
             }
         }
     }
@@ -278,6 +296,14 @@ impl Now<Text> for World {
         false
     }
 
+    fn knows_group_of(&self, _: &Entry) -> bool {
+        true
+    }
+
+    fn is_marked_by_another(&self, _: &Entry) -> bool {
+        false
+    }
+
     fn there(&self, log: &DeletionLog) -> There<Text> {
         let machines = self.machines.borrow();
         let there = machines.iter().filter(|(uid, (life, _))| *life == Life::Alive && log.get(uid).is_none());
@@ -341,7 +367,7 @@ proptest! {
                 Err(_) => {}
             }
             for name in names.iter().filter(|name| is_lowered(name)) {
-                prop_assert!(marks.contains(*name), "{name} isn't marked: {entries:?}");
+                prop_assert!(marks.contains_key(*name), "{name} isn't marked: {entries:?}");
             }
         }
         if world.answer(3).is_ok() {

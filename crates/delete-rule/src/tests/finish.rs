@@ -187,23 +187,31 @@ fn a_mark_is_taken_off_when_it_is_ours_and_belongs_to_nothing(
 }
 
 #[rstest]
-#[case::one_that_waits("a", Life::Alive, false, Marking::Mark)]
-#[case::one_that_has_joined("a", Life::Alive, true, Marking::Joined)]
-#[case::one_that_goes_anyway("a", Life::Deleting, false, Marking::Mark)]
-#[case::one_that_is_gone("a", Life::Gone, false, Marking::NotNeeded)]
-#[case::a_soft_one_that_waits("a~", Life::Alive, false, Marking::Mark)]
-#[case::a_soft_one_that_has_joined("a~", Life::Alive, true, Marking::Joined)]
-#[case::a_soft_one_that_goes_anyway("a~", Life::Deleting, false, Marking::Going)]
-#[case::a_soft_one_that_is_gone("a~", Life::Gone, false, Marking::Going)]
+#[case::one_that_waits("a", Life::Alive, false, None, Marking::Mark)]
+#[case::one_that_has_joined("a", Life::Alive, true, None, Marking::Joined)]
+#[case::one_that_has_joined_and_has_an_older_mark("a", Life::Alive, true, Some("u"), Marking::Joined)]
+#[case::one_that_has_joined_since_it_was_marked("a", Life::Alive, true, Some("t"), Marking::Marked)]
+#[case::one_that_is_marked("a", Life::Alive, false, Some("t"), Marking::Marked)]
+#[case::one_that_goes_anyway("a", Life::Deleting, false, None, Marking::Mark)]
+#[case::one_that_is_gone("a", Life::Gone, false, None, Marking::NotNeeded)]
+#[case::a_soft_one_that_waits("a~", Life::Alive, false, None, Marking::Mark)]
+#[case::a_soft_one_that_has_joined("a~", Life::Alive, true, None, Marking::Joined)]
+#[case::a_soft_one_that_has_joined_since_it_was_marked("a~", Life::Alive, true, Some("t"), Marking::Marked)]
+#[case::a_soft_one_that_goes_anyway("a~", Life::Deleting, false, None, Marking::Going)]
+#[case::a_soft_one_that_goes_anyway_with_an_older_mark("a~", Life::Deleting, false, Some("u"), Marking::Going)]
+#[case::a_soft_one_that_goes_and_has_its_mark("a~", Life::Deleting, false, Some("t"), Marking::Marked)]
+#[case::a_soft_one_that_is_gone("a~", Life::Gone, false, None, Marking::Going)]
 fn one_that_never_joined_is_marked_only_while_it_has_no_node(
     #[case] text: &str,
     #[case] life: Life,
     #[case] has_node: bool,
+    #[case] mark: Option<&str>,
     #[case] expected: Marking,
 ) {
     let entry = log(&[text]).entries()[0].clone();
     let entry = Entry { pending: !entry.soft, ..entry };
-    assert_eq!(RULE.marking(&entry, life, has_node), expected);
+    let mark = mark.map(Ticket::from);
+    assert_eq!(RULE.marking(&entry, life, has_node, mark.as_ref()), expected);
 }
 
 #[rstest]

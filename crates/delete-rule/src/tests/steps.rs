@@ -1,5 +1,6 @@
 //! Commands call by call, on a fake of the API server that makes the calls one after the other.
 
+mod marks;
 pub(super) mod world;
 
 use self::world::{Callers, Happens, World, answers};
@@ -81,6 +82,21 @@ fn a_mark_that_is_refused_for_good_is_taken_back_with_its_request() {
     assert_eq!(world.calls[10..], ["lower to 3: c!"]);
     assert_eq!(world.answers(), ["0: failed, Final", "1: done"]);
     assert_eq!(world.marks(), ["c: t1"]);
+}
+
+#[rstest]
+#[case::its_machine_has_changed(Failure::Rejected, &[])]
+#[case::it_is_refused(Failure::Final, &["a"])]
+fn a_mark_that_cannot_be_taken_off_is_left_to_the_finisher(#[case] failure: Failure, #[case] stays: &[&str]) {
+    let mut world = World::of(4, &["a", "b", "c", "d"]);
+    world.happens("mark b", Happens::Fails(Failure::Final));
+    world.happens("unmark a", Happens::Fails(failure));
+    world.run(&mut deletion([request(&["a", "b"])]));
+    assert_eq!(world.answers(), ["0: failed, Final"]);
+    assert_eq!(
+        (world.marks(), world.stays),
+        (vec!["a: t1".to_owned()], stays.iter().map(ToString::to_string).collect())
+    );
 }
 
 #[test]
@@ -255,7 +271,7 @@ fn a_smaller_target_size_takes_a_machine_that_has_no_node() {
     pending(&mut world, &["b", "c"]);
     let mut decrease = Decrease::new(RULE, world.group.clone(), -1, BOUNDS, 0);
     world.run(&mut decrease);
-    assert_eq!(world.calls, ["whole b", "log b~", "mark b", "lower to 2: b~!"]);
+    assert_eq!(world.calls, ["whole b", "log b~", "whole b", "group for b", "mark b", "lower to 2: b~!"]);
     assert!(matches!(decrease.end(), Some(Ok(()))));
 }
 
@@ -265,8 +281,8 @@ fn a_smaller_target_size_takes_replicas_before_machines() {
     pending(&mut world, &["b", "c"]);
     let mut decrease = Decrease::new(RULE, world.group.clone(), -2, BOUNDS, 0);
     world.run(&mut decrease);
-    let calls = ["list", "resize to 3, counted", "whole b", "log b~", "mark b", "lower to 2: b~!"];
-    assert_eq!(world.calls, calls);
+    assert_eq!(world.calls[..4], ["list", "resize to 3, counted", "whole b", "log b~"]);
+    assert_eq!(world.calls[4..], ["whole b", "group for b", "mark b", "lower to 2: b~!"]);
     assert!(matches!(decrease.end(), Some(Ok(()))));
 }
 
@@ -286,17 +302,17 @@ fn a_machine_that_joins_before_it_is_read_is_not_logged() {
 fn a_machine_that_joins_before_it_is_marked_is_spared() {
     let mut world = World::of(3, &["a", "b", "c"]);
     pending(&mut world, &["b"]);
-    world.happens("mark b", Happens::Before(|world| world.machine("b").has_node = true));
+    world.happens("log b~", Happens::Before(|world| world.machine("b").has_node = true));
     let mut decrease = Decrease::new(RULE, world.group.clone(), -1, BOUNDS, 0);
     world.run(&mut decrease);
-    assert_eq!(world.calls, ["whole b", "log b~", "mark b", "log", "version b", "read group", "unmark b"]);
+    assert_eq!(world.calls, ["whole b", "log b~", "whole b", "log", "version b", "read group", "unmark b"]);
     assert!(matches!(decrease.end(), Some(Ok(()))), "an error would end the caller's loop");
     assert_eq!(world.group.replicas, 3);
 }
 
 #[rstest]
-#[case::it_was_done(Happens::Lost, &["log b~", "pause Log", "read group", "mark b", "lower to 2: b~!"], "t1")]
-#[case::it_was_not_done(Happens::Fails(Failure::Unknown), &["log b~", "pause Log", "read group", "whole b", "log b~", "mark b", "lower to 2: b~!"], "t2")]
+#[case::it_was_done(Happens::Lost, &["log b~", "pause Log", "read group", "whole b", "group for b", "mark b", "lower to 2: b~!"], "t1")]
+#[case::it_was_not_done(Happens::Fails(Failure::Unknown), &["log b~", "pause Log", "read group", "whole b", "log b~", "whole b", "group for b", "mark b", "lower to 2: b~!"], "t2")]
 fn a_smaller_target_size_whose_log_had_no_answer(
     #[case] happens: Happens,
     #[case] calls: &[&str],

@@ -4,7 +4,8 @@ use std::{cell::Cell, collections::BTreeMap};
 
 use super::*;
 use crate::steps::{
-    Call, CallerId, Calls, Effect, FailedCall, Group as _, NotMarked, Now, Outcome, Steps, There, View, Whole,
+    Call, CallerId, Calls, Effect, FailedCall, Group as _, MarkCall, MarkOutcome, Now, Outcome, Steps, There, Unmarked,
+    View, Whole,
 };
 
 /// A version of the group.
@@ -33,6 +34,14 @@ impl Calls for Text {
     type NotScalable = &'static str;
     type Rollout = &'static str;
     type NotReplaced = &'static str;
+
+    fn unmarked(_: &String, why: Unmarked<Self>) -> Failed {
+        Failed(match why {
+            Unmarked::NotOfGroup => Failure::Unknown,
+            Unmarked::NotInLog => Failure::Conflict,
+            Unmarked::Unreadable(_) => Failure::Final,
+        })
+    }
 }
 
 impl crate::steps::Group<Text> for Version {
@@ -92,6 +101,12 @@ pub(super) struct World {
     pub(super) callers: Callers,
     /// True if the watch of Machines has come far enough.
     pub(super) knows_lives: bool,
+    /// True if the watch has shown whose each Machine is.
+    pub(super) knows_groups: bool,
+    /// True if the Machines belong to another group.
+    pub(super) is_moved: bool,
+    /// The Machines that somebody else has marked, as the watch shows.
+    pub(super) marked_by_another: Vec<&'static str>,
     /// The fate of the next call that begins so.
     events: Vec<(&'static str, Happens)>,
     waiting: Vec<Call<Text>>,
@@ -99,6 +114,8 @@ pub(super) struct World {
     pub(super) calls: Vec<String>,
     ends: Vec<(CallerId, Result<(), NotDone>)>,
     pub(super) filled: Vec<String>,
+    /// The Machines whose marks couldn't be taken off.
+    pub(super) stays: Vec<String>,
 }
 
 impl World {
@@ -110,11 +127,15 @@ impl World {
             drawn: Cell::new(0),
             callers: Callers::Wait,
             knows_lives: true,
+            knows_groups: true,
+            is_moved: false,
+            marked_by_another: Vec::new(),
             events: Vec::new(),
             waiting: Vec::new(),
             calls: Vec::new(),
             ends: Vec::new(),
             filled: Vec::new(),
+            stays: Vec::new(),
         }
     }
 
@@ -175,6 +196,7 @@ impl World {
             match effect {
                 Effect::Answer(caller, end) => self.ends.push((caller, end)),
                 Effect::Filled(name) => self.filled.push(name),
+                Effect::MarkStays(name, _) => self.stays.push(name),
                 _ => {}
             }
         }
@@ -206,10 +228,8 @@ impl World {
             }
             Call::Read(named) => Outcome::Life(named.uid.clone(), Ok(self.life(&named.uid))),
             Call::ReadWhole(named) => {
-                let machine = self.machines.get(&named.uid).filter(|machine| !machine.deleting);
-                let has_joined = machine.is_some_and(|machine| machine.has_node);
-                let version = machine.map(|machine| machine.version);
-                Outcome::Whole(named.uid.clone(), Ok(Whole { life: self.life(&named.uid), has_joined, version }))
+                let whole = self.whole(&named.uid);
+                Outcome::Whole(named.uid, Ok(whole))
             }
             Call::ReadVersion(entry) => {
                 let version = self.machines.get(&entry.uid).map(|machine| machine.version);
@@ -223,16 +243,21 @@ impl World {
                 let is_unchanged = !counted || self.group.is_unchanged_since(&seen);
                 self.written(is_as_seen && is_unchanged, to, self.group.log.clone(), writer)
             }
-            Call::Mark { entry, version } => {
-                let marked = self.mark(&entry, version);
-                Outcome::Marked(entry, marked)
+            Call::Mark(entry, call) => {
+                let outcome = self.mark(&entry, call);
+                Outcome::Mark(entry, outcome)
             }
-            Call::Unmark(entry, version) => {
-                let is_such = |it: &&mut Machine| it.version == version && it.mark.as_ref() == Some(&entry.ticket);
-                if let Some(machine) = self.machines.get_mut(&entry.uid).filter(is_such) {
-                    (machine.mark, machine.version) = (None, machine.version + 1);
-                }
-                Outcome::Unmarked
+            Call::Unmark { name, ticket, version } => {
+                let is_such = |it: &Machine| it.version == version && it.mark.as_ref() == Some(&ticket);
+                let taken = match self.machines.get_mut(&name) {
+                    Some(machine) if is_such(machine) => {
+                        (machine.mark, machine.version) = (None, machine.version + 1);
+                        Ok(())
+                    }
+                    Some(_) => Err(Failed(Failure::Rejected)),
+                    None => Ok(()),
+                };
+                Outcome::Unmarked(name, taken)
             }
             Call::Replace { .. } => Outcome::Replaced(Err("it isn't time")),
             Call::Pause(row, Failed(failure)) => Outcome::Paused(row, failure != Failure::Final),
@@ -248,16 +273,31 @@ impl World {
         Outcome::Written(Ok(self.group.clone()))
     }
 
-    fn mark(&mut self, entry: &Entry, version: Option<u32>) -> Result<Life, NotMarked<Text>> {
-        let Some(machine) = self.machines.get_mut(&entry.uid) else { return Ok(Life::Gone) };
-        if version.is_some_and(|version| version != machine.version) {
-            return Err(NotMarked::Failed(Failed(Failure::Conflict)));
+    fn mark(&mut self, entry: &Entry, call: MarkCall<Text>) -> MarkOutcome<Text> {
+        match call {
+            MarkCall::ReadOwner => {
+                MarkOutcome::IsOfGroup(Ok(self.machines.contains_key(&entry.uid).then_some(!self.is_moved)))
+            }
+            MarkCall::Read => MarkOutcome::Life(Ok(self.life(&entry.uid))),
+            MarkCall::ReadWhole => MarkOutcome::Whole(Ok(self.whole(&entry.uid))),
+            MarkCall::ReadGroup => MarkOutcome::Group(Ok(self.group.clone())),
+            MarkCall::Set(version) => {
+                let Some(machine) = self.machines.get_mut(&entry.uid) else { return MarkOutcome::Set(Ok(Life::Gone)) };
+                if version.is_some_and(|version| version != machine.version) {
+                    return MarkOutcome::Set(Err(Failed(Failure::Conflict)));
+                }
+                (machine.mark, machine.version) = (Some(entry.ticket.clone()), machine.version + 1);
+                MarkOutcome::Set(Ok(self.life(&entry.uid)))
+            }
         }
-        if entry.gives_up() && machine.has_node {
-            return Err(NotMarked::Joined);
-        }
-        (machine.mark, machine.version) = (Some(entry.ticket.clone()), machine.version + 1);
-        Ok(self.life(&entry.uid))
+    }
+
+    fn whole(&self, uid: &Uid) -> Whole<Text> {
+        let (machine, life) = (self.machines.get(uid), self.life(uid));
+        let alive = machine.filter(|_| life == Life::Alive);
+        let has_joined = alive.is_some_and(|machine| machine.has_node);
+        let version = alive.map(|machine| machine.version);
+        Whole { life, has_joined, version, ticket: machine.and_then(|machine| machine.mark.clone()) }
     }
 
     fn life(&self, uid: &Uid) -> Life {
@@ -299,6 +339,14 @@ impl Now<Text> for World {
         false
     }
 
+    fn knows_group_of(&self, _: &Entry) -> bool {
+        self.knows_groups
+    }
+
+    fn is_marked_by_another(&self, entry: &Entry) -> bool {
+        self.marked_by_another.contains(&entry.name.as_str())
+    }
+
     fn there(&self, log: &DeletionLog) -> There<Text> {
         let machines = self.machines.iter().filter(|(name, machine)| !machine.deleting && log.get(name).is_none());
         let (joined, waiting): (Vec<_>, Vec<_>) = machines.partition(|(_, machine)| machine.has_node);
@@ -335,10 +383,20 @@ fn failed(call: Call<Text>, failed: Failed) -> Outcome<Text> {
         Call::ReadVersion(entry) => Outcome::Version(entry, None),
         Call::List(_) => Outcome::Listed(Err(failed)),
         Call::WriteLog { .. } | Call::Lower { .. } | Call::Resize { .. } => Outcome::Written(Err(failed)),
-        Call::Mark { entry, .. } => Outcome::Marked(entry, Err(NotMarked::Failed(failed))),
-        Call::Unmark(..) => Outcome::Unmarked,
+        Call::Mark(entry, call) => Outcome::Mark(entry, mark_failed(&call, failed)),
+        Call::Unmark { name, .. } => Outcome::Unmarked(name, Err(failed)),
         Call::Replace { .. } => Outcome::Replaced(Err("it isn't time")),
         Call::Pause(row, _) => Outcome::Paused(row, false),
+    }
+}
+
+fn mark_failed(call: &MarkCall<Text>, failed: Failed) -> MarkOutcome<Text> {
+    match call {
+        MarkCall::ReadOwner => MarkOutcome::IsOfGroup(Err(failed)),
+        MarkCall::Read => MarkOutcome::Life(Err(failed)),
+        MarkCall::ReadWhole => MarkOutcome::Whole(Err(failed)),
+        MarkCall::ReadGroup => MarkOutcome::Group(Err(failed)),
+        MarkCall::Set(_) => MarkOutcome::Set(Err(failed)),
     }
 }
 
@@ -357,8 +415,14 @@ fn shown(call: &Call<Text>) -> String {
             format!("log{}", log_shown(log))
         }
         Call::Resize { to, counted, .. } => format!("resize to {to}{}", if *counted { ", counted" } else { "" }),
-        Call::Mark { entry, .. } => format!("mark {}", entry.name),
-        Call::Unmark(entry, _) => format!("unmark {}", entry.name),
+        Call::Mark(entry, call) => match call {
+            MarkCall::ReadOwner => format!("owner {}", entry.name),
+            MarkCall::Read => format!("read {}", entry.name),
+            MarkCall::ReadWhole => format!("whole {}", entry.name),
+            MarkCall::ReadGroup => format!("group for {}", entry.name),
+            MarkCall::Set(_) => format!("mark {}", entry.name),
+        },
+        Call::Unmark { name, .. } => format!("unmark {name}"),
         Call::Replace { request, .. } => {
             let names: Vec<_> = request.machines.iter().map(|named| named.name.as_str()).collect();
             format!("replace {}", names.join(" "))

@@ -1,0 +1,274 @@
+//! The mark of one entry's Machine, call by call, and marks side by side. It must never mark a Machine that is given up as one
+//! that never joined without a test of the version in which it had no Node.
+
+use std::mem;
+
+use super::{Call, Calls, Effect, FailedCall as _, Failure, Group as _, NotMarked, Now, Outcome, Steps, Whole};
+use crate::{Complete, Entry, Life, Marking, Phase, Policy, Rule};
+
+/// A call for the mark of an entry's Machine.
+#[derive(Clone, Debug)]
+pub enum MarkCall<T: Calls> {
+    /// Reads whether the Machine is there and one of the group's: [`MarkOutcome::IsOfGroup`].
+    ReadOwner,
+    /// Reads whether it is there: [`MarkOutcome::Life`].
+    Read,
+    /// Reads all that tells whether it has joined: [`MarkOutcome::Whole`].
+    ReadWhole,
+    /// Reads the group: [`MarkOutcome::Group`].
+    ReadGroup,
+    /// Marks it under the entry's ticket, if it is of this version, or of any: [`MarkOutcome::Set`].
+    Set(Option<T::Version>),
+}
+
+/// The outcome of a call for a mark.
+#[derive(Clone, Debug)]
+pub enum MarkOutcome<T: Calls> {
+    /// True if it is one of the group's Machines; `None` if it is gone.
+    IsOfGroup(Result<Option<bool>, T::Failed>),
+    /// Its life.
+    Life(Result<Life, T::Failed>),
+    /// The Machine.
+    Whole(Result<Whole<T>, T::Failed>),
+    /// The group.
+    Group(Result<T::Group, T::Failed>),
+    /// Its life after the patch; gone if nothing has its name.
+    Set(Result<Life, T::Failed>),
+}
+
+/// The reason for which a Machine isn't marked though no call has failed.
+#[derive(Clone, Debug)]
+pub enum Unmarked<T: Calls> {
+    /// It isn't known yet as one of the group's. Time may tell.
+    NotOfGroup,
+    /// The log has another entry of it by now, or none. Another write came between.
+    NotInLog,
+    /// The log can't be read, and no repeat mends that.
+    Unreadable(T::Unreadable),
+}
+
+/// The mark of one entry's Machine. One that is gone needs no mark, nor does one that somebody else has marked.
+#[derive(Clone, Debug)]
+pub struct Mark<T: Calls, P = Complete> {
+    rule: Rule<P>,
+    entry: Entry<T>,
+    /// The version in which it had no Node, where that is known.
+    version: Option<T::Version>,
+    stage: Stage<T>,
+}
+
+/// The next thing to do, or the call whose outcome is waited for.
+#[derive(Clone, Debug)]
+enum Stage<T: Calls> {
+    Begin,
+    /// It is one of the group's.
+    Decide,
+    /// Its life is read after a failure, or in the stead of a mark.
+    Read(Option<T::Failed>),
+    /// The log is read after the Machine: an entry that was taken back meanwhile must not be marked.
+    ReadGroup {
+        version: Option<T::Version>,
+        is_needed: bool,
+    },
+    Set(Option<T::Version>),
+    Asked(Asked<T>),
+    End(Result<Life, NotMarked<T>>),
+}
+
+#[derive(Clone, Debug)]
+enum Asked<T: Calls> {
+    IsOfGroup,
+    Life(Option<T::Failed>),
+    Whole {
+        is_needed: bool,
+    },
+    Group {
+        version: Option<T::Version>,
+        is_needed: bool,
+    },
+    /// True if it must have no Node.
+    Set {
+        is_pending: bool,
+    },
+}
+
+impl<T: Calls, P: Policy> Mark<T, P> {
+    /// Begins the mark of an entry, with the version in which its Machine had no Node, where that is known and matters.
+    pub fn new(rule: Rule<P>, entry: Entry<T>, version: Option<T::Version>) -> Self {
+        Self { rule, entry, version, stage: Stage::Begin }
+    }
+
+    /// At the end: the Machine's life as the mark has shown it.
+    pub fn end(&self) -> Option<&Result<Life, NotMarked<T>>> {
+        if let Stage::End(end) = &self.stage { Some(end) } else { None }
+    }
+
+    /// Returns true if the Machine must have no Node when it is marked.
+    fn spares_joined(&self) -> bool {
+        self.entry.gives_up() && self.entry.phase == Phase::Wanted && self.rule.0.spares_joined()
+    }
+
+    fn advance(&mut self, now: &impl Now<T>) -> Option<MarkCall<T>> {
+        let (asked, call) = match mem::replace(&mut self.stage, Stage::Begin) {
+            Stage::Begin if !now.knows_group_of(&self.entry) => (Asked::IsOfGroup, MarkCall::ReadOwner),
+            Stage::Begin | Stage::Decide => self.decide(now),
+            Stage::Read(failure) => (Asked::Life(failure), MarkCall::Read),
+            Stage::ReadGroup { version, is_needed } => (Asked::Group { version, is_needed }, MarkCall::ReadGroup),
+            Stage::Set(version) => (Asked::Set { is_pending: true }, MarkCall::Set(version)),
+            stage @ (Stage::Asked(_) | Stage::End(_)) => {
+                self.stage = stage;
+                return None;
+            }
+        };
+        self.stage = Stage::Asked(asked);
+        Some(call)
+    }
+
+    fn decide(&mut self, now: &impl Now<T>) -> (Asked<T>, MarkCall<T>) {
+        let is_needed = !now.is_marked_by_another(&self.entry);
+        if !self.spares_joined() {
+            return match is_needed {
+                true => (Asked::Set { is_pending: false }, MarkCall::Set(None)),
+                false => (Asked::Life(None), MarkCall::Read),
+            };
+        }
+        // A mark that somebody else has set tests nothing: the Machine is read in its stead.
+        match self.version.take().filter(|_| is_needed) {
+            Some(version) => (Asked::Set { is_pending: true }, MarkCall::Set(Some(version))),
+            None => (Asked::Whole { is_needed }, MarkCall::ReadWhole),
+        }
+    }
+
+    /// Takes the outcome of a call.
+    pub(super) fn take(&mut self, outcome: MarkOutcome<T>) {
+        let Stage::Asked(asked) = mem::replace(&mut self.stage, Stage::Begin) else { return };
+        let stage = match (asked, outcome) {
+            (Asked::IsOfGroup, MarkOutcome::IsOfGroup(Ok(Some(true)))) => Stage::Decide,
+            (Asked::IsOfGroup, MarkOutcome::IsOfGroup(Ok(Some(false)))) => self.leave(Unmarked::NotOfGroup),
+            (Asked::IsOfGroup, MarkOutcome::IsOfGroup(Ok(None))) => self.is_gone(),
+            (Asked::Life(Some(failure)), MarkOutcome::Life(Ok(Life::Alive | Life::Deleting))) => failed(failure),
+            (Asked::Life(_), MarkOutcome::Life(Ok(life))) => Stage::End(Ok(life)),
+            (Asked::Whole { is_needed }, MarkOutcome::Whole(Ok(whole))) => self.judge(whole, is_needed),
+            (Asked::Group { version, is_needed }, MarkOutcome::Group(Ok(group))) => {
+                self.after_group(&group, version, is_needed)
+            }
+            // Another Machine has its name by now, or another write came between.
+            (Asked::Set { is_pending: false }, MarkOutcome::Set(Err(failure)))
+                if failure.failure().is_of_the_object() =>
+            {
+                Stage::Read(Some(failure))
+            }
+            (Asked::Set { is_pending: true }, MarkOutcome::Set(Ok(Life::Gone))) => self.is_gone(),
+            // One that has changed since it was read is read again with the next attempt.
+            (Asked::Set { .. }, MarkOutcome::Set(marked)) => Stage::End(marked.map_err(NotMarked::Failed)),
+            (
+                _,
+                MarkOutcome::IsOfGroup(Err(failure))
+                | MarkOutcome::Life(Err(failure))
+                | MarkOutcome::Whole(Err(failure))
+                | MarkOutcome::Group(Err(failure)),
+            ) => failed(failure),
+            (asked, _) => Stage::Asked(asked),
+        };
+        self.stage = match stage {
+            Stage::End(Ok(Life::Gone)) if !self.rule.0.lowers_for_gone() => Stage::End(Err(NotMarked::Going)),
+            stage => stage,
+        };
+    }
+
+    fn judge(&self, whole: Whole<T>, is_needed: bool) -> Stage<T> {
+        let Whole { life, has_joined, version, ticket } = whole;
+        match self.rule.marking(&self.entry, life, has_joined, ticket.as_ref()) {
+            Marking::Mark => Stage::ReadGroup { version, is_needed },
+            Marking::Marked => Stage::End(Ok(life)),
+            Marking::NotNeeded => Stage::End(Ok(Life::Gone)),
+            Marking::Joined => Stage::End(Err(NotMarked::Joined)),
+            Marking::Going => Stage::End(Err(NotMarked::Going)),
+        }
+    }
+
+    fn after_group(&self, group: &T::Group, version: Option<T::Version>, is_needed: bool) -> Stage<T> {
+        match group.log() {
+            Err(error) => self.leave(Unmarked::Unreadable(error)),
+            Ok(log) if log.get(&self.entry.uid) != Some(&self.entry) => self.leave(Unmarked::NotInLog),
+            Ok(_) if is_needed => Stage::Set(version),
+            Ok(_) => Stage::End(Ok(if version.is_some() { Life::Alive } else { Life::Deleting })),
+        }
+    }
+
+    /// A smaller size for a soft entry whose Machine is gone would take another one.
+    fn is_gone(&self) -> Stage<T> {
+        let is_spared = self.entry.soft && self.entry.phase == Phase::Wanted;
+        Stage::End(if is_spared { Err(NotMarked::Going) } else { Ok(Life::Gone) })
+    }
+
+    fn leave(&self, why: Unmarked<T>) -> Stage<T> {
+        failed(T::unmarked(&self.entry.name, why))
+    }
+}
+
+fn failed<T: Calls>(failure: T::Failed) -> Stage<T> {
+    Stage::End(Err(NotMarked::Failed(failure)))
+}
+
+impl<T: Calls, P: Policy> Steps<T> for Mark<T, P> {
+    fn next(&mut self, now: &impl Now<T>) -> Vec<Call<T>> {
+        let call = self.advance(now);
+        call.map(|call| Call::Mark(self.entry.clone(), call)).into_iter().collect()
+    }
+
+    fn took(&mut self, outcome: Outcome<T>) {
+        if let Outcome::Mark(_, outcome) = outcome {
+            self.take(outcome);
+        }
+    }
+
+    fn effects(&mut self) -> Vec<Effect<T>> {
+        Vec::new()
+    }
+}
+
+/// Marks under way, side by side.
+#[derive(Clone, Debug)]
+pub(super) struct Marks<T: Calls, P>(Vec<Mark<T, P>>);
+
+impl<T: Calls, P: Policy> Marks<T, P> {
+    pub(super) fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    pub(super) fn begin(&mut self, mark: Mark<T, P>) {
+        self.0.push(mark);
+    }
+
+    /// The number of those under way.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The calls of those that wait for none.
+    pub(super) fn next(&mut self, now: &impl Now<T>) -> Vec<Call<T>> {
+        self.0.iter_mut().flat_map(|mark| mark.next(now)).collect()
+    }
+
+    /// Takes the outcome of a call for the mark of an entry; the mark's own, if that was its last.
+    pub(super) fn took(&mut self, entry: &Entry<T>, outcome: MarkOutcome<T>) -> Option<Result<Life, NotMarked<T>>> {
+        let is_its = |mark: &Mark<T, P>| mark.entry.uid == entry.uid && mark.entry.ticket == entry.ticket;
+        let place = self.0.iter().position(is_its)?;
+        let mark = &mut self.0[place];
+        mark.take(outcome);
+        let end = mark.end().cloned()?;
+        self.0.remove(place);
+        Some(end)
+    }
+}
+
+/// The effect of a call that was to take a mark off, if it stays. One whose Machine has changed is looked at again.
+pub(super) fn mark_that_stays<T: Calls>(outcome: &Outcome<T>) -> Option<Effect<T>> {
+    match outcome {
+        Outcome::Unmarked(name, Err(failure)) if failure.failure() != Failure::Rejected => {
+            Some(Effect::MarkStays(name.clone(), failure.clone()))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,140 @@
+//! The mark of one Machine, call by call.
+
+use super::{
+    world::{Failed, Happens, World},
+    *,
+};
+use crate::steps::{Mark, NotMarked};
+
+/// An entry of `a`, which is alive and has a Node.
+fn world(text: &str) -> World {
+    let mut world = World::of(3, &["a", "b", "c"]);
+    world.write(3, log(&[text]));
+    world
+}
+
+/// The entry of `a` in the log, of one that never joined unless it is hard.
+fn entry(world: &World) -> Entry {
+    world.group.log.entries()[0].clone()
+}
+
+fn mark(world: &mut World, version: Option<u32>) -> Result<Life, NotMarked<Text>> {
+    let mut mark = Mark::new(RULE, entry(world), version);
+    world.run(&mut mark);
+    mark.end().unwrap().clone()
+}
+
+fn shown(end: &Result<Life, NotMarked<Text>>) -> String {
+    match end {
+        Ok(life) => format!("{life:?}"),
+        Err(NotMarked::Failed(Failed(failure))) => format!("failed, {failure:?}"),
+        Err(NotMarked::Joined) => "joined".to_owned(),
+        Err(NotMarked::Going) => "going".to_owned(),
+    }
+}
+
+#[rstest]
+#[case::it_is_there("b", Happens::Nothing, &["mark b"], "Alive")]
+#[case::it_is_being_deleted("b", Happens::Before(|world| world.machine("b").deleting = true), &["mark b"], "Deleting")]
+#[case::it_is_gone("d", Happens::Nothing, &["mark d"], "Gone")]
+#[case::another_write_came_between("b", Happens::Fails(Failure::Conflict), &["mark b", "read b"], "failed, Conflict")]
+#[case::another_has_its_name("d", Happens::Fails(Failure::Rejected), &["mark d", "read d"], "Gone")]
+#[case::it_may_be_marked("b", Happens::Lost, &["mark b"], "failed, Unknown")]
+#[case::it_is_refused("b", Happens::Fails(Failure::Final), &["mark b"], "failed, Final")]
+fn a_mark_shows_what_it_finds(
+    #[case] name: &str,
+    #[case] happens: Happens,
+    #[case] calls: &[&str],
+    #[case] expected: &str,
+) {
+    let mut world = world(name);
+    world.happens("mark", happens);
+    let end = mark(&mut world, None);
+    assert_eq!((world.calls.as_slice(), shown(&end).as_str()), (&*owned(calls), expected));
+}
+
+fn owned(calls: &[&str]) -> Vec<String> {
+    calls.iter().map(|call| (*call).to_owned()).collect()
+}
+
+/// The watch hasn't shown the Machine: who may annotate a group has no right to others' Machines.
+#[rstest]
+#[case::it_is_the_groups("b", false, &["owner b", "mark b"], "Alive")]
+#[case::it_is_not_known_as_such("b", true, &["owner b"], "failed, Unknown")]
+#[case::it_is_gone("d", false, &["owner d"], "Gone")]
+#[case::a_soft_one_is_gone("d~", false, &["owner d"], "going")]
+fn one_whose_group_is_unknown_is_read_first(
+    #[case] text: &str,
+    #[case] is_moved: bool,
+    #[case] calls: &[&str],
+    #[case] expected: &str,
+) {
+    let mut world = world(text);
+    (world.knows_groups, world.is_moved) = (false, is_moved);
+    let end = mark(&mut world, None);
+    assert_eq!((world.calls.as_slice(), shown(&end).as_str()), (&*owned(calls), expected));
+}
+
+#[rstest]
+#[case::one_that_has_a_node("b", &["read b"], "Alive")]
+#[case::one_that_never_joined("b~", &["whole b", "group for b"], "Alive")]
+fn somebody_elses_mark_stays(#[case] text: &str, #[case] calls: &[&str], #[case] expected: &str) {
+    let mut world = world(text);
+    world.marked_by_another = vec!["b"];
+    world.machine("b").has_node = !text.contains('~');
+    let end = mark(&mut world, Some(0));
+    assert_eq!((world.calls.as_slice(), shown(&end).as_str()), (&*owned(calls), expected));
+    assert_eq!(world.marks(), [""; 0]);
+}
+
+#[rstest]
+#[case::in_the_version_in_which_it_had_no_node(Some(0), ("whole", Happens::Nothing), &["mark b"], "Alive")]
+#[case::it_has_changed_since(Some(7), ("whole", Happens::Nothing), &["mark b"], "failed, Conflict")]
+#[case::it_is_read(None, ("whole", Happens::Nothing), &["whole b", "group for b", "mark b"], "Alive")]
+#[case::it_has_joined(None, ("whole", Happens::Before(|world| world.machine("b").has_node = true)), &["whole b"], "joined")]
+#[case::it_goes(None, ("whole", Happens::Before(|world| world.machine("b").deleting = true)), &["whole b"], "going")]
+#[case::it_was_taken_back(None, ("group", Happens::Before(|world| world.write(3, log(&[])))), &["whole b", "group for b"], "failed, Conflict")]
+fn one_that_never_joined_is_marked_in_a_version_without_a_node(
+    #[case] version: Option<u32>,
+    #[case] (call, happens): (&'static str, Happens),
+    #[case] calls: &[&str],
+    #[case] expected: &str,
+) {
+    let mut world = world("b~");
+    world.machine("b").has_node = false;
+    world.happens(call, happens);
+    let end = mark(&mut world, version);
+    assert_eq!((world.calls.as_slice(), shown(&end).as_str()), (&*owned(calls), expected));
+    assert_eq!(world.marks().len(), usize::from(expected == "Alive"));
+}
+
+/// Its mark's answer was lost, or another copy has marked it.
+#[rstest]
+#[case::it_waits(false)]
+#[case::it_has_joined_since(true)]
+fn one_that_never_joined_and_has_its_mark_counts_as_marked(#[case] has_joined: bool) {
+    let mut world = world("b~");
+    world.machine("b").has_node = false;
+    assert_eq!(shown(&mark(&mut world, None)), "Alive");
+    world.machine("b").has_node = has_joined;
+    world.calls.clear();
+    assert_eq!(shown(&mark(&mut world, None)), "Alive");
+    assert_eq!(world.calls, ["whole b"]);
+    assert_eq!(world.marks(), ["b: t"]);
+}
+
+/// It is carried on by a copy that knows nothing of the mark, and goes for its own smaller size.
+#[test]
+fn one_that_joins_after_its_mark_is_lowered_and_not_taken_back() {
+    let mut world = world("b~");
+    world.machine("b").has_node = false;
+    world.happens("lower", Happens::Fails(Failure::Unknown));
+    world.happens("pause", Happens::Fails(Failure::Final));
+    let uids = || ["b".to_owned()].into_iter().collect();
+    world.run(&mut Carry::new(RULE, world.group.clone(), uids(), Vec::new(), BOUNDS, Marked::default()));
+    world.machine("b").has_node = true;
+    world.calls.clear();
+    world.run(&mut Carry::new(RULE, world.group.clone(), uids(), Vec::new(), BOUNDS, Marked::default()));
+    assert_eq!(world.calls, ["whole b", "lower to 2: b~!"]);
+    assert_eq!(world.marks(), ["b: t"]);
+}
