@@ -39,8 +39,12 @@ impl Ledger {
             // The infrastructure of a MachinePool has its time.
             let is_pool = id.starts_with("MachinePool/");
             let is_waiting = is_pool && group.is_waiting(self.now);
-            if !group.log.is_empty() && !is_waiting {
-                let names: Vec<_> = group.log.values().map(|entry| (&entry.name, entry.is_lowered)).collect();
+            // An entry stays as long as its Machine is there; one that hangs has its time.
+            let is_going =
+                |uid: &String| self.machines.get(uid).is_some_and(|machine| machine.is_deleting && !machine.is_gone);
+            let left = group.log.iter().filter(|(uid, entry)| !(entry.is_lowered && is_going(uid)));
+            let names: Vec<_> = left.map(|(_, entry)| (&entry.name, entry.is_lowered)).collect();
+            if !names.is_empty() && !is_waiting {
                 found.push((Check::Rest, format!("{id}: still in the log: {names:?}")));
             }
             let alive: Vec<_> =
