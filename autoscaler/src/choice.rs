@@ -1,4 +1,4 @@
-//! How the driver chooses a group for pods that are pending, and what it asks for that: sizes, options, prices.
+//! The driver's choice of a group for pending pods, and its calls for that: sizes, options, prices.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -128,7 +128,7 @@ impl Driver {
         Ok(())
     }
 
-    /// What pods would need of a group: none of it where they don't fit.
+    /// Returns the group with the Nodes that the pods would need of it; `None` where none of them fits.
     fn need<'a>(&self, group: &'a NodeGroup, pending: &[&'a Pod]) -> Result<Option<Candidate<'a>>> {
         let Some(shape) = self.memory.shapes.get(&group.id) else { return Ok(None) };
         let pods: Vec<&Pod> = pending.iter().copied().filter(|pod| fits(pod, shape)).collect();

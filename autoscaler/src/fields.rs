@@ -1,4 +1,4 @@
-//! What the driver sends in the fields of the version that it plays, and reads from those that this version knows.
+//! The fields that the driver sends in the version that it plays, and reads from those that this version knows.
 
 use std::time::{Duration, SystemTime};
 
@@ -24,7 +24,7 @@ pub(crate) struct Fields {
     new: bool,
 }
 
-/// What a group's options say about its Nodes.
+/// The options of a group for its Nodes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
     /// A Node that is used less may go.
@@ -33,7 +33,7 @@ pub(crate) struct Options {
     pub(crate) unneeded: Duration,
     /// For one that isn't ready.
     pub(crate) unready: Duration,
-    /// How long a Node may take to join.
+    /// The time that a Node may take to join.
     pub(crate) provision: Duration,
     /// A Node that isn't ready counts as one that is starting for so long.
     pub(crate) startup: Duration,
@@ -50,7 +50,7 @@ impl Fields {
         Node::decode(bytes).context("a template that is no Node")
     }
 
-    /// What it does with Nodes unless it is told otherwise.
+    /// Returns the default options for Nodes, which the provider's answer replaces.
     pub(crate) fn defaults(self, settings: Settings) -> NodeGroupAutoscalingOptions {
         let old = |time: Duration| {
             let duration = i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
@@ -71,7 +71,7 @@ impl Fields {
         }
     }
 
-    /// What was answered, which replaces all that was sent.
+    /// Returns the options of an answer, which replaces all that was sent.
     pub(crate) fn options(self, answer: &NodeGroupAutoscalingOptions, startup: Duration) -> Result<Options> {
         let time = |old: Option<MetaDuration>, new: Option<prost_types::Duration>| -> Result<Duration> {
             if self.new {

@@ -19,7 +19,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 use tonic::{Code, Request, Response, Status, transport::Channel};
 
-/// What Cluster Autoscaler gives each call.
+/// The deadline that Cluster Autoscaler gives each call.
 const DEADLINE: Duration = Duration::from_secs(5);
 /// Cluster Autoscaler keeps no answer that a Node is of no group, and asks again in each step of its loop.
 const QUESTIONS_ABOUT_OTHERS: usize = 5;
@@ -52,7 +52,7 @@ pub(crate) enum Empty {
     Both,
 }
 
-/// How to play.
+/// The settings of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Style {
     pub(crate) version: CaVersion,
@@ -63,7 +63,7 @@ pub(crate) struct Style {
     pub(crate) empty_calls: usize,
 }
 
-/// What a call is part of.
+/// The part of a run that a call belongs to.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Part {
     /// The loop.
@@ -77,7 +77,7 @@ pub(crate) enum Part {
 /// The calls of one RPC.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Samples {
-    /// How long each took.
+    /// The duration of each call.
     pub(crate) took: Vec<Duration>,
     /// Answers that were errors, by code.
     pub(crate) errors: BTreeMap<String, usize>,
@@ -90,7 +90,7 @@ pub(crate) type AllSamples = BTreeMap<(Part, &'static str), Samples>;
 #[derive(Debug)]
 pub(crate) struct Fleet {
     pub(crate) nodes: Vec<ExternalGrpcNode>,
-    /// How many of the Nodes belong to a group, by what the provider said.
+    /// The number of Nodes that belong to a group, according to the provider.
     pub(crate) grouped: usize,
     pub(crate) groups: usize,
 }
@@ -106,7 +106,7 @@ pub(crate) struct Caller {
 }
 
 impl CaVersion {
-    /// How many options of each Node are asked for, each alone.
+    /// Returns the number of options that are asked for about each Node, one per call.
     fn options(self) -> usize {
         match self {
             Self::V1_33 | Self::V1_34 => 4,
@@ -157,7 +157,7 @@ impl Caller {
         Ok(Self { client: CloudProviderClient::new(channel), style, samples: AllSamples::new(), in_block: 0 })
     }
 
-    /// How the calls went that were part of a loop.
+    /// Returns the samples of the timed calls.
     pub(crate) fn samples(&self) -> &AllSamples {
         &self.samples
     }

@@ -1,4 +1,4 @@
-//! How long the calls took, for people and as JSON.
+//! The report on the duration of the calls, for people and as JSON.
 
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::calls::{AllSamples, CaVersion, Fleet, Part, Samples, Style};
 
-/// How long the calls took.
+/// The duration of the calls.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Report {

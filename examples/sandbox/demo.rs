@@ -31,7 +31,7 @@ use crate::{
     scenario::{self, TICK, until},
 };
 
-/// How long things take in the sandbox: short, but to be seen.
+/// The times of the sandbox: short, but long enough to be seen.
 const TIMES: Times = Times {
     react: Duration::ZERO,
     bootstrap: Duration::from_millis(100),
@@ -43,7 +43,7 @@ const TIMES: Times = Times {
     slow_factor: 10,
 };
 
-/// How long templates are waited for.
+/// The longest wait for templates.
 const TEMPLATES_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The most node groups that are shown in a table.
@@ -161,11 +161,11 @@ async fn in_sync_with_templates(sandbox: &Sandbox, server: &Server) {
             tokio::time::sleep(TICK).await;
         }
     };
-    // What is still missing is shown with the groups.
+    // Templates that are still missing are shown with the groups.
     let _ = tokio::time::timeout(TEMPLATES_PATIENCE, all_known).await;
 }
 
-/// How many kinds of infrastructure templates the groups name.
+/// Returns the number of kinds of infrastructure templates that the groups name.
 fn template_kinds(sandbox: &Sandbox) -> usize {
     let kinds = ["machinedeployments", "machinesets", "machinepools"].into_iter().flat_map(|plural| {
         let resource = Resource::new("cluster.x-k8s.io", "v1beta2", plural);
@@ -194,7 +194,7 @@ fn print_groups(server: &Server, out: &mut dyn Write) -> std::io::Result<()> {
     write!(out, "{}", table(&state, View { all: true, ..View::default() }))
 }
 
-/// How to start the program on the sandbox.
+/// Prints the command that starts the program on the sandbox.
 fn print_start(sandbox: &Sandbox, out: &mut dyn Write) -> std::io::Result<()> {
     writeln!(out, "\nServing the APIs until Ctrl-C. To start the program on them:")?;
     writeln!(out, "  cargo run --release -- serve {}", flags(sandbox).join(" "))

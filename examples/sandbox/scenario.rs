@@ -1,5 +1,5 @@
-//! What a Cluster Autoscaler would do: a node group goes up by two Nodes and back, each step in a line. Between the steps
-//! it waits for what the program and the APIs show, not for times.
+//! Plays a Cluster Autoscaler: a node group goes up by two Nodes and back, each step in a line. Between the steps it
+//! waits for the state that the program and the APIs show, not for times.
 
 use std::{
     collections::BTreeMap,
@@ -24,9 +24,9 @@ use serde_json::Value;
 
 use crate::demo::Client;
 
-/// How long a condition is waited for; nothing here takes nearly as long.
+/// The longest wait for a condition; nothing here takes nearly as long.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How often it is looked at.
+/// The interval between two looks at a condition.
 pub(crate) const TICK: Duration = Duration::from_millis(10);
 
 /// By how many Nodes the group grows.
@@ -127,7 +127,7 @@ async fn target_size(client: &mut Client, id: &str) -> anyhow::Result<i32> {
     Ok(answer.into_inner().target_size)
 }
 
-/// What a Node to come has, in words.
+/// Returns the capacity of a Node to come, in words.
 async fn template(client: &mut Client, id: &str) -> anyhow::Result<String> {
     let request = NodeGroupTemplateNodeInfoRequest { id: id.to_owned() };
     let bytes = client.node_group_template_node_info(request).await?.into_inner().node_bytes;

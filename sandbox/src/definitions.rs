@@ -152,7 +152,7 @@ fn is_of_provider(group: &str) -> bool {
     group.ends_with(&format!(".{GROUP}"))
 }
 
-/// What a reference of either contract version names.
+/// Returns the group and kind that a reference of either contract version names.
 fn group_and_kind(reference: &Value) -> Option<(String, String)> {
     let group = reference["apiGroup"].as_str().or_else(|| Some(reference["apiVersion"].as_str()?.split_once('/')?.0));
     Some((group?.to_owned(), reference["kind"].as_str()?.to_owned()))

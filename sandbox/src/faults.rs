@@ -9,7 +9,7 @@ use regex::Regex;
 use serde_json::Value;
 use tokio::sync::watch;
 
-/// What goes wrong, and for which requests.
+/// A fault of the server, and the requests that it strikes.
 #[derive(Debug, Clone)]
 pub struct Fault {
     method: Option<String>,
@@ -21,7 +21,7 @@ pub struct Fault {
     effect: Effect,
 }
 
-/// What goes wrong.
+/// The effect of a fault.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
     /// The request is answered like this and not looked at.
@@ -39,17 +39,17 @@ pub enum Effect {
     Hold,
     /// The connection is cut before the request is looked at.
     CutBefore,
-    /// What was asked is done, and the connection is cut instead of an answer.
+    /// The request is carried out, and the connection is cut instead of an answer.
     CutAfter,
-    /// What was asked is done, and the answer waits until [`FaultHandle::release`].
+    /// The request is carried out, and the answer waits until [`FaultHandle::release`].
     HoldAnswer,
-    /// What was asked is done, and the answer is no JSON.
+    /// The request is carried out, and the answer is no JSON.
     Garbage,
     /// A watch goes wrong: one that is opened, or one that runs already.
     Watch(WatchFault),
 }
 
-/// How a watch goes wrong. Each watch is hit at most once by one fault.
+/// The fault of a watch. Each watch is hit at most once by one fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WatchFault {
     /// The connection stays open, and nothing comes any more until the fault is removed.
@@ -159,7 +159,7 @@ impl Fault {
     }
 }
 
-/// What a request is, as far as faults ask.
+/// The parts of a request that faults match.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct About<'a> {
     pub(crate) method: &'a str,
@@ -194,7 +194,7 @@ struct Armed {
 }
 
 impl Armed {
-    /// Whether the fault strikes this time.
+    /// Returns true if the fault strikes this time.
     fn strikes(&mut self) -> bool {
         self.seen += 1;
         let struck =
@@ -294,7 +294,7 @@ pub struct FaultHandle {
 }
 
 impl FaultHandle {
-    /// How often the fault has struck.
+    /// Returns how often the fault has struck.
     #[must_use]
     pub fn hits(&self) -> usize {
         *self.hits.borrow()

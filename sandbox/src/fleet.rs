@@ -27,9 +27,9 @@ const TEMPLATE: &str = "FleetMachineTemplate";
 /// A fleet to be made: MachineDeployments `group-0000` and so on.
 #[derive(Clone, Debug)]
 pub struct Fleet {
-    /// How many MachineDeployments.
+    /// The number of MachineDeployments.
     pub groups: usize,
-    /// How many Machines each of them has; all are Running, with a Node that is Ready.
+    /// The number of Machines of each of them; all are Running, with a Node that is Ready.
     pub machines: usize,
     /// The namespace of all of them.
     pub namespace: String,
@@ -46,7 +46,7 @@ impl Fleet {
         let cluster = maker.cluster();
         let kind = definitions::of_provider(PROVIDER, TEMPLATE, &["v1beta2".to_owned()]);
         management.load_values(vec![kind, Value::clone(&cluster)])?;
-        // What controllers pass on they can take back only where they are said to have written it.
+        // Controllers can take back what they pass on only where `managedFields` says that they have written it.
         let controllers = management.as_manager(passed_on::MANAGER);
         for group in 0..self.groups {
             let (managed, nodes) = maker.group(group, &cluster);
@@ -94,7 +94,7 @@ impl Maker<'_> {
         after(&plan, &cluster)
     }
 
-    /// What a group consists of in the management cluster, and its Nodes.
+    /// Returns the objects of a group in the management cluster, and its Nodes.
     fn group(&mut self, number: usize, cluster: &Value) -> (Vec<Value>, Vec<Value>) {
         let deployment = self.deployment(number);
         let deployment = self.born(deployment);

@@ -1,4 +1,4 @@
-//! What was asked of the server: a log that tests count.
+//! The requests that the server got: a log that tests count.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -24,7 +24,7 @@ pub struct Request {
     pub content_type: String,
     /// The body.
     pub body: Bytes,
-    /// What was asked in the words of RBAC: `get`, `list`, `watch`, `create` …
+    /// The verb of the request in the words of RBAC: `get`, `list`, `watch`, `create` …
     pub verb: &'static str,
     /// The status of the answer; none while there is none, or if the connection was cut.
     pub status: Option<u16>,
@@ -83,7 +83,7 @@ impl Requests {
         self.0.log.lock().list.iter().cloned().collect()
     }
 
-    /// How many of the requests are such.
+    /// Returns the number of requests for which `is_such` holds.
     pub fn count(&self, is_such: impl Fn(&Request) -> bool) -> usize {
         self.0.log.lock().list.iter().filter(|request| is_such(request)).count()
     }

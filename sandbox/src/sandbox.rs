@@ -21,10 +21,10 @@ use crate::{
     simulation::Simulation,
 };
 
-/// What a sandbox is made of.
+/// The options of a sandbox.
 #[derive(Clone, Debug)]
 pub struct SandboxOptions {
-    /// How long things take, and in which shape objects are held.
+    /// The times, and the shape in which objects are held.
     pub settings: Settings,
     /// The clock of both APIs and of the controllers.
     pub clock: Clock,
@@ -36,7 +36,7 @@ pub struct SandboxOptions {
     pub manifests: Vec<Value>,
     /// A fleet to begin with.
     pub fleet: Option<Fleet>,
-    /// Whether the Machines that the manifests ask for are there from the start, whatever the times say.
+    /// True if the Machines that the manifests ask for are there from the start, whatever the times say.
     pub settled: bool,
 }
 
@@ -183,7 +183,7 @@ impl Sandbox {
         simulation.stop().await;
         management.shutdown().await;
         workload.shutdown().await;
-        // What can't be removed is left to the system.
+        // A folder that can't be removed is left to the system.
         drop(folder);
     }
 }

@@ -1,4 +1,4 @@
-//! What a sandbox can be told: how long things take, and in which of Cluster API's two shapes its objects are held.
+//! The settings of a sandbox: its times, and which of Cluster API's two shapes its objects are held in.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ pub const BEHAVIOUR_LABEL: &str = "sandbox.capi-autoscaler-provider.io/machines"
 pub struct Settings {
     /// The shape of objects.
     pub contract: Contract,
-    /// How long things take.
+    /// The durations of the steps.
     pub times: Times,
 }
 
@@ -35,7 +35,7 @@ impl Contract {
     }
 }
 
-/// How long things take. Zero means at once.
+/// The durations of the steps. Zero means at once.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Times {
     /// From a change of an object until its controller looks at it.
@@ -52,7 +52,7 @@ pub struct Times {
     pub drain: Duration,
     /// From then until its infrastructure, its Node and itself are gone.
     pub terminate: Duration,
-    /// How many times longer all of it takes for Machines that are [`Behaviour::Slow`].
+    /// The factor by which all of it takes longer for Machines that are [`Behaviour::Slow`].
     pub slow_factor: u32,
 }
 
@@ -86,7 +86,7 @@ impl Default for Times {
     }
 }
 
-/// How a Machine turns out, by the label [`BEHAVIOUR_LABEL`].
+/// The behaviour of a Machine, by the label [`BEHAVIOUR_LABEL`].
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Behaviour {
     /// It becomes a Node. This is so without the label, and for any other value.

@@ -1,8 +1,8 @@
-//! Deletes, and what goes along: finalizers, dependents by owner references, the contents of a namespace, the objects
-//! of a kind whose definition goes.
+//! Deletes and their cascade: finalizers, dependents by owner references, the contents of a namespace, the objects of a
+//! kind whose definition is deleted.
 //!
-//! What a cluster's garbage collector does a little later is done here in the same breath, each step under a revision
-//! of its own. Dependents whose owner never was there are left alone, so that manifests load in any order.
+//! The store collects garbage at once, where a cluster's garbage collector acts a little later; each step has a revision
+//! of its own. Dependents whose owner never existed are left alone, so that manifests load in any order.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use super::{
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
 
-/// What becomes of the dependents of what is deleted.
+/// The deletion propagation policy, which decides about the dependents of a deleted object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Propagation {
     /// They go once it is gone.
@@ -32,22 +32,22 @@ pub enum Propagation {
     Orphan,
 }
 
-/// How to delete, and under which conditions.
+/// The options and preconditions of a delete.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DeleteOptions {
-    /// What becomes of dependents.
+    /// The policy for dependents.
     pub propagation: Propagation,
     /// Delete only the object of this uid.
     pub uid: Option<String>,
     /// Delete only this state.
     pub resource_version: Option<String>,
-    /// How many seconds a Pod on a Node is given to end; none for what it says itself.
+    /// The grace period in seconds of a Pod on a Node; none for the one in the Pod's spec.
     pub grace: Option<u64>,
     /// Say what would happen, and do nothing.
     pub dry_run: bool,
 }
 
-/// What a delete has led to.
+/// The outcome of a delete.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Deleted {
     /// The object is gone; its last state.
@@ -112,7 +112,7 @@ fn check_delete_preconditions(target: &Target, old: &Value, uid: &str, revision:
     Err(Refusal::conflict(&target.spec, text(old, "name"), &why))
 }
 
-/// Whether this is a Pod that runs on a Node: whoever plays the kubelet ends it.
+/// Returns true if this is a Pod that runs on a Node, which the kubelet's stand-in ends.
 fn is_bound_pod(target: &Target, value: &Value) -> bool {
     target.spec.group.is_empty()
         && target.spec.kind == "Pod"
@@ -186,7 +186,7 @@ fn is_namespace(target: &Target) -> bool {
     target.spec.group.is_empty() && target.spec.kind == "Namespace"
 }
 
-/// Whether a state only waited for its finalizers, which are gone.
+/// Returns true if a state waited for nothing but its finalizers, which are gone.
 pub(crate) fn is_finished(target: &Target, value: &Value) -> bool {
     !text(value, "deletionTimestamp").is_empty()
         && value["metadata"]["deletionGracePeriodSeconds"].as_u64().unwrap_or_default() == 0
@@ -336,7 +336,7 @@ fn abandon(store: &mut Store, dependent: &Place, time: &str) {
     }
 }
 
-/// What a stored object of some kinds means for the store.
+/// Applies the effect of a stored object on the store: a CustomResourceDefinition defines its kind.
 pub(crate) fn after_put(store: &mut Store, target: &Target, object: &Object) {
     if crd::is_definition(&target.spec)
         && let Some(spec) = crd::kind_of(object.value())

@@ -12,7 +12,7 @@ use super::{
     refusal::FieldCause,
 };
 
-/// Whether this is the kind of definitions.
+/// Returns true if the kind is CustomResourceDefinition.
 pub(crate) fn is_definition(kind: &KindSpec) -> bool {
     kind.group == EXTENSIONS && kind.kind == "CustomResourceDefinition"
 }
@@ -137,7 +137,7 @@ fn texts(list: &Value) -> Vec<String> {
 /// Fills in what the API fills in: names that follow from others, and the status that says that the kind is served.
 pub(crate) fn fill(definition: &mut Value, time: &str) {
     if !definition["spec"]["names"].is_object() || !definition["spec"]["versions"].is_array() {
-        // What is wrong is said by the causes.
+        // The causes name the fault.
         return;
     }
     let kind = definition["spec"]["names"]["kind"].as_str().unwrap_or_default().to_owned();
@@ -172,7 +172,7 @@ pub(crate) fn fill(definition: &mut Value, time: &str) {
     }
 }
 
-/// What is wrong with a definition.
+/// Returns the faults of a definition.
 pub(crate) fn causes(definition: &Value) -> Vec<FieldCause> {
     let spec = &definition["spec"];
     let mut causes = Vec::new();

@@ -1,4 +1,4 @@
-//! What the API fills into objects of core kinds by itself, and what it checks in them besides metadata.
+//! The defaults that the API fills into objects of core kinds, and its checks of them besides those of metadata.
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
@@ -83,12 +83,12 @@ pub(crate) fn check_types(kind: &KindSpec, value: &Value) -> Result<(), Refusal>
     }
 }
 
-/// What is wrong with the parts of an object besides its metadata.
+/// Returns the faults of an object outside its metadata.
 pub(crate) fn causes(kind: &KindSpec, value: &Value) -> Vec<FieldCause> {
     if crd::is_definition(kind) { crd::causes(value) } else { Vec::new() }
 }
 
-/// What is wrong with a change: what calls itself immutable stays as it is.
+/// Returns the faults of a change: an object that calls itself immutable stays as it is.
 pub(crate) fn causes_of_change(kind: &KindSpec, old: &Value, new: &Value) -> Vec<FieldCause> {
     let can_be_immutable = kind.group.is_empty() && matches!(kind.kind.as_str(), "ConfigMap" | "Secret");
     if !can_be_immutable || old["immutable"] != true {

@@ -10,7 +10,7 @@ use super::{Api, Change, ChangeKind, Forgotten, History, Object, Refusal, Resour
 /// A change of an object, as controllers read it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
-    /// What happened.
+    /// The kind of the change.
     pub kind: ChangeKind,
     /// The object, in the version that was asked for.
     pub object: Arc<Value>,
@@ -18,7 +18,7 @@ pub struct Event {
     pub revision: u64,
 }
 
-/// What a selection sees of a change.
+/// Returns a change as a selection sees it, if it does.
 pub(crate) fn seen(change: &Change, selection: &Selection) -> Option<(ChangeKind, Arc<Object>)> {
     let inside = selection.namespace.is_empty() || change.object.key().namespace == selection.namespace;
     if !inside {
@@ -31,7 +31,7 @@ pub(crate) fn seen(change: &Change, selection: &Selection) -> Option<(ChangeKind
         (false, true) => Some((ChangeKind::Added, Arc::clone(&change.object))),
         (true, true) => Some((ChangeKind::Modified, Arc::clone(&change.object))),
         (true, false) => {
-            // What left the selection is shown as it was selected, under the revision of the change.
+            // An object that left the selection is shown as it was selected, under the revision of the change.
             let last = change.previous.as_ref().map(|previous| Arc::new(previous.at(change.revision)));
             Some((ChangeKind::Deleted, last.unwrap_or_else(|| Arc::clone(&change.object))))
         }
@@ -44,7 +44,7 @@ pub(crate) fn too_old(wanted: u64, forgotten: Forgotten) -> Refusal {
 }
 
 impl Api {
-    /// What has changed after `revision`, in order: for controllers that keep up with a kind.
+    /// Returns the changes after `revision`, in order: for controllers that keep up with a kind.
     pub fn changes(&self, resource: &Resource, selection: &Selection, revision: u64) -> Result<Vec<Event>, Refusal> {
         let (target, history) = self.history(resource)?;
         selection.fields.check(&target.spec)?;

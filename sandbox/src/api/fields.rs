@@ -150,7 +150,7 @@ fn is_empty(value: &Value) -> bool {
     value.as_object().is_some_and(Map::is_empty) || value.as_array().is_some_and(Vec::is_empty)
 }
 
-/// Whether the field at `path` belongs to the API and not to a manager.
+/// Returns true if the field at `path` belongs to the API and not to a manager.
 fn is_system(path: &str) -> bool {
     const SYSTEM: [&str; 11] = [
         ".apiVersion",

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use super::object::Object;
 
-/// What happened to an object.
+/// The kind of a change to an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeKind {
     /// It came to be.

@@ -1,4 +1,4 @@
-//! What is known of a kind: its names, its versions, its subresources. It holds no objects.
+//! The description of a kind: its names, its versions, its subresources. It holds no objects.
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
@@ -45,7 +45,7 @@ impl fmt::Display for Resource {
     }
 }
 
-/// What `apiVersion` holds for a group and version.
+/// Returns the `apiVersion` of a group and version.
 #[must_use]
 pub(crate) fn api_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
@@ -85,7 +85,7 @@ pub struct Column {
     pub name: String,
     /// `string`, `integer`, `date` …
     pub kind: String,
-    /// What the column shows.
+    /// The description of the column's values.
     pub description: String,
     /// Columns above 0 are shown by `-o wide` alone.
     pub priority: i64,
@@ -112,9 +112,9 @@ impl Column {
 pub struct VersionSpec {
     /// The version, such as `v1beta2`.
     pub name: String,
-    /// Whether clients can use it.
+    /// True if clients can use it.
     pub served: bool,
-    /// Whether there is a `/status`.
+    /// True if there is a `/status`.
     pub status: bool,
     /// Where `/scale` finds its values, if there is a `/scale`.
     pub scale: Option<ScalePaths>,
@@ -142,7 +142,7 @@ impl VersionSpec {
     }
 }
 
-/// How the API treats the objects of a kind where kinds differ.
+/// The API's treatment of objects where kinds differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a rule of its own that a kind has or lacks")]
 pub struct Rules {
@@ -205,7 +205,7 @@ pub struct KindSpec {
     pub short_names: Vec<String>,
     /// Groupings for commands, such as `cluster-api`.
     pub categories: Vec<String>,
-    /// Whether its objects live in namespaces.
+    /// True if its objects live in namespaces.
     pub namespaced: bool,
     /// The versions, in order of preference. Objects are stored once and served under each with only `apiVersion`
     /// rewritten: nothing is converted.

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-/// How two versions of one list become one.
+/// The rule by which two versions of one list are merged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ListType {
     /// Items are objects, told apart by the values of these keys.
@@ -26,19 +26,19 @@ pub struct Lists {
 }
 
 impl Lists {
-    /// How a strategic merge patch treats the list at `path`; `None` replaces it.
+    /// Returns the rule of a strategic merge patch for the list at `path`; `None` replaces it.
     #[must_use]
     pub fn strategic(&self, path: &str) -> Option<&ListType> {
         metadata(path).or_else(|| self.strategic.get(path))
     }
 
-    /// How server-side apply treats the list at `path`; `None` replaces it.
+    /// Returns the rule of server-side apply for the list at `path`; `None` replaces it.
     #[must_use]
     pub fn apply(&self, path: &str) -> Option<&ListType> {
         metadata(path).or_else(|| self.apply.get(path))
     }
 
-    /// Whether the map at `path` is taken whole by server-side apply.
+    /// Returns true if server-side apply takes the map at `path` whole.
     #[must_use]
     pub fn is_atomic_map(&self, path: &str) -> bool {
         self.replaced_maps.iter().any(|atomic| atomic == path)

@@ -1,10 +1,10 @@
-//! Who manages which fields: `metadata.managedFields`, kept up with each write.
+//! The managers of fields: `metadata.managedFields`, kept up with each write.
 
 use serde_json::{Value, json};
 
 use super::{fields::FieldSet, lists::Lists};
 
-/// Who writes, and what.
+/// The manager of a write, and the part of the object that it writes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Writer<'w> {
     pub(crate) manager: &'w str,
@@ -15,7 +15,7 @@ pub(crate) struct Writer<'w> {
     pub(crate) time: &'w str,
 }
 
-/// How fields came to be managed.
+/// The operation by which fields came to be managed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operation {
     Apply,
@@ -77,7 +77,7 @@ impl Managers {
         entry.map(|entry| entry.fields.clone()).unwrap_or_default()
     }
 
-    /// Who else manages any of `fields`: pairs of manager and path.
+    /// Returns the others that manage any of `fields`: pairs of manager and path.
     pub(crate) fn conflicts(&self, writer: Writer<'_>, fields: &FieldSet) -> Vec<(String, String)> {
         let others = self.0.iter().filter(|entry| !entry.is_of(writer, Operation::Apply));
         others

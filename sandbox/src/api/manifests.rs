@@ -25,7 +25,7 @@ pub enum LoadError {
     Yaml {
         /// Counted from 1.
         document: usize,
-        /// What is wrong with it.
+        /// The parser's error.
         source: serde_yaml::Error,
     },
     /// A document is no Kubernetes object.

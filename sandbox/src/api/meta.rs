@@ -72,7 +72,7 @@ fn is_field(name: &str) -> bool {
     FIELDS.contains(&name)
 }
 
-/// What is wrong with the values of an object's metadata.
+/// Returns the faults in the values of an object's metadata.
 pub(crate) fn causes(kind: &KindSpec, value: &Value) -> Vec<FieldCause> {
     let metadata = &value["metadata"];
     let mut causes = Vec::new();
@@ -110,7 +110,7 @@ pub(crate) fn causes(kind: &KindSpec, value: &Value) -> Vec<FieldCause> {
 const LABEL_KEY: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character, at most 63 of them; a DNS name and '/' may come before it";
 const LABEL_VALUE: &str = "a valid label must be an empty string or consist of at most 63 alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
 
-/// What is wrong with the name of an object.
+/// Returns the fault in the name of an object, if there is one.
 fn name_fault(kind: &KindSpec, name: &str) -> Option<&'static str> {
     let (labels, limit): (Vec<&str>, _) = if kind.group.is_empty() && kind.kind == "Namespace" {
         (vec![name], 63)

@@ -60,10 +60,10 @@ use object::ObjectKey;
 use store::{Place, Store};
 use write::Request;
 
-/// How an API is set up.
+/// The settings of an API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// How many changes of each kind are held for watches; who asks for older ones is told that they have expired.
+    /// The number of changes of each kind that are held for watches; a request for older ones is refused as expired.
     pub history: usize,
 }
 

@@ -54,7 +54,7 @@ pub(crate) struct Object {
     loaded: Option<Loaded>,
 }
 
-/// What a loaded object shares with others, and its JSON lacks.
+/// The parts that a loaded object shares with others and its JSON lacks.
 struct Loaded {
     kind: Arc<KindSpec>,
     /// The fields, and where they belong in the JSON.
@@ -119,7 +119,7 @@ impl Object {
         &self.key
     }
 
-    /// Whether a selection that holds for its namespace holds for it.
+    /// Returns true if the object is in a selection whose namespace is known to match.
     pub(crate) fn is_in(&self, selection: &Selection) -> bool {
         selection.is_everything() || selection.matches(self.value())
     }
@@ -136,7 +136,7 @@ impl Object {
         }
     }
 
-    /// How much [`Object::write_tail`] writes.
+    /// Returns the number of bytes that [`Object::write_tail`] writes.
     pub(crate) fn tail_len(&self) -> usize {
         let fields = self.loaded.as_ref().and_then(|loaded| loaded.fields.as_ref());
         self.tail.len() + fields.map_or(0, |(_, fields)| fields.text.len())

@@ -12,11 +12,11 @@ pub(crate) enum When {
     Now,
     /// Any one that is not older than this revision: the latest, here.
     NotOlderThan(u64),
-    /// That of this revision.
+    /// The one of this revision.
     Exactly(u64),
 }
 
-/// What to list.
+/// The parameters of a list.
 #[derive(Debug, Clone)]
 pub(crate) struct PageQuery {
     pub(crate) selection: Selection,
@@ -39,9 +39,9 @@ pub(crate) struct Page {
     pub(crate) target: Target,
     pub(crate) objects: Vec<Arc<Object>>,
     pub(crate) revision: u64,
-    /// How to ask for the next page, if there is one.
+    /// The `continue` of the next page, if there is one.
     pub(crate) token: Option<String>,
-    /// How many objects follow, where that is known: with a selector it isn't.
+    /// The number of objects that follow, where it is known: with a selector it isn't.
     pub(crate) remaining: Option<usize>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Page {
 struct Token {
     /// Without one it goes on in the latest state.
     revision: Option<u64>,
-    /// How many objects follow; unknown with a selector.
+    /// The number of objects that follow; unknown with a selector.
     remaining: Option<usize>,
     after: ObjectKey,
 }
@@ -105,7 +105,7 @@ impl Api {
         let table = store.table(target.id).ok_or_else(Refusal::no_such_resource)?;
         let limit = query.limit.unwrap_or(usize::MAX);
         let (mut objects, mut more) = (Vec::new(), 0);
-        // How many follow is counted once, on the first page, and never where that takes a look at the objects.
+        // The objects that follow are counted once, on the first page, and never where the count has to look at them.
         let count = query.selection.is_everything() && token.is_none();
         let after = token.as_ref().map(|token| &token.after);
         let walked = table.walk(at, &query.selection.namespace, after, |object| {

@@ -126,7 +126,7 @@ fn json(value: &mut Value, body: &Value) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether `path` names a field that an object doesn't have.
+/// Returns true if `path` names a field that an object doesn't have.
 fn is_free(value: &Value, path: &PointerBuf) -> bool {
     let parent = path.parent().and_then(|parent| parent.resolve(value).ok());
     parent.is_some_and(Value::is_object) && path.resolve(value).is_err()

@@ -14,9 +14,9 @@ pub struct Refusal {
     pub reason: &'static str,
     /// The reason in a sentence.
     pub message: String,
-    /// What the refusal is about: name, group, kind, uid, causes, retryAfterSeconds.
+    /// The details of the Status: name, group, kind, uid, causes, retryAfterSeconds.
     pub details: Option<Box<Value>>,
-    /// How a list can go on all the same, in a newer state.
+    /// The token with which a list can go on all the same, in a newer state.
     pub continue_token: Option<String>,
 }
 
@@ -27,7 +27,7 @@ pub struct FieldCause {
     pub field: String,
     /// Such as `FieldValueInvalid`.
     pub reason: &'static str,
-    /// What is wrong with it.
+    /// The description of the fault.
     pub message: String,
 }
 

@@ -14,7 +14,6 @@ use super::{
     write::{self, Request, Subresource},
 };
 
-/// What a request does to a Scale.
 #[derive(Debug)]
 pub(crate) enum ScaleWrite {
     Put(Value),
@@ -135,7 +134,7 @@ pub(crate) fn as_managed<'v>(target: &Target, object: &'v Value) -> Cow<'v, Valu
     Cow::Owned(shown)
 }
 
-/// Whether somebody manages the size of an object.
+/// Returns true if the size of an object has a manager.
 pub(crate) fn is_managed(target: &Target, object: &Value) -> bool {
     let Some(paths) = target.version.scale.as_ref() else { return false };
     let field = paths.spec_replicas.replace('.', "/f:");

@@ -203,7 +203,7 @@ fn bounds(
     }
 }
 
-/// Whether a text has a match. A pattern that can't be read here forbids nothing.
+/// Returns true if a text has a match. A pattern that can't be read here forbids nothing.
 fn matches(pattern: &str, text: &str) -> bool {
     static PATTERNS: LazyLock<Mutex<HashMap<String, Option<Regex>>>> = LazyLock::new(Mutex::default);
     let mut patterns = PATTERNS.lock().unwrap_or_else(PoisonError::into_inner);

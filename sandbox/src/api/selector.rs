@@ -9,9 +9,9 @@ use super::{kind::KindSpec, refusal::Refusal};
 pub struct Selection {
     /// The namespace, or empty for all.
     pub namespace: String,
-    /// What labels must be like.
+    /// Requirements on labels.
     pub labels: LabelSelector,
-    /// What fields must be like.
+    /// Requirements on fields.
     pub fields: FieldSelector,
 }
 
@@ -32,13 +32,13 @@ impl Selection {
         Ok(Self { fields: FieldSelector::parse(fields)?, ..self })
     }
 
-    /// Whether the object's labels and fields fit; its namespace is taken to do so.
+    /// Returns true if the object's labels and fields match; its namespace is assumed to.
     #[must_use]
     pub fn matches(&self, object: &Value) -> bool {
         self.labels.matches(object) && self.fields.matches(object)
     }
 
-    /// Whether all objects of the namespace are meant.
+    /// Returns true if all objects of the namespace are meant.
     #[must_use]
     pub fn is_everything(&self) -> bool {
         self.labels.0.is_empty() && self.fields.0.is_empty()
@@ -78,7 +78,7 @@ impl LabelSelector {
             .map(Self)
     }
 
-    /// Whether the object's labels fit.
+    /// Returns true if the object's labels match.
     #[must_use]
     pub fn matches(&self, object: &Value) -> bool {
         if self.0.is_empty() {
@@ -167,13 +167,14 @@ fn label_value(text: &str) -> Option<String> {
     is_label_value(value).then(|| value.to_owned())
 }
 
-/// Whether a text may be the value of a label.
+/// Returns true if a text may be the value of a label.
 #[must_use]
 pub(crate) fn is_label_value(value: &str) -> bool {
     value.is_empty() || (value.len() <= 63 && is_name_like(value))
 }
 
-/// Whether a text may be the key of a label or an annotation: a name, with a DNS name and a slash before it or not.
+/// Returns true if a text may be the key of a label or an annotation: a name, with or without a DNS name and a slash
+/// before it.
 #[must_use]
 pub(crate) fn is_label_key(key: &str) -> bool {
     let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
@@ -245,7 +246,7 @@ impl FieldSelector {
         Some(&named.value)
     }
 
-    /// Whether the object's fields fit. What is absent counts as empty.
+    /// Returns true if the object's fields match. An absent field counts as empty.
     #[must_use]
     pub fn matches(&self, object: &Value) -> bool {
         self.0.iter().all(|requirement| {

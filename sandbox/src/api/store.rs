@@ -43,7 +43,7 @@ pub(crate) struct Store {
     next_kind: usize,
     uids: HashMap<String, Place>,
     dependents: HashMap<String, BTreeSet<Place>>,
-    /// What was removed and whose dependents were not looked at yet.
+    /// The removed objects whose dependents haven't been looked at yet.
     pub(crate) gone: VecDeque<Arc<Object>>,
     history_limit: usize,
 }
@@ -254,7 +254,7 @@ impl Table {
             };
             let (key, object) = if take_then {
                 let Some((key, state)) = then.next() else { break };
-                // What has changed since is passed over in today's state.
+                // The current state is passed over where the object has changed since.
                 now.next_if(|(now_key, _)| *now_key == key);
                 (key, state.as_ref())
             } else {
@@ -273,7 +273,7 @@ impl Table {
         Ok(())
     }
 
-    /// What was different at `revision`: the states then of all that has changed since, `None` for what wasn't there.
+    /// Returns the states at `revision` of all objects that have changed since, `None` for those that didn't exist.
     fn earlier(&self, revision: u64) -> Result<BTreeMap<ObjectKey, Option<Arc<Object>>>, Forgotten> {
         let mut earlier = BTreeMap::new();
         for change in self.history.after(revision)?.list.iter().rev() {

@@ -1,4 +1,4 @@
-//! What a request is about: a kind in one of its served versions.
+//! The target of a request: a kind in one of its served versions.
 
 use std::sync::Arc;
 
@@ -46,12 +46,12 @@ impl Target {
         Some(Self { id, spec, version })
     }
 
-    /// What objects hold as `apiVersion` in this version.
+    /// Returns the `apiVersion` of objects in this version.
     pub(crate) fn api_version(&self) -> String {
         api_version(&self.spec.group, &self.version.name)
     }
 
-    /// What objects hold as `apiVersion` in the store.
+    /// Returns the `apiVersion` under which the store holds objects.
     pub(crate) fn storage_api_version(&self) -> String {
         self.spec.storage_resource().api_version()
     }

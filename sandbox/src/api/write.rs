@@ -37,7 +37,7 @@ impl Subresource {
     }
 }
 
-/// Who writes, when, and whether in earnest.
+/// The manager and the time of a write, and whether it is a dry run.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
     pub(crate) manager: String,
@@ -364,7 +364,7 @@ fn remove(value: &mut Value, field: &str) {
     }
 }
 
-/// Whether two states differ in nothing but who manages them.
+/// Returns true if two states differ in nothing but their managers and resourceVersion.
 pub(crate) fn same(old: &Value, new: &Value) -> bool {
     equal_but(old, new, &["metadata"])
         && equal_but(&old["metadata"], &new["metadata"], &["managedFields", "resourceVersion"])
@@ -383,7 +383,7 @@ fn equal_but(old: &Value, new: &Value, ignored: &[&str]) -> bool {
         && old.iter().all(|(key, value)| ignored.contains(&key.as_str()) || new.get(key) == Some(value))
 }
 
-/// What is being deleted gets no new finalizers.
+/// Refuses new finalizers on an object that is being deleted.
 fn check_finalizers(target: &Target, old: &Value, next: &Value) -> Result<(), Refusal> {
     if text(old, "deletionTimestamp").is_empty() {
         return Ok(());

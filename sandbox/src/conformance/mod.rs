@@ -1,5 +1,5 @@
-//! How a Kubernetes API behaves, as cases that run on the sandbox and on a real API server alike, so that the sandbox
-//! can't drift from what it stands for. A case knows nothing of who serves it: it sees requests and answers only.
+//! The behaviour of a Kubernetes API, as cases that run on the sandbox and on a real API server alike, so that the
+//! sandbox can't drift from what it stands for. A case knows nothing of who serves it: it sees requests and answers only.
 
 mod applying;
 mod call;
@@ -31,13 +31,13 @@ use tokio::sync::{OnceCell, RwLock};
 
 pub use subject::Subject;
 
-/// What a case may take in all. Cases that hang fail with their name instead of holding up the run.
+/// The time limit of a case. Cases that hang fail with their name instead of holding up the run.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Makes all resource versions that were given out so far too old to be read or watched from.
 pub type ForgetHistory = Box<dyn Fn() -> BoxFuture<'static, Result<()>> + Send + Sync>;
 
-/// What a case does.
+/// The function of a case.
 pub type Run = for<'a> fn(&'a Subject<'a>) -> LocalBoxFuture<'a, Result<()>>;
 
 /// One behaviour.
@@ -45,13 +45,13 @@ pub type Run = for<'a> fn(&'a Subject<'a>) -> LocalBoxFuture<'a, Result<()>>;
 pub struct Case {
     /// The file's subject and the rule, as in `reading::an_object_that_is_not_there_is_not_found`.
     pub name: &'static str,
-    /// What must be there for it beside an API server.
+    /// The requirement of the case beside an API server.
     pub needs: Needs,
     history: History,
     run: Run,
 }
 
-/// What a case needs beside an API server.
+/// The requirement of a case beside an API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
     /// Nothing.
@@ -60,7 +60,7 @@ pub enum Needs {
     GarbageCollector,
 }
 
-/// What a case does with the history that all cases share.
+/// The effect of a case on the history that all cases share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum History {
     Kept,

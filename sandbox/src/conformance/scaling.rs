@@ -202,7 +202,7 @@ async fn a_scale_is_watched_as_a_change_of_its_object(subject: &Subject<'_>) -> 
     Ok(())
 }
 
-/// Who manages the size: manager, operation and subresource of each entry of `managedFields` that has it.
+/// Returns the managers of the size: manager, operation and subresource of each entry of `managedFields` that has it.
 fn managers_of_the_size(object: &Value) -> Vec<[&str; 3]> {
     let entries = object["metadata"]["managedFields"].as_array().into_iter().flatten();
     let of_the_size = entries.filter(|entry| entry["fieldsV1"].pointer("/f:spec/f:replicas").is_some());
@@ -231,7 +231,7 @@ async fn the_manager_of_the_size_is_who_changed_it_last(subject: &Subject<'_>) -
     let object = read().await?;
     ensure!(managers_of_the_size(&object) == [["two", "Update", "scale"]], "{object}");
 
-    // Who sets what is there already changes nothing.
+    // A write of the value that is there already changes nothing.
     scale(5, 5).query("fieldManager", "three").expect(200).await?;
     let other = json!({ "spec": { "colour": "blue" }, "metadata": { "annotations": { "a": "b" } } });
     let change = subject.patch(subject.widget("a"), Patch::Merge, &other);

@@ -12,12 +12,12 @@ use super::{
     objects::{GROUP, VERSION},
 };
 
-/// How long a change may take until it is seen everywhere, on a machine that is busy.
+/// The longest time until a change is seen everywhere, on a machine that is busy.
 const SOON: Duration = Duration::from_secs(20);
 /// Time between two looks at a condition.
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// What one case runs on.
+/// The API server and the namespace that one case runs on.
 pub struct Subject<'a> {
     client: kube::Client,
     namespace: String,

@@ -8,7 +8,7 @@ use http_body_util::BodyExt;
 use kube::client::Body;
 use serde_json::Value;
 
-/// How long the next event may take.
+/// The longest wait for the next event.
 const SOON: Duration = Duration::from_secs(15);
 
 /// One line of a watch.

@@ -1,5 +1,5 @@
-//! What the Nodes of a group have: from the capacity annotations, else from the infrastructure template's
-//! `status.capacity`, else something usual. What a Node can give to Pods (allocatable) is a little less.
+//! The capacity of the Nodes of a group: from the capacity annotations, else from the infrastructure template's
+//! `status.capacity`, else something usual. The part for Pods (allocatable) is a little less.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{keys, object::Object};
 
-/// What a Node has and how it presents itself.
+/// The capacity of a Node, and the platform, labels and taints that it presents.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Hardware {
     pub(crate) capacity: BTreeMap<String, String>,
@@ -50,7 +50,7 @@ impl Hardware {
         }
     }
 
-    /// What is left for Pods.
+    /// Returns the capacity that is left for Pods.
     pub(crate) fn allocatable(&self) -> BTreeMap<String, String> {
         let less = |(resource, quantity): (&String, &String)| {
             let left = match resource.as_str() {

@@ -12,7 +12,6 @@ use super::{
 };
 use crate::settings::Contract;
 
-/// What a Cluster's controller intends.
 pub(crate) fn plan(cluster: &Arc<Value>, context: &Context<'_>) -> Plan {
     let mut plan = Plan::default();
     if cluster.deleting() {
@@ -49,7 +48,7 @@ pub(crate) fn plan(cluster: &Arc<Value>, context: &Context<'_>) -> Plan {
     plan
 }
 
-/// Whether an object is paused, by itself or by its Cluster.
+/// Returns true if an object is paused, by itself or by its Cluster.
 pub(crate) fn is_paused(object: &Value, cluster: Option<&Value>) -> bool {
     object.annotation(super::keys::PAUSED).is_some() || cluster.is_some_and(|cluster| cluster["spec"]["paused"] == true)
 }

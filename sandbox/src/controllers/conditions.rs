@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::object::Object;
 use crate::settings::Contract;
 
-/// What a condition says.
+/// The content of a condition.
 #[derive(Clone, Copy)]
 pub(crate) struct Says<'a> {
     pub(crate) kind: &'a str,
@@ -73,7 +73,7 @@ pub(crate) fn set_core(object: &mut Value, says: &Says<'_>, now: Timestamp) {
     put(object, "/status/conditions", condition, now);
 }
 
-/// Whether a condition of v1beta2 (or of the core API, which has them in the same place) is True.
+/// Returns true if a condition of v1beta2 (or of the core API, which has them in the same place) is True.
 pub(crate) fn is_true(object: &Value, contract: Contract, kind: &str) -> bool {
     has_status(object, contract, kind, "True")
 }

@@ -7,7 +7,7 @@ pub(crate) const TEMPLATE_HASH: &str = "machine-template-hash";
 
 pub(crate) const PAUSED: &str = "cluster.x-k8s.io/paused";
 pub(crate) const DELETE_MACHINE: &str = "cluster.x-k8s.io/delete-machine";
-/// What begins the annotations of a Machine that hold it before its Node is drained.
+/// The prefix of the annotations of a Machine that hold it before its Node is drained.
 pub(crate) const PRE_DRAIN_HOOK: &str = "pre-drain.delete.hook.machine.cluster.x-k8s.io";
 /// The same before its infrastructure goes.
 pub(crate) const PRE_TERMINATE_HOOK: &str = "pre-terminate.delete.hook.machine.cluster.x-k8s.io";

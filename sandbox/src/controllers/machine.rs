@@ -20,7 +20,6 @@ use crate::{
     settings::{BEHAVIOUR_LABEL, Behaviour, Contract, Times},
 };
 
-/// What a Machine's controller looks at.
 pub(crate) struct Inputs<'a> {
     pub(crate) machine: &'a Arc<Value>,
     pub(crate) course: &'a Course,
@@ -92,7 +91,7 @@ impl Steps {
     }
 }
 
-/// What is to be said of a Machine's infrastructure.
+/// The state of a Machine's infrastructure, as its status reports it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Infrastructure {
     WaitsForBootstrap,
@@ -112,7 +111,6 @@ struct Reconcile<'a> {
     wanted: Value,
 }
 
-/// What a Machine's controller intends.
 pub(crate) fn plan(inputs: &Inputs<'_>, steps: &mut Steps, context: &Context<'_>) -> Plan {
     let wanted = Value::clone(inputs.machine);
     let mut reconcile = Reconcile { inputs, steps, context, plan: Plan::default(), wanted };

@@ -30,13 +30,13 @@ const IN_PLACE: [&str; 7] = [
     "taints",
 ];
 
-/// How many MachineSets without Machines are kept for whoever wants to look at them.
+/// The number of MachineSets without Machines that are kept for inspection.
 const HISTORY: usize = 1;
 
 /// A MachineSet of the MachineDeployment.
 pub(crate) struct Child {
     pub(crate) set: Arc<Value>,
-    /// How many of its Machines are being deleted; it matters for the strategy OnDelete alone.
+    /// The number of its Machines that are being deleted; it matters for the strategy OnDelete alone.
     pub(crate) deleting: i64,
 }
 
@@ -55,13 +55,13 @@ impl Child {
     }
 }
 
-/// Whether its Machines are exchanged only when someone deletes them.
+/// Returns true if its Machines are exchanged only when someone deletes them.
 pub(crate) fn is_on_delete(deployment: &Value) -> bool {
     Strategy::of(deployment, 0) == Strategy::OnDelete
 }
 
-/// What a MachineDeployment's controller intends. `children` are the MachineSets it controls; `cluster` is the Cluster
-/// it names.
+/// Plans the writes of a MachineDeployment's controller. `children` are the MachineSets it controls; `cluster` is the
+/// Cluster it names.
 pub(crate) fn plan(
     deployment: &Arc<Value>,
     cluster: Option<&Value>,
@@ -113,7 +113,7 @@ pub(crate) fn plan(
     plan
 }
 
-/// What the API would have filled in, were it a real one, and the Cluster as owner.
+/// Sets the defaults that a real API would have filled in, and the Cluster as owner.
 fn set_defaults(deployment: &mut Value, cluster: Option<&Value>) {
     deployment.add_finalizer(keys::DEPLOYMENT_FINALIZER);
     let cluster_name = deployment["spec"]["clusterName"].clone();
@@ -140,7 +140,7 @@ fn set_defaults(deployment: &mut Value, cluster: Option<&Value>) {
     }
 }
 
-/// Whether a MachineSet makes the Machines that the MachineDeployment describes.
+/// Returns true if a MachineSet makes the Machines that the MachineDeployment describes.
 fn same_template(deployment: &Value, set: &Value) -> bool {
     what_matters(deployment) == what_matters(set)
 }

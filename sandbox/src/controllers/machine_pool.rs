@@ -33,7 +33,6 @@ pub(crate) struct Steps {
     joined: BTreeMap<String, Timestamp>,
 }
 
-/// What a MachinePool's controller looks at.
 pub(crate) struct Inputs<'a> {
     pub(crate) pool: &'a Arc<Value>,
     pub(crate) template: Option<&'a Value>,
@@ -41,7 +40,6 @@ pub(crate) struct Inputs<'a> {
     pub(crate) nodes: &'a [Arc<Value>],
 }
 
-/// What a MachinePool's controller intends.
 pub(crate) fn plan(inputs: &Inputs<'_>, steps: &mut Steps, context: &mut Context<'_>) -> Plan {
     let pool = inputs.pool;
     let mut plan = Plan::default();

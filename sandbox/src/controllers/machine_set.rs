@@ -17,7 +17,7 @@ use super::{
 };
 use crate::settings::Contract;
 
-/// What a MachineSet's controller intends. `machines` are those it controls.
+/// Plans the writes of a MachineSet's controller. `machines` are those it controls.
 pub(crate) fn plan(set: &Arc<Value>, machines: &[Arc<Value>], context: &mut Context<'_>) -> Plan {
     let mut plan = Plan::default();
     let mut after = Value::clone(set);
@@ -68,7 +68,7 @@ fn pass_on(plan: &mut Plan, set: &Value, machines: &[Arc<Value>]) {
     }
 }
 
-/// What the API would have filled in, were it a real one.
+/// Sets the defaults that a real API would have filled in.
 fn set_defaults(set: &mut Value) {
     set.add_finalizer(keys::SET_FINALIZER);
     let cluster = set["spec"]["clusterName"].clone();
@@ -184,7 +184,7 @@ fn is_healthy(machine: &Value, contract: Contract) -> bool {
         && !has_failed(machine)
 }
 
-/// Whether a Machine has failed for good, said in either place.
+/// Returns true if a Machine has failed for good, as either place in its status says.
 pub(crate) fn has_failed(machine: &Value) -> bool {
     let places = ["/status", "/status/deprecated/v1beta1"];
     places.into_iter().any(|place| {

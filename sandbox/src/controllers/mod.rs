@@ -28,7 +28,7 @@ use self::names::Names;
 pub use self::version::CapiVersion;
 use crate::settings::Settings;
 
-/// What every controller is given besides its objects.
+/// The context that every controller gets besides its objects.
 pub(crate) struct Context<'a> {
     pub(crate) now: Timestamp,
     pub(crate) settings: &'a Settings,

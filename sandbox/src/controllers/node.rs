@@ -110,7 +110,7 @@ pub(crate) fn set_ready(node: &mut Value, ready: bool, now: Timestamp) {
     conditions::set_core(node, &Says::new("Ready", ready, reason), now);
 }
 
-/// Whether its kubelet says that it is Ready.
+/// Returns true if its kubelet reports it as Ready.
 pub(crate) fn is_ready(node: &Value) -> bool {
     let all = node["status"]["conditions"].as_array();
     all.is_some_and(|all| all.iter().any(|one| one["type"] == "Ready" && one["status"] == "True"))

@@ -10,7 +10,7 @@ use super::{
     object::{self, Object},
 };
 
-/// What the controllers are called in `managedFields`.
+/// The controllers' name in `managedFields`.
 pub(crate) const MANAGER: &str = "capi-controllers";
 
 /// Never passed on: they say something about the object they stand on.

@@ -1,4 +1,4 @@
-//! What a controller intends: writes, and when to look again. Planning writes nothing itself.
+//! The plan of a controller: writes, and when to look again. Planning writes nothing itself.
 
 use std::sync::Arc;
 
@@ -27,13 +27,13 @@ pub(crate) enum Write {
 }
 
 impl Write {
-    /// Whether this changes that object.
+    /// Returns true if this changes that object.
     pub(crate) fn is_change_of(&self, object: &Arc<Value>) -> bool {
         matches!(self, Self::Change(_, before, _) if Arc::ptr_eq(before, object))
     }
 }
 
-/// What a controller intends after one look at its object.
+/// The intent of a controller after one look at its object.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Plan {
     /// In this order.

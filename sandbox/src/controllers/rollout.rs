@@ -5,14 +5,14 @@ use serde_json::Value;
 
 use super::object::Object;
 
-/// How a MachineDeployment exchanges its Machines.
+/// The strategy by which a MachineDeployment exchanges its Machines.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Strategy {
     /// By and by, within bounds.
     RollingUpdate {
-        /// How many Machines there may be beyond the size.
+        /// The number of Machines that may exist beyond the size.
         surge: i64,
-        /// How many Machines of the size may be missing.
+        /// The number of Machines of the size that may be missing.
         unavailable: i64,
     },
     /// When someone deletes an old Machine.
@@ -34,7 +34,7 @@ impl Strategy {
         Self::RollingUpdate { surge, unavailable: if surge == 0 { unavailable.max(1) } else { unavailable } }
     }
 
-    /// How many Machines there may be at most.
+    /// Returns the maximum number of Machines.
     pub(super) fn most(self, desired: i64) -> i64 {
         match self {
             Self::RollingUpdate { surge, .. } => desired + surge,

@@ -1,5 +1,5 @@
-//! What one may do: everything, but for what a fault answers with 403. A review asks the faults as the request itself would
-//! meet them, and strikes none.
+//! Access reviews: everything is allowed, but for what a fault answers with 403. A review asks the faults as the request
+//! itself would meet them, and strikes none.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ pub(super) fn access_review(server: &Server, received: &Received) -> Result<Answ
     Ok(json_answer(201, &review))
 }
 
-/// What a fault would answer to such a request with 403.
+/// Returns the message of a fault that would answer such a request with 403.
 fn refused(server: &Server, asked: &Value) -> Option<String> {
     let text = |key: &str| asked[key].as_str().unwrap_or_default();
     let (group, resource, verb) = (text("group"), text("resource"), text("verb"));

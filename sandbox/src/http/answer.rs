@@ -22,7 +22,7 @@ pub type Body = UnsyncBoxBody<Bytes, Cut>;
 /// An answer.
 pub type Answer = Response<Body>;
 
-/// How many bytes of a list are put together at once.
+/// The number of bytes of a list that are put together at once.
 const PIECE: usize = 128 * 1024;
 
 /// An answer of JSON.
@@ -70,7 +70,7 @@ pub(crate) fn stream_answer(pieces: impl futures::Stream<Item = Result<Bytes, Cu
     with_body(200, "application/json", StreamBody::new(frames).boxed_unsync())
 }
 
-/// What an object's JSON begins with, up to where its stored bytes go on.
+/// Returns the beginning of an object's JSON, up to where its stored bytes go on.
 pub(crate) fn opening(api_version: &str, kind: &str) -> Bytes {
     Bytes::from(format!("{{\"apiVersion\":{},\"kind\":{},", json!(api_version), json!(kind)))
 }

@@ -352,7 +352,7 @@ fn delete_collection(
 /// The types of bodies that are read as objects.
 const READ: [&str; 2] = ["application/json", "application/yaml"];
 
-/// What `kubectl create namespace` meets and `kubectl create -f` doesn't.
+/// Returns the refusal that `kubectl create namespace` meets and `kubectl create -f` doesn't.
 fn protobuf_refused() -> Refusal {
     let mut refusal = Refusal::unsupported_media_type(&READ);
     refusal.message.push_str(

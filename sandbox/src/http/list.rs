@@ -103,7 +103,7 @@ pub(crate) fn list(
     })
 }
 
-/// What a watch needs besides its parameters.
+/// The inputs of a watch besides its parameters.
 pub(crate) struct WatchSetting<'s> {
     pub(crate) faults: &'s Faults,
     pub(crate) ended: CancellationToken,

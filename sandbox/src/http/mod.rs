@@ -42,12 +42,12 @@ use route::{Query, Route};
 /// The largest body that is read: that of a real API server.
 const LARGEST_BODY: usize = 3 * 1024 * 1024;
 
-/// How a server is set up.
+/// The settings of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerSettings {
     /// Where it listens. Port 0 takes any free one.
     pub address: SocketAddr,
-    /// How often a watch gets a bookmark at least, if it wants any.
+    /// The longest time between two bookmarks of a watch, if it wants any.
     pub bookmark_interval: Duration,
 }
 
@@ -64,7 +64,7 @@ pub struct ApiServer {
     tasks: TaskTracker,
 }
 
-/// What all connections share.
+/// The state that all connections share.
 #[derive(Debug)]
 struct Server {
     api: Api,
@@ -126,13 +126,13 @@ impl ApiServer {
         std::fs::write(path, self.kubeconfig())
     }
 
-    /// What it does wrong.
+    /// Returns the faults of the server.
     #[must_use]
     pub fn faults(&self) -> &Faults {
         &self.server.faults
     }
 
-    /// What it was asked.
+    /// Returns the log of requests.
     #[must_use]
     pub fn requests(&self) -> &Requests {
         &self.server.requests
@@ -180,7 +180,7 @@ async fn connection(server: Arc<Server>, stream: TcpStream) {
     builder.timer(TokioTimer::new());
     tokio::select! {
         () = ended.cancelled() => {}
-        // What goes wrong on a connection is the client's to see.
+        // An error on a connection is the client's to see.
         _ = builder.serve_connection(TokioIo::new(stream), service) => {}
     }
 }

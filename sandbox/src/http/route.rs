@@ -1,4 +1,4 @@
-//! What a request's path, query and headers mean.
+//! The meaning of a request's path, query and headers.
 
 use std::collections::HashMap;
 
@@ -106,7 +106,7 @@ impl Route {
         }
     }
 
-    /// What the request does, in the words of RBAC.
+    /// Returns the verb of the request, in the words of RBAC.
     pub(crate) fn verb(&self, method: &Method, query: &Query) -> &'static str {
         match (self, method.as_str()) {
             (Self::Collection { .. }, "GET") if query.flag("watch") => "watch",
@@ -151,7 +151,7 @@ impl Query {
             .transpose()
     }
 
-    /// Whether nothing is to be done in earnest.
+    /// Returns true if the request is a dry run.
     pub(crate) fn dry_run(&self) -> Result<bool, Refusal> {
         match self.get("dryRun") {
             None => Ok(false),
@@ -165,7 +165,7 @@ impl Query {
     }
 }
 
-/// How an answer is to be written.
+/// The form of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// Objects as they are.
@@ -204,7 +204,6 @@ pub(crate) fn accepted(headers: &HeaderMap) -> Result<Form, Refusal> {
         .ok_or_else(|| Refusal::not_acceptable(&["application/json"]))
 }
 
-/// What the body of a request is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ContentType {
     /// JSON, or nothing that says otherwise.
@@ -219,7 +218,7 @@ pub(crate) enum ContentType {
     Unknown,
 }
 
-/// What a request says that its body is.
+/// Returns the content type that a request states for its body.
 pub(crate) fn content_type(headers: &HeaderMap, query: &Query) -> ContentType {
     let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     match given.split(';').next().unwrap_or_default().trim() {

@@ -12,7 +12,7 @@ use crate::api::{Column, EVENT_OBJECT, NODE_ROLES, NODE_STATUS, Object, Page, Ta
 /// The type of a column of ages in tables of core kinds, where it is shown as a plain text.
 const AGE: &str = "age";
 
-/// How much of each object a row holds.
+/// The part of each object that a row holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Include {
     Nothing,
@@ -21,7 +21,7 @@ pub(crate) enum Include {
 }
 
 impl Include {
-    /// What the parameter `includeObject` asks for.
+    /// Parses the parameter `includeObject`.
     pub(crate) fn parse(text: Option<&str>) -> Self {
         match text {
             Some("None") => Self::Nothing,
@@ -153,7 +153,7 @@ fn event_object(event: &Value) -> String {
     format!("{}/{}", part("kind").to_lowercase(), part("name"))
 }
 
-/// How long ago a time was, as people read it: two units at most.
+/// Returns the time since `time`, as people read it: two units at most.
 fn age(time: &str, now: Timestamp) -> String {
     let Ok(time) = time.parse::<Timestamp>() else { return "<unknown>".to_owned() };
     let seconds = now.duration_since(time).as_secs();

@@ -22,10 +22,10 @@ use crate::{
     faults::{About, Faults, WatchFault},
 };
 
-/// How much is sent at once.
+/// The number of bytes that are sent at once.
 const PIECE: usize = 64 * 1024;
 
-/// What a client wants to watch.
+/// The parameters of a watch.
 #[derive(Debug)]
 pub(crate) struct WatchQuery {
     pub(crate) selection: Selection,
@@ -35,7 +35,7 @@ pub(crate) struct WatchQuery {
     pub(crate) timeout: Option<Duration>,
     /// Where it starts.
     pub(crate) start: Start,
-    /// How often bookmarks come at least.
+    /// The longest time between two bookmarks.
     pub(crate) bookmark_interval: Duration,
     /// Method, verb and target of the request, for faults.
     pub(crate) method: String,
@@ -98,7 +98,7 @@ struct Watch {
     faults: Faults,
     faults_changed: watch::Receiver<()>,
     met: BTreeMap<u64, Option<WatchFault>>,
-    /// How many events the faults that count have let pass.
+    /// The number of events that the faults that count have let pass.
     counted: BTreeMap<u64, usize>,
     /// All up to this revision was seen.
     cursor: u64,
@@ -110,13 +110,13 @@ struct Watch {
     ended: CancellationToken,
 }
 
-/// Whether more is to come.
+/// The state of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Flow {
     Open,
-    /// What is pending is sent, and then the watch ends.
+    /// The pending lines are sent, and then the watch ends.
     Ending,
-    /// What is pending is sent, and then the connection is cut.
+    /// The pending lines are sent, and then the connection is cut.
     Cutting,
 }
 
@@ -262,7 +262,7 @@ impl Watch {
         self.may_send();
     }
 
-    /// Whether no fault has let pass as many events as it lets pass.
+    /// Ends the watch if a fault has let its number of events pass; returns true if the watch goes on.
     fn may_send(&mut self) -> bool {
         for (id, count) in &self.counted {
             match self.met.get(id) {

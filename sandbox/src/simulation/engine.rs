@@ -1,5 +1,5 @@
-//! What the simulation's task does: takes changes in, looks at what they concern, and does what the controllers intend.
-//! It waits for nothing.
+//! The work of the simulation's task: it takes changes in, looks at the objects that they concern, and does what the
+//! controllers intend. It waits for nothing.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -41,7 +41,7 @@ pub(super) struct Engine {
     /// By uid.
     machines: HashMap<String, machine::Steps>,
     pools: HashMap<String, machine_pool::Steps>,
-    /// What waits for its Cluster to go on, by the Cluster's namespace and name.
+    /// The objects that wait for their Cluster to be unpaused, by the Cluster's namespace and name.
     paused: HashMap<(String, String), BTreeSet<Key>>,
 }
 

@@ -22,15 +22,14 @@ use crate::{
     settings::{Settings, Times},
 };
 
-/// How many objects are looked at before other tasks get their turn.
+/// The number of objects that are looked at before other tasks get their turn.
 const SLICE: usize = 32;
 
-/// What the task is told.
 #[derive(Debug)]
 enum Command {
-    /// To answer when nothing is left to do.
+    /// Answer when nothing is left to do.
     Settle(oneshot::Sender<()>),
-    /// How long things take from now on.
+    /// Use these times from now on.
     Times(Times),
 }
 

@@ -10,7 +10,7 @@ use crate::{
     controllers::object::Object,
 };
 
-/// What changed.
+/// A change in an API.
 pub(super) enum Change {
     /// An object came to be, has a new state, or is gone.
     Object(ChangeKind, Arc<Value>),
@@ -38,7 +38,7 @@ impl Port {
         self.api.subscribe()
     }
 
-    /// What has changed since this was last asked.
+    /// Returns the changes since the last call.
     pub(super) fn changes(&mut self) -> Vec<Change> {
         let now = self.api.revision();
         if now == self.read {
@@ -53,7 +53,7 @@ impl Port {
                     changes.push(Change::Object(event.kind, event.object));
                 }
             } else {
-                // What was asked for is forgotten, or the kind isn't there.
+                // The changes since are forgotten, or the kind isn't there.
                 *read = now;
                 changes.push(Change::Anything(kind.clone()));
             }
@@ -70,7 +70,7 @@ impl Port {
         self.api.list(resource, &Selection::default()).unwrap_or_default()
     }
 
-    /// What is controlled by an object.
+    /// Returns the objects of a kind that an object controls.
     pub(super) fn controlled(&self, owner: &Value, kind: &str) -> Vec<Arc<Value>> {
         let uid = owner.uid();
         let dependents = self.api.dependents(uid).into_iter().map(|(_, object)| object);
@@ -140,7 +140,7 @@ pub(crate) fn referred(api: &Api, reference: &Value, namespace: &str) -> Option<
     api.get(&spec.storage_resource(), namespace, reference["name"].as_str()?).ok()
 }
 
-/// What an update writes: all but the status, and but what the API itself counts.
+/// Returns the part that an update writes: all but the status, and but what the API itself counts.
 fn main_part(object: &Value) -> Value {
     let mut part = object.clone();
     part.unset("/status");

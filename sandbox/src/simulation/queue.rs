@@ -1,4 +1,4 @@
-//! What is to be looked at, now and later. An object is in it once, however often it has changed.
+//! The objects to be looked at, now and later. An object is in it once, however often it has changed.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet, VecDeque},

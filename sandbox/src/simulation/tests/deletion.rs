@@ -1,4 +1,4 @@
-//! What is deleted goes step by step, and takes along what it owns.
+//! A deleted object goes step by step, and takes along what it owns.
 
 use super::*;
 
