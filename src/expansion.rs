@@ -1,5 +1,5 @@
-//! How much a YAML document holds once its aliases are written out: some lines can stand for more than any memory has.
-//! It is counted before anything of it is kept.
+//! The size of a YAML document once its aliases are written out: some lines can stand for more than any memory has. It
+//! is counted before anything of it is kept.
 
 use std::{cell::Cell, fmt};
 

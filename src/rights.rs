@@ -28,7 +28,7 @@ impl Side {
     }
 }
 
-/// What a right is asked of.
+/// One permission that this program needs.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Right {
     /// Of which cluster.
@@ -47,11 +47,11 @@ pub struct Right {
     pub name: Option<String>,
     /// The kind of node group that needs it alone.
     pub only_for: Option<ScalableKind>,
-    /// What breaks without it.
+    /// The function that breaks without it.
     pub breaks: Breaks,
 }
 
-/// What breaks without a right. Nothing else does.
+/// The function that breaks without a right. Nothing else does.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Breaks {
     /// `list` of a kind of the picture.
@@ -207,7 +207,7 @@ impl fmt::Display for Right {
     }
 }
 
-/// What decides which rights are needed.
+/// The inputs that decide which rights are needed.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Needs {
     /// Cluster API's group.
@@ -220,9 +220,9 @@ pub struct Needs {
     pub templates: Vec<(String, String)>,
     /// The Cluster whose Secret leads to the workload cluster.
     pub secret: Option<ClusterRef>,
-    /// Whether anything is written.
+    /// True if anything is written.
     pub writes: bool,
-    /// Whether Events are posted.
+    /// True if Events are posted.
     pub events: bool,
 }
 

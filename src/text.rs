@@ -49,8 +49,8 @@ pub fn visible_json(json: String) -> String {
     shown
 }
 
-/// What a terminal obeys, and JSON and YAML may hold as it is: control characters below a space are escaped within texts
-/// there, and lay out what is between them.
+/// Returns true for characters that a terminal obeys, and that JSON and YAML may hold as they are: control characters
+/// below a space are escaped within texts there, and lay out what is between them.
 #[must_use]
 pub fn is_left_by_json(c: char) -> bool {
     c >= ' ' && is_steering(c)

@@ -20,7 +20,7 @@ pub struct Cluster {
     pub topology: Option<Box<Topology>>,
 }
 
-/// What a Cluster's topology asks for.
+/// The desired state in a Cluster's topology.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Topology {
     /// Kubernetes' version for the control plane and all workers whose own isn't pinned.

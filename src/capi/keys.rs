@@ -108,7 +108,7 @@ impl Keys {
         self.group != OPENSHIFT_GROUP
     }
 
-    /// Whether a rule reads this annotation on a node group.
+    /// Returns true if a rule reads this annotation on a node group.
     pub(super) fn is_read_on_groups(&self, key: &str) -> bool {
         key == self.min_size
             || key == self.max_size

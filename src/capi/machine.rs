@@ -42,7 +42,7 @@ pub struct Machine {
 pub struct Created(Option<NonZeroU32>);
 
 impl Created {
-    /// That it was made then; a time before 1970 or after 2106 counts as unknown.
+    /// An object created at this time; a time before 1970 or after 2106 counts as unknown.
     #[must_use]
     pub fn at(time: Option<Timestamp>) -> Self {
         Self(time.and_then(|time| NonZeroU32::new(time.as_second().try_into().ok()?)))
@@ -131,7 +131,7 @@ struct Status<'a> {
     node_ref: Option<wire::NodeRef<'a>>,
     #[serde(borrow)]
     conditions: Option<Vec<wire::Condition<'a>>>,
-    /// What v1beta1 has of v1beta2, since Cluster API 1.9.
+    /// The v1beta2 fields of a v1beta1 object, since Cluster API 1.9.
     #[serde(borrow)]
     v1beta2: Option<wire::V1Beta2<'a>>,
     #[serde(borrow)]

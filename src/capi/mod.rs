@@ -37,7 +37,7 @@ use std::sync::Arc;
 
 pub use crate::informer::{Interner, Metadata as Meta, ObjectKey, Uid};
 
-/// What decoding needs besides the JSON: the annotation keys in force and the interner of repeated text.
+/// The inputs of decoding besides the JSON: the annotation keys in force and the interner of repeated text.
 ///
 /// One value serves a whole management cluster.
 #[derive(Debug)]

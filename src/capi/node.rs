@@ -24,7 +24,7 @@ pub struct Node {
     pub machine: Option<ObjectKey>,
     /// Those labels of [`Node::TEMPLATE_LABELS`] that are set.
     pub template_labels: TemplateLabels,
-    /// What it has, while it is ready and nobody deletes it: at other times it may show less.
+    /// Its resources, while it is ready and nobody deletes it: at other times it may show less.
     pub resources: Option<NodeResources>,
 }
 

@@ -259,7 +259,7 @@ impl Condition<'_> {
     }
 }
 
-/// What a v1beta1 object has of v1beta2, since Cluster API 1.9.
+/// The v1beta2 fields of a v1beta1 object, since Cluster API 1.9.
 #[derive(Debug, Deserialize)]
 pub(super) struct V1Beta2<'a> {
     #[serde(borrow)]

@@ -19,7 +19,7 @@ use super::{
 /// The version of the form of JSON lines. Fields may be added within a version; none changes its meaning or goes.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// What an object is, as the API server names it.
+/// The kind of an object, as the API server names it.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Kind {
     /// The API group, empty for the core group.
@@ -39,7 +39,7 @@ impl Kind {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// Whether its objects are Secrets.
+    /// Returns true if its objects are Secrets.
     #[must_use]
     pub fn is_secret(&self) -> bool {
         self.group.is_empty() && self.kind == "Secret"
@@ -53,7 +53,7 @@ pub struct Identity {
     pub time: Timestamp,
     /// Which cluster: `management` or `workload`.
     pub cluster: &'static str,
-    /// What it is.
+    /// The object's kind.
     pub kind: Arc<Kind>,
     /// Empty for a cluster-scoped object.
     pub namespace: String,
@@ -65,7 +65,7 @@ pub struct Identity {
     pub resource_version: String,
 }
 
-/// What happened.
+/// The action that changed an object.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Action {
     /// It is new here.
@@ -99,11 +99,11 @@ impl Action {
 pub struct Change {
     /// Which object.
     pub identity: Identity,
-    /// What happened.
+    /// The action: added, modified or deleted.
     pub action: Action,
     /// From the filtered old object to the filtered new one; empty for a delete.
     pub patch: Patch,
-    /// Who did it, as far as that can be known.
+    /// The field managers that made the change, as far as they can be known.
     pub changed_by: Vec<ChangedBy>,
     /// Why what changed can't be told.
     pub problem: Option<String>,
@@ -128,7 +128,7 @@ impl Change {
         }
     }
 
-    /// What changed; `None` when it was only noise.
+    /// A modified object; `None` when the change was only noise.
     #[must_use]
     pub fn modified(identity: Identity, old: Arc<Snapshot>, new: Arc<Snapshot>) -> Option<Self> {
         let patch = patch::between(Some(&old), &new);
@@ -156,7 +156,7 @@ impl Change {
         Self { identity, action, patch, changed_by, problem: Some(problem), old: None, new: None }
     }
 
-    /// What changed, by path, for people.
+    /// Returns the differences by path, for people.
     #[must_use]
     pub fn lines(&self) -> Vec<Line> {
         match (&self.old, &self.new) {

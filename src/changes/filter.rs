@@ -9,14 +9,14 @@ use super::{
     withhold::{Withheld, withhold},
 };
 
-/// What is left out of the objects of one kind.
+/// The paths that are left out of the objects of one kind.
 #[derive(Clone, Debug)]
 pub struct Filter {
     kind: Kind,
     ignored: Vec<Pattern>,
 }
 
-/// What is compared of an object. It holds no value of a Secret.
+/// The part of an object that is compared. It holds no value of a Secret.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     pub(super) value: Value,
@@ -32,7 +32,7 @@ impl Filter {
         Self { kind, ignored }
     }
 
-    /// What is compared of an object.
+    /// Returns the part of an object that is compared.
     #[must_use]
     pub fn snapshot(&self, mut value: Value) -> Snapshot {
         let managers = managers::entries(&value["metadata"]["managedFields"]);
@@ -59,7 +59,8 @@ impl Snapshot {
     }
 }
 
-/// What changes without anything having changed, and what only says that something did. `docs/watch.md` lists it.
+/// Paths that change without a change of the object, and those that only record that something changed. `docs/watch.md`
+/// lists them.
 fn noise(kind: &Kind) -> Vec<Pattern> {
     let mut noise = vec![
         Pattern::of(["metadata", "managedFields"]),

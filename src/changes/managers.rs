@@ -1,5 +1,5 @@
-//! Who changed an object, read from its `metadata.managedFields`: the API server writes there which manager owns which
-//! fields and when it last changed one. A delete leaves no trace there.
+//! The authors of a change, read from the object's `metadata.managedFields`: the API server writes there which manager
+//! owns which fields and when it last changed one. A delete leaves no trace there.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -57,7 +57,7 @@ pub(super) fn entries(managed_fields: &Value) -> Vec<Entry> {
     managed_fields.as_array().map(|entries| entries.iter().map(entry).collect()).unwrap_or_default()
 }
 
-/// What a change is judged by.
+/// The evidence from which the authors of a change are found.
 pub(super) struct Evidence<'a> {
     pub(super) old: &'a [Entry],
     pub(super) new: &'a [Entry],
@@ -68,9 +68,9 @@ pub(super) struct Evidence<'a> {
 }
 
 impl Evidence<'_> {
-    /// Who made the change: managers that are new or whose time moved on. Times are whole seconds, so that the second
-    /// change of one second moves none: then those whose fields changed, or else those that wrote last of all who own
-    /// what changed.
+    /// Returns the authors of the change: managers that are new or whose time moved on. Times are whole seconds, so
+    /// that the second change of one second moves none: then those whose fields changed, or else those that wrote last
+    /// among all owners of the changed fields.
     pub(super) fn changed_by(&self) -> Vec<ChangedBy> {
         let before = |entry: &Entry| self.old.iter().find(|old| old.is_same_manager(entry));
         let moved = |entry: &Entry| before(entry).is_none_or(|old| old.by.time != entry.by.time);
@@ -104,9 +104,9 @@ pub(super) fn all(entries: &[Entry]) -> Vec<ChangedBy> {
     entries.iter().map(|entry| entry.by.clone()).collect()
 }
 
-/// Whether a set of fields has one of these paths in it, or something below or above it. Paths that begin alike are
-/// followed together, so that the time grows with the paths and the fields, not with both at once: whoever may write
-/// long lists into an object must not be able to keep a thread busy.
+/// Returns true if a set of fields has one of these paths in it, or something below or above it. Paths that begin alike
+/// are followed together, so that the time grows with the paths and the fields, not with both at once: whoever may
+/// write long lists into an object must not be able to keep a thread busy.
 fn owns_any(fields: &Map<String, Value>, paths: &[&[String]], value: &Value) -> bool {
     let mut steps: BTreeMap<&str, Vec<&[String]>> = BTreeMap::new();
     for path in paths {

@@ -1,5 +1,5 @@
-//! What changed between two states of an object, as people and programs read it: noise left out, secrets withheld, the
-//! rest as an RFC 6902 patch and as lines by path, with the field managers that changed it.
+//! The difference between two states of an object, as people and programs read it: noise left out, secrets redacted,
+//! the rest as an RFC 6902 patch and as lines by path, with the field managers that changed it.
 //!
 //! Everything here is a pure function of JSON. This room must never know of clusters, and never let out a value of a
 //! Secret: what [`Filter::snapshot`] returns holds none.

@@ -49,7 +49,8 @@ impl Pattern {
         remove(&self.segments, value);
     }
 
-    /// Whether a change at this JSON pointer is a change of what it means: at it, below it, or of a whole that holds it.
+    /// Returns true if a change at this JSON pointer changes a value that the pattern matches: at it, below it, or of a
+    /// whole that holds it.
     #[must_use]
     pub fn touches(&self, pointer: &str) -> bool {
         let mut path = pointer.split('/').skip(1);

@@ -1,5 +1,5 @@
-//! What changed, line by line, as people read it: paths with dots, items of lists named by their type or name instead of
-//! by a position that shifts, old and new value side by side.
+//! Differences line by line, as people read them: paths with dots, items of lists named by their type or name instead
+//! of by a position that shifts, old and new value side by side.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::{Snapshot, patch, pattern::unescape};
 
-/// What may name an item of a list, the best first.
+/// The keys that may name an item of a list, the best first.
 const ITEM_KEYS: [&str; 4] = ["type", "name", "key", "uid"];
 
 /// One difference.
@@ -15,11 +15,11 @@ const ITEM_KEYS: [&str; 4] = ["type", "name", "key", "uid"];
 pub struct Line {
     /// Where: `status.conditions[Ready].status`.
     pub path: String,
-    /// What.
+    /// The difference at that path.
     pub difference: Difference,
 }
 
-/// How something differs. Values are JSON.
+/// One difference of a value. Values are JSON.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Difference {
     /// It is new.
@@ -36,7 +36,7 @@ pub enum Difference {
 pub(super) fn lines(old: &Snapshot, new: &Snapshot) -> Vec<Line> {
     let mut lines = Vec::new();
     compare(&old.value, &new.value, "", &mut lines);
-    // That a controller has looked at every condition anew says nothing beside what else changed.
+    // A new `observedGeneration` in every condition is of no interest beside other changes.
     if lines.iter().any(|line| !is_observed_generation(line)) {
         lines.retain(|line| !is_observed_generation(line));
     }
@@ -46,7 +46,7 @@ pub(super) fn lines(old: &Snapshot, new: &Snapshot) -> Vec<Line> {
     lines
 }
 
-/// Whether it says which generation a condition is about, and no more.
+/// Returns true if the line is only about the generation for which a condition was computed.
 fn is_observed_generation(line: &Line) -> bool {
     line.path.contains("conditions[") && line.path.ends_with("].observedGeneration")
 }
@@ -144,7 +144,7 @@ fn compare_named(key: &str, old: &[Value], new: &[Value], path: &str, lines: &mu
     }
 }
 
-/// Whether every item has this key, with a text that no other has.
+/// Returns true if every item has this key, with a text that no other has.
 fn names_items(key: &str, items: &[Value]) -> bool {
     let names: Option<BTreeSet<_>> = items.iter().map(|item| item.get(key)?.as_str()).collect();
     names.is_some_and(|names| names.len() == items.len())

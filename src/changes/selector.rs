@@ -42,7 +42,7 @@ pub enum SelectorError {
 }
 
 impl LabelSelector {
-    /// Whether an object's labels match.
+    /// Returns true if an object's labels match.
     #[must_use]
     pub fn matches(&self, object: &Value) -> bool {
         let labels = object["metadata"]["labels"].as_object();
@@ -141,7 +141,7 @@ fn is_label_text(text: &str) -> bool {
 }
 
 impl FieldSelector {
-    /// Whether an object's fields match; one that isn't there is empty.
+    /// Returns true if an object's fields match; a missing one is empty.
     #[must_use]
     pub fn matches(&self, object: &Value) -> bool {
         self.terms.iter().all(|(path, equal, value)| {

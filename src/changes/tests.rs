@@ -1,4 +1,4 @@
-//! What is told of a change, by examples of objects before and after it.
+//! The reports of changes, by examples of objects before and after them.
 
 mod managers;
 mod patches;

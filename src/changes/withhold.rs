@@ -1,6 +1,6 @@
-//! What must not be seen: the values of Secrets, wherever in an object or in a text of one a Secret stands, tokens and
-//! files that kubeadm's configuration holds in clear text, and the copies of whole objects that `kubectl apply` leaves in
-//! an annotation. A mark takes their place, and a digest of this process's own says whether a value changed; it is never
+//! Redaction: the values of Secrets, wherever in an object or in a text of one a Secret stands, tokens and files that
+//! kubeadm's configuration holds in clear text, and the copies of whole objects that `kubectl apply` leaves in an
+//! annotation. A mark takes their place, and a digest of this process's own reveals whether a value changed; it is never
 //! shown.
 
 use std::{
@@ -78,8 +78,9 @@ fn walk(value: &mut Value, secret: bool, path: &mut String, withheld: &mut Withh
     }
 }
 
-/// Whether a text holds the manifest of a Secret, as the ConfigMaps of a ClusterResourceSet do: in YAML, in JSON, or in
-/// either within JSON. Such a text is withheld as a whole: what of it is secret would take a parser for each form.
+/// Returns true if a text holds the manifest of a Secret, as the ConfigMaps of a ClusterResourceSet do: in YAML, in
+/// JSON, or in either within JSON. Such a text is redacted as a whole: finding its secret parts would take a parser for
+/// each form.
 fn holds_a_secret(text: &str) -> bool {
     let is_secret = |value: &str| {
         let rest = value.strip_prefix("Secret").map(|rest| rest.strip_prefix("List").unwrap_or(rest));
@@ -90,7 +91,7 @@ fn holds_a_secret(text: &str) -> bool {
         && ["data", "stringData"].into_iter().any(|key| values_of(key, text).next().is_some())
 }
 
-/// What stands behind each occurrence of a key.
+/// The text that follows each occurrence of a key.
 fn values_of<'a>(key: &'static str, text: &'a str) -> impl Iterator<Item = &'a str> {
     let quote = ['"', '\'', '\\'];
     text.match_indices(key).filter_map(move |(at, _)| {
@@ -123,8 +124,8 @@ fn withhold_values(map: &mut Map<String, Value>, path: &mut String, withheld: &m
     }
 }
 
-/// What the kinds of Cluster API's kubeadm providers hold. Before anything else of them is looked at, so that a digest
-/// is one of the value.
+/// Redacts the secrets in the kinds of Cluster API's kubeadm providers, before anything else of them is looked at, so
+/// that each digest is that of the original value.
 fn withhold_of_kubeadm(map: &mut Map<String, Value>, path: &mut String, withheld: &mut Withheld) {
     let group = text(map, "apiVersion").and_then(|version| version.split_once('/')).map(|(group, _)| group);
     let within: &[&str] = match (group, text(map, "kind")) {

@@ -17,10 +17,10 @@ use crate::{
     },
 };
 
-/// How a followed kind fares.
+/// The health of a followed kind.
 #[derive(Clone, Debug)]
 pub(super) struct Health {
-    /// Whether the index holds the whole first list.
+    /// True if the index holds the whole first list.
     pub(super) synced: bool,
     /// True if the index holds all that the informer does.
     pub(super) idle: bool,
@@ -83,7 +83,7 @@ impl<T: Fed> Followed<T> {
         Self { resource, informer, registration, keys }
     }
 
-    /// How the kind is served.
+    /// Returns the API resource under which the kind is served.
     pub(super) fn resource(&self) -> &ApiResource {
         &self.resource
     }
@@ -106,7 +106,7 @@ impl<T: Fed> Followed<T> {
         }
     }
 
-    /// What it has heard.
+    /// Returns a lister of the informer's objects.
     pub(super) fn lister(&self) -> Lister<T> {
         self.informer.lister()
     }

@@ -15,19 +15,19 @@ use crate::{
     tasks::Spawner,
 };
 
-/// How often discovery is asked again once it has answered.
+/// The interval at which discovery is repeated once it has answered.
 const REDISCOVER: Duration = Duration::from_secs(60);
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
-/// What a management cluster is read by.
+/// The options for reading a management cluster.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ManagementOptions {
     /// Cluster API's group (`CAPI_GROUP`).
     pub group: String,
     /// Its version (`CAPI_VERSION`); the preferred one when `None`.
     pub version: Option<String>,
-    /// How informers list and watch.
+    /// The settings of the informers.
     pub informers: Settings,
 }
 

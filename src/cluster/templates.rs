@@ -2,8 +2,9 @@
 //! succeed waits for their first lists, for some seconds; a kind that is missing or forbidden, or named later, never makes
 //! Refresh fail: the index gets the reason, and discovery is asked again.
 //!
-//! Who may write a group chooses what it names. So a kind that isn't served costs an entry and no request of its own, those
-//! that are followed are bounded ([`kinds`](super::kinds)), and one that nobody names any more is dropped after a while.
+//! Anybody who may write a group chooses the kinds it names. So a kind that isn't served costs an entry and no request
+//! of its own, those that are followed are bounded ([`kinds`](super::kinds)), and one that nobody names any more is
+//! dropped after a while.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,9 +36,9 @@ use crate::{
     tasks::Spawner,
 };
 
-/// How long a kind that was found may be broken before discovery is asked again how it is served.
+/// The time for which a found kind may be broken before discovery is asked again how it is served.
 const BROKEN: Duration = Duration::from_secs(60);
-/// How often a kind is looked at.
+/// The interval at which a kind is checked.
 const LOOK: Duration = Duration::from_secs(1);
 /// The time for which a kind is followed that no group names any more: groups come back, by a rollout or by hand.
 const GRACE: Duration = Duration::from_secs(600);
@@ -66,7 +67,7 @@ pub(super) struct Known {
     pub(super) is_followed: bool,
 }
 
-/// How a kind is served; `Err` when it isn't any more: why.
+/// The resource of a kind; `Err` with the reason when it isn't served any more.
 type Found = Result<ApiResource, ArcStr>;
 
 /// A kind that is followed.

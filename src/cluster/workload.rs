@@ -41,16 +41,16 @@ const TEMPLATES_AT_START: Duration = Duration::from_secs(10);
 /// The time between two looks at which namespaces can be read, where nobody asks.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// How a workload cluster is read.
+/// The options for reading a workload cluster.
 #[derive(Clone, Debug)]
 pub struct WorkloadOptions {
     /// The rules of its groups, its scope among them.
     pub rules: Rules,
     /// Where its clients come from.
     pub source: WorkloadSource,
-    /// How long a watch may be broken before Refresh fails.
+    /// The time for which a watch may be broken before Refresh fails.
     pub max_staleness: Duration,
-    /// How informers list and watch.
+    /// The settings of the informers.
     pub informers: Settings,
 }
 
@@ -101,7 +101,7 @@ struct Core {
     machines: Option<Followed<Machine>>,
 }
 
-/// What is read of a workload cluster.
+/// The informers of a workload cluster.
 struct Connected {
     factory: Factory,
     nodes: Followed<Node>,
@@ -277,7 +277,7 @@ impl Workload {
         &self.inner.options.rules
     }
 
-    /// How each core kind fares, by name; `Err` where it isn't followed yet: why.
+    /// Returns the health of each core kind by name; `Err` with the reason where it isn't followed yet.
     fn core_health(&self) -> Vec<(&'static str, Result<Health, String>)> {
         let inner = &self.inner;
         let undiscovered = || inner.management.discovery_problem().unwrap_or_else(|| "not started yet".to_owned());
@@ -296,7 +296,7 @@ impl Workload {
         healths
     }
 
-    /// What must be in sync, and why it isn't, by name.
+    /// Returns each kind that must be in sync by name, with the reason if it isn't.
     fn problems(&self) -> impl Iterator<Item = (&'static str, Option<String>)> {
         let left_out = self.look_at_namespaces();
         let (max_staleness, now) = (self.inner.options.max_staleness, Instant::now());

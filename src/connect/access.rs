@@ -17,7 +17,7 @@ use tracing::{info, warn};
 
 use super::{Clients, ConnectError, Source, WorkloadSource, fingerprint::Fingerprint};
 
-/// How often a configuration is looked at.
+/// The intervals at which a configuration is read again.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Periods {
     /// Files.
@@ -43,13 +43,13 @@ pub struct Access {
 
 struct Shared {
     current: ArcSwap<Clients>,
-    /// What the clients in force were made of.
+    /// The fingerprint of the configuration that the clients in force were made of.
     used: Mutex<Fingerprint>,
     /// An API server has answered 401.
     refused: Notify,
 }
 
-/// What a look at a configuration found.
+/// The configuration found by one read.
 pub(super) struct Found {
     pub(super) fingerprint: Fingerprint,
     pub(super) clients: Clients,

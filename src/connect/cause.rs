@@ -1,5 +1,5 @@
-//! What a failed request says to a cluster admin. kube's own text of a connection error stops at
-//! "client error (Connect)"; the cause is in its sources.
+//! The text of a failed request for a cluster admin. kube's own text of a connection error stops at "client error
+//! (Connect)"; the cause is in its sources.
 
 use std::{error::Error, fmt::Write as _};
 

@@ -16,7 +16,7 @@ pub enum ConnectError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         error: io::Error,
     },
     /// A kubeconfig file that can't be used.
@@ -24,7 +24,7 @@ pub enum ConnectError {
     Kubeconfig {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Its defect.
         reason: String,
     },
     /// Neither in a Pod nor with a kubeconfig.
@@ -42,7 +42,7 @@ pub enum ConnectError {
          kubeconfig file"
     )]
     InCluster {
-        /// What is missing.
+        /// The missing part.
         reason: String,
     },
     /// A proxy that can't be used.
@@ -58,7 +58,7 @@ pub enum ConnectError {
     Client {
         /// Where the kubeconfig comes from.
         origin: String,
-        /// What is wrong.
+        /// The defect.
         reason: String,
     },
     /// The Secret isn't there.
@@ -79,7 +79,7 @@ pub enum ConnectError {
     SecretForbidden {
         /// The Cluster it belongs to.
         cluster: ClusterRef,
-        /// What the API server said.
+        /// The API server's message.
         reason: String,
     },
     /// The Secret couldn't be read for another reason.
@@ -99,12 +99,12 @@ pub enum ConnectError {
         /// The Cluster it belongs to.
         cluster: ClusterRef,
     },
-    /// What the Secret holds can't be used.
+    /// The content of the Secret can't be used.
     #[error("Secret {}/{}: its kubeconfig can't be used: {reason}", cluster.namespace(), cluster.secret_name())]
     SecretInvalid {
         /// The Cluster it belongs to.
         cluster: ClusterRef,
-        /// What is wrong with it.
+        /// Its defect.
         reason: String,
     },
     /// The Secret asks for what a Secret may not ask for.
@@ -118,14 +118,14 @@ pub enum ConnectError {
         cluster: ClusterRef,
         /// The field as it stands in the kubeconfig, without its value.
         field: String,
-        /// What it would do.
+        /// The effect that the field would have.
         why: &'static str,
-        /// What to put in its place.
+        /// The setting to put in its place.
         remedy: &'static str,
     },
 }
 
-/// What is wrong with a kubeconfig, without a word of what it holds.
+/// Returns the defect of a kubeconfig, without a word of its content.
 pub(super) fn kubeconfig_reason(error: &KubeconfigError) -> String {
     match error {
         KubeconfigError::Parse(parse) => match parse.location() {

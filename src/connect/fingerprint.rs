@@ -1,5 +1,5 @@
-//! Whether a configuration has changed: a number of what it holds and of the files it names, so that nothing secret is
-//! kept to compare with.
+//! Fingerprints, which show whether a configuration has changed: a number of its content and of the files it names, so
+//! that nothing secret is kept to compare with.
 
 use std::{
     fs,
@@ -28,7 +28,7 @@ impl Prints {
         self
     }
 
-    /// What a file holds; one that can't be read counts as such.
+    /// Adds the content of a file; one that can't be read counts as such.
     pub(super) fn add_file(self, path: &str) -> Self {
         match fs::read(path) {
             Ok(content) => self.add(&[1]).add(&content),
@@ -38,7 +38,7 @@ impl Prints {
 
     /// A kubeconfig with the certificates and keys it names. Tokens in files are read anew for each request.
     pub(super) fn add_kubeconfig(self, kubeconfig: &Kubeconfig) -> Self {
-        // What was read from YAML can be written as JSON.
+        // Anything read from YAML can be written as JSON.
         let all = self.add(&serde_json::to_vec(kubeconfig).unwrap_or_default());
         let clusters = kubeconfig.clusters.iter().filter_map(|named| named.cluster.as_ref());
         let users = kubeconfig.auth_infos.iter().filter_map(|named| named.auth_info.as_ref());

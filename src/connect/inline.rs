@@ -1,6 +1,6 @@
-//! What the kubeconfig in a Secret may say. Whoever may write Secrets in a Cluster's namespace would otherwise
-//! run programs and read files with this program's rights (`exec`, file paths), or have its requests answered
-//! by a server nobody vouches for. So a Secret holds its credentials inline, and what isn't known is refused.
+//! The fields that the kubeconfig in a Secret may have. Whoever may write Secrets in a Cluster's namespace would
+//! otherwise run programs and read files with this program's rights (`exec`, file paths), or have its requests answered
+//! by a server nobody vouches for. So a Secret holds its credentials inline, and unknown fields are refused.
 //!
 //! Every field is named below, without `..`: one that a newer kube adds stops the build until it is judged.
 
@@ -14,9 +14,9 @@ use kube::config::{AuthInfo, Cluster, Kubeconfig};
 pub(super) struct Refused {
     /// Where it stands.
     pub(super) field: String,
-    /// What it would do.
+    /// The effect that it would have.
     pub(super) why: &'static str,
-    /// What to put in its place.
+    /// The setting to put in its place.
     pub(super) remedy: &'static str,
 }
 
@@ -135,7 +135,7 @@ fn is_set(value: Option<&String>) -> bool {
     value.is_some_and(|value| !value.is_empty())
 }
 
-/// Whether requests to this address would carry credentials over a network in plain text. An address that
+/// Returns true if requests to this address would carry credentials over a network in plain text. An address that
 /// doesn't parse is refused elsewhere, by name.
 fn is_plain_and_remote(server: &str) -> bool {
     let Ok(uri) = server.parse::<Uri>() else { return false };

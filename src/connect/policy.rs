@@ -1,7 +1,7 @@
-//! How requests are made: time-outs, TCP keepalive, and no retries of kube's own. kube's stock client retries a
-//! 429, 503 or 504 up to 15 times for minutes, while the Cluster Autoscaler waits 5 seconds for an answer; it
-//! also logs each failure as an error. So the stack is built here, from kube's own layers, without both: the
-//! rooms above decide what is tried again, and say once what is wrong.
+//! The policy of requests: time-outs, TCP keepalive, and no retries of kube's own. kube's stock client retries a 429,
+//! 503 or 504 up to 15 times for minutes, while the Cluster Autoscaler waits 5 seconds for an answer; it also logs each
+//! failure as an error. So the stack is built here, from kube's own layers, without both: the modules above decide what
+//! is tried again, and log each problem once.
 
 use std::{io, time::Duration};
 
@@ -19,7 +19,7 @@ use tower::{BoxError, ServiceBuilder, ServiceExt};
 
 use super::{Connector, Proxies, bounded::bounded};
 
-/// What this program calls itself towards API servers.
+/// The `User-Agent` that this program sends to API servers.
 pub const USER_AGENT: &str = concat!("capi-autoscaler-provider/", env!("CARGO_PKG_VERSION"));
 
 /// The longest answer to a short request: the Machines of one group are the longest of them.
@@ -43,7 +43,7 @@ pub struct Policy {
     pub answer: Option<Duration>,
     /// Between two reads of an answer.
     pub silence: Duration,
-    /// How long an unused connection is kept for the next request.
+    /// The time for which an unused connection is kept for the next request.
     pub idle: Duration,
     /// The longest answer in bytes; `None` where whoever asks has a bound of its own.
     pub longest: Option<usize>,

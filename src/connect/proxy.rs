@@ -83,8 +83,8 @@ impl Proxies {
         (!is_straight).then_some(common)
     }
 
-    /// Whether `NO_PROXY` names a server. The library knows names, addresses and networks; ports and what stands for
-    /// everything are told to it as Go has them.
+    /// Returns true if `NO_PROXY` names a server. The library knows names, addresses and networks; ports and wildcards
+    /// are handled here as Go does.
     fn is_excepted(&self, host: &str, port: u16) -> bool {
         let mut entries = Vec::new();
         for entry in self.exceptions.split(',').map(str::trim) {

@@ -8,15 +8,15 @@ use crate::expansion;
 
 /// The key of the Secret that holds the kubeconfig (contract, section 5).
 const KEY: &str = "value";
-/// What aliases may add to a kubeconfig, in values and bytes of texts. None needs any; but whoever may write the Secret
-/// must not be able to fill this program's memory with some lines.
+/// The most that aliases may add to a kubeconfig, in values and bytes of texts. None needs any; but whoever may write
+/// the Secret must not be able to fill this program's memory with some lines.
 const MOST_ADDED: usize = 100_000;
 /// More brackets than a kubeconfig has, be it YAML or JSON: the time that YAML takes grows with the square of open ones.
 const MOST_BRACKETS: usize = 1_000;
 
 /// Reads a Cluster's kubeconfig from its Secret, by one request through the management cluster's client.
 ///
-/// What it returns has its credentials inline: nothing in it runs a program or reads a file.
+/// The returned kubeconfig has its credentials inline: nothing in it runs a program or reads a file.
 ///
 /// # Errors
 /// When the Secret can't be read, lacks its key, holds no kubeconfig, or one that asks for what a Secret may not.

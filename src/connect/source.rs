@@ -106,7 +106,7 @@ impl WorkloadSource {
         }
     }
 
-    /// Whether connecting depends on an API server, so that a failure at start may pass.
+    /// Returns true if connecting depends on an API server, so that a failure at start may pass.
     #[must_use]
     pub fn needs_request(&self) -> bool {
         match self {

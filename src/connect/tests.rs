@@ -1,5 +1,5 @@
-//! What goes wrong with Secrets and kubeconfig files, told by the texts that people see, and how the two clients
-//! behave on a wire.
+//! Failures of Secrets and kubeconfig files, by the messages that people see, and the behavior of the two clients on a
+//! wire.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

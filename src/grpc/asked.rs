@@ -1,4 +1,4 @@
-//! What a request asks about, as the log and traces name it.
+//! The subject of a request, as the log and traces name it.
 
 use crate::proto;
 

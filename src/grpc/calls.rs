@@ -16,7 +16,7 @@ pub struct Calls {
 pub struct Refreshed {
     /// When it was answered.
     pub at: Instant,
-    /// What it was refused for; `None` when it was answered.
+    /// The reason for which it was refused; `None` when it was answered.
     pub refused: Option<String>,
 }
 

@@ -107,7 +107,7 @@ struct Inner {
     rpcs: [RpcCounts; Rpc::ALL.len()],
 }
 
-/// What is counted of one RPC.
+/// The counters of one RPC.
 #[derive(Debug)]
 struct RpcCounts {
     ok: Counter,

@@ -51,9 +51,9 @@ const LONGEST_MESSAGE: usize = 4096;
 /// Reads that take longer are logged, where nothing else is said.
 const SLOW: Duration = Duration::from_millis(100);
 
-/// Whether the picture may be relied on.
+/// The check that the index is fresh enough to rely on.
 pub trait Freshness: Send + Sync + 'static {
-    /// Whether every core cache is in sync and followed closely enough.
+    /// Checks that every core cache is in sync and followed closely enough.
     ///
     /// # Errors
     /// Which cache isn't, and why.

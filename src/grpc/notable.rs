@@ -13,7 +13,7 @@ use tonic::{Code, metadata::MetadataMap};
 use super::metrics::{Rpc, code_name};
 use crate::traces::Traces;
 
-/// How long answers of one kind are only counted after one was told.
+/// The time for which answers of one kind are only counted after one was logged.
 const PAUSE: Duration = Duration::from_secs(60);
 /// The longest id of a group that is told, in characters; a request may hold anything.
 const LONGEST_ID: usize = 300;
@@ -31,7 +31,7 @@ pub(super) struct Answered<'a> {
     pub(super) metadata: &'a MetadataMap,
 }
 
-/// What has been told of reads, and what shall be.
+/// The record of slow and failed reads: those that were logged, and those that were only counted since.
 #[derive(Debug)]
 pub(super) struct Notable {
     slow: Duration,
@@ -39,11 +39,11 @@ pub(super) struct Notable {
     told: Mutex<HashMap<(Rpc, Code), Told>>,
 }
 
-/// What has been told of one RPC and code.
+/// The last logged read of one RPC and code.
 #[derive(Debug)]
 struct Told {
     at: Instant,
-    /// How many there were since then.
+    /// The number of reads since then.
     more: u64,
 }
 
@@ -57,7 +57,7 @@ impl Notable {
         &self.traces
     }
 
-    /// Whether an answer is to be told.
+    /// Returns true if an answer is to be logged or counted: it is slow, or failed.
     pub(super) fn is(&self, rpc: Rpc, code: Code, took: Duration) -> bool {
         !is_usual(rpc, code) || took > self.slow
     }
@@ -80,7 +80,7 @@ impl Notable {
         span.end(name, (code != Code::Ok).then(|| message.to_owned()));
     }
 
-    /// How many there were since one was told; `None` when this one is only counted.
+    /// Returns the number of answers since one was logged; `None` when this one is only counted.
     fn counted(&self, answered: &Answered<'_>, now: Instant) -> Option<u64> {
         let mut all = self.told.lock();
         let Some(told) = all.get_mut(&(answered.rpc, answered.code)) else {
@@ -108,7 +108,7 @@ impl Notable {
     }
 }
 
-/// What is no failure: that there is no template or price is an answer as good as any.
+/// Returns true if an answer is no failure: a missing template or price is an answer as good as any.
 fn is_usual(rpc: Rpc, code: Code) -> bool {
     match code {
         Code::Ok => true,

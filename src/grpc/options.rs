@@ -56,7 +56,7 @@ pub(super) fn override_defaults(
     }
 }
 
-/// Whether anything is overridden that the caller can take.
+/// Returns true if an option is overridden that the caller can take.
 pub(super) fn overrides_anything(defaults: Option<&NodeGroupAutoscalingOptions>, overrides: &Overrides) -> bool {
     let knows_startup = defaults.is_some_and(|defaults| defaults.max_node_startup_duration.is_some());
     !overrides.is_empty() || (knows_startup && overrides.max_node_startup_time.is_some())

@@ -23,7 +23,7 @@ pub(super) struct Moment<'a> {
     pub(super) old: Option<&'a Timestamp>,
 }
 
-/// How many hours lie between two points of time.
+/// Returns the hours between two points of time.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT` when one is missing or no time at all, or the end comes before the start.
@@ -55,7 +55,7 @@ fn nanos(name: &str, moment: Moment<'_>) -> Result<i128, Status> {
     Ok(i128::from(time.seconds) * NANOS_PER_SECOND + i128::from(time.nanos))
 }
 
-/// What the pod of a request asks for; of the two forms the new one is believed.
+/// The resource requests of the pod in a request; of the two forms the new one is believed.
 ///
 /// # Errors
 /// `INVALID_ARGUMENT` when there is no pod, or it can't be read.

@@ -32,7 +32,7 @@ impl Backoff {
         shorten(step, 0.5)
     }
 
-    /// What the next failure would cost at most.
+    /// The longest pause that the next failure would cause.
     pub(super) fn step(&self) -> Duration {
         self.next
     }

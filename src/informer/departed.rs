@@ -1,5 +1,6 @@
-//! What a watch has told to be gone, remembered for a while, so that an event that comes too late doesn't bring it back.
-//! Must never grow beyond its bound, nor outlive the list that the watch began with: a list overrules all that was told.
+//! Tombstones: the objects that a watch reported as deleted, remembered for a while so that a late event doesn't bring
+//! them back. Must never grow beyond its bound, nor outlive the list that the watch began with: a list overrules
+//! everything reported before it.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -47,7 +48,7 @@ impl Departed {
         self.remember(old, Until::Forever);
     }
 
-    /// Whether this state of an object is one from before its end.
+    /// Returns true if this state of an object is from before its deletion.
     pub(super) fn has(&self, state: &Metadata) -> bool {
         let Some(departure) = self.gone.get(&state.uid) else { return false };
         match departure.until {

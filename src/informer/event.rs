@@ -1,4 +1,4 @@
-//! What changed, and who is told. Must never say more than what happened to one object.
+//! The changes that handlers are called with. An event must never say more than what happened to one object.
 
 use std::sync::Arc;
 
@@ -20,9 +20,9 @@ pub enum Event<T> {
     /// The object changed, or was listed anew with another resource version; or nothing changed, and the handler is told
     /// again because it asked for a resync ([`Event::is_resync`]).
     Updated {
-        /// What this handler was told last.
+        /// The state that this handler received last.
         old: Arc<Object<T>>,
-        /// What holds now.
+        /// The current state.
         new: Arc<Object<T>>,
     },
     /// The object is gone.
@@ -45,7 +45,7 @@ impl<T> Event<T> {
         }
     }
 
-    /// Whether nothing changed: the handler asked to be told of everything from time to time.
+    /// Returns true if nothing changed: the handler asked for periodic resyncs.
     #[must_use]
     pub fn is_resync(&self) -> bool {
         match self {

@@ -119,7 +119,7 @@ impl Factory {
         })
     }
 
-    /// How each informer fares, in the order of resource, namespaces and selectors.
+    /// Returns the status of each informer, in the order of resource, namespaces and selectors.
     #[must_use]
     pub fn statuses(&self) -> Vec<Status> {
         let mut statuses: Vec<_> = self.all().iter().map(|progress| progress.status()).collect();
@@ -163,7 +163,7 @@ impl fmt::Debug for Factory {
     }
 }
 
-/// What makes two requests for an informer the same.
+/// The identity of a request for an informer: equal requests share one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub(super) query: Query,

@@ -1,5 +1,5 @@
-//! What can go wrong between an informer and an API server, as people read it and as the loop must answer it. Must never
-//! quote what an object holds.
+//! Failures between an informer and an API server, as people read them and as the loop must react to them. Must never
+//! quote an object's content.
 
 use std::{error::Error as StdError, io, time::Duration};
 
@@ -16,7 +16,7 @@ pub(super) enum Failure {
     Api {
         code: u16,
         reason: String,
-        /// How long the server asks to be left alone.
+        /// The time for which the server asks clients to stay away.
         retry_after: Option<Duration>,
     },
     /// No answer came through: connection, TLS, credentials, a cut body.
@@ -61,8 +61,9 @@ impl Failure {
         }
     }
 
-    /// How a server answers that doesn't have streamed lists, or doesn't allow this client to watch, or stands behind a
-    /// proxy that holds answers back until they are whole: to be asked for pages at once.
+    /// Returns true if the failure is typical of a server without streamed lists, of one that doesn't allow this client
+    /// to watch, or of one behind a proxy that holds answers back until they are whole. Such a server is asked for
+    /// pages at once.
     pub(super) fn refuses_streams(&self) -> bool {
         match self {
             Self::Api { code, .. } => matches!(code, 400 | 403 | 404 | 405 | 406 | 410 | 415 | 422 | 501),
@@ -108,7 +109,7 @@ impl Failure {
         }
     }
 
-    /// How long the server asks to be left alone.
+    /// Returns the time for which the server asks clients to stay away.
     pub(super) fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Api { retry_after, .. } => *retry_after,

@@ -1,5 +1,5 @@
-//! What is handed out: an informer, and a handler's registration with it. An informer lives as long as one of them does.
-//! Must never let the tasks keep the informer alive, or it would never end.
+//! The handles of users: an informer, and a handler's registration with it. An informer lives as long as one of them
+//! does. Must never let the tasks keep the informer alive, or it would never end.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -23,7 +23,7 @@ pub struct Informer<T> {
     pub(super) shared: Arc<Shared<T>>,
 }
 
-/// What all handles of one informer share.
+/// The state that all handles of one informer share.
 pub(super) struct Shared<T> {
     pub(super) id: u64,
     pub(super) key: Key,
@@ -49,13 +49,13 @@ impl<T: Send + Sync + 'static> Informer<T> {
         &self.shared.store
     }
 
-    /// What it holds.
+    /// Returns the query whose objects it holds.
     #[must_use]
     pub fn query(&self) -> &Query {
         &self.shared.key.query
     }
 
-    /// How it fares.
+    /// Returns its current status.
     #[must_use]
     pub fn status(&self) -> Status {
         self.shared.progress.status()
@@ -89,7 +89,8 @@ impl<T: Send + Sync + 'static> Informer<T> {
     /// Tells a handler of everything that is here (as [`super::Event::Added`] with `initial`), and then of every change,
     /// from a task of its own, until the registration is dropped.
     ///
-    /// What waits for a slow handler is merged by object, so that its queue never holds more than there are objects.
+    /// Events that wait for a slow handler are merged by object, so that its queue never holds more than there are
+    /// objects.
     pub fn add_handler<H: Handler<T>>(&self, handler: H) -> Registration<T> {
         self.add_handler_with(HandlerOptions::default(), handler)
     }
@@ -111,7 +112,7 @@ impl<T: Send + Sync + 'static> Informer<T> {
         self.shared.progress.hooks().add(hook)
     }
 
-    /// What it holds, for those who only read.
+    /// Returns a read-only view of its store.
     #[must_use]
     pub fn lister(&self) -> Lister<T> {
         Lister { store: Arc::clone(&self.shared.store) }
@@ -139,7 +140,7 @@ pub struct Registration<T> {
 }
 
 impl<T> Registration<T> {
-    /// Whether the handler has been told of everything of the first complete list.
+    /// Returns true if the handler has received every object of the first complete list.
     #[must_use]
     pub fn has_synced(&self) -> bool {
         self.slot.has_synced()
@@ -151,7 +152,7 @@ impl<T> Registration<T> {
         self.slot.synced().await;
     }
 
-    /// How many objects the handler has yet to be told of.
+    /// Returns the number of objects that wait in the handler's queue.
     #[must_use]
     pub fn queued(&self) -> usize {
         self.slot.gauge.status().queued

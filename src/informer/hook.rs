@@ -1,5 +1,5 @@
-//! Who wants to hear of failures as they happen. Must never let a hook's panic out, nor call one while a lock is held that
-//! it could wait for.
+//! Hooks that are called with each failure as it happens. Must never let a hook's panic out, nor call one while a lock
+//! is held that it could wait for.
 
 use std::{
     fmt,
@@ -10,7 +10,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-/// What an informer was doing when it failed.
+/// The operation in which an informer failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// It listed, in pages or as a stream.
@@ -35,7 +35,7 @@ pub struct WatchError {
     pub resource: String,
     /// The namespace; `None` for all namespaces and for cluster-scoped resources.
     pub namespace: Option<String>,
-    /// What failed.
+    /// The operation that failed.
     pub phase: Phase,
     /// The HTTP status that the API server gave, if it gave one. 410 is in order: the watch was away for long, and a
     /// new list follows.

@@ -60,7 +60,7 @@ enum UidForm {
 }
 
 impl Uid {
-    /// Whether it is `""`: the object has none.
+    /// Returns true if it is `""`: the object has none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         match &self.0 {
@@ -152,7 +152,7 @@ impl ResourceVersion {
         }
     }
 
-    /// Whether it is `""`: the object has none.
+    /// Returns true if it is `""`: the object has none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         match &self.0 {

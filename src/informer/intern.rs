@@ -63,12 +63,12 @@ impl Interner {
         text
     }
 
-    /// How many texts are held, those that only the interner holds included.
+    /// Returns the number of texts held, those that only the interner holds included.
     pub fn len(&self) -> usize {
         self.texts.lock().known.len()
     }
 
-    /// Whether nothing was interned yet.
+    /// Returns true if no text is held.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -48,7 +48,7 @@ impl<T> Lister<T> {
     }
 }
 
-/// What an informer can say of an object at a resource version or later.
+/// The state of an object at a resource version or later, as far as the informer knows it.
 #[derive(Debug)]
 pub enum AsOf<T> {
     /// It was there, and so it was.

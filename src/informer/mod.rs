@@ -95,12 +95,12 @@
 //! # Events that come too late
 //!
 //! An event is out of date, and skipped, when its version is smaller than that of the object held under its key, or not
-//! greater than that of the deletion of the same uid; versions are compared where both are numbers, as Kubernetes promises
-//! them to be. The last 1,024 deletions since the last list are remembered. A list overrules all of this, so that a
-//! restored backup is followed. A server whose versions are texts is believed in the order in which it tells; one whose
-//! numbers grow for each object alone is followed too, as long as it tells the end of an object before its successor.
-//! What no one can tell from news is a late event of an object that was deleted before the last list: it stays until the
-//! next event of its key or the next list.
+//! greater than that of the deletion of the same uid; versions are compared where both are numbers, as Kubernetes
+//! promises them to be. The last 1,024 deletions since the last list are remembered. A list overrules all of this, so
+//! that a restored backup is followed. A server whose versions are texts is believed in the order in which it sends
+//! events; one whose numbers grow for each object alone is followed too, as long as it sends the deletion of an object
+//! before its successor. One case can't be told apart from news: a late event of an object that was deleted before the
+//! last list. It stays until the next event of its key or the next list.
 //!
 //! ```
 //! use capi_autoscaler_provider::informer::{Event, Factory, HandlerOptions, Projection, Query, Settings};

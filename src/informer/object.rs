@@ -1,4 +1,4 @@
-//! What an informer holds: one object's identity, and its decoded content or why it has none. Must never fail on an
+//! One object as an informer holds it: its identity, and its decoded content or why it has none. Must never fail on an
 //! object that is odd: identity is read leniently, and whatever else is wrong becomes the object's [`DecodeError`].
 
 use std::{borrow::Cow, sync::Arc};
@@ -34,9 +34,9 @@ impl DecodeError {
 /// One object as an informer holds it.
 #[derive(Debug)]
 pub struct Object<T> {
-    /// Who it is.
+    /// Its identity.
     pub metadata: Metadata,
-    /// What it says, or why that could not be decoded.
+    /// Its decoded content, or why it could not be decoded.
     pub content: Result<Arc<T>, DecodeError>,
 }
 
@@ -109,7 +109,7 @@ pub(super) fn metadata_of(json: &str, texts: &Interner) -> Option<Metadata> {
 /// The annotation of the bookmark that ends the first part of a streamed list.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// What a bookmark says.
+/// The content of a bookmark.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Bookmark {
     /// The resource version up to which the watch has told everything.

@@ -1,4 +1,4 @@
-//! How an informer fares while it runs: written by its tasks, read as a [`Status`]. Knows no object type, so that a
+//! The state of an informer while it runs: written by its tasks, read as a [`Status`]. Knows no object type, so that a
 //! factory can hold all of them side by side. Must never call anything that its lock could wait for.
 
 use std::{
@@ -66,7 +66,7 @@ struct ScopeRecord {
     covers: Option<String>,
     /// Up to which version the server has told all there was to tell; `None` while that isn't known.
     reached: Option<u64>,
-    /// How many objects of the list under way are still to come, where the server says so.
+    /// The number of objects of the list under way that are still to come, where the server reports it.
     remaining: Option<u64>,
     listed: bool,
     /// A list is under way.
@@ -305,7 +305,7 @@ impl Progress {
 }
 
 impl Record {
-    /// What is still to come of the first lists, when every server says so.
+    /// Returns the number of objects still to come in the first lists, when every server reports it.
     fn remaining(&self) -> Option<u64> {
         self.scopes.iter().filter(|scope| !scope.listed).map(|scope| scope.remaining).sum()
     }

@@ -1,4 +1,4 @@
-//! How an object's JSON becomes the Rust value that is held. Must never let one object's oddity reach beyond that
+//! Decoding of an object's JSON into the Rust value that is held. Must never let one object's oddity reach beyond that
 //! object: a projection that panics is a projection that failed.
 
 use std::{
@@ -21,7 +21,7 @@ use super::{
 type Quick<T> = dyn Fn(&str, &Interner) -> Option<(Metadata, T)> + Send + Sync;
 type Careful<T> = dyn Fn(&Metadata, Value) -> Result<T, String> + Send + Sync;
 
-/// How JSON becomes a `T`, under a name. Cheap to clone.
+/// A named decoder from JSON to a `T`. Cheap to clone.
 ///
 /// Informers are shared by (query, `T`, name): two projections with the same `T` and the same name count as the same,
 /// and the first one asked for is used.

@@ -82,7 +82,7 @@ impl Query {
         if group.is_empty() { format!("{plural}/{version}") } else { format!("{plural}.{group}/{version}") }
     }
 
-    /// Whether what these objects hold is secret, so that not even a decoding error may quote it.
+    /// Returns true if the content of these objects is secret, so that not even a decoding error may quote it.
     pub(super) fn is_secret(&self) -> bool {
         self.resource.group.is_empty() && self.resource.plural == "secrets"
     }

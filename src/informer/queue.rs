@@ -8,7 +8,7 @@ use super::{event::Event, identity::ObjectKey};
 /// Room for so many waiting objects is kept while none waits.
 const KEPT: usize = 256;
 
-/// What a handler gets next.
+/// The next call of a handler.
 #[derive(Debug)]
 pub(super) enum Next<T> {
     /// A change.
@@ -21,7 +21,7 @@ pub(super) enum Next<T> {
 #[derive(Debug)]
 pub(super) struct Queue<T> {
     pending: HashMap<ObjectKey, Waiting<T>>,
-    /// What comes when. Numbered, so that an object that came and went gives its place back.
+    /// The order of arrival. Numbered, so that an object that came and went gives its place back.
     order: BTreeMap<u64, Turn>,
     /// The number of the next arrival.
     arrival: u64,
@@ -82,10 +82,10 @@ impl<T> Queue<T> {
         self.pending.len()
     }
 
-    /// What comes next, if anything waits.
+    /// Takes the next event, if any waits.
     pub(super) fn pop(&mut self) -> Option<Next<T>> {
         let Some((arrival, turn)) = self.order.pop_first() else {
-            // What a long first list has taken isn't kept for good.
+            // The memory of a long first list isn't kept for good.
             self.pending.shrink_to(KEPT);
             return None;
         };
@@ -115,7 +115,7 @@ impl<T> Queue<T> {
     }
 }
 
-/// What waits for an object after one more event; `None` when the handler need not hear of it at all.
+/// Merges one more event into those that wait for an object; `None` when the handler doesn't need to see any of them.
 fn merge<T>(waiting: Pending<T>, event: Event<T>) -> Option<Pending<T>> {
     let merged = match (waiting, event) {
         (Pending::One(Event::Added { .. }), Event::Deleted { .. }) => return None,

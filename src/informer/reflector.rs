@@ -72,7 +72,7 @@ pub(super) struct Listed {
     pub(super) open: Option<Open>,
 }
 
-/// How one watch came to its end.
+/// The end of one watch.
 struct Ended {
     /// `None`: by the server, at its time.
     failure: Option<Failure>,
@@ -245,7 +245,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                 told += 1;
             }
             if failure.is_gone() {
-                // That a version has expired is in order, once, whatever went wrong before, and no reason to wait.
+                // One expired version in a row is normal, whatever went wrong before, and no reason to wait.
                 self.gone += 1;
                 if self.gone > 1 {
                     self.watch_failed(&failure).await;

@@ -1,12 +1,12 @@
-//! How patient an informer is. Must never hold anything about a particular resource.
+//! The page sizes, timeouts and limits of an informer. Must never hold anything about a particular resource.
 
 use std::time::Duration;
 
-/// How an informer lists, watches and waits. The defaults suit a production API server.
+/// The settings by which an informer lists, watches and waits. The defaults suit a production API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// Whether lists are asked for as streams (`sendInitialEvents`), which spares the server and this process whole pages
-    /// in memory. A server that doesn't have it is asked for pages. Default true.
+    /// True if lists are requested as streams (`sendInitialEvents`), which spares the server and this process whole
+    /// pages in memory. A server that doesn't have it is asked for pages. Default true.
     pub streaming_lists: bool,
     /// A streamed list in which nothing comes for this long has stalled: some servers and proxies take the request for
     /// a plain watch, which never says that the list is complete. After that only pages are asked for. Default 10 s.
@@ -23,8 +23,8 @@ pub struct Settings {
     /// A watch that gives nothing at all for this long, no event and no bookmark, is stalled and started anew; so is one
     /// whose answer doesn't begin in this time. API servers send a bookmark about every minute. Default 150 s.
     pub watch_idle: Duration,
-    /// How long the server is asked to keep a watch, less up to a tenth of it by chance, so that not all watches end at
-    /// once. Default 290 s.
+    /// The time for which the server is asked to keep a watch, less up to a tenth of it by chance, so that not all
+    /// watches end at once. Default 290 s.
     pub watch_timeout: Duration,
     /// The longest event of a watch in bytes. A watch that sends more without the end of a line is given up; when that
     /// happens again and again, a list takes its place. Default 8 MiB, several times what an API server stores of one object.

@@ -37,7 +37,7 @@ const ROOM: usize = 1_000;
 /// The share of a resync's period by which one may come earlier, so that not all handlers are busy at once.
 const JITTER: f64 = 0.1;
 
-/// How a handler is told: under which name, and how often of everything anew.
+/// The options of a handler: its name, and the period of its resyncs.
 ///
 /// ```
 /// use capi_autoscaler_provider::informer::HandlerOptions;
@@ -74,7 +74,7 @@ impl HandlerOptions {
     }
 }
 
-/// What is known of a handler from outside.
+/// The counters of a handler that its status is read from.
 #[derive(Debug)]
 pub(super) struct Gauge {
     name: Arc<str>,
@@ -94,7 +94,7 @@ impl Gauge {
     }
 }
 
-/// What the store and the handler's task share.
+/// The state that the store and the handler's task share.
 pub(super) struct Slot<T> {
     queue: Mutex<Queue<T>>,
     filled: Notify,
@@ -195,7 +195,7 @@ impl<T> Slot<T> {
         queue.len() == 0 && !self.busy.load(Ordering::Relaxed)
     }
 
-    /// Whether [`Handler::synced`] was called.
+    /// Returns true if [`Handler::synced`] was called.
     pub(super) fn has_synced(&self) -> bool {
         *self.gauge.synced.borrow()
     }

@@ -1,4 +1,4 @@
-//! How an informer fares, as people and metrics read it. Must never hold what an object says.
+//! The status of an informer, as people and metrics read it. Must never hold an object's content.
 
 use std::{
     fmt,
@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How one informer fares, at one moment.
+/// The status of one informer at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
     /// The resource: `plural.group/version`, or `plural/version` in the core group.
@@ -34,7 +34,7 @@ pub struct Status {
     pub undecodable: usize,
     /// Items received without a name, which are skipped.
     pub nameless: u64,
-    /// What changed, by kind of change.
+    /// Changes, by kind of change.
     pub events: EventCounts,
     /// Lists begun, by cause.
     pub lists: ListCounts,
@@ -76,7 +76,7 @@ pub struct BrokenScope {
     pub forbidden_since: Option<Instant>,
 }
 
-/// How one handler fares, at one moment.
+/// The status of one handler at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HandlerStatus {
     /// The name it was added under; `unnamed` without one.
@@ -120,9 +120,9 @@ pub struct ListCounts {
 /// Not every informer had its first complete list in time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotSynced {
-    /// Who is missing.
+    /// The informers that are missing.
     pub missing: Vec<Unsynced>,
-    /// How long was waited for them.
+    /// The time for which they were waited for.
     pub deadline: Duration,
 }
 

@@ -52,7 +52,7 @@ struct State<T> {
     listings: u32,
     /// The last complete list of each scope.
     complete: HashMap<Option<ArcStr>, u32>,
-    /// What watches have told to be gone since the last list.
+    /// Tombstones of the objects that watches have reported as deleted since the last list.
     departed: Departed,
     /// The namespaces whose first complete list is waited for; `None`: that of all.
     awaited: BTreeSet<Option<String>>,
@@ -136,13 +136,13 @@ impl<T> Store<T> {
         keys
     }
 
-    /// How many objects there are, the undecodable ones included.
+    /// Returns the number of objects, the undecodable ones included.
     #[must_use]
     pub fn len(&self) -> usize {
         self.state.read().count
     }
 
-    /// Whether there is no object.
+    /// Returns true if there is no object.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -346,7 +346,7 @@ impl<T> Drop for Batch<'_, T> {
     }
 }
 
-/// Whether both versions are numbers and the first one's is greater.
+/// Returns true if both versions are numbers and the first one's is greater.
 fn is_newer(one: &Metadata, other: &Metadata) -> bool {
     let version = other.resource_version.number();
     version.is_some() && one.resource_version.number() > version
@@ -376,14 +376,15 @@ impl<T> State<T> {
         self.entry(key).map(|entry| &entry.kept)
     }
 
-    /// Whether a watch tells a state that is older than what it told before: of an object that is held, or of one that
-    /// is gone.
+    /// Returns true if a watch sends a state that is older than the one it sent before, of an object that is held or of
+    /// one that was deleted.
     fn is_outdated(&self, object: &Object<T>) -> bool {
         let held = self.held(&object.metadata.key);
         held.is_some_and(|held| is_newer(held.metadata(), &object.metadata)) || self.departed.has(&object.metadata)
     }
 
-    /// Whether a list tells a state that is older than what the same list told before.
+    /// Returns true if a list has a state that is older than the one it had before, of an object that is held or of one
+    /// that was deleted.
     fn is_outdated_within(&self, listing: Listing, object: &Object<T>) -> bool {
         let told = self.entry(&object.metadata.key).filter(|entry| entry.listing == listing.number);
         told.is_some_and(|entry| is_newer(entry.kept.metadata(), &object.metadata))

@@ -59,7 +59,7 @@ pub(super) struct Page<T> {
     pub(super) resource_version: String,
     /// The token for the next page; `None` on the last one.
     pub(super) next: Option<String>,
-    /// How many objects are on later pages, where the server says so.
+    /// The number of objects on later pages, where the server reports it.
     pub(super) remaining: Option<u64>,
     /// Its length in bytes.
     pub(super) bytes: usize,
@@ -186,7 +186,7 @@ pub(super) enum Frame<T> {
     Delete(Object<T>),
     /// Added, modified or deleted, but without a name.
     Nameless,
-    /// How far the watch has told everything.
+    /// A bookmark: the version up to which the watch has sent everything.
     Bookmark(Bookmark),
 }
 
@@ -241,7 +241,7 @@ const LONGEST_PAGE: usize = 128;
 pub(super) struct Frames<B> {
     body: B,
     event: Vec<u8>,
-    /// What has no end would take all memory.
+    /// The longest event in bytes: one without end would take all memory.
     longest: usize,
     /// The last page had more than one frame.
     took_many: bool,

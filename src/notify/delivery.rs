@@ -21,14 +21,14 @@ const HURRIED: Duration = Duration::from_millis(250);
 /// The longest wish of a receiver that is followed then: after the end nothing is sent at all.
 const LAST_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// How fast and how patiently is sent.
+/// The pace and patience of sending.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Pace {
-    /// How long the first change of a batch waits for others.
+    /// The time for which the first change of a batch waits for others.
     pub gather: Duration,
     /// The shortest time between two messages.
     pub interval: Duration,
-    /// How long one request may take.
+    /// The longest time that one request may take.
     pub timeout: Duration,
     /// The pause after the first failure; each further one is twice as long.
     pub backoff: Duration,

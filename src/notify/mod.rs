@@ -31,14 +31,14 @@ pub use self::{
     url::{UrlError, UrlSource},
 };
 
-/// What `watch` leaves for sending what is queued when it is asked to end.
+/// The time that `watch` leaves for sending queued changes when it is asked to end.
 pub const DRAIN: Duration = Duration::from_secs(5);
 
 /// Where changes are sent. Dropping it stops all sending.
 pub struct Notifier {
     routes: Vec<Route>,
     tasks: TaskTracker,
-    /// What is queued shall be sent without delay, and nothing more is taken.
+    /// Cancelled when queued changes shall be sent without delay, and nothing more is taken.
     closing: CancellationToken,
     ended: CancellationToken,
 }
@@ -48,12 +48,12 @@ struct Route {
     queue: Arc<Queue>,
 }
 
-/// What became of the changes of one rule.
+/// The outcome of the changes of one rule.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Summary {
     /// The rule's name.
     pub rule: String,
-    /// How many changes went which way.
+    /// The number of changes by outcome.
     pub counts: Counts,
 }
 
@@ -112,7 +112,7 @@ impl Notifier {
         self.summary()
     }
 
-    /// What became of the changes so far.
+    /// Returns the outcome of the changes so far.
     #[must_use]
     pub fn summary(&self) -> Vec<Summary> {
         let summary = |route: &Route| Summary { rule: route.rule.name.clone(), counts: route.queue.counts() };
@@ -133,7 +133,7 @@ impl fmt::Debug for Notifier {
 }
 
 impl Summary {
-    /// Whether something did not arrive.
+    /// Returns true if a change did not arrive.
     #[must_use]
     pub fn has_losses(&self) -> bool {
         self.counts.dropped > 0 || self.counts.failed > 0 || self.counts.queued > 0

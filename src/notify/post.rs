@@ -23,7 +23,7 @@ pub(super) struct Poster {
     timeout: Duration,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) enum Outcome {
     /// It was taken.

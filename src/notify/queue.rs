@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// How much may wait for one destination.
+/// The limits of a destination's queue.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Limits {
     /// Changes.
@@ -21,7 +21,7 @@ impl Default for Limits {
     }
 }
 
-/// What became of the changes that matched a rule.
+/// The number of changes that matched a rule, by outcome.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Counts {
     /// Changes that matched.
@@ -54,7 +54,7 @@ struct Waiting {
     counts: Counts,
 }
 
-/// What is sent together.
+/// Changes that are sent together.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) changes: Vec<String>,

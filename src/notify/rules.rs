@@ -18,7 +18,7 @@ use crate::{
 /// Which changes are sent where.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// What logs call it.
+    /// The rule's name in logs.
     pub name: String,
     /// Kinds as `watch` takes them; none means all.
     pub kinds: Vec<String>,
@@ -28,13 +28,13 @@ pub struct Rule {
     pub labels: Option<LabelSelector>,
     /// Fields.
     pub fields: Option<FieldSelector>,
-    /// What happened; none means anything.
+    /// The actions that match; none means all.
     pub actions: Vec<ActionName>,
     /// Where it changed; none means anywhere. An object that is new or gone changed everywhere.
     pub paths: Vec<Pattern>,
     /// Where it is sent.
     pub to: Destination,
-    /// How long the first change of a batch waits for others.
+    /// The time for which the first change of a batch waits for others.
     pub gather: Option<Duration>,
     /// The shortest time between two messages.
     pub interval: Option<Duration>,
@@ -51,7 +51,7 @@ pub struct Destination {
     pub allow_http: bool,
 }
 
-/// What happened, as rules name it.
+/// An action, as rules name it.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "lowercase")]
 pub enum ActionName {
@@ -79,7 +79,7 @@ pub enum RulesError {
         rule: String,
         /// The field.
         field: &'static str,
-        /// What is wrong with it.
+        /// Its defect.
         reason: String,
     },
 }
@@ -137,7 +137,7 @@ impl Rule {
         }
     }
 
-    /// Whether a change is to be sent. What was there before the watch never is.
+    /// Returns true if a change is to be sent. Objects from before the watch never are.
     #[must_use]
     pub fn matches(&self, change: &Change) -> bool {
         let action = match change.action {
@@ -169,7 +169,7 @@ impl Rule {
     }
 }
 
-/// Whether a name means a kind: `Machine`, `machines`, and either with its group.
+/// Returns true if a name means a kind: `Machine`, `machines`, and either with its group.
 pub(super) fn names(name: &str, kind: &Kind) -> bool {
     let (plain, group) = name.split_once('.').map_or((name, None), |(plain, group)| (plain, Some(group)));
     (plain.eq_ignore_ascii_case(&kind.plural) || plain.eq_ignore_ascii_case(&kind.kind))
@@ -232,7 +232,7 @@ fn rule(form: RuleForm) -> Result<Rule, RulesError> {
     if name.trim().is_empty() || name.contains("://") {
         return Err(wrong(&name, "name", &"give it a name, by which the log tells rules apart"));
     }
-    // What isn't found among what is watched is quoted later.
+    // Names that aren't found among the watched kinds and namespaces are quoted later.
     for (field, text) in
         form.kinds.iter().map(|kind| ("kinds", kind)).chain(form.namespaces.iter().map(|name| ("namespaces", name)))
     {

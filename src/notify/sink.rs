@@ -1,4 +1,4 @@
-//! What is sent: JSON for programs, a readable message for people in a chat.
+//! The messages that are sent: JSON for programs, a readable message for people in a chat.
 
 use std::fmt::Write as _;
 
@@ -48,7 +48,7 @@ impl SinkKind {
         }
     }
 
-    /// How much goes into one message. What doesn't fit into a chat message is counted in it.
+    /// The most that goes into one message. Changes that don't fit into a chat message are counted in it.
     pub(super) fn limits(self) -> Limits {
         match self {
             Self::Webhook => Limits { changes: 100, bytes: 1 << 20 },

@@ -24,7 +24,7 @@ use crate::changes::{Change, Filter, Identity, Kind};
 
 /// Longer than any test should take.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// What of the URL must never be seen.
+/// The part of the URL that must never be seen.
 const TOKEN: &str = "T0P-S3CR3T";
 
 fn kind(name: &str) -> Kind {
@@ -55,7 +55,7 @@ fn changed(name: &str, old: &Value, new: &Value) -> Change {
     Change::modified(identity(&kind("Machine"), "team-a", name), Arc::new(old), Arc::new(new)).unwrap()
 }
 
-/// What a receiver does with a request.
+/// The reaction of a receiver to a request.
 #[derive(Clone)]
 enum Answer {
     Status(u16),

@@ -32,13 +32,13 @@ pub enum UrlError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         error: io::Error,
     },
     /// The variable isn't set.
     #[error("environment variable {0}: not set: put the webhook's URL there")]
     Unset(String),
-    /// What is kept there is no URL.
+    /// The value kept there is no URL.
     #[error("{0}: {1} (the URL isn't shown, since it is a secret)")]
     Unusable(UrlSource, &'static str),
     /// The system's root certificates can't be read.
@@ -88,7 +88,7 @@ fn is_loopback(host: &str) -> bool {
 }
 
 impl SecretUrl {
-    /// Whether it is reached by TLS.
+    /// Returns true if it is reached by TLS.
     pub(super) fn is_https(&self) -> bool {
         self.0.scheme_str() == Some("https")
     }

@@ -12,7 +12,7 @@ use prometheus_client::{
 use super::{PriceFile, PriceFileError, parse, read};
 use crate::nodegroup::PriceList;
 
-/// How a price file is followed.
+/// The settings for following a price file.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// The time between two looks.
@@ -31,7 +31,7 @@ struct ResultLabels {
     result: &'static str,
 }
 
-/// How following a price file fares.
+/// The metrics of following a price file.
 #[derive(Clone, Debug, Default)]
 pub struct PriceMetrics {
     changes: Family<ResultLabels, Counter>,
@@ -60,12 +60,12 @@ impl PriceMetrics {
     }
 }
 
-/// What was found at the last look.
+/// The findings of the last look.
 #[derive(Default)]
 pub(super) struct Found {
     /// A text that isn't in force and waits for a second look.
     candidate: Option<String>,
-    /// What is wrong, as it was told.
+    /// The problem, as it was logged.
     problem: Option<String>,
 }
 

@@ -49,7 +49,7 @@ struct InstanceTypes(BTreeMap<ArcStr, Price>);
 /// The prices of a file.
 ///
 /// # Errors
-/// What is wrong, and where.
+/// When the text is no price list, with the defect and its place.
 pub(super) fn parse(text: &str) -> Result<PriceList, String> {
     let form: Option<FileForm> = serde_yaml::from_str(text).map_err(|error| error.to_string())?;
     let form = form.ok_or_else(nothing)?;

@@ -35,7 +35,7 @@ pub enum PriceFileError {
     Form {
         /// The file.
         path: PathBuf,
-        /// What is wrong, and where.
+        /// The defect, and its place.
         reason: String,
     },
 }

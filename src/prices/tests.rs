@@ -118,7 +118,7 @@ async fn a_file_that_is_emptied_does_not_take_the_prices_away() {
     assert_eq!(*world.applied.lock(), [1.0]);
 }
 
-/// What two looks in a row find, with what is in the file at each.
+/// Returns the prices found by looks in a row, with one of these texts in the file at each.
 async fn looks(file: &mut PriceFile, path: &Path, texts: &[&str]) -> Vec<Option<f64>> {
     let mut found = follow::Found::default();
     let mut prices = Vec::new();

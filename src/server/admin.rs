@@ -26,7 +26,7 @@ pub const STATE_PATH: &str = "/debug/state";
 
 pub(super) const JSON: &str = "application/json";
 
-/// What can be asked for on the admin listener.
+/// The data behind the pages of the admin listener.
 pub trait DebugPages: Send + Sync {
     /// The whole picture as JSON, narrowed by the query of the URL. It may take long.
     ///

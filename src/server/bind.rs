@@ -16,7 +16,7 @@ pub struct BindError {
     pub address: SocketAddr,
     /// The flag that names it.
     pub flag: &'static str,
-    /// What the operating system said.
+    /// The operating system's error.
     pub error: io::Error,
 }
 

@@ -1,15 +1,15 @@
-//! What must be done before this program is ready, by name. The rooms that do it are asked; they aren't known here.
+//! Readiness checks by name. The modules that do the work report them; this one doesn't know those modules.
 
 /// One thing that must be done before this program is ready.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Check {
-    /// What is waited for, for example `management/machines`: one word, the same for the whole run.
+    /// The name of the awaited task, for example `management/machines`: one word, the same for the whole run.
     pub name: String,
-    /// How far it is.
+    /// Its state.
     pub state: CheckState,
 }
 
-/// How far a check is.
+/// The state of a check.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum CheckState {
     /// Done, and still so.
@@ -45,7 +45,7 @@ impl Check {
         Self { name: name.into(), state: CheckState::Informational(why.into()) }
     }
 
-    /// Whether nothing has to wait for it.
+    /// Returns true if nothing has to wait for it.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         match self.state {

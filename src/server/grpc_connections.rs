@@ -181,7 +181,7 @@ impl Listener {
                 leave
             }
             () = sleep(age.mul_f64(1.0 - JITTER * fastrand::f64())) => last_request,
-            // Who has asked for the end sets its time.
+            // The shutdown sets the time of the end itself.
             () = shutdown.cancelled() => Duration::MAX,
         };
         if connection.has_called() {

@@ -192,7 +192,7 @@ impl GrpcThread {
         result
     }
 
-    /// Whether the thread itself is gone, with all it held.
+    /// Returns true if the thread itself is gone, with all it held.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.thread.is_finished()

@@ -23,10 +23,10 @@ pub const MAX_REQUEST_BYTES: usize = 64 << 20;
 /// The name that health and reflection know the provider by.
 const PROVIDER: &str = <CloudProviderServer<()> as NamedService>::NAME;
 
-/// How often readiness is looked at for those who watch health.
+/// The interval at which readiness is checked for clients that watch health.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// What tells health how things stand.
+/// Sets the status that the health service reports.
 #[derive(Clone, Debug)]
 pub struct Health(HealthReporter);
 

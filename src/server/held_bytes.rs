@@ -228,7 +228,7 @@ where
 #[derive(Debug)]
 pub(super) struct Unread<B: Body> {
     inner: B,
-    /// What was made before it was asked for.
+    /// The first frame, produced before anybody polled for it.
     first: Poll<Option<Result<Frame<Bytes>, B::Error>>>,
     held: Arc<HeldBytes>,
 }

@@ -51,7 +51,7 @@ const EXCESS_LOGGED_EVERY: Duration = Duration::from_secs(60);
 const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 pub(super) const TEXT: &str = "text/plain; charset=utf-8";
 
-/// Who asks; each request has it as an extension.
+/// The address of the client; each request has it as an extension.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer(pub(super) SocketAddr);
 

@@ -33,7 +33,7 @@ const LONGEST_FILTER: usize = 4096;
 /// The time that a client has to send a filter.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What is logged.
+/// The log filter in force.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LogLevel {
@@ -62,13 +62,13 @@ pub enum LogLevelChange<'a> {
 
 /// The log of this process.
 pub trait LogLevels: Send + Sync {
-    /// What is logged.
+    /// Returns the filter in force.
     fn level(&self) -> LogLevel;
 
     /// Changes what is logged. It is called within a Tokio runtime.
     ///
     /// # Errors
-    /// What is wrong with the filter, or its time.
+    /// When the filter or its time is wrong, with the reason.
     fn change(&self, change: LogLevelChange<'_>) -> Result<(), String>;
 }
 

@@ -101,7 +101,7 @@ fn to_prometheus(open_metrics: &str) -> String {
     text
 }
 
-/// What `/readyz` says, as metrics.
+/// The checks of `/readyz`, as metrics.
 pub struct ReadinessMetrics(Arc<dyn Checks>);
 
 impl ReadinessMetrics {

@@ -10,7 +10,7 @@ use tracing::info;
 /// From the first signal to the end at the latest: well within the 30 seconds that Kubernetes leaves a Pod.
 pub const GRACE: Duration = Duration::from_secs(10);
 
-/// How the ending went.
+/// The outcome of a shutdown.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Outcome {
     /// All that was begun is finished.
@@ -21,7 +21,7 @@ pub enum Outcome {
     Cut,
 }
 
-/// Who asked this program to end, and how urgently. Clones share it.
+/// The request to end this program, and its urgency. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Shutdown {
     stop: CancellationToken,

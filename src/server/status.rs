@@ -38,7 +38,7 @@ pub trait StatusPages: Send + Sync {
 /// A page, as HTML.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum StatusAnswer {
-    /// What was asked for.
+    /// The requested page.
     Found(String),
     /// There is no such page.
     Missing(String),

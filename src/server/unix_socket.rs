@@ -24,7 +24,7 @@ const PRIVATE: u32 = 0o600;
 /// The rights of a socket's file.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct SocketRights {
-    /// Who may connect: whom these permissions let write.
+    /// The permissions of the file: a process may connect if they let it write.
     pub mode: u32,
     /// The user and the group that shall own it; `None` is those of this process.
     pub owner: (Option<u32>, Option<u32>),
@@ -61,9 +61,9 @@ pub enum SocketErrorReason {
     System {
         /// The step.
         step: &'static str,
-        /// What it is done with.
+        /// The path that the step concerns.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         error: io::Error,
     },
     /// The operating system doesn't give it to that owner.
@@ -73,7 +73,7 @@ pub enum SocketErrorReason {
         user: String,
         /// The group, or `-`.
         group: String,
-        /// What the operating system said.
+        /// The operating system's error.
         error: io::Error,
     },
 }
@@ -181,7 +181,7 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if self.identity.is_some() && identity(&self.path) == self.identity {
-            // What can't be removed is replaced at the next start.
+            // A file that can't be removed is replaced at the next start.
             let _ = fs::remove_file(&self.path);
         }
     }

@@ -30,7 +30,7 @@ impl fmt::Display for OtlpEndpoint {
 impl FromStr for OtlpEndpoint {
     type Err = &'static str;
 
-    /// What is wrong is said without the URL, which may hold a password.
+    /// Parses the URL. The error never quotes it, since it may hold a password.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let rule = "it has to be a URL such as http://otel-collector:4317 or https://otel.example.com:4317, of a collector \
                     that takes OTLP by gRPC";

@@ -6,7 +6,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-/// What became of a span.
+/// The outcome of a span.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Fate {
     /// The collector has taken it.

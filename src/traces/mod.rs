@@ -43,7 +43,7 @@ pub struct TracesError {
     source: ExporterBuildError,
 }
 
-/// What begins spans; by default there are none, which costs nothing.
+/// The source of spans; by default there are none, which costs nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Traces(Option<Arc<Running>>);
 
@@ -133,7 +133,8 @@ impl Traces {
         Span::begun(running.tracer.build_with_context(builder, &Context::current()))
     }
 
-    /// What is done for several who asked: a part of the first one's trace, linked to the others'.
+    /// Begins the span of work that is done for several callers: a part of the first one's trace, linked to the
+    /// others'.
     #[must_use]
     pub fn work<'a>(&self, name: &'static str, mut asked: impl Iterator<Item = &'a Context>) -> Span {
         let Some(running) = &self.0 else { return Span::default() };
@@ -146,7 +147,7 @@ impl Traces {
         span
     }
 
-    /// Whether there are any.
+    /// Returns true if there are traces.
     #[must_use]
     pub fn are_on(&self) -> bool {
         self.0.is_some()

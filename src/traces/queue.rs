@@ -18,11 +18,11 @@ use tracing::{debug, info, warn};
 
 use super::metrics::{Fate, TraceMetrics};
 
-/// How many spans may wait: a minute of 8 writes a second, each with its calls.
+/// The most spans that may wait: a minute of 8 writes a second, each with its calls.
 const LONGEST: usize = 2048;
-/// How many are sent at once.
+/// The most spans that are sent at once.
 const BATCH: usize = 512;
-/// How long the first one waits for others.
+/// The time for which the first span waits for others.
 const GATHER: Duration = Duration::from_secs(1);
 
 /// Takes spans in.
@@ -75,7 +75,7 @@ async fn send_all(
             biased;
             spans = waiting.recv_many(&mut batch, BATCH) => if spans == 0 { return },
             () = ending.cancelled(), if !waiting.is_closed() => {
-                // What waits is still given out.
+                // Waiting spans are still received after the close.
                 waiting.close();
                 continue;
             }

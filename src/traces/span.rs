@@ -10,7 +10,7 @@ use opentelemetry_sdk::trace;
 #[derive(Debug, Default)]
 pub struct Span(Option<Context>);
 
-/// What goes on in this task belongs to this; it is kept to go on with elsewhere.
+/// Returns the context of this task, to continue its trace elsewhere.
 #[must_use]
 pub fn current() -> Context {
     Context::current()
@@ -25,8 +25,7 @@ pub fn set(attributes: &[(&'static str, i64)]) {
     });
 }
 
-/// What goes on in this task is done for one more who asked: it is linked to that one's trace, as [`super::Traces::work`]
-/// does.
+/// Links this task's span to the trace of one more caller that it works for, as [`super::Traces::work`] does.
 pub fn asked_by(other: &Context) {
     let other = other.span().span_context().clone();
     if other.is_valid() {
@@ -39,7 +38,7 @@ impl Span {
         Self(Some(Context::new().with_span(span)))
     }
 
-    /// What belongs to it runs with this.
+    /// Returns the context under which the work of this span runs.
     #[must_use]
     pub fn context(&self) -> Context {
         self.0.clone().unwrap_or_default()

@@ -15,12 +15,12 @@ use crate::{
 /// For as long a Node has been ready when its devices are there as well: device plugins start after the kubelet.
 const SETTLED: SignedDuration = SignedDuration::from_mins(10);
 
-/// What a Node has, as texts.
+/// The resources of a Node, as texts.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NodeResources {
     /// `name capacity allocatable` in lines, by name.
     text: ArcStr,
-    /// How many of them are extended resources or huge pages, without those of 0.
+    /// The number of extended resources and huge pages among them, without those of 0.
     extended: u16,
     settled: bool,
 }
@@ -49,7 +49,7 @@ struct Condition<'a> {
 }
 
 impl Condition<'_> {
-    /// Whether it had been as it is for long when the kubelet last wrote it.
+    /// Returns true if it had been in its state for long when the kubelet last wrote it.
     fn is_settled(&self) -> bool {
         let time = |text: &Option<wire::Text<'_>>| text.as_ref()?.parse::<Timestamp>().ok();
         match (time(&self.last_transition_time), time(&self.last_heartbeat_time)) {
@@ -97,19 +97,19 @@ impl NodeResources {
         })
     }
 
-    /// Whether the resources are the same.
+    /// Returns true if the resources are the same.
     #[must_use]
     pub fn says_the_same_as(&self, other: &Self) -> bool {
         self.text == other.text
     }
 
-    /// How many extended resources and huge pages it has, without those of 0.
+    /// Returns the number of its extended resources and huge pages, without those of 0.
     #[must_use]
     pub fn extended(&self) -> u16 {
         self.extended
     }
 
-    /// Whether the Node has been ready for so long that what it doesn't show won't come any more.
+    /// Returns true if the Node has been ready for so long that resources it doesn't show won't appear any more.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.settled

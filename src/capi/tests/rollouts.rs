@@ -1,4 +1,4 @@
-//! What is read of rollouts: a Cluster's topology, and the condition of a MachineDeployment.
+//! Decoding of rollouts: a Cluster's topology, and the condition of a MachineDeployment.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Who changed an object.
+//! The authors of a change.
 
 use serde_json::{Value, json};
 

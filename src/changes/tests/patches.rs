@@ -50,7 +50,7 @@ proptest! {
         let mut patched = before;
         if let Some(change) = super::ignoring(&kind, &["/status/*/name"], &old, &new) {
             json_patch::patch(&mut patched, &change.patch).unwrap();
-            // What is a change for programs is one for people.
+            // Programs and people see the same changes.
             prop_assert!(!change.lines().is_empty());
         }
         prop_assert_eq!(patched, after);

@@ -1,4 +1,4 @@
-//! What must never be seen.
+//! Secrets, which must never be shown.
 
 use serde_json::{Value, json};
 

@@ -30,13 +30,13 @@ struct GroupNumbers {
 /// The deletions of a group that are on their way.
 struct Deletions {
     id: String,
-    /// How many; `None` when the log can't be read.
+    /// Their number; `None` when the log can't be read.
     count: Option<i64>,
     /// When the oldest was accepted, where its ticket says so.
     oldest: Option<Timestamp>,
 }
 
-/// Whether node groups have series of their own.
+/// The series that node groups have.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum GroupSeries {
     /// Each group has its own, and all groups together have sums.
@@ -83,7 +83,7 @@ impl Collector for GroupMetrics {
     }
 }
 
-/// What a live group has; `None` for an object that is none.
+/// The numbers of a live group; `None` for an object that is none.
 fn numbers(group: &GroupSnapshot) -> Option<GroupNumbers> {
     let served = group.served()?;
     let bounds = served.definition.bounds;
@@ -139,7 +139,7 @@ fn deletes(ignored: bool) -> &'static str {
     if ignored { "go_on" } else { "refused" }
 }
 
-/// How many there are of each label.
+/// Counts the occurrences of each label.
 fn tally<L: Ord>(labels: impl Iterator<Item = L>) -> BTreeMap<L, i64> {
     let mut tally = BTreeMap::new();
     for label in labels {

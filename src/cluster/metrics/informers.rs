@@ -149,7 +149,7 @@ fn informer_labels(cluster: &'static str, status: &Status) -> InformerLabels {
     InformerLabels { cluster, resource: status.resource.clone(), namespaces: status.namespaces.clone() }
 }
 
-/// What waits for the handlers of an informer; for handlers of one name the sum.
+/// The queued events of an informer's handlers; for handlers of one name the sum.
 fn queues(cluster: &'static str, status: &Status) -> impl Iterator<Item = (HandlerLabels, i64)> {
     let mut queued: BTreeMap<String, u64> = BTreeMap::new();
     for handler in &status.handlers {

@@ -1,4 +1,4 @@
-//! What is told of node groups, of a picture made by hand.
+//! The metrics of node groups, from an index made by hand.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::sync::Arc;

@@ -228,14 +228,14 @@ impl FakeApi {
         self.state.lock().watches.retain(|watch| !plural.is_empty() && watch.plural != plural);
     }
 
-    /// How many watches of a resource are open.
+    /// Returns the number of open watches of a resource.
     pub(super) fn watches(&self, plural: &str) -> usize {
         let mut state = self.state.lock();
         state.watches.retain(|watch| !watch.lines.is_closed());
         state.watches.iter().filter(|watch| watch.plural == plural).count()
     }
 
-    /// Whether a path was asked for.
+    /// Returns true if a path was requested.
     pub(super) fn was_asked(&self, path: &str) -> bool {
         self.asks(path) > 0
     }

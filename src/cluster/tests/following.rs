@@ -1,4 +1,4 @@
-//! What happens to a cluster while it is followed: outages, upgrades, odd objects, and the end.
+//! Events in a cluster while it is followed: outages, upgrades, odd objects, and the end.
 
 use std::time::Duration;
 

@@ -132,7 +132,7 @@ async fn a_namespace_that_is_forbidden_from_the_start_holds_it_for_ten_seconds(#
     world.shutdown().await;
 }
 
-/// What isn't a single namespace's trouble fails Refresh, however long it lasts.
+/// Trouble beyond a single namespace fails Refresh, however long it lasts.
 #[rstest]
 #[case::all_at_once(&[NAMESPACE, OTHER], &[NAMESPACE, OTHER], 403)]
 #[case::the_only_one(&[NAMESPACE], &[NAMESPACE], 403)]

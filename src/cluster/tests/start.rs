@@ -1,4 +1,4 @@
-//! What is told while a cluster isn't as it should be at the start, and that it is found once it is.
+//! The problems reported while a cluster isn't as it should be at the start, and recovery once it is.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What is read of one group: its size, instances and template; and the RPCs that are about none.
+//! Reads of one group: its size, instances and template; and the RPCs that are about none.
 
 use std::collections::BTreeMap;
 
@@ -67,7 +67,7 @@ async fn a_target_size_is_the_replicas_of_the_object() {
     assert_eq!(provider.target_size(WORKERS).await.unwrap(), 0);
 }
 
-/// What an instance looks like on the wire: state, and code, class and message of its error.
+/// An instance as seen on the wire: state, and code, class and message of its error.
 type Shown = (InstanceState, Option<(&'static str, i32, &'static str)>);
 
 #[rstest]

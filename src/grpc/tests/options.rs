@@ -13,7 +13,7 @@ use crate::{
 const MORE: &str = "MachineDeployment/team-a/more";
 const MINUTE: i64 = 60_000_000_000;
 
-/// What any client sends beside durations, all of it unlike the zero values.
+/// The fields that any client sends beside durations, all of it unlike the zero values.
 fn plain() -> Options {
     Options {
         scale_down_utilization_threshold: 0.5,
@@ -198,7 +198,7 @@ async fn an_override_shows_at_once_and_goes_with_its_annotation() {
     assert_eq!(provider.options("x", None).await.unwrap_err().code(), Code::NotFound);
 }
 
-/// What holds its Nodes: ten years, and a utilization that none is below.
+/// The options that keep a group's Nodes: ten years, and a utilization that none is below.
 fn held(provision: i64) -> Options {
     let ten_years = 87_600 * 60 * MINUTE;
     Options {

@@ -58,7 +58,7 @@ async fn node_price(provider: &mut Provider, request: PricingNodePriceRequest) -
     inner(provider.client.pricing_node_price(request).await).map(|answer| answer.price)
 }
 
-/// What a pod costs for the time span of a request about a Node.
+/// Returns the price of a pod for the time span of a request about a Node.
 async fn pod_price(provider: &mut Provider, pod: &Pod, span: PricingNodePriceRequest) -> Result<f64, Status> {
     let request = PricingPodPriceRequest {
         pod_bytes: pod.encode_to_vec().into(),

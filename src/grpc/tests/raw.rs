@@ -84,7 +84,7 @@ fn durations([unneeded, unready, provision]: [u8; 3]) -> Vec<u8> {
     [old_unneeded, old_unready, old_provision, flags, new_unneeded, new_unready, new_provision].concat()
 }
 
-/// What Cluster Autoscaler 1.33 sends: thresholds, meta/v1 Durations, switches. It reads the same fields of the answer.
+/// Cluster Autoscaler 1.33 sends thresholds, meta/v1 Durations and switches. It reads the same fields of the answer.
 #[tokio::test]
 async fn an_old_client_sends_and_gets_old_durations() {
     let provider = Provider::with([annotated("more", &[options_annotation()])]).await;

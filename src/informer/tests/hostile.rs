@@ -64,7 +64,7 @@ async fn a_watch_that_brings_objects_without_end_is_given_up_and_what_is_known_s
     until("its end", || reason(&scene.informer).contains("there are more than 100 objects")).await;
     assert_eq!(scene.informer.store().len(), MOST);
     assert!(scene.informer.store().get(&key("team-a/w0")).is_some());
-    // What changes is heard all the same.
+    // Changes of known objects still arrive.
     let watch = scene.api.watch_from(MOST as u64 + 9).await.open();
     watch.put(&widget("team-a/w0", 500, 7));
     until("the change", || held(&scene.informer).contains(&"team-a/w0=7".to_owned())).await;

@@ -1,4 +1,4 @@
-//! How informers are shared, and how they end.
+//! Tests of sharing and ending informers.
 
 use super::*;
 

@@ -83,7 +83,7 @@ fn factory_with(settings: Settings) -> (Factory, Api) {
     (factory, Api { handle, early })
 }
 
-/// How most tests are served: in pages.
+/// The settings of most tests: lists in pages.
 fn paged() -> Settings {
     Settings { streaming_lists: false, ..Settings::default() }
 }
@@ -279,8 +279,8 @@ impl Watch {
     }
 }
 
-/// What a handler was told, as text: `+ns/a=1` added, with `!` when initial; `ns/a:1>2` updated; `-ns/a=2` deleted, with
-/// `?` when found by a list; `synced`.
+/// The calls that a handler received, as text: `+ns/a=1` added, with `!` when initial; `ns/a:1>2` updated; `-ns/a=2`
+/// deleted, with `?` when found by a list; `synced`.
 struct Seen {
     told: mpsc::UnboundedReceiver<String>,
     registration: Registration<Widget>,
@@ -347,7 +347,7 @@ fn shown(event: &Event<Widget>) -> String {
     }
 }
 
-/// What a store holds, as `ns/a=1`.
+/// Returns the content of a store, as `ns/a=1`.
 fn held(informer: &Informer<Widget>) -> Vec<String> {
     let held = informer.store().list();
     held.iter().map(|o| shown(&Event::Added { object: Arc::clone(o), initial: false })[1..].to_owned()).collect()

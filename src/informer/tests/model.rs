@@ -26,7 +26,7 @@ struct Widget {
     size: i64,
 }
 
-/// What a widget holds: uid, version, size.
+/// The content of a widget: uid, version, size.
 type State = (u64, u64, i64);
 type Content = BTreeMap<ObjectKey, State>;
 
@@ -110,7 +110,7 @@ struct World {
     version: u64,
     /// One for all namespaces, or one for each.
     scopes: Vec<Scope>,
-    /// What the last list of any scope told, and what watches told since.
+    /// The objects of the last list of any scope, and the events of watches since then.
     told: Vec<Told>,
     store: Arc<Store<Widget>>,
 }
@@ -205,8 +205,8 @@ impl World {
         }
     }
 
-    /// What the cluster held when the stream began comes object by object; what changes meanwhile comes as it does on a
-    /// watch, after the objects it is about.
+    /// Streams a list: the objects that the cluster held when the stream began come one by one; changes made meanwhile
+    /// come as they do on a watch, after the objects they are about.
     fn stream(&mut self, scope: u8, meanwhile: &[(u8, Option<i64>)]) {
         let scope = usize::from(scope) % self.scopes.len();
         let (listing, all) = self.begin_list(scope);
@@ -361,7 +361,7 @@ proptest! {
                 prop_assert!(queued <= 8, "{queued} wait for a handler, of 8 objects that there can be");
             }
         }
-        // What a watch has told since its list is all there, without another list.
+        // All that a watch has sent since its list is there, without another list.
         for object in world.store.list() {
             let followed = world.scopes[world.scope_of(&object.key())].watching;
             prop_assert!(!followed || world.cluster.contains_key(&object.key()), "{} came back", object.key());

@@ -3,7 +3,7 @@
 use super::*;
 use crate::informer::HandlerOptions;
 
-/// What a handler is told of resyncs, with times; other events as everywhere.
+/// The calls that a handler receives, with times for resyncs; other events as everywhere.
 fn told_of(informer: &Informer<Widget>, period: Duration) -> (mpsc::UnboundedReceiver<String>, Registration<Widget>) {
     let (tell, told) = mpsc::unbounded_channel();
     let handler = move |event: Event<Widget>| {

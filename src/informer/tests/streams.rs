@@ -72,7 +72,7 @@ async fn a_streamed_list_takes_out_what_it_does_not_name() {
     let again = api.stream().await.open();
     again.tell("ADDED", &widget("one/a", 1, 1));
     again.tell("ADDED", &widget("one/b", 12, 5));
-    // What goes while the list is being told.
+    // A deletion in the middle of the list.
     again.delete(&widget("one/a", 13, 1));
     again.tell("BOOKMARK", &end_of_list(20));
     assert_eq!(seen.take(3).await, ["one/b:1>5", "-one/a=1", "-one/c=1?"]);

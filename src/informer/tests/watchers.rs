@@ -1,4 +1,4 @@
-//! What may be watched of an informer itself: failures as they happen, handlers' queues, counts; and its listers.
+//! Tests of observing an informer itself: failures as they happen, handlers' queues, counts; and its listers.
 
 use std::sync::mpsc as blocking;
 

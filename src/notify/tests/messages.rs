@@ -1,4 +1,4 @@
-//! What people and programs get to read.
+//! The messages that people and programs receive.
 
 use super::*;
 use crate::notify::{queue::Batch, sink::SLACK_LIMIT};

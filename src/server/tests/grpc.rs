@@ -143,7 +143,7 @@ async fn reflection_of_both_versions_knows_the_services(#[case] service: &str) {
     running.end().await;
 }
 
-/// What is logged while it lives, by this thread.
+/// The log of this thread while it lives.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 

@@ -30,7 +30,7 @@ use crate::server::{
 
 const MIB: usize = 1 << 20;
 
-/// What the calls here do, and have done.
+/// The state that the handlers here share, a record of their calls among it.
 #[derive(Clone)]
 struct Served {
     calls: Arc<AtomicUsize>,
@@ -96,7 +96,7 @@ fn serve(limits: GrpcLimits) -> Running {
 #[derive(Clone)]
 struct Client {
     calls: h2::client::SendRequest<Bytes>,
-    /// How it has ended.
+    /// The connection's result; `None` until it has ended.
     ended: watch::Receiver<Option<Result<(), Option<h2::Reason>>>>,
 }
 

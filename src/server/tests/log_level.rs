@@ -1,4 +1,4 @@
-//! Who may change what is logged, and what the page answers; over a real socket.
+//! Tests over a real socket: the clients that may change the log filter, and the answers of its page.
 
 use std::sync::Arc;
 

@@ -43,7 +43,7 @@ use crate::server::{
     AllowedClients, Certificates, ClientFiles, GrpcThread, TlsFiles, TlsMetrics, serve_on_own_thread, standard_services,
 };
 
-/// How often the files are looked at here.
+/// The interval at which the files are read here.
 const PERIOD: Duration = Duration::from_millis(20);
 const HOST: &str = "capi-autoscaler-provider";
 
@@ -288,7 +288,7 @@ async fn without_a_client_authority_any_client_is_served() {
     running.end().await;
 }
 
-/// What is wrong with a client.
+/// The defect of a client.
 enum Wrong {
     NoCertificate,
     Authority,

@@ -143,7 +143,7 @@ fn refuse(certificates: &Certificates, peer: &str, refused: Refused, why: &str) 
     }
 }
 
-/// What the log says of it: rustls shows an error of a verifier as its Rust value.
+/// Returns the text for the log: rustls shows an error of a verifier as its Rust value.
 fn why(error: &io::Error) -> String {
     match error.get_ref().and_then(|error| error.downcast_ref::<Error>()) {
         Some(Error::InvalidCertificate(CertificateError::Other(other))) => other.0.to_string(),

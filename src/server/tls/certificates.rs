@@ -14,7 +14,7 @@ use super::{
     load::{self, Loaded},
 };
 
-/// How often the files are looked at. Kubernetes takes up to a minute to bring a changed Secret to its mounts.
+/// The interval at which the files are read. Kubernetes takes up to a minute to bring a changed Secret to its mounts.
 const PERIOD: Duration = Duration::from_secs(10);
 
 /// The TLS configuration in force, followed from its files.
@@ -71,13 +71,13 @@ impl Certificates {
         Ok(certificates)
     }
 
-    /// How what is in force stands.
+    /// Returns the state of the certificates in force.
     #[must_use]
     pub fn standing(&self) -> TlsStanding {
         self.standing.read().clone()
     }
 
-    /// What the next connection is taken with.
+    /// Returns the configuration for the next connection.
     pub(super) fn current(&self) -> Arc<ServerConfig> {
         self.config.load_full()
     }

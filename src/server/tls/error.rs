@@ -14,7 +14,7 @@ pub enum TlsError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         error: io::Error,
     },
     /// A file that isn't what it should be.
@@ -22,7 +22,7 @@ pub enum TlsError {
     Content {
         /// The file.
         path: PathBuf,
-        /// What is wrong, with the remedy.
+        /// The defect, with the remedy.
         reason: &'static str,
     },
     /// A certificate that doesn't parse.
@@ -30,7 +30,7 @@ pub enum TlsError {
     Certificate {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Its defect.
         reason: String,
     },
     /// A certificate that isn't valid any more, or not yet.
@@ -53,7 +53,7 @@ pub enum TlsError {
         certificate: PathBuf,
         /// The key's file.
         key: PathBuf,
-        /// What is wrong.
+        /// The defect.
         reason: String,
     },
 }

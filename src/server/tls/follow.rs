@@ -14,11 +14,11 @@ use super::{
 
 pub(super) struct Follower {
     files: Arc<TlsFiles>,
-    /// What the configuration in force was made of.
+    /// The contents of the files that the configuration in force was made of.
     used: Contents,
     /// The last moment of the certificate in force; `None` once it was told that it has passed.
     until: Option<Timestamp>,
-    /// What was wrong with the files when they were last looked at; told once.
+    /// The problem found when the files were last read; logged once.
     told: Option<String>,
     certificates: Certificates,
 }

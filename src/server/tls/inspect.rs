@@ -1,4 +1,4 @@
-//! What the files of TLS say to who looks at them before they are served: the certificates, one by one. Keys are only tried.
+//! Inspection of the TLS files before they are served: the certificates, one by one. Keys are only tried.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::text::visible;
 
-/// What is in the files.
+/// The content of the files.
 #[derive(Debug)]
 pub struct Inspection {
     /// The chain that is served, the server's own certificate first.
@@ -34,7 +34,7 @@ pub struct Inspection {
 pub struct CertificateFacts {
     /// Whose it is.
     pub subject: String,
-    /// Who issued it.
+    /// The name of its issuer.
     pub issuer: String,
     /// Its first moment.
     pub from: Timestamp,
@@ -42,15 +42,15 @@ pub struct CertificateFacts {
     pub until: Timestamp,
     /// Its subject alternative names.
     pub names: Vec<String>,
-    /// Whether a client may take it for a server's: it has no extended key usage, or one that says so.
+    /// True if a client may take it for a server's: it has no extended key usage, or one that allows it.
     pub may_serve: bool,
-    /// Whether it is an authority's.
+    /// True if it is an authority's.
     pub is_authority: bool,
     der: CertificateDer<'static>,
 }
 
 impl CertificateFacts {
-    /// Whether a client that connects to this host takes it: a DNS name or an IP address.
+    /// Returns true if a client that connects to this host accepts it. The host is a DNS name or an IP address.
     #[must_use]
     pub fn is_for(&self, host: &str) -> bool {
         let host = host.trim_start_matches('[').trim_end_matches(']');

@@ -15,10 +15,10 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::{ClientFiles, TlsError, TlsFiles, names::NamedClients};
 
-/// What gRPC is spoken over.
+/// The protocol that gRPC is spoken over.
 const ALPN: &[u8] = b"h2";
 
-/// What the files held.
+/// The contents of the files.
 #[derive(Clone, Eq, PartialEq)]
 pub(super) struct Contents {
     pub(super) certificate: Vec<u8>,

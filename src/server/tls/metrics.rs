@@ -1,5 +1,5 @@
-//! What is told of TLS in metrics: until when certificates are valid, whether new files could be used, and why clients
-//! were turned away. The labels are closed sets.
+//! Metrics of TLS: until when certificates are valid, whether new files could be used, and why clients were refused.
+//! The labels are closed sets.
 
 use prometheus_client::{
     encoding::EncodeLabelSet,

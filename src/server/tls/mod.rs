@@ -32,7 +32,7 @@ pub struct TlsFiles {
     pub certificate: PathBuf,
     /// Its private key in PEM.
     pub key: PathBuf,
-    /// Who has to have issued clients' certificates.
+    /// The rule for clients' certificates.
     pub clients: ClientFiles,
 }
 
@@ -52,7 +52,7 @@ pub struct AllowedClients {
 pub enum ClientFiles {
     /// Whoever reaches the listener.
     Any,
-    /// Who shows a certificate of an authority in these PEM files; when names or keys are given, with one of each.
+    /// Clients with a certificate of an authority in these PEM files; when names or keys are given, with one of each.
     Authority {
         /// The files; at least one.
         files: Vec<PathBuf>,

@@ -1,4 +1,4 @@
-//! Who a client is: its sessions end with its connection, its key may be named, and what it is called.
+//! The identity of a client: its sessions end with its connection, its key may be named, and it has a name for the log.
 
 use rustls::HandshakeKind;
 use x509_parser::prelude::{FromDer, X509Certificate};
