@@ -1,5 +1,5 @@
-//! What can happen to the picture: one value per event, whatever informer it came from. The index takes
-//! changes in any order and with repeats, and the same objects give the same picture.
+//! Changes to the index: one value per event, whatever informer it came from. The index takes changes in any order and
+//! with repeats, and the same objects give the same state.
 
 use arcstr::ArcStr;
 use std::{collections::BTreeSet, sync::Arc};
@@ -36,7 +36,7 @@ pub enum Change {
     TemplateGone(KindRef, ObjectKey),
     /// An infrastructure template doesn't decode: its error.
     TemplateUndecodable(KindRef, ObjectKey, ArcStr),
-    /// What is known of an infrastructure template kind as a whole has changed.
+    /// The state of an infrastructure template kind as a whole has changed.
     Kind(KindRef, KindState),
     /// Nothing is known of an infrastructure template kind any more, and none of its templates.
     KindGone(KindRef),
@@ -46,7 +46,7 @@ pub enum Change {
     Prices(Arc<PriceList>),
 }
 
-/// What is known of an infrastructure template kind as a whole.
+/// The state of an infrastructure template kind as a whole.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub enum KindState {
     /// Its first list isn't complete yet, and nothing speaks against it.

@@ -133,7 +133,7 @@ impl Picture {
     }
 }
 
-/// Whether the template of such an object matters: it is a group, or would be one for its template alone.
+/// Returns true if the template of such an object matters: it is a group, or would be one for its template alone.
 fn names_a_group(verdict: &Verdict) -> bool {
     match verdict {
         Verdict::Group(_) => true,

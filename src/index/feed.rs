@@ -15,7 +15,7 @@ use crate::{
 
 /// An object type that the index is fed with.
 pub trait Fed: Send + Sync + Sized + 'static {
-    /// What tells apart the kinds that this type serves.
+    /// Tells apart the kinds that this type serves.
     type Kind: Clone + Send + Sync + 'static;
 
     /// The change that an object makes.
@@ -25,7 +25,7 @@ pub trait Fed: Send + Sync + Sized + 'static {
     fn undecodable(kind: &Self::Kind, key: ObjectKey, error: ArcStr) -> Option<Change>;
     /// The change that an object's absence makes.
     fn gone(kind: &Self::Kind, key: ObjectKey) -> Change;
-    /// What the index has of the kind.
+    /// Returns the keys of this kind in the index.
     fn held(index: &Index, kind: &Self::Kind) -> HashSet<ObjectKey>;
 }
 
@@ -142,11 +142,11 @@ pub struct Feed<T: Fed> {
     leftovers: Leftovers,
 }
 
-/// What an earlier feed had and this one hasn't shown yet; `None` once the feed has ended.
+/// Objects that an earlier feed had and this one hasn't shown yet; `None` once the feed has ended.
 type Leftovers = Arc<Mutex<Option<HashSet<ObjectKey>>>>;
 
 /// Which objects the index has from a feed: all it has of the kind, so that nothing is kept for it. Whoever takes them
-/// ends the feed: it changes nothing any more, not even by an event that it is told at that moment.
+/// ends the feed: it changes nothing any more, not even by an event that arrives at that moment.
 pub struct FedKeys<T: Fed> {
     index: Arc<Index>,
     kind: T::Kind,

@@ -10,12 +10,12 @@ use hashbrown::{HashTable, hash_table::Entry};
 
 /// A value that says where it is filed.
 pub(super) trait Filed {
-    /// What it is filed under.
+    /// The key it is filed under.
     type Key: Eq + Hash + ?Sized;
     /// Tells apart the values of one key, and orders them.
     type Order: Ord + std::fmt::Debug;
 
-    /// What it is filed under.
+    /// Returns the key it is filed under.
     fn key(&self) -> &Self::Key;
     /// Its place among the values of its key.
     fn order(&self) -> Self::Order;
@@ -118,7 +118,7 @@ impl<V: Filed> File<V> {
         self.table.find(self.hashing.hash_one(key), |values| values.is_under(key))
     }
 
-    /// Whether nothing is left.
+    /// Returns true if nothing is left.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.table.is_empty()

@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// Whether an object is a group now.
+/// The present standing of an object: a group, or why not.
 #[derive(Debug, Default, Eq, PartialEq)]
 pub(super) enum Standing {
     /// There is no such object.
@@ -35,10 +35,10 @@ pub(super) enum Standing {
     Undecodable(Problem),
 }
 
-/// What a group answers: the rules' definition, and what is worked out of it.
+/// A group's answers: the rules' definition, and the values derived from it.
 #[derive(Debug)]
 pub struct Served {
-    /// What the rules made of the objects.
+    /// The rules' result for the objects.
     pub definition: Definition,
     /// The options that Cluster Autoscaler gets: the definition's own, or while the group is rolling out those that
     /// keep its Nodes from being chosen.
@@ -48,7 +48,7 @@ pub struct Served {
 }
 
 impl Served {
-    /// What a group of this definition answers.
+    /// Returns the answers of a group of this definition.
     pub(super) fn new(definition: Definition, template: Option<Bytes>, rollout: Option<&Ongoing>) -> Self {
         let options = match rollout {
             Some(_) if !definition.ignores_rollouts => rollout::hold(&definition.options),
@@ -58,10 +58,10 @@ impl Served {
     }
 }
 
-/// That a group is rolling out, or about to.
+/// A group's rollout, under way or about to begin.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Ongoing {
-    /// What shows it.
+    /// The evidence for it.
     pub cause: RolloutCause,
     /// Since when: as the objects say, else since this process first saw it.
     pub since: Timestamp,
@@ -72,16 +72,16 @@ pub struct Ongoing {
 pub(super) struct Group {
     /// The object; the last one that did while it doesn't decode; `None` when it is gone or never decoded.
     pub(super) object: Option<Arc<ScalableResource>>,
-    /// Whether it is a group now.
+    /// Its present standing.
     pub(super) standing: Standing,
-    /// What it answers; kept when it stops being a group, until the next Refresh.
+    /// Its answers; kept when it stops being a group, until the next Refresh.
     pub(super) served: Option<Arc<Served>>,
     /// The kind of infrastructure template it makes this program watch.
     pub(super) wants: Option<KindRef>,
     /// The first Machine of the group, by name, that has a Node, with this Node; of a MachinePool the first
     /// Node, under its own key.
     pub(super) sample: Option<(ObjectKey, Arc<Node>)>,
-    /// That it is rolling out, whether it ignores that or not.
+    /// Its rollout, under way or about to begin, even if the group ignores rollouts.
     pub(super) rollout: Option<Ongoing>,
     /// The object's versions, or those it had last.
     pub(super) versions: Versions,
@@ -130,7 +130,7 @@ impl Group {
         self.rollout.as_ref().filter(|_| !ignored)
     }
 
-    /// Whether there is an object, be it one that doesn't decode.
+    /// Returns true if there is an object, be it one that doesn't decode.
     pub(super) fn is_known(&self) -> bool {
         self.object.is_some() || matches!(self.standing, Standing::Undecodable(_))
     }
@@ -158,7 +158,7 @@ impl Group {
         self.object.as_ref().is_some_and(|object| object.deleting_log.is_some())
     }
 
-    /// Whether it is a group now.
+    /// Returns true if it is a group now.
     pub(super) fn is_live(&self) -> bool {
         self.standing == Standing::Live
     }

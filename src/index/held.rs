@@ -12,10 +12,10 @@ use crate::capi::{Machine, Node, ObjectKey};
 
 /// An object that holds what it is found by.
 pub(super) trait Identified {
-    /// What it is found by.
+    /// The key it is found by.
     type Key: Eq + Hash + ?Sized;
 
-    /// What it is found by.
+    /// Returns the key it is found by.
     fn key(&self) -> &Self::Key;
 }
 
@@ -73,7 +73,6 @@ impl<T: Identified> Held<T> {
         Some(place.remove().0)
     }
 
-    /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.table.len()
     }

@@ -79,8 +79,8 @@ impl Filed for OnNode {
     }
 }
 
-/// What a providerID is filed under: its tail, so that one map serves whole ids and the fallback; the whole
-/// id where falling back is never right.
+/// Returns the key of a providerID: its tail, so that one map serves whole ids and the fallback; the whole id where
+/// falling back is never right.
 pub(super) fn holder_key(provider_id: &str) -> &str {
     provider_id::tail(provider_id).unwrap_or(provider_id)
 }

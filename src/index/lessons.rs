@@ -1,6 +1,6 @@
-//! What Nodes showed of themselves, kept for the Nodes to come: by the templates they were made from, and by group. A
-//! lesson outlives its Node, until another Node teaches, or the group has nothing of these templates any more. Must never
-//! learn from a Node that is going, or not ready: it shows less than it has.
+//! Resources of observed Nodes, recorded for the Nodes to come: by the templates they were made from, and by group. A
+//! record outlives its Node, until another Node is observed, or the group has nothing of these templates any more. Must
+//! never observe a Node that is going, or not ready: it shows less than it has.
 
 use arcstr::ArcStr;
 use std::{
@@ -20,7 +20,7 @@ use super::{
     relation::{group_of, owner_of},
 };
 
-/// What Nodes have in common that are made alike.
+/// The templates that Nodes made alike have in common.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(super) enum Templates {
     /// The same templates of a namespace.
@@ -45,14 +45,14 @@ impl Templates {
 /// A Node that can teach: what it is found by, and itself.
 type Teacher<'a> = (&'a ObjectKey, &'a Arc<Node>);
 
-/// What a Node of a group taught last.
+/// The last observation of a group's Node.
 #[derive(Debug)]
 struct Taught {
     lesson: Arc<Lesson>,
     /// The Machine of the Node; of a MachinePool the Node itself.
     source: ObjectKey,
     resources: NodeResources,
-    /// Whether its Node is still there and would teach the same.
+    /// True if its Node is still there and would give the same.
     live: bool,
 }
 
@@ -89,7 +89,7 @@ impl Lessons {
         removed
     }
 
-    /// Whether nothing is left.
+    /// Returns true if nothing is left.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.by_templates.is_empty()
@@ -97,7 +97,7 @@ impl Lessons {
 }
 
 impl Picture {
-    /// What is known of the real Nodes of a group, but for its sample.
+    /// Returns what is known of the real Nodes of a group, but for its sample.
     pub(super) fn lessons_for(&self, id: &GroupId, object: &ScalableResource) -> RealNodes<'_> {
         let templates = Templates::of(object);
         let same_templates = self.lessons.best(&templates, id).map(AsRef::as_ref);
@@ -105,7 +105,8 @@ impl Picture {
         RealNodes { same_templates, other_templates, ..RealNodes::default() }
     }
 
-    /// What a Node of the group showed that was made from templates of an older MachineSet: of the newest one.
+    /// Returns the observed resources of a group's Node that was made from templates of an older MachineSet: of the
+    /// newest one.
     fn lesson_of_other_templates(&self, id: &GroupId) -> Option<&Lesson> {
         let taught = |set: &ObjectKey| {
             let set = self.groups.get(&GroupId::new(ScalableKind::MachineSet, set.clone()))?.object.as_deref()?;
@@ -222,7 +223,7 @@ impl Picture {
         std::mem::replace(&mut taught.live, false)
     }
 
-    /// Whether a group, or a MachineSet of it, names these templates.
+    /// Returns true if a group, or a MachineSet of it, names these templates.
     fn has_templates(&self, templates: &Templates, id: &GroupId) -> bool {
         let object = self.groups.get(id).and_then(|group| group.object.as_deref());
         object.is_some_and(|object| Templates::of(object) == *templates) || self.owners(templates, id).next().is_some()

@@ -93,7 +93,7 @@ struct Inner {
     pinned: Option<Membership>,
 }
 
-/// What a command needs to know of a group before it writes.
+/// The state of a group that a command needs before it writes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ScaleView {
     /// Bounds as they stand now, not as pinned.
@@ -110,14 +110,14 @@ pub struct ScaleView {
     pub rollout: Option<Ongoing>,
 }
 
-/// What the deletions of a group have come to, as the watches have shown it.
+/// The progress of a group's deletions, as the watches have shown it.
 #[derive(Clone, Debug)]
 pub struct DeletionView {
     /// The group's version, own writes included.
     pub version: GroupVersion,
-    /// The least size, which is 0 for what isn't a group any more.
+    /// The min size, which is 0 for what isn't a group any more.
     pub min: i32,
-    /// What has the Machines made: the MachineSets of a MachineDeployment, else the group's own object.
+    /// The objects that have the Machines made: the MachineSets of a MachineDeployment, else the group's own object.
     pub sets: Vec<SetView>,
     /// The Machines.
     pub machines: Vec<Arc<Machine>>,
@@ -243,8 +243,8 @@ impl Index {
         self.inner.read().picture.kinds.get(kind).cloned()
     }
 
-    /// Whether of every kind of infrastructure template that groups name is known what can be: its templates, or why they
-    /// can't be read.
+    /// Returns true if every kind of infrastructure template that groups name is known as far as it can be: its
+    /// templates, or why they can't be read.
     #[must_use]
     pub fn has_settled(&self) -> bool {
         let inner = self.inner.read();
@@ -263,7 +263,7 @@ impl Index {
         }
     }
 
-    /// Whether a Refresh, or NodeGroups before it, has pinned the membership yet.
+    /// Returns true if a Refresh, or NodeGroups before it, has pinned the membership.
     #[must_use]
     pub fn is_pinned(&self) -> bool {
         self.inner.read().pinned.is_some()
@@ -287,13 +287,13 @@ impl Index {
         inner.pinned.as_ref()?.get(&id).cloned()
     }
 
-    /// What a Node stands for.
+    /// Returns what a Node stands for.
     #[must_use]
     pub fn resolve(&self, query: NodeQuery<'_>) -> Resolved {
         self.inner.read().picture.resolve(query)
     }
 
-    /// What a group answers, or answered last if it isn't one any more since the last Refresh.
+    /// Returns the answers of a group, or its last ones if it isn't a group any more since the last Refresh.
     #[must_use]
     pub fn served(&self, id: &GroupId) -> Option<Arc<Served>> {
         self.inner.read().picture.groups.get(id)?.served.clone()
@@ -331,7 +331,7 @@ impl Index {
         Some(instances)
     }
 
-    /// What a command needs to know of a group before it writes.
+    /// Returns the state of a group that a command needs before it writes.
     ///
     /// # Errors
     /// When it isn't a group now: a command is refused where a read would answer the last values.
@@ -373,14 +373,14 @@ impl Index {
         }
     }
 
-    /// What is known of a group's present generation. `None`: there is no such object.
+    /// Returns what is known of a group's present generation. `None`: there is no such object.
     #[must_use]
     pub fn era(&self, id: &GroupId) -> Option<Era> {
         self.inner.read().picture.groups.get(id)?.versions.era().cloned()
     }
 
-    /// What the deletions of a group have come to. `None` for an object that isn't there, is paused, or isn't in scope:
-    /// whatever is on its way there has to wait, or is another program's.
+    /// Returns the progress of a group's deletions. `None` for an object that isn't there, is paused, or isn't in
+    /// scope: whatever is on its way there has to wait, or is another program's.
     #[must_use]
     pub fn deletions(&self, id: &GroupId) -> Option<DeletionView> {
         let inner = self.inner.read();
@@ -409,14 +409,14 @@ impl Index {
         self.inner.read().picture.node_that_leads_to(key, provider_id).is_some()
     }
 
-    /// Whether a Machine with that uid is known, be it on its way out.
+    /// Returns true if a Machine with that uid is known, be it on its way out.
     #[must_use]
     pub fn has_machine(&self, key: &ObjectKey, uid: &Uid) -> bool {
         self.inner.read().picture.machines.get(key).is_some_and(|machine| machine.meta.uid == *uid)
     }
 
-    /// Whether a Machine with that uid is of this group. `None` while the Machine, or the MachineSet that owns it, isn't
-    /// known.
+    /// Returns true if a Machine with that uid is of this group. `None` while the Machine, or the MachineSet that owns
+    /// it, isn't known.
     #[must_use]
     pub fn is_of(&self, id: &GroupId, key: &ObjectKey, uid: &Uid) -> Option<bool> {
         let inner = self.inner.read();
@@ -469,7 +469,7 @@ impl Index {
 
 #[cfg(test)]
 impl Index {
-    /// How often a Machine was looked at for its group so far.
+    /// Returns how often a Machine was looked at for its group so far.
     pub(crate) fn visits(&self) -> usize {
         self.inner.read().picture.visits.load(std::sync::atomic::Ordering::Relaxed)
     }

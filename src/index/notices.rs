@@ -14,7 +14,7 @@ const SUMMARIES_APART: Duration = Duration::from_secs(60);
 /// In a first sync a warning names each group while no more than so many have it: somebody has to mend each of them.
 const WARNED_SINGLY: usize = 10;
 
-/// Whether an object is a group, for those who log it.
+/// The standing of an object, for those who log it.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum GroupState {
     /// It is a group.
@@ -39,16 +39,16 @@ impl GroupState {
     }
 }
 
-/// That a group came, went, or has other problems than before.
+/// A change of a group: it came, went, or has other problems than before.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Notice {
     /// The group.
     pub id: GroupId,
-    /// What it is now.
+    /// Its present standing.
     pub state: GroupState,
-    /// What is wrong with it.
+    /// Its problems.
     pub problems: Vec<Problem>,
-    /// What is no fault and worth knowing.
+    /// Notes that are no fault and worth knowing.
     pub notes: Vec<String>,
 }
 
@@ -164,7 +164,7 @@ impl Index {
         sum_up_notes(&notices);
     }
 
-    /// How many groups there are, and how many objects are none though nobody wants that.
+    /// Returns the number of groups, and that of objects that are none though nobody wants that.
     fn served_and_left_out(&self) -> (u64, u64) {
         let groups = self.stats().groups;
         let of = |state: &str| groups.get(state).copied().unwrap_or_default();

@@ -62,7 +62,7 @@ pub(super) struct Picture {
     pub(super) pools_by_node: Several<ArcStr, GroupId>,
     groups_by_cluster: Several<ObjectKey, GroupId>,
     pub(super) groups_by_template: Several<TemplateKey, GroupId>,
-    /// What Nodes showed.
+    /// Resources of observed Nodes.
     pub(super) lessons: Lessons,
     /// The labels that Nodes showed.
     pub(super) observations: Observations,
@@ -71,7 +71,7 @@ pub(super) struct Picture {
     pub(super) wanted: BTreeMap<KindRef, BTreeMap<ArcStr, usize>>,
     /// True if a kind came to be named, or is named no more, in a namespace since this was taken last.
     pub(super) wanted_changed: bool,
-    /// What the groups that answer cost.
+    /// The prices of the groups that answer.
     pub(super) prices: CheapestUnits,
     /// Groups whose standing or problems changed, to be told once the lock is released.
     pub(super) changed: BTreeSet<GroupId>,
@@ -79,16 +79,16 @@ pub(super) struct Picture {
     pub(super) unfinished: BTreeSet<GroupId>,
     /// Groups whose sizes something was noted of.
     pub(super) observed: BTreeSet<GroupId>,
-    /// Whether a group came, went, or changed its bounds since the last pinning.
+    /// True if a group came, went, or changed its bounds since the last pinning.
     pub(super) membership_changed: bool,
     /// Groups that are gone and answer all the same.
     pub(super) gone: Gone,
     /// The namespaces of the scope that can't be read.
     pub(super) forbidden_namespaces: BTreeSet<String>,
-    /// How often the rules were applied to an object.
+    /// The number of times the rules were applied to an object.
     #[cfg(test)]
     pub(super) evaluations: usize,
-    /// How often a Machine was looked at for its group.
+    /// The number of times a Machine was looked at for its group.
     #[cfg(test)]
     pub(super) visits: std::sync::atomic::AtomicUsize,
 }

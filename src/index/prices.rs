@@ -1,4 +1,4 @@
-//! What the groups cost, as the price RPCs ask: the price of a Node through its group, and the cheapest price of each
+//! Prices of the groups, as the price RPCs ask: the price of a Node through its group, and the cheapest price of each
 //! resource among all groups. Both are kept as groups change, so that an answer costs no look at them.
 
 use std::{
@@ -42,7 +42,7 @@ pub enum NoPrice {
 }
 
 impl Index {
-    /// What a Node costs: as its group, else as the price list says of its labels.
+    /// Returns the price of a Node: its group's, else the price list's for its labels.
     ///
     /// # Errors
     /// When nothing says what it costs.
@@ -99,11 +99,11 @@ pub(super) struct CheapestUnits {
     cpu: Tally,
     memory: Tally,
     gpus: BTreeMap<String, Tally>,
-    /// What follows from them.
+    /// The prices that follow from them.
     units: Option<Arc<UnitPrices>>,
 }
 
-/// How many groups have which price.
+/// The number of groups at each price.
 #[derive(Debug, Default)]
 struct Tally(BTreeMap<Price, usize>);
 
@@ -113,7 +113,7 @@ impl CheapestUnits {
         self.priced
     }
 
-    /// Whether nothing is counted.
+    /// Returns true if nothing is counted.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         let Self { priced, free, cpu, memory, gpus, units } = self;

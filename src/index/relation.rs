@@ -1,5 +1,5 @@
-//! What an object names by its own fields: its owner, its group, its Cluster, its infrastructure template. Nothing here
-//! looks another object up.
+//! Relations that an object states in its own fields: its owner, its group, its Cluster, its infrastructure template.
+//! Nothing here looks another object up.
 
 use super::picture::TemplateKey;
 use crate::{

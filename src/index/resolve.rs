@@ -24,7 +24,7 @@ pub struct NodeQuery<'a> {
     pub annotations: &'a HashMap<String, String>,
 }
 
-/// What a Node stands for.
+/// The Machine or group that a Node stands for.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Resolved {
     /// A Machine, with its group where it has one.
@@ -56,7 +56,7 @@ impl Picture {
         template.or_else(|| self.resolve(query).group())
     }
 
-    /// What a Node stands for: by placeholder id, then providerID, then the annotations of its Node.
+    /// Resolves a Node: by placeholder id, then providerID, then the annotations of its Node.
     pub(super) fn resolve(&self, query: NodeQuery<'_>) -> Resolved {
         match PlaceholderRef::parse(query.provider_id).or_else(|| PlaceholderRef::parse(query.name)) {
             Some(PlaceholderRef::Machine(key)) => return self.resolved(self.machines.get(&key)),
@@ -140,7 +140,7 @@ impl<'a> Candidates<'a> {
         candidates
     }
 
-    /// Whether no two of them speak against each other yet.
+    /// Returns true if no two of them speak against each other yet.
     fn may_be_unambiguous(&self) -> bool {
         self.machines.len() <= 1 && self.pools.len() <= 1
     }

@@ -84,7 +84,7 @@ impl<K: Eq + Hash, V: Clone + Ord> Several<K, V> {
         self.get(key).cloned().collect()
     }
 
-    /// Whether nothing is left.
+    /// Returns true if nothing is left.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()

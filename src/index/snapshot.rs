@@ -42,19 +42,19 @@ pub struct Snapshot {
 pub struct GroupSnapshot {
     /// Its id.
     pub id: GroupId,
-    /// What it is.
+    /// Its standing.
     pub standing: SnapshotStanding,
     /// Its object; `None` when it is gone or never decoded.
     pub object: Option<Arc<ScalableResource>>,
-    /// Whether the last Refresh told Cluster Autoscaler of it.
+    /// True if the last Refresh reported it to Cluster Autoscaler.
     pub pinned: bool,
     /// The size asked for, own writes included.
     pub size: i32,
     /// A size that this process wrote and the watch hasn't shown yet.
     pub written: Option<WrittenSize>,
-    /// That it is rolling out, or about to.
+    /// Its rollout, under way or about to begin.
     pub rollout: Option<Ongoing>,
-    /// Whether its Cluster's topology sets its size, and so puts every change of it back.
+    /// True if its Cluster's topology sets its size, and so reverts every change of it.
     pub topology_sets_size: bool,
     /// The reason for which no Machine is made for a larger size.
     pub held_back: Option<String>,
@@ -68,16 +68,16 @@ pub struct GroupSnapshot {
     members: Option<Vec<Member>>,
 }
 
-/// How much of each group is copied.
+/// The detail in which each group is copied.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Detail {
-    /// How many instances it has: [`GroupSnapshot::instances`] gives none.
+    /// The number of its instances: [`GroupSnapshot::instances`] gives none.
     Counts,
     /// The instances too.
     Instances,
 }
 
-/// What an object is.
+/// The standing of an object.
 #[derive(Clone, Debug)]
 pub enum SnapshotStanding {
     /// A group, and what it answers.
@@ -97,7 +97,7 @@ pub enum SnapshotStanding {
 pub struct WrittenSize {
     /// The size.
     pub replicas: i32,
-    /// How long ago.
+    /// The time since it was written or read.
     pub age: Duration,
 }
 
@@ -122,7 +122,7 @@ impl Index {
             None => inner.picture.groups.keys().cloned().collect(),
         };
         drop(inner);
-        // What has gone since its id was taken gives none.
+        // An object that has gone since its id was taken gives none.
         let copy = |id: GroupId| {
             let inner = self.inner.read();
             inner.picture.groups.get(&id).map(|group| inner.copy(&id, group, detail, now))

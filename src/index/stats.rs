@@ -13,12 +13,12 @@ use super::{
 };
 use crate::nodegroup::{GroupId, LeftOut};
 
-/// What is wrong with a group, in closed sets of words.
+/// A group's problem, in closed sets of words.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct GroupProblem {
     /// Its id.
     pub group: String,
-    /// What it is, as in [`Stats::groups`].
+    /// Its standing, as in [`Stats::groups`].
     pub state: &'static str,
     /// The kind of the problem, or `left_out` for a group that has none of its own.
     pub problem: &'static str,
@@ -29,11 +29,11 @@ pub struct GroupProblem {
 pub struct GroupRollout {
     /// Its id.
     pub group: String,
-    /// What shows it, in one word.
+    /// The evidence for it, in one word.
     pub cause: &'static str,
     /// Since when.
     pub since: Timestamp,
-    /// Whether its Machines are deleted all the same.
+    /// True if its Machines are deleted all the same.
     pub ignored: bool,
 }
 
@@ -53,7 +53,7 @@ pub struct OutsideBounds {
 pub struct Stats {
     /// MachineDeployments, MachineSets and MachinePools by what they are: `served` or why not.
     pub groups: BTreeMap<&'static str, u64>,
-    /// What is wrong with which group.
+    /// Problems, each with its group.
     pub problems: Vec<GroupProblem>,
     /// Which groups are rolling out.
     pub rollouts: Vec<GroupRollout>,
@@ -111,7 +111,7 @@ impl Index {
     }
 }
 
-/// How far the size of a group is beyond its bounds.
+/// Returns by how far the size of a group is beyond its bounds.
 fn outside_bounds(id: &GroupId, group: &Group, now: Instant) -> Option<OutsideBounds> {
     let bounds = group.served.as_ref().filter(|_| group.is_live())?.definition.bounds;
     let size = group.size(now);

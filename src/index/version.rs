@@ -1,5 +1,5 @@
-//! What is known of the versions of a group's object: which one a write is decided on and tested against, and since when
-//! its size is what it is. Nothing here looks at another object.
+//! Versions of a group's object: the one that a write is decided on and tested against, and the time since when its
+//! size is what it is. Nothing here looks at another object.
 
 use std::time::{Duration, Instant};
 
@@ -12,9 +12,9 @@ use crate::{
     nodegroup::{DeletionLog, LogError, SharedLog, deletion_log::Types},
 };
 
-/// How long an own write is believed that the watch hasn't shown, where resourceVersions say for certain which of two
-/// is later. A watch may be broken for longer than a Refresh puts up with, and a size from before the write would have
-/// it written twice; only after a restored backup do the versions never catch up.
+/// The time for which an own write is believed that the watch hasn't shown, where resourceVersions say for certain
+/// which of two is later. A watch may be broken for longer than a Refresh puts up with, and a size from before the
+/// write would have it written twice; only after a restored backup do the versions never catch up.
 pub(super) const WRITTEN_FOR: Duration = Duration::from_secs(15 * 60);
 /// The same, where only equality of the size tells that the watch has shown it.
 pub(super) const UNORDERED_FOR: Duration = Duration::from_secs(30);
@@ -88,7 +88,7 @@ impl Written {
         if self.version.resource_version.number().is_some() { WRITTEN_FOR } else { UNORDERED_FOR }
     }
 
-    /// Whether a version that the watch has shown is this one or a later one.
+    /// Returns true if a version that the watch has shown is this one or a later one.
     fn is_seen(&self, shown: &GroupVersion) -> bool {
         match (shown.resource_version.number(), self.version.resource_version.number()) {
             (Some(shown), Some(written)) => shown >= written,
@@ -152,7 +152,7 @@ impl Versions {
         self.current(now).map_or(0, |version| version.replicas)
     }
 
-    /// What was written last and the watch hasn't shown yet.
+    /// Returns the size that was written last, while the watch hasn't shown it yet.
     pub(super) fn written(&self, now: Instant) -> Option<WrittenSize> {
         let written = self.still_written(now)?;
         let age = now.saturating_duration_since(written.at);
@@ -163,7 +163,7 @@ impl Versions {
         self.written.as_ref().filter(|written| now.saturating_duration_since(written.at) < written.believed_for())
     }
 
-    /// What is known of a generation.
+    /// Returns what is known of a generation.
     pub(super) fn era(&self) -> Option<&Era> {
         self.era.as_ref()
     }

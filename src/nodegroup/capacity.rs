@@ -1,5 +1,5 @@
-//! What the Node to come has of each resource: the group's capacity annotations over the infrastructure template's
-//! `status.capacity` (kubernetes/autoscaler#8712). Every bad entry is dropped alone.
+//! The capacity of the Node to come, resource by resource: the group's capacity annotations over the infrastructure
+//! template's `status.capacity` (kubernetes/autoscaler#8712). Every bad entry is dropped alone.
 
 mod annotations;
 pub(super) mod own;
@@ -32,7 +32,7 @@ pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 /// The resource of how many pods fit on a Node.
 pub const PODS: &str = "pods";
 
-/// How many pods fit on a Node when nothing says it, as Kubernetes recommends.
+/// The number of pods that fit on a Node when nothing states it, as Kubernetes recommends.
 pub const DEFAULT_PODS: i64 = 110;
 
 /// The root disk in OpenStack's `status.capacity`. No Node has a resource of that name.
@@ -95,7 +95,7 @@ fn put_learned(capacity: &mut Capacity, lesson: &Lesson, context: &Context<'_>) 
 /// By so many percent an annotation may differ from what a Node showed.
 const TOLERANCE: i64 = 10;
 
-/// What annotations promise that a real Node doesn't have, or has much more of.
+/// Returns a note for each annotation whose amount differs by more than [`TOLERANCE`] percent from the real Node's.
 fn contradictions(capacity: &Capacity, lesson: &Lesson) -> Vec<String> {
     let contradiction = |(resource, stated): (&String, &Sourced<Quantity>)| {
         let Source::Annotation(key) = &stated.source else { return None };
@@ -125,8 +125,8 @@ pub fn gpus(capacity: &Capacity) -> impl Iterator<Item = (&str, Quantity)> {
         .map(|(resource, count)| (resource.as_str(), count.value))
 }
 
-/// What `status.capacity` says. A cpu, memory, ephemeral-storage or pods of 0 says nothing: no Node has none. OpenStack
-/// writes its root disk as `storage`; it becomes ephemeral-storage unless that is there too.
+/// Returns the capacity in `status.capacity`. A cpu, memory, ephemeral-storage or pods of 0 says nothing: no Node has
+/// none. OpenStack writes its root disk as `storage`; it becomes ephemeral-storage unless that is there too.
 #[must_use]
 pub fn of_status(infrastructure: &InfrastructureTemplate, name: &TemplateName) -> (Capacity, Vec<Problem>) {
     let mut capacity = Capacity::new();

@@ -18,7 +18,7 @@ const LONGEST_ID: usize = 128;
 const REMEDY: &str = "the program writes none so large, leaves it as it is, and deletes nothing of the group: see who \
                       writes it, and remove the annotation";
 
-/// What the delete-machine annotation says besides the ticket, so that a mark of ours is known.
+/// The text of the delete-machine annotation besides the ticket, by which a mark of ours is known.
 const MARKED_BY: &str = "capi-autoscaler-provider ";
 
 /// Which acceptance an entry is of: unique, and the same for all entries of one write.
@@ -133,7 +133,7 @@ pub enum LogError {
         "the annotation {DELETING} isn't a log of this program's version: {why}; it is left as it is: use the version that wrote it, or remove the annotation when no deletion is on its way"
     )]
     Foreign {
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
     /// The annotation is longer than any log.
@@ -171,7 +171,7 @@ pub enum LogError {
         "{count} deletions would be on their way at once, and the annotation {DELETING} has room for {MOST_ENTRIES} of usual names; try again when some have gone"
     )]
     Full {
-        /// How many it would be.
+        /// The number of deletions that would be on their way.
         count: usize,
     },
 }
@@ -302,8 +302,8 @@ fn check(name: &str, uid: &str, ticket: &Ticket) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether an API server takes it for a name. It stands in the paths of requests: anything else could lead them to
-/// another object.
+/// Returns true if an API server accepts it as a name. It stands in the paths of requests: anything else could lead
+/// them to another object.
 fn is_object_name(name: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
     let is_end = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();

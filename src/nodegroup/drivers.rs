@@ -1,5 +1,5 @@
-//! What the annotations `dra-driver` and `csi-driver` say. The protocol can't carry it yet (kubernetes/autoscaler#10199): it
-//! is read and checked, so that a mistake shows now, and told by `explain`.
+//! The drivers that the annotations `dra-driver` and `csi-driver` name. The protocol can't carry them yet
+//! (kubernetes/autoscaler#10199): they are read and checked, so that a mistake shows now, and reported by `explain`.
 
 use std::collections::BTreeMap;
 
@@ -35,11 +35,11 @@ pub struct Drivers {
 pub struct DraDriver {
     /// The driver's name.
     pub name: String,
-    /// How many devices there are.
+    /// The number of devices.
     pub devices: u32,
 }
 
-/// How many volumes of a CSI driver a Node takes.
+/// The number of volumes of a CSI driver that a Node takes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CsiDriver {
     /// The driver's name.
@@ -56,7 +56,7 @@ impl DraDriver {
 }
 
 impl Drivers {
-    /// What is to be known of them: that Cluster Autoscaler isn't told.
+    /// Returns a note for each driver: Cluster Autoscaler doesn't learn of it.
     pub fn notes(&self) -> impl Iterator<Item = String> {
         let dra = self.dra.iter().map(|Sourced { value: driver, source, .. }| {
             format!(

@@ -9,22 +9,22 @@ use super::{
 };
 use crate::capi::{Cluster, InfrastructureTemplate, Keys, PAUSED, ScalableResource};
 
-/// What is the same for all objects of a workload cluster.
+/// The rules that are the same for all objects of a workload cluster.
 #[derive(Clone, Debug)]
 pub struct Rules {
     /// The annotation keys in force.
     pub keys: Keys,
     /// Which objects are this program's business.
     pub scope: Scope,
-    /// What the operator says about all templates.
+    /// The operator's rules for all templates.
     pub template: TemplateRules,
-    /// What the operator says that Nodes cost.
+    /// The operator's prices of Nodes.
     pub prices: Arc<PriceList>,
     /// The operator's rules for deletes of failed Machines.
     pub errors: ErrorRules,
 }
 
-/// What is known of an object's infrastructure template.
+/// The state of an object's infrastructure template.
 #[derive(Clone, Copy, Debug)]
 pub enum InfrastructureState<'a> {
     /// The object names none.
@@ -37,7 +37,7 @@ pub enum InfrastructureState<'a> {
     Known(&'a InfrastructureTemplate),
 }
 
-/// What an object is to Cluster Autoscaler.
+/// The verdict on an object: a node group for Cluster Autoscaler, or not.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
     /// A node group.
@@ -55,19 +55,19 @@ pub struct Definition {
     pub bounds: Bounds,
     /// The Node that would join; `None` when too little is known, which is all right while the group has Nodes.
     pub template: Option<NodeTemplate>,
-    /// What its Nodes have that the template can't carry.
+    /// Drivers of its Nodes that the template can't carry.
     pub drivers: Drivers,
     /// The autoscaling options it overrides.
     pub options: Overrides,
-    /// What one of its Nodes costs, where that is said.
+    /// The price of one of its Nodes, where it is stated.
     pub price: Option<GroupPrice>,
-    /// Whether its Machines are deleted while it is rolling out too.
+    /// True if its Machines are deleted even while it is rolling out.
     pub ignores_rollouts: bool,
     /// For how long a lack of capacity of its Machines is waited for before it is an error.
     pub capacity_error_grace: Grace,
-    /// What is wrong with it and left aside.
+    /// Its problems, which are left aside.
     pub problems: Vec<Problem>,
-    /// What is no fault and worth knowing.
+    /// Notes that are no fault and worth knowing.
     pub notes: Vec<String>,
 }
 
@@ -116,7 +116,7 @@ impl LeftOut {
         }
     }
 
-    /// Whether someone has to mend something, or the object is left out on purpose.
+    /// Returns true if someone has to mend something, false if the object is left out on purpose.
     #[must_use]
     pub fn is_error(self) -> bool {
         match self {
@@ -163,7 +163,8 @@ impl fmt::Display for LeftOut {
     }
 }
 
-/// What the object is. `cluster` is its Cluster, if it is known; `nodes` what is known of its real Nodes.
+/// Returns the verdict on the object. `cluster` is its Cluster, if it is known; `nodes` is what is known of its real
+/// Nodes.
 ///
 /// Paused is as Cluster API pauses: the annotation on the object itself, or spec.paused of its Cluster. The annotation
 /// on a Cluster pauses only the Cluster itself. OpenShift's controller pauses what another API has the authority over.

@@ -1,5 +1,5 @@
-//! Whether a pod would fit an empty Node, and what is in its way, by the scheduler's rules for resources, node selector,
-//! required node affinity and taints. Everything that is in its way is told, not only the first.
+//! Checks if a pod would fit an empty Node, by the scheduler's rules for resources, node selector, required node
+//! affinity and taints. Every obstacle is returned, not only the first.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -23,7 +23,7 @@ pub struct EmptyNode {
     pub labels: BTreeMap<String, String>,
     /// Its taints.
     pub taints: Vec<Taint>,
-    /// What it has for pods.
+    /// The resources it has for pods.
     pub allocatable: Requests,
 }
 
@@ -59,9 +59,9 @@ pub enum Obstacle {
     Resource {
         /// The resource.
         resource: String,
-        /// What the pod asks for.
+        /// The amount that the pod requests.
         asked: Quantity,
-        /// What the Node has; `None` when it has no such resource.
+        /// The amount that the Node has; `None` when it has no such resource.
         has: Option<Quantity>,
     },
     /// The Node selector names a label that is another, or isn't there.
@@ -86,9 +86,9 @@ pub enum Unmet {
     Empty,
     /// The Node's label or name is another.
     Requirement {
-        /// What is required.
+        /// The requirement.
         requirement: Requirement,
-        /// What the Node has.
+        /// The Node's value.
         has: Option<String>,
     },
 }
@@ -180,7 +180,7 @@ impl fmt::Display for Operator {
     }
 }
 
-/// What the pod needs and what there is.
+/// States the pod's need and the Node's supply.
 impl fmt::Display for Obstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let or_none = |has: &Option<String>| {

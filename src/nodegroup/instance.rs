@@ -19,15 +19,15 @@ const ELLIPSIS: &str = "…";
 pub struct Instance {
     /// A provider id, or a placeholder that [`PlaceholderRef::parse`] leads back to its Machine or group.
     pub id: String,
-    /// What it is doing.
+    /// Its state.
     pub state: InstanceState,
-    /// What went wrong with it.
+    /// Its error, if it has one.
     pub error: Option<InstanceError>,
     /// True if the error is sent to Cluster Autoscaler: see [`of_group`].
     pub sends_error: bool,
 }
 
-/// What an instance is doing.
+/// The state of an instance.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum InstanceState {
     /// It has no Node yet.
@@ -38,15 +38,15 @@ pub enum InstanceState {
     Deleting,
 }
 
-/// What went wrong with an instance. Cluster Autoscaler deletes the creating ones that have one, in every loop and with
-/// no check of the minimum, and backs their group off.
+/// The error of an instance. Cluster Autoscaler deletes the creating ones that have one, in every loop and with no
+/// check of the minimum, and backs their group off.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct InstanceError {
     /// For machines: `DeletingFailed` or `ProvisioningFailed`.
     pub code: &'static str,
     /// For people: the Machine's own words where it has any.
     pub message: String,
-    /// Whether it is for want of resources.
+    /// The class: out of resources, or anything else.
     pub class: ErrorClass,
 }
 
@@ -138,10 +138,10 @@ impl Shortage {
     }
 }
 
-/// How a Machine counts among the instances of its group: what [`of_machine`] says of it, without the texts.
+/// The share of a Machine in the instance counts of its group: what [`of_machine`] returns for it, without the texts.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Counted {
-    /// What it is doing.
+    /// Its state.
     pub state: InstanceState,
     /// Something went wrong with it.
     pub has_error: bool,
@@ -282,7 +282,7 @@ pub fn placeholders(id: &GroupId, size: i32, held: usize) -> impl Iterator<Item 
     (0..missing(size, held)).map(move |index| replica_placeholder(id, index))
 }
 
-/// How many placeholders stand for the replicas of a size that `held` others leave.
+/// Returns the number of placeholders for the replicas of a size that `held` others leave.
 #[must_use]
 pub fn missing(size: i32, held: usize) -> u32 {
     let size = u32::try_from(size).unwrap_or_default();
@@ -355,7 +355,7 @@ impl<'a> Role<'a> {
     }
 }
 
-/// How a Machine counts among the instances of its group.
+/// Returns how a Machine counts among the instances of its group.
 #[must_use]
 pub fn counted(member: MachineView<'_>) -> Counted {
     let (state, has_error) = match Role::of(member) {

@@ -18,9 +18,9 @@ const NODE_ROLE: &str = "node-role.kubernetes.io";
 const NODE_RESTRICTION: &str = "node-restriction.kubernetes.io";
 const NODE_MANAGED: &str = "node.cluster.x-k8s.io";
 
-/// Whether Cluster API syncs a Machine's label to its Node: its domain is `node-role.kubernetes.io`, is or ends in
-/// `node-restriction.kubernetes.io` or `node.cluster.x-k8s.io`, or one of `additional` matches the key. These are the
-/// expressions of Cluster API's flag `--additional-sync-machine-labels`; they aren't anchored.
+/// Returns true if Cluster API syncs a Machine's label to its Node: its domain is `node-role.kubernetes.io`, is or ends
+/// in `node-restriction.kubernetes.io` or `node.cluster.x-k8s.io`, or one of `additional` matches the key. These are
+/// the expressions of Cluster API's flag `--additional-sync-machine-labels`; they aren't anchored.
 #[must_use]
 pub fn is_synced_to_nodes(key: &str, additional: &[Regex]) -> bool {
     let domain = key.split_once('/').map_or(key, |(domain, _)| domain);
@@ -101,8 +101,8 @@ fn usable<'a>(
     (fit, problems)
 }
 
-/// Whether Kubernetes takes this as the key of a label or taint, or as the name of a resource: a name of at most 63
-/// letters, digits, `-`, `_` and `.`, perhaps after a DNS domain and a slash.
+/// Checks that Kubernetes accepts this as the key of a label or taint, or as the name of a resource: a name of at most
+/// 63 letters, digits, `-`, `_` and `.`, perhaps after a DNS domain and a slash.
 ///
 /// # Errors
 /// The rule that is broken.
@@ -120,7 +120,7 @@ pub fn check_key(key: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Whether Kubernetes takes this as the value of a label or taint: empty, or a name as in [`check_key`].
+/// Checks that Kubernetes accepts this as the value of a label or taint: empty, or a name as in [`check_key`].
 ///
 /// # Errors
 /// The rule that is broken.

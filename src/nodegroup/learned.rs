@@ -14,7 +14,7 @@ use super::{
 };
 use crate::capi::Node;
 
-/// What a Node showed.
+/// The resources that a Node was observed to have.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Lesson {
     /// The Node's name.
@@ -25,7 +25,7 @@ pub struct Lesson {
     pub resources: BTreeMap<ArcStr, Amounts>,
 }
 
-/// What a Node has of a resource.
+/// A Node's amounts of a resource.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Amounts {
     /// In all.
@@ -35,14 +35,14 @@ pub struct Amounts {
 }
 
 impl Amounts {
-    /// What pods don't get.
+    /// Returns the amount that pods don't get.
     #[must_use]
     pub fn overhead(self) -> Quantity {
         self.capacity - self.allocatable
     }
 }
 
-/// What is known of the real Nodes of a group.
+/// Observations of the real Nodes of a group.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealNodes<'a> {
     /// A Node that the group has.
@@ -53,14 +53,15 @@ pub struct RealNodes<'a> {
     pub of_sibling: Option<&'a ObservedLabels>,
     /// A Node of the same infrastructure provider whose zone isn't its failure domain.
     pub other_zone: Option<&'a OtherZone>,
-    /// What a Node showed that was made from the group's own templates.
+    /// The resources of an observed Node that was made from the group's own templates.
     pub same_templates: Option<&'a Lesson>,
-    /// What a Node of the group showed that was made from other templates, which the group had before.
+    /// The resources of an observed Node of the group that was made from other templates, which the group had before.
     pub other_templates: Option<&'a Lesson>,
 }
 
 impl Lesson {
-    /// What a Node of a group shows; `None` while that isn't all of it, or it has no cpu or memory.
+    /// Returns the resources of a group's Node; `None` while the Node doesn't show all of them, or has no cpu or
+    /// memory.
     #[must_use]
     pub fn of(node: &Node, group: GroupId) -> Option<Self> {
         let shown = node.resources.as_ref()?;

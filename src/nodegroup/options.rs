@@ -14,22 +14,22 @@ pub struct Overrides {
     pub scale_down_utilization_threshold: Option<f64>,
     /// The same of GPU Nodes.
     pub scale_down_gpu_utilization_threshold: Option<f64>,
-    /// How long a Node is unneeded before it is scaled down.
+    /// The time for which a Node is unneeded before it is scaled down.
     pub scale_down_unneeded_time: Option<GoDuration>,
-    /// How long an unready Node is unneeded before it is scaled down.
+    /// The time for which an unready Node is unneeded before it is scaled down.
     pub scale_down_unready_time: Option<GoDuration>,
-    /// How long Cluster Autoscaler waits for a Node.
+    /// The time for which Cluster Autoscaler waits for a Node.
     pub max_node_provision_time: Option<GoDuration>,
-    /// How long a Node may take to become ready. The protocol can't carry it yet (KA PR 10266).
+    /// The time that a Node may take to become ready. The protocol can't carry it yet (KA PR 10266).
     pub max_node_startup_time: Option<GoDuration>,
-    /// Whether the group is scaled to its maximum or to zero, and nothing between.
+    /// True if the group is scaled to its maximum or to zero, and nothing between.
     pub zero_or_max_node_scaling: Option<bool>,
-    /// Whether DaemonSet pods count as utilization.
+    /// True if DaemonSet pods don't count as utilization.
     pub ignore_daemon_sets_utilization: Option<bool>,
 }
 
 impl Overrides {
-    /// Whether there is nothing to send: Cluster Autoscaler's options are best left unset then
+    /// Returns true if there is nothing to send: Cluster Autoscaler's options are best left unset then
     /// (kubernetes/autoscaler#10245).
     #[must_use]
     pub fn is_empty(&self) -> bool {

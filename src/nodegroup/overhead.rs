@@ -1,5 +1,5 @@
-//! What pods don't get of a Node: the difference of capacity and allocatable. Without it, pods that fit a template and no
-//! real Node make Cluster Autoscaler scale up without end (kubernetes/autoscaler#2809).
+//! The part of a Node that pods don't get: the difference of capacity and allocatable. Without it, pods that fit a
+//! template and no real Node make Cluster Autoscaler scale up without end (kubernetes/autoscaler#2809).
 
 use super::{
     Problem, ProblemKind, Quantity, Source, SourcedMap, TemplateRules, capacity::Capacity, provenance::put,

@@ -19,7 +19,7 @@ const TEMPLATE_NODE: &str = "template-node-for-";
 /// No Kubernetes name is longer.
 const LONGEST_NAME: usize = 253;
 
-/// What a placeholder id stands for.
+/// The Machine or replica that a placeholder id stands for.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum PlaceholderRef {
     /// A Machine without a Node.

@@ -1,5 +1,5 @@
-//! What a pod needs of a Node, as far as the scheduler's rules for one pod and one Node go, and what of the pod those
-//! rules don't reach. Must never guess at what only a cluster knows.
+//! A pod's needs of a Node, as far as the scheduler's rules for one pod and one Node go, and the parts of the pod that
+//! those rules don't reach. Must never guess at what only a cluster knows.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::{
 
 const DEFAULT_SCHEDULER: &str = "default-scheduler";
 
-/// What a pod needs of a Node.
+/// A pod's needs of a Node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodNeeds {
     /// Resources.
@@ -29,9 +29,9 @@ pub struct PodNeeds {
 /// A term of a node affinity: all of its requirements. Without one, no Node fits it.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Term {
-    /// What its labels are.
+    /// Requirements on the Node's labels.
     pub labels: Vec<Requirement>,
-    /// What its fields are: of these there is `metadata.name` alone.
+    /// Requirements on the Node's fields, of which there is `metadata.name` alone.
     pub fields: Vec<Requirement>,
 }
 
@@ -40,11 +40,11 @@ pub struct Term {
 pub struct Requirement {
     /// The label, or the field.
     pub key: String,
-    /// How it is compared.
+    /// The comparison.
     pub operator: Operator,
 }
 
-/// How a label is compared.
+/// The comparison of a label.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Operator {
     /// It is one of these.
@@ -98,7 +98,7 @@ pub enum BadPod {
     Requirement {
         /// The label or field.
         key: String,
-        /// What is allowed.
+        /// The rule that it breaks.
         rule: String,
     },
     /// A toleration can't be used.
@@ -106,7 +106,7 @@ pub enum BadPod {
     Toleration {
         /// The taint's key.
         key: String,
-        /// What is allowed.
+        /// The rule that it breaks.
         rule: String,
     },
 }
@@ -175,8 +175,8 @@ fn toleration(toleration: &api::Toleration) -> Result<Toleration, BadPod> {
     Ok(Toleration { key, value, effect: text(&toleration.effect) })
 }
 
-/// What decides as well where the pod can run, and isn't looked at: what every pod shares a Node with, and the parts of
-/// this one that lead beyond one pod and one Node.
+/// Returns what else decides where the pod can run, and isn't looked at: what every pod shares a Node with, and the
+/// parts of this one that lead beyond one pod and one Node.
 #[must_use]
 pub fn not_looked_at(spec: &api::PodSpec) -> Vec<&'static str> {
     let affinity = spec.affinity.as_ref();

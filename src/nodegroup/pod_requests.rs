@@ -1,4 +1,4 @@
-//! What a pod asks of a Node, counted as the scheduler does: containers beside each other, init containers one after
+//! A pod's requests to a Node, counted as the scheduler does: containers beside each other, init containers one after
 //! another, sidecars beside both, the pod's own resources, and overhead. Must never count what the scheduler doesn't.
 
 use std::collections::BTreeMap;
@@ -26,20 +26,20 @@ pub struct PodResources {
     pub containers: Vec<Requests>,
     /// Containers that start before them, in their order.
     pub init_containers: Vec<InitContainer>,
-    /// What the pod as a whole asks for (`spec.resources.requests`).
+    /// The requests of the pod as a whole (`spec.resources.requests`).
     pub pod_requests: Requests,
-    /// What the pod as a whole is limited to (`spec.resources.limits`).
+    /// The limits of the pod as a whole (`spec.resources.limits`).
     pub pod_limits: Requests,
-    /// What running the pod takes beside its containers (`spec.overhead`).
+    /// The resources that running the pod takes beside its containers (`spec.overhead`).
     pub overhead: Requests,
 }
 
 /// An init container.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct InitContainer {
-    /// What it asks for.
+    /// Its requests.
     pub requests: Requests,
-    /// Whether it goes on running: a sidecar (`restartPolicy: Always`).
+    /// True if it goes on running: a sidecar (`restartPolicy: Always`).
     pub is_sidecar: bool,
 }
 
@@ -54,7 +54,7 @@ pub struct BadRequest {
     rule: String,
 }
 
-/// What a pod asks of a Node; its place among the Node's pods isn't part of it.
+/// Returns a pod's requests to a Node; its place among the Node's pods isn't part of them.
 ///
 /// # Errors
 /// When an amount is no quantity, or is negative.
@@ -71,7 +71,7 @@ pub fn of_wire_spec(spec: &wire::PodSpec) -> Result<Requests, BadRequest> {
 }
 
 impl PodResources {
-    /// What the pod asks of a Node.
+    /// Returns the pod's requests to a Node.
     #[must_use]
     pub fn requests(&self) -> Requests {
         let mut running = Requests::new();

@@ -1,4 +1,4 @@
-//! What a Node of a group costs, with where that is said and what it overrode, and what its resources cost one by one.
+//! The price of a Node of a group, with its source and what it overrode, and the prices of its resources one by one.
 //! The annotation of the group is stronger than the operator's price list. It must never make a price up.
 
 use arcstr::ArcStr;
@@ -48,7 +48,7 @@ impl Price {
         self.0
     }
 
-    /// Whether it costs nothing.
+    /// Returns true if it costs nothing.
     #[must_use]
     pub fn is_free(self) -> bool {
         self.0 <= 0.0
@@ -150,18 +150,18 @@ pub struct Offer {
     pub source: PriceSource,
 }
 
-/// What a Node of a group costs.
+/// The price of a Node of a group.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct GroupPrice {
     /// The price that counts.
     pub offer: Offer,
-    /// What it overrode, the strongest first.
+    /// The offers it overrode, the strongest first.
     pub overridden: Vec<Offer>,
-    /// What the resources of the Node cost one by one; `None` while it isn't known what the Node has.
+    /// The prices of the Node's resources one by one; `None` while it isn't known what the Node has.
     pub units: Option<UnitPrices>,
 }
 
-/// What a Node of the group costs, and what is wrong with the annotation. Without a template the labels of its
+/// Returns the price of a Node of the group, and the faults of the annotation. Without a template the labels of its
 /// real Nodes are all that is known.
 #[must_use]
 pub fn of_group(

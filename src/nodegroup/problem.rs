@@ -1,4 +1,4 @@
-//! What is wrong with a group, told once for the log, metrics and later views.
+//! Problems of a group, worded once for the log, metrics and later views.
 
 use std::{borrow::Cow, fmt};
 

@@ -18,7 +18,7 @@ pub struct Sourced<T> {
     pub value: T,
     /// Where it comes from.
     pub source: Source,
-    /// What weaker sources say, the weakest last. Equal values are among them.
+    /// The values of weaker sources, the weakest last. Equal values are among them.
     pub overrode: Vec<Stated<T>>,
 }
 
@@ -27,7 +27,7 @@ pub struct Sourced<T> {
 pub struct Stated<T> {
     /// The value.
     pub value: T,
-    /// Who states it.
+    /// The source that states it.
     pub source: Source,
 }
 
@@ -133,7 +133,7 @@ impl Source {
         }
     }
 
-    /// Whether it is the capacity annotation that ends so.
+    /// Returns true if it is the capacity annotation with this suffix.
     #[must_use]
     pub fn is_annotation(&self, suffix: &str) -> bool {
         match self {

@@ -1,8 +1,8 @@
 //! Provider ids. Whole ids are compared first; what follows the last slash is a fallback for ids that are written
 //! differently on the Machine and on the Node.
 
-/// What follows the last `/` of a provider id. `None` where comparing only that is never right: for Azure scale sets,
-/// whose ids end in a number that every set has, and where nothing follows.
+/// Returns the part of a provider id after the last `/`. `None` where comparing only that is never right: for Azure
+/// scale sets, whose ids end in a number that every set has, and where nothing follows.
 #[must_use]
 pub fn tail(id: &str) -> Option<&str> {
     if is_azure_scale_set(id) {

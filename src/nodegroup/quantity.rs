@@ -61,7 +61,7 @@ pub enum QuantityError {
     /// There is no digit before the suffix.
     #[error("it has to start with a number, such as 4, 1.5 or 16Gi")]
     NoNumber,
-    /// What follows the number is no suffix.
+    /// The text after the number is no suffix.
     #[error(
         "{0:?} is no suffix of a quantity: use n, u, m, k, M, G, T, P, E, a binary one (Ki, Mi, Gi, Ti, Pi, Ei) or an \
          exponent (e3), with no space"
@@ -69,7 +69,7 @@ pub enum QuantityError {
     Suffix(String),
 }
 
-/// What a suffix multiplies by.
+/// The factor of a suffix.
 enum Scale {
     Ten(i64),
     Two(u32),
@@ -91,19 +91,19 @@ impl Quantity {
         self.format
     }
 
-    /// Whether it is 0.
+    /// Returns true if it is 0.
     #[must_use]
     pub fn is_zero(self) -> bool {
         self.nanos == 0
     }
 
-    /// Whether it is less than 0.
+    /// Returns true if it is less than 0.
     #[must_use]
     pub fn is_negative(self) -> bool {
         self.nanos < 0
     }
 
-    /// Whether it is a whole number of units.
+    /// Returns true if it is a whole number of units.
     #[must_use]
     pub fn is_whole(self) -> bool {
         self.nanos % NANOS == 0
@@ -121,7 +121,7 @@ impl Quantity {
         clamp(divide_away_from_zero(self.nanos, NANOS / 1000))
     }
 
-    /// Whether it is more than so many percent of another quantity.
+    /// Returns true if it is more than so many percent of another quantity.
     #[must_use]
     pub fn is_more_than_percent(self, percent: i64, of: Self) -> bool {
         // At most 10^38 each; dividing before multiplying costs less than a billionth of a percent.

@@ -22,13 +22,13 @@ const LONGEST_TEXT: usize = 256;
 pub struct Replaced {
     /// When it was decided.
     pub at: Timestamp,
-    /// How many there have been in a row without a Machine having joined.
+    /// The number of replacements in a row without a Machine having joined.
     pub count: u32,
     /// The Machine.
     pub uid: Uid,
 }
 
-/// What is to be done for a Machine.
+/// The next step for a Machine.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Replacement {
     /// Delete it, after this has been written.
@@ -67,7 +67,8 @@ pub(super) fn rank(machine: &Machine, known: Option<&Replaced>) -> (bool, bool, 
     (!is_known, !has_failed(machine), machine.meta.key.name.clone())
 }
 
-/// What to do for the Machine of this uid. `joined` is when the youngest Machine of the group was made that has a Node.
+/// Decides the next step for the Machine of this uid. `joined` is when the youngest Machine of the group was made that
+/// has a Node.
 ///
 /// A time in the future counts for nothing where no interval is so long: a clock was wrong then.
 #[must_use]
@@ -91,7 +92,7 @@ impl fmt::Display for Replaced {
     }
 }
 
-/// That an annotation isn't one that this program wrote. It counts for nothing then, and is written anew.
+/// The error for an annotation that this program didn't write. Such a one counts for nothing, and is written anew.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct NotReplaced;
 

@@ -1,6 +1,6 @@
-//! Whether a MachineDeployment is rolling out, or about to. While it is, a smaller size is spread over its MachineSets and
-//! may remove another Machine than the annotated one (kubernetes/autoscaler#8494, #8531): nothing is deleted then, and
-//! its options keep Cluster Autoscaler from choosing its Nodes.
+//! Detects that a MachineDeployment is rolling out, or about to. While it is, a smaller size is spread over its
+//! MachineSets and may remove another Machine than the annotated one (kubernetes/autoscaler#8494, #8531): nothing is
+//! deleted then, and its options keep Cluster Autoscaler from choosing its Nodes.
 
 use std::fmt;
 
@@ -17,16 +17,16 @@ const BEYOND_ANY_ROLLOUT: GoDuration = GoDuration::from_nanos(10 * 365 * 24 * 3_
 /// No utilization is below it.
 const NEVER: f64 = -1.0;
 
-/// That a MachineDeployment is rolling out, or about to.
+/// A MachineDeployment's rollout, under way or about to begin.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Rollout {
-    /// What shows it.
+    /// The evidence for it.
     pub cause: RolloutCause,
     /// Since when, where the objects say it.
     pub since: Option<Timestamp>,
 }
 
-/// What shows a rollout.
+/// The evidence of a rollout.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum RolloutCause {
     /// MachineSets that aren't of the highest revision have replicas.
@@ -64,7 +64,7 @@ impl fmt::Display for RolloutCause {
     }
 }
 
-/// Whether a MachineDeployment is rolling out, by its MachineSets and its Cluster.
+/// Returns the rollout of a MachineDeployment, by its MachineSets and its Cluster; `None` if there is none.
 ///
 /// Since when: by its condition RollingOut, else by the age of its newest MachineSet; of a topology by the Cluster's
 /// condition TopologyReconciled.
@@ -93,9 +93,9 @@ pub fn rollout<'a>(
     })
 }
 
-/// Whether a MachineSet that isn't of the highest revision has replicas, asked for or counted. To be called with the
-/// MachineSets of one MachineDeployment. One without a revision is older than all that have one; several of the highest
-/// revision are one rollout's end, not a rollout.
+/// Returns true if a MachineSet that isn't of the highest revision has replicas, asked for or counted. To be called
+/// with the MachineSets of one MachineDeployment. One without a revision is older than all that have one; several of
+/// the highest revision are one rollout's end, not a rollout.
 pub fn is_rolling_out<'a>(machine_sets: impl IntoIterator<Item = &'a ScalableResource>) -> bool {
     let mut highest = None;
     let mut highest_has_replicas = false;
@@ -130,7 +130,7 @@ pub fn hold(options: &Overrides) -> Overrides {
     }
 }
 
-/// Whether a group's annotation says that its Machines are deleted while it is rolling out too.
+/// Returns true if a group's annotation says that its Machines are deleted even while it is rolling out.
 pub(super) fn is_ignored(object: &ScalableResource) -> Result<bool, Problem> {
     match object.annotations.get(SCALE_DOWN_WHILE_ROLLING_OUT).map(ArcStr::as_str) {
         None | Some("false") => Ok(false),

@@ -23,7 +23,7 @@ pub struct ScopeSpec {
     pub labels: Vec<(String, String)>,
 }
 
-/// What all the specs say together.
+/// All specs together.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Scope {
     /// Every object, on purpose.
@@ -49,7 +49,7 @@ impl ScopeSpec {
         Self { namespace: Some(namespace.into()), cluster_name: Some(name.into()), labels: Vec::new() }
     }
 
-    /// Whether the object has the namespace, the Cluster and the labels that are named.
+    /// Returns true if the object has the namespace, the Cluster and the labels that are named.
     #[must_use]
     pub fn matches(&self, object: &ScalableResource) -> bool {
         self.namespace.as_deref().is_none_or(|namespace| *namespace == *object.meta.key.namespace)
@@ -108,7 +108,7 @@ impl fmt::Display for ScopeSpec {
 }
 
 impl Scope {
-    /// Whether the object is in scope.
+    /// Returns true if the object is in scope.
     #[must_use]
     pub fn matches(&self, object: &ScalableResource) -> bool {
         match self {

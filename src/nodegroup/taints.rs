@@ -18,11 +18,11 @@ pub struct Taint {
     pub key: String,
     /// The value, often empty.
     pub value: String,
-    /// What it does.
+    /// Its effect.
     pub effect: TaintEffect,
 }
 
-/// What a taint does to pods that don't tolerate it.
+/// The effect of a taint on pods that don't tolerate it.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum TaintEffect {
     /// New ones stay away.
@@ -90,7 +90,7 @@ impl Taint {
         Ok(Self { key: key.to_owned(), value: value.to_owned(), effect: effect.parse()? })
     }
 
-    /// Whether a Node can't have both: they have the same key and effect.
+    /// Returns true if a Node can't have both: they have the same key and effect.
     #[must_use]
     pub fn replaces(&self, other: &Self) -> bool {
         self.key == other.key && self.effect == other.effect

@@ -27,16 +27,16 @@ const REGION: &str = "topology.kubernetes.io/region";
 /// As many notes on drivers are told.
 const MOST_NOTES: usize = 10;
 
-/// What the operator says about all templates.
+/// The operator's rules for all templates.
 #[derive(Clone, Debug)]
 pub struct TemplateRules {
     /// The architecture when nothing else says it (`CAPI_SCALE_ZERO_DEFAULT_ARCH`).
     pub default_arch: Architecture,
     /// Cluster API's `--additional-sync-machine-labels`: expressions over label keys, not anchored.
     pub additional_sync_labels: Vec<Regex>,
-    /// What pods don't get of a Node when nothing else says it.
+    /// The part of a Node that pods don't get when nothing else states it.
     pub default_overhead: ResourceList,
-    /// Whether resources other than cpu, memory, local disk and pods are learned from real Nodes.
+    /// True if resources other than cpu, memory, local disk and pods are learned from real Nodes.
     pub learn_extended_resources: bool,
 }
 
@@ -63,8 +63,8 @@ impl Default for TemplateRules {
 pub struct NodeTemplate {
     /// Resources; cpu, memory and pods are always there.
     pub capacity: Capacity,
-    /// What pods don't get, of resources that are in the capacity; a resource without an entry is theirs as a whole. It
-    /// may be more than the capacity: see [`allocatable`](Self::allocatable).
+    /// The amounts that pods don't get, of resources that are in the capacity; a resource without an entry is theirs as
+    /// a whole. They may be more than the capacity: see [`allocatable`](Self::allocatable).
     pub overhead: SourcedMap<Quantity>,
     /// Labels; arch and os are always there. The hostname is added when a name is given.
     pub labels: SourcedMap<String>,
@@ -73,7 +73,8 @@ pub struct NodeTemplate {
 }
 
 impl NodeTemplate {
-    /// What pods get of a resource: never less than 0 and never more than the capacity. `None`: the Node has none.
+    /// Returns the amount of a resource that pods get: never less than 0 and never more than the capacity. `None`: the
+    /// Node has none.
     #[must_use]
     pub fn allocatable(&self, resource: &str) -> Option<Quantity> {
         Some(self.without_overhead(resource, self.capacity.get(resource)?.value))
@@ -114,7 +115,7 @@ pub struct Built {
     pub drivers: Drivers,
     /// Everything that is wrong with what was read.
     pub problems: Vec<Problem>,
-    /// What is no fault and worth knowing.
+    /// Notes that are no fault and worth knowing.
     pub notes: Vec<String>,
 }
 
@@ -154,7 +155,7 @@ pub fn build(
     built
 }
 
-/// What the parts of a template are made from, besides the infrastructure template.
+/// The sources of the parts of a template, besides the infrastructure template.
 pub(super) struct Context<'a> {
     pub(super) group: &'a ScalableResource,
     pub(super) id: GroupId,

@@ -1,9 +1,9 @@
-//! Whether a Cluster's topology sets the size of a MachineDeployment. It then puts every size change back: that is said, and
-//! not fought.
+//! Checks if a Cluster's topology sets the size of a MachineDeployment. It then reverts every size change: that is
+//! reported, and not fought.
 
 use crate::capi::{Cluster, ScalableKind, ScalableResource, TOPOLOGY_NAME};
 
-/// Whether the topology of its Cluster sets the replicas of a MachineDeployment.
+/// Returns true if the topology of its Cluster sets the replicas of a MachineDeployment.
 #[must_use]
 pub fn sets_size(object: &ScalableResource, cluster: &Cluster) -> bool {
     let Some(topology) = cluster.topology.as_deref().filter(|_| object.kind == ScalableKind::MachineDeployment) else {

@@ -12,7 +12,7 @@ use crate::{
     nodegroup::{GroupId, InstanceCounts, InstanceState},
 };
 
-/// What a small world holds: each entity is absent, undecodable, or one of its variants.
+/// An entity of a small world: absent, undecodable, or one of its variants.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Entity {
     Cluster(u8),
@@ -376,7 +376,7 @@ proptest! {
         let index = Index::new(rules());
         index.inner.write().picture.crowds.limit = crowd;
         let mut finisher = Finisher::default();
-        // What each entity is; while it doesn't decode, what it was before as well.
+        // Each entity's last change; while it doesn't decode, its last decodable one as well.
         let mut world: BTreeMap<Entity, Vec<Change>> = BTreeMap::new();
         for step in steps {
             match step {
@@ -421,7 +421,7 @@ proptest! {
         let all = group_ids().collect();
         index.inner.write().picture.evaluate_all(all);
         prop_assert_eq!(answered, answers(&index), "a group wasn't evaluated though something it depends on has changed");
-        // What outlived its Node can't be rebuilt from what is there.
+        // State that outlived its Node can't be rebuilt from what is there.
         index.inner.write().picture.forget_the_gone();
         rebuilt.inner.write().picture.forget_the_gone();
         prop_assert_eq!(answers(&index), answers(&rebuilt));

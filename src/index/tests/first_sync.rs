@@ -55,7 +55,7 @@ enum Order {
     Shuffled { seed: u64 },
 }
 
-/// How often the rules are applied in a first sync.
+/// Returns how often the rules are applied in a first sync.
 fn evaluations(groups: usize, order: Order) -> usize {
     let [management, nodes] = lists(groups);
     let changes = match order {

@@ -1,4 +1,4 @@
-//! What Nodes teach, and for how long it is kept.
+//! Observations of Nodes, and how long they are kept.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::{
 
 const OTHERS: &str = "MachineDeployment/team-a/others";
 
-/// What makes an object use these templates.
+/// The fields that make an object use these templates.
 fn templates(infrastructure: &str, bootstrap: &str) -> Value {
     let mut value = using_template(infrastructure);
     let configuration =
@@ -65,7 +65,7 @@ fn built(index: &Index, group: &str) -> NodeTemplate {
     index.served(&id(group)).unwrap().definition.template.clone().unwrap()
 }
 
-/// What pods get of a resource, and where what they don't get comes from.
+/// Returns the amount of a resource that pods get, and the source of the amount they don't get.
 fn allocatable(index: &Index, group: &str, resource: &str) -> (String, String) {
     let template = built(index, group);
     let source = template.overhead.get(resource).map_or_else(String::new, |overhead| overhead.source.to_string());

@@ -87,7 +87,7 @@ pub(crate) fn set_of_revision(deployment: &str, name: &str, revision: u16, repli
     set_of_with(deployment, name, &of_revision(revision, replicas))
 }
 
-/// What makes a MachineSet one of a revision, made on the day of the month that is its revision.
+/// The fields that make a MachineSet one of a revision, made on the day of the month that is its revision.
 pub(crate) fn of_revision(revision: u16, replicas: u16) -> Value {
     json!({
         "metadata": {
@@ -158,7 +158,7 @@ pub(crate) fn template(name: &str, capacity: &Value) -> Change {
     Change::Template(kind(), Arc::new(InfrastructureTemplate::decode(meta(NAMESPACE, name), &value).unwrap()))
 }
 
-/// What makes a MachineDeployment use a template.
+/// The fields that make a MachineDeployment use a template.
 pub(crate) fn using_template(name: &str) -> Value {
     let kind = kind();
     json!({"spec": {"template": {"spec": {"infrastructureRef":

@@ -40,7 +40,7 @@ fn instance_types(prices: &[(&str, f64)]) -> PriceList {
     PriceList { instance_types, ..PriceList::default() }
 }
 
-/// What a Node of this name and with these labels costs.
+/// Returns the price of a Node of this name and with these labels.
 fn node_price(index: &Index, name: &str, labels: &[(&str, &str)]) -> Result<f64, NoPrice> {
     let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     let provider_id = format!("cloud:///zone/{name}");

@@ -23,16 +23,16 @@ const MAX_PODS: &str = "maxPods";
 const GPU_TYPE: &str = "gpu-type";
 pub(super) const GPU_COUNT: &str = "gpu-count";
 
-/// What follows the prefix in all the capacity annotations.
+/// The capacity annotations without their prefix.
 pub(super) const KNOWN: [&str; 10] =
     [CPU, MEMORY, EPHEMERAL_DISK, MAX_PODS, GPU_TYPE, GPU_COUNT, LABELS, TAINTS, DRA_DRIVER, CSI_DRIVER];
 
-/// What the annotations say. An empty value and one of 0 say nothing, as in Cluster Autoscaler; a cpu or memory of 0
-/// is a problem all the same.
+/// Returns the capacity that the annotations state. An empty value and one of 0 say nothing, as in Cluster Autoscaler;
+/// a cpu or memory of 0 is a problem all the same.
 ///
 /// `gpu-count` counts the resource that `gpu-type` names. With `dra-driver` it counts devices of a ResourceSlice, which
 /// the protocol can't carry yet (kubernetes/autoscaler#10199): without a `gpu-type` that adds no resource.
-/// What `dra-driver` and `csi-driver` say is read in [`drivers`](crate::nodegroup::drivers).
+/// [`drivers`](crate::nodegroup::drivers) reads `dra-driver` and `csi-driver`.
 #[must_use]
 pub fn of_annotations(annotations: &BTreeMap<ArcStr, ArcStr>) -> (Capacity, Vec<Problem>) {
     let mut reader = Reader { annotations, capacity: Capacity::new(), problems: Vec::new() };

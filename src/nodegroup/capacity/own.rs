@@ -11,7 +11,7 @@ use crate::{
 };
 
 const RESOURCES: &str = "resources";
-/// What a Node of the group costs; no capacity, but of the same prefix.
+/// The price of a Node of the group; no capacity, but of the same prefix.
 const PRICE: &str = "price-per-hour";
 
 /// The annotation by which a failure domain is taken for the zone, or not.
@@ -35,8 +35,8 @@ pub(crate) fn takes_zone_of_failure_domain(annotations: &BTreeMap<ArcStr, ArcStr
     }
 }
 
-/// What the annotation `resources` says: resources that no other annotation can name, and 0 of one that a Node should
-/// count as having none of. A key with the prefix that isn't known is a typing error.
+/// Returns the resources of the annotation `resources`: those that no other annotation can name, and 0 of one that a
+/// Node should count as having none of. A key with the prefix that isn't known is a typing error.
 #[must_use]
 pub fn of_own_annotations(annotations: &BTreeMap<ArcStr, ArcStr>) -> (Capacity, Vec<Problem>) {
     let mut capacity = Capacity::new();

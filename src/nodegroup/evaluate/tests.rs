@@ -1,4 +1,4 @@
-//! What makes a group and what doesn't, and in which order it is asked.
+//! The conditions for a group, and the order in which they are checked.
 
 use arcstr::ArcStr;
 

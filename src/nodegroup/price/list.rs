@@ -36,11 +36,11 @@ pub struct PriceRule {
     pub text: ArcStr,
     /// The selector.
     pub selector: Selector,
-    /// What they cost.
+    /// The price of these Nodes.
     pub tariff: Tariff,
 }
 
-/// What a Node costs.
+/// The price of a Node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Tariff {
     /// As a whole.
@@ -49,7 +49,7 @@ pub enum Tariff {
     Resources(Rates),
 }
 
-/// What resources cost.
+/// Prices of resources.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rates {
     /// A core.
@@ -64,19 +64,19 @@ pub struct Rates {
 pub(super) type RatedOffer = (Offer, Option<Rates>);
 
 impl PriceList {
-    /// Whether there is no price in it.
+    /// Returns true if there is no price in it.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.selectors.is_empty() && self.instance_types.is_empty() && self.resources.is_none()
     }
 
-    /// What a Node costs of which only the labels are known.
+    /// Returns the price of a Node of which only the labels are known.
     #[must_use]
     pub fn of_labels(&self, labels: &BTreeMap<String, String>) -> Option<Price> {
         self.offers(labels, None).first().map(|(offer, _)| offer.price)
     }
 
-    /// What it says of a Node with these labels and this capacity, the strongest first.
+    /// Returns the offers for a Node with these labels and this capacity, the strongest first.
     pub(super) fn offers(&self, labels: &BTreeMap<String, String>, capacity: Option<&Capacity>) -> Vec<RatedOffer> {
         let by_resources = |rates: Rates, source| {
             let price = rates.price(capacity?)?;
@@ -100,7 +100,7 @@ impl PriceList {
 }
 
 impl Rates {
-    /// What a Node with this capacity costs; `None` when it has a GPU and no rate for it.
+    /// Returns the price of a Node with this capacity; `None` when it has a GPU and no rate for it.
     fn price(&self, capacity: &Capacity) -> Option<Price> {
         let (cores, gibibytes) = cores_and_gibibytes(capacity);
         let gpus: f64 = capacity::gpus(capacity).map(|(_, count)| count.to_f64()).sum();

@@ -209,7 +209,7 @@ fn a_price_by_resources_leaves_the_rates_as_they_are() {
     assert_eq!(units.gpus, BTreeMap::from([("nvidia.com/gpu".to_owned(), price(1.0))]));
 }
 
-/// What the resources of a Node cost that costs 1, by these rates of the list.
+/// Returns the prices of the resources of a Node that costs 1, by these rates of the list.
 fn split(capacity: &[(&str, &str)], of_list: Option<Rates>) -> UnitPrices {
     let list = PriceList { resources: of_list, ..PriceList::default() };
     evaluated(Some("1"), "", capacity, &list).0.unwrap().units.unwrap()

@@ -1,5 +1,5 @@
-//! What a core, a GiB of memory and a GPU cost, from the price of a Node that has them. A price for a whole Node is split
-//! by weights, as every answer about a pod that shares Nodes with others has to be.
+//! The prices of a core, a GiB of memory and a GPU, from the price of a Node that has them. A price for a whole Node is
+//! split by weights, as every answer about a pod that shares Nodes with others has to be.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ const GIB_PER_CORE: f64 = 8.0;
 /// As many cores cost as much as a GPU: some 10 for the smallest, some 100 for the largest.
 const CORES_PER_GPU: f64 = 20.0;
 
-/// What resources cost.
+/// Prices of resources.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct UnitPrices {
     /// A core.
@@ -28,7 +28,7 @@ pub struct UnitPrices {
     pub gpus: BTreeMap<String, Price>,
 }
 
-/// How the parts of a Node share its price.
+/// The weights by which the parts of a Node share its price.
 struct Weights {
     cpu: f64,
     memory: f64,
@@ -73,7 +73,7 @@ impl UnitPrices {
         Some(Self { cpu: share(weights.cpu), memory: share(weights.memory), gpus })
     }
 
-    /// What these requests cost in an hour. Resources that have no price cost nothing.
+    /// Returns the price of these requests per hour. Resources that have no price cost nothing.
     #[must_use]
     pub fn per_hour(&self, requests: &Requests) -> f64 {
         let price = |(resource, quantity): (&String, &Quantity)| match resource.as_str() {

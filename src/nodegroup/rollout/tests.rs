@@ -1,4 +1,4 @@
-//! What shows a rollout, since when, and what a group's options are meanwhile.
+//! The evidence of a rollout, its start, and a group's options meanwhile.
 
 use rstest::rstest;
 

@@ -93,7 +93,7 @@ fn annotations_win_over_status_capacity() {
     assert_eq!(of("pods"), ("58".to_owned(), "status.capacity"));
 }
 
-/// What the four places say about arch and os, and what comes of it.
+/// The four sources of arch and os, and the resulting values.
 #[rstest]
 #[case::nothing(None, None, None, ("amd64", "default"), ("linux", "default"))]
 #[case::node_info(Some(("arm64", "windows")), None, None, ("arm64", "status.nodeInfo"), ("windows", "status.nodeInfo"))]

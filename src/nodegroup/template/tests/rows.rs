@@ -11,7 +11,7 @@ fn own(mut group: ScalableResource, name: &str, value: &str) -> ScalableResource
     group
 }
 
-/// What a Node of a group showed.
+/// Returns the observed resources of a group's Node.
 fn lesson(group: &str, resources: &[(&str, &str, &str)]) -> Lesson {
     let amounts = |(name, capacity, allocatable): &(&str, &str, &str)| {
         let amounts = Amounts { capacity: capacity.parse().unwrap(), allocatable: allocatable.parse().unwrap() };
@@ -245,7 +245,8 @@ fn an_annotation_that_a_real_node_contradicts_is_noted(#[case] seen: &str, #[cas
     assert_eq!(built.template.unwrap().capacity["memory"].value.to_string(), "16Gi");
 }
 
-/// What each infrastructure provider writes, as far as it differs: the capacity of the Node that would join.
+/// The `status.capacity` that each infrastructure provider writes, as far as it differs, and the capacity of the Node
+/// that would join.
 #[rstest]
 #[case::aws_and_azure(&[("cpu", "8"), ("memory", "32Gi")], &[("cpu", "8"), ("memory", "32Gi"), ("pods", "110")])]
 #[case::openstack(&[("cpu", "4"), ("memory", "8G"), ("storage", "80G")],
