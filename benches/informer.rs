@@ -1,6 +1,6 @@
-//! What informers cost: memory for each object and the pace of events, of this program's informer with slim typed objects
-//! and with whole JSON, and of kube's own reflector. All follow the same Machines of one API, each in a process of its
-//! own. Linux only, run by hand:
+//! The cost of informers: memory for each object and the pace of events, of this program's informer with slim typed
+//! objects and with whole JSON, and of kube's own reflector. All follow the same Machines of one API, each in a process of
+//! its own. Linux only, run by hand:
 //!
 //! ```console
 //! cargo bench --bench informer                    # 20,000 Machines, each changed once
@@ -50,7 +50,7 @@ use sandbox::{
 use serde_json::{Value, json};
 use tokio::{runtime::Runtime, sync::Notify};
 
-/// How long a process is left alone before its memory is read.
+/// The time that a process is left alone before its memory is read.
 const REST: Duration = Duration::from_secs(3);
 const NAMESPACE: &str = "default";
 
@@ -73,7 +73,7 @@ struct Arguments {
     bench: bool,
 }
 
-/// Who follows, and what it keeps.
+/// The informer that follows, and the form of the objects that it keeps.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Variant {
     Machine,
@@ -112,7 +112,8 @@ impl Variant {
         command
     }
 
-    /// What e2e/client-go is told to keep, and whether it may have its lists streamed; `None` where this program follows.
+    /// Returns the form that e2e/client-go is to keep, and true if it may have its lists streamed; `None` where this program
+    /// follows.
     fn of_client_go(self) -> Option<(&'static str, bool)> {
         match self {
             Self::GoUnstructured => Some(("unstructured", false)),
@@ -225,7 +226,7 @@ fn machines() -> Resource {
     Resource::new(DEFAULT_GROUP, "v1beta2", "machines")
 }
 
-/// What was seen of one process: seconds, KiB, events a second, and its processor time for one of them.
+/// The measurements of one process: seconds, KiB, events a second, and its processor time for one of them.
 struct Seen {
     listed: f64,
     before: u64,

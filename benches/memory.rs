@@ -42,7 +42,7 @@ const GROUP: &str = "cluster.x-k8s.io";
 /// The version that every list and bookmark gives.
 const VERSION: &str = "900000000";
 const PATIENCE: Duration = Duration::from_secs(300);
-/// How long the process is left alone before its memory is read.
+/// The time that the process is left alone before its memory is read.
 const REST: Duration = Duration::from_secs(8);
 
 /// Events written in one piece.
@@ -51,7 +51,8 @@ const EVENTS_AT_ONCE: usize = 50;
 /// Groups, Machines of each, and the most MiB that may be resident at rest.
 const TARGETS: [(usize, usize, Option<u64>); 2] = [(200, 25, Some(60)), (1_000, 100, Some(120))];
 
-/// What is served: as many groups, each of a MachineDeployment and a MachineSet, with so many Machines and Nodes.
+/// The objects that are served: so many groups, each of a MachineDeployment and a MachineSet, with so many Machines and
+/// Nodes.
 #[derive(Clone, Copy)]
 struct Fleet {
     groups: usize,
@@ -103,7 +104,7 @@ fn main() {
     assert!(!missed, "a target was missed");
 }
 
-/// What was seen of one process: times, and memory in KiB.
+/// The measurements of one process: times, and memory in KiB.
 struct Seen {
     ready: Duration,
     /// The processor time that it has taken until it was ready.
@@ -172,7 +173,7 @@ fn free_address() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port")
 }
 
-/// Whether it is ready and shows as many Machines and Nodes.
+/// Returns true if it is ready and shows as many Machines and Nodes.
 fn is_ready(http: SocketAddr, machines: usize) -> bool {
     let page = |path: &str| get_page(http, path).unwrap_or_default();
     if !page("/readyz").starts_with("HTTP/1.1 200") {

@@ -1,6 +1,7 @@
-//! What commands cost, in requests and in ratio to bare PATCHes of the same run: an increase, and 50 DeleteNodes of one
+//! The cost of commands, in requests and in ratio to bare PATCHes of the same run: an increase, and 50 DeleteNodes of one
 //! Node each at once. The program runs in-process on a sandbox, whose API server answers at once or, so that it is more
-//! like a real one, after some milliseconds. Each round has a world of its own. `tests/writes/requests.rs` asserts the requests.
+//! like a real one, after some milliseconds. Each round has a world of its own. `tests/writes/requests.rs` asserts the
+//! requests.
 
 // A bench may panic: it is a test of its own input.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -104,7 +105,7 @@ async fn timed(what: impl Future<Output = ()>) -> Duration {
     began.elapsed()
 }
 
-/// What was asked of the API server meanwhile, by verb and kind.
+/// Returns the duration, and counts the requests to the API server meanwhile by verb and kind.
 async fn counted(world: &World, what: impl Future<Output = Duration>) -> (Duration, BTreeMap<String, usize>) {
     let requests = world.sandbox.management().requests();
     requests.clear();

@@ -142,8 +142,8 @@ async fn a_loop_of_5000_nodes_asks_neither_api() {
     program.stop().await;
 }
 
-/// What the program asks from time to time, whether someone calls it or not: discovery and the Secret with the workload
-/// cluster's kubeconfig once a minute, and a watch that has reached its end goes on in another one.
+/// Returns true for requests that the program makes from time to time, whether someone calls it or not: discovery and the
+/// Secret with the workload cluster's kubeconfig once a minute, and a watch that has reached its end goes on in another one.
 fn comes_by_itself(request: &Request) -> bool {
     let path: Vec<_> = request.path.trim_matches('/').split('/').collect();
     let is_discovery = matches!(path[..], ["api" | "apis"] | ["api", _] | ["apis", _, _]);

@@ -18,7 +18,7 @@ fn every_kept_input_goes_through_its_target() {
         let inputs: Vec<_> = fs::read_dir(kept().join(name)).unwrap().map(|entry| entry.unwrap().path()).collect();
         assert!(!inputs.is_empty(), "{name} has no inputs");
         for input in inputs {
-            // What the test prints last names the input that fails.
+            // The last line that the test prints names the input that fails.
             println!("{}", input.display());
             target(&fs::read(input).unwrap());
         }

@@ -211,7 +211,7 @@ impl World {
     }
 }
 
-/// What Events on node groups say: reason and note.
+/// Returns the reason and note of the Events on the node group.
 fn events(world: &World) -> Vec<(String, String)> {
     let events = Resource::new("events.k8s.io", "v1", "events");
     let events = world.sandbox.management().api().list(&events, &Selection::default()).unwrap();
@@ -282,7 +282,7 @@ async fn a_machine_that_does_not_come_is_told_with_the_class_of_its_error(
     })
     .await;
     assert_eq!(error.instance_error_class, class, "{error:?}");
-    // What Cluster Autoscaler does then: the instance is deleted by its id.
+    // Cluster Autoscaler then deletes the instance by its id.
     let id = world.instances().await.remove(0).id;
     let node = ExternalGrpcNode { name: id.clone(), provider_id: id, ..ExternalGrpcNode::default() };
     world.delete(vec![node]).await.unwrap();

@@ -16,7 +16,7 @@ use clap::Parser as _;
 use options::Options;
 use regex::Regex;
 
-/// What the demonstration prints, with what differs from run to run put aside.
+/// Returns the output of the demonstration, with constants for what differs from run to run.
 async fn printed(flags: &[&str]) -> String {
     let options = Options::try_parse_from(["sandbox"].iter().chain(flags)).unwrap();
     let mut out = Vec::new();

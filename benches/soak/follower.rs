@@ -21,19 +21,19 @@ use parking_lot::Mutex;
 
 use crate::{latency::Latencies, load::Fingerprint};
 
-/// How many handlers are never slow.
+/// The number of handlers that are never slow.
 const FAST: usize = 3;
-/// How long the slow handler takes for an event while it is slow.
+/// The time that the slow handler takes for an event while it is slow.
 const DELAY: Duration = Duration::from_millis(2);
 /// The most mistakes of a handler that are kept.
 const MISTAKES: usize = 10;
 
-/// What is kept of an object: when it was decoded.
+/// The decoded form of an object: only the time of its decoding.
 struct Seen {
     decoded: Instant,
 }
 
-/// What one handler was told.
+/// The events that one handler received.
 #[derive(Default)]
 pub(crate) struct Told {
     versions: HashMap<ObjectKey, ResourceVersion>,
@@ -48,7 +48,7 @@ pub(crate) struct Told {
 impl Told {
     fn hear(&mut self, event: &Event<Seen>, burdened: bool) {
         self.events += 1;
-        // What a list didn't name was decoded long ago.
+        // An object that a list didn't name was decoded long ago.
         let old = matches!(event, Event::Deleted { found_by_relist: true, .. });
         if let Some(seen) = event.object().decoded().filter(|_| !old) {
             let latencies = if burdened { &mut self.burdened } else { &mut self.calm };
@@ -91,7 +91,7 @@ pub(crate) struct Follower {
     burden: Arc<AtomicBool>,
 }
 
-/// What came of it.
+/// The result of a run.
 pub(crate) struct Report {
     /// All that is wrong; empty when nothing is.
     pub(crate) mistakes: Vec<String>,
@@ -136,7 +136,7 @@ impl Follower {
         }
     }
 
-    /// How many objects wait for the slow handler.
+    /// Returns the number of objects that wait for the slow handler.
     pub(crate) fn queued(&self) -> usize {
         self.handlers.last().map_or(0, |(registration, _)| registration.queued())
     }

@@ -36,7 +36,7 @@ impl Fingerprint {
     }
 }
 
-/// What an API holds of the objects that the load changes.
+/// Returns the fingerprint of the objects that the load changes, as an API holds them.
 pub(crate) fn fingerprint(api: &Api) -> Fingerprint {
     let mut all = Fingerprint::default();
     for object in api.list(&resource(), &Selection::default()).expect("ConfigMaps are served") {

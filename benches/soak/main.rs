@@ -42,9 +42,9 @@ use crate::{
 
 /// Samples of memory that are shown.
 const SAMPLES: u32 = 24;
-/// How long the slow handler is slow, and how long it isn't.
+/// The length of each turn in which the slow handler is slow, and of each in which it isn't.
 const TURN: Duration = Duration::from_secs(3);
-/// How long the follower may take for what is left at the end.
+/// The maximum time for the follower to catch up at the end.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// By how much memory may be larger at the end than in the second quarter: what a busy allocator does by itself.
 const GROWTH: (f64, u64) = (1.05, 2048);

@@ -1,4 +1,4 @@
-//! What an API server wrote about the requests of the programs under test: who asked for what, and how it was answered.
+//! The API server's audit log of the programs under test: the user, the verb and resource, and the status code of each request.
 
 use serde_json::Value;
 

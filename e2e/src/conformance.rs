@@ -28,7 +28,7 @@ use crate::{control_plane::ControlPlane, crds::Installed, go, kubectl::Kubectl, 
 /// Cases wait more than they work.
 const AT_ONCE: usize = 8;
 
-/// What a session of kubectl does.
+/// The body of a session of kubectl.
 pub type Use = for<'a> fn(&'a Kubectl) -> LocalBoxFuture<'a, Result<()>>;
 
 /// A session of kubectl.
@@ -36,7 +36,7 @@ pub type Use = for<'a> fn(&'a Kubectl) -> LocalBoxFuture<'a, Result<()>>;
 pub struct Session {
     /// Shown after the server.
     pub name: &'static str,
-    /// What it does.
+    /// The session's body.
     pub run: Use,
 }
 
@@ -102,7 +102,7 @@ fn try_run(sessions: &[Session]) -> Result<ExitCode> {
 /// Servers are started for the first trial that runs. When that fails it is not tried again for each trial.
 type Started = OnceCell<Result<Servers, String>>;
 
-/// What a trial does with the servers.
+/// The body of a trial, run on both servers.
 type Run = Box<dyn for<'a> FnOnce(&'a Servers) -> LocalBoxFuture<'a, Result<()>> + Send>;
 
 /// Both servers, and what runs on them. Fields are dropped in this order.

@@ -31,7 +31,7 @@ use crate::{
     wait::eventually,
 };
 
-/// How long an API server may take to be ready on a busy machine.
+/// The maximum time until an API server is ready on a busy machine.
 const START: Duration = Duration::from_secs(120);
 
 /// A running API server that serves one version of Cluster API's contract. Dropping it ends its processes.
@@ -57,7 +57,7 @@ struct Settings {
     lists: Lists,
 }
 
-/// How an API server lets lists be read.
+/// The requests by which an API server lets lists be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lists {
     /// As watches too, by whoever may watch.
@@ -66,12 +66,12 @@ enum Lists {
     Paged,
 }
 
-/// What the API server makes of a new Node.
+/// The API server's changes to a new Node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NewNodes {
-    /// Nothing.
+    /// None.
     AsWritten,
-    /// One with the taint of Nodes that aren't ready, which somebody has to take off.
+    /// The taint of Nodes that aren't ready is added, and somebody has to remove it.
     Tainted,
 }
 

@@ -54,7 +54,7 @@ pub(crate) async fn create_all(world: &World, recorded: &Recorded, folder: &str,
     Ok(())
 }
 
-/// How recorded objects are called here.
+/// The names and ids that recorded objects get here.
 #[derive(Clone, Debug)]
 pub struct Recorded {
     /// The recorded names and ids, each with the one here.

@@ -13,7 +13,7 @@ const KUBERNETES: &str = "k8s.io/kubernetes";
 const CLUSTER_API: &str = "sigs.k8s.io/cluster-api";
 const HELM: &str = "helm.sh/helm/v4";
 
-/// What the pinned Go modules provide.
+/// The paths of the binaries and manifests that the pinned Go modules provide.
 #[derive(Debug)]
 pub struct Components {
     /// The etcd server.

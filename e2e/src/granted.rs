@@ -1,5 +1,5 @@
-//! What the Roles of a release grant, right by right, so that a test can take each of them away from the very object that grants it,
-//! and wait until the API server goes by that.
+//! The rights that the Roles of a release grant, one by one: a test can remove each from the very object that grants it, and
+//! wait until the API server enforces that.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};

@@ -45,14 +45,14 @@ impl Helm {
         Ok(helm)
     }
 
-    /// What it prints, when it succeeds.
+    /// Runs helm, which must succeed, and returns its standard output.
     pub fn run(&self, arguments: &[&str]) -> Result<String> {
         let (output, out, err) = self.output(arguments)?;
         ensure!(output.status.success(), "helm {}: {}\n{out}{err}", arguments.join(" "), output.status);
         Ok(out)
     }
 
-    /// What it says when it fails.
+    /// Runs helm, which must fail, and returns its standard error.
     pub fn fail(&self, arguments: &[&str]) -> Result<String> {
         let (output, out, err) = self.output(arguments)?;
         ensure!(!output.status.success(), "helm {} succeeded: {out}", arguments.join(" "));
@@ -70,13 +70,13 @@ impl Helm {
         self.fail(&release.arguments("template", &self.write(release)?))
     }
 
-    /// What helm's own linter says.
+    /// Runs helm's own linter and returns its output.
     pub fn lint(&self, release: &Values) -> Result<String> {
         let values = self.write(release)?;
         self.run(&["lint", CHART, "--strict", "--namespace", &release.namespace, "--values", &values])
     }
 
-    /// What the user is told after an installation.
+    /// Returns the notes that helm prints after an installation.
     pub fn notes(&self, release: &Values) -> Result<String> {
         let values = self.write(release)?;
         let mut arguments = release.arguments("install", &values);

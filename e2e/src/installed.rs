@@ -58,7 +58,7 @@ impl Installed {
         Ok(Self { client, namespace: namespace.to_owned(), deployment })
     }
 
-    /// What a Secret of the release's namespace holds.
+    /// Returns the data of a Secret in the release's namespace.
     pub async fn secret(&self, name: &str) -> Result<BTreeMap<String, ByteString>> {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
         let secret = secrets.get(name).await.with_context(|| format!("reading Secret {name}"))?;
@@ -83,7 +83,7 @@ impl Installed {
         self.prepare(directory, in_cluster).await?.serve(programs, &[])
     }
 
-    /// What the program is started with.
+    /// Writes the files that the program is started with below `directory`, and reads its flags and cloud config.
     pub async fn prepare(&self, directory: &Path, in_cluster: &Value) -> Result<Prepared> {
         let kubeconfig = directory.join("in-cluster");
         fs::write(&kubeconfig, in_cluster.to_string())?;
@@ -173,7 +173,7 @@ impl Prepared {
         Ok(provider.also_called_by(|port| connector.channel(port)))
     }
 
-    /// What `check` says of the same flags, and its exit code. It blocks until the program has ended.
+    /// Runs `check` with the same flags, and returns its exit code and report. Blocks until the program has ended.
     pub fn check(&self, programs: &Programs, more: &[&str]) -> Result<(Option<i32>, Value)> {
         let mut command = Command::new(programs.program());
         command.args(["check", "--output=json", "--listen=127.0.0.1:0"]).args(&self.flags).args(more);

@@ -55,7 +55,7 @@ impl Kubectl {
         &self.namespace
     }
 
-    /// What it prints, when it succeeds. The command is split at spaces.
+    /// Runs a command, which must succeed, and returns its standard output. The command is split at spaces.
     pub async fn run(&self, command: &str) -> Result<String> {
         let output = self.output(command).await?;
         let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
@@ -63,7 +63,7 @@ impl Kubectl {
         Ok(out)
     }
 
-    /// What it says when it fails.
+    /// Runs a command, which must fail, and returns its standard error.
     pub async fn fail(&self, command: &str) -> Result<String> {
         let output = self.output(command).await?;
         let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());

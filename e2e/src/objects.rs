@@ -74,7 +74,7 @@ pub const CAPI_KINDS: [&str; 5] = ["Cluster", "MachineDeployment", "MachineSet",
 pub struct Place {
     /// Group, version, kind and plural.
     pub resource: ApiResource,
-    /// Whether its objects live in a namespace.
+    /// True if its objects live in a namespace.
     pub namespaced: bool,
 }
 

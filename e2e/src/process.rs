@@ -57,7 +57,7 @@ impl Process {
         &self.log
     }
 
-    /// What it wrote so far.
+    /// Returns its output so far.
     #[must_use]
     pub fn output(&self) -> String {
         text(&self.log)

@@ -26,7 +26,7 @@ use tokio_rustls::{
 /// Largest part of a request or answer that is handed on at once.
 const PART: usize = 16 * 1024;
 
-/// What a connection carries now: the answers to this are held up together.
+/// The kind of request that a connection carries now: the answers to each kind are held up together.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
 enum Carried {
@@ -35,14 +35,14 @@ enum Carried {
     Write,
 }
 
-/// What is held up.
+/// The traffic that is held up.
 #[derive(Clone, Copy, Debug, Default)]
 struct Held {
     watches: bool,
     writes: bool,
     /// Everything: no connection is carried.
     all: bool,
-    /// How often the connections were cut that there were.
+    /// The number of times that all open connections were cut.
     cuts: usize,
 }
 

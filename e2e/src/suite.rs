@@ -25,7 +25,7 @@ use crate::{
 /// Scenarios wait more than they work, so more of them run at once than there are processors.
 const AT_ONCE: usize = 4;
 
-/// What a scenario does.
+/// The body of a scenario.
 pub type Run = for<'a> fn(&'a World) -> LocalBoxFuture<'a, Result<()>>;
 
 /// A test, to be run once per API server that it names.
@@ -33,13 +33,13 @@ pub type Run = for<'a> fn(&'a World) -> LocalBoxFuture<'a, Result<()>>;
 pub struct Scenario {
     /// Shown after the version.
     pub name: &'static str,
-    /// Whether it stops the API server, so that no other may use it.
+    /// True if it stops the API server, so that no other may use it.
     pub own_api_server: bool,
-    /// Whether it is only run when it is asked for, by `--ignored`.
+    /// True if it only runs on request, by `--ignored`.
     pub by_hand: bool,
     /// The API servers that it runs on, by what they serve.
     pub contracts: &'static [Contract],
-    /// What it does.
+    /// The scenario's body.
     pub run: Run,
 }
 
@@ -150,7 +150,7 @@ impl Suite {
     }
 }
 
-/// What a panic said.
+/// Returns the message of a panic as an error.
 pub(crate) fn said(panic: &(dyn std::any::Any + Send)) -> anyhow::Error {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
     anyhow!("panicked: {}", text.unwrap_or("without a message"))

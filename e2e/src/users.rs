@@ -1,11 +1,12 @@
-//! Who may do what on the API server: an administrator for the tests, and users with no more than the program's documented rights.
+//! The API server's users and their rights: an administrator for the tests, and users with no more than the program's
+//! documented rights.
 
 use serde_json::{Value, json};
 
 use crate::crds::LATE_TEMPLATE_KIND;
 use crate::objects::{Contract, INFRASTRUCTURE_GROUP, Place};
 
-/// How many scenarios can run against one API server.
+/// The number of scenarios that can run against one API server.
 const USERS: usize = 200;
 const GROUP: &str = "capi-autoscaler-providers";
 
@@ -68,7 +69,7 @@ fn line(user: &User, group: &str) -> String {
     format!("{},{},{},\"{group}\"\n", user.token(), user.name, user.name)
 }
 
-/// What the program needs, and nothing else. Secrets are granted one by one, see `World::share_kubeconfig`.
+/// Returns the RBAC rules that the program needs, and no others. Secrets are granted one by one, see `World::share_kubeconfig`.
 #[must_use]
 pub fn rules(contract: Contract) -> Vec<Value> {
     let group = contract.group();

@@ -11,7 +11,7 @@ use anyhow::{Result, anyhow};
 /// Time between two looks at a condition.
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// How long a change on an API server may take to be seen by the program: far more than it needs, on a machine that is busy.
+/// The maximum time until the program sees a change on an API server: far more than it needs, on a machine that is busy.
 pub const SOON: Duration = Duration::from_secs(30);
 
 /// An error that no further attempt can mend.

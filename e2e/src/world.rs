@@ -1,4 +1,4 @@
-//! What one scenario has to itself: a namespace, a cluster's name, a user, and the programs that it runs.
+//! The resources that one scenario has to itself: a namespace, a cluster's name, a user, and the programs that it runs.
 
 use std::{
     fs,

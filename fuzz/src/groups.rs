@@ -18,7 +18,7 @@ const CAPACITY: &str = "capacity.cluster-autoscaler.kubernetes.io/";
 const OPTIONS: &str = "cluster.x-k8s.io/autoscaling-options-";
 const GROUP: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-";
 
-/// What a line may begin with to name an annotation, and what it stands for.
+/// The names by which a line may begin to name an annotation, each with the prefix and the rest of the annotation's key.
 const NAMES: [(&str, &str, &str); 21] = [
     ("min", GROUP, "min-size"),
     ("max", GROUP, "max-size"),
@@ -106,7 +106,7 @@ pub(crate) fn group(annotations: &Map<String, Value>) -> Change {
     Change::Scalable(Arc::new(object.expect("annotations are texts")))
 }
 
-/// What is answered of the group is what Cluster Autoscaler can bear.
+/// Asserts that Cluster Autoscaler can bear the answers about the group.
 fn check(index: &Index) {
     for group in index.groups().iter() {
         assert!(group.bounds.min >= 0 && group.bounds.max > 0 && group.bounds.min <= group.bounds.max);

@@ -1,5 +1,5 @@
-//! What each fuzz target does with its bytes, as plain functions: cargo-fuzz calls them with bytes that it makes up, and
-//! `cargo test` with those that are kept. A finding is a panic. Nothing here may depend on what came before.
+//! The fuzz targets as plain functions of bytes: cargo-fuzz calls them with bytes that it makes up, and `cargo test` with
+//! those that are kept. A finding is a panic. Nothing here may depend on what came before.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

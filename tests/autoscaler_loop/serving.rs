@@ -65,7 +65,7 @@ impl Program {
                 (line["message"] == "serving gRPC").then(|| line["address"].as_str().unwrap().to_owned())
             })
             .expect("it serves gRPC");
-        // What else it says is read, so that it never waits for a reader.
+        // The rest of the log is read, so that the process never waits for a reader.
         thread::spawn(move || log.for_each(drop));
         let client = CloudProviderClient::connect(format!("http://{address}")).await.unwrap();
         until("in sync", async || client.clone().refresh(RefreshRequest {}).await.is_ok()).await;

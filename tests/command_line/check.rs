@@ -278,7 +278,7 @@ impl Files {
         std::fs::write(self.path("tls.key"), key.serialize_pem()).unwrap();
     }
 
-    /// What is found of the files, without any cluster.
+    /// Returns the findings about the files, without any cluster.
     async fn found(&self, more: &[&str]) -> Vec<String> {
         let flags = [
             "--all-clusters".to_owned(),

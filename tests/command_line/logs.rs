@@ -85,7 +85,7 @@ fn with_token(kubeconfig: &Path, token: &str, folder: &Path) -> PathBuf {
     path
 }
 
-/// What no line may hold.
+/// Asserts that no line holds any of the secrets.
 fn assert_holds_none(said: &str, secrets: &[&str]) {
     for line in said.lines() {
         for secret in secrets {

@@ -1,4 +1,4 @@
-//! What operators go by against the code: metrics in the chart's alerts and dashboard, and the runbook.
+//! The documents that operators go by against the code: metrics in the chart's alerts and dashboard, and the runbook.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -135,7 +135,7 @@ fn sources(folder: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// What a macro is called with: up to the parenthesis that closes the one that was opened before.
+/// Returns the arguments of a macro's call: up to the parenthesis that closes the one that was opened before.
 fn arguments(text: &str) -> &str {
     let (mut depth, mut in_text, mut is_escaped) = (1, false, false);
     for (position, character) in text.char_indices() {
@@ -198,7 +198,7 @@ fn each_code_that_is_answered_is_in_the_runbook() {
     let made = Regex::new(r"Status::([a-z_]+)\(").unwrap();
     let sources = sources("src/grpc");
     let made = sources.iter().flat_map(|(_, source)| made.captures_iter(source).map(|made| made[1].to_uppercase()));
-    // What makes a Status of another one says no code of its own.
+    // `Status::new` takes the code of another Status, so it names none.
     let codes: BTreeSet<_> = made.filter(|name| name != "NEW").chain(["OK", "CANCELLED"].map(str::to_owned)).collect();
     assert!(codes.len() > 6, "{codes:?}");
     for code in codes {

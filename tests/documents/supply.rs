@@ -1,4 +1,4 @@
-//! What is built, tested and published, against the documents and among each other. It reads files only.
+//! Builds, tests and releases against the documents and against each other. It reads files only.
 
 use std::{collections::BTreeSet, fs};
 
@@ -9,7 +9,7 @@ fn cells(row: &str) -> Vec<&str> {
     row.trim_matches('|').split('|').map(|cell| cell.trim().trim_matches('`')).collect()
 }
 
-/// What is between two texts, where the first of them is first found.
+/// Returns what is between two texts, where the first of them is first found.
 fn between<'text>(text: &'text str, before: &str, after: &str) -> &'text str {
     let (_, rest) = text.split_once(before).unwrap_or_else(|| panic!("there is no {before:?}"));
     rest.split_once(after).unwrap_or_else(|| panic!("there is no {after:?} behind {before:?}")).0

@@ -1,4 +1,4 @@
-//! What an informer promises, rule by rule, over real connections to an API that fails on demand.
+//! The promises of an informer, rule by rule, over real connections to an API that fails on demand.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod world;

@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 /// Longer than any test should take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How lists are asked for.
+/// The form in which lists are requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lists {
     Streamed,
@@ -167,7 +167,7 @@ pub(crate) fn widget(name: &str, spec: &Value) -> Value {
     })
 }
 
-/// What a handler is told, in words.
+/// The events that a handler receives, in words.
 pub(crate) struct Story {
     told: Arc<Mutex<Vec<String>>>,
     registration: Box<dyn HasSynced>,
@@ -217,7 +217,7 @@ impl Story {
         self.told.lock().iter().any(|found| found == told)
     }
 
-    /// What was told after the first list.
+    /// Returns the events after the first list.
     pub(crate) fn since_synced(&self) -> Vec<String> {
         self.told.lock().iter().skip_while(|told| *told != "synced").skip(1).cloned().collect()
     }

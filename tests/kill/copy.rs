@@ -39,7 +39,7 @@ impl Copy {
             .unwrap();
         let log = BufReader::new(child.stderr.take().unwrap()).lines();
         let (found, address) = oneshot::channel();
-        // What else it says is read too, so that it never waits for a reader.
+        // The rest of the log is read too, so that the process never waits for a reader.
         std::thread::spawn(move || {
             let mut found = Some(found);
             for line in log.map_while(Result::ok) {

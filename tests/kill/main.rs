@@ -23,17 +23,17 @@ use crate::world::{Asking, World};
 const ROUNDS: usize = 200;
 /// When no more rounds are begun, unless a number of them was asked for.
 const LONGEST: Duration = Duration::from_secs(90);
-/// How many worlds are attacked side by side.
+/// The number of worlds that are attacked side by side.
 const WORLDS: usize = 4;
-/// How many Nodes are named.
+/// The number of Nodes that a deletion names.
 const NAMED: usize = 10;
 /// The most writes that a deletion of ten Nodes makes: two of the group, a mark and perhaps a direct delete of each, and
 /// those that empty the log. Later points find nothing to kill, and the copy is killed after the answer.
 const POINTS: usize = 18;
-/// How long the finisher is given to come to the point.
+/// The time that the finisher has to come to the point.
 const AFTER_THE_ANSWER: Duration = Duration::from_millis(300);
 
-/// What one round does, drawn from its seed.
+/// The choices of one round, drawn from its seed.
 #[derive(Debug)]
 struct Round {
     seed: u64,
@@ -49,7 +49,7 @@ struct Round {
     /// The command is repeated before the killed copy runs again.
     repeats_at_once: bool,
     asking: Asking,
-    /// How long a Machine takes to go.
+    /// The time that a Machine takes to go.
     terminate: Duration,
 }
 
@@ -87,7 +87,7 @@ async fn run(world: &mut World, round: &Round) -> bool {
     let is_met = tokio::select! {
         () = held.wait_for_hits(1) => true,
         () = world.ask(round.asked, &named, round.asking) => {
-            // What comes after the answer is the finisher's.
+            // Writes after the answer are the finisher's.
             tokio::time::timeout(AFTER_THE_ANSWER, held.wait_for_hits(1)).await.is_ok()
         }
     };

@@ -26,7 +26,7 @@ const LOG: &str = "capi-autoscaler-provider.io/deleting";
 const MARK: &str = "cluster.x-k8s.io/delete-machine";
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How Nodes are named.
+/// The split of the named Nodes into calls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Asking {
     /// In one call.
@@ -237,7 +237,7 @@ impl World {
         State { size: self.objects("machinedeployments")[0]["spec"]["replicas"].as_i64().unwrap(), machines }
     }
 
-    /// What was asked of the API server, for a round that fails.
+    /// Returns the requests to the API server, for a round that fails.
     pub(crate) fn describe(&self) -> String {
         let mut text = String::new();
         let asked = self.requests().all();

@@ -15,7 +15,7 @@ struct Told {
     fault: &'static str,
     /// The group that it concerns; none for what concerns all.
     group: Option<&'static str>,
-    /// What everybody says.
+    /// The words that every view shows.
     words: &'static str,
     groups: bool,
     explain: bool,

@@ -83,7 +83,7 @@ impl Browser {
         result["result"]["value"].clone()
     }
 
-    /// What is on the screen, as PNG.
+    /// Returns the screen as PNG.
     pub(crate) fn screenshot(&mut self) -> Vec<u8> {
         let shot = self.call("Page.captureScreenshot", &json!({ "format": "png" }));
         STANDARD.decode(shot["data"].as_str().unwrap()).unwrap()

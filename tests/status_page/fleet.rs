@@ -6,7 +6,7 @@ use crate::world::{World, text_of};
 
 const GROUPS: usize = 1_000;
 const MACHINES: usize = 10;
-/// What a browser on a phone takes in at once.
+/// The size of a page, in bytes, that a browser on a phone takes in at once.
 const LARGEST: usize = 200_000;
 /// Far more than a page takes, in a build without optimization on a busy machine too. `benches/debug_state.rs` measures.
 const LONGEST: Duration = Duration::from_secs(10);

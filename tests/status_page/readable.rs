@@ -19,7 +19,7 @@ use crate::{
 const HOSTILE: &str = "<script>document.title = 'ran'</script><img src=x onerror=\"document.title = 'ran'\">";
 const PHONE: (u32, u32) = (390, 844);
 const DESKTOP: (u32, u32) = (1280, 860);
-/// What WCAG asks of text at level AA; large text may have less.
+/// The contrast that WCAG asks of text at level AA; large text may have less.
 const CONTRAST: f64 = 4.5;
 /// A picture in which nothing is shown is smaller than this.
 const BLANK: usize = 12_000;

@@ -30,7 +30,7 @@ use tonic::transport::Channel;
 
 /// Longer than anything here takes on a slow machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-/// How long before now the clusters' time begins.
+/// The time before now at which the clusters' time begins.
 const BEFORE: Duration = Duration::from_secs(3 * 3600);
 const PROGRAM: &str = env!("CARGO_BIN_EXE_capi-autoscaler-provider");
 
@@ -161,13 +161,13 @@ impl World {
         get(&self.server.http_address().to_string(), "/metrics").await.1
     }
 
-    /// What `groups` prints of the running server.
+    /// Returns the output of `groups` on the running server.
     pub(crate) async fn groups(&self) -> String {
         let server = format!("--server=http://{}", self.admin());
         said(vec!["groups".to_owned(), server, "--all".to_owned()]).await
     }
 
-    /// What `explain` prints of the clusters.
+    /// Returns the output of `explain` on the clusters.
     pub(crate) async fn explain(&self, name: &str) -> String {
         let kubeconfig = format!("--management-kubeconfig={}", self.sandbox.management_kubeconfig().display());
         let id = format!("MachineDeployment/team-a/{name}");
@@ -175,7 +175,7 @@ impl World {
         said(flags.into()).await
     }
 
-    /// What Events on a MachineDeployment say: reason and note.
+    /// Returns the reason and note of the Events on a MachineDeployment.
     pub(crate) fn events(&self, name: &str) -> Vec<String> {
         let events = Resource::new("events.k8s.io", "v1", "events");
         let events = self.sandbox.management().api().list(&events, &Selection::default()).unwrap();
@@ -184,7 +184,7 @@ impl World {
     }
 }
 
-/// What a command of the program prints; some end with a verdict.
+/// Returns the output of a command of the program; some end with a verdict.
 async fn said(flags: Vec<String>) -> String {
     let run = move || Process::new(PROGRAM).args(flags).env("NO_COLOR", "1").output().unwrap();
     let output = tokio::task::spawn_blocking(run).await.unwrap();
@@ -202,7 +202,7 @@ pub(crate) async fn get(address: &str, path: &str) -> (u16, String) {
     (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }
 
-/// What a reader of a page sees: its text without markup, with single spaces.
+/// Returns the text of a page as a reader sees it: without markup, with single spaces.
 pub(crate) fn text_of(html: &str) -> String {
     let mut text = String::new();
     for part in html.split('<') {
@@ -218,7 +218,7 @@ pub(crate) fn text_of(html: &str) -> String {
     plain.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// What the program logs, kept.
+/// The captured log of the program.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 

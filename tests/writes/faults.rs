@@ -15,13 +15,13 @@ use tonic::{Code, Status};
 
 use crate::world::{Start, State, World};
 
-/// How long a caller waits who isn't to have an answer.
+/// The deadline of a caller who isn't to have an answer.
 const IMPATIENT: Duration = Duration::from_secs(4);
 /// Longer than a caller waits.
 const DELAY: Duration = Duration::from_secs(5);
 const PATIENT: Duration = Duration::from_secs(30);
 
-/// What goes wrong.
+/// The fault of a call.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Wrong {
     Conflict,
@@ -69,7 +69,7 @@ impl Wrong {
         }
     }
 
-    /// Whether it may be over at the next attempt.
+    /// Returns true if it may be over at the next attempt.
     fn may_pass(self) -> bool {
         !matches!(self, Self::Invalid | Self::Forbidden | Self::Webhook)
     }
@@ -94,7 +94,7 @@ const DIRECT_DELETE: Call = Call { verb: "delete", path: "/machines/", number: 0
 const REPLACED: Call = LOG;
 const SCALE: Call = Call { verb: "patch", path: "/machinedeployments/workers/scale", number: 0 };
 
-/// How often it goes wrong.
+/// The number of times that it goes wrong.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Often {
     Once,
@@ -119,18 +119,18 @@ impl Row {
         }
     }
 
-    /// How long the caller waits: on a busy machine retries take long.
+    /// Returns the caller's deadline: on a busy machine retries take long.
     fn deadline(self) -> Duration {
         if self.must_succeed() || self.must_be_refused() { PATIENT } else { IMPATIENT }
     }
 
-    /// Whether the command must succeed all the same.
+    /// Returns true if the command must succeed all the same.
     fn must_succeed(self) -> bool {
         self.often == Often::Once && self.wrong.may_pass() && self.wrong != Wrong::Delay
     }
 
-    /// Whether the command can't succeed, and nothing of it may be left. A 422 may also be a test that failed, which is
-    /// worth more attempts than the caller has time for. What the refused size write leaves in the log is taken out by a
+    /// Returns true if the command can't succeed, and nothing of it may be left. A 422 may also be a test that failed, which
+    /// is worth more attempts than the caller has time for. What the refused size write leaves in the log is taken out by a
     /// write that is refused as well: it is carried out later.
     fn must_be_refused(self) -> bool {
         let is_refused = matches!(self.wrong, Wrong::Forbidden | Wrong::Webhook);
@@ -159,12 +159,12 @@ async fn run<F: Future<Output = ()> + 'static>(rows: impl Iterator<Item = Row>, 
     assert!(failed.is_empty(), "{} rows failed, see above: {failed:#?}", failed.len());
 }
 
-/// Whether a fault meets its call: on a busy machine perhaps when the caller has long gone.
+/// Returns true if a fault meets its call: on a busy machine perhaps when the caller has long gone.
 async fn is_met(fault: &FaultHandle) -> bool {
     tokio::time::timeout(PATIENT, fault.wait_for_hits(1)).await.is_ok()
 }
 
-/// What an answer says of what was done.
+/// The outcome that an answer reports.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Said {
     Done,
@@ -325,7 +325,7 @@ async fn replace_under(row: Row) {
     if row.often == Often::UntilAnswered {
         fault.remove();
     }
-    // What has changed between is left to the next loop, so not all that may pass has passed by now.
+    // Changes in between are left to the next loop, so not all that may pass has passed by now.
     let said = meaning(row, &answer);
     if said == Said::ComeAgain {
         world.restart().await;

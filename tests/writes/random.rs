@@ -20,7 +20,7 @@ use tonic::{Code, Status};
 use crate::world::{Start, World};
 
 const ROUNDS: usize = 12;
-/// How many worlds there are side by side.
+/// The number of worlds side by side.
 const WORLDS: usize = 4;
 const STEPS: usize = 30;
 const MACHINES: usize = 8;
@@ -33,7 +33,7 @@ enum Command {
     Decrease(i32),
 }
 
-/// What the commands have come to.
+/// The outcome of the commands so far.
 #[derive(Debug, Default)]
 struct Ledger {
     /// Those whose deletion was answered OK.
@@ -46,7 +46,7 @@ struct Ledger {
     decreased: i64,
     /// Those that somebody else has deleted.
     lost: BTreeSet<String>,
-    /// What was answered, for a round that fails.
+    /// The answers, for a round that fails.
     answers: Vec<String>,
 }
 
@@ -169,7 +169,7 @@ async fn run(seed: u64) {
                     running.push(Box::pin(carry_out(&world, random.usize(0..2), command, deadline)));
                 }
             }
-            // What is under way goes on for a moment, or is met by the next step at once.
+            // Running commands go on for a moment, or meet the next step at once.
             let pause = tokio::time::sleep(millis(&mut random, 60));
             tokio::pin!(pause);
             while !running.is_empty() {

@@ -20,7 +20,7 @@ use super::world::{GROUP, Start, World, resource, until};
 
 const LONG: Duration = Duration::from_secs(30);
 
-/// What has been written to either cluster but by the controllers, which use no HTTP.
+/// Returns the writes to either cluster, except those of the controllers, which use no HTTP.
 fn writes(world: &World) -> Vec<String> {
     let servers = [world.sandbox.management(), world.sandbox.workload()];
     let requests = servers.iter().flat_map(|server| server.requests().all());

@@ -1,4 +1,4 @@
-//! How many requests commands make, in the usual case: a group that has been quiet for a moment.
+//! The number of requests that commands make, in the usual case: a group that has been quiet for a moment.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::world::{Start, World, is_of_a_command};
 
 const PATIENT: Duration = Duration::from_secs(30);
 
-/// What was asked for commands: the verb, and of which kind. Lists count as reads.
+/// Counts the requests for commands by verb and kind. Lists count as reads.
 fn counted(world: &World) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for request in world.sandbox.management().requests().all() {
@@ -27,7 +27,7 @@ fn kind_of(request: &Request) -> String {
     format!("{} {}", request.verb, kind.unwrap_or(&request.path))
 }
 
-/// Whether a request is a JSON patch that sets the size.
+/// Returns true if a request is a JSON patch that sets the size.
 fn sets_size(request: &Request) -> bool {
     let operations: Vec<serde_json::Value> = serde_json::from_slice(&request.body).unwrap_or_default();
     operations.iter().any(|it| it["path"] == "/spec/replicas" && it["op"] != "test")

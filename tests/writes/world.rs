@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LOG: &str = "capi-autoscaler-provider.io/deleting";
 const MARK: &str = "cluster.x-k8s.io/delete-machine";
 
-/// What a world begins with.
+/// The initial state of a world.
 #[derive(Clone, Copy)]
 pub(crate) struct Start {
     /// Copies of the program.
@@ -39,9 +39,9 @@ pub(crate) struct Start {
     pub(crate) machines: usize,
     /// The group's min.
     pub(crate) min: usize,
-    /// How long things take in Cluster API.
+    /// The durations of steps in Cluster API.
     pub(crate) times: Times,
-    /// What becomes of Machines: as the sandbox's label says it, or all goes well.
+    /// The behaviour of Machines: as the sandbox's label says it, or all goes well.
     pub(crate) behaviour: &'static str,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct World {
     copies: Vec<Copy>,
 }
 
-/// What the group is at one moment.
+/// The group at one moment.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct State {
     /// spec.replicas.
@@ -349,7 +349,7 @@ impl World {
         until("rest", is_at_rest, || format!("{:?}\n{}", self.unrest(), self.describe())).await
     }
 
-    /// What there is and what was asked of the API server, for a test that fails.
+    /// Describes the objects and the requests to the API server, for a test that fails.
     pub(crate) fn describe(&self) -> String {
         let mut text = String::new();
         for kind in ["machinedeployments", "machinesets", "machines"] {
@@ -380,7 +380,7 @@ impl World {
     }
 }
 
-/// Whether a request is made for a command or the finishing of one: no watch, no first list, no Event.
+/// Returns true if a request is made for a command or the finishing of one: no watch, no first list, no Event.
 pub(crate) fn is_of_a_command(request: &sandbox::requests::Request) -> bool {
     let is_about_one = matches!(request.verb, "get" | "patch" | "delete" | "update" | "create");
     is_about_one

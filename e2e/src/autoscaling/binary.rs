@@ -17,7 +17,7 @@ use crate::{ports::free_port, process::Process};
 /// Names binaries of Cluster Autoscaler, separated as in `PATH`.
 pub const VARIABLE: &str = "CLUSTER_AUTOSCALER";
 
-/// What a binary says first.
+/// The beginning of a binary's first message, before its version.
 const GREETING: &str = "Cluster Autoscaler ";
 
 /// A binary of Cluster Autoscaler.
@@ -25,7 +25,7 @@ const GREETING: &str = "Cluster Autoscaler ";
 pub struct Binary {
     /// Where it is.
     pub path: PathBuf,
-    /// What it says that it is.
+    /// The version that it reports.
     pub version: Version,
 }
 
@@ -79,7 +79,7 @@ impl Binary {
             .args(duration("initial-node-group-backoff-duration", BACKOFF))
             .args(duration("max-node-group-backoff-duration", BACKOFF))
             .arg(format!("--startup-taint={UNINITIALIZED}"))
-            // What takes minutes by default, and would tell a scenario nothing.
+            // These take minutes by default, which is of no use to a scenario.
             .args(["--scale-down-delay-after-add=1s", "--scale-down-delay-after-failure=1s"])
             .args(["--unremovable-node-recheck-timeout=1s", "--node-delete-delay-after-taint=0s"])
             .args(["--max-graceful-termination-sec=1", "--kube-client-qps=200", "--kube-client-burst=400"])

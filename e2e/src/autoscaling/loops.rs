@@ -8,7 +8,7 @@ use tonic::Code;
 use super::{Version, record::Call};
 use crate::proto::NodeGroupForNodeResponse;
 
-/// How many calls of each RPC a loop made.
+/// The number of calls of each RPC in a loop.
 pub type Counts = BTreeMap<String, usize>;
 
 /// The loops that have come to their end: each begins with a Refresh. Questions about Nodes that belong to no group are left out: those

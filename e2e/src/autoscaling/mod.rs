@@ -1,7 +1,7 @@
-//! Who scales in a scenario: an unmodified Cluster Autoscaler where one is named, or a driver that asks what it asks.
+//! The autoscaler of a scenario: an unmodified Cluster Autoscaler where one is named, or a driver that makes the same calls.
 //!
-//! Both reach the program by a recorder, and what they ask and are answered is held to the same rules. Nothing here may know what the
-//! program does, but what it promises on the wire.
+//! Both reach the program through a recorder, and the same rules check their requests and the answers. Nothing here may know
+//! what the program does, but what it promises on the wire.
 
 pub mod binary;
 pub mod loops;
@@ -15,7 +15,7 @@ use std::time::Duration;
 pub use autoscaler::{Expander, Version};
 pub use binary::Binary;
 
-/// Who scales.
+/// The autoscaler of a scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Autoscaler {
     /// The driver, which plays this version.
@@ -38,12 +38,12 @@ impl Autoscaler {
 /// Time from the end of a loop to the next one's start.
 pub const PAUSE: Duration = Duration::from_secs(1);
 
-/// How an autoscaler decides. Its times are Cluster Autoscaler's options, far shorter than anybody would have them.
+/// The settings of an autoscaler. Its times are Cluster Autoscaler's options, far shorter than in any real cluster.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// How long a Node must be idle before it goes.
+    /// The time that a Node must be idle before it is removed.
     pub unneeded: Duration,
-    /// How long a Node may take to join, before it is given up.
+    /// The maximum time for a Node to join, before it is given up.
     pub provision: Duration,
     /// Which of the groups that would do is chosen.
     pub expander: Expander,

@@ -29,7 +29,7 @@ use super::transcript;
 /// Why a call couldn't be handed on.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What comes before a message: whether it is compressed, and its length.
+/// The length of the prefix of a gRPC message: its compressed flag, and its length.
 const PREFIX: usize = 5;
 
 /// A call that has been answered.
@@ -41,19 +41,19 @@ pub struct Call {
     pub began: usize,
     /// When it ended, likewise.
     pub ended: usize,
-    /// How it was answered. `Cancelled` where the caller didn't wait for that.
+    /// The status code of the answer. `Cancelled` where the caller didn't wait for it.
     pub code: Code,
     request: Bytes,
     response: Bytes,
 }
 
 impl Call {
-    /// What was asked.
+    /// Decodes the request.
     pub fn request<M: Message + Default>(&self) -> Result<M> {
         message(&self.request)
     }
 
-    /// What was answered.
+    /// Decodes the response.
     pub fn response<M: Message + Default>(&self) -> Result<M> {
         message(&self.response)
     }
@@ -122,7 +122,7 @@ impl Calls {
 pub struct Recorder {
     /// Where it listens, as `127.0.0.1:1234`.
     pub address: String,
-    /// What went through.
+    /// The calls that went through.
     pub calls: Calls,
     serving: JoinHandle<()>,
     transcript: PathBuf,

@@ -1,4 +1,4 @@
-//! What must hold for every call that an autoscaler made, whoever it was and whatever the scenario.
+//! The rules that hold for every call of an autoscaler, whichever autoscaler and scenario it was.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,7 +52,7 @@ fn sends_its_fields(call: &Call, version: Version) -> Result<()> {
     Ok(())
 }
 
-/// Whether options hold the old durations, and whether the new ones: all three of them or none.
+/// Returns whether options hold the old durations and whether they hold the new ones; fails if only some of three are there.
 fn fields(options: &NodeGroupAutoscalingOptions) -> Result<(bool, bool)> {
     let old = [options.scale_down_unneeded_time, options.scale_down_unready_time, options.max_node_provision_time]
         .map(|duration| duration.is_some());
@@ -163,7 +163,7 @@ fn correction(call: &Call) -> Result<Option<i32>> {
     Ok(Some(call.request::<NodeGroupDecreaseTargetSizeRequest>()?.delta))
 }
 
-/// What a command does to the size of its group.
+/// The effect of a command on the size of its group.
 enum Effect {
     By(i32),
     /// It deletes these, and lowers the size by those that weren't deleted before.

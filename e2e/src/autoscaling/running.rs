@@ -22,9 +22,9 @@ use crate::{
     wait::{Hopeless, eventually, every},
 };
 
-/// What runs. Dropping it ends both, but for what was there before.
+/// An autoscaler and the program, running. Dropping it ends both, except those that were running before.
 pub struct Autoscaling {
-    /// What the autoscaler asked. Of one that was there before that isn't known.
+    /// The calls of the autoscaler. Those of one that was running before aren't known.
     pub calls: Calls,
     objects: Objects,
     patience: Duration,
@@ -33,7 +33,7 @@ pub struct Autoscaling {
     started: Option<Started>,
 }
 
-/// What a scenario has started beside the autoscaler.
+/// The program and the recorder that a scenario has started beside the autoscaler.
 struct Started {
     provider: Provider,
     recorder: Recorder,

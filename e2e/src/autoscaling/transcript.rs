@@ -1,5 +1,5 @@
-//! What was asked and answered as text, one line a call, for whoever compares autoscalers or looks for why a scenario failed. Nothing is
-//! decided by it.
+//! Requests and answers as text, one line a call, for whoever compares autoscalers or looks for the reason why a scenario
+//! failed. Nothing is decided by it.
 
 use std::fmt::Debug;
 

@@ -83,7 +83,7 @@ impl Environment {
     }
 }
 
-/// How quick a machine is: as quick as can be told.
+/// Returns the backend of a machine in memory, as quick as can be configured.
 pub(crate) fn in_memory() -> Value {
     let soon = json!({ "provisioning": { "startupDuration": "1s", "startupJitter": "0" } });
     json!({ "inMemory": { "vm": soon, "node": soon, "apiServer": soon, "etcd": soon } })

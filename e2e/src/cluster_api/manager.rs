@@ -18,7 +18,7 @@ use crate::{
     wait::eventually,
 };
 
-/// How long a manager may take to be ready on a busy machine.
+/// The maximum time until a manager is ready on a busy machine.
 const START: Duration = Duration::from_secs(120);
 
 /// A running manager. Dropping it ends it.
@@ -26,10 +26,10 @@ pub struct Manager {
     process: Process,
 }
 
-/// What is started, and what is installed for it.
+/// The manager to start, and the manifests to install for it.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings<'a> {
-    /// What its files are called, and what its webhook configurations begin with.
+    /// The name of its files, and the prefix of its webhook configurations.
     pub name: &'a str,
     /// Its binary.
     pub binary: &'a Path,
@@ -77,7 +77,7 @@ impl Manager {
         Ok(manager)
     }
 
-    /// What the manager has written.
+    /// Returns the path of the manager's log.
     #[must_use]
     pub fn log(&self) -> &Path {
         self.process.log()

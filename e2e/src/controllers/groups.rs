@@ -14,10 +14,10 @@ const MAX: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
 pub const GRACE: &str = "capi-autoscaler-provider.io/capacity-error-grace";
 const CAPACITY: &str = "capacity.cluster-autoscaler.kubernetes.io";
 
-/// How long Nodes of a group must be idle before they go, as an annotation of it.
+/// The annotation of a group for the time that its Nodes must be idle before they are removed.
 pub const UNNEEDED: &str = "cluster.x-k8s.io/autoscaling-options-scaledownunneededtime";
 
-/// Whether Cluster Autoscaler may change the size of an object, as far as its maximum says.
+/// Returns true if Cluster Autoscaler may change the size of an object, as far as its maximum says.
 pub(crate) fn is_group(object: &DynamicObject) -> bool {
     object.metadata.annotations.as_ref().and_then(|all| all.get(MAX)).is_some_and(|max| max != "0")
 }
@@ -98,7 +98,7 @@ impl Workers {
         self
     }
 
-    /// What its Nodes have, which its template says in `status.capacity`.
+    /// Sets the capacity of its Nodes, which its template publishes in `status.capacity`.
     #[must_use]
     pub fn publishing(mut self, capacity: Value) -> Self {
         self.capacity = capacity;
@@ -106,7 +106,7 @@ impl Workers {
         self
     }
 
-    /// How many replicas it begins with.
+    /// Sets the number of replicas that it begins with.
     #[must_use]
     pub fn replicas(mut self, replicas: i32) -> Self {
         self.replicas = Some(replicas);
@@ -134,7 +134,7 @@ impl Workers {
         self
     }
 
-    /// How its Machines turn out, as [`sandbox::Behaviour`] says.
+    /// Sets the behaviour of its Machines, one of [`sandbox::Behaviour`].
     #[must_use]
     pub fn that(self, behaviour: &str) -> Self {
         self.label(BEHAVIOUR_LABEL, behaviour)
@@ -147,7 +147,7 @@ impl Workers {
         self
     }
 
-    /// How many Machines more than its replicas a rollout may make.
+    /// Sets the number of Machines beyond its replicas that a rollout may create.
     #[must_use]
     pub fn surge(mut self, surge: i32) -> Self {
         self.surge = surge;
@@ -235,7 +235,7 @@ impl Workers {
         Ok(group)
     }
 
-    /// What its annotations say of its capacity.
+    /// Returns the capacity that its annotations announce.
     fn announced(&self, stage: &Stage) -> Map<String, Value> {
         let mut capacity = match &stage.controllers {
             // There the template says what it really is, whatever is wanted.
@@ -284,7 +284,7 @@ impl Workers {
         Ok(spec)
     }
 
-    /// What its Machines are made of.
+    /// Returns the Machine spec of its template.
     fn machine(&self, stage: &Stage, group: &Group) -> Result<Value> {
         match &stage.controllers {
             Controllers::Existing(guest) => {

@@ -28,9 +28,9 @@ pub struct Machine {
     pub node: Option<String>,
     /// Its id at the infrastructure.
     pub provider_id: Option<String>,
-    /// Whether it is being deleted.
+    /// True if it is being deleted.
     pub deleting: bool,
-    /// Whether it is marked to go first.
+    /// True if it is marked to be deleted first.
     pub marked: bool,
     /// The MachineSet or the like that controls it.
     pub owner: String,
@@ -51,7 +51,7 @@ impl Machine {
         }
     }
 
-    /// Whether it has a Node and is not on its way out.
+    /// Returns true if it is running with a Node and isn't being deleted.
     #[must_use]
     pub fn runs(&self) -> bool {
         self.phase == "Running" && self.node.is_some() && !self.deleting

@@ -1,4 +1,4 @@
-//! What one scenario has to itself: a Cluster in a namespace of its own, whichever controllers work there.
+//! The resources that one scenario has to itself: a Cluster in a namespace of its own, whichever controllers work there.
 
 use std::{
     fs,
@@ -27,7 +27,7 @@ use crate::{
     wait::every,
 };
 
-/// How long controllers may take for what they do at once on a machine that is not busy.
+/// The maximum time for what controllers do at once on a machine that is not busy.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Time between two looks at many objects: the looks must not be what keeps the machine busy.
@@ -71,7 +71,7 @@ pub struct Stage {
     pub objects: Objects,
     /// Nodes, and the pods of the namespace of the same name in the workload cluster.
     pub workload: Objects,
-    /// Who scales, where somebody does.
+    /// The autoscaler, in scenarios that have one.
     pub autoscaler: Option<Autoscaler>,
     user: User,
     programs: Programs,

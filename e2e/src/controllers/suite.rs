@@ -42,7 +42,7 @@ const DRIVEN: Version = Version::new(37, 0);
 /// Those that it plays in some: they differ from each other in what they ask and in the fields that they know. 1.36 asks what 1.37 does.
 const DRIVEN_IN_SOME: [Version; 3] = [Version::new(33, 6), Version::new(34, 5), Version::new(35, 2)];
 
-/// What a scenario does.
+/// The body of a scenario.
 pub type Play = for<'a> fn(&'a Stage) -> LocalBoxFuture<'a, Result<()>>;
 
 /// Where a scenario runs.
@@ -74,7 +74,7 @@ pub struct Scenario {
     pub name: &'static str,
     /// Where it runs.
     pub runs: Runs,
-    /// What it does.
+    /// The scenario's body.
     pub play: Play,
 }
 
@@ -183,7 +183,7 @@ fn trial(suite: &Arc<Suite>, scenario: Scenario, whose: &str, surroundings: Surr
     Trial::test(name.clone(), move || suite.try_scenario(scenario, &surroundings, &name))
 }
 
-/// What is around the program in a trial.
+/// The controllers and clusters around the program in a trial.
 enum Surroundings {
     Real,
     RealAlone,
@@ -257,7 +257,7 @@ impl Suite {
         let kept = stage.keep_logs().and_then(|()| host.as_ref().map_or(Ok(()), Host::keep_logs));
         let kept = kept.context("keeping its logs");
         let left = self.runtime.block_on(stage.leave()).context("taking away what it has made");
-        // What a scenario leaves running ends on the runtime.
+        // Anything that a scenario leaves running ends on the runtime.
         let _entered = self.runtime.enter();
         outcome.and(kept).and(left).map_err(|error| {
             let failure = format!("{error:#}\n{}", stage.last_words());

@@ -1,4 +1,4 @@
-//! How surroundings differ, where a scenario can't do without knowing it.
+//! The differences between surroundings, where a scenario can't do without knowing them.
 
 use std::time::Duration;
 
@@ -8,25 +8,25 @@ use super::stage::{Controllers, PATIENCE, Stage};
 use crate::{capd, existing};
 
 impl Stage {
-    /// Whether the sandbox's controllers work here.
+    /// Returns true if the sandbox's controllers work here.
     #[must_use]
     pub fn is_simulated(&self) -> bool {
         matches!(self.controllers, Controllers::Simulated(_))
     }
 
-    /// Whether CAPD's machines in memory work here.
+    /// Returns true if CAPD's machines in memory work here.
     #[must_use]
     pub fn is_in_memory(&self) -> bool {
         matches!(self.controllers, Controllers::InMemory(_))
     }
 
-    /// Whether these are clusters that were there before, whose machines may be real.
+    /// Returns true if these are clusters that were there before, whose machines may be real.
     #[must_use]
     pub fn is_existing(&self) -> bool {
         matches!(self.controllers, Controllers::Existing(_))
     }
 
-    /// How long controllers and machines may take here for what they do at once.
+    /// Returns the maximum time for what controllers and machines do at once here.
     #[must_use]
     pub fn patience(&self) -> Duration {
         if self.is_existing() { existing::PATIENCE } else { PATIENCE }
@@ -42,7 +42,7 @@ impl Stage {
         }
     }
 
-    /// What sets the scenario's Nodes and pods apart from those of others in its workload cluster.
+    /// Returns the mark that sets the scenario's Nodes and pods apart from those of others in its workload cluster.
     #[must_use]
     pub fn mark(&self) -> &str {
         match &self.controllers {
@@ -61,7 +61,7 @@ impl Stage {
         }
     }
 
-    /// What a Node of so many CPUs has.
+    /// Returns the capacity of a Node with so many CPUs.
     #[must_use]
     pub fn capacity(&self, cpu: &str) -> Value {
         match &self.controllers {

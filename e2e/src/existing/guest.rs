@@ -1,4 +1,4 @@
-//! What one scenario has made in clusters that others use too, and how it is taken away again.
+//! The objects that one scenario has created in clusters that others use too, and their removal.
 
 use std::{
     fs,
@@ -25,13 +25,13 @@ use crate::{
     wait::every,
 };
 
-/// How long real machines may take to come or go.
+/// The maximum time for real machines to come or go.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Marks what scenarios make. The value says which one.
 const SCENARIO: &str = "e2e.capi-autoscaler-provider.io/scenario";
 
-/// What begins its value.
+/// The prefix of its value.
 const MARK: &str = "e2e-";
 
 /// Where its pods are.
@@ -100,7 +100,7 @@ impl Guest {
         &self.kubeconfig
     }
 
-    /// Who scales here, by its loops.
+    /// Returns the status of the autoscaler here, which changes with each of its loops.
     pub(crate) fn status(&self) -> Status {
         Status::new(self.workload_client.clone())
     }
@@ -120,7 +120,7 @@ impl Guest {
         &self.model.memory
     }
 
-    /// Whether Nodes have just so many CPUs, so that their template says it.
+    /// Returns true if Nodes have exactly so many CPUs, so that their template says it.
     pub(crate) fn is_whole(&self, cpu: &Value) -> bool {
         milli(cpu) == Some(self.model.cpu)
     }
@@ -130,7 +130,7 @@ impl Guest {
         &self.model.template_kind
     }
 
-    /// What the Machines of its groups are made of. One that isn't to join waits for bootstrap data that nobody makes.
+    /// Returns the Machine spec of its groups. A Machine that isn't to join waits for bootstrap data that nobody creates.
     pub(crate) fn machine(&self, joins: bool) -> Value {
         let mut machine = self.model.machine.clone();
         if !joins {
@@ -246,7 +246,7 @@ impl Guest {
         Ok(())
     }
 
-    /// What scenarios have made, as `Kind/name`.
+    /// Lists the objects that scenarios have created, as `Kind/name`.
     async fn marked(&self, selector: &str) -> Result<Vec<String>> {
         let mut marked = Vec::new();
         for kind in ["MachineDeployment", "MachineSet", &self.model.template_kind] {

@@ -27,7 +27,7 @@ use crate::{
 
 /// Such clusters. Dropping it ends them.
 pub struct Host {
-    /// How they are found.
+    /// The kubeconfigs and names by which they are found.
     pub clusters: Clusters,
     // In the order in which they are ended.
     status: Option<JoinHandle<()>>,
@@ -94,7 +94,7 @@ impl Drop for Host {
     }
 }
 
-/// What groups are made after: no group itself.
+/// Creates the MachineDeployment that groups are modelled on: no group itself.
 async fn create_model(stage: &Stage) -> Result<String> {
     let capacity = json!({ "cpu": "4", "memory": "16Gi", "pods": "110" });
     Ok(Workers::new("model").bounds(0, 0).publishing(capacity).create(stage).await?.name)

@@ -1,11 +1,11 @@
-//! What groups are made after: a MachineDeployment that is there, with its infrastructure template.
+//! The model of the groups that scenarios create: a MachineDeployment that is there, with its infrastructure template.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::{controllers::groups::is_group, objects::Objects};
 
-/// What Machines are made of here, and what their Nodes have.
+/// The spec of Machines here, and the capacity of their Nodes.
 #[derive(Clone, Debug)]
 pub(super) struct Model {
     /// `spec.template.spec` of its MachineDeployment.

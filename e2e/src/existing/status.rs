@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client, api::ListParams};
 
-/// What it calls its status, in a namespace that its flags name.
+/// The name of its status, in a namespace that its flags name.
 pub(super) const NAME: &str = "cluster-autoscaler-status";
 
 /// Its status in the workload cluster.

@@ -21,7 +21,7 @@ pub(crate) struct Module {
     directory: PathBuf,
 }
 
-/// What to build from a module.
+/// The programs to build from a module.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Build<'a> {
     /// Shown while it is built.

@@ -19,7 +19,7 @@ use crate::{control_plane::ControlPlane, crds::Installed, go, objects::Contract}
 /// Scenarios wait more than they work.
 const AT_ONCE: usize = 8;
 
-/// What a scenario does.
+/// The body of a scenario.
 pub type Run = for<'a> fn(&'a Scene) -> LocalBoxFuture<'a, Result<()>>;
 
 /// One promise.
@@ -27,7 +27,7 @@ pub type Run = for<'a> fn(&'a Scene) -> LocalBoxFuture<'a, Result<()>>;
 pub struct Promise {
     /// Shown after the server.
     pub name: &'static str,
-    /// What it does.
+    /// The promise's scenario.
     pub run: Run,
 }
 
@@ -74,7 +74,7 @@ pub fn run(promises: &[Promise]) -> ExitCode {
 /// The real API server is started for the first trial that needs it. When that fails it is not tried again for each.
 type Started = OnceCell<Result<Arc<ControlPlane>, String>>;
 
-/// What a promise is looked at on.
+/// The API server that a promise is tested on.
 #[derive(Clone, Copy, Debug)]
 enum Server {
     Real,

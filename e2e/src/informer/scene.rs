@@ -1,5 +1,5 @@
-//! What one scenario has to itself: a kind, two namespaces, a way to the API server that can be cut, and a factory of informers that
-//! goes that way. The scenario's own writes don't.
+//! The resources that one scenario has to itself: a kind, two namespaces, a proxy to the API server that can be cut, and a
+//! factory of informers behind that proxy. The scenario's own writes bypass it.
 
 use std::{
     sync::{
@@ -28,7 +28,7 @@ use crate::{
 
 const GROUP: &str = "informer.sandbox.test";
 
-/// How lists are asked for.
+/// The form in which lists are requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lists {
     /// As streams.
@@ -53,7 +53,7 @@ impl Lists {
 
 /// The surroundings of one scenario.
 pub struct Scene {
-    /// How its informers list.
+    /// The form in which its informers request lists.
     pub lists: Lists,
     /// The kind that it has to itself.
     pub kind: ApiResource,
@@ -68,7 +68,7 @@ pub struct Scene {
     server: Server,
 }
 
-/// What serves it.
+/// The API server of a scene.
 enum Server {
     Real(#[expect(dead_code, reason = "it runs as long as its scenarios")] Arc<ControlPlane>),
     Sandbox(Api, #[expect(dead_code, reason = "it serves as long as it lives")] ApiServer),
@@ -191,7 +191,7 @@ impl Scene {
                 self.definitions().patch(&self.definition_name(), &PatchParams::default(), &patch).await?;
             }
             Server::Sandbox(api, _) => {
-                // What was written last is kept.
+                // The version of the last write doesn't expire.
                 self.create("latest").await?;
                 self.delete("latest").await?;
                 api.forget_history();

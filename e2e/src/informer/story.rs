@@ -1,4 +1,4 @@
-//! What a handler of an informer is told, in words.
+//! The events that a handler of an informer receives, in words.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

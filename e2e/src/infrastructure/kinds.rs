@@ -8,7 +8,7 @@ use crate::{
     objects::{Contract, INFRASTRUCTURE_GROUP, Objects, Place},
 };
 
-/// What a provider needs from the start.
+/// The kinds that a provider needs from the start.
 pub const KINDS: [&str; 9] = [
     "LoopbackCluster",
     "LoopbackClusterTemplate",

@@ -63,7 +63,7 @@ async fn may_begin(world: &World, machine: &DynamicObject, owner: &str) -> Resul
     Ok(begun && spec["bootstrap"]["dataSecretName"].is_string())
 }
 
-/// What is left of a step of this machine.
+/// Returns the time that is left of a step of this machine; None when it is over.
 fn step(
     world: &World,
     machine: &DynamicObject,

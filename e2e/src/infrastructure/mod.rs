@@ -35,7 +35,7 @@ use crate::objects::{Contract, Place};
 /// Time until an object is looked at again when something it needs is not there yet.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// How long things take.
+/// The durations of a machine's steps.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
     /// From a machine's creation until it is provisioned, or has failed.
@@ -55,7 +55,7 @@ impl Default for Times {
     }
 }
 
-/// What a provider needs to know.
+/// The clients, cluster access and durations that a provider needs.
 #[derive(Clone)]
 pub struct Settings {
     /// A client of the management cluster.
@@ -66,7 +66,7 @@ pub struct Settings {
     pub kubeconfig: Value,
     /// Port of the workload cluster's API server on 127.0.0.1.
     pub port: u16,
-    /// How long things take.
+    /// The durations of a machine's steps.
     pub times: Times,
 }
 
@@ -76,7 +76,7 @@ pub struct Infrastructure {
     tasks: JoinSet<()>,
 }
 
-/// What its controllers share.
+/// The state that its controllers share.
 struct World {
     settings: Settings,
     steps: steps::Steps,
@@ -94,7 +94,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// What a controller does with an object: whether to look at it again, and when.
+/// The result of a controller for an object: the time until it looks at it again, if it does.
 type Outcome = Result<Option<Duration>>;
 
 impl Infrastructure {
@@ -169,7 +169,7 @@ impl World {
     }
 }
 
-/// Whether an object holds these fields already. A list is compared as a whole.
+/// Returns true if an object holds these fields already. A list is compared as a whole.
 fn contains(object: &Value, fields: &Value) -> bool {
     match fields {
         Value::Object(fields) => fields.iter().all(|(key, value)| contains(&object[key.as_str()], value)),

@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
-/// What kubelets are told to register with, until Cluster API has put its labels on the Node.
+/// The taint that kubelets are configured to register with, until Cluster API has put its labels on the Node.
 const UNINITIALIZED: &str = "node.cluster.x-k8s.io/uninitialized";
 
 /// A Node to be registered.
 pub(super) struct NewNode {
     pub(super) name: String,
     pub(super) provider_id: String,
-    /// What it has; something usual where that is null.
+    /// Its capacity; something usual where that is null.
     pub(super) capacity: Value,
     /// Labels that its kubelet is told.
     pub(super) labels: Value,

@@ -11,7 +11,7 @@ use std::{
 pub(super) struct Steps(Mutex<HashMap<(String, &'static str), Instant>>);
 
 impl Steps {
-    /// How much of `takes` is left at a step of an object; the first question begins it. None when it is over.
+    /// Returns how much of `takes` is left at a step of an object; the first call begins it. None when it is over.
     pub(super) fn left(&self, object: &str, step: &'static str, takes: Duration) -> Option<Duration> {
         let mut steps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let since = *steps.entry((object.to_owned(), step)).or_insert_with(Instant::now);

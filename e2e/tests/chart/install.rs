@@ -41,7 +41,7 @@ impl Cluster {
         Ok(Self { plane, objects, helm })
     }
 
-    /// What the Secrets of the release hold, by what they are of.
+    /// Returns the data of the release's Secrets, by the suffix of their names.
     async fn certificates(&self) -> Result<BTreeMap<&'static str, Value>> {
         let mut all = BTreeMap::new();
         for of in SECRETS {

@@ -1,5 +1,5 @@
-//! What the chart has for Prometheus and Grafana, judged by promtool: rules, their tests, the queries of the dashboard, and
-//! what the program exports. That these name what there is, is looked at by `tests/documents`.
+//! The chart's files for Prometheus and Grafana, judged by promtool: rules, their tests, the queries of the dashboard, and the
+//! metrics that the program exports. `tests/documents` checks that these name what there is.
 
 use std::{collections::BTreeSet, fmt::Write as _, fs, path::Path};
 
@@ -170,7 +170,7 @@ fn the_dashboard_is_rendered_as_it_is_written_and_each_of_its_queries_is_one() {
     Promtool::new().unwrap().check_rules(&rules).unwrap();
 }
 
-/// What the program exports on a sandbox with a fleet and the example that is wrong.
+/// Returns the metrics of the program on a sandbox with a fleet and the example that is wrong.
 async fn exposition() -> String {
     let manifests = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/node-groups");
     let fleet = Fleet { groups: 5, machines: 3, namespace: "team-a".to_owned(), cluster: "prod".to_owned() };

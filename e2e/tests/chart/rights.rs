@@ -40,12 +40,12 @@ const PRICES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/prices.ya
 const NOT_INSTALLED: &str = "vmware.infrastructure.cluster.x-k8s.io";
 /// The kind of infrastructure template that the node groups here name.
 const TEMPLATES: &str = "devmachinetemplates";
-/// How long `check` may take. What is refused it doesn't wait for.
+/// The maximum time for `check`, which doesn't wait for what is refused.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Into so many parts the rows of a mode are divided, each with a release of its own.
 const PARTS: usize = 3;
 
-/// How far the release's rights reach.
+/// The scope of the release's rights.
 #[derive(Clone, Copy, Debug)]
 enum Mode {
     /// Roles in the namespace; the workload cluster is reached by the Secret that Cluster API keeps.
@@ -154,14 +154,14 @@ fn printed(grant: &Grant) -> Value {
     })
 }
 
-/// What `check` printed of a right, without what breaks.
+/// Returns a right as `check` printed it, without what breaks.
 fn asked(finding: &Value) -> Value {
     let right = &finding["right"];
     let parts = ["cluster", "verb", "group", "resource", "subresource", "namespace", "name"];
     parts.into_iter().map(|part| (part.to_owned(), right[part].clone())).collect::<serde_json::Map<_, _>>().into()
 }
 
-/// What `check` printed of rights that it could ask for.
+/// Returns the findings of `check` about rights that it could ask for.
 fn rights(report: &Value) -> Vec<&Value> {
     report["checks"].as_array().into_iter().flatten().filter(|finding| finding["right"].is_object()).collect()
 }
@@ -309,7 +309,8 @@ impl Release {
     }
 }
 
-/// What stands in each namespace from the start: all kinds of node groups, one of which can only be scaled from zero by its template.
+/// Creates the objects that each namespace starts with: all kinds of node groups, one of which can only be scaled from zero by
+/// its template.
 async fn every_kind_of_group(world: &World) -> Result<()> {
     Pool::new("deployment").running(1).create(world).await?;
     Pool::new("set").of(Scalable::MachineSet).running(1).create(world).await?;
@@ -325,7 +326,7 @@ async fn every_kind_of_group(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Whether a right is one to an infrastructure template.
+/// Returns true if a right is one to an infrastructure template.
 fn is_of_templates(grant: &Grant) -> bool {
     grant.group == INFRASTRUCTURE_GROUP
 }

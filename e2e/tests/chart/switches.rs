@@ -1,4 +1,4 @@
-//! What single values change, and what is refused.
+//! The effects of single values, and the values that are refused.
 
 use std::{collections::BTreeSet, fs};
 

@@ -13,7 +13,7 @@ pub(crate) const EXAMPLES: [(&str, &str); 4] = [
     ("two-kubeconfigs", "autoscaling"),
 ];
 
-/// What is rendered, with what is drawn by chance left out.
+/// Renders the chart's objects, with random values left out.
 fn snapshot(helm: &Helm, values: &Values) -> String {
     let mut objects = helm.render(values).unwrap();
     for object in &mut objects {

@@ -27,7 +27,7 @@ fn resolved<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
     }
 }
 
-/// What is called for each object among the defaults: its path, its value and its schema.
+/// Calls `visit` for each object among the defaults, with its path, its value and its schema.
 fn each_object(root: &Value, path: &str, value: &Value, of: &Value, visit: &mut impl FnMut(&str, &Value, &Value)) {
     let Some(object) = value.as_object() else { return };
     let of = resolved(root, of);

@@ -300,7 +300,7 @@ async fn applies_and_deletes_what_files_say(kubectl: &Kubectl) -> Result<()> {
         let printed = kubectl.run_on("apply -f", &list).await?;
         ensure!(printed == format!("gear.{GROUP}/a {said}\nconfigmap/a {said}\n"), "{printed}");
     }
-    // What is no longer in the file is removed.
+    // Fields that are no longer in the file are removed.
     let spec = kubectl.run("get gear a -o jsonpath={.spec}").await?;
     ensure!(spec == r#"{"replicas":2}"#, "{spec}");
     let list = json!({ "apiVersion": "v1", "kind": "List", "items": [object, map("2")] });
@@ -417,7 +417,7 @@ async fn brings_a_kind_and_takes_it_away(kubectl: &Kubectl) -> Result<()> {
     kubectl.run(&format!("delete {name}")).await?;
     eventually("levers unknown", SOON, async || {
         let said = kubectl.fail("get levers").await?;
-        // What it says depends on how long it keeps what discovery told it.
+        // The message depends on how long kubectl caches discovery.
         let forms = ["the server doesn't have a resource type \"levers\"", "could not find the requested resource"];
         ensure!(forms.iter().any(|form| said.contains(form)), "{said}");
         Ok(())

@@ -14,7 +14,7 @@ use e2e::{
 };
 use serde_json::json;
 
-/// What a scale-up never brought is taken back by its made-up Node, and nothing else goes.
+/// A delete of the made-up Node takes back the Machine that a scale-up never brought, and nothing else goes.
 pub(crate) async fn a_machine_that_never_joins_is_creating_until_it_is_deleted(stage: &Stage) -> Result<()> {
     let group = Workers::new("workers").that("never-join").replicas(2).create(stage).await?;
     let provider = stage.serve().await?;

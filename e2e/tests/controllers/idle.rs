@@ -146,7 +146,7 @@ pub(crate) async fn the_taints_of_an_interrupted_scale_down_go_at_the_start(stag
     Ok(())
 }
 
-/// What costs time is how often it asks: nothing here asks more than it is known to.
+/// The number of calls is what costs time in a loop: nothing here makes more of them than it is known to.
 pub(crate) async fn a_loop_with_nothing_to_do_asks_no_more_than_is_known(stage: &Stage) -> Result<()> {
     let first = workers(stage, "first").sized().replicas(2).create(stage).await?;
     let second = workers(stage, "second").sized().replicas(1).create(stage).await?;

@@ -103,7 +103,7 @@ fn main() -> ExitCode {
         pauses::a_paused_cluster_has_no_groups_until_it_goes_on,
         pauses::a_deployment_whose_rollouts_are_paused_still_grows,
     ];
-    // What real machines, real kubelets and a Cluster Autoscaler that somebody has installed can do.
+    // The scenarios that real machines, real kubelets and a Cluster Autoscaler that somebody has installed can run.
     let existing = plays![Existing:
         pods::pods_bring_nodes_of_the_group_that_fits_and_idle_nodes_go,
         pods::annotations_alone_bring_a_group_from_zero_and_back,

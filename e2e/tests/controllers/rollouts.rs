@@ -39,7 +39,7 @@ pub(crate) async fn a_rollout_shows_the_machines_of_both_machine_sets(stage: &St
     provider.shows(&[&group.id]).await?;
     assert_eq!(provider.target_size(&group.id).await?, 2);
 
-    // What holds it up is put right, and it comes to its end.
+    // The cause of the delay is fixed, and the rollout completes.
     roll(stage, &group.name, "joins").await?;
     let new = stage
         .machines_that(&group, "two new Machines", |machines| {

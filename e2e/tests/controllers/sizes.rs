@@ -127,7 +127,7 @@ async fn from_zero_to_zero(stage: &Stage, group: &Group, size: usize) -> Result<
     target_size_is(&provider, &group.id, 0).await
 }
 
-/// What is to be answered of Machines that run.
+/// Returns the expected instances of running Machines.
 pub(crate) fn running(machines: &[Machine]) -> Vec<(String, e2e::controllers::instances::Seen)> {
     machines.iter().map(|machine| (machine.provider_id.clone().unwrap_or_default(), (InstanceRunning, None))).collect()
 }

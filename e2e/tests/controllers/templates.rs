@@ -1,4 +1,4 @@
-//! What is promised of a Node is what comes.
+//! A Node that joins is as its template promised.
 
 use std::collections::BTreeMap;
 

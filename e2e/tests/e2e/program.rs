@@ -228,8 +228,8 @@ async fn requests_until(world: &World, path: &str) -> Result<usize> {
     .await
 }
 
-/// What these scenarios let the program do is what the example grants, with the templates that a test server has, and the Secret of one
-/// scenario alone.
+/// The rights that these scenarios give the program are those that the example grants, with the templates that a test server
+/// has, and the Secret of one scenario alone.
 pub(crate) async fn the_example_grants_what_it_is_run_with(world: &World) -> Result<()> {
     let mut example = BTreeSet::new();
     for document in serde_yaml::Deserializer::from_str(include_str!("../../../examples/rbac.yaml")) {

@@ -40,7 +40,7 @@ pub(crate) async fn one_machine_is_replaced_at_the_minimum_and_told(world: &Worl
     tells(world, &group, "ScaleDownRefused", "not long ago").await
 }
 
-/// What is done and refused otherwise is told as well, on each kind of group.
+/// Events report all other writes and refusals as well, on each kind of group.
 pub(crate) async fn sizes_written_and_refused_are_told_by_events(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(3).bounds(3, 5).create(world).await?;
     let provider = world.serve().await?;

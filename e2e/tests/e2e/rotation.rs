@@ -74,7 +74,7 @@ pub(crate) async fn a_revoked_token_is_followed_by_the_next_one_in_the_secret(wo
     Ok(())
 }
 
-/// What would run a program with this program's rights is refused, and what was good before stays in force.
+/// A Secret that would run a program with this program's rights is refused, and the last good one stays in force.
 pub(crate) async fn a_secret_that_may_not_be_used_leaves_the_one_in_force(world: &World) -> Result<()> {
     let group = Pool::new("workers").running(2).create(world).await?;
     world.share_kubeconfig(&world.plane.kubeconfig(&world.user)).await?;

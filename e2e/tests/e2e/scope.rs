@@ -14,7 +14,7 @@ use e2e::{
 use serde_json::json;
 use tonic::Code;
 
-/// How long a program that refuses to start may take to end.
+/// The maximum time until a program that refuses to start has ended.
 const REFUSAL: Duration = Duration::from_secs(20);
 
 /// All conditions of one spec must hold.

@@ -60,7 +60,8 @@ pub(crate) async fn status_capacity_is_found_whatever_its_plural(world: &World) 
     Ok(())
 }
 
-/// What a person wrote on the group is stronger than what an infrastructure provider found out; an empty nodeInfo says nothing.
+/// Annotations that a person wrote on the group win over what an infrastructure provider found out; an empty nodeInfo says
+/// nothing.
 pub(crate) async fn annotations_win_over_status_capacity(world: &World) -> Result<()> {
     let status = json!({
         "capacity": { "cpu": "8", "memory": "32Gi" },
@@ -238,7 +239,7 @@ pub(crate) async fn a_template_is_the_same_node_in_both_fields_field_by_field(wo
     Ok(())
 }
 
-/// What a Node keeps from pods is taken off the templates of all groups that are made alike.
+/// Resources that a Node reserves are subtracted from the templates of all groups that are made alike.
 pub(crate) async fn what_a_real_node_keeps_from_pods_is_learned(world: &World) -> Result<()> {
     let status = json!({ "capacity": { "cpu": "4", "memory": "16Gi" } });
     infrastructure(world, "DevMachineTemplate", "alike", &status).await?;

@@ -1,4 +1,4 @@
-//! What lists tell.
+//! The events that lists deliver.
 
 use anyhow::{Result, ensure};
 use capi_autoscaler_provider::informer::ListCounts;

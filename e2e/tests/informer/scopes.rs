@@ -1,4 +1,4 @@
-//! What an informer covers.
+//! The namespaces and objects that an informer covers.
 
 use anyhow::{Result, ensure};
 use capi_autoscaler_provider::informer::{ObjectKey, Query};

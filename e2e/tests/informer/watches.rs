@@ -1,4 +1,4 @@
-//! What watches tell, and how they go on.
+//! The events that watches deliver, and how watches go on.
 
 use anyhow::{Result, ensure};
 use e2e::{

@@ -16,7 +16,7 @@ const GROUPS: usize = 200;
 /// As many as Cluster Autoscaler deletes at once.
 const AT_ONCE: usize = 10;
 
-/// How many of them grow with real controllers, whose work for 200 Machines at once takes minutes on two processors.
+/// The number of groups that grow with real controllers, whose work for 200 Machines at once takes minutes on two processors.
 const GROWING_FOR_REAL: usize = 40;
 
 /// Cluster Autoscaler's deadlines for one group's increase, in so many loops.

@@ -1,4 +1,4 @@
-//! What each right is needed for, by what breaks without it: one row for each verb of each resource, in the words of `check`.
+//! The need for each right, by what breaks without it: one row for each verb of each resource, in the words of `check`.
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::{
@@ -12,7 +12,7 @@ use tonic::Code;
 
 use super::{Release, TEMPLATES, is_of_templates, rpcs};
 
-/// What breaks without a right.
+/// The function that breaks without a right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Breaks {
     FirstList,

@@ -1,4 +1,4 @@
-//! What works with all rights: every RPC, deletions to their end, and Events.
+//! Everything that works with all rights: every RPC, deletions to their end, and Events.
 
 use anyhow::{Context as _, Result, ensure};
 use e2e::{
