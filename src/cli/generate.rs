@@ -1,4 +1,4 @@
-//! What packages and shells want of the command line: manual pages and completions, made of the same help texts.
+//! Manual pages and completions for packages and shells, made of the help texts of the command line.
 
 use std::{
     fs, io,
@@ -38,7 +38,7 @@ pub enum GenerateError {
     Write {
         /// Where to.
         directory: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         error: io::Error,
     },
 }
@@ -62,6 +62,6 @@ impl ManArgs {
 
 fn write_pages(directory: &Path) -> io::Result<()> {
     fs::create_dir_all(directory)?;
-    // What was set in the environment of who makes the pages is no default.
+    // The environment of whoever makes the pages sets no defaults in them.
     clap_mangen::generate_to(Cli::command(), directory)
 }

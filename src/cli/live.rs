@@ -14,7 +14,7 @@ use crate::{
     server::{Check, CheckState, Checks as _},
 };
 
-/// How often it is looked whether all is there.
+/// The interval at which the checks are looked at.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A picture that comes to be.
@@ -61,7 +61,7 @@ impl Picture {
         self.workload.index()
     }
 
-    /// What isn't there, or can't be read, and why.
+    /// Returns the names of what isn't there or can't be read, with the reason.
     pub(super) fn missing(&self) -> Vec<(String, String)> {
         let checks = self.workload.checks();
         let missing = checks.into_iter().filter_map(|check| match check.state {

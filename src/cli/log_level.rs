@@ -36,7 +36,6 @@ pub struct LogLevelArgs {
     pub server: String,
 }
 
-/// What `log-level` shall do.
 #[derive(Clone, Debug)]
 pub(super) struct LogLevelConfig {
     server: ServerUrl,

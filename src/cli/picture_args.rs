@@ -69,7 +69,7 @@ pub struct PictureArgs {
     pub prices: Option<String>,
 }
 
-/// What is true and false in an environment variable; a typing error is neither.
+/// Parses true or false as an environment variable says it; a typing error is neither.
 pub(super) fn parse_bool(text: &str) -> Result<bool, String> {
     match text.to_ascii_lowercase().as_str() {
         "true" | "1" | "yes" | "on" => Ok(true),

@@ -1,5 +1,5 @@
-//! What a picture is made of, in the types of the rooms below: the flags that [`PictureArgs`] has, judged together.
-//! Nothing is read or opened here.
+//! The flags of [`PictureArgs`] as typed configuration, judged together, in the types of the modules below. Nothing is read
+//! or opened here.
 
 use std::{fmt, path::PathBuf, sync::Arc};
 
@@ -15,12 +15,12 @@ use crate::{
 /// The value of a kubeconfig flag that means the Pod's service account.
 const IN_CLUSTER: &str = "in-cluster";
 
-/// What a picture is made of.
+/// The clusters and the rules from which the index is built.
 #[derive(Clone, Debug)]
 pub(super) struct PictureConfig {
-    /// How to reach the management cluster.
+    /// The configuration for reaching the management cluster.
     pub(super) management: Source,
-    /// How to reach the workload cluster.
+    /// The configuration for reaching the workload cluster.
     pub(super) workload: WorkloadSource,
     /// Which node groups count, and what the operator says about all of them; without the prices of the file.
     pub(super) rules: Rules,

@@ -1,4 +1,4 @@
-//! How the first lists come along at the start: bars on a terminal, else a line per cache from time to time. It must never
+//! The progress of the first lists at the start: bars on a terminal, else a line per cache from time to time. It must never
 //! hold up the lists, and ends when all of them are complete.
 
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use tracing::info;
 
 use crate::informer::Status;
 
-/// How often the caches are looked at.
+/// The interval at which the caches are looked at.
 const LOOK: Duration = Duration::from_millis(200);
 /// After how long a cache's first line is said. The time between lines doubles from there.
 const FIRST_LINE: Duration = Duration::from_secs(2);
@@ -33,13 +33,13 @@ pub(super) async fn follow(mut look: impl FnMut() -> (Caches, bool), bars: Optio
     }
 }
 
-/// What has been told so far. Dropped, it takes its bars off the screen.
+/// The progress reported so far. Dropped, it takes its bars off the screen.
 struct Told<'a> {
     bars: Option<&'a MultiProgress>,
     caches: Vec<Cache>,
 }
 
-/// What has been told of one cache.
+/// The progress of one cache as reported so far.
 struct Cache {
     name: Name,
     begun: Instant,

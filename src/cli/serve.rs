@@ -35,11 +35,11 @@ use crate::{
     traces::{self, OtlpEndpoint, TraceMetrics, Traces},
 };
 
-/// What calls and commands under way may take after the end has been asked for; it leaves time for the rest of
+/// The time that calls and commands under way have after the end has been asked for; it leaves time for the rest of
 /// [`crate::server::GRACE`].
 const DRAIN: Duration = Duration::from_secs(8);
 
-/// How long spans may still be sent at the end.
+/// The time in which spans may still be sent at the end.
 const TRACES_AT_THE_END: Duration = Duration::from_millis(500);
 
 /// Serves until asked to end.
@@ -49,7 +49,7 @@ pub(super) fn run(config: ServeConfig) -> anyhow::Result<()> {
         let shutdown = Shutdown::on_signals().context("can't listen for signals")?;
         Server::start(config, shutdown).await?.finish().await
     });
-    // What is still running was given its time.
+    // Tasks that are still running were given their time.
     runtime.shutdown_background();
     result
 }
@@ -93,7 +93,7 @@ impl Server {
         let access = config.management.access().await.context("management cluster")?;
         info!(source = %config.management, "management cluster");
         if !config.workload.needs_request() {
-            // What only the operator can mend ends the program now, not the first loop of its caller.
+            // A fault that only the operator can mend ends the program now, not the first loop of its caller.
             config.workload.connect(access.clients()).await.context("workload cluster")?;
         }
         info!(source = %config.workload, "workload cluster");

@@ -1,4 +1,4 @@
-//! What `serve` shall do, in the types of the rooms below. This is where its flags are judged together. Nothing is read or
+//! The configuration of `serve`, in the types of the modules below. Its flags are judged together here. Nothing is read or
 //! opened here.
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
@@ -23,7 +23,7 @@ use crate::{
     traces::OtlpEndpoint,
 };
 
-/// What `serve` shall do.
+/// The configuration of `serve`.
 #[derive(Clone, Debug)]
 pub struct ServeConfig {
     /// Where to serve gRPC.
@@ -32,7 +32,7 @@ pub struct ServeConfig {
     pub socket_rights: SocketRights,
     /// The files of its TLS; `None` is without TLS.
     pub tls: Option<TlsFiles>,
-    /// Whether to serve gRPC reflection.
+    /// True if gRPC reflection is served.
     pub reflection: bool,
     /// Where to serve probes and metrics.
     pub http_listen: SocketAddr,
@@ -42,31 +42,31 @@ pub struct ServeConfig {
     pub admin_listen: Option<SocketAddr>,
     /// Names by which the admin listener is asked, besides loopback's and its own address.
     pub admin_allowed_hosts: Vec<HostName>,
-    /// How to reach the management cluster.
+    /// The configuration for reaching the management cluster.
     pub management: Source,
-    /// How to reach the workload cluster.
+    /// The configuration for reaching the workload cluster.
     pub workload: WorkloadSource,
     /// Which node groups to serve, and what the operator says about all of them.
     pub rules: Rules,
-    /// How long a watch may be broken until Refresh fails; more than 0.
+    /// The time for which a watch may be broken until Refresh fails; more than 0.
     pub max_staleness: Duration,
     /// Reads that take longer are logged.
     pub slow_rpc: Duration,
     /// Where to send traces; `None` is nowhere.
     pub otlp: Option<OtlpEndpoint>,
-    /// Whether node groups have metrics of their own.
+    /// The choice between series for each node group and sums only.
     pub group_series: GroupSeries,
-    /// Whether Kubernetes Events are posted.
+    /// True if Kubernetes Events are posted.
     pub events: bool,
     /// Cluster API's version; `None` is the one that the API server prefers.
     pub capi_version: Option<String>,
     /// The price file.
     pub prices: Option<PathBuf>,
-    /// What an operator may choose about writes.
+    /// The options that an operator has for writes.
     pub scale: ScaleOptions,
-    /// What changes the log while the program runs; without it the log is somebody else's.
+    /// The control that changes the log while the program runs; without it the log is somebody else's.
     pub log: Option<LogControl>,
-    /// What is allowed but should be known, to be logged at start.
+    /// Settings that are allowed but should be known, to be logged at start.
     pub warnings: Vec<String>,
 }
 
@@ -78,9 +78,9 @@ pub enum UsageError {
     Flag {
         /// The flag.
         flag: &'static str,
-        /// What was given.
+        /// The value as given.
         value: String,
-        /// What is wrong with it.
+        /// The reason why it can't be used.
         reason: String,
     },
     /// A value that can't be used.
@@ -90,9 +90,9 @@ pub enum UsageError {
         flag: &'static str,
         /// Its environment variable.
         variable: &'static str,
-        /// What was given.
+        /// The value as given.
         value: String,
-        /// What is wrong with it.
+        /// The reason why it can't be used.
         reason: String,
     },
     /// Two flags that exclude each other.
@@ -281,7 +281,7 @@ fn duration_of(flag: &Flag, text: &str) -> Result<Duration, UsageError> {
     }
 }
 
-/// What is wrong is said without the value, which may hold a password.
+/// Parses the OTLP endpoint. An error leaves out the value, which may hold a password.
 fn otlp(text: Option<&str>) -> Result<Option<OtlpEndpoint>, UsageError> {
     let Some(text) = text.map(str::trim).filter(|text| !text.is_empty()) else { return Ok(None) };
     text.parse().map(Some).map_err(|reason| OTLP_ENDPOINT.wrong("(not shown)", &reason))

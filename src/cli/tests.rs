@@ -1,4 +1,4 @@
-//! What the flags of `serve` mean, alone and together. Environment variables are tested on the binary, in
+//! Tests of the flags of `serve`, alone and together. Environment variables are tested on the binary, in
 //! `tests/command_line.rs`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

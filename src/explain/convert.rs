@@ -23,7 +23,7 @@ use crate::{
     state::convert,
 };
 
-/// What an object is told as.
+/// The report on an object.
 pub(crate) enum Told {
     Group(Box<GroupReport>),
     LeftOut(LeftOutReport),
@@ -74,7 +74,7 @@ fn group(
         Some(_) => None,
         None => Some(not_from_zero(snapshot.object.as_deref())),
     };
-    // What this program encoded itself decodes; if it ever didn't, nothing would be known of the Node.
+    // Bytes that this program encoded itself decode; if they ever didn't, nothing would be known of the Node.
     let node = served.template.as_ref().and_then(|node| wire::Node::decode(node.clone()).ok());
     GroupReport {
         id: snapshot.id.to_string(),

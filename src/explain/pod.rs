@@ -8,9 +8,8 @@ use crate::nodegroup::PodNeeds;
 pub(crate) struct Pod {
     /// Kind, namespace and name of what was given.
     pub(crate) name: String,
-    /// What it asks for.
     pub(crate) needs: PodNeeds,
-    /// What of it isn't looked at.
+    /// The parts of it that aren't looked at.
     pub(crate) not_looked_at: Vec<&'static str>,
 }
 

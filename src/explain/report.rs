@@ -1,5 +1,5 @@
-//! What is told of node groups, as values for programs: every value of a template with its source and what it overrode.
-//! The text for people is made from it. It shows what the index says and decides no rule.
+//! The report on node groups, as values for programs: every value of a template with its source and what it overrode. The
+//! text for people is made from it. It shows what the index says and decides no rule.
 
 use std::collections::BTreeMap;
 
@@ -17,15 +17,15 @@ pub(crate) struct Report {
     pub(crate) schema_version: u32,
     /// The node groups, by id.
     pub(crate) groups: Vec<GroupReport>,
-    /// What is no node group, by id.
+    /// Objects that are no node group, by id.
     pub(crate) left_out: Vec<LeftOutReport>,
     /// The pods whose fit is told with each group.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(crate) pods: Vec<PodReport>,
-    /// What is wrong with the manifests beside the groups: objects that can't be read, or are there twice.
+    /// Problems with the manifests besides those of the groups: objects that can't be read, or are there twice.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(crate) warnings: Vec<String>,
-    /// What of the manifests is no object.
+    /// Parts of the manifests that are no object.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(crate) skipped: Vec<String>,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Report {
 pub(crate) struct GroupReport {
     pub(crate) id: String,
     pub(crate) cluster: String,
-    /// Whether something is wrong with it: it has problems.
+    /// True if something is wrong with it: it has problems.
     pub(crate) invalid: bool,
     pub(crate) size: i32,
     pub(crate) min_size: i32,
@@ -52,16 +52,16 @@ pub(crate) struct GroupReport {
     /// The autoscaling options it overrides, by their names.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub(crate) options: BTreeMap<String, Value>,
-    /// What a Node of it costs in an hour.
+    /// The price of a Node of it for an hour.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) price_per_hour: Option<Value>,
     /// Devices by driver and limits of volumes by driver, which the protocol can't carry.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(crate) drivers: Vec<DriverReport>,
     pub(crate) problems: Vec<ProblemState>,
-    /// What is no fault and worth knowing.
+    /// Notes that are no fault and worth knowing.
     pub(crate) notes: Vec<String>,
-    /// Whether the pods would fit an empty Node of it.
+    /// The fit of the pods on an empty Node of it.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(crate) fits: Vec<FitReport>,
 }
@@ -72,7 +72,7 @@ pub(crate) struct GroupReport {
 pub(crate) struct LeftOutReport {
     pub(crate) id: String,
     pub(crate) cluster: String,
-    /// Whether it is left out for an error, or something is wrong with it.
+    /// True if it is left out for an error, or something is wrong with it.
     pub(crate) invalid: bool,
     /// The reason as a word.
     pub(crate) reason: String,
@@ -97,7 +97,7 @@ pub(crate) struct TemplateReport {
 pub(crate) struct Resource {
     pub(crate) allocatable: String,
     pub(crate) capacity: Value,
-    /// What pods don't get of the capacity.
+    /// The part of the capacity that pods don't get.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(crate) overhead: Option<Value>,
 }
@@ -108,12 +108,12 @@ pub(crate) struct Resource {
 pub(crate) struct Value {
     #[serde(flatten)]
     pub(crate) stated: Stated,
-    /// What it won over, the weakest last.
+    /// The statements that it won over, the weakest last.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub(crate) overrode: Vec<Stated>,
 }
 
-/// What a source states.
+/// A value as a source states it.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Stated {
@@ -124,7 +124,7 @@ pub(crate) struct Stated {
     pub(crate) from: String,
 }
 
-/// What a driver has on a Node.
+/// The devices of a driver on a Node, or its limit of volumes.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct DriverReport {
@@ -145,7 +145,7 @@ pub(crate) struct PodReport {
     pub(crate) not_looked_at: Vec<String>,
 }
 
-/// Whether a pod would fit an empty Node of a group.
+/// The fit of a pod on an empty Node of a group.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct FitReport {
@@ -156,7 +156,7 @@ pub(crate) struct FitReport {
 }
 
 impl Report {
-    /// How many of the objects that are told of are invalid.
+    /// Returns the number of objects in the report that are invalid.
     pub(crate) fn invalid(&self) -> usize {
         let groups = self.groups.iter().filter(|group| group.invalid).count();
         groups + self.left_out.iter().filter(|object| object.invalid).count()

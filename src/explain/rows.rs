@@ -27,7 +27,7 @@ const LABELS: [(&str, &str); 5] = [
 /// The resources that every Node has, in this order.
 const RESOURCES: [(&str, &str); 4] = [(CPU, "cpu"), (MEMORY, "memory"), (EPHEMERAL_STORAGE, "disk"), (PODS, "pods")];
 
-/// How a value is meant.
+/// The assessment of a value.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Tone {
     /// As any other.
@@ -136,7 +136,7 @@ fn source(stated: &Stated) -> String {
     short(&stated.from)
 }
 
-/// What was overridden; that nothing says it is no news.
+/// Returns the values that were overridden as text, without defaults, which are no news.
 fn over(overrode: &[Stated], show: &dyn Fn(&str) -> String) -> String {
     let stated = overrode.iter().filter(|stated| stated.source != "default");
     let stated: Vec<_> = stated.map(|stated| with_value(stated, show)).collect();

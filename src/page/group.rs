@@ -124,7 +124,7 @@ fn problems(problems: &[ProblemState]) -> Markup {
     }
 }
 
-/// What `explain` says of it.
+/// Renders what `explain` says of a group.
 fn explained(report: &GroupReport) -> Markup {
     let lines = rows(report);
     html! {
@@ -207,7 +207,7 @@ fn entry_row(entry: &HistoryEntryState, now: Now) -> Markup {
 
 fn instances(group: &Group, now: Now, view: &View) -> Markup {
     let mut all: Vec<_> = group.instances.iter().flatten().collect();
-    // What went wrong stands first, then what comes or goes.
+    // Instances with an error stand first, then those that come or go.
     all.sort_by_key(|it| (it.error.is_none(), it.state == InstanceActivity::Running));
     let pages = all.len().div_ceil(ROWS).max(1);
     let page = view.page.min(pages);

@@ -26,7 +26,7 @@ pub(super) enum Condition {
     NoGroup,
 }
 
-/// How a condition is meant.
+/// The severity of a condition.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Weight {
     Bad,
@@ -98,7 +98,6 @@ pub(super) struct Row<'a> {
     pub(super) conditions: Vec<Condition>,
 }
 
-/// What a row is about.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Object<'a> {
     Group(&'a Group),
@@ -158,12 +157,12 @@ impl<'a> Row<'a> {
 pub(super) struct Listing<'a> {
     /// Those of its page.
     pub(super) rows: Vec<Row<'a>>,
-    /// How many there are on all pages.
+    /// The number of rows on all pages.
     pub(super) found: usize,
     /// The page that is shown: the last one where the view asks for one beyond it.
     pub(super) page: usize,
     pub(super) pages: usize,
-    /// How many rows each condition is true of, whatever the view asks for.
+    /// The number of rows that each condition is true of, whatever the view asks for.
     pub(super) counts: Vec<(Condition, usize)>,
 }
 

@@ -35,7 +35,7 @@ impl Now {
         Some(self.0?.duration_since(moment).as_secs())
     }
 
-    /// How long a moment is ago, or until it comes, with the moment itself for programs and on pointing at it.
+    /// Renders how long a moment is ago, or until it comes, with the moment itself for programs and on pointing at it.
     pub(super) fn ago(self, moment: &str) -> Markup {
         let text = match self.seconds_since(moment) {
             Some(seconds) if seconds >= 0 => format!("{} ago", span(seconds.unsigned_abs())),
@@ -46,7 +46,7 @@ impl Now {
         html! { time datetime=(moment) title=(moment) { (text) } }
     }
 
-    /// How old something is that was made at a moment.
+    /// Renders the age of something that was made at a moment.
     pub(super) fn age(self, moment: &str) -> Markup {
         let seconds = self.seconds_since(moment).and_then(|seconds| u64::try_from(seconds).ok());
         let moment = visible(moment);

@@ -29,7 +29,7 @@ pub(super) fn overview(state: &State, view: &View) -> Markup {
     page.around(&html! {
         h1 { "Node groups" }
         (standing(state))
-        // What is broken stands first; what isn't may stand below a long table.
+        // Clusters stand first when something of them is broken; else they may stand below a long table.
         @let is_fine = state.clusters.iter().all(|it| !it.informers.is_empty() && it.informers.iter().all(is_fine));
         @if is_fine { (groups(state, &listing, view)) (clusters(state)) }
         @else { (clusters(state)) (groups(state, &listing, view)) }

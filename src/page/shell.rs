@@ -1,4 +1,4 @@
-//! What all pages share: head, header, foot, and how texts, conditions and links are shown.
+//! Parts that all pages share: head, header, foot, and how texts, conditions and links are shown.
 
 use std::{borrow::Cow, fmt::Write as _};
 
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{state::State, text::visible};
 
-/// How often the link in the header has a page fetched anew, in seconds.
+/// The interval at which the link in the header has a page fetched anew, in seconds.
 const REFRESH: u32 = 10;
 
 /// A text of a cluster: what would hide or turn around other text is made visible, and the rest is escaped.
@@ -77,7 +77,7 @@ fn clock(moment: &str) -> Cow<'_, str> {
     seconds.map_or(Cow::Borrowed(moment), |seconds| Cow::Owned(format!("{seconds} UTC")))
 }
 
-/// What is true of a row: a sign and a word, so that no colour is needed.
+/// Renders a condition of a row as a sign and a word, so that no colour is needed.
 pub(super) fn badge(condition: Condition) -> Markup {
     labelled(condition.weight(), condition.title())
 }

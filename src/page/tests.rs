@@ -1,4 +1,4 @@
-//! What the pages say of a state, and what they must not let through.
+//! Tests of the pages for a state, and of what they must not let through.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// What a hostile object may hold: markup, quotes that would end an attribute, and a character that turns text around.
+/// A text that a hostile object may hold: markup, quotes that would end an attribute, and a character that turns text around.
 const HOSTILE: &str = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>&amp;\u{202e}\u{1b}[31m";
 
 fn state() -> State {

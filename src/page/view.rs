@@ -1,4 +1,4 @@
-//! What of the pages is asked for: the query of a URL, and the links that change one part of it.
+//! The part of the pages that is asked for: the query of a URL, and the links that change one part of it.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use form_urlencoded::Serializer;
 
 use super::listing::Condition;
 
-/// How many rows a page has.
+/// The number of rows of a page.
 pub(super) const ROWS: usize = 100;
 /// The seconds after which a page may fetch itself anew.
 const SLOWEST_REFRESH: u32 = 3600;
@@ -14,7 +14,7 @@ const FASTEST_REFRESH: u32 = 2;
 /// The longest text that is looked for: no id is longer.
 const LONGEST_TEXT: usize = 600;
 
-/// What is asked for.
+/// The rows and the page that are asked for.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct View {
     /// Only rows whose id or Cluster holds this text, in any case.
@@ -33,7 +33,7 @@ pub(super) enum Shown {
     /// Node groups, and what is left out for an error.
     #[default]
     Groups,
-    /// What is left out on purpose too.
+    /// Objects that are left out on purpose too.
     All,
     /// Those of which this is true.
     Only(Condition),
@@ -42,7 +42,7 @@ pub(super) enum Shown {
 /// In which order.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) enum Order {
-    /// What needs someone first, then by id.
+    /// Objects that need someone first, then by id.
     #[default]
     Urgency,
     /// By id.
@@ -101,7 +101,7 @@ impl Default for View {
     }
 }
 
-/// What can't be understood, with what can.
+/// The part of a query that can't be understood, with what can.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct WrongQuery(String);
 

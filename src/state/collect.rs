@@ -17,7 +17,7 @@ use crate::{
     server::{Certificates, Check, Checks as _, DebugError, DebugPages},
 };
 
-/// What of the picture is wanted.
+/// The part of the index that is wanted.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Selection {
     /// The instances of each group too.
@@ -36,7 +36,7 @@ impl Selection {
     /// Reads the query of a URL: `instances=false` and `group=<id>`; the last of each counts.
     ///
     /// # Errors
-    /// What can't be understood, with what can.
+    /// When the query can't be understood; the text says what can.
     pub fn parse(query: &str) -> Result<Self, String> {
         let mut selection = Self::default();
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
@@ -71,10 +71,10 @@ pub struct StateSource {
     accounts: Accounts,
 }
 
-/// What is told beside the picture; by default nothing has happened.
+/// Status sources besides the index; by default nothing has happened.
 #[derive(Clone, Debug, Default)]
 pub struct Accounts {
-    /// What was written and refused.
+    /// The writes and the refusals.
     pub history: History,
     /// When Cluster Autoscaler last called.
     pub calls: Calls,

@@ -111,7 +111,7 @@ fn entries(history: &History, id: &GroupId) -> Vec<HistoryEntryState> {
     history.of(id).into_iter().map(entry).collect()
 }
 
-/// Whether Cluster Autoscaler calls.
+/// Converts the calls of Cluster Autoscaler.
 pub(super) fn calls(calls: &Calls, now: Instant) -> CallsState {
     match calls.last_refresh() {
         None => CallsState::default(),
@@ -122,7 +122,7 @@ pub(super) fn calls(calls: &Calls, now: Instant) -> CallsState {
     }
 }
 
-/// How the certificates in force stand.
+/// Converts the standing of the certificates in force.
 pub(super) fn tls(standing: TlsStanding) -> TlsState {
     TlsState {
         server_until: standing.server_until.to_string(),

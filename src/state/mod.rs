@@ -24,11 +24,11 @@ pub struct State<G = Vec<Group>, L = Vec<LeftOutObject>> {
     pub program: Program,
     /// When this was read, RFC 3339.
     pub taken_at: String,
-    /// Whether all that is waited for is in sync: what `/readyz` says.
+    /// True if all that is waited for is in sync: the answer of `/readyz`.
     pub ready: bool,
-    /// What is waited for, as `/readyz?verbose` lists it.
+    /// The checks, as `/readyz?verbose` lists them.
     pub checks: Vec<SyncCheck>,
-    /// Whether Cluster Autoscaler calls.
+    /// The calls of Cluster Autoscaler.
     #[serde(default)]
     pub calls: CallsState,
     /// The certificates of the gRPC listener; absent where it is served without TLS.
@@ -62,14 +62,14 @@ pub struct Program {
 pub struct SyncCheck {
     /// Its name, such as `management/machines`.
     pub name: String,
-    /// How far it is.
+    /// Its progress.
     pub state: SyncState,
     /// Why it isn't ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// How far a check is.
+/// The progress of a check.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum SyncState {
@@ -81,15 +81,15 @@ pub enum SyncState {
     NotWaitedFor,
 }
 
-/// Whether Cluster Autoscaler calls: it sends Refresh once in every loop. Both are absent when none has come since the
-/// program started.
+/// The calls of Cluster Autoscaler, which sends Refresh once in every loop. Both fields are absent when none has come since
+/// the program started.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CallsState {
-    /// How many seconds ago Refresh was last answered.
+    /// The seconds since Refresh was last answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_refresh_ago: Option<u64>,
-    /// What it was refused for, where it was.
+    /// The reason why it was refused, where it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_refresh_refused: Option<String>,
 }
@@ -125,7 +125,7 @@ pub struct HistoryEntryState {
     pub first: String,
     /// When it was last so, RFC 3339.
     pub last: String,
-    /// How many times it was so.
+    /// The number of times it was so.
     pub times: u64,
 }
 
@@ -139,7 +139,7 @@ pub struct ClusterState {
     pub informers: Vec<InformerState>,
 }
 
-/// How one informer fares. Ages are in seconds.
+/// The status of one informer. Ages are in seconds.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InformerState {
@@ -147,7 +147,7 @@ pub struct InformerState {
     pub resource: String,
     /// `all namespaces`, or their names, separated by `, `.
     pub namespaces: String,
-    /// Whether the first list is complete.
+    /// True if the first list is complete.
     pub synced: bool,
     /// Why it is broken now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -162,10 +162,10 @@ pub struct InformerState {
     pub objects: u64,
     /// Objects held that don't decode.
     pub undecodable: u64,
-    /// How long ago a watch last gave an event or a bookmark.
+    /// The time since a watch last gave an event or a bookmark.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_event_ago: Option<u64>,
-    /// How long ago a list was last completed.
+    /// The time since a list was last completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_list_ago: Option<u64>,
     /// Watches that could not be started, were cut, stalled, or told an error.
@@ -198,11 +198,11 @@ pub struct Group {
     /// A size that was written and that the watch hasn't shown yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub written: Option<Written>,
-    /// Whether the last `Refresh` told Cluster Autoscaler of it.
+    /// True if the last `Refresh` reported it to Cluster Autoscaler.
     pub pinned: bool,
-    /// Whether older MachineSets of it still have replicas.
+    /// True if older MachineSets of it still have replicas.
     pub rolling_out: bool,
-    /// That it is rolling out, or about to.
+    /// The rollout that is under way or about to begin.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<Rollout>,
     /// Its instances, counted.
@@ -213,10 +213,10 @@ pub struct Group {
     /// The autoscaling options it overrides, by the names of their annotations; values as Cluster Autoscaler gets them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub options: BTreeMap<String, String>,
-    /// What is wrong with it and left aside.
+    /// The problems with it, which are left aside.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<ProblemState>,
-    /// What is no fault and worth knowing, for people.
+    /// Notes that are no fault and worth knowing, for people.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     /// The last that was written for it and refused, the newest first.
@@ -227,17 +227,17 @@ pub struct Group {
     pub instances: Option<Vec<InstanceOf>>,
 }
 
-/// That a group is rolling out, or about to.
+/// A rollout of a group that is under way or about to begin.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rollout {
-    /// What shows it: `machine_sets` or `topology`.
+    /// The sign that shows it: `machine_sets` or `topology`.
     pub cause: String,
     /// The same, for people.
     pub message: String,
     /// Since when, RFC 3339.
     pub since: String,
-    /// Whether its annotation lets Machines be deleted all the same.
+    /// True if its annotation lets Machines be deleted all the same.
     pub ignored: bool,
 }
 
@@ -247,7 +247,7 @@ pub struct Rollout {
 pub struct Written {
     /// The size.
     pub replicas: i32,
-    /// How many seconds ago.
+    /// The seconds since it was written.
     pub ago: u64,
 }
 
@@ -271,10 +271,10 @@ pub struct Counts {
 pub struct Template {
     /// Resources as Kubernetes quantities; cpu, memory and pods are always there.
     pub capacity: BTreeMap<String, SourcedText>,
-    /// What pods get of them; the same resources.
+    /// The amounts that pods get of them; the same resources.
     #[serde(default)]
     pub allocatable: BTreeMap<String, String>,
-    /// What pods don't get, where something says it.
+    /// The amounts that pods don't get, where something says it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub overhead: BTreeMap<String, SourcedText>,
     /// Those resources of the capacity that are GPUs, without zeros.
@@ -335,9 +335,9 @@ pub struct ProblemState {
 pub struct InstanceOf {
     /// A providerID, or a placeholder.
     pub id: String,
-    /// What it is doing.
+    /// Its activity.
     pub state: InstanceActivity,
-    /// What went wrong with it.
+    /// The error, where something went wrong with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<InstanceFailure>,
     /// Its Machine, in the group's namespace.
@@ -351,7 +351,7 @@ pub struct InstanceOf {
     pub created_at: Option<String>,
 }
 
-/// What an instance is doing.
+/// The activity of an instance.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum InstanceActivity {
@@ -363,7 +363,7 @@ pub enum InstanceActivity {
     Deleting,
 }
 
-/// What went wrong with an instance.
+/// The error of an instance.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InstanceFailure {
@@ -371,7 +371,7 @@ pub struct InstanceFailure {
     pub code: String,
     /// For people.
     pub message: String,
-    /// Whether it is for want of capacity or quota.
+    /// True if it is for want of capacity or quota.
     pub out_of_resources: bool,
     /// True if it is sent to Cluster Autoscaler: only while the delete that it answers with would be accepted.
     #[serde(default)]
@@ -396,12 +396,12 @@ pub struct LeftOutObject {
     pub reason: String,
     /// Why, for people.
     pub message: String,
-    /// Whether someone has to mend something, or it is left out on purpose.
+    /// True if someone has to mend something, false if it is left out on purpose.
     #[serde(default)]
     pub invalid: bool,
-    /// Whether it was a group at the last `Refresh`: it answers its last values until the next one.
+    /// True if it was a group at the last `Refresh`: it answers its last values until the next one.
     pub pinned: bool,
-    /// What is wrong with it.
+    /// The problems with it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<ProblemState>,
     /// The last that was written for it and refused, the newest first.

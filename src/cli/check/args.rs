@@ -37,7 +37,7 @@ pub struct CheckArgs {
 
 const DEFAULT_TIMEOUT: &str = "30s";
 
-/// How to print.
+/// The format of the output.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum CheckOutput {
     /// For people: a line for each check.
@@ -48,7 +48,6 @@ pub enum CheckOutput {
     Yaml,
 }
 
-/// What `check` shall do.
 #[derive(Clone, Debug)]
 pub(in crate::cli) struct CheckConfig {
     pub(super) output: CheckOutput,

@@ -15,12 +15,12 @@ use crate::{
 /// The versions of Cluster API's group whose fields are known here.
 const KNOWN_VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
 
-/// What is reached.
+/// The clusters that are reached.
 #[derive(Default)]
 pub(super) struct Clusters {
     /// Clients of the management cluster, if it answers.
     pub(super) management: Option<Clients>,
-    /// How Cluster API is served there.
+    /// The resources of Cluster API as it is served there.
     pub(super) core: Option<CoreResources>,
     /// Clients of the workload cluster, if it answers.
     pub(super) workload: Option<Clients>,
@@ -175,7 +175,7 @@ pub(super) async fn template_resources(
     resources.map(|resource| (resource.group, resource.plural)).collect()
 }
 
-/// What comes in time.
+/// Returns the result of `future` if it comes in time.
 pub(super) async fn within<T>(until: Instant, future: impl Future<Output = T>) -> Result<T, String> {
     let come = tokio::time::timeout_at(until.into(), future).await;
     come.map_err(|_| "no answer came within --timeout".to_owned())

@@ -1,4 +1,4 @@
-//! What is checked without a cluster: what the flags allow, the price file, and the files of TLS.
+//! Checks that need no cluster: what the flags allow, the price file, and the files of TLS.
 
 use std::{path::Path, sync::Arc};
 
@@ -14,7 +14,7 @@ use crate::{
     server::{AllowedName, CertificateFacts, ClientFiles, GrpcAddress, TlsFiles, inspect},
 };
 
-/// What is allowed but should be known.
+/// Reports settings that are allowed but should be known.
 pub(super) fn flags(findings: &mut Findings, warnings: &[String]) {
     for warning in warnings {
         findings.warn(CheckId::Flags, "", warning, "");

@@ -1,5 +1,5 @@
-//! What the clusters hold: whether the scope has node groups, what is wrong with them, their templates, and topologies that
-//! set their sizes. It is read as a server reads it.
+//! Checks of the objects in the clusters: whether the scope has node groups, what is wrong with them, their templates, and
+//! topologies that set their sizes. They are read as a server reads them.
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -20,16 +20,16 @@ use crate::{
 const MOST_NAMED: usize = 10;
 const NODES: &str = "workload/nodes";
 const TEMPLATES: &str = "templates/";
-/// How informers begin what they say of a right that is missing.
+/// The beginning of an informer's reason when a right is missing.
 const FORBIDDEN: &str = "forbidden:";
 
-/// What was read.
+/// The objects that were read.
 pub(super) struct Found {
     groups: Vec<GroupSnapshot>,
     clusters: Vec<ObjectKey>,
     /// Kinds of infrastructure templates that groups name, with what is wrong with them.
     templates: BTreeMap<KindRef, Option<String>>,
-    /// What wasn't read, by name.
+    /// Names of what wasn't read, with the reason.
     missing: Vec<(String, String)>,
     /// Cluster API's group, where it serves no Clusters.
     without_clusters: Option<String>,
@@ -63,7 +63,7 @@ impl Found {
         };
         let can_read = !lacks(Side::Management);
         let waits_for_nodes = has_workload && !lacks(Side::Workload);
-        // What is refused doesn't come, and the rest shall not be late for it.
+        // Objects whose read is refused don't come, and the rest shall not be late for them.
         let is_refused = |check: &Check| matches!(&check.state, CheckState::Pending(why) if why.starts_with(FORBIDDEN));
         let is_waited_for =
             |check: &Check| !is_refused(check) && if check.name == NODES { waits_for_nodes } else { can_read };

@@ -56,7 +56,7 @@ impl CheckConfig {
     pub(super) fn run(self) -> Result<(), CheckError> {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let report = runtime.block_on(self.examine());
-        // What hangs is left behind.
+        // Tasks that hang are left behind.
         runtime.shutdown_background();
         let coloured = match self.color {
             Color::Always => true,

@@ -1,4 +1,4 @@
-//! What was found, in the form that programs read. `docs/check.md` says what each check means.
+//! Findings in the form that programs read. `docs/check.md` says what each check means.
 
 use serde::{Serialize, Serializer};
 
@@ -7,28 +7,28 @@ use crate::rights::Right;
 /// The version of the form. What is added to it later changes nothing that is there.
 pub(super) const SCHEMA_VERSION: u32 = 1;
 
-/// What is checked.
+/// The kind of a check.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum CheckId {
-    /// What is allowed and should be known of the flags.
+    /// Settings of the flags that are allowed and should be known.
     Flags,
     /// The price file.
     Prices,
     /// The files of TLS.
     Tls,
-    /// Whether the server's certificate is for the host that Cluster Autoscaler connects to.
+    /// The match of the server's certificate with the host that Cluster Autoscaler connects to.
     ServerName,
-    /// Whether the management cluster is reached, and its version.
+    /// The connection to the management cluster, and its version.
     ManagementCluster,
-    /// Whether Cluster API is served there, and in which versions.
+    /// The resources of Cluster API as they are served there, and their versions.
     ClusterApi,
-    /// Whether the workload cluster is reached, and its version.
+    /// The connection to the workload cluster, and its version.
     WorkloadCluster,
     /// A right.
     Right,
-    /// Whether the clusters could be read.
+    /// The reading of the clusters.
     Picture,
-    /// Whether the scope has node groups.
+    /// The presence of node groups in the scope.
     Scope,
     /// A node group that is left out for an error, or has a problem.
     NodeGroup,
@@ -87,7 +87,7 @@ impl Serialize for CheckId {
     }
 }
 
-/// What came of a check.
+/// The outcome of a check.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
@@ -118,16 +118,16 @@ impl Status {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
-    /// What was checked.
+    /// The check.
     pub check: CheckId,
-    /// What came of it.
+    /// Its outcome.
     pub status: Status,
-    /// What it is about; empty where the check says it.
+    /// The subject of the finding; empty where the check says it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub subject: String,
-    /// What was found.
+    /// The description of what was found.
     pub message: String,
-    /// What to do.
+    /// The action to take.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
     /// The right that was asked for.
@@ -156,7 +156,7 @@ pub struct RightReport {
     /// The one object.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// What breaks without it.
+    /// The feature that breaks without it.
     pub breaks: &'static str,
 }
 
@@ -181,11 +181,11 @@ impl From<&Right> for RightReport {
 pub struct Report {
     /// The version of this form.
     pub schema_version: u32,
-    /// Whether there is no error.
+    /// True if there is no error.
     pub ok: bool,
-    /// How many errors.
+    /// The number of errors.
     pub errors: usize,
-    /// How many warnings.
+    /// The number of warnings.
     pub warnings: usize,
     /// The lines.
     pub checks: Vec<Finding>,

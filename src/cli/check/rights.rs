@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{connect::cause, rights::Right};
 
-/// How many are asked for side by side.
+/// The number of rights that are asked for at once.
 const SIDE_BY_SIDE: usize = 8;
 
 /// A right, and what the API server says of it.
@@ -22,7 +22,7 @@ pub(super) struct Asked {
     pub(super) answer: Answer,
 }
 
-/// What the API server says of a right.
+/// The API server's answer about a right.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Answer {
     /// It is there.

@@ -49,7 +49,7 @@ pub struct ExplainArgs {
 
 const DEFAULT_TIMEOUT: &str = "30s";
 
-/// How to print.
+/// The format of the output.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum Output {
     /// For people.

@@ -1,4 +1,4 @@
-//! What `explain` shall do, in the types of the rooms below. Nothing is read or opened here.
+//! The configuration of `explain`, in the types of the modules below. Nothing is read or opened here.
 
 use std::time::Duration;
 
@@ -12,7 +12,6 @@ use crate::{
     nodegroup::{Scope, ScopeSpec},
 };
 
-/// What `explain` shall do.
 #[derive(Clone, Debug)]
 pub(in crate::cli) struct ExplainConfig {
     pub(super) selection: Selection,

@@ -42,11 +42,11 @@ pub enum ExplainError {
     /// Something that was named isn't there.
     #[error("no node group{place} is {wanted:?}: {there_is}")]
     Unknown {
-        /// What was named.
+        /// The id as given.
         wanted: String,
         /// Where it was looked for.
         place: String,
-        /// What there is instead.
+        /// The objects that exist instead, as text.
         there_is: String,
     },
     /// The manifests can't be read.
@@ -60,7 +60,7 @@ pub enum ExplainError {
     Pod {
         /// The file.
         path: String,
-        /// What is wrong with it.
+        /// The reason why it can't be used.
         why: String,
     },
     /// There is no way to a cluster.
@@ -68,13 +68,13 @@ pub enum ExplainError {
     Connect {
         /// Which one.
         cluster: &'static str,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
     /// Not everything was read in time.
     #[error("the clusters weren't read within {patience:?}; --timeout allows more. What is missing:{missing}")]
     NotRead {
-        /// How long was waited.
+        /// The time waited.
         patience: Duration,
         /// A line for each kind, with the reason.
         missing: String,
@@ -91,26 +91,26 @@ pub enum ExplainError {
 }
 
 impl ExplainError {
-    /// Whether everything went well and what was explained is invalid.
+    /// Returns true if everything went well and what was explained is invalid.
     #[must_use]
     pub fn is_verdict(&self) -> bool {
         matches!(self, Self::Invalid(_))
     }
 }
 
-/// What was read, of a cluster or of manifests.
+/// The findings of reading a cluster or manifests.
 #[derive(Debug, Default)]
 struct Read {
-    /// What is known of a group beyond the index.
+    /// Facts about a group beyond the index.
     notes: HashMap<GroupId, Vec<String>>,
-    /// What is wrong, beside the groups.
+    /// Problems besides those of the groups.
     warnings: Vec<String>,
-    /// The part of that which makes the whole invalid.
+    /// The number of those that make the whole invalid.
     broken: usize,
     skipped: Vec<String>,
 }
 
-/// What is printed, and the verdict.
+/// The report to print, and what decides the verdict.
 #[derive(Debug)]
 struct Explained {
     report: Report,
@@ -190,7 +190,7 @@ impl ExplainConfig {
             let notes = read.notes.get(&group.id).map(Vec::as_slice).unwrap_or_default();
             match told(group, notes, &self.picture.rules.keys, pods) {
                 Some(Told::Group(group)) => report.groups.push(*group),
-                // Who names an object wants to know why it is left out, whatever the reason.
+                // A user who names an object wants to know why it is left out, whatever the reason.
                 Some(Told::LeftOut(object))
                     if object.invalid || self.selection.all || !self.selection.ids.is_empty() =>
                 {
@@ -202,7 +202,7 @@ impl ExplainConfig {
                 served.push((group.id.clone(), Arc::clone(of_group)));
             }
         }
-        // Who names node groups asks of them alone, and an object that can't be read may be any.
+        // A user who names node groups asks for them alone, and an object that can't be read may be any.
         let broken = if self.selection.ids.is_empty() { read.broken } else { 0 };
         Ok(Explained { report, served, broken })
     }
@@ -232,7 +232,7 @@ impl Explained {
         nodes.map(|(id, sent)| node::node(sent).map_err(|why| ExplainError::Write(format!("{id}: {why}")))).collect()
     }
 
-    /// Whether all that was explained is as it should be.
+    /// Returns an error unless everything that was explained is as it should be.
     fn verdict(&self) -> Result<(), ExplainError> {
         let of = |count, one: &str, many: &str| match count {
             0 => None,

@@ -6,19 +6,19 @@ use crate::{capi::ScalableKind, nodegroup::GroupId};
 /// As many ids are named where one isn't there.
 const MOST_NAMED: usize = 10;
 
-/// What was asked for.
+/// The objects to explain.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(super) struct Selection {
     /// As typed; all when it is empty.
     pub(super) ids: Vec<String>,
     /// Only this namespace.
     pub(super) namespace: Option<String>,
-    /// What is left out on purpose, too.
+    /// True if objects that are left out on purpose are explained, too.
     pub(super) all: bool,
 }
 
 impl Selection {
-    /// Whether each of `known` was asked for, in its order.
+    /// Returns for each of `known`, in its order, true if it was asked for.
     ///
     /// # Errors
     /// When one that was named isn't there.
@@ -64,7 +64,7 @@ impl Selection {
     }
 }
 
-/// Whether an id is meant by `kind/namespace/name`, `namespace/name`, `kind/name` or `name`.
+/// Returns true if an id is meant by `kind/namespace/name`, `namespace/name`, `kind/name` or `name`.
 fn is_named(wanted: &str, id: &GroupId) -> bool {
     let (namespace, name) = (id.key.namespace.as_str(), id.key.name.as_str());
     match wanted.split('/').collect::<Vec<_>>().as_slice() {

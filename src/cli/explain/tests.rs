@@ -23,7 +23,7 @@ fn config(flags: &[&str]) -> Result<ExplainConfig, UsageError> {
     ExplainConfig::try_from(*args)
 }
 
-/// What is explained of these objects.
+/// Explains these objects.
 fn try_explained(objects: &[Value], flags: &[&str]) -> Result<Explained, ExplainError> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("fleet.json");

@@ -131,7 +131,7 @@ fn column<'a>(least: usize, widest: usize, texts: impl Iterator<Item = &'a str>)
     widths.max().unwrap_or_default().max(least)
 }
 
-/// What fills a column up behind a text.
+/// Returns the spaces that fill a column up behind a text.
 fn gap(width: usize, text: &str) -> String {
     " ".repeat(width.saturating_sub(text.chars().count()).max(2))
 }

@@ -74,17 +74,17 @@ pub enum ClientError {
     /// No connection, or a broken one.
     #[error("can't ask {server}: {why}")]
     Transport {
-        /// Who was asked.
+        /// The server that was asked.
         server: ServerUrl,
-        /// What the operating system or HTTP said.
+        /// The error of the operating system or of HTTP.
         why: String,
     },
     /// It took too long.
     #[error("no answer from {server} within {limit:?}: --timeout allows more")]
     Timeout {
-        /// Who was asked.
+        /// The server that was asked.
         server: ServerUrl,
-        /// How long was waited.
+        /// The time waited.
         limit: Duration,
     },
     /// There is no such page.
@@ -96,19 +96,19 @@ pub enum ClientError {
     /// It refused.
     #[error("{server} answered {status}: {said}")]
     Refusal {
-        /// Who was asked.
+        /// The server that was asked.
         server: ServerUrl,
         /// The HTTP status.
         status: StatusCode,
-        /// What it said.
+        /// The text of its answer.
         said: String,
     },
     /// The answer isn't a state.
     #[error("the answer of {server} can't be read: {why}; is it another program?")]
     Garbled {
-        /// Who was asked.
+        /// The server that was asked.
         server: ServerUrl,
-        /// What is wrong with it.
+        /// The reason why it can't be read.
         why: String,
     },
     /// The state has another schema.
@@ -117,7 +117,7 @@ pub enum ClientError {
          subcommand of the server's own version"
     )]
     Schema {
-        /// Who was asked.
+        /// The server that was asked.
         server: ServerUrl,
         /// The version of its schema.
         theirs: u32,
@@ -159,7 +159,7 @@ impl Client {
         self.read(&body)
     }
 
-    /// What the server logs, after `change` when there is one.
+    /// Returns the filter of the server's log, after `change` when there is one.
     ///
     /// # Errors
     /// When there is no server, or it refuses the change.

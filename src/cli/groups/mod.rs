@@ -64,7 +64,7 @@ pub struct GroupsArgs {
     pub timeout: String,
 }
 
-/// How to print.
+/// The format of the output.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum Output {
     /// A table for people.
@@ -77,7 +77,7 @@ pub enum Output {
     Yaml,
 }
 
-/// What `groups` shall do.
+/// The configuration of `groups`.
 #[derive(Clone, Debug)]
 pub struct GroupsConfig {
     server: ServerUrl,

@@ -1,4 +1,4 @@
-//! What of the state is printed, and in which form.
+//! The part of the state that is printed, and its form.
 
 use std::io::{self, Write};
 
@@ -8,14 +8,14 @@ use crate::{
     text::{is_left_by_json, visible, visible_json},
 };
 
-/// What of the state is wanted.
+/// The part of the state that is wanted.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Filter {
     /// Ids or their ends; all when it is empty.
     pub ids: Vec<String>,
     /// Only this namespace.
     pub namespace: Option<String>,
-    /// What is left out, too.
+    /// True if objects that are left out are wanted, too.
     pub all: bool,
     /// Instances, too.
     pub instances: bool,
@@ -41,7 +41,7 @@ impl Filter {
             state.groups.retain(|group| is_wanted(&group.id));
             state.left_out.retain(|object| is_wanted(&object.id));
         }
-        // Who names one that is left out wants to know why.
+        // A user who names one that is left out wants to know why.
         if !self.all && (self.ids.is_empty() || !state.groups.is_empty()) {
             state.left_out.clear();
         }
@@ -49,7 +49,7 @@ impl Filter {
     }
 }
 
-/// Whether these are the last parts of an id, or all of them.
+/// Returns true if these are the last parts of an id, or all of them.
 fn is_end(wanted: &str, id: &str) -> bool {
     id.strip_suffix(wanted).is_some_and(|rest| rest.is_empty() || rest.ends_with('/')) && !wanted.is_empty()
 }
@@ -77,7 +77,7 @@ fn json(state: &State) -> Result<String, GroupsError> {
     Ok(visible_json(json) + "\n")
 }
 
-/// What makes the numbers less than the whole truth.
+/// Returns the reasons why the numbers are less than the whole truth.
 pub(super) fn warnings(state: &State, filter: &Filter) -> Vec<String> {
     let nothing = filter.namespace.as_ref().filter(|_| state.groups.is_empty() && state.left_out.is_empty());
     let nothing = nothing.map(|namespace| {

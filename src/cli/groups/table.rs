@@ -11,7 +11,7 @@ use crate::{
     text::visible,
 };
 
-/// What stands where nothing is known.
+/// The placeholder where nothing is known.
 const NONE: &str = "-";
 const CPU: &str = "cpu";
 const MEMORY: &str = "memory";
@@ -20,7 +20,7 @@ const DISK: &str = "ephemeral-storage";
 /// Between two columns.
 const GAP: u16 = 3;
 
-/// What of the state to show.
+/// The part of the state to show.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct View {
     /// More columns.
@@ -116,7 +116,7 @@ fn taints(template: &Template) -> String {
     or_none(taints.collect::<Vec<_>>().join(", "))
 }
 
-/// Whether a group is rolling out; servers before there was `rollout` say less.
+/// Returns the rollout of a group in words; servers before there was `rollout` say less.
 fn rollout(group: &Group) -> &'static str {
     match (&group.rollout, group.rolling_out) {
         (Some(rollout), false) if rollout.cause == "topology" => "upgrade pending",
@@ -125,7 +125,7 @@ fn rollout(group: &Group) -> &'static str {
     }
 }
 
-/// What a person should know of a group besides its numbers.
+/// Returns what a person should know of a group besides its numbers.
 fn notes(group: &Group, any_pinned: bool) -> String {
     let problems = match group.problems.len() {
         0 => String::new(),
@@ -175,7 +175,7 @@ fn problems(state: &State) -> String {
     lay_out(&[("NODE GROUP", false), ("PROBLEMS", false)], rows)
 }
 
-/// What is wrong with a group, and the last command for it where that was refused or failed.
+/// Returns the problems of a group, and the last command for it where that was refused or failed.
 fn lines_of(group: &Group) -> Vec<String> {
     let refusal = last_refusal(group).map(|last| format!("{} {}: {}", last.what, last.outcome, last.text));
     lines(&group.problems).into_iter().chain(refusal.map(|text| shown(&text))).collect()
@@ -186,7 +186,7 @@ fn last_refusal(group: &Group) -> Option<&HistoryEntryState> {
     group.history.first().filter(|last| last.outcome != "done")
 }
 
-/// What is left out; MachineSets that their MachineDeployments scale are only counted.
+/// Returns a table of what is left out; MachineSets that their MachineDeployments scale are only counted.
 fn left_out(state: &State) -> Option<String> {
     let (owned, others): (Vec<_>, Vec<_>) =
         state.left_out.iter().partition(|object| object.reason == LeftOutObject::OWNED);

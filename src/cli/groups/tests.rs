@@ -1,4 +1,4 @@
-//! What people see: the tables as they are printed, whole.
+//! Tests of the tables that people see, printed whole.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

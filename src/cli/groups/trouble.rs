@@ -1,11 +1,11 @@
-//! What is wrong with the server itself, below the table of its groups: what it shows may be out of date then.
+//! Faults of the server itself, below the table of its groups: what it shows may be out of date then.
 
 use jiff::Timestamp;
 
 use super::table::{lay_out, shown};
 use crate::state::{State, SyncState, TlsState};
 
-/// What isn't in sync and why, and certificates that are no good; `None` when all is well.
+/// Returns a table of what isn't in sync and why, and of certificates that are no good; `None` when all is well.
 pub(super) fn trouble(state: &State) -> Option<String> {
     let pending = state.checks.iter().filter(|check| check.state == SyncState::Pending);
     let pending = pending.map(|check| (shown(&check.name), check.reason.as_deref().map_or_else(String::new, shown)));

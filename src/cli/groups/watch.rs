@@ -57,10 +57,10 @@ pub(super) async fn watch(config: &GroupsConfig, client: &Client) -> Result<(), 
     }
 }
 
-/// What is shown at one moment.
+/// The output at one moment.
 struct Frame {
     text: String,
-    /// What tells whether something has changed.
+    /// The text that is compared to detect a change.
     key: String,
     warnings: Vec<String>,
 }

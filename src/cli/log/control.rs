@@ -32,11 +32,11 @@ struct Inner {
     current: Mutex<Current>,
 }
 
-/// What is in force.
+/// The filter in force.
 struct Current {
     filter: String,
     until: Option<Instant>,
-    /// How many changes there have been: the end of an earlier one's time changes nothing.
+    /// The number of changes so far: the end of an earlier one's time changes nothing.
     changes: u64,
 }
 
@@ -127,7 +127,7 @@ impl LogLevels for LogControl {
     }
 }
 
-/// How long a change shall last. Longer than a day is a mistake, or for good.
+/// Parses the time for which a change lasts. Longer than a day is a mistake, or for good.
 fn limited(text: &str) -> Result<Duration, String> {
     let limit = duration(text).map_err(|why| format!("for={text:?}: {why}"))?;
     if limit > Duration::from_secs(24 * 60 * 60) {

@@ -1,4 +1,4 @@
-//! What is logged: the filter that an operator gives, and what no filter can show.
+//! Log filters: the one that an operator gives, and what no filter can show.
 
 use tracing::{Level, Metadata, level_filters::LevelFilter};
 use tracing_subscriber::{
@@ -6,7 +6,7 @@ use tracing_subscriber::{
     filter::{FilterFn, filter_fn},
 };
 
-/// What all targets of this program begin with.
+/// The prefix of all targets of this program.
 const OURS: &str = env!("CARGO_CRATE_NAME");
 /// It quotes whole answers of API servers when it can't read them, those to a request for a Secret too.
 const QUOTES_ANSWERS: &str = "kube_client::client";

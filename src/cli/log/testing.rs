@@ -1,4 +1,4 @@
-//! What a test's own log says.
+//! The log of a test, captured.
 
 #![allow(clippy::unwrap_used)]
 
@@ -30,7 +30,7 @@ impl Said {
         said.take()
     }
 
-    /// What was said since the last time.
+    /// Takes the text logged since the last call.
     pub(crate) fn take(&self) -> String {
         String::from_utf8(std::mem::take(&mut *self.0.lock())).unwrap()
     }

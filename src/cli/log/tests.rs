@@ -1,5 +1,5 @@
-//! What filters mean and never show, and how what is logged changes while the program runs. Each test has a log of its
-//! own.
+//! Tests of log filters, of what no filter shows, and of changes to the log while the program runs. Each test has a log of
+//! its own.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

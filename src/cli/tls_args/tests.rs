@@ -1,4 +1,4 @@
-//! Who may reach the gRPC listener, as the flags say it together.
+//! Tests of access to the gRPC listener, as the flags decide it together.
 
 #![allow(clippy::unwrap_used)]
 

@@ -107,7 +107,7 @@ pub enum Target {
     Workload,
 }
 
-/// How changes are shown.
+/// The form in which changes are shown.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub enum Output {
     /// For people.

@@ -15,13 +15,13 @@ use crate::changes::Kind;
 
 /// Requests at once where every group has to be asked by itself.
 const PARALLEL: usize = 8;
-/// How like a name another must be to be mentioned.
+/// The minimum likeness of another name to be mentioned.
 const LIKE: f64 = 0.82;
 
-/// What shall be watched.
+/// A resource to watch, with its selectors.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Wanted {
-    /// What it is.
+    /// The name or kind that it is found by.
     pub by: WantedBy,
     /// Label selector.
     pub labels: Option<String>,
@@ -29,12 +29,12 @@ pub struct Wanted {
     pub fields: Option<String>,
 }
 
-/// How it was named.
+/// The reference to a resource that is wanted.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum WantedBy {
-    /// By the user.
+    /// A name that the user gave.
     Name(String),
-    /// By default: a kind of Cluster API.
+    /// A kind of Cluster API that is watched by default.
     Kind {
         /// The group.
         group: String,
@@ -71,9 +71,9 @@ pub(super) enum NotFound {
         nearest(like)
     )]
     Unknown {
-        /// What was wanted.
+        /// The resource that was wanted.
         wanted: String,
-        /// What is named alike.
+        /// Resources with similar names.
         like: Vec<String>,
     },
     /// It has no watch.

@@ -1,5 +1,5 @@
-//! What `watch` shall do, in the types of the rooms below. Only the rules file is read here; nothing is asked of an API
-//! server.
+//! The configuration of `watch`, in the types of the modules below. Only the rules file is read here; nothing is asked of
+//! an API server.
 
 use std::{collections::BTreeSet, fmt, fs};
 
@@ -18,10 +18,10 @@ use crate::{
     notify::{Destination, Rule, SinkKind, UrlSource, parse_rules},
 };
 
-/// What `watch` shall do.
+/// The configuration of `watch`.
 #[derive(Clone, Debug)]
 pub struct WatchConfig {
-    /// What to watch.
+    /// The resources to watch.
     pub wanted: Vec<Wanted>,
     /// Where.
     pub namespaces: Where,
@@ -29,7 +29,7 @@ pub struct WatchConfig {
     pub ignore: Vec<Pattern>,
     /// Which cluster.
     pub target: Target,
-    /// How to show changes.
+    /// The form in which changes are shown.
     pub output: Output,
     /// When to colour them.
     pub color: Color,
@@ -37,15 +37,15 @@ pub struct WatchConfig {
     pub show_initial: bool,
     /// Wait for what isn't there.
     pub allow_missing: bool,
-    /// What is sent where.
+    /// The rules that say which changes are sent where.
     pub rules: Vec<Rule>,
     /// The Cluster that Cluster API's own kinds are narrowed to.
     pub cluster: Option<ClusterRef>,
-    /// How they are.
+    /// The narrowing to that Cluster.
     pub narrowing: Option<Narrowing>,
-    /// How to reach the management cluster.
+    /// The configuration for reaching the management cluster.
     pub management: Source,
-    /// How to reach the workload cluster.
+    /// The configuration for reaching the workload cluster.
     pub workload: WorkloadSource,
 }
 

@@ -18,12 +18,13 @@ use crate::{
     informer::{Factory, Informer, Namespaces, Projection, Query, Registration},
 };
 
-/// How closely resources are followed.
+/// The intervals at which resources are followed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
-    /// How often it is looked at how a resource fares.
+    /// The interval at which the status of a resource's informer is read.
     pub(super) look: Duration,
-    /// How long a resource may be broken before discovery is asked how it is served now, and how often it is asked then.
+    /// The time for which a resource may be broken before discovery is asked how it is served now, and the interval at which
+    /// it is asked then.
     pub(super) ask: Duration,
 }
 
@@ -33,7 +34,7 @@ impl Default for Pace {
     }
 }
 
-/// What is the same for all resources.
+/// The state that all resources share.
 pub(super) struct Shared {
     /// For short requests.
     pub(super) client: Client,
@@ -78,7 +79,7 @@ impl Shared {
         let filter = Filter::new(resource.kind.clone(), &self.ignore);
         let projection = Projection::new("watch", move |_, value| Ok(filter.snapshot(value)));
         let known = before.map(Following::known).unwrap_or_default();
-        // What wasn't known by then is new.
+        // Objects that weren't known by then are new.
         let appeared = appeared || before.is_some_and(|before| before.informer.has_synced());
         let informer = self.factory.informer(query, projection);
         let kind = Arc::new(resource.kind.clone());
@@ -139,7 +140,7 @@ impl Shared {
         }
     }
 
-    /// How the resource is served now. `missing` is said once.
+    /// Finds the resource as the API server serves it now. `missing` is logged once, when it isn't served.
     async fn look_up(&self, wanted: &Wanted, missing: &mut Option<String>) -> Option<Resource> {
         match Catalog::discover(&self.client).await {
             Ok(catalog) => {

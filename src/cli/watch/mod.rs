@@ -47,7 +47,7 @@ use crate::{
     server::Shutdown,
 };
 
-/// What a slow reader is left to take what was printed, at the end.
+/// The time that a slow reader has at the end to take what was printed.
 const LAST_LINES: Duration = Duration::from_secs(1);
 /// Resources that are checked at once.
 const PARALLEL: usize = 4;
@@ -68,7 +68,7 @@ pub(super) fn run(config: WatchConfig) -> anyhow::Result<()> {
     result
 }
 
-/// How fast everything goes; tests are less patient.
+/// The intervals and time limits of all parts; tests are less patient.
 #[derive(Clone, Debug, Default)]
 struct Tempo {
     informers: Settings,
@@ -187,7 +187,7 @@ fn namespaces(place: &Where, client: &Client) -> Namespaces {
     }
 }
 
-/// What is wanted, and how it is served.
+/// Resolves each wanted resource by discovery; one that isn't served is `None`.
 async fn resolve(client: &Client, config: &WatchConfig) -> anyhow::Result<Vec<(Wanted, Option<Resource>)>> {
     let catalog = Catalog::discover(client).await;
     let catalog = catalog
@@ -248,7 +248,7 @@ async fn check(
     });
     checks.buffered(PARALLEL).try_collect::<()>().await?;
     let kinds: Vec<_> = found.iter().filter_map(|(_, resource)| resource.as_ref().map(|found| &found.kind)).collect();
-    // What isn't there yet may turn out to be what a rule means.
+    // A kind that isn't there yet may turn out to be the one that a rule means.
     if found.iter().all(|(_, resource)| resource.is_some()) {
         for rule in &config.rules {
             if let Some(kind) = rule.unknown_kind(&kinds) {

@@ -18,12 +18,12 @@ pub struct Narrowing {
 }
 
 impl Narrowing {
-    /// What is wanted, narrowed to the Cluster, if it turns out to be this resource.
+    /// Narrows `wanted` to the Cluster, if it turns out to be this resource.
     pub(super) fn of_resource(&self, wanted: Wanted, resource: &Resource) -> Wanted {
         if resource.kind.group == self.group { self.of_kind(wanted, &resource.kind.kind) } else { wanted }
     }
 
-    /// What is wanted of a kind of Cluster API. Again it changes nothing.
+    /// Narrows `wanted` to the Cluster, as a kind of Cluster API. Doing it again changes nothing.
     pub(super) fn of_kind(&self, mut wanted: Wanted, kind: &str) -> Wanted {
         let and = |own: &mut Option<String>, more: String| match own {
             Some(own) if own.split(',').any(|part| part == more) => {}

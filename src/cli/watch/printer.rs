@@ -86,7 +86,7 @@ impl Writing {
     /// Waits until all is written, for at most `patience`; every printer must have been dropped. A reader that went away
     /// is no error.
     pub(super) async fn finish(self, patience: Duration) -> io::Result<()> {
-        // What isn't read in time isn't written.
+        // Lines that aren't read in time aren't written.
         let _ = tokio::time::timeout(patience, self.done).await;
         match self.error.lock().take() {
             Some(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),

@@ -1,5 +1,5 @@
-//! What can be known at the start of what would go wrong: a missing right, a selector that the API server refuses, a
-//! namespace that isn't there. Each is one line that says what to do.
+//! Checks at the start for what would go wrong later: a missing right, a selector that the API server refuses, a namespace
+//! that isn't there. Each failure is one line that says what to do.
 
 use http::StatusCode;
 use k8s_openapi::api::core::v1::Namespace;
@@ -28,7 +28,7 @@ pub(super) enum Refusal {
         resource: String,
         /// Where.
         place: String,
-        /// What the API server said.
+        /// The message of the API server.
         reason: String,
         /// The rule that grants it, and where it belongs.
         rule: String,
@@ -42,7 +42,7 @@ pub(super) enum Refusal {
         place: String,
         /// The selectors, with the flags that gave them.
         selectors: String,
-        /// What the API server said.
+        /// The message of the API server.
         reason: String,
     },
     /// The namespace isn't there.
@@ -73,7 +73,7 @@ pub(super) async fn check(
     Ok(())
 }
 
-/// Whether the namespaces are there; whoever may not know isn't told.
+/// Returns an error if a namespace isn't there; a caller without the right to read it gets none.
 pub(super) async fn check_namespaces(client: &Client, namespaces: &Namespaces) -> Result<(), Refusal> {
     let Namespaces::Only(names) = namespaces else { return Ok(()) };
     let api: Api<Namespace> = Api::all(client.clone());
@@ -154,7 +154,7 @@ impl Attempt<'_> {
         format!("{{apiGroups: [{group:?}], resources: [{plural:?}], verbs: [\"list\", \"watch\"]}} in a {role}")
     }
 
-    /// What of a failure no waiting mends.
+    /// Returns an error for a failure that waiting doesn't mend.
     fn judge(&self, verb: &'static str, error: &kube::Error) -> Result<(), Refusal> {
         let kube::Error::Api(status) = error else { return Err(Refusal::Unanswered(cause(error))) };
         let place = self.place.map_or_else(|| "in all namespaces".to_owned(), |name| format!("in namespace {name}"));

@@ -15,14 +15,14 @@ use crate::{
 /// Objects by key, as they were told before the resource was served in another version.
 pub(super) type Known = HashMap<ObjectKey, Arc<Object<Snapshot>>>;
 
-/// Who is told.
+/// The destination of changes.
 #[derive(Clone)]
 pub(super) enum Outlet {
     /// Standard output.
     Printer {
         /// Where lines go.
         printer: Printer,
-        /// What is there at the start is shown too.
+        /// True if objects that exist at the start are shown too.
         initial: bool,
     },
     /// Webhooks. They never hear of what is there at the start.

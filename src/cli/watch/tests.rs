@@ -49,7 +49,6 @@ fn quick() -> Tempo {
     }
 }
 
-/// What was printed.
 #[derive(Clone)]
 struct Printed(Arc<watch::Sender<String>>);
 
@@ -108,7 +107,7 @@ impl Scene {
         let printed = Printed::default();
         let watch = begin(fake, flags, printed.clone()).await.unwrap();
         let scene = Self { watch, printed };
-        // What comes from now on is no part of a first list.
+        // Changes from here on aren't part of a first list.
         for informer in scene.watch.shared.factory.statuses() {
             assert!(!informer.stopped);
         }

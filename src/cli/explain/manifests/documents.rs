@@ -9,7 +9,7 @@ use crate::expansion;
 /// Of so many broken documents of a text is said what is wrong with them. Each is read once more for that, with all that
 /// stands before it.
 const REASONS: usize = 100;
-/// What aliases may add to a document, in values and bytes of texts.
+/// The most that aliases may add to a document, in values and bytes of texts.
 const MOST_ADDED: usize = 4_000_000;
 /// So many brackets are open at once in no manifest.
 const MOST_OPEN: usize = 1_000;
@@ -24,7 +24,7 @@ pub(in crate::cli::explain) struct Document {
 #[derive(Debug, Eq, PartialEq)]
 pub(in crate::cli::explain) struct Broken {
     pub(in crate::cli::explain) why: String,
-    /// Whether it has the braces of a template of Helm, or of another program, so that it isn't meant to be read yet.
+    /// True if it has the braces of a template of Helm, or of another program, so that it isn't meant to be read yet.
     pub(in crate::cli::explain) is_template: bool,
 }
 
@@ -81,7 +81,7 @@ fn parts(text: &str) -> Vec<(usize, String)> {
     for (number, line) in (1..).zip(text.lines()) {
         let marker = |marker| line.strip_prefix(marker).filter(|rest| rest.is_empty() || rest.starts_with([' ', '\t']));
         if let Some(rest) = marker("---") {
-            // What follows on the line belongs to the document.
+            // The rest of the line belongs to the document.
             parts.push((number, format!("   {rest}\n")));
             is_empty = is_blank(rest);
         } else if marker("...").is_some() {

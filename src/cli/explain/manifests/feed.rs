@@ -18,7 +18,7 @@ pub(in crate::cli::explain) struct Fed {
     pub(in crate::cli::explain) index: Arc<Index>,
     /// Objects whose index entry isn't what they say, since they can't be read: in words for people.
     pub(in crate::cli::explain) unreadable: Vec<String>,
-    /// What a group lacks that a cluster would have.
+    /// Data that a group lacks and a cluster would have, in words for people.
     pub(in crate::cli::explain) notes: HashMap<GroupId, Vec<String>>,
 }
 
@@ -108,7 +108,7 @@ impl Fed {
             }
         };
         if let Some(change) = change {
-            // What changed for groups is told by the report.
+            // The report says what changed for groups.
             let _ = self.index.apply_quietly(change);
         }
     }

@@ -27,7 +27,7 @@ pub enum ManifestError {
     Unreadable {
         /// Which one.
         path: String,
-        /// What the operating system says.
+        /// The error of the operating system.
         why: io::Error,
     },
     /// A file that was named holds something else than YAML or JSON.
@@ -35,7 +35,7 @@ pub enum ManifestError {
     Broken {
         /// Where.
         place: Place,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
     /// There is nothing to explain.

@@ -11,20 +11,20 @@ use super::{
 };
 use crate::capi::{Meta, ObjectKey};
 
-/// What sources hold.
+/// The content of all sources.
 #[derive(Debug)]
 pub(in crate::cli::explain) struct Manifests {
     namespace: String,
     pub(super) objects: BTreeMap<Identity, Object>,
-    /// What is no object, and why, in words for people.
+    /// Content that is no object, and why, in words for people.
     pub(in crate::cli::explain) skipped: Vec<String>,
-    /// What was there and isn't usable: objects that are there twice.
+    /// Objects that are there twice, of which the first isn't used, in words for people.
     pub(in crate::cli::explain) warnings: Vec<String>,
     /// Documents that may have been meant as objects and can't be read.
     pub(in crate::cli::explain) broken: Vec<String>,
 }
 
-/// What tells an object from all others; the version of its group doesn't.
+/// The identity of an object, which the version of its group isn't part of.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct Identity {
     pub(super) group: String,

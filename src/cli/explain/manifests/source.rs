@@ -46,7 +46,7 @@ impl fmt::Display for ManifestSource {
 pub(super) struct Text {
     pub(super) name: String,
     pub(super) bytes: Vec<u8>,
-    /// Whether it was named itself, and not found in a directory.
+    /// True if it was named itself, and not found in a directory.
     pub(super) is_named: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What is told of what happens.
+//! Tests of what is printed when objects change.
 
 use super::*;
 

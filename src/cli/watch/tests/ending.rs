@@ -121,7 +121,7 @@ async fn a_reader_that_is_stuck_holds_up_no_watch_and_no_notification() {
         let told = messages(&received, count).await;
         heard = told.iter().map(|message| message["changes"].as_array().unwrap().len()).sum();
     }
-    // What waits for the reader is merged: many changes of one object are one line.
+    // Changes that wait for the reader are merged: many changes of one object are one line.
     for n in 0..100 {
         fake.put("machines", "team-a/m299", json!({"spec": {"n": n}}));
     }

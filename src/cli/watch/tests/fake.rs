@@ -335,7 +335,7 @@ impl Served {
     }
 }
 
-/// What has happened since, and from now on; the watch ends when its kind goes.
+/// Streams the `past` events and those from now on; the watch ends when its kind goes.
 fn stream_of(
     kind: &FakeKind,
     namespace: Option<String>,

@@ -1,4 +1,4 @@
-//! What is refused at the start, each with one clear line.
+//! Tests of refusals at the start, each with one clear line.
 
 use super::*;
 
