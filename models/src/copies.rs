@@ -256,6 +256,7 @@ impl Program<'_> {
             | Call::Lower { .. }
             | Call::Resize { .. }
             | Call::Mark(..)
+            | Call::Delete { .. }
             | Call::Unmark { .. } => None,
         }
     }

@@ -5,11 +5,11 @@ use std::{
     sync::Arc,
 };
 
-use delete_rule::steps::CallerId;
+use delete_rule::{Policy, Rule, steps::CallerId};
 use jiff::Timestamp;
 
 use super::{
-    rule::{Life, Named, Now, RULE, There, View},
+    rule::{self, Life, Named, Now, RULE, There, View},
     work::Work,
     writer::SizeWriter,
 };
@@ -46,7 +46,8 @@ impl<F: Fn(CallerId) -> bool> Now<Types> for Known<'_, F> {
     }
 
     fn is_stranger(&self, entry: &Entry) -> bool {
-        is_stranger(self.work, entry)
+        let key = self.work.machine_key(&entry.name);
+        self.work.index().is_of(&self.work.id, &key, &entry.uid) == Some(false)
     }
 
     fn knows_group_of(&self, entry: &Entry) -> bool {
@@ -78,6 +79,11 @@ impl<F: Fn(CallerId) -> bool> Now<Types> for Known<'_, F> {
         };
         let with_node = i32::try_from(joined.len()).unwrap_or(i32::MAX);
         There { with_node, waiting: waiting.into_iter().map(named).collect() }
+    }
+
+    fn followed<P: Policy>(&self, rule: Rule<P>) -> Option<(GroupVersion, delete_rule::Followed<Types, P>)> {
+        let (version, sets) = self.work.index().sets(&self.work.id)?;
+        Some((version, rule::followed(rule, self.work.id.kind, &sets)))
     }
 
     fn counts_deleting(&self) -> bool {
@@ -118,10 +124,4 @@ fn life(work: &Work, era: Option<&Era>, named: &Named) -> Option<Life> {
 
 fn life_of(machine: &Arc<Machine>) -> Life {
     if machine.deleting { Life::Deleting } else { Life::Alive }
-}
-
-/// Returns true if an entry names a Machine that isn't of this group. Such a one was written by somebody else: who may write
-/// annotations of a group has no right to its neighbours' Machines by that.
-pub(super) fn is_stranger(work: &Work, entry: &Entry) -> bool {
-    work.index().is_of(&work.id, &work.machine_key(&entry.name), &entry.uid) == Some(false)
 }

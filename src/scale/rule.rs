@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use arcstr::ArcStr;
 use delete_rule::{
-    Kind, Member, Source, Spec,
-    steps::{self, Calls, Unmarked},
+    Kind, Member, Policy, Rule, Source, Spec,
+    steps::{self, Calls, MarkedMember, Unmarked},
 };
 pub(super) use delete_rule::{
     LEFT_TO_PROVIDER, Life, RULE,
@@ -32,20 +32,17 @@ pub(super) type Finish = delete_rule::Finish<Types, Arc<Machine>>;
 pub(super) type Followed = delete_rule::Followed<Types>;
 pub(super) type LeftSince = delete_rule::LeftSince<Types>;
 pub(super) type Listed = delete_rule::Listed<Types>;
-pub(super) type Look = delete_rule::Look<Types, Arc<Machine>>;
-pub(super) type Mark = steps::Mark<Types>;
 pub(super) type MarkCall = steps::MarkCall<Types>;
 pub(super) type MarkOutcome = steps::MarkOutcome<Types>;
-pub(super) type LookCall = delete_rule::LookCall<Types, Arc<Machine>>;
 pub(super) type Marked = steps::Marked<Types>;
 pub(super) type Named = delete_rule::Named<Types>;
 pub(super) type NotDone = steps::NotDone<Types>;
 pub(super) type NotLowered = steps::NotLowered<Types>;
-pub(super) type NotMarked = steps::NotMarked<Types>;
 pub(super) type Outcome = steps::Outcome<Types>;
 pub(super) type Refusal = delete_rule::Refusal<Types>;
 pub(super) type Request = delete_rule::Request<Types>;
 pub(super) type Resize = steps::Resize<Types>;
+pub(super) type Settle = steps::Settle<Types, Arc<Machine>>;
 pub(super) type View = steps::View<Types>;
 pub(super) type Whole = steps::Whole<Types>;
 
@@ -113,6 +110,16 @@ impl Member<Types> for Arc<Machine> {
     }
 }
 
+impl MarkedMember<Types> for Arc<Machine> {
+    fn name(&self) -> ArcStr {
+        self.meta.key.name.clone()
+    }
+
+    fn version(&self) -> ResourceVersion {
+        self.meta.resource_version.clone()
+    }
+}
+
 impl Source<Types> for SetView {
     fn replicas(&self) -> Option<i32> {
         self.object.replicas
@@ -140,11 +147,15 @@ impl Source<Types> for SetView {
 }
 
 /// The lowered entries whose smaller size has reached whoever has the group's Machines made.
-pub(super) fn followed(kind: ScalableKind, sets: &[SetView]) -> Followed {
+pub(super) fn followed<P: Policy>(
+    rule: Rule<P>,
+    kind: ScalableKind,
+    sets: &[SetView],
+) -> delete_rule::Followed<Types, P> {
     let kind = match kind {
         ScalableKind::MachineDeployment => Kind::MachineDeployment,
         ScalableKind::MachineSet => Kind::MachineSet,
         ScalableKind::MachinePool => Kind::MachinePool,
     };
-    RULE.followed(kind, sets)
+    rule.followed(kind, sets)
 }

@@ -14,13 +14,14 @@ use super::{
     answer,
     api::{GroupChange, MachineSeen},
     call_error::CallError,
+    events::Happening,
     going::Leaving,
     metrics::Write,
     now::Known,
-    outcome::SizeWritten,
+    outcome::{SizeWritten, tickets_of},
     read, replace,
     retry::Attempts,
-    rule::{Call, Effect, Life, Listed, MarkCall, MarkOutcome, Outcome, Steps, Tries, machine_of},
+    rule::{Call, Effect, Life, Listed, MarkCall, MarkOutcome, Named, Outcome, Steps, Tries, machine_of},
     work::Work,
     writer::SizeWriter,
 };
@@ -118,6 +119,10 @@ impl<'a> Run<'a> {
                 let outcome = mark(work, &entry, call).await;
                 Outcome::Mark(entry, outcome)
             }
+            Call::Delete { machine, version } => {
+                let deleted = delete(work, &machine, version.as_ref()).await;
+                Outcome::Deleted(machine.uid, deleted)
+            }
             Call::Unmark { name, ticket, version } => {
                 let taken = unmark(work, &name, &ticket, &version).await;
                 Outcome::Unmarked(name, taken)
@@ -194,6 +199,14 @@ impl<'a> Run<'a> {
                     let failed = work.failed(&error);
                     tracing::warn!(group = %id, %machine, "the size is left as it is for a Machine: {failed}");
                 }
+                Effect::DeletedByName(entry) => {
+                    tracing::info!(group = %id, machine = %entry.name, ticket = %entry.ticket, "Machine deleted by name: the smaller size has taken another one");
+                    work.tell_of(tickets_of([&entry]).as_deref(), Happening::deleted_by_name(&entry.name));
+                }
+                Effect::Over(entries) => {
+                    let machines: Vec<_> = entries.iter().map(|entry| entry.name.as_str()).collect();
+                    tracing::info!(group = %id, machines = machines.join(","), ticket = tickets_of(&entries), "deletions have come to their end");
+                }
                 Effect::MarkStays(machine, error) => {
                     let failed = work.failed(&error);
                     tracing::warn!(group = %id, %machine, "can't take the delete-machine annotation back; this is tried again: {failed}");
@@ -213,7 +226,7 @@ impl<'a> Run<'a> {
 }
 
 /// Writes the log of deletions.
-pub(super) async fn write_log(work: &Work, seen: &GroupVersion, log: &DeletionLog) -> Result<GroupVersion, CallError> {
+async fn write_log(work: &Work, seen: &GroupVersion, log: &DeletionLog) -> Result<GroupVersion, CallError> {
     let version = write(work, Write::Log, seen, (None, log)).await?;
     work.has_seen(&version);
     Ok(version)
@@ -269,13 +282,18 @@ async fn mark(work: &Work, entry: &Entry, call: MarkCall) -> MarkOutcome {
     }
 }
 
+/// Deletes a Machine; false if there is none of its name.
+async fn delete(work: &Work, machine: &Named, version: Option<&ResourceVersion>) -> Result<bool, CallError> {
+    let key = work.machine_key(&machine.name);
+    match work.write(Write::Delete, work.api().delete_machine(&key, &machine.uid, version)).await {
+        Ok(()) => Ok(true),
+        Err(CallError::Missing(_)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Takes a mark of ours off a Machine of this version; one that is gone has none.
-pub(super) async fn unmark(
-    work: &Work,
-    name: &ArcStr,
-    ticket: &Ticket,
-    version: &ResourceVersion,
-) -> Result<(), CallError> {
+async fn unmark(work: &Work, name: &ArcStr, ticket: &Ticket, version: &ResourceVersion) -> Result<(), CallError> {
     let (key, value) = (work.machine_key(name), ticket.mark());
     match work.write(Write::Unmark, work.api().take_mark(&key, &value, version)).await {
         Err(CallError::Missing(_)) => Ok(()),

@@ -10,6 +10,7 @@ mod learn;
 mod mark;
 mod marked;
 mod resize;
+mod settle;
 mod take_back;
 mod tickets;
 
@@ -22,8 +23,12 @@ pub use self::{
     mark::{Mark, MarkCall, MarkOutcome, Unmarked},
     marked::{Marked, NotMarked},
     resize::Resize,
+    settle::{MarkedMember, Settle},
 };
-use crate::{Bounds, Entry, Life, Listed, Log, Lowering, Named, Refusal, Request, SizeError, SizedBy, Spec, Types};
+use crate::{
+    Bounds, Entry, Followed, Life, Listed, Log, Lowering, Named, Policy, Refusal, Request, Rule, SizeError, SizedBy,
+    Spec, Types,
+};
 
 /// The types of whoever makes the calls.
 pub trait Calls: Types {
@@ -120,6 +125,9 @@ pub trait Now<T: Calls> {
 
     /// The Machines that are there and in no log, by the watch.
     fn there(&self, log: &Log<T>) -> There<T>;
+
+    /// The group's version, own reads and writes included, and what of its log is followed; `None` if it isn't a group.
+    fn followed<P: Policy>(&self, rule: Rule<P>) -> Option<(T::Group, Followed<T, P>)>;
 
     /// Returns true if a MachineSet counts Machines that are being deleted as replicas.
     fn counts_deleting(&self) -> bool;
@@ -220,6 +228,13 @@ pub enum Call<T: Calls> {
     },
     /// Makes a call for the mark of an entry's Machine: [`Outcome::Mark`].
     Mark(Entry<T>, MarkCall<T>),
+    /// Deletes a Machine, if it is of this version, or of any: [`Outcome::Deleted`].
+    Delete {
+        /// The Machine.
+        machine: Named<T>,
+        /// The version that is tested.
+        version: Option<T::Version>,
+    },
     /// Takes the mark of a ticket off a Machine, if that is of this version: [`Outcome::Unmarked`].
     Unmark {
         /// The Machine.
@@ -262,6 +277,8 @@ pub enum Outcome<T: Calls> {
     Written(Result<T::Group, T::Failed>),
     /// A call for the mark of an entry's Machine.
     Mark(Entry<T>, MarkOutcome<T>),
+    /// True if a Machine was there to be deleted.
+    Deleted(T::Uid, Result<bool, T::Failed>),
     /// The mark of a Machine was taken off, or there was none.
     Unmarked(T::Name, Result<(), T::Failed>),
     /// A Machine was replaced, or not.
@@ -307,6 +324,10 @@ pub enum Effect<T: Calls> {
     SizeSpared(NotDone<T>),
     /// The size isn't lowered for a Machine that couldn't be read.
     MachineSpared(T::Name, T::Failed),
+    /// The Machine of an entry was deleted by name: its smaller size has taken another one.
+    DeletedByName(Entry<T>),
+    /// Entries were over and have left the log.
+    Over(Vec<Entry<T>>),
     /// A mark of ours couldn't be taken off. A finisher finds it again.
     MarkStays(T::Name, T::Failed),
     /// The Machine goes by itself and another one has its place: the size isn't lowered for it.

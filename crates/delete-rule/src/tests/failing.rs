@@ -135,6 +135,7 @@ impl World {
             Call::Resize { .. } => "resize",
             Call::Mark(_, MarkCall::Set(_)) => "mark",
             Call::Mark(..) => "read",
+            Call::Delete { .. } => "delete",
             Call::Unmark { .. } => "unmark",
             Call::Replace { .. } => "replace",
             Call::Pause(..) => "pause",
@@ -177,6 +178,10 @@ impl World {
             Call::Mark(entry, call) => {
                 let outcome = self.mark(&entry, &call, is_done, failure);
                 Outcome::Mark(entry, outcome)
+            }
+            Call::Delete { machine, .. } => {
+                let is_there = self.machine(&machine.uid).0 != Life::Gone;
+                Outcome::Deleted(machine.uid, failure.map_or(Ok(is_there), Err))
             }
             Call::Unmark { name, .. } => {
                 if is_done {
@@ -313,6 +318,10 @@ impl Now<Text> for World {
             with_node: i32::try_from(joined.len()).unwrap_or_default(),
             waiting: waiting.iter().map(never_joined).collect(),
         }
+    }
+
+    fn followed<P: Policy>(&self, _: Rule<P>) -> Option<(Version, Followed<Text, P>)> {
+        None
     }
 
     fn counts_deleting(&self) -> bool {

@@ -1,6 +1,7 @@
 //! Commands call by call, on a fake of the API server that makes the calls one after the other.
 
 mod marks;
+mod settling;
 pub(super) mod world;
 
 use self::world::{Callers, Happens, World, answers};

@@ -116,6 +116,10 @@ pub(super) struct World {
     pub(super) filled: Vec<String>,
     /// The Machines whose marks couldn't be taken off.
     pub(super) stays: Vec<String>,
+    /// The ends of entries that a finisher tells of.
+    pub(super) ended: Vec<String>,
+    /// The entries that the MachineSet has followed.
+    pub(super) followed: DeletionLog,
 }
 
 impl World {
@@ -136,6 +140,8 @@ impl World {
             ends: Vec::new(),
             filled: Vec::new(),
             stays: Vec::new(),
+            ended: Vec::new(),
+            followed: DeletionLog::default(),
         }
     }
 
@@ -197,6 +203,8 @@ impl World {
                 Effect::Answer(caller, end) => self.ends.push((caller, end)),
                 Effect::Filled(name) => self.filled.push(name),
                 Effect::MarkStays(name, _) => self.stays.push(name),
+                Effect::DeletedByName(entry) => self.ended.push(format!("{} deleted", entry.name)),
+                Effect::Over(entries) => self.ended.extend(entries.iter().map(|entry| format!("{} over", entry.name))),
                 _ => {}
             }
         }
@@ -246,6 +254,12 @@ impl World {
             Call::Mark(entry, call) => {
                 let outcome = self.mark(&entry, call);
                 Outcome::Mark(entry, outcome)
+            }
+            Call::Delete { machine, .. } => {
+                let found = self.machines.get_mut(&machine.uid);
+                let is_there = found.is_some();
+                found.into_iter().for_each(|machine| machine.deleting = true);
+                Outcome::Deleted(machine.uid, Ok(is_there))
             }
             Call::Unmark { name, ticket, version } => {
                 let is_such = |it: &Machine| it.version == version && it.mark.as_ref() == Some(&ticket);
@@ -354,6 +368,11 @@ impl Now<Text> for World {
         There { with_node: i32::try_from(joined.len()).unwrap(), waiting: waiting.collect() }
     }
 
+    fn followed<P: Policy>(&self, rule: Rule<P>) -> Option<(Version, Followed<Text, P>)> {
+        let set = finish::set(&[], |set| set.log = self.followed.clone());
+        Some((self.group.clone(), rule.followed(Kind::MachineDeployment, &[set])))
+    }
+
     fn counts_deleting(&self) -> bool {
         true
     }
@@ -384,6 +403,7 @@ fn failed(call: Call<Text>, failed: Failed) -> Outcome<Text> {
         Call::List(_) => Outcome::Listed(Err(failed)),
         Call::WriteLog { .. } | Call::Lower { .. } | Call::Resize { .. } => Outcome::Written(Err(failed)),
         Call::Mark(entry, call) => Outcome::Mark(entry, mark_failed(&call, failed)),
+        Call::Delete { machine, .. } => Outcome::Deleted(machine.uid, Err(failed)),
         Call::Unmark { name, .. } => Outcome::Unmarked(name, Err(failed)),
         Call::Replace { .. } => Outcome::Replaced(Err("it isn't time")),
         Call::Pause(row, _) => Outcome::Paused(row, false),
@@ -422,6 +442,7 @@ fn shown(call: &Call<Text>) -> String {
             MarkCall::ReadGroup => format!("group for {}", entry.name),
             MarkCall::Set(_) => format!("mark {}", entry.name),
         },
+        Call::Delete { machine, .. } => format!("delete {}", machine.name),
         Call::Unmark { name, .. } => format!("unmark {name}"),
         Call::Replace { request, .. } => {
             let names: Vec<_> = request.machines.iter().map(|named| named.name.as_str()).collect();
