@@ -6,8 +6,8 @@ use std::{
 };
 
 use delete_rule::{
-    Bounds, Era, Followed, Kind, Life, Named, Policy, Rule,
-    steps::{CallerId, Now, There, View},
+    Bounds, Era, Followed, Kind, Life, Named, Policy, Request, Rule,
+    steps::{CallerId, Now, Replaceable, There, View},
 };
 
 use crate::{
@@ -109,6 +109,13 @@ impl Now<Small> for Known<'_> {
         let is_followed = |entry: &&delete_rule::Entry<Small>| self.world.followed.has(entry.uid.into());
         let entries: Vec<_> = version.log.entries().iter().filter(is_followed).cloned().collect();
         Some((version, rule.followed::<Small, Shown>(Kind::MachineDeployment, &[]).and(entries)))
+    }
+
+    fn replaceable(&self, request: &Request<Small>, _: &Log) -> Result<Replaceable<Small>, Infallible> {
+        // Nothing is replaced in the model.
+        let named = request.machines.len();
+        let (is_allowed, has_joined, first, last, joined, now) = (false, false, None, Ok(None), None, 0);
+        Ok(Replaceable { is_allowed, named, has_joined, first, last, joined, now })
     }
 
     fn counts_deleting(&self) -> bool {

@@ -12,7 +12,7 @@ pub(super) use delete_rule::{
     steps::{FailedCall, Failure, Group, Now, Steps, There, Tries, machine_of},
 };
 
-use super::{call_error::CallError, error::ScaleError, writer::SizeWriter};
+use super::{call_error::CallError, writer::SizeWriter};
 use crate::{
     capi::{Machine, ScalableKind, Uid},
     index::{GroupVersion, NotScalable, Ongoing, SetView},
@@ -38,6 +38,9 @@ pub(super) type Marked = steps::Marked<Types>;
 pub(super) type Named = delete_rule::Named<Types>;
 pub(super) type NotDone = steps::NotDone<Types>;
 pub(super) type NotLowered = steps::NotLowered<Types>;
+pub(super) type NotReplaced = steps::NotReplaced<Types>;
+pub(super) type Candidate = steps::Candidate<Types>;
+pub(super) type Replaceable = steps::Replaceable<Types>;
 pub(super) type Outcome = steps::Outcome<Types>;
 pub(super) type Refusal = delete_rule::Refusal<Types>;
 pub(super) type Request = delete_rule::Request<Types>;
@@ -45,6 +48,17 @@ pub(super) type Resize = steps::Resize<Types>;
 pub(super) type Settle = steps::Settle<Types, Arc<Machine>>;
 pub(super) type View = steps::View<Types>;
 pub(super) type Whole = steps::Whole<Types>;
+
+/// A note about a Machine that may be replaced.
+#[derive(Clone, Debug)]
+pub struct Note {
+    /// The group's object.
+    pub(super) group: Uid,
+    /// The text by which it tells of the last replacement.
+    pub(super) text: Option<ArcStr>,
+    /// The Machine as it was seen.
+    pub(super) machine: Arc<Machine>,
+}
 
 impl Calls for Types {
     type Group = GroupVersion;
@@ -54,7 +68,8 @@ impl Calls for Types {
     type Unreadable = LogError;
     type NotScalable = NotScalable;
     type Rollout = Ongoing;
-    type NotReplaced = ScaleError;
+    type Note = Note;
+    type Unread = ArcStr;
 
     fn unmarked(name: &ArcStr, why: Unmarked<Self>) -> CallError {
         match why {

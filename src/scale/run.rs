@@ -8,6 +8,7 @@ use std::{
 use arcstr::ArcStr;
 use delete_rule::steps::{CallerId, Row, SIDE_BY_SIDE};
 use futures::{StreamExt as _, stream::FuturesUnordered};
+use jiff::Timestamp;
 use parking_lot::Mutex;
 
 use super::{
@@ -19,7 +20,7 @@ use super::{
     metrics::Write,
     now::Known,
     outcome::{SizeWritten, tickets_of},
-    read, replace,
+    read,
     retry::Attempts,
     rule::{Call, Effect, Life, Listed, MarkCall, MarkOutcome, Named, Outcome, Steps, Tries, machine_of},
     work::Work,
@@ -29,8 +30,10 @@ use crate::{
     index::GroupVersion,
     informer::ResourceVersion,
     nodegroup::{
-        DeletionLog, LogAnnotation as _, Ticket,
+        DeletionLog, LogAnnotation as _, MachineView, Shortage, Ticket,
         deletion_log::{Entry, Types},
+        instance,
+        replacement::Replaced,
     },
 };
 
@@ -127,9 +130,10 @@ impl<'a> Run<'a> {
                 let taken = unmark(work, &name, &ticket, &version).await;
                 Outcome::Unmarked(name, taken)
             }
-            Call::Replace { request, log, below } => {
-                let refusal = answer::size(&work.id, &below);
-                Outcome::Replaced(replace::replace_one(work, &request, &log, refusal).await)
+            Call::WriteReplaced { note, replaced } => {
+                let text = Replaced::from(replaced).to_string();
+                let write = work.api().write_replaced(&work.id, &note.group, note.text.as_deref(), &text);
+                Outcome::WrittenReplaced(work.write(Write::Replaced, write).await)
             }
             Call::Pause(row, error) => {
                 let mut attempts = self.attempts(row);
@@ -202,6 +206,14 @@ impl<'a> Run<'a> {
                 Effect::DeletedByName(entry) => {
                     tracing::info!(group = %id, machine = %entry.name, ticket = %entry.ticket, "Machine deleted by name: the smaller size has taken another one");
                     work.tell_of(tickets_of([&entry]).as_deref(), Happening::deleted_by_name(&entry.name));
+                }
+                Effect::Replaced(machine, note) => {
+                    let shortage = Shortage::of(&note.machine, None, false, Timestamp::now());
+                    let view = MachineView { machine: &note.machine, node: None, shortage, undeletable: false };
+                    let why = instance::of_machine(view).error;
+                    let why = why.map_or_else(|| "it was given up".to_owned(), |error| error.message);
+                    tracing::info!(group = %id, machine = %machine.name, "Machine is replaced at the least size: {why}");
+                    work.tell(Happening::replaced(&machine.name, &why));
                 }
                 Effect::Over(entries) => {
                     let machines: Vec<_> = entries.iter().map(|entry| entry.name.as_str()).collect();

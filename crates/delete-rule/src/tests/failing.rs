@@ -10,8 +10,8 @@ use proptest::{collection::vec, prelude::*};
 use super::steps::world::{Failed, Version};
 use super::*;
 use crate::steps::{
-    Call, CallerId, Decrease, Deletion, Effect, Failure, MarkCall, MarkOutcome, NotDone, Now, Outcome, Resize, Steps,
-    There, View, Whole,
+    Call, CallerId, Decrease, Deletion, Effect, Failure, MarkCall, MarkOutcome, NotDone, Now, Outcome, Replaceable,
+    Resize, Steps, There, View, Whole,
 };
 
 /// The most calls that a command may take in these tests.
@@ -137,7 +137,7 @@ impl World {
             Call::Mark(..) => "read",
             Call::Delete { .. } => "delete",
             Call::Unmark { .. } => "unmark",
-            Call::Replace { .. } => "replace",
+            Call::WriteReplaced { .. } => "write replaced",
             Call::Pause(..) => "pause",
         };
         if name != "pause" {
@@ -189,7 +189,7 @@ impl World {
                 }
                 Outcome::Unmarked(name, failure.map_or(Ok(()), Err))
             }
-            Call::Replace { .. } => Outcome::Replaced(Err("not replaced")),
+            Call::WriteReplaced { .. } => Outcome::WrittenReplaced(failure.map_or(Ok(()), Err)),
             Call::Pause(row, failure) => {
                 // As often as all calls that a test makes fail.
                 Outcome::Paused(row, failure != Failed(Failure::Final) && self.calls.borrow().len() < MOST_CALLS / 4)
@@ -322,6 +322,10 @@ impl Now<Text> for World {
 
     fn followed<P: Policy>(&self, _: Rule<P>) -> Option<(Version, Followed<Text, P>)> {
         None
+    }
+
+    fn replaceable(&self, _: &Request, _: &DeletionLog) -> Result<Replaceable<Text>, &'static str> {
+        Err("nothing is replaced here")
     }
 
     fn counts_deleting(&self) -> bool {
