@@ -6,13 +6,13 @@ use std::{
 };
 
 use delete_rule::{
-    Bounds, Era, Life, Named, Rule,
-    steps::{CallerId, Now, There, View},
+    Bounds, Era, Followed, Kind, Life, Named, Policy, Request, Rule,
+    steps::{CallerId, Now, Replaceable, There, View},
 };
 
 use crate::{
     copies::Program,
-    small::{self, Log, Small},
+    small::{self, Log, Shown, Small},
     variant::Variant,
     world::{self, Entry, Memory, Past, Phase, Set, World},
 };
@@ -102,6 +102,20 @@ impl Now<Small> for Known<'_> {
         let named = |machine: usize| small::named(machine, Set(u8::MAX));
         let waiting = there.without(self.past.with_node).iter().map(named).collect();
         There { with_node: (there & self.past.with_node).len().into(), waiting }
+    }
+
+    fn followed<P: Policy>(&self, rule: Rule<P>) -> Option<(small::View, Followed<Small, P>)> {
+        let version = self.memory.borrow_mut().view(self.world);
+        let is_followed = |entry: &&delete_rule::Entry<Small>| self.world.followed.has(entry.uid.into());
+        let entries: Vec<_> = version.log.entries().iter().filter(is_followed).cloned().collect();
+        Some((version, rule.followed::<Small, Shown>(Kind::MachineDeployment, &[]).and(entries)))
+    }
+
+    fn replaceable(&self, request: &Request<Small>, _: &Log) -> Result<Replaceable<Small>, Infallible> {
+        // Nothing is replaced in the model.
+        let named = request.machines.len();
+        let (is_allowed, has_joined, first, last, joined, now) = (false, false, None, Ok(None), None, 0);
+        Ok(Replaceable { is_allowed, named, has_joined, first, last, joined, now })
     }
 
     fn counts_deleting(&self) -> bool {

@@ -239,7 +239,6 @@ impl Program<'_> {
                 Some(Outcome::Group(Ok(world.view_of(copy))))
             }
             Call::Pause(row, Failed(failure)) => Some(Outcome::Paused(*row, *failure != Failure::Final)),
-            Call::Replace { .. } => Some(Outcome::Replaced(Err(()))),
             Call::List(_) => {
                 let is_step = self.rule.place_tests == PlaceTests::Size && world.copies[copy].asked > 0;
                 if is_step || self.lowering_after(world, copy, &mut command.clone()).is_some() {
@@ -256,6 +255,8 @@ impl Program<'_> {
             | Call::Lower { .. }
             | Call::Resize { .. }
             | Call::Mark(..)
+            | Call::Delete { .. }
+            | Call::WriteReplaced { .. }
             | Call::Unmark { .. } => None,
         }
     }

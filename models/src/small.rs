@@ -45,7 +45,8 @@ impl Calls for Small {
     type Unreadable = Infallible;
     type NotScalable = Infallible;
     type Rollout = Infallible;
-    type NotReplaced = ();
+    type Note = Infallible;
+    type Unread = Infallible;
 
     fn unmarked(_: &u8, why: Unmarked<Self>) -> Failed {
         match why {

@@ -46,13 +46,22 @@ impl Replaced {
         timestamp(self.decided().next())
     }
 
-    fn decided(&self) -> rule::Replaced<Uid> {
+    /// The same, as the rule knows it.
+    #[must_use]
+    pub fn decided(&self) -> rule::Replaced<Uid> {
         rule::Replaced { at: self.at.as_nanosecond(), count: self.count, uid: self.uid.clone() }
     }
 }
 
+impl From<rule::Replaced<Uid>> for Replaced {
+    fn from(rule::Replaced { at, count, uid }: rule::Replaced<Uid>) -> Self {
+        Self { at: timestamp(at), count, uid }
+    }
+}
+
 /// The moment of this time, or the last one there is.
-fn timestamp(time: WallTime) -> Timestamp {
+#[must_use]
+pub fn timestamp(time: WallTime) -> Timestamp {
     Timestamp::from_nanosecond(time).unwrap_or(Timestamp::MAX)
 }
 
@@ -75,12 +84,8 @@ pub(super) fn rank(machine: &Machine, known: Option<&Replaced>) -> (bool, bool, 
 pub fn decide(known: Option<&Replaced>, uid: &Uid, joined: Option<Timestamp>, now: Timestamp) -> Replacement {
     let last = known.map(Replaced::decided);
     match rule::decide(last.as_ref(), uid, joined.map(Timestamp::as_nanosecond), now.as_nanosecond()) {
-        rule::Replacement::Begin(rule::Replaced { at, count, uid }) => {
-            Replacement::Begin(Replaced { at: timestamp(at), count, uid })
-        }
-        rule::Replacement::Continue(rule::Replaced { at, count, uid }) => {
-            Replacement::Continue(Replaced { at: timestamp(at), count, uid })
-        }
+        rule::Replacement::Begin(replaced) => Replacement::Begin(replaced.into()),
+        rule::Replacement::Continue(replaced) => Replacement::Continue(replaced.into()),
         rule::Replacement::Wait(until) => Replacement::Wait(timestamp(until)),
     }
 }

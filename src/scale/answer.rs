@@ -3,12 +3,12 @@
 use super::{
     call_error::CallError,
     error::ScaleError,
-    rule::{NotDone, Refusal},
+    rule::{NotDone, NotReplaced, Refusal},
 };
 use crate::{
-    capi::{DELETING, SCALE_DOWN_WHILE_ROLLING_OUT},
+    capi::{DELETING, REPLACED, SCALE_DOWN_WHILE_ROLLING_OUT},
     index::{NotScalable, Ongoing},
-    nodegroup::{GroupId, SizeError},
+    nodegroup::{GroupId, SizeError, replacement::timestamp},
 };
 
 /// The error of a command on this group that wasn't done.
@@ -32,7 +32,7 @@ pub(super) fn not_done(id: &GroupId, why: &NotDone) -> ScaleError {
         NotDone::GivenUp(name) => ScaleError::Aborted(format!(
             "{id}: the deletion of Machine {name} was given up by another copy of this program; try again"
         )),
-        NotDone::NotReplaced(error) => error.clone(),
+        NotDone::NotReplaced(below, why) => not_replaced(id, below, why),
         NotDone::Pending(error) => ScaleError::Unavailable(format!(
             "{}; the deletion is decided and goes on: ask again to learn its end",
             failed(id, error)
@@ -80,6 +80,26 @@ pub(super) fn size(id: &GroupId, error: &SizeError) -> ScaleError {
         SizeError::Delta { .. } => ScaleError::InvalidArgument(message),
         SizeError::AboveMax { .. } | SizeError::BelowMin { .. } => ScaleError::FailedPrecondition(message),
     }
+}
+
+/// A size would be below the minimum, and none of the Machines that were named is replaced in its stead, or not all.
+fn not_replaced(id: &GroupId, below: &SizeError, why: &NotReplaced) -> ScaleError {
+    let refusal = size(id, below);
+    ScaleError::FailedPrecondition(match why {
+        NotReplaced::Refused => return refusal,
+        NotReplaced::Unread(text) => format!(
+            "{refusal}; nor is one replaced, since the annotation {REPLACED} is too long to be read: {text}; the program \
+             writes none so long: see who does, and remove it"
+        ),
+        NotReplaced::Wait(until) => format!(
+            "{refusal}; a Machine that never became a Node was replaced not long ago, and the next can be at {:.0}",
+            timestamp(*until)
+        ),
+        NotReplaced::Others { machine, others, next } => format!(
+            "{refusal}; Machine {machine} is replaced, and {others} more have to wait: the next can be replaced at {:.0}",
+            timestamp(*next)
+        ),
+    })
 }
 
 fn refused(id: &GroupId, refusal: &Refusal) -> ScaleError {

@@ -28,7 +28,6 @@ mod passes;
 mod read;
 mod read_only;
 mod repeats;
-mod replace;
 mod retry;
 mod rule;
 mod run;

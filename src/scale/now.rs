@@ -5,22 +5,25 @@ use std::{
     sync::Arc,
 };
 
-use delete_rule::steps::CallerId;
+use arcstr::ArcStr;
+use delete_rule::{Policy, Rule, steps::CallerId};
 use jiff::Timestamp;
 
 use super::{
-    rule::{Life, Named, Now, RULE, There, View},
+    options::AtMinSize,
+    rule::{self, Candidate, Life, Named, Note, Now, RULE, Replaceable, Request, There, View},
     work::Work,
     writer::SizeWriter,
 };
 use crate::{
-    capi::{Machine, ScalableKind},
+    capi::{self, Machine, Meta, ScalableKind},
     index::{Era, GroupVersion, Member, NotScalable},
     informer::AsOf,
     nodegroup::{
         DeletionLog, Ticket,
         deletion_log::{Entry, Types},
         instance,
+        replacement::{self, Replaced},
     },
 };
 
@@ -46,7 +49,8 @@ impl<F: Fn(CallerId) -> bool> Now<Types> for Known<'_, F> {
     }
 
     fn is_stranger(&self, entry: &Entry) -> bool {
-        is_stranger(self.work, entry)
+        let key = self.work.machine_key(&entry.name);
+        self.work.index().is_of(&self.work.id, &key, &entry.uid) == Some(false)
     }
 
     fn knows_group_of(&self, entry: &Entry) -> bool {
@@ -78,6 +82,47 @@ impl<F: Fn(CallerId) -> bool> Now<Types> for Known<'_, F> {
         };
         let with_node = i32::try_from(joined.len()).unwrap_or(i32::MAX);
         There { with_node, waiting: waiting.into_iter().map(named).collect() }
+    }
+
+    fn followed<P: Policy>(&self, rule: Rule<P>) -> Option<(GroupVersion, delete_rule::Followed<Types, P>)> {
+        let (version, sets) = self.work.index().sets(&self.work.id)?;
+        Some((version, rule::followed(rule, self.work.id.kind, &sets)))
+    }
+
+    fn replaceable(&self, request: &Request, log: &DeletionLog) -> Result<Replaceable, NotScalable> {
+        let (index, id) = (self.work.index(), &self.work.id);
+        let view = index.scale_view(id)?;
+        let members = index.members(id);
+        // Those that are on their way out already need nothing.
+        let is_named = |machine: &Machine| {
+            let uid = &machine.meta.uid;
+            !machine.deleting && log.get(uid).is_none() && request.machines.iter().any(|named| named.uid == *uid)
+        };
+        let named: Vec<_> = members.iter().filter(|member| is_named(&member.machine)).collect();
+        let last: Result<Option<Replaced>, ArcStr> = match &view.replaced {
+            Some(text) if capi::is_unread(text) => Err(text.clone()),
+            text => Ok(text.as_deref().and_then(|text| text.parse().ok())),
+        };
+        let known = last.as_ref().ok().and_then(Option::as_ref);
+        let first = replacement::first(named.iter().map(|member| member.machine.as_ref()), known);
+        let first = named.iter().find(|member| first.is_some_and(|first| first.meta.uid == member.machine.meta.uid));
+        let candidate = |member: &&Member| {
+            let Meta { key, uid, resource_version } = member.machine.meta.clone();
+            let note =
+                Note { group: view.version.uid.clone(), text: view.replaced.clone(), machine: member.machine.clone() };
+            Candidate { machine: Named { name: key.name, uid, never_joined: true }, version: resource_version, note }
+        };
+        let with_node = members.iter().filter(|member| member.has_node());
+        let joined = with_node.filter_map(|member| member.machine.created.time()).max();
+        Ok(Replaceable {
+            is_allowed: self.work.shared.options.at_min_size == AtMinSize::Replace,
+            named: named.len(),
+            has_joined: named.iter().any(|member| member.has_node()),
+            first: first.map(|member| candidate(member)),
+            last: last.map(|last| last.as_ref().map(Replaced::decided)),
+            joined: joined.map(Timestamp::as_nanosecond),
+            now: Timestamp::now().as_nanosecond(),
+        })
     }
 
     fn counts_deleting(&self) -> bool {
@@ -118,10 +163,4 @@ fn life(work: &Work, era: Option<&Era>, named: &Named) -> Option<Life> {
 
 fn life_of(machine: &Arc<Machine>) -> Life {
     if machine.deleting { Life::Deleting } else { Life::Alive }
-}
-
-/// Returns true if an entry names a Machine that isn't of this group. Such a one was written by somebody else: who may write
-/// annotations of a group has no right to its neighbours' Machines by that.
-pub(super) fn is_stranger(work: &Work, entry: &Entry) -> bool {
-    work.index().is_of(&work.id, &work.machine_key(&entry.name), &entry.uid) == Some(false)
 }

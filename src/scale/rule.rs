@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use arcstr::ArcStr;
 use delete_rule::{
-    Kind, Member, Source, Spec,
-    steps::{self, Calls, Unmarked},
+    Kind, Member, Policy, Rule, Source, Spec,
+    steps::{self, Calls, MarkedMember, Unmarked},
 };
 pub(super) use delete_rule::{
     LEFT_TO_PROVIDER, Life, RULE,
     steps::{FailedCall, Failure, Group, Now, Steps, There, Tries, machine_of},
 };
 
-use super::{call_error::CallError, error::ScaleError, writer::SizeWriter};
+use super::{call_error::CallError, writer::SizeWriter};
 use crate::{
     capi::{Machine, ScalableKind, Uid},
     index::{GroupVersion, NotScalable, Ongoing, SetView},
@@ -32,22 +32,33 @@ pub(super) type Finish = delete_rule::Finish<Types, Arc<Machine>>;
 pub(super) type Followed = delete_rule::Followed<Types>;
 pub(super) type LeftSince = delete_rule::LeftSince<Types>;
 pub(super) type Listed = delete_rule::Listed<Types>;
-pub(super) type Look = delete_rule::Look<Types, Arc<Machine>>;
-pub(super) type Mark = steps::Mark<Types>;
 pub(super) type MarkCall = steps::MarkCall<Types>;
 pub(super) type MarkOutcome = steps::MarkOutcome<Types>;
-pub(super) type LookCall = delete_rule::LookCall<Types, Arc<Machine>>;
 pub(super) type Marked = steps::Marked<Types>;
 pub(super) type Named = delete_rule::Named<Types>;
 pub(super) type NotDone = steps::NotDone<Types>;
 pub(super) type NotLowered = steps::NotLowered<Types>;
-pub(super) type NotMarked = steps::NotMarked<Types>;
+pub(super) type NotReplaced = steps::NotReplaced<Types>;
+pub(super) type Candidate = steps::Candidate<Types>;
+pub(super) type Replaceable = steps::Replaceable<Types>;
 pub(super) type Outcome = steps::Outcome<Types>;
 pub(super) type Refusal = delete_rule::Refusal<Types>;
 pub(super) type Request = delete_rule::Request<Types>;
 pub(super) type Resize = steps::Resize<Types>;
+pub(super) type Settle = steps::Settle<Types, Arc<Machine>>;
 pub(super) type View = steps::View<Types>;
 pub(super) type Whole = steps::Whole<Types>;
+
+/// A note about a Machine that may be replaced.
+#[derive(Clone, Debug)]
+pub struct Note {
+    /// The group's object.
+    pub(super) group: Uid,
+    /// The text by which it tells of the last replacement.
+    pub(super) text: Option<ArcStr>,
+    /// The Machine as it was seen.
+    pub(super) machine: Arc<Machine>,
+}
 
 impl Calls for Types {
     type Group = GroupVersion;
@@ -57,7 +68,8 @@ impl Calls for Types {
     type Unreadable = LogError;
     type NotScalable = NotScalable;
     type Rollout = Ongoing;
-    type NotReplaced = ScaleError;
+    type Note = Note;
+    type Unread = ArcStr;
 
     fn unmarked(name: &ArcStr, why: Unmarked<Self>) -> CallError {
         match why {
@@ -113,6 +125,16 @@ impl Member<Types> for Arc<Machine> {
     }
 }
 
+impl MarkedMember<Types> for Arc<Machine> {
+    fn name(&self) -> ArcStr {
+        self.meta.key.name.clone()
+    }
+
+    fn version(&self) -> ResourceVersion {
+        self.meta.resource_version.clone()
+    }
+}
+
 impl Source<Types> for SetView {
     fn replicas(&self) -> Option<i32> {
         self.object.replicas
@@ -140,11 +162,15 @@ impl Source<Types> for SetView {
 }
 
 /// The lowered entries whose smaller size has reached whoever has the group's Machines made.
-pub(super) fn followed(kind: ScalableKind, sets: &[SetView]) -> Followed {
+pub(super) fn followed<P: Policy>(
+    rule: Rule<P>,
+    kind: ScalableKind,
+    sets: &[SetView],
+) -> delete_rule::Followed<Types, P> {
     let kind = match kind {
         ScalableKind::MachineDeployment => Kind::MachineDeployment,
         ScalableKind::MachineSet => Kind::MachineSet,
         ScalableKind::MachinePool => Kind::MachinePool,
     };
-    RULE.followed(kind, sets)
+    rule.followed(kind, sets)
 }

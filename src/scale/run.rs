@@ -8,19 +8,21 @@ use std::{
 use arcstr::ArcStr;
 use delete_rule::steps::{CallerId, Row, SIDE_BY_SIDE};
 use futures::{StreamExt as _, stream::FuturesUnordered};
+use jiff::Timestamp;
 use parking_lot::Mutex;
 
 use super::{
     answer,
     api::{GroupChange, MachineSeen},
     call_error::CallError,
+    events::Happening,
     going::Leaving,
     metrics::Write,
     now::Known,
-    outcome::SizeWritten,
-    read, replace,
+    outcome::{SizeWritten, tickets_of},
+    read,
     retry::Attempts,
-    rule::{Call, Effect, Life, Listed, MarkCall, MarkOutcome, Outcome, Steps, Tries, machine_of},
+    rule::{Call, Effect, Life, Listed, MarkCall, MarkOutcome, Named, Outcome, Steps, Tries, machine_of},
     work::Work,
     writer::SizeWriter,
 };
@@ -28,8 +30,10 @@ use crate::{
     index::GroupVersion,
     informer::ResourceVersion,
     nodegroup::{
-        DeletionLog, LogAnnotation as _, Ticket,
+        DeletionLog, LogAnnotation as _, MachineView, Shortage, Ticket,
         deletion_log::{Entry, Types},
+        instance,
+        replacement::Replaced,
     },
 };
 
@@ -120,13 +124,18 @@ impl<'a> Run<'a> {
                 let outcome = mark(work, &entry, call).await;
                 Outcome::Mark(entry, outcome)
             }
+            Call::Delete { machine, version } => {
+                let deleted = delete(work, &machine, version.as_ref()).await;
+                Outcome::Deleted(machine.uid, deleted)
+            }
             Call::Unmark { name, ticket, version } => {
                 let taken = unmark(work, &name, &ticket, &version).await;
                 Outcome::Unmarked(name, taken)
             }
-            Call::Replace { request, log, below } => {
-                let refusal = answer::size(&work.id, &below);
-                Outcome::Replaced(replace::replace_one(work, &request, &log, refusal).await)
+            Call::WriteReplaced { note, replaced } => {
+                let text = Replaced::from(replaced).to_string();
+                let write = work.api().write_replaced(&work.id, &note.group, note.text.as_deref(), &text);
+                Outcome::WrittenReplaced(work.write(Write::Replaced, write).await)
             }
             Call::Pause(row, error) => {
                 let mut attempts = self.attempts(row);
@@ -196,6 +205,22 @@ impl<'a> Run<'a> {
                     let failed = work.failed(&error);
                     tracing::warn!(group = %id, %machine, "the size is left as it is for a Machine: {failed}");
                 }
+                Effect::DeletedByName(entry) => {
+                    tracing::info!(group = %id, machine = %entry.name, ticket = %entry.ticket, "Machine deleted by name: the smaller size has taken another one");
+                    work.tell_of(tickets_of([&entry]).as_deref(), Happening::deleted_by_name(&entry.name));
+                }
+                Effect::Replaced(machine, note) => {
+                    let shortage = Shortage::of(&note.machine, None, false, Timestamp::now());
+                    let view = MachineView { machine: &note.machine, node: None, shortage, undeletable: false };
+                    let why = instance::of_machine(view).error;
+                    let why = why.map_or_else(|| "it was given up".to_owned(), |error| error.message);
+                    tracing::info!(group = %id, machine = %machine.name, "Machine is replaced at the least size: {why}");
+                    work.tell(Happening::replaced(&machine.name, &why));
+                }
+                Effect::Over(entries) => {
+                    let machines: Vec<_> = entries.iter().map(|entry| entry.name.as_str()).collect();
+                    tracing::info!(group = %id, machines = machines.join(","), ticket = tickets_of(&entries), "deletions have come to their end");
+                }
                 Effect::MarkStays(machine, error) => {
                     let failed = work.failed(&error);
                     tracing::warn!(group = %id, %machine, "can't take the delete-machine annotation back; this is tried again: {failed}");
@@ -215,7 +240,7 @@ impl<'a> Run<'a> {
 }
 
 /// Writes the log of deletions.
-pub(super) async fn write_log(work: &Work, seen: &GroupVersion, log: &DeletionLog) -> Result<GroupVersion, CallError> {
+async fn write_log(work: &Work, seen: &GroupVersion, log: &DeletionLog) -> Result<GroupVersion, CallError> {
     let version = write(work, Write::Log, seen, (None, log)).await?;
     work.has_seen(&version);
     Ok(version)
@@ -271,13 +296,18 @@ async fn mark(work: &Work, entry: &Entry, call: MarkCall) -> MarkOutcome {
     }
 }
 
+/// Deletes a Machine; false if there is none of its name.
+async fn delete(work: &Work, machine: &Named, version: Option<&ResourceVersion>) -> Result<bool, CallError> {
+    let key = work.machine_key(&machine.name);
+    match work.write(Write::Delete, work.api().delete_machine(&key, &machine.uid, version)).await {
+        Ok(()) => Ok(true),
+        Err(CallError::Missing(_)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Takes a mark of ours off a Machine of this version; one that is gone has none.
-pub(super) async fn unmark(
-    work: &Work,
-    name: &ArcStr,
-    ticket: &Ticket,
-    version: &ResourceVersion,
-) -> Result<(), CallError> {
+async fn unmark(work: &Work, name: &ArcStr, ticket: &Ticket, version: &ResourceVersion) -> Result<(), CallError> {
     let (key, value) = (work.machine_key(name), ticket.mark());
     match work.write(Write::Unmark, work.api().take_mark(&key, &value, version)).await {
         Err(CallError::Missing(_)) => Ok(()),

@@ -1,16 +1,16 @@
 //! The decision on requests that stand together, and the log of what was accepted. Each request is accepted as a whole or
 //! refused before anything is written. Until something is written, each ends with its caller.
 
-use std::mem;
+use std::{collections::VecDeque, mem};
 
 use super::{
-    Call, CallerId, Calls, Effect, FailedCall as _, Failure, Group as _, NotDone, Now, Outcome, Row, Tries, View,
+    Call, CallerId, Calls, Effect, FailedCall as _, Failure, Group as _, NotDone, Now, Outcome, Row, Steps as _, Tries,
+    View,
     learn::{Known, Learn},
+    replace::Replace,
     tickets::Tickets,
 };
-use crate::{
-    Accepted, Bounds, Listed, Log, Map, Named, Policy, Refusal, Request, Rule, Seen, SizeError, Types, given_up,
-};
+use crate::{Accepted, Bounds, Listed, Log, Map, Named, Policy, Refusal, Request, Rule, Seen, Types, given_up};
 
 /// A request that is neither answered nor carried out.
 #[derive(Clone, Debug)]
@@ -78,7 +78,7 @@ enum Stage<T: Calls> {
     Round,
     Learn(Box<Learn<T>>, Box<Round<T>>),
     /// Machines are replaced, one after the other, for requests that the minimum leaves no room for.
-    Replace(Vec<(Asked<T>, SizeError)>, Box<Round<T>>, Box<Decided<T>>, Option<Log<T>>),
+    Replace(VecDeque<(Asked<T>, Replace<T>)>, Box<Decided<T>>, Option<Log<T>>),
     Write(Box<Decided<T>>, Option<Log<T>>),
     Failed(T::Group, T::Failed),
     Pause(T::Failed),
@@ -145,14 +145,20 @@ impl<T: Calls, P: Policy> Decision<T, P> {
                 }
                 call.into_iter().collect()
             }
-            Stage::Replace(replaced, round, decided, log) => {
-                let Some((one, below)) = replaced.first() else {
+            Stage::Replace(mut replaced, decided, log) => {
+                let Some((one, replace)) = replaced.front_mut() else {
                     self.stage = Stage::Write(decided, log);
                     return Vec::new();
                 };
-                let call = Call::Replace { request: one.request.clone(), log: round.log.clone(), below: *below };
-                self.stage = Stage::Replace(replaced, round, decided, log);
-                vec![call]
+                let calls = replace.next(now);
+                self.effects.extend(replace.effects());
+                if let Some(end) = replace.end().cloned() {
+                    let end = end.map_err(|why| why.unless_logged(one.maybe_logged));
+                    self.effects.push(Effect::Answer(one.caller, end));
+                    replaced.pop_front();
+                }
+                self.stage = Stage::Replace(replaced, decided, log);
+                calls
             }
             Stage::Write(decided, None) => {
                 self.stage = Stage::End(Some(decided));
@@ -247,7 +253,7 @@ impl<T: Calls, P: Policy> Decision<T, P> {
             given_up: given_up(&round.log, &known.listed, round.came_down, remembered),
         };
         let mut acceptance = self.rule.acceptance(seen, ticket);
-        let (mut accepted, mut replaced) = (Vec::new(), Vec::new());
+        let (mut accepted, mut replaced) = (Vec::new(), VecDeque::new());
         let maybe_logged = self.maybe_logged;
         for mut one in mem::take(&mut self.asked) {
             if let Some(rollout) = &round.view.rollout
@@ -258,7 +264,10 @@ impl<T: Calls, P: Policy> Decision<T, P> {
             }
             match acceptance.accept(&one.request) {
                 Ok(to) => accepted.push(Asked { accepted: to, maybe_logged, ..one }),
-                Err(Refusal::BelowMin(below)) if !maybe_logged => replaced.push((one, below)),
+                Err(Refusal::BelowMin(below)) if !maybe_logged => {
+                    let replace = Replace::new(one.request.clone(), round.log.clone(), below);
+                    replaced.push_back((one, replace));
+                }
                 Err(refusal) => self.answer(one.caller, NotDone::Refused(refusal)),
             }
         }
@@ -266,7 +275,7 @@ impl<T: Calls, P: Policy> Decision<T, P> {
         let Known { listed, versions, .. } = known;
         let (version, bounds) = (round.version.clone(), round.view.bounds);
         let decided = Box::new(Decided { version, bounds, accepted, listed, versions });
-        self.stage = Stage::Replace(replaced, Box::new(round), decided, log);
+        self.stage = Stage::Replace(replaced, decided, log);
     }
 
     /// Keeps the requests that name no Machine which couldn't be read: that of one holds up no other. The others are
@@ -353,11 +362,11 @@ impl<T: Calls, P: Policy> Decision<T, P> {
                 learn.took(outcome);
                 Stage::Learn(learn, round)
             }
-            (Stage::Replace(mut replaced, round, decided, log), Outcome::Replaced(outcome)) => {
-                let (one, _) = replaced.remove(0);
-                let end = outcome.map_err(|why| NotDone::NotReplaced(why).unless_logged(one.maybe_logged));
-                self.effects.push(Effect::Answer(one.caller, end));
-                Stage::Replace(replaced, round, decided, log)
+            (Stage::Replace(mut replaced, decided, log), outcome) => {
+                if let Some((_, replace)) = replaced.front_mut() {
+                    replace.took(outcome);
+                }
+                Stage::Replace(replaced, decided, log)
             }
             (Stage::Write(decided, _), Outcome::Written(Ok(version))) => {
                 Stage::End(Some(Box::new(Decided { version, ..*decided })))

@@ -9,7 +9,9 @@ mod deletion;
 mod learn;
 mod mark;
 mod marked;
+mod replace;
 mod resize;
+mod settle;
 mod take_back;
 mod tickets;
 
@@ -21,9 +23,14 @@ pub use self::{
     deletion::{Deletion, SIDE_BY_SIDE},
     mark::{Mark, MarkCall, MarkOutcome, Unmarked},
     marked::{Marked, NotMarked},
+    replace::{Candidate, NotReplaced, Replaceable},
     resize::Resize,
+    settle::{MarkedMember, Settle},
 };
-use crate::{Bounds, Entry, Life, Listed, Log, Lowering, Named, Refusal, Request, SizeError, SizedBy, Spec, Types};
+use crate::{
+    Bounds, Entry, Followed, Life, Listed, Log, Lowering, Named, Policy, Refusal, Request, Rule, SizeError, SizedBy,
+    Spec, Types, replacement::Replaced,
+};
 
 /// The types of whoever makes the calls.
 pub trait Calls: Types {
@@ -41,8 +48,10 @@ pub trait Calls: Types {
     type NotScalable: Clone + Debug;
     /// A rollout of a group.
     type Rollout: Clone + Debug;
-    /// The reason for which a Machine isn't replaced.
-    type NotReplaced: Clone + Debug;
+    /// A note about a Machine that may be replaced: the text of its group that the write tests, and what is told of it then.
+    type Note: Clone + Debug;
+    /// The reason for which nobody can read which Machine a group has replaced last.
+    type Unread: Clone + Debug;
 
     /// A Machine that isn't marked, as a failure of the kind that the reason says.
     fn unmarked(name: &Self::Name, why: Unmarked<Self>) -> Self::Failed;
@@ -121,8 +130,17 @@ pub trait Now<T: Calls> {
     /// The Machines that are there and in no log, by the watch.
     fn there(&self, log: &Log<T>) -> There<T>;
 
+    /// The group's version, own reads and writes included, and what of its log is followed; `None` if it isn't a group.
+    fn followed<P: Policy>(&self, rule: Rule<P>) -> Option<(T::Group, Followed<T, P>)>;
+
     /// Returns true if a MachineSet counts Machines that are being deleted as replicas.
     fn counts_deleting(&self) -> bool;
+
+    /// The Machines of a request that may be replaced, of which none is in the log, and what is known of replacements.
+    ///
+    /// # Errors
+    /// When the group can't be scaled.
+    fn replaceable(&self, request: &Request<T>, log: &Log<T>) -> Result<Replaceable<T>, T::NotScalable>;
 
     /// Returns true if a caller has left.
     fn has_left(&self, caller: CallerId) -> bool;
@@ -165,6 +183,8 @@ pub enum Row {
     TakeBack,
     /// Of a size alone.
     Size,
+    /// Of a Machine that is replaced.
+    Replace,
 }
 
 /// The attempts that a read has.
@@ -220,6 +240,13 @@ pub enum Call<T: Calls> {
     },
     /// Makes a call for the mark of an entry's Machine: [`Outcome::Mark`].
     Mark(Entry<T>, MarkCall<T>),
+    /// Deletes a Machine, if it is of this version, or of any: [`Outcome::Deleted`].
+    Delete {
+        /// The Machine.
+        machine: Named<T>,
+        /// The version that is tested.
+        version: Option<T::Version>,
+    },
     /// Takes the mark of a ticket off a Machine, if that is of this version: [`Outcome::Unmarked`].
     Unmark {
         /// The Machine.
@@ -229,15 +256,13 @@ pub enum Call<T: Calls> {
         /// The version that is tested.
         version: T::Version,
     },
-    /// Replaces one of the Machines of a request for which the size can't come down, where that is possible and time:
-    /// [`Outcome::Replaced`].
-    Replace {
-        /// The request.
-        request: Request<T>,
-        /// The log on which it was refused.
-        log: Log<T>,
-        /// The refusal.
-        below: SizeError,
+    /// Writes that a Machine of the group is replaced, if the group tells of the last one as noted:
+    /// [`Outcome::WrittenReplaced`].
+    WriteReplaced {
+        /// The note.
+        note: T::Note,
+        /// The replacement.
+        replaced: Replaced<T::Uid>,
     },
     /// Waits before another attempt after a failure, if there is to be one: [`Outcome::Paused`].
     Pause(Row, T::Failed),
@@ -262,10 +287,12 @@ pub enum Outcome<T: Calls> {
     Written(Result<T::Group, T::Failed>),
     /// A call for the mark of an entry's Machine.
     Mark(Entry<T>, MarkOutcome<T>),
+    /// True if a Machine was there to be deleted.
+    Deleted(T::Uid, Result<bool, T::Failed>),
     /// The mark of a Machine was taken off, or there was none.
     Unmarked(T::Name, Result<(), T::Failed>),
-    /// A Machine was replaced, or not.
-    Replaced(Result<(), T::NotReplaced>),
+    /// It was written that a Machine is replaced.
+    WrittenReplaced(Result<(), T::Failed>),
     /// True if another attempt is to be made.
     Paused(Row, bool),
 }
@@ -307,6 +334,12 @@ pub enum Effect<T: Calls> {
     SizeSpared(NotDone<T>),
     /// The size isn't lowered for a Machine that couldn't be read.
     MachineSpared(T::Name, T::Failed),
+    /// The Machine of an entry was deleted by name: its smaller size has taken another one.
+    DeletedByName(Entry<T>),
+    /// A Machine was deleted to be replaced.
+    Replaced(Named<T>, T::Note),
+    /// Entries were over and have left the log.
+    Over(Vec<Entry<T>>),
     /// A mark of ours couldn't be taken off. A finisher finds it again.
     MarkStays(T::Name, T::Failed),
     /// The Machine goes by itself and another one has its place: the size isn't lowered for it.
@@ -347,8 +380,8 @@ pub enum NotDone<T: Calls> {
     Going(T::Name),
     /// The deletion of a Machine was given up by another copy.
     GivenUp(T::Name),
-    /// No Machine was replaced.
-    NotReplaced(T::NotReplaced),
+    /// The size would be below the minimum, and no Machine was replaced, or not all.
+    NotReplaced(SizeError, NotReplaced<T>),
     /// It is decided, and a finisher goes on with it.
     Pending(T::Failed),
     /// It is refused and can't be taken back: it is carried out when the API server lets it.

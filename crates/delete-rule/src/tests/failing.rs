@@ -10,8 +10,8 @@ use proptest::{collection::vec, prelude::*};
 use super::steps::world::{Failed, Version};
 use super::*;
 use crate::steps::{
-    Call, CallerId, Decrease, Deletion, Effect, Failure, MarkCall, MarkOutcome, NotDone, Now, Outcome, Resize, Steps,
-    There, View, Whole,
+    Call, CallerId, Decrease, Deletion, Effect, Failure, MarkCall, MarkOutcome, NotDone, Now, Outcome, Replaceable,
+    Resize, Steps, There, View, Whole,
 };
 
 /// The most calls that a command may take in these tests.
@@ -135,8 +135,9 @@ impl World {
             Call::Resize { .. } => "resize",
             Call::Mark(_, MarkCall::Set(_)) => "mark",
             Call::Mark(..) => "read",
+            Call::Delete { .. } => "delete",
             Call::Unmark { .. } => "unmark",
-            Call::Replace { .. } => "replace",
+            Call::WriteReplaced { .. } => "write replaced",
             Call::Pause(..) => "pause",
         };
         if name != "pause" {
@@ -178,13 +179,17 @@ impl World {
                 let outcome = self.mark(&entry, &call, is_done, failure);
                 Outcome::Mark(entry, outcome)
             }
+            Call::Delete { machine, .. } => {
+                let is_there = self.machine(&machine.uid).0 != Life::Gone;
+                Outcome::Deleted(machine.uid, failure.map_or(Ok(is_there), Err))
+            }
             Call::Unmark { name, .. } => {
                 if is_done {
                     self.marks.borrow_mut().remove(&name);
                 }
                 Outcome::Unmarked(name, failure.map_or(Ok(()), Err))
             }
-            Call::Replace { .. } => Outcome::Replaced(Err("not replaced")),
+            Call::WriteReplaced { .. } => Outcome::WrittenReplaced(failure.map_or(Ok(()), Err)),
             Call::Pause(row, failure) => {
                 // As often as all calls that a test makes fail.
                 Outcome::Paused(row, failure != Failed(Failure::Final) && self.calls.borrow().len() < MOST_CALLS / 4)
@@ -313,6 +318,14 @@ impl Now<Text> for World {
             with_node: i32::try_from(joined.len()).unwrap_or_default(),
             waiting: waiting.iter().map(never_joined).collect(),
         }
+    }
+
+    fn followed<P: Policy>(&self, _: Rule<P>) -> Option<(Version, Followed<Text, P>)> {
+        None
+    }
+
+    fn replaceable(&self, _: &Request, _: &DeletionLog) -> Result<Replaceable<Text>, &'static str> {
+        Err("nothing is replaced here")
     }
 
     fn counts_deleting(&self) -> bool {

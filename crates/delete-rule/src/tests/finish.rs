@@ -107,6 +107,16 @@ impl Member<Text> for Machine {
     }
 }
 
+impl crate::steps::MarkedMember<Text> for Machine {
+    fn name(&self) -> String {
+        self.uid.clone()
+    }
+
+    fn version(&self) -> u32 {
+        0
+    }
+}
+
 pub(super) fn machine(text: &str) -> Machine {
     Machine { uid: text.trim_end_matches('?').into(), deleting: text.ends_with('?'), mark: None }
 }

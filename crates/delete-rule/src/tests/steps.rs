@@ -1,9 +1,15 @@
 //! Commands call by call, on a fake of the API server that makes the calls one after the other.
 
 mod marks;
+mod replacing;
+mod settling;
+mod words;
 pub(super) mod world;
 
-use self::world::{Callers, Happens, World, answers};
+use self::{
+    words::answers,
+    world::{Callers, Happens, World},
+};
 use super::*;
 use crate::steps::{Carry, Decrease, Deletion, Failure, Marked, NotLowered, Resize};
 
@@ -175,7 +181,7 @@ fn what_the_watch_does_not_know_is_read_before_it_is_logged() {
 fn below_the_minimum_a_machine_is_replaced_or_nothing_is_done() {
     let mut world = World::of(2, &["a", "b"]);
     world.run(&mut deletion([request(&["a", "b"]), request(&["b"])]));
-    assert_eq!(world.calls, ["replace a b", "log b", "mark b", "lower to 1: b!"]);
+    assert_eq!(world.calls, ["log b", "mark b", "lower to 1: b!"]);
     assert_eq!(world.answers(), ["0: not replaced", "1: done"], "each as a whole or not at all");
 }
 

@@ -2,10 +2,16 @@
 
 use std::{cell::Cell, collections::BTreeMap};
 
-use super::*;
-use crate::steps::{
-    Call, CallerId, Calls, Effect, FailedCall, Group as _, MarkCall, MarkOutcome, Now, Outcome, Steps, There, Unmarked,
-    View, Whole,
+use super::{
+    words::{answers, shown},
+    *,
+};
+use crate::{
+    replacement::{Replaced, WallTime},
+    steps::{
+        Call, CallerId, Calls, Candidate, Effect, FailedCall, Group as _, MarkCall, MarkOutcome, Now, Outcome,
+        Replaceable, Steps, There, Unmarked, View, Whole,
+    },
 };
 
 /// A version of the group.
@@ -33,7 +39,8 @@ impl Calls for Text {
     type Unreadable = &'static str;
     type NotScalable = &'static str;
     type Rollout = &'static str;
-    type NotReplaced = &'static str;
+    type Note = Option<Replaced<Uid>>;
+    type Unread = &'static str;
 
     fn unmarked(_: &String, why: Unmarked<Self>) -> Failed {
         Failed(match why {
@@ -65,7 +72,7 @@ pub(super) struct Machine {
     pub(super) deleting: bool,
     pub(super) has_node: bool,
     mark: Option<Ticket>,
-    version: u32,
+    pub(super) version: u32,
 }
 
 fn alive() -> Machine {
@@ -116,6 +123,16 @@ pub(super) struct World {
     pub(super) filled: Vec<String>,
     /// The Machines whose marks couldn't be taken off.
     pub(super) stays: Vec<String>,
+    /// True if Machines are replaced.
+    pub(super) replaces: bool,
+    /// The last replacement that the group tells of, or the reason for which nobody can read it.
+    pub(super) replaced: Option<Replaced<Uid>>,
+    pub(super) unread: Option<&'static str>,
+    pub(super) time: WallTime,
+    /// The ends of entries that a finisher tells of, and of Machines that were replaced.
+    pub(super) ended: Vec<String>,
+    /// The entries that the MachineSet has followed.
+    pub(super) followed: DeletionLog,
 }
 
 impl World {
@@ -136,6 +153,12 @@ impl World {
             ends: Vec::new(),
             filled: Vec::new(),
             stays: Vec::new(),
+            replaces: true,
+            replaced: None,
+            unread: None,
+            time: 0,
+            ended: Vec::new(),
+            followed: DeletionLog::default(),
         }
     }
 
@@ -197,6 +220,9 @@ impl World {
                 Effect::Answer(caller, end) => self.ends.push((caller, end)),
                 Effect::Filled(name) => self.filled.push(name),
                 Effect::MarkStays(name, _) => self.stays.push(name),
+                Effect::DeletedByName(entry) => self.ended.push(format!("{} deleted", entry.name)),
+                Effect::Replaced(machine, _) => self.ended.push(format!("{} replaced", machine.name)),
+                Effect::Over(entries) => self.ended.extend(entries.iter().map(|entry| format!("{} over", entry.name))),
                 _ => {}
             }
         }
@@ -247,6 +273,19 @@ impl World {
                 let outcome = self.mark(&entry, call);
                 Outcome::Mark(entry, outcome)
             }
+            Call::Delete { machine, version } => {
+                let deleted = match self.machines.get_mut(&machine.uid) {
+                    Some(found) if version.is_some_and(|version| version != found.version) => {
+                        Err(Failed(Failure::Conflict))
+                    }
+                    Some(found) => {
+                        found.deleting = true;
+                        Ok(true)
+                    }
+                    None => Ok(false),
+                };
+                Outcome::Deleted(machine.uid, deleted)
+            }
             Call::Unmark { name, ticket, version } => {
                 let is_such = |it: &Machine| it.version == version && it.mark.as_ref() == Some(&ticket);
                 let taken = match self.machines.get_mut(&name) {
@@ -259,7 +298,13 @@ impl World {
                 };
                 Outcome::Unmarked(name, taken)
             }
-            Call::Replace { .. } => Outcome::Replaced(Err("it isn't time")),
+            Call::WriteReplaced { note, replaced } => {
+                if note != self.replaced {
+                    return Outcome::WrittenReplaced(Err(Failed(Failure::Rejected)));
+                }
+                self.replaced = Some(replaced);
+                Outcome::WrittenReplaced(Ok(()))
+            }
             Call::Pause(row, Failed(failure)) => Outcome::Paused(row, failure != Failure::Final),
         }
     }
@@ -354,6 +399,31 @@ impl Now<Text> for World {
         There { with_node: i32::try_from(joined.len()).unwrap(), waiting: waiting.collect() }
     }
 
+    fn followed<P: Policy>(&self, rule: Rule<P>) -> Option<(Version, Followed<Text, P>)> {
+        let set = finish::set(&[], |set| set.log = self.followed.clone());
+        Some((self.group.clone(), rule.followed(Kind::MachineDeployment, &[set])))
+    }
+
+    fn replaceable(&self, request: &Request, log: &DeletionLog) -> Result<Replaceable<Text>, &'static str> {
+        let is_open = |named: &&Named| self.life(&named.uid) == Life::Alive && log.get(&named.uid).is_none();
+        let named: Vec<_> = request.machines.iter().filter(is_open).collect();
+        let is_last = |uid: &Uid| self.replaced.as_ref().is_some_and(|last| last.uid == *uid);
+        let candidate = |named: &&Named| Candidate {
+            machine: Named::clone(named),
+            version: self.machines[&named.uid].version,
+            note: self.replaced.clone(),
+        };
+        Ok(Replaceable {
+            is_allowed: self.replaces,
+            named: named.len(),
+            has_joined: named.iter().any(|named| self.machines[&named.uid].has_node),
+            first: named.iter().min_by_key(|named| (!is_last(&named.uid), &named.uid)).map(candidate),
+            last: self.unread.map_or_else(|| Ok(self.replaced.clone()), Err),
+            joined: None,
+            now: self.time,
+        })
+    }
+
     fn counts_deleting(&self) -> bool {
         true
     }
@@ -384,8 +454,9 @@ fn failed(call: Call<Text>, failed: Failed) -> Outcome<Text> {
         Call::List(_) => Outcome::Listed(Err(failed)),
         Call::WriteLog { .. } | Call::Lower { .. } | Call::Resize { .. } => Outcome::Written(Err(failed)),
         Call::Mark(entry, call) => Outcome::Mark(entry, mark_failed(&call, failed)),
+        Call::Delete { machine, .. } => Outcome::Deleted(machine.uid, Err(failed)),
         Call::Unmark { name, .. } => Outcome::Unmarked(name, Err(failed)),
-        Call::Replace { .. } => Outcome::Replaced(Err("it isn't time")),
+        Call::WriteReplaced { .. } => Outcome::WrittenReplaced(Err(failed)),
         Call::Pause(row, _) => Outcome::Paused(row, false),
     }
 }
@@ -397,70 +468,5 @@ fn mark_failed(call: &MarkCall<Text>, failed: Failed) -> MarkOutcome<Text> {
         MarkCall::ReadWhole => MarkOutcome::Whole(Err(failed)),
         MarkCall::ReadGroup => MarkOutcome::Group(Err(failed)),
         MarkCall::Set(_) => MarkOutcome::Set(Err(failed)),
-    }
-}
-
-fn shown(call: &Call<Text>) -> String {
-    match call {
-        Call::ReadGroup(_) => "read group".to_owned(),
-        Call::ReadSize(_) => "read size".to_owned(),
-        Call::Read(named) => format!("read {}", named.name),
-        Call::ReadWhole(named) => format!("whole {}", named.name),
-        Call::ReadVersion(entry) => format!("version {}", entry.name),
-        Call::List(_) => "list".to_owned(),
-        Call::Lower { lowering, .. } if !lowering.names.is_empty() => {
-            format!("lower to {}:{}", lowering.to, log_shown(&lowering.log))
-        }
-        Call::WriteLog { log, .. } | Call::Lower { lowering: Lowering { log, .. }, .. } => {
-            format!("log{}", log_shown(log))
-        }
-        Call::Resize { to, counted, .. } => format!("resize to {to}{}", if *counted { ", counted" } else { "" }),
-        Call::Mark(entry, call) => match call {
-            MarkCall::ReadOwner => format!("owner {}", entry.name),
-            MarkCall::Read => format!("read {}", entry.name),
-            MarkCall::ReadWhole => format!("whole {}", entry.name),
-            MarkCall::ReadGroup => format!("group for {}", entry.name),
-            MarkCall::Set(_) => format!("mark {}", entry.name),
-        },
-        Call::Unmark { name, .. } => format!("unmark {name}"),
-        Call::Replace { request, .. } => {
-            let names: Vec<_> = request.machines.iter().map(|named| named.name.as_str()).collect();
-            format!("replace {}", names.join(" "))
-        }
-        Call::Pause(row, _) => format!("pause {row:?}"),
-    }
-}
-
-fn log_shown(log: &DeletionLog) -> String {
-    let entry = |entry: &Entry| {
-        let lowered = if entry.phase == Phase::Lowered { "!" } else { "" };
-        format!(" {}{}{lowered}", entry.name, if entry.soft { "~" } else { "" })
-    };
-    log.entries().iter().map(entry).collect()
-}
-
-pub(super) fn answers(ends: &[(CallerId, Result<(), NotDone>)]) -> Vec<String> {
-    let end = |(caller, end): &(CallerId, Result<(), NotDone>)| match end {
-        Ok(()) => format!("{caller}: done"),
-        Err(why) => format!("{caller}: {}", reason(why)),
-    };
-    ends.iter().map(end).collect()
-}
-
-fn reason(why: &NotDone) -> String {
-    match why {
-        NotDone::Abandoned => "abandoned".to_owned(),
-        NotDone::Size(_) | NotDone::Refused(Refusal::BelowMin(_)) => "below min".to_owned(),
-        NotDone::Refused(Refusal::Replaced { named, left }) => format!("replaced, {left} of {named} left"),
-        NotDone::Refused(refusal) => word(refusal).to_owned(),
-        NotDone::Failed(Failed(failure)) => format!("failed, {failure:?}"),
-        NotDone::Pending(Failed(failure)) => format!("pending, {failure:?}"),
-        NotDone::GivenUp(name) => format!("given up {name}"),
-        NotDone::NotReplaced(_) => "not replaced".to_owned(),
-        NotDone::NotTakenBack { why, .. } => format!("{}, and not taken back", reason(why)),
-        NotDone::MaybeLogged(why) => format!("{}, or logged", reason(why)),
-        NotDone::InPart(why) => format!("{}, in part", reason(why)),
-        NotDone::LoweredInPart(why) => format!("{}, lowered in part", reason(why)),
-        other => format!("{other:?}"),
     }
 }

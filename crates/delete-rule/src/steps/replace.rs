@@ -1,0 +1,246 @@
+//! At the least size a Machine that never became a Node is replaced: it is deleted by name and the size stays, so that its
+//! MachineSet makes another. Nothing that has a Node goes here.
+//!
+//! The last replacement is told by the group, and written before the deletion by a patch that tests what was there: so of two
+//! copies of the program only one goes on, a restart forgets nothing, and a copy that dies in between has spent the interval
+//! on a Machine that is deleted the next time it is named. Creation times of Machines alone would tell when the last one
+//! was, but not how many there have been.
+
+use std::mem;
+
+use super::{Call, Calls, Effect, FailedCall as _, Failure, NotDone, Now, Outcome, Row, Steps};
+use crate::{
+    Log, Named, Request, SizeError,
+    replacement::{self, Replaced, Replacement, WallTime},
+};
+
+/// The Machines of a request that may be replaced, and what is known of replacements.
+#[derive(Clone, Debug)]
+pub struct Replaceable<T: Calls> {
+    /// True if Machines are replaced at all.
+    pub is_allowed: bool,
+    /// The number of Machines of the request that are there, aren't being deleted and are in no log.
+    pub named: usize,
+    /// True if one of those has a Node.
+    pub has_joined: bool,
+    /// The one of those that goes first.
+    pub first: Option<Candidate<T>>,
+    /// The last replacement of the group, if it tells of one.
+    pub last: Result<Option<Replaced<T::Uid>>, T::Unread>,
+    /// The time at which the youngest Machine of the group was made that has a Node.
+    pub joined: Option<WallTime>,
+    /// The time.
+    pub now: WallTime,
+}
+
+/// A Machine that may be replaced.
+#[derive(Clone, Debug)]
+pub struct Candidate<T: Calls> {
+    /// The Machine.
+    pub machine: Named<T>,
+    /// Its version: had it joined since, it would be another.
+    pub version: T::Version,
+    /// The note of whoever makes the calls.
+    pub note: T::Note,
+}
+
+/// The reason for which no Machine was replaced, or not all that were named.
+#[derive(Clone, Debug)]
+pub enum NotReplaced<T: Calls> {
+    /// None is replaced, or one that was named has a Node, so that a MachineHealthCheck says if it is dead.
+    Refused,
+    /// The text that tells of the last replacement can't be read, nor tested.
+    Unread(T::Unread),
+    /// One was replaced not long ago; the next can be at this time.
+    Wait(WallTime),
+    /// One is replaced, and so many others wait.
+    Others {
+        /// The one.
+        machine: T::Name,
+        /// The number of the others.
+        others: usize,
+        /// The time at which the next can be replaced.
+        next: WallTime,
+    },
+}
+
+/// One of the Machines of a request is replaced for which the size can't come down, where that is possible and time.
+#[derive(Clone, Debug)]
+pub(super) struct Replace<T: Calls> {
+    request: Request<T>,
+    log: Log<T>,
+    below: SizeError,
+    stage: Stage<T>,
+    effects: Vec<Effect<T>>,
+}
+
+/// The Machine that is replaced, and the end of the request once it is.
+#[derive(Clone, Debug)]
+struct Chosen<T: Calls> {
+    candidate: Candidate<T>,
+    others: usize,
+    next: WallTime,
+}
+
+/// The next thing to do, or the call whose outcome is waited for.
+#[derive(Clone, Debug)]
+enum Stage<T: Calls> {
+    Begin,
+    /// The group is to tell of it.
+    Write(Chosen<T>, Replaced<T::Uid>),
+    PauseWrite(Chosen<T>, Replaced<T::Uid>, T::Failed),
+    Delete(Chosen<T>),
+    PauseDelete(Chosen<T>, T::Failed),
+    Asked(Asked<T>),
+    End(Result<(), NotDone<T>>),
+}
+
+#[derive(Clone, Debug)]
+enum Asked<T: Calls> {
+    Write(Chosen<T>, Replaced<T::Uid>),
+    PauseWrite(Chosen<T>, Replaced<T::Uid>, T::Failed),
+    Delete(Chosen<T>),
+    PauseDelete(Chosen<T>, T::Failed),
+}
+
+impl<T: Calls> Replace<T> {
+    /// Begins with a request that was refused on this log.
+    pub(super) fn new(request: Request<T>, log: Log<T>, below: SizeError) -> Self {
+        Self { request, log, below, stage: Stage::Begin, effects: Vec::new() }
+    }
+
+    /// At the end: the outcome of the request.
+    pub(super) fn end(&self) -> Option<&Result<(), NotDone<T>>> {
+        if let Stage::End(end) = &self.stage { Some(end) } else { None }
+    }
+
+    fn begin(&mut self, now: &impl Now<T>) -> Stage<T> {
+        if !self.request.is_of_machines() {
+            return self.leave(NotReplaced::Refused);
+        }
+        let known = match now.replaceable(&self.request, &self.log) {
+            Ok(known) => known,
+            Err(error) => return Stage::End(Err(NotDone::NotScalable(error))),
+        };
+        if known.named == 0 {
+            // Those that are named go, and others come in their places: the size stays.
+            return Stage::End(Ok(()));
+        }
+        if !known.is_allowed || known.has_joined {
+            return self.leave(NotReplaced::Refused);
+        }
+        let last = match known.last {
+            Ok(last) => last,
+            Err(unread) => return self.leave(NotReplaced::Unread(unread)),
+        };
+        let Some(candidate) = known.first else { return self.leave(NotReplaced::Refused) };
+        let others = known.named - 1;
+        self.effects.push(Effect::Begin(Row::Replace));
+        match replacement::decide(last.as_ref(), &candidate.machine.uid, known.joined, known.now) {
+            Replacement::Begin(replaced) => Stage::Write(Chosen { candidate, others, next: replaced.next() }, replaced),
+            Replacement::Continue(last) => Stage::Delete(Chosen { candidate, others, next: last.next() }),
+            Replacement::Wait(until) => self.leave(NotReplaced::Wait(until)),
+        }
+    }
+
+    fn leave(&self, why: NotReplaced<T>) -> Stage<T> {
+        Stage::End(Err(NotDone::NotReplaced(self.below, why)))
+    }
+
+    /// The Machine is deleted, by this program or by somebody else.
+    fn deleted(&mut self, chosen: Chosen<T>, is_own: bool) -> Stage<T> {
+        let Chosen { candidate, others, next } = chosen;
+        let machine = candidate.machine.name.clone();
+        if is_own {
+            self.effects.push(Effect::Replaced(candidate.machine, candidate.note));
+        }
+        match others {
+            0 => Stage::End(Ok(())),
+            others => self.leave(NotReplaced::Others { machine, others, next }),
+        }
+    }
+
+    /// The API server has refused to replace a Machine, or gave no answer.
+    fn couldnt(&mut self, chosen: Chosen<T>, failure: T::Failed) -> Stage<T> {
+        let machine = Named { never_joined: true, ..chosen.candidate.machine };
+        self.effects.push(Effect::Undeletable(vec![machine]));
+        failed(failure)
+    }
+}
+
+fn failed<T: Calls>(failure: T::Failed) -> Stage<T> {
+    Stage::End(Err(NotDone::Failed(failure)))
+}
+
+impl<T: Calls> Steps<T> for Replace<T> {
+    fn next(&mut self, now: &impl Now<T>) -> Vec<Call<T>> {
+        if matches!(self.stage, Stage::Begin) {
+            self.stage = self.begin(now);
+        }
+        let (asked, call) = match mem::replace(&mut self.stage, Stage::Begin) {
+            Stage::Write(chosen, replaced) => {
+                let call = Call::WriteReplaced { note: chosen.candidate.note.clone(), replaced: replaced.clone() };
+                (Asked::Write(chosen, replaced), call)
+            }
+            Stage::PauseWrite(chosen, replaced, failure) => {
+                let call = Call::Pause(Row::Replace, failure.clone());
+                (Asked::PauseWrite(chosen, replaced, failure), call)
+            }
+            Stage::Delete(chosen) => {
+                let Candidate { machine, version, .. } = chosen.candidate.clone();
+                (Asked::Delete(chosen), Call::Delete { machine, version: Some(version) })
+            }
+            Stage::PauseDelete(chosen, failure) => {
+                let call = Call::Pause(Row::Replace, failure.clone());
+                (Asked::PauseDelete(chosen, failure), call)
+            }
+            stage @ (Stage::Begin | Stage::Asked(_) | Stage::End(_)) => {
+                self.stage = stage;
+                return Vec::new();
+            }
+        };
+        self.stage = Stage::Asked(asked);
+        vec![call]
+    }
+
+    fn took(&mut self, outcome: Outcome<T>) {
+        let asked = match mem::replace(&mut self.stage, Stage::Begin) {
+            Stage::Asked(asked) => asked,
+            stage => {
+                self.stage = stage;
+                return;
+            }
+        };
+        self.stage = match (asked, outcome) {
+            (Asked::Write(chosen, _), Outcome::WrittenReplaced(Ok(()))) => {
+                self.effects.push(Effect::Begin(Row::Replace));
+                Stage::Delete(chosen)
+            }
+            // Another copy was faster, or the watch is behind: the caller comes again.
+            (Asked::Write(..), Outcome::WrittenReplaced(Err(failure))) if failure.failure().is_of_the_object() => {
+                failed(failure)
+            }
+            (Asked::Write(chosen, replaced), Outcome::WrittenReplaced(Err(failure))) => {
+                Stage::PauseWrite(chosen, replaced, failure)
+            }
+            (Asked::PauseWrite(chosen, replaced, _), Outcome::Paused(_, true)) => Stage::Write(chosen, replaced),
+            (Asked::Delete(chosen), Outcome::Deleted(_, Ok(is_own))) => self.deleted(chosen, is_own),
+            (Asked::Delete(chosen), Outcome::Deleted(_, Err(failure))) => match failure.failure() {
+                // It has changed: had it joined, that would have.
+                Failure::Conflict => failed(failure),
+                Failure::Rejected => self.couldnt(chosen, failure),
+                Failure::Unknown | Failure::NotNow | Failure::Final => Stage::PauseDelete(chosen, failure),
+            },
+            (Asked::PauseDelete(chosen, _), Outcome::Paused(_, true)) => Stage::Delete(chosen),
+            (
+                Asked::PauseWrite(chosen, _, failure) | Asked::PauseDelete(chosen, failure),
+                Outcome::Paused(_, false),
+            ) => self.couldnt(chosen, failure),
+            (asked, _) => Stage::Asked(asked),
+        };
+    }
+
+    fn effects(&mut self) -> Vec<Effect<T>> {
+        mem::take(&mut self.effects)
+    }
+}

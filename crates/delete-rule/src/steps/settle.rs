@@ -1,0 +1,296 @@
+//! A look of a finisher, carried out call by call: what a smaller size has left is deleted by name, marks are corrected, and
+//! what is over leaves the log. A failure holds up nothing else; the first is reported in the end. It must never delete a
+//! Machine by name without a look at the group as it is known just before the call.
+
+use std::{collections::VecDeque, mem};
+
+use super::{
+    Call, Calls, Effect, FailedCall as _, Failure, Group as _, Mark, NotMarked, Now, Outcome, Row, SIDE_BY_SIDE, Steps,
+    Tries, machine_of,
+    mark::{Marks, mark_that_stays},
+};
+use crate::{Complete, Entry, Finish, Followed, Life, Log, Look, LookCall, Map, Member, Policy, Rule};
+
+/// A Machine of the group whose mark can be taken off.
+pub trait MarkedMember<T: Calls>: Member<T> {
+    /// Its name.
+    fn name(&self) -> T::Name;
+    /// The version that is shown.
+    fn version(&self) -> T::Version;
+}
+
+/// A look that is carried out.
+#[derive(Clone, Debug)]
+pub struct Settle<T: Calls, M, P = Complete> {
+    rule: Rule<P>,
+    look: Look<T, M, P>,
+    /// The version that was viewed, and the size of the MachineSets then.
+    viewed: (T::Group, i64),
+    /// The calls of the present stage of the look that aren't made yet.
+    waiting: VecDeque<LookCall<T, M>>,
+    /// The entries whose Machines are being read or deleted.
+    asked: Map<T, Entry<T>>,
+    marks: Marks<T, P>,
+    /// The log once the group was read, and what of it was followed.
+    read: Read<T, P>,
+    failure: Option<T::Failed>,
+    stage: Stage<T>,
+    /// The number of calls under way.
+    open: usize,
+    effects: Vec<Effect<T>>,
+}
+
+/// The group, as a look knows it.
+#[derive(Clone, Debug)]
+enum Read<T: Calls, P> {
+    /// It wasn't read, or it isn't a group any more.
+    Not,
+    /// It was read just now.
+    JustNow,
+    Log(Log<T>, Followed<T, P>),
+}
+
+/// The next thing to do, or the call whose outcome is waited for.
+#[derive(Clone, Debug)]
+enum Stage<T: Calls> {
+    Look,
+    /// Entries that are over are taken out of the log of this version.
+    Forget(T::Group),
+    Write(Log<T>),
+    Failed(T::Failed),
+    Pause(T::Failed),
+    Read,
+    Reading,
+    End,
+}
+
+impl<T: Calls, M: MarkedMember<T>, P: Policy> Settle<T, M, P> {
+    /// Begins with what a view of the group has come to, at a version of it, and with the size of the MachineSets that have its
+    /// Machines.
+    pub fn new(
+        rule: Rule<P>,
+        version: T::Group,
+        steps: impl IntoIterator<Item = Finish<T, M>>,
+        size_of_sets: i64,
+    ) -> Self {
+        Self {
+            rule,
+            look: rule.look(steps),
+            viewed: (version, size_of_sets),
+            waiting: VecDeque::new(),
+            asked: Map::<T, _>::default(),
+            marks: Marks::new(),
+            read: Read::Not,
+            failure: None,
+            stage: Stage::Look,
+            open: 0,
+            effects: Vec::new(),
+        }
+    }
+
+    /// At the end: the first failure, if there was one.
+    pub fn failure(&self) -> Option<&T::Failed> {
+        self.failure.as_ref()
+    }
+
+    /// Returns true at the end.
+    pub fn has_ended(&self) -> bool {
+        matches!(self.stage, Stage::End)
+    }
+
+    /// The calls of the look that can be made now.
+    fn look(&mut self, now: &impl Now<T>) -> Vec<Call<T>> {
+        if matches!(self.read, Read::JustNow) {
+            self.read = match self.group(now) {
+                Some((log, followed)) => Read::Log(log, followed),
+                None => Read::Not,
+            };
+        }
+        let mut calls = self.marks.next(now);
+        loop {
+            while self.open + calls.len() < SIDE_BY_SIDE
+                && let Some(call) = self.waiting.pop_front()
+            {
+                calls.extend(self.begin(call, now));
+            }
+            if self.open + calls.len() > 0 {
+                return calls;
+            }
+            let read = match &self.read {
+                Read::Log(log, followed) => Some((log, followed)),
+                Read::Not | Read::JustNow => None,
+            };
+            self.waiting.extend(self.look.next(read));
+            if self.waiting.is_empty() {
+                self.end_look(now);
+                return calls;
+            }
+        }
+    }
+
+    /// Begins a call of the look. None is made for what is known, or isn't so any more.
+    fn begin(&mut self, call: LookCall<T, M>, now: &impl Now<T>) -> Option<Call<T>> {
+        match call {
+            // A stranger's Machine is nothing that this group waits for.
+            LookCall::Read(entry) if now.is_stranger(&entry) => {
+                self.look.took_life(entry, Life::Gone);
+                None
+            }
+            LookCall::Read(entry) => {
+                let named = machine_of(&entry);
+                self.asked.insert(entry.uid.clone(), entry);
+                Some(Call::Read(named))
+            }
+            LookCall::ReadGroup => Some(Call::ReadGroup(Tries::Once)),
+            LookCall::Delete(entry) => {
+                // The call is made at once.
+                let (log, followed) = self.group(now)?;
+                if !self.look.permits(&entry, (&log, &followed)) {
+                    return None;
+                }
+                let machine = machine_of(&entry);
+                self.asked.insert(entry.uid.clone(), entry);
+                Some(Call::Delete { machine, version: None })
+            }
+            LookCall::Mark(entry) => {
+                self.marks.begin(Mark::new(self.rule, entry, None));
+                self.marks.next(now).pop()
+            }
+            LookCall::Unmark(machine) => {
+                Some(Call::Unmark { name: machine.name(), ticket: machine.ticket()?, version: machine.version() })
+            }
+            LookCall::List => Some(Call::List(Tries::Once)),
+        }
+    }
+
+    /// The group's log as it is known now, and what of it is followed.
+    fn group(&self, now: &impl Now<T>) -> Option<(Log<T>, Followed<T, P>)> {
+        let (version, followed) = now.followed(self.rule)?;
+        Some((version.log().ok()?, followed))
+    }
+
+    fn end_look(&mut self, now: &impl Now<T>) {
+        self.stage = if self.look.is_idle() {
+            Stage::End
+        } else {
+            self.effects.push(Effect::Begin(Row::Log));
+            Stage::Forget(now.followed(self.rule).map_or_else(|| self.viewed.0.clone(), |(version, _)| version))
+        };
+    }
+
+    /// Takes entries out of the log that are over, each time by the log that the write tests.
+    fn forget(&mut self, version: T::Group, now: &impl Now<T>) -> Vec<Call<T>> {
+        let are_followed = |log: &Log<T>| self.group(now).is_some_and(|(_, followed)| followed.has_all(log));
+        let left = version.log().ok().and_then(|log| self.look.left_of(&log, are_followed));
+        let Some(left) = left else { return Vec::new() };
+        self.stage = Stage::Write(left.clone());
+        vec![Call::WriteLog { seen: version, log: left }]
+    }
+
+    /// Does what follows; without a call where more follows.
+    fn advance(&mut self, now: &impl Now<T>) -> Vec<Call<T>> {
+        match mem::replace(&mut self.stage, Stage::End) {
+            Stage::Look => {
+                self.stage = Stage::Look;
+                self.look(now)
+            }
+            Stage::Forget(version) => self.forget(version, now),
+            Stage::Failed(failure) => {
+                self.stage = Stage::Pause(failure.clone());
+                vec![Call::Pause(Row::Log, failure)]
+            }
+            Stage::Read => {
+                self.stage = Stage::Reading;
+                vec![Call::ReadGroup(Tries::Of(Row::Log))]
+            }
+            stage @ (Stage::Write(_) | Stage::Pause(_) | Stage::Reading | Stage::End) => {
+                self.stage = stage;
+                Vec::new()
+            }
+        }
+    }
+
+    fn fail(&mut self, failure: T::Failed) {
+        self.failure.get_or_insert(failure);
+    }
+
+    /// Takes the outcome of a call of the look.
+    fn took_of_look(&mut self, outcome: Outcome<T>) {
+        self.effects.extend(mark_that_stays(&outcome));
+        match outcome {
+            Outcome::Life(uid, life) => match (self.asked.remove(&uid), life) {
+                (Some(entry), Ok(life)) => self.look.took_life(entry, life),
+                (_, Err(failure)) => self.fail(failure),
+                (None, Ok(_)) => {}
+            },
+            Outcome::Group(Ok(_)) => {
+                self.look.took_group();
+                self.read = Read::JustNow;
+            }
+            Outcome::Deleted(uid, deleted) => match (self.asked.remove(&uid), deleted) {
+                (Some(entry), Ok(true)) => self.effects.push(Effect::DeletedByName(entry)),
+                // It is gone, or another one has its name.
+                (_, Err(failure)) if failure.failure() != Failure::Conflict => self.fail(failure),
+                (_, Ok(_) | Err(_)) => {}
+            },
+            Outcome::Mark(entry, outcome) => {
+                if let Some(Err(NotMarked::Failed(failure))) = self.marks.took(&entry, outcome) {
+                    self.fail(failure);
+                }
+            }
+            // It has changed, so that it is looked at again.
+            Outcome::Unmarked(_, Err(failure)) if failure.failure() == Failure::Rejected => {}
+            Outcome::Listed(Ok(listed)) => self.look.took_list(&listed.alive, self.viewed.1),
+            Outcome::Group(Err(failure)) | Outcome::Unmarked(_, Err(failure)) | Outcome::Listed(Err(failure)) => {
+                self.fail(failure);
+            }
+            _ => {}
+        }
+    }
+
+    /// Entries have left the log.
+    fn forgot(&mut self, left: &Log<T>) {
+        let over = self.look.over().filter(|entry| left.get(&entry.uid) != Some(*entry));
+        self.effects.push(Effect::Over(over.cloned().collect()));
+    }
+}
+
+impl<T: Calls, M: MarkedMember<T>, P: Policy> Steps<T> for Settle<T, M, P> {
+    fn next(&mut self, now: &impl Now<T>) -> Vec<Call<T>> {
+        let mut calls = Vec::new();
+        if self.open > 0 && matches!(self.stage, Stage::Look) {
+            calls = self.look(now);
+        }
+        while calls.is_empty() && self.open == 0 && !self.has_ended() {
+            calls = self.advance(now);
+        }
+        self.open += calls.len();
+        calls
+    }
+
+    fn took(&mut self, outcome: Outcome<T>) {
+        self.open = self.open.saturating_sub(1);
+        self.stage = match (mem::replace(&mut self.stage, Stage::End), outcome) {
+            (Stage::Look, outcome) => {
+                self.took_of_look(outcome);
+                Stage::Look
+            }
+            (Stage::Write(left), Outcome::Written(Ok(_))) => {
+                self.forgot(&left);
+                Stage::End
+            }
+            (Stage::Write(_), Outcome::Written(Err(failure))) => Stage::Failed(failure),
+            (Stage::Pause(_), Outcome::Paused(_, true)) => Stage::Read,
+            (Stage::Pause(failure), Outcome::Paused(_, false)) | (Stage::Reading, Outcome::Group(Err(failure))) => {
+                self.fail(failure);
+                Stage::End
+            }
+            (Stage::Reading, Outcome::Group(Ok(version))) => Stage::Forget(version),
+            (stage, _) => stage,
+        };
+    }
+
+    fn effects(&mut self) -> Vec<Effect<T>> {
+        mem::take(&mut self.effects)
+    }
+}
