@@ -118,7 +118,7 @@ impl<F: Fn(CallerId) -> bool> Now<Types> for Known<'_, F> {
             is_allowed: self.work.shared.options.at_min_size == AtMinSize::Replace,
             named: named.len(),
             has_joined: named.iter().any(|member| member.has_node()),
-            first: first.map(|member| candidate(member)),
+            first: first.map(candidate),
             last: last.map(|last| last.as_ref().map(Replaced::decided)),
             joined: joined.map(Timestamp::as_nanosecond),
             now: Timestamp::now().as_nanosecond(),

@@ -127,9 +127,10 @@ impl<T: Calls, P: Policy> Mark<T, P> {
     fn decide(&mut self, now: &impl Now<T>) -> (Asked<T>, MarkCall<T>) {
         let is_needed = !now.is_marked_by_another(&self.entry);
         if !self.spares_joined() {
-            return match is_needed {
-                true => (Asked::Set { is_pending: false }, MarkCall::Set(None)),
-                false => (Asked::Life(None), MarkCall::Read),
+            return if is_needed {
+                (Asked::Set { is_pending: false }, MarkCall::Set(None))
+            } else {
+                (Asked::Life(None), MarkCall::Read)
             };
         }
         // A mark that somebody else has set tests nothing: the Machine is read in its stead.
@@ -141,12 +142,27 @@ impl<T: Calls, P: Policy> Mark<T, P> {
 
     /// Takes the outcome of a call.
     pub(super) fn take(&mut self, outcome: MarkOutcome<T>) {
-        let Stage::Asked(asked) = mem::replace(&mut self.stage, Stage::Begin) else { return };
+        let asked = match mem::replace(&mut self.stage, Stage::Begin) {
+            Stage::Asked(asked) => asked,
+            stage => {
+                self.stage = stage;
+                return;
+            }
+        };
         let stage = match (asked, outcome) {
             (Asked::IsOfGroup, MarkOutcome::IsOfGroup(Ok(Some(true)))) => Stage::Decide,
             (Asked::IsOfGroup, MarkOutcome::IsOfGroup(Ok(Some(false)))) => self.leave(Unmarked::NotOfGroup),
-            (Asked::IsOfGroup, MarkOutcome::IsOfGroup(Ok(None))) => self.is_gone(),
-            (Asked::Life(Some(failure)), MarkOutcome::Life(Ok(Life::Alive | Life::Deleting))) => failed(failure),
+            (Asked::IsOfGroup, MarkOutcome::IsOfGroup(Ok(None)))
+            | (Asked::Set { is_pending: true }, MarkOutcome::Set(Ok(Life::Gone))) => self.is_gone(),
+            // The mark has failed, and the Machine is there; or a read has failed.
+            (Asked::Life(Some(failure)), MarkOutcome::Life(Ok(Life::Alive | Life::Deleting)))
+            | (
+                _,
+                MarkOutcome::IsOfGroup(Err(failure))
+                | MarkOutcome::Life(Err(failure))
+                | MarkOutcome::Whole(Err(failure))
+                | MarkOutcome::Group(Err(failure)),
+            ) => failed(failure),
             (Asked::Life(_), MarkOutcome::Life(Ok(life))) => Stage::End(Ok(life)),
             (Asked::Whole { is_needed }, MarkOutcome::Whole(Ok(whole))) => self.judge(whole, is_needed),
             (Asked::Group { version, is_needed }, MarkOutcome::Group(Ok(group))) => {
@@ -158,16 +174,8 @@ impl<T: Calls, P: Policy> Mark<T, P> {
             {
                 Stage::Read(Some(failure))
             }
-            (Asked::Set { is_pending: true }, MarkOutcome::Set(Ok(Life::Gone))) => self.is_gone(),
             // One that has changed since it was read is read again with the next attempt.
             (Asked::Set { .. }, MarkOutcome::Set(marked)) => Stage::End(marked.map_err(NotMarked::Failed)),
-            (
-                _,
-                MarkOutcome::IsOfGroup(Err(failure))
-                | MarkOutcome::Life(Err(failure))
-                | MarkOutcome::Whole(Err(failure))
-                | MarkOutcome::Group(Err(failure)),
-            ) => failed(failure),
             (asked, _) => Stage::Asked(asked),
         };
         self.stage = match stage {

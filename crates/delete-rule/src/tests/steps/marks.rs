@@ -1,7 +1,7 @@
 //! The mark of one Machine, call by call.
 
 use super::{
-    world::{Failed, Happens, World},
+    world::{Failed, Happens, Owner, World},
     *,
 };
 use crate::steps::{Mark, NotMarked};
@@ -59,18 +59,18 @@ fn owned(calls: &[&str]) -> Vec<String> {
 
 /// The watch hasn't shown the Machine: who may annotate a group has no right to others' Machines.
 #[rstest]
-#[case::it_is_the_groups("b", false, &["owner b", "mark b"], "Alive")]
-#[case::it_is_not_known_as_such("b", true, &["owner b"], "failed, Unknown")]
-#[case::it_is_gone("d", false, &["owner d"], "Gone")]
-#[case::a_soft_one_is_gone("d~", false, &["owner d"], "going")]
+#[case::it_is_the_groups("b", Owner::Unseen, &["owner b", "mark b"], "Alive")]
+#[case::it_is_not_known_as_such("b", Owner::Another, &["owner b"], "failed, Unknown")]
+#[case::it_is_gone("d", Owner::Unseen, &["owner d"], "Gone")]
+#[case::a_soft_one_is_gone("d~", Owner::Unseen, &["owner d"], "going")]
 fn one_whose_group_is_unknown_is_read_first(
     #[case] text: &str,
-    #[case] is_moved: bool,
+    #[case] owner: Owner,
     #[case] calls: &[&str],
     #[case] expected: &str,
 ) {
     let mut world = world(text);
-    (world.knows_groups, world.is_moved) = (false, is_moved);
+    world.owner = owner;
     let end = mark(&mut world, None);
     assert_eq!((world.calls.as_slice(), shown(&end).as_str()), (&*owned(calls), expected));
 }

@@ -91,6 +91,17 @@ pub(super) enum Happens {
     Before(fn(&mut World)),
 }
 
+/// The owner of the Machines.
+#[derive(Clone, Copy, Eq, PartialEq)]
+pub(super) enum Owner {
+    /// The watch has shown that it is the group.
+    Known,
+    /// It is the group, which the watch hasn't shown.
+    Unseen,
+    /// It is another group, which the watch hasn't shown.
+    Another,
+}
+
 /// The callers of all commands.
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub(super) enum Callers {
@@ -108,10 +119,7 @@ pub(super) struct World {
     pub(super) callers: Callers,
     /// True if the watch of Machines has come far enough.
     pub(super) knows_lives: bool,
-    /// True if the watch has shown whose each Machine is.
-    pub(super) knows_groups: bool,
-    /// True if the Machines belong to another group.
-    pub(super) is_moved: bool,
+    pub(super) owner: Owner,
     /// The Machines that somebody else has marked, as the watch shows.
     pub(super) marked_by_another: Vec<&'static str>,
     /// The fate of the next call that begins so.
@@ -144,8 +152,7 @@ impl World {
             drawn: Cell::new(0),
             callers: Callers::Wait,
             knows_lives: true,
-            knows_groups: true,
-            is_moved: false,
+            owner: Owner::Known,
             marked_by_another: Vec::new(),
             events: Vec::new(),
             waiting: Vec::new(),
@@ -270,7 +277,7 @@ impl World {
                 self.written(is_as_seen && is_unchanged, to, self.group.log.clone(), writer)
             }
             Call::Mark(entry, call) => {
-                let outcome = self.mark(&entry, call);
+                let outcome = self.mark(&entry, &call);
                 Outcome::Mark(entry, outcome)
             }
             Call::Delete { machine, version } => {
@@ -318,11 +325,12 @@ impl World {
         Outcome::Written(Ok(self.group.clone()))
     }
 
-    fn mark(&mut self, entry: &Entry, call: MarkCall<Text>) -> MarkOutcome<Text> {
+    fn mark(&mut self, entry: &Entry, call: &MarkCall<Text>) -> MarkOutcome<Text> {
         match call {
-            MarkCall::ReadOwner => {
-                MarkOutcome::IsOfGroup(Ok(self.machines.contains_key(&entry.uid).then_some(!self.is_moved)))
-            }
+            MarkCall::ReadOwner => MarkOutcome::IsOfGroup(Ok(self
+                .machines
+                .contains_key(&entry.uid)
+                .then_some(self.owner != Owner::Another))),
             MarkCall::Read => MarkOutcome::Life(Ok(self.life(&entry.uid))),
             MarkCall::ReadWhole => MarkOutcome::Whole(Ok(self.whole(&entry.uid))),
             MarkCall::ReadGroup => MarkOutcome::Group(Ok(self.group.clone())),
@@ -385,7 +393,7 @@ impl Now<Text> for World {
     }
 
     fn knows_group_of(&self, _: &Entry) -> bool {
-        self.knows_groups
+        self.owner == Owner::Known
     }
 
     fn is_marked_by_another(&self, entry: &Entry) -> bool {
