@@ -96,6 +96,11 @@ impl Now<Small> for Known<'_> {
         false
     }
 
+    // The watch of the Nodes may not have come so far yet.
+    fn has_node(&self, _: &delete_rule::Entry<Small>) -> bool {
+        false
+    }
+
     fn there(&self, log: &Log) -> There<Small> {
         self.was_asked.set(true);
         let there = self.past.alive.without(small::set(log.entries().iter().map(|entry| &entry.uid)));

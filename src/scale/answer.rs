@@ -126,11 +126,11 @@ pub(super) fn has_joined(id: &GroupId, machine: &str) -> ScaleError {
     ))
 }
 
-/// The size was lowered for a Machine that never joined, and it is deleted when the rollout lets it.
+/// The size was lowered for a Machine that has no Node, and it is deleted when the rollout has ended.
 pub(super) fn waits_for_rollout(id: &GroupId, machine: &str) -> ScaleError {
     ScaleError::Unavailable(format!(
-        "{id}: the size was lowered for Machine {machine} already; it is deleted by name when each MachineSet of the rollout has \
-         its part of the smaller size: if the rollout doesn't go on, see what its new Machines wait for"
+        "{id}: the size was lowered for Machine {machine} already; if the rollout leaves it, it is deleted by name when one MachineSet \
+         alone has Machines: if the rollout doesn't go on, see what its new Machines wait for"
     ))
 }
 

@@ -7,7 +7,7 @@ use super::{
     error::ScaleError,
     options::MachinePoolDeletes,
     order::NodeName,
-    rule::{self, Named, Request},
+    rule::{self, Named, RULE, Request},
     work::Work,
 };
 use crate::{
@@ -107,8 +107,7 @@ pub(super) fn find(work: &Work, nodes: &[NodeName]) -> Result<Nodes, ScaleError>
     }
 }
 
-/// Returns true if the size was lowered for a Machine, and it isn't deleted by name before the MachineSets of a rollout have
-/// theirs of that.
+/// Returns true if the size was lowered for a Machine, and it isn't deleted by name before a rollout has ended.
 fn waits_for_rollout(work: &Work, uid: &Uid) -> bool {
     let Some((version, sets)) = work.index().sets(&work.id) else { return false };
     let has_machines = |set: &&SetView| set.object.replicas.unwrap_or_default() > 0;
@@ -117,7 +116,7 @@ fn waits_for_rollout(work: &Work, uid: &Uid) -> bool {
     }
     let Ok(log) = version.log() else { return false };
     let is_lowered = |entry: &&Entry| entry.phase == Phase::Lowered && !entry.soft;
-    log.get(uid).filter(is_lowered).is_some_and(|entry| !rule::followed(work.id.kind, &sets).has(entry))
+    log.get(uid).filter(is_lowered).is_some_and(|entry| !rule::followed(RULE, work.id.kind, &sets).has(entry))
 }
 
 /// Returns true if the size was lowered for a Machine: that it has joined since doesn't keep it.

@@ -63,6 +63,10 @@ impl<F: Fn(CallerId) -> bool> Now<Types> for Known<'_, F> {
         mark.is_some_and(|mark| Ticket::of_mark(&mark).is_none())
     }
 
+    fn has_node(&self, entry: &Entry) -> bool {
+        self.work.index().has_node(&self.work.machine_key(&entry.name), &entry.uid)
+    }
+
     fn there(&self, log: &DeletionLog) -> There<Types> {
         let (index, id) = (self.work.index(), &self.work.id);
         let mut members = index.members(id);

@@ -102,13 +102,11 @@ impl<T: Types, P: Policy> Followed<T, P> {
     }
 }
 
-/// Returns true if the size that came with a MachineSet's copy of the log has reached all that have Machines. In a rollout
-/// none has the whole size, so that those which have Machines must have been given theirs of the same size of the group: one
-/// that hasn't would make a Machine in the place of one that is deleted by name.
+/// Returns true if the size that came with a MachineSet's copy of the log is that of the one MachineSet which has Machines. In a
+/// rollout none has the whole size, and nothing tells how much of the smaller one each has been given: one that hasn't would make
+/// a Machine in the place of one that is deleted by name.
 fn has_its_size<T: Types, S: Source<T>>(set: &S, sources: &[S]) -> bool {
-    let mut active = sources.iter().filter(|set| set.replicas().unwrap_or_default() > 0);
-    if active.clone().count() <= 1 {
-        return set.desired_replicas() == set.replicas();
-    }
-    active.all(|other| other.desired_replicas() == set.desired_replicas())
+    let mut active = sources.iter().filter_map(Source::replicas).filter(|replicas| *replicas > 0);
+    let whole = active.next().unwrap_or_default();
+    active.next().is_none() && set.desired_replicas() == Some(whole)
 }

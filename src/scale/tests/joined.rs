@@ -94,6 +94,22 @@ async fn a_machine_that_is_given_up_is_known_by_the_provider_id_that_is_read() {
     assert_eq!((world.api.replicas(), world.api.marked()), (3, vec![]));
 }
 
+/// Its Node comes while the log is being written, and nodeRef lags: the version that the mark tests is the one that was read.
+#[tokio::test]
+async fn a_machine_whose_node_is_shown_before_it_is_marked_stays() {
+    let world = World::new(3, &["a", "c"]);
+    world.machine("b", &json!({}), &json!({}));
+    world.api.fault("PATCH group", Fault::Hold);
+    let scale = world.scale.clone();
+    let command = tokio::spawn(async move { scale.delete(group(), instance("pending-machine-team-a_b")).await });
+    world.api.held().await;
+    show(&world, "b", Shown::ProviderId);
+    world.api.release();
+    let error = command.await.unwrap().unwrap_err();
+    assert_eq!(error.code(), "failed_precondition", "{error}");
+    assert_eq!((world.api.replicas(), world.api.marked(), world.api.log()), (3, vec![], vec![]));
+}
+
 /// It joins after it was read: the mark tests the version that was read.
 #[rstest]
 #[case::named("named")]

@@ -133,8 +133,8 @@ impl<T: Calls, P: Policy> Mark<T, P> {
                 (Asked::Life(None), MarkCall::Read)
             };
         }
-        // A mark that somebody else has set tests nothing: the Machine is read in its stead.
-        match self.version.take().filter(|_| is_needed) {
+        // A mark that somebody else has set tests nothing, and nodeRef may lag behind a Node: the Machine is read in their stead.
+        match self.version.take().filter(|_| is_needed && !now.has_node(&self.entry)) {
             Some(version) => (Asked::Set { is_pending: true }, MarkCall::Set(Some(version))),
             None => (Asked::Whole { is_needed }, MarkCall::ReadWhole),
         }

@@ -127,6 +127,9 @@ pub trait Now<T: Calls> {
     /// Returns true if the watch has shown somebody else's mark on the Machine of an entry.
     fn is_marked_by_another(&self, entry: &Entry<T>) -> bool;
 
+    /// Returns true if a watch has shown that the Machine of an entry has a Node.
+    fn has_node(&self, entry: &Entry<T>) -> bool;
+
     /// The Machines that are there and in no log, by the watch.
     fn there(&self, log: &Log<T>) -> There<T>;
 

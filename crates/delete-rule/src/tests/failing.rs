@@ -308,6 +308,10 @@ impl Now<Text> for World {
         false
     }
 
+    fn has_node(&self, _: &Entry) -> bool {
+        false
+    }
+
     fn there(&self, log: &DeletionLog) -> There<Text> {
         let machines = self.machines.borrow();
         let there = machines.iter().filter(|(uid, (life, _))| *life == Life::Alive && log.get(uid).is_none());

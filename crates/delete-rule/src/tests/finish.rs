@@ -69,13 +69,17 @@ fn part(entries: &[&str], replicas: i32, desired: i32) -> Owner {
 }
 
 #[rstest]
-#[case::both_have_theirs([part(&[], 2, 3), part(&["a!"], 1, 3)], true)]
-#[case::the_old_one_has_not([part(&[], 3, 4), part(&["a!"], 1, 3)], false)]
-#[case::the_new_one_has_not([part(&["a!"], 2, 3), part(&["a"], 1, 4)], false)]
-#[case::nobody_knows_of_the_old_one([set(&[], |set| set.desired_replicas = None), part(&["a!"], 1, 3)], false)]
+#[case::both_have_machines([part(&[], 2, 3), part(&["a!"], 1, 3)], false)]
+#[case::the_old_one_has_not_followed([part(&[], 3, 4), part(&["a!"], 1, 3)], false)]
 #[case::the_old_one_has_no_machines([part(&[], 0, 4), part(&["a!"], 3, 3)], true)]
+#[case::the_new_one_has_not_its_size_yet([part(&[], 0, 4), part(&["a!"], 2, 3)], false)]
 #[case::the_new_one_has_none_yet([part(&[], 4, 4), part(&["a!"], 0, 3)], false)]
-fn in_a_rollout_each_machine_set_that_has_machines_needs_its_size(#[case] sets: [Owner; 2], #[case] expected: bool) {
+#[case::the_new_one_has_none_and_the_old_one_too_many([part(&[], 1, 1), part(&["a!"], 0, 0)], false)]
+#[case::the_old_one_has_the_whole_size([part(&[], 3, 3), part(&["a!"], 0, 3)], true)]
+fn in_a_rollout_the_one_machine_set_that_has_machines_needs_the_whole_size(
+    #[case] sets: [Owner; 2],
+    #[case] expected: bool,
+) {
     assert_eq!(followed(Kind::MachineDeployment, &sets).has_all(&log(&["a!"])), expected);
 }
 

@@ -119,6 +119,8 @@ pub(super) struct World {
     pub(super) callers: Callers,
     /// True if the watch of Machines has come far enough.
     pub(super) knows_lives: bool,
+    /// The watch of the Nodes shows those that are there.
+    pub(super) shows_nodes: bool,
     pub(super) owner: Owner,
     /// The Machines that somebody else has marked, as the watch shows.
     pub(super) marked_by_another: Vec<&'static str>,
@@ -152,6 +154,7 @@ impl World {
             drawn: Cell::new(0),
             callers: Callers::Wait,
             knows_lives: true,
+            shows_nodes: false,
             owner: Owner::Known,
             marked_by_another: Vec::new(),
             events: Vec::new(),
@@ -394,6 +397,10 @@ impl Now<Text> for World {
 
     fn knows_group_of(&self, _: &Entry) -> bool {
         self.owner == Owner::Known
+    }
+
+    fn has_node(&self, entry: &Entry) -> bool {
+        self.shows_nodes && self.machines.get(&entry.uid).is_some_and(|machine| machine.has_node)
     }
 
     fn is_marked_by_another(&self, entry: &Entry) -> bool {
