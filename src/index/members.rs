@@ -6,13 +6,14 @@ use std::{collections::HashMap, sync::Arc};
 use arcstr::ArcStr;
 
 use super::{
+    Index,
     filed::Filed,
     holder::{Holder, holder_key},
     picture::Picture,
     resolve::{NodeQuery, Resolved},
 };
 use crate::{
-    capi::{Machine, Node, ObjectKey, ScalableKind, ScalableResource},
+    capi::{Machine, Node, ObjectKey, ScalableKind, ScalableResource, Uid},
     nodegroup::{GroupId, MachineView, Shortage, provider_id},
 };
 
@@ -83,6 +84,16 @@ impl Filed for NodeByMachine {
 
     fn order(&self) -> ArcStr {
         self.0.meta.key.name.clone()
+    }
+}
+
+impl Index {
+    /// Returns true if a Machine with that uid has a Node: its nodeRef says so, or a known Node leads to it.
+    #[must_use]
+    pub fn has_node(&self, key: &ObjectKey, uid: &Uid) -> bool {
+        let inner = self.inner.read();
+        let machine = inner.picture.machines.get(key).filter(|machine| machine.meta.uid == *uid);
+        machine.is_some_and(|machine| machine.node_name.is_some() || inner.picture.known_node_of(machine).is_some())
     }
 }
 

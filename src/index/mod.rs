@@ -435,14 +435,6 @@ impl Index {
         inner.picture.machines.get(key).filter(|machine| machine.meta.uid == *uid)?.delete_mark.clone()
     }
 
-    /// Returns true if a Machine with that uid has a Node: its nodeRef says so, or a known Node leads to it.
-    #[must_use]
-    pub fn has_node(&self, key: &ObjectKey, uid: &Uid) -> bool {
-        let inner = self.inner.read();
-        let machine = inner.picture.machines.get(key).filter(|machine| machine.meta.uid == *uid);
-        machine.is_some_and(|machine| machine.node_name.is_some() || inner.picture.known_node_of(machine).is_some())
-    }
-
     /// The MachineSets or the MachinePool that own the Machines of a group, by kind and name.
     #[must_use]
     pub fn owners(&self, id: &GroupId) -> Vec<(ScalableKind, ArcStr)> {
