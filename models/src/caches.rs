@@ -91,9 +91,10 @@ impl Now<Small> for Known<'_> {
     fn there(&self, log: &Log) -> There<Small> {
         self.was_asked.set(true);
         let there = self.past.alive.without(small::set(log.entries().iter().map(|entry| &entry.uid)));
+        let with_node = there & (self.past.with_node | self.world.shown_nodes[self.copy]);
         let named = |machine: usize| small::named(machine, Set(u8::MAX));
-        let waiting = there.without(self.past.with_node).iter().map(named).collect();
-        There { with_node: (there & self.past.with_node).len().into(), waiting }
+        let waiting = there.without(with_node).iter().map(named).collect();
+        There { with_node: with_node.len().into(), waiting }
     }
 
     fn counts_deleting(&self) -> bool {

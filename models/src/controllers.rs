@@ -5,8 +5,8 @@ use delete_rule::{Entry, Kind};
 
 use crate::{
     copies::Program,
-    model::Step,
     small::{self, Log, Shown, Small},
+    step::Step,
     variant::Follows,
     world::{Deployment, Few, Life, Machine, MachineSet, Phase, Picture, SLOTS, Set, World},
 };
@@ -214,7 +214,7 @@ impl Program<'_> {
                 found(step, World { replicas: i8::MIN, ..*world });
                 return;
             };
-            then.machines[machine] = Machine { life: Life::Alive, mark: 0, has_node: false };
+            then.machines[machine] = Machine { life: Life::Alive, ..Machine::default() };
             created = created | Set::one(machine);
             if then.is_counting() || then.ledger.places > 0 {
                 then.ledger.came = then.ledger.came | Set::one(machine);

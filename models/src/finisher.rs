@@ -7,8 +7,8 @@ use delete_rule::{Forgets, Kind, LeftSince, LookCall};
 
 use crate::{
     copies::Program,
-    model::{Finish, Step},
     small::{self, Log, Member, Shown, Small},
+    step::{Finish, Step},
     variant::Variant,
     world::{Set, World},
 };

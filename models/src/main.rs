@@ -74,6 +74,12 @@ struct Args {
     /// Machines without a Node that get one.
     #[arg(long, default_value_t = 0)]
     joins: u8,
+    /// Let nodeRefs lag behind the Nodes, and the program's watches of the Nodes too.
+    #[arg(long)]
+    lagging_refs: bool,
+    /// Let each mark ask the watch of the Nodes, where it tests a version that was read before.
+    #[arg(long)]
+    marks_look_again: bool,
     /// Reconciles of the MachineSet controller that end with an error.
     #[arg(long, default_value_t = 0)]
     errors: u8,
@@ -92,6 +98,9 @@ struct Args {
     /// Writes of the group whose answer is lost, done or not.
     #[arg(long, default_value_t = 0)]
     lost_answers: u8,
+    /// Tell the copies apart in traces, which takes up to twice the states.
+    #[arg(long)]
+    apart: bool,
     /// Stop after so many states.
     #[arg(long, default_value_t = 30_000_000)]
     most_states: usize,
@@ -115,9 +124,10 @@ fn main() -> ExitCode {
         always_errs: args.always_errs,
         forgets_own_writes: args.forgets_own_writes,
         splits_unmarks: args.late_marks > 0,
+        lags_node_refs: args.lagging_refs,
         may_be_named: None,
         joins_batches: args.join,
-        merges_copies: true,
+        merges_copies: !args.apart,
         budget: Budget {
             deletes: args.deletes,
             increases: args.increases,
@@ -135,7 +145,8 @@ fn main() -> ExitCode {
     };
     println!("{bounds:?}");
     let started = Instant::now();
-    let found = explore(&DeleteModel { rule: Variant::default(), bounds }, args.most_states);
+    let rule = Variant { marks_look_again: args.marks_look_again, ..Variant::default() };
+    let found = explore(&DeleteModel { rule, bounds }, args.most_states);
     let seconds = started.elapsed().as_secs_f64();
     println!(
         "{} states, {} steps, {} at rest, {} cut, complete: {}, {seconds:.1} s",

@@ -40,6 +40,9 @@ pub struct Variant {
     /// A Machine that is given up as one that never joined is marked only while it has no Node; else its entry is taken
     /// back.
     pub marks_only_unjoined: bool,
+    /// That is asked of the watch of the Nodes once more where the mark tests a version that was read before; the program
+    /// doesn't, yet.
+    pub marks_look_again: bool,
     /// A soft entry of a Machine that is alive stays until no more Machines are alive than the size says.
     pub soft_waits: bool,
     /// The source of the count before the size is lowered for placeholders.
@@ -175,6 +178,7 @@ impl Default for Variant {
             other_marks: OtherMarks::MarkedAgain,
             unmark_tests: UnmarkTests::Version,
             marks_only_unjoined: true,
+            marks_look_again: false,
             soft_waits: true,
             counts: Counts::AtEachDecision,
             place_tests: PlaceTests::Group,

@@ -9,8 +9,8 @@ use delete_rule::{
 use crate::{
     copies::Program,
     held::{Call, Held},
-    model::Step,
     small::{self, Failed, Log, Small, View},
+    step::Step,
     variant::{Existence, PlaceTests, Precondition, UnmarkTests},
     world::{self, Fault, Phase, SLOTS, Set, World},
 };
@@ -276,6 +276,10 @@ impl Program<'_> {
             world.ledger.places_missed += 1;
             return;
         }
+        // It has a mark that is taken back, of a copy that couldn't know its Node.
+        if world.ledger.unseen.has(machine) {
+            return;
+        }
         world.ledger.others -= 1;
         if world.ledger.others < 0 {
             world.ledger.fault = Some(Fault::TookAnother(small::uid(machine)));
@@ -302,8 +306,12 @@ impl Program<'_> {
         let machine = usize::from(entry.uid);
         let mut then = *world;
         let marked = self.set_mark(&mut then, copy, entry, version);
+        let step = match marked {
+            Err(NotMarked::Joined | NotMarked::Going) => Step::NoMark(copy, machine),
+            Ok(_) | Err(NotMarked::Failed(_)) => Step::Mark(Some(copy), machine),
+        };
         let outcome = Outcome::Marked(entry.clone(), marked);
-        self.go_on(&then, copy, rest, Some(&outcome), Step::Mark(Some(copy), machine), found);
+        self.go_on(&then, copy, rest, Some(&outcome), step, found);
         // The mark of a Machine that is to have no Node tests a version, and can't come after another one.
         let is_tested = entry.gives_up() && self.rule.marks_only_unjoined;
         let ticket = world.copies[copy].ticket(entry.ticket);
@@ -339,6 +347,9 @@ impl Program<'_> {
         if entry.gives_up() && is_wanted && self.rule.marks_only_unjoined {
             let conflict = Err(NotMarked::Failed(Failed(Failure::Conflict)));
             if version.is_some() {
+                if self.rule.marks_look_again && life == Life::Alive && world.knows_node(copy, machine) {
+                    return Err(NotMarked::Joined);
+                }
                 if version != Some(memory.versions[machine]) && life != Life::Gone {
                     return conflict;
                 }
@@ -346,7 +357,7 @@ impl Program<'_> {
                     return if entry.soft { Err(NotMarked::Going) } else { Ok(life) };
                 }
             } else {
-                match self.core().marking(entry, life, world.machines[machine].has_node) {
+                match self.core().marking(entry, life, world.knows_node(copy, machine)) {
                     Marking::Mark => {}
                     Marking::NotNeeded => return Ok(Life::Gone),
                     Marking::Joined => return Err(NotMarked::Joined),
@@ -360,6 +371,11 @@ impl Program<'_> {
             }
         }
         if life != Life::Gone && self.rule.marks {
+            // Nobody can know a Node of which nothing has come to the copy yet.
+            let is_unseen = world.machines[machine].has_node && !world.knows_node(copy, machine);
+            if entry.gives_up() && is_unseen && self.bounds.admits_known {
+                world.ledger.unseen = world.ledger.unseen | Set::one(machine);
+            }
             self.mark(world, machine, ticket);
         }
         Ok(life)
@@ -375,7 +391,8 @@ impl Program<'_> {
         let entry = world.log[machine];
         let is_first = entry.phase == Phase::Wanted && entry.ticket == ticket && is_changed;
         let is_alive = world.machines[machine].life == world::Life::Alive;
-        if is_first && entry.never_joined && is_alive && world.machines[machine].has_node {
+        let is_excused = world.ledger.unseen.has(machine);
+        if is_first && entry.never_joined && is_alive && world.machines[machine].has_node && !is_excused {
             world.ledger.joined_before = world.ledger.joined_before | Set::one(machine);
         }
         if is_changed {
@@ -398,7 +415,7 @@ impl Program<'_> {
 
 impl World {
     /// Returns true if the Machine of an entry is one that may be marked although it was given up as one that never joined.
-    pub(crate) fn may_be_marked(&self, machine: usize) -> bool {
-        self.machines[machine].life == world::Life::Alive && !self.machines[machine].has_node
+    pub(crate) fn may_be_marked(&self, copy: usize, machine: usize) -> bool {
+        self.machines[machine].life == world::Life::Alive && !self.knows_node(copy, machine)
     }
 }

@@ -89,6 +89,8 @@ pub struct World {
     pub followed: Set,
     /// The copies of the program.
     pub copies: [Memory; 2],
+    /// The Machines whose Node each copy's watch of the Nodes shows. Unset where nodeRefs don't lag behind.
+    pub shown_nodes: [Set; 2],
     /// The events that may still happen.
     pub budget: Budget,
     /// The memory of the checker.
@@ -102,7 +104,8 @@ impl World {
     pub fn of(nodes: usize, pending: usize, missing: usize, budget: Budget) -> Self {
         let mut machines = [Machine::default(); SLOTS];
         for (index, machine) in machines.iter_mut().take(nodes + pending).enumerate() {
-            *machine = Machine { life: Life::Alive, mark: 0, has_node: index < nodes };
+            let has_node = index < nodes;
+            *machine = Machine { life: Life::Alive, mark: 0, has_node, has_ref: has_node };
         }
         let replicas = i8::try_from(nodes + pending + missing).unwrap_or_default();
         let deployment = Deployment { replicas, ..Deployment::default() };
@@ -121,6 +124,7 @@ impl World {
             deciding: None,
             followed: Set(0),
             copies: [Memory::default(); 2],
+            shown_nodes: [Set(0); 2],
             budget,
             ledger: Ledger { size: replicas, ..Ledger::default() },
         }
@@ -291,6 +295,28 @@ impl World {
         }
     }
 
+    /// Returns true if a copy knows that a Machine has a Node: the Machine says so, or the copy's watch of the Nodes does.
+    #[must_use]
+    pub fn knows_node(&self, copy: usize, machine: usize) -> bool {
+        self.machines[machine].has_ref || self.shown_nodes[copy].has(machine)
+    }
+
+    /// Where all that a copy may see of a Machine says that it has its Node, its watch of the Nodes tells nothing new.
+    pub fn show_known_nodes(&mut self) {
+        let there = Set::of(|machine| self.machines[machine].has_node);
+        let known = self.pasts.all().iter().fold(there, |known, past| known & past.with_node);
+        self.shown_nodes.iter_mut().for_each(|shown| *shown = (*shown & there) | known);
+    }
+
+    /// One order of the copies stands for both.
+    pub fn sort_copies(&mut self) {
+        let key = |copy: usize| (self.copies[copy].is_idle(), self.copies[copy].held, self.shown_nodes[copy].0);
+        if key(0) > key(1) {
+            self.copies.swap(0, 1);
+            self.shown_nodes.swap(0, 1);
+        }
+    }
+
     /// Forgets of the past what isn't asked for: where nothing will be viewed any more; and, unless all of it counts, how
     /// those Machines were that are in the log or have left it.
     pub fn forget_pasts(&mut self, counts_all: bool) {
@@ -335,6 +361,7 @@ impl World {
             self.ledger.fault = Some(Fault::NotCounted(u8::try_from(machine).unwrap_or_default()));
         }
         self.ledger.chosen = self.ledger.chosen.without(over);
+        self.ledger.unseen = self.ledger.unseen.without(over);
         self.ledger.taken = self.ledger.taken.without(over);
         self.ledger.foreign = self.ledger.foreign.without(over);
         self.ledger.early = self.ledger.early.without(over);

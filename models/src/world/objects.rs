@@ -25,6 +25,8 @@ pub struct Machine {
     pub mark: u8,
     /// True if it has a Node.
     pub has_node: bool,
+    /// True if its nodeRef says so.
+    pub has_ref: bool,
 }
 
 impl Machine {
@@ -94,7 +96,7 @@ pub struct Picture {
     pub deleting: Set,
     /// Those with the delete-machine annotation.
     pub marked: Set,
-    /// Those with a Node.
+    /// Those with a Node by their nodeRef.
     pub with_node: Set,
 }
 
@@ -107,7 +109,7 @@ impl Picture {
             existing,
             deleting: Set::of(|machine| machines[machine].life == Life::Deleting),
             marked: existing & Set::of(|machine| machines[machine].mark != 0),
-            with_node: Set::of(|machine| machines[machine].life == Life::Alive && machines[machine].has_node),
+            with_node: Set::of(|machine| machines[machine].life == Life::Alive && machines[machine].has_ref),
         }
     }
 }
@@ -119,7 +121,7 @@ pub struct Past {
     pub alive: Set,
     /// Those that are being deleted.
     pub deleting: Set,
-    /// Those of them with a Node.
+    /// Those of them with a Node by their nodeRef.
     pub with_node: Set,
 }
 
@@ -130,7 +132,7 @@ impl Past {
         Self {
             alive: Set::of(|machine| machines[machine].life == Life::Alive),
             deleting: Set::of(|machine| machines[machine].life == Life::Deleting),
-            with_node: Set::of(|machine| machines[machine].has_node),
+            with_node: Set::of(|machine| machines[machine].has_ref),
         }
     }
 
