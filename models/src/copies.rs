@@ -284,7 +284,10 @@ impl Program<'_> {
         let listing = if is_counted { listing } else { Listing::default() };
         let without_node = listing.hanging.iter().map(|machine| small::named(machine, Set(0))).collect();
         let (alive, draining) = (small::uids(listing.alive), small::uids(listing.draining));
-        Outcome::Listed(Ok(Listed { alive, draining, without_node, instances: None }))
+        // A MachinePool counts by its instances.
+        let all = listing.alive | listing.draining | listing.hanging;
+        let instances = self.bounds.is_pool.then(|| usize::try_from(all.len()).unwrap_or_default());
+        Outcome::Listed(Ok(Listed { alive, draining, without_node, instances }))
     }
 
     /// The Machines are listed; those that have come before are counted.

@@ -29,6 +29,8 @@ impl DeleteModel {
                 then.machines[machine].life = Life::Deleting;
                 then.ledger.foreign = then.ledger.foreign | Set::one(machine);
                 then.ledger.excused = then.ledger.excused | Set::one(machine);
+                // The old MachineSet makes a new one for it, which goes in the rollout.
+                then.ledger.others += i8::from(world.machines[machine].is_old);
                 then.machines_changed(self.bounds.lag);
                 found(Step::ForeignDelete(machine), then);
             }
@@ -68,12 +70,16 @@ impl DeleteModel {
         for machine in 0..SLOTS {
             if world.machines[machine].life == Life::Deleting {
                 let mut then = *world;
-                let is_settled = world.logged().without(world.followed).is_empty();
+                // A provider says not which size it has seen.
+                let is_pool = self.bounds.is_pool;
+                let seen = if is_pool { world.sets[0].all()[0].copied.lowered } else { world.followed };
+                let is_settled = world.logged().without(seen).is_empty();
                 if world.log[machine].phase == Phase::Lowered && !is_settled {
                     self.program().note_replaced(&mut then, machine);
                 }
                 then.touch(machine);
-                then.machines[machine] = Machine { life: Life::Gone, ..Machine::default() };
+                let is_old = world.machines[machine].is_old;
+                then.machines[machine] = Machine { life: Life::Gone, is_old, ..Machine::default() };
                 then.machines_changed(self.bounds.lag);
                 found(Step::Vanish(machine), then);
             }

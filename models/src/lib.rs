@@ -13,6 +13,7 @@ mod copies;
 mod environment;
 mod finisher;
 mod held;
+mod rollout;
 mod small;
 mod step;
 mod writes;

@@ -47,6 +47,24 @@ struct Args {
     /// Let the group be a MachineSet without a MachineDeployment.
     #[arg(long)]
     bare: bool,
+    /// Let the group be a MachinePool.
+    #[arg(long)]
+    pool: bool,
+    /// Let a MachinePool's provider take longer than Machines are left to it.
+    #[arg(long)]
+    slow_provider: bool,
+    /// Choices of a MachinePool's provider against the marks.
+    #[arg(long, default_value_t = 0)]
+    strays: u8,
+    /// Machines of an old MachineSet, in a rollout in which the group has opted to scale down; one of them surges.
+    #[arg(long, default_value_t = 0)]
+    old: usize,
+    /// Copy annotations to the old MachineSet too, as Cluster API does from 1.12 on.
+    #[arg(long)]
+    copies_to_old: bool,
+    /// In a rollout take a smaller size for followed only when one MachineSet alone has replicas, and the size.
+    #[arg(long)]
+    waits_until_alone: bool,
     /// Let a DeleteNodes join one that is under way.
     #[arg(long)]
     join: bool,
@@ -120,6 +138,10 @@ fn main() -> ExitCode {
         deletes_one_by_one: args.one_by_one,
         admits_known: !args.strict,
         is_bare: args.bare,
+        is_pool: args.pool,
+        is_slow: args.slow_provider,
+        old: args.old,
+        copies_to_old: args.copies_to_old,
         loses_nodes: args.placeholders > 0,
         always_errs: args.always_errs,
         forgets_own_writes: args.forgets_own_writes,
@@ -141,11 +163,16 @@ fn main() -> ExitCode {
             late_marks: args.late_marks,
             placeholders: args.placeholders,
             lost_answers: args.lost_answers,
+            strays: args.strays,
         },
     };
     println!("{bounds:?}");
     let started = Instant::now();
-    let rule = Variant { marks_look_again: args.marks_look_again, ..Variant::default() };
+    let rule = Variant {
+        marks_look_again: args.marks_look_again,
+        waits_until_alone: args.waits_until_alone,
+        ..Variant::default()
+    };
     let found = explore(&DeleteModel { rule, bounds }, args.most_states);
     let seconds = started.elapsed().as_secs_f64();
     println!(

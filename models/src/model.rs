@@ -37,6 +37,14 @@ pub struct Bounds {
     pub admits_known: bool,
     /// True if the group is a MachineSet without a MachineDeployment, whose own log and size its controller sees.
     pub is_bare: bool,
+    /// True if the group is a MachinePool, whose infrastructure provider has the Machines made.
+    pub is_pool: bool,
+    /// True if a provider may take longer than a Machine is left to it.
+    pub is_slow: bool,
+    /// Machines of an old MachineSet of a MachineDeployment that is rolling out, one of them beyond its size.
+    pub old: usize,
+    /// True if the MachineDeployment controller copies annotations to old MachineSets too (Cluster API 1.12 on).
+    pub copies_to_old: bool,
     /// True if a Machine that is being deleted loses its Node before it is gone.
     pub loses_nodes: bool,
     /// True if every reconcile of the MachineSet controller ends with an error after all of its work.
@@ -79,12 +87,12 @@ impl DeleteModel {
             world.outdate_caches();
         }
         self.program().settle(&mut world);
-        if self.bounds.is_bare {
+        if self.bounds.is_bare || self.bounds.is_pool {
             Program::show_at_once(&mut world, self.bounds.lag);
         }
         self.program().note_followed(&mut world);
         world.note_past(self.bounds.lag);
-        world.forget_idle_facts();
+        world.forget_idle_facts(self.bounds.is_pool);
         if self.bounds.lags_node_refs {
             world.show_known_nodes();
         }
@@ -177,7 +185,8 @@ impl Model for DeleteModel {
     type Step = Step;
 
     fn initial(&self) -> World {
-        World::of(self.bounds.nodes, self.bounds.pending, self.bounds.missing, self.bounds.budget)
+        let Bounds { nodes, pending, missing, old, budget, .. } = self.bounds;
+        World::of((nodes, pending, missing, old), budget)
     }
 
     fn steps(&self, state: &World, found: &mut dyn FnMut(Next<Self>)) {
@@ -189,7 +198,11 @@ impl Model for DeleteModel {
         {
             program.carry_on(state, copy, &mut certain);
         }
-        program.deployment_steps(state, &mut certain);
+        if self.bounds.old == 0 {
+            program.deployment_steps(state, &mut certain);
+        } else {
+            program.rollout_steps(state, &mut certain);
+        }
         program.set_steps(state, &mut certain);
         self.vanishing(state, &mut certain);
         self.lagging_refs(state, &mut certain);
@@ -197,6 +210,7 @@ impl Model for DeleteModel {
         self.commands(state, &mut free);
         self.environment(state, &mut free);
         program.failing_steps(state, &mut free);
+        program.straying_steps(state, &mut free);
         program.late_steps(state, &mut free);
     }
 

@@ -76,8 +76,14 @@ pub enum Step {
     Crash(usize),
     /// The MachineDeployment controller writes the MachineSet.
     Sync(i8),
+    /// The MachineDeployment controller, in a rollout, copies size and log to the new MachineSet or to the old one.
+    Copy(usize, i8),
+    /// The MachineDeployment controller, in a rollout, writes the size of the new MachineSet or of the old one.
+    Scale(usize, i8),
     /// The MachineSet controller acts.
     Reconcile {
+        /// True for the old MachineSet.
+        is_old: bool,
         /// The size that it sees.
         size: i8,
         /// Machines that it deletes.
@@ -101,6 +107,10 @@ pub enum Step {
     ForeignDelete(usize),
     /// Someone else changes the size to this.
     ForeignSize(i8),
+}
+
+fn set_name(set: usize) -> &'static str {
+    if set == 0 { "the new MachineSet" } else { "the old MachineSet" }
 }
 
 impl Display for Step {
@@ -155,9 +165,21 @@ impl Display for Step {
             }
             Self::Crash(copy) => write!(f, "{} is killed and starts again", who(copy)),
             Self::Sync(size) => write!(f, "the MachineDeployment controller sets the MachineSet to {size}"),
-            Self::Reconcile { size, deleted, created, is_without_error } => {
-                let end = if *is_without_error { "" } else { ", and ends with an error" };
-                write!(f, "the MachineSet controller sees size {size}, deletes [{deleted}], creates [{created}]{end}")
+            Self::Copy(set, size) => {
+                write!(f, "the MachineDeployment controller copies the log and size {size} to {}", set_name(*set))
+            }
+            Self::Scale(set, size) => {
+                write!(f, "the MachineDeployment controller sets {} to {size}", set_name(*set))
+            }
+            Self::Reconcile { is_old, size, deleted, created, is_without_error } => {
+                let (end, of) = (
+                    if *is_without_error { "" } else { ", and ends with an error" },
+                    if *is_old { " of the old MachineSet" } else { "" },
+                );
+                write!(
+                    f,
+                    "the MachineSet controller sees size {size}{of}, deletes [{deleted}], creates [{created}]{end}"
+                )
             }
             Self::StopDeleting => f.write_str("the MachineSet controller ends with an error"),
             Self::Decide(size, set) => {

@@ -17,6 +17,11 @@ pub struct Variant {
     pub existence: Existence,
     /// Each entry has a ticket, and what a copy remembers of an entry is about that ticket only.
     pub has_tickets: bool,
+    /// A Machine of a MachinePool is left to its provider for a time, before it is deleted by name.
+    pub leaves_to_provider: bool,
+    /// In a rollout a smaller size isn't followed before only one MachineSet has replicas, and all have the size that came
+    /// with the log; the program doesn't wait for that.
+    pub waits_until_alone: bool,
     /// Machines are marked.
     pub marks: bool,
     /// Every copy carries forward what it finds wanted in the log, whoever wrote it.
@@ -167,6 +172,8 @@ impl Default for Variant {
             precondition: Precondition::Generation,
             existence: Existence::CacheThatIsFarEnough,
             has_tickets: true,
+            leaves_to_provider: true,
+            waits_until_alone: false,
             marks: true,
             carries_on: true,
             follows: Follows::CopiedLogAndSeen,

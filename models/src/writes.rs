@@ -12,7 +12,7 @@ use crate::{
     small::{self, Failed, Log, Small, View},
     step::Step,
     variant::{Existence, PlaceTests, Precondition, UnmarkTests},
-    world::{self, Fault, Phase, SLOTS, Set, World},
+    world::{self, Fault, Few, Phase, SLOTS, Set, World},
 };
 
 /// A write of the group.
@@ -201,7 +201,10 @@ impl Program<'_> {
         }
         // The copy of an earlier entry isn't about this one.
         let deployments = world.deployments.all_mut().iter_mut();
-        let sets = world.sets.all_mut().iter_mut().map(|set| &mut set.copied);
+        let sets = world.sets.iter_mut().flat_map(Few::all_mut).map(|set| {
+            set.given = set.given.without(logged);
+            &mut set.copied
+        });
         deployments.chain(sets).for_each(|copied| {
             copied.stale = copied.stale | (copied.lowered & logged);
             copied.lowered = copied.lowered.without(logged);
@@ -233,6 +236,9 @@ impl Program<'_> {
         }
         (world.replicas, world.sized_by) = (to, 0);
         world.ledger.size -= set.len();
+        if self.bounds.old > 0 {
+            world.ledger.owed = world.ledger.owed | set;
+        }
         for machine in set.iter() {
             world.log[machine].phase = Phase::Lowered;
             if world.log[machine].is_soft {
@@ -270,14 +276,14 @@ impl Program<'_> {
 
     /// A Machine was taken that nobody named, or whose command was refused.
     pub(crate) fn took_another(&self, world: &mut World, machine: usize) {
+        // It has a mark that is taken back, of a copy that couldn't know its Node; or was taken against the marks.
+        if (world.ledger.unseen | world.ledger.strayed).has(machine) {
+            return;
+        }
         // A Machine may have come into a placeholder's place since it was counted. The smaller size takes that one as
         // long as it is seen to have no Node, and isn't named or deleted itself.
         if self.may_miss_places(world) {
             world.ledger.places_missed += 1;
-            return;
-        }
-        // It has a mark that is taken back, of a copy that couldn't know its Node.
-        if world.ledger.unseen.has(machine) {
             return;
         }
         world.ledger.others -= 1;

@@ -46,6 +46,8 @@ pub struct Budget {
     pub placeholders: u8,
     /// Writes of the group whose answer is lost, done or not.
     pub lost_answers: u8,
+    /// Choices of a MachinePool's provider against the marks.
+    pub strays: u8,
 }
 
 /// Writes of a copy that are on their way to the API server, while all else goes on.
@@ -70,8 +72,8 @@ pub struct World {
     pub sized_by: u8,
     /// The MachineDeployment from the version that its controller saw last.
     pub deployments: Few<Deployment, 4>,
-    /// The MachineSet from the version that its controller saw last.
-    pub sets: Few<MachineSet, 4>,
+    /// The MachineSet from the version that its controller saw last, and in a rollout the old one likewise.
+    pub sets: [Few<MachineSet, 4>; 2],
     /// The Machines from the picture that the MachineSet controller saw last.
     pub seen: Few<Picture, 4>,
     /// The Machines at moments that the program's caches may show, the present being the last.
@@ -99,15 +101,22 @@ pub struct World {
 
 impl World {
     /// A group with `nodes` Machines that have a Node, `pending` that have none yet, and `missing` replicas without a
-    /// Machine.
+    /// Machine. With `old` Machines of an old MachineSet, one more is there than the size says.
     #[must_use]
-    pub fn of(nodes: usize, pending: usize, missing: usize, budget: Budget) -> Self {
+    pub fn of((nodes, pending, missing, old): (usize, usize, usize, usize), budget: Budget) -> Self {
         let mut machines = [Machine::default(); SLOTS];
         for (index, machine) in machines.iter_mut().take(nodes + pending).enumerate() {
             let has_node = index < nodes;
-            *machine = Machine { life: Life::Alive, mark: 0, has_node, has_ref: has_node };
+            *machine = Machine { life: Life::Alive, has_node, has_ref: has_node, ..Machine::default() };
         }
-        let replicas = i8::try_from(nodes + pending + missing).unwrap_or_default();
+        for machine in machines.iter_mut().skip(nodes + pending).take(old) {
+            *machine = Machine { life: Life::Alive, has_node: true, has_ref: true, is_old: true, mark: 0 };
+        }
+        let replicas = i8::try_from(nodes + pending + missing + old.saturating_sub(1)).unwrap_or_default();
+        let set = |copied, size: usize| {
+            let size = i8::try_from(size).unwrap_or_default();
+            MachineSet { copied, size, ..MachineSet::default() }
+        };
         let deployment = Deployment { replicas, ..Deployment::default() };
         Self {
             machines,
@@ -115,7 +124,10 @@ impl World {
             log: [Entry::default(); SLOTS],
             sized_by: 0,
             deployments: Few::of(deployment),
-            sets: Few::of(MachineSet { copied: deployment, generation: 0 }),
+            sets: [
+                Few::of(set(deployment, nodes + pending + missing)),
+                if old > 0 { Few::of(set(deployment, old)) } else { Few::default() },
+            ],
             seen: Few::of(Picture::of(&machines)),
             pasts: Few::of(Past::of(&machines)),
             left_log: Set(0),
@@ -151,7 +163,8 @@ impl World {
 
     /// True if the MachineSet controller has seen the last size, and has no Machine too many.
     fn is_settled(&self) -> bool {
-        let is_seen = self.deployments.all().len() == 1 && self.sets.all().len() == 1 && self.deciding.is_none();
+        let are_seen = self.sets.iter().all(|set| set.all().len() <= 1);
+        let is_seen = self.deployments.all().len() == 1 && are_seen && self.deciding.is_none();
         is_seen && self.seen.last().existing.len() <= self.replicas
     }
 
@@ -203,7 +216,7 @@ impl World {
         for deployment in self.deployments.all_mut() {
             deployment.since = deployment.since.saturating_sub(count);
         }
-        for set in self.sets.all_mut() {
+        for set in self.sets.iter_mut().flat_map(Few::all_mut) {
             set.copied.since = set.copied.since.saturating_sub(count);
         }
     }
@@ -343,8 +356,10 @@ impl World {
     }
 
     /// Forgets what can't matter any more, so that states that differ in nothing else are one.
-    pub fn forget_idle_facts(&mut self) {
+    /// A MachinePool's provider may see a size after entries for it have left the log.
+    pub fn forget_idle_facts(&mut self, is_pool: bool) {
         let shown_marked = self.seen.all().iter().fold(Set(0), |set, picture| set | picture.marked);
+        let shown_marked = if is_pool { Set(u8::MAX) } else { shown_marked };
         self.ledger.left_softly = self.ledger.left_softly & shown_marked & self.living();
         if !self.is_counting() && self.is_settled() {
             (self.ledger.came, self.ledger.places, self.ledger.places_missed) = (Set(0), 0, 0);
@@ -362,6 +377,7 @@ impl World {
         }
         self.ledger.chosen = self.ledger.chosen.without(over);
         self.ledger.unseen = self.ledger.unseen.without(over);
+        self.ledger.strayed = self.ledger.strayed.without(over);
         self.ledger.taken = self.ledger.taken.without(over);
         self.ledger.foreign = self.ledger.foreign.without(over);
         self.ledger.early = self.ledger.early.without(over);

@@ -27,6 +27,8 @@ pub struct Machine {
     pub has_node: bool,
     /// True if its nodeRef says so.
     pub has_ref: bool,
+    /// True if it is of the old MachineSet in a rollout.
+    pub is_old: bool,
 }
 
 impl Machine {
@@ -83,6 +85,10 @@ pub struct Deployment {
 pub struct MachineSet {
     /// The values that were copied.
     pub copied: Deployment,
+    /// spec.replicas, which differs from the size that was copied in a rollout alone.
+    pub size: i8,
+    /// In a rollout, the entries that were lowered in the version of the MachineDeployment for which its size was chosen.
+    pub given: Set,
     /// metadata.generation, counted from the oldest version that is kept.
     pub generation: u8,
 }
@@ -101,6 +107,14 @@ pub struct Picture {
 }
 
 impl Picture {
+    /// Of these Machines alone.
+    #[must_use]
+    pub fn only(self, machines: Set) -> Self {
+        let Self { existing, deleting, marked, with_node } = self;
+        let (existing, deleting) = (existing & machines, deleting & machines);
+        Self { existing, deleting, marked: marked & machines, with_node: with_node & machines }
+    }
+
     /// Of these Machines.
     #[must_use]
     pub fn of(machines: &[Machine; SLOTS]) -> Self {

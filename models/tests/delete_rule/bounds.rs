@@ -22,6 +22,10 @@ pub(crate) fn bounds(budget: Budget) -> Bounds {
         deletes_one_by_one: false,
         admits_known: true,
         is_bare: false,
+        is_pool: false,
+        is_slow: false,
+        old: 0,
+        copies_to_old: false,
         loses_nodes: budget.placeholders > 0,
         always_errs: false,
         forgets_own_writes: false,
@@ -36,7 +40,8 @@ pub(crate) fn bounds(budget: Budget) -> Bounds {
 
 /// The first letters of what may happen: d a DeleteNodes, i an increase, s a decrease of the target size, c a crash,
 /// f a foreign delete, z a foreign size, r a refusal, j a Machine that gets its Node, e a reconcile that ends with an
-/// error, l a mark that lands late, p a DeleteNodes of placeholders, a a write of the group whose answer is lost, done or not.
+/// error, l a mark that lands late, p a DeleteNodes of placeholders, a a write of the group whose answer is lost, done or not,
+/// y a choice of a MachinePool's provider against the marks.
 pub(crate) fn budget(letters: &str) -> Budget {
     let count = |letter| u8::try_from(letters.matches(letter).count()).unwrap_or(u8::MAX);
     Budget {
@@ -52,6 +57,7 @@ pub(crate) fn budget(letters: &str) -> Budget {
         late_marks: count('l'),
         placeholders: count('p'),
         lost_answers: count('a'),
+        strays: count('y'),
     }
 }
 

@@ -1,21 +1,32 @@
-//! The rule holds, and breaks without its steps, in worlds of other kinds: nodeRefs that lag behind.
+//! The rule holds, and breaks without its steps, in worlds of other kinds: nodeRefs that lag behind, MachinePools, and
+//! rollouts of groups that have opted to scale down in them.
 
 use models::{model::Bounds, variant::Variant};
 use rstest::rstest;
 
 use crate::bounds::{bounds, broken, budget, holds};
 
-/// Marks that ask the watch of the Nodes once more, as the program doesn't yet.
+/// Marks that ask the watch of the Nodes once more, as the program doesn't.
 const LOOKS_AGAIN: fn() -> Variant = || Variant { marks_look_again: true, ..Variant::default() };
+
+/// Direct deletes that wait until one MachineSet alone has replicas, as the program doesn't.
+const WAITS_UNTIL_ALONE: fn() -> Variant = || Variant { waits_until_alone: true, ..Variant::default() };
 
 fn lagging(nodes: usize, pending: usize, letters: &str) -> Bounds {
     Bounds { nodes, pending, lags_node_refs: true, ..bounds(budget(letters)) }
 }
 
+fn pool(nodes: usize, pending: usize, missing: usize, letters: &str) -> Bounds {
+    Bounds { nodes, pending, missing, is_pool: true, ..bounds(budget(letters)) }
+}
+
+fn rollout(nodes: usize, old: usize, copies_to_old: bool, letters: &str) -> Bounds {
+    Bounds { nodes, old, copies_to_old, ..bounds(budget(letters)) }
+}
+
 #[rstest]
-#[case::of_two_named_ones(2, 1, "ddcj")]
+#[case::of_a_named_one(2, 1, "dcj")]
 #[case::and_a_decrease(1, 2, "dsj")]
-#[case::and_a_foreign_delete(1, 1, "ddfj")]
 fn holds_when_node_refs_lag_behind(#[case] nodes: usize, #[case] pending: usize, #[case] letters: &str) {
     holds(LOOKS_AGAIN(), lagging(nodes, pending, letters));
 }
@@ -33,4 +44,55 @@ fn no_rule_can_know_a_node_before_its_watch_does() {
     let found = broken(LOOKS_AGAIN(), bounds).expect("this can't be promised");
     println!("{found}");
     assert!(found.what.contains("had its Node before it was marked"), "{}", found.what);
+}
+
+#[rstest]
+#[case::whose_provider_strays(3, 0, 0, "ddcy")]
+#[case::whose_provider_strays_and_fails(3, 0, 0, "ddey")]
+#[case::and_a_machine_that_somebody_deletes(3, 0, 0, "dfjy")]
+#[case::and_a_decrease(2, 1, 0, "dsj")]
+#[case::and_placeholders(2, 0, 1, "dpj")]
+fn holds_for_a_machine_pool(
+    #[case] nodes: usize,
+    #[case] pending: usize,
+    #[case] missing: usize,
+    #[case] letters: &str,
+) {
+    holds(Variant::default(), pool(nodes, pending, missing, letters));
+}
+
+#[test]
+fn breaks_when_a_machine_is_not_left_to_the_provider_of_its_pool() {
+    let rule = Variant { leaves_to_provider: false, ..Variant::default() };
+    let found = broken(rule, pool(3, 0, 0, "dj")).expect("the rule needs this step");
+    println!("{found}");
+    assert!(found.what.contains("was taken"), "{}", found.what);
+}
+
+#[test]
+fn no_rule_can_wait_for_a_provider_of_any_slowness() {
+    let bounds = Bounds { is_slow: true, ..pool(3, 0, 0, "dfj") };
+    let found = broken(Variant::default(), bounds).expect("this can't be promised");
+    println!("{found}");
+    assert!(found.what.contains("was taken"), "{}", found.what);
+}
+
+#[rstest]
+#[case::of_1_11(2, 1, false, "ddj")]
+#[case::of_1_12(2, 1, true, "ddj")]
+#[case::of_1_11_and_an_increase(2, 1, false, "dij")]
+#[case::of_1_12_with_two_old_ones(1, 2, true, "dcj")]
+#[case::and_a_machine_that_somebody_deletes(1, 2, false, "dfj")]
+fn holds_in_a_rollout(#[case] nodes: usize, #[case] old: usize, #[case] copies_to_old: bool, #[case] letters: &str) {
+    holds(WAITS_UNTIL_ALONE(), rollout(nodes, old, copies_to_old, letters));
+}
+
+#[rstest]
+#[case::of_1_11_for_the_new_machine_set(2, 1, false)]
+#[case::of_1_11_for_the_old_one(1, 2, false)]
+#[case::of_1_12(2, 1, true)]
+fn breaks_in_a_rollout_without_a_wait_for_sizes(#[case] nodes: usize, #[case] old: usize, #[case] copies_to_old: bool) {
+    let found = broken(Variant::default(), rollout(nodes, old, copies_to_old, "dj")).expect("the rule needs this step");
+    println!("{found}");
+    assert!(found.what.contains("was taken"), "{}", found.what);
 }
