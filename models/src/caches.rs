@@ -101,8 +101,8 @@ impl Now<Small> for Known<'_> {
         true
     }
 
-    fn has_left(&self, _: CallerId) -> bool {
-        false
+    fn has_left(&self, caller: CallerId) -> bool {
+        self.memory.borrow().left.has(caller)
     }
 
     fn ticket(&self) -> u8 {

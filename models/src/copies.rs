@@ -98,6 +98,22 @@ impl Program<'_> {
         self.begin(&then, copy, command, Step::AskPlaces(copy, count), found);
     }
 
+    /// DeleteNodes of Machines and of so many placeholders.
+    pub(crate) fn ask_both(
+        &self,
+        world: &World,
+        copy: usize,
+        (named, count): (Set, i8),
+        found: &mut dyn FnMut(Step, World),
+    ) {
+        let mut then = *world;
+        then.copies[copy] = Memory { named, asked: count, ..Memory::default() };
+        for request in Self::requests(world, copy, named) {
+            let request = Request { replicas: usize::try_from(count).unwrap_or_default(), ..request };
+            self.begin(&then, copy, self.deletion(request), Step::AskBoth(copy, named, count), found);
+        }
+    }
+
     fn deletion(&self, request: Request<Small>) -> Command {
         Command::Delete(Box::new(Deletion::new(self.core(), [(0, request, 0)])))
     }

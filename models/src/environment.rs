@@ -2,6 +2,7 @@
 //! copies that are killed.
 
 use crate::{
+    held::Held,
     model::DeleteModel,
     step::Step,
     world::{Life, Machine, Phase, SLOTS, Set, World},
@@ -16,6 +17,18 @@ impl DeleteModel {
                 then.budget.crashes -= 1;
                 then.let_go(copy);
                 found(Step::Crash(copy), then);
+            }
+        }
+        for copy in
+            (0..world.copies.len()).filter(|copy| world.budget.leaves > 0 && Held::has_caller(world.copies[*copy].held))
+        {
+            let memory = world.copies[copy];
+            let callers = 1 + usize::from(!memory.joined.is_empty());
+            for caller in (0..callers).filter(|caller| !memory.left.has(*caller)) {
+                let mut then = *world;
+                then.budget.leaves -= 1;
+                then.copies[copy].left = memory.left | Set::one(caller);
+                found(Step::Leave(copy), then);
             }
         }
         for machine in 0..SLOTS {

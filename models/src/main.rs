@@ -113,6 +113,12 @@ struct Args {
     /// DeleteNodes that name placeholders, as many as `batch` at most.
     #[arg(long, default_value_t = 0)]
     placeholders: u8,
+    /// DeleteNodes that name up to `batch` Machines and as many placeholders.
+    #[arg(long, default_value_t = 0)]
+    mixed: u8,
+    /// Callers that leave while their command is carried out.
+    #[arg(long, default_value_t = 0)]
+    leaves: u8,
     /// Writes of the group whose answer is lost, done or not.
     #[arg(long, default_value_t = 0)]
     lost_answers: u8,
@@ -142,7 +148,7 @@ fn main() -> ExitCode {
         is_slow: args.slow_provider,
         old: args.old,
         copies_to_old: args.copies_to_old,
-        loses_nodes: args.placeholders > 0,
+        loses_nodes: args.placeholders + args.mixed > 0,
         always_errs: args.always_errs,
         forgets_own_writes: args.forgets_own_writes,
         splits_unmarks: args.late_marks > 0,
@@ -164,6 +170,8 @@ fn main() -> ExitCode {
             placeholders: args.placeholders,
             lost_answers: args.lost_answers,
             strays: args.strays,
+            mixed: args.mixed,
+            leaves: args.leaves,
         },
     };
     println!("{bounds:?}");

@@ -135,6 +135,14 @@ impl DeleteModel {
                 program.ask_places(world, copy, count, found);
             }
         }
+        if world.budget.mixed > 0 {
+            for named in self.nameable(world) {
+                let mut then = *world;
+                then.budget.mixed -= 1;
+                then.ledger.named = then.ledger.named | named;
+                (1..=self.bounds.batch).for_each(|count| program.ask_both(&then, copy, (named, count), found));
+            }
+        }
         if world.budget.increases > 0 {
             program.ask_more(world, copy, found);
         }

@@ -28,6 +28,10 @@ pub enum Step {
     AskMore(usize),
     /// DeleteNodes of so many placeholders comes to a copy, which views the group and lists the Machines.
     AskPlaces(usize, i8),
+    /// DeleteNodes of Machines and so many placeholders comes to a copy, which views the group and lists the Machines.
+    AskBoth(usize, Set, i8),
+    /// A caller of a copy leaves.
+    Leave(usize),
     /// A copy carries on with what is wanted.
     CarryOn(usize),
     /// A write of a copy fails its test.
@@ -127,6 +131,10 @@ impl Display for Step {
                 "DeleteNodes of {count} placeholders to {}, which views the group and lists the Machines",
                 who(copy)
             ),
+            Self::AskBoth(copy, set, count) => {
+                write!(f, "DeleteNodes of [{set}] and {count} placeholders to {}, which views the group", who(copy))
+            }
+            Self::Leave(copy) => write!(f, "a caller of {} leaves", who(copy)),
             Self::CarryOn(copy) => write!(f, "{} carries on with what is wanted", who(copy)),
             Self::Fails(copy) => write!(f, "{}: the write fails its test", who(copy)),
             Self::ReadGroup(copy) => write!(f, "{} reads the group", who(copy)),
@@ -198,7 +206,9 @@ impl Step {
     /// The same, of a copy whose cache of Machines lags behind.
     pub(crate) fn of_old_cache(self) -> Self {
         match self {
-            Self::AskLess(copy) | Self::ReadGroup(copy) | Self::Ask(copy, _) => Self::OfOldCache(copy),
+            Self::AskLess(copy) | Self::ReadGroup(copy) | Self::Ask(copy, _) | Self::AskBoth(copy, ..) => {
+                Self::OfOldCache(copy)
+            }
             step => step,
         }
     }

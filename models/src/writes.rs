@@ -232,7 +232,8 @@ impl Program<'_> {
     fn lower(&self, world: &mut World, copy: usize, set: Set, to: i8) {
         let filled = world.filled(set);
         if world.copies[copy].asked > 0 {
-            Self::lower_places(world, copy, set.len());
+            let named = world.copies[copy].named;
+            Self::lower_places(world, copy, set.without(named).len());
         }
         (world.replicas, world.sized_by) = (to, 0);
         world.ledger.size -= set.len();

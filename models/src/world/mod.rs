@@ -48,6 +48,10 @@ pub struct Budget {
     pub lost_answers: u8,
     /// Choices of a MachinePool's provider against the marks.
     pub strays: u8,
+    /// DeleteNodes that name both Machines and placeholders.
+    pub mixed: u8,
+    /// Callers that leave while their command is carried out.
+    pub leaves: u8,
 }
 
 /// Writes of a copy that are on their way to the API server, while all else goes on.
@@ -161,11 +165,11 @@ impl World {
         self.copies.iter().any(|memory| memory.is_counting)
     }
 
-    /// True if the MachineSet controller has seen the last size, and has no Machine too many.
+    /// True if the MachineSet controller has seen the last size, has no Machine too many, and no smaller size is decided.
     fn is_settled(&self) -> bool {
         let are_seen = self.sets.iter().all(|set| set.all().len() <= 1);
         let is_seen = self.deployments.all().len() == 1 && are_seen && self.deciding.is_none();
-        is_seen && self.seen.last().existing.len() <= self.replicas
+        is_seen && self.seen.last().existing.len() <= self.replicas && self.in_phase(Phase::Wanted).is_empty()
     }
 
     /// The Machines that are there and not being deleted.
@@ -334,7 +338,7 @@ impl World {
     /// those Machines were that are in the log or have left it.
     pub fn forget_pasts(&mut self, counts_all: bool) {
         let now = self.pasts.last();
-        let is_viewed = self.budget.deletes > 0
+        let is_viewed = self.budget.deletes + self.budget.mixed > 0
             || (counts_all && (self.budget.placeholders > 0 || self.is_counting()))
             || self.budget.decreases > 0
             || self.copies.iter().any(|memory| memory.may_view);
@@ -383,7 +387,7 @@ impl World {
         self.ledger.early = self.ledger.early.without(over);
         // They were promised to go, and are gone.
         self.ledger.accepted = self.ledger.accepted.without(over);
-        if self.budget.deletes == 0 {
+        if self.budget.deletes + self.budget.mixed == 0 {
             self.ledger.named = Set(0);
             self.ledger.paid = self.ledger.paid.without(over);
             self.ledger.excused = self.ledger.excused.without(over);

@@ -26,7 +26,7 @@ pub(crate) fn bounds(budget: Budget) -> Bounds {
         is_slow: false,
         old: 0,
         copies_to_old: false,
-        loses_nodes: budget.placeholders > 0,
+        loses_nodes: budget.placeholders + budget.mixed > 0,
         always_errs: false,
         forgets_own_writes: false,
         splits_unmarks: budget.late_marks > 0,
@@ -41,7 +41,7 @@ pub(crate) fn bounds(budget: Budget) -> Bounds {
 /// The first letters of what may happen: d a DeleteNodes, i an increase, s a decrease of the target size, c a crash,
 /// f a foreign delete, z a foreign size, r a refusal, j a Machine that gets its Node, e a reconcile that ends with an
 /// error, l a mark that lands late, p a DeleteNodes of placeholders, a a write of the group whose answer is lost, done or not,
-/// y a choice of a MachinePool's provider against the marks.
+/// y a choice of a MachinePool's provider against the marks, m a DeleteNodes of both Machines and placeholders, v a caller that leaves.
 pub(crate) fn budget(letters: &str) -> Budget {
     let count = |letter| u8::try_from(letters.matches(letter).count()).unwrap_or(u8::MAX);
     Budget {
@@ -58,6 +58,8 @@ pub(crate) fn budget(letters: &str) -> Budget {
         placeholders: count('p'),
         lost_answers: count('a'),
         strays: count('y'),
+        mixed: count('m'),
+        leaves: count('v'),
     }
 }
 

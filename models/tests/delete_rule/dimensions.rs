@@ -1,5 +1,5 @@
 //! The rule holds, and breaks without its steps, in worlds of other kinds: nodeRefs that lag behind, MachinePools, and
-//! rollouts of groups that have opted to scale down in them.
+//! rollouts of groups that have opted to scale down in them; and for requests and callers of other kinds.
 
 use models::{model::Bounds, variant::Variant};
 use rstest::rstest;
@@ -95,4 +95,23 @@ fn breaks_in_a_rollout_without_a_wait_for_sizes(#[case] nodes: usize, #[case] ol
     let found = broken(Variant::default(), rollout(nodes, old, copies_to_old, "dj")).expect("the rule needs this step");
     println!("{found}");
     assert!(found.what.contains("was taken"), "{}", found.what);
+}
+
+#[rstest]
+#[case::and_a_replica_without_a_machine(2, 1, "mj")]
+#[case::and_a_machine_that_hangs_in_deletion(3, 0, "mf")]
+#[case::and_another_delete(2, 1, "dm")]
+fn holds_for_requests_of_machines_and_placeholders(
+    #[case] nodes: usize,
+    #[case] missing: usize,
+    #[case] letters: &str,
+) {
+    holds(Variant::default(), Bounds { nodes, missing, ..bounds(budget(letters)) });
+}
+
+#[rstest]
+#[case::before_the_log_is_written(3, 0, "ddvva")]
+#[case::of_a_decrease(2, 1, "dsjv")]
+fn holds_when_callers_leave(#[case] nodes: usize, #[case] pending: usize, #[case] letters: &str) {
+    holds(Variant::default(), Bounds { nodes, pending, ..bounds(budget(letters)) });
 }

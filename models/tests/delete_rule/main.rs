@@ -76,7 +76,7 @@ fn holds_when_the_machine_set_controller_deletes_one_by_one() {
 
 #[rstest]
 #[case::two_copies_and_crashes(3, 0, 0, "ddcc")]
-#[case::a_foreign_delete_and_an_increase(3, 0, 0, "ddfi")]
+#[case::a_foreign_delete_and_an_increase(3, 0, 0, "dfi")]
 #[case::errors_and_a_foreign_size(3, 0, 0, "ddez")]
 #[case::joins_and_a_decrease(2, 1, 0, "dscj")]
 #[case::placeholders(2, 0, 1, "dpj")]
