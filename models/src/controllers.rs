@@ -105,7 +105,7 @@ impl Program<'_> {
 
     /// The MachineDeployment controller, which may have missed any number of versions.
     pub(crate) fn deployment_steps(&self, world: &World, found: &mut dyn FnMut(Step, World)) {
-        // How far the MachineSet controller may lag behind is bounded.
+        // The MachineSet controller lags behind no further.
         if world.sets[0].all().len() >= self.bounds.lag {
             return;
         }

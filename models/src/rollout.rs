@@ -57,7 +57,7 @@ impl Program<'_> {
         }
     }
 
-    /// How far a MachineSet's controller may lag behind is bounded.
+    /// Returns true if a MachineSet's controller lags behind as far as it may.
     fn is_far_behind(&self, world: &World, of: usize) -> bool {
         world.sets[of].all().len() >= self.bounds.lag
     }

@@ -87,12 +87,20 @@ fn holds_in_a_rollout(#[case] nodes: usize, #[case] old: usize, #[case] copies_t
     holds(WAITS_UNTIL_ALONE(), rollout(nodes, old, copies_to_old, letters));
 }
 
+/// A size of 0, and a size that is again what it was, show most: by values the old MachineSet seems to have its size then.
 #[rstest]
-#[case::of_1_11_for_the_new_machine_set(2, 1, false)]
-#[case::of_1_11_for_the_old_one(1, 2, false)]
-#[case::of_1_12(2, 1, true)]
-fn breaks_in_a_rollout_without_a_wait_for_sizes(#[case] nodes: usize, #[case] old: usize, #[case] copies_to_old: bool) {
-    let found = broken(Variant::default(), rollout(nodes, old, copies_to_old, "dj")).expect("the rule needs this step");
+#[case::of_1_11(2, 1, false, "ddj")]
+#[case::of_1_12(2, 1, true, "ddj")]
+#[case::of_1_11_and_an_increase(2, 1, false, "dij")]
+#[case::of_1_12_and_an_increase(2, 1, true, "dij")]
+fn breaks_in_a_rollout_without_a_wait_for_sizes(
+    #[case] nodes: usize,
+    #[case] old: usize,
+    #[case] copies_to_old: bool,
+    #[case] letters: &str,
+) {
+    let bounds = rollout(nodes, old, copies_to_old, letters);
+    let found = broken(Variant::default(), bounds).expect("the rule needs this step");
     println!("{found}");
     assert!(found.what.contains("was taken"), "{}", found.what);
 }
