@@ -1,6 +1,6 @@
 //! What commands cost, in requests and in ratio to bare PATCHes of the same run: an increase, and 50 DeleteNodes of one
 //! Node each at once. The program runs in-process on a sandbox, whose API server answers at once or, so that it is more
-//! like a real one, after some milliseconds. `tests/writes/requests.rs` asserts the requests.
+//! like a real one, after some milliseconds. Each round has a world of its own. `tests/writes/requests.rs` asserts the requests.
 
 // A bench may panic: it is a test of its own input.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -34,17 +34,36 @@ const DELETES: usize = 50;
 /// As many as the program writes side by side.
 const SIDE_BY_SIDE: usize = 16;
 const PATIENT: Duration = Duration::from_secs(30);
-const LATENCIES: [u64; 3] = [0, 5, 20];
+
+/// The API's time for a write in milliseconds, and the rounds with it.
+const ROUNDS: [(u64, usize); 3] = [(0, 20), (5, 5), (20, 5)];
 
 fn main() {
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
-    println!("{:<10} {:<26} {:>10} {:>10} {:>6}  requests", "latency", "what", "took", "bare", "ratio");
-    for latency in LATENCIES {
-        runtime.block_on(measure(Duration::from_millis(latency)));
+    for (latency, rounds) in ROUNDS {
+        let latency = Duration::from_millis(latency);
+        let rounds: Vec<_> = (0..rounds).map(|_| runtime.block_on(round(latency))).collect();
+        let (increases, deletes): (Vec<_>, Vec<_>) = rounds.into_iter().unzip();
+        report(latency, "an increase", increases);
+        report(latency, "50 deletes of one Node", deletes);
     }
 }
 
-async fn measure(latency: Duration) {
+/// Commands beside as many bare PATCHes.
+struct Measured {
+    took: Duration,
+    bare: Duration,
+    requests: BTreeMap<String, usize>,
+}
+
+impl Measured {
+    fn ratio(&self) -> f64 {
+        self.took.as_secs_f64() / self.bare.as_secs_f64()
+    }
+}
+
+/// An increase, and deletes.
+async fn round(latency: Duration) -> (Measured, Measured) {
     let world = World::start(Start { machines: MACHINES, ..Start::default() }).await;
     world.until_known(0).await;
     world.rest().await;
@@ -58,8 +77,8 @@ async fn measure(latency: Duration) {
 
     let bare_increase = timed(bare.group()).await;
     let increase = timed(async { world.increase(0, 1, PATIENT).await.unwrap() });
-    let (increase, asked) = counted(&world, increase).await;
-    report(latency, "an increase", increase, bare_increase, &asked);
+    let (took, requests) = counted(&world, increase).await;
+    let increase = Measured { took, bare: bare_increase, requests };
 
     let machines: Vec<_> = world.nodes().into_iter().map(|node| node.name).collect();
     let (others, named) = machines.split_at(MACHINES - DELETES);
@@ -74,9 +93,9 @@ async fn measure(latency: Duration) {
         let answers = join_all(nodes.into_iter().map(|node| world.delete(0, vec![node], PATIENT))).await;
         assert!(answers.iter().all(Result::is_ok), "{answers:?}");
     });
-    let (deletes, asked) = counted(&world, deletes).await;
-    report(latency, "50 deletes of one Node", deletes, bare_deletes, &asked);
+    let (took, requests) = counted(&world, deletes).await;
     world.stop().await;
+    (increase, Measured { took, bare: bare_deletes, requests })
 }
 
 async fn timed(what: impl Future<Output = ()>) -> Duration {
@@ -99,11 +118,23 @@ async fn counted(world: &World, what: impl Future<Output = Duration>) -> (Durati
     (took, counts)
 }
 
-fn report(latency: Duration, what: &str, took: Duration, bare: Duration, asked: &BTreeMap<String, usize>) {
-    let ratio = took.as_secs_f64() / bare.as_secs_f64();
-    let millis = |time: Duration| format!("{:.1} ms", time.as_secs_f64() * 1e3);
-    let (took, bare) = (millis(took), millis(bare));
-    println!("{:<10} {what:<26} {took:>10} {bare:>10} {ratio:>6.2}  {asked:?}", format!("{latency:?}"));
+/// Prints the median of the ratios, the round that has it, and the ratio that nine of ten rounds stay within.
+fn report(latency: Duration, what: &str, mut rounds: Vec<Measured>) {
+    rounds.sort_by(|one, other| one.ratio().total_cmp(&other.ratio()));
+    let (median, ninth) = (&rounds[rounds.len() / 2], &rounds[rounds.len() * 9 / 10 - 1]);
+    let fewest = rounds.iter().map(|round| round.requests.values().sum::<usize>()).min().unwrap_or_default();
+    let most = rounds.iter().max_by_key(|round| round.requests.values().sum::<usize>()).expect("a round");
+    println!(
+        "{:<6} {what:<23} {} rounds, median {:.2} ({:.1} ms and {:.1} ms bare), nine of ten within {:.2}; {fewest} requests at \
+         least, at most {:?}",
+        format!("{latency:?}"),
+        rounds.len(),
+        median.ratio(),
+        median.took.as_secs_f64() * 1e3,
+        median.bare.as_secs_f64() * 1e3,
+        ninth.ratio(),
+        most.requests,
+    );
 }
 
 /// PATCHes and nothing else.

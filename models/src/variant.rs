@@ -20,7 +20,7 @@ pub struct Variant {
     /// A Machine of a MachinePool is left to its provider for a time, before it is deleted by name.
     pub leaves_to_provider: bool,
     /// In a rollout a smaller size isn't followed before only one MachineSet has replicas, and all have the size that came
-    /// with the log; the program doesn't wait for that.
+    /// with the log; the program goes by the annotations.
     pub waits_until_alone: bool,
     /// Machines are marked.
     pub marks: bool,

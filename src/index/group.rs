@@ -87,6 +87,8 @@ pub(super) struct Group {
     pub(super) versions: Versions,
     /// The size that this process wrote last, while it stands.
     pub(super) own_size: Option<OwnSize>,
+    /// The number of this process's writes of a size that have no answer yet.
+    pub(super) size_writes: u32,
     /// The last larger size that this process wrote.
     pub(super) increase: Option<Increase>,
     /// The size that somebody has written over it, until that is reported.

@@ -42,11 +42,43 @@ impl OwnSize {
 }
 
 impl Group {
-    /// Takes in that the watch shows another size than the one this process wrote last.
+    /// Takes in that the watch shows another size than the one this process wrote last. While a size is being written it may
+    /// be that one, so that nothing is known until its answer is there.
     pub(super) fn look_at_own_size(&mut self, shown: &GroupVersion) {
+        if self.size_writes > 0 {
+            return;
+        }
         if let Some(overwritten) = self.own_size.as_ref().and_then(|own| own.overwritten_by(shown)) {
             self.own_size = None;
             self.overwritten = Some(overwritten);
+        }
+    }
+
+    fn look_at_shown_size(&mut self) {
+        if let Some(shown) = self.versions.shown().filter(|_| self.object.is_some()).cloned() {
+            self.look_at_own_size(&shown);
+        }
+    }
+}
+
+/// A size that is being written, until its answer is there.
+#[derive(Debug)]
+#[must_use]
+pub struct SizeWrite<'a> {
+    index: &'a Index,
+    id: &'a GroupId,
+}
+
+impl Drop for SizeWrite<'_> {
+    fn drop(&mut self) {
+        let mut inner = self.index.inner.write();
+        let picture = &mut inner.picture;
+        let Some(group) = picture.groups.get_mut(self.id) else { return };
+        group.size_writes = group.size_writes.saturating_sub(1);
+        group.look_at_shown_size();
+        if group.overwritten.is_some() {
+            picture.observed.insert(self.id.clone());
+            self.index.observed.send_replace(());
         }
     }
 }
@@ -78,6 +110,14 @@ impl Picture {
 }
 
 impl Index {
+    /// A size of a group is about to be written.
+    pub fn begin_size_write<'a>(&'a self, id: &'a GroupId) -> SizeWrite<'a> {
+        if let Some(group) = self.inner.write().picture.groups.get_mut(id) {
+            group.size_writes = group.size_writes.saturating_add(1);
+        }
+        SizeWrite { index: self, id }
+    }
+
     /// Takes over that this process has written a size in place of another.
     pub fn set_own_size(&self, id: &GroupId, from: i32, version: &GroupVersion) {
         let mut inner = self.inner.write();
@@ -88,9 +128,7 @@ impl Index {
                 group.increase = Some(Increase::now());
             }
             // The watch may have been quicker.
-            if let Some(shown) = group.versions.shown().filter(|_| group.object.is_some()).cloned() {
-                group.look_at_own_size(&shown);
-            }
+            group.look_at_shown_size();
             picture.observed.insert(id.clone());
             self.observed.send_replace(());
         }

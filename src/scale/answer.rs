@@ -106,6 +106,14 @@ pub(super) fn has_joined(id: &GroupId, machine: &str) -> ScaleError {
     ))
 }
 
+/// The size was lowered for a Machine that never joined, and it is deleted when the rollout lets it.
+pub(super) fn waits_for_rollout(id: &GroupId, machine: &str) -> ScaleError {
+    ScaleError::Unavailable(format!(
+        "{id}: the size was lowered for Machine {machine} already; it is deleted by name when each MachineSet of the rollout has \
+         its part of the smaller size: if the rollout doesn't go on, see what its new Machines wait for"
+    ))
+}
+
 /// An instance of a MachinePool was named whose Machine isn't known yet.
 pub(super) fn is_of_machines(id: &GroupId) -> ScaleError {
     ScaleError::Aborted(format!(

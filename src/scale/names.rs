@@ -7,13 +7,13 @@ use super::{
     error::ScaleError,
     options::MachinePoolDeletes,
     order::NodeName,
-    rule::{Named, Request},
+    rule::{self, Named, Request},
     work::Work,
 };
 use crate::{
     capi::{ObjectKey, ScalableKind, Uid},
-    index::{NodeQuery, Resolved},
-    nodegroup::{Phase, PlaceholderRef},
+    index::{NodeQuery, Resolved, SetView},
+    nodegroup::{Phase, PlaceholderRef, deletion_log::Entry},
 };
 
 /// The things that Nodes stand for.
@@ -25,6 +25,12 @@ pub(super) struct Nodes {
     pub(super) replicas: HashSet<String>,
     /// Instances of a MachinePool that are no Machines, which only lower the size.
     pub(super) instances: HashSet<String>,
+}
+
+impl Nodes {
+    fn is_empty(&self) -> bool {
+        self.machines.is_empty() && self.replicas.is_empty() && self.instances.is_empty()
+    }
 }
 
 /// Looks up the Nodes of a delete: its request, and the number of its placeholders that were given up not long ago, as this
@@ -43,6 +49,7 @@ pub(super) fn request_of(work: &Work, nodes: &[NodeName]) -> Result<(Request, us
 pub(super) fn find(work: &Work, nodes: &[NodeName]) -> Result<Nodes, ScaleError> {
     let (index, going, id) = (work.index(), &work.shared.going, &work.id);
     let mut named = Nodes::default();
+    let mut waiting = None;
     if id.kind == ScalableKind::MachinePool {
         going.forget_gone(index, id);
     }
@@ -57,6 +64,10 @@ pub(super) fn find(work: &Work, nodes: &[NodeName]) -> Result<Nodes, ScaleError>
                 let has_joined = never_joined && (machine.node_name.is_some() || node());
                 if has_joined && !has_lowered(work, &machine.meta.uid) {
                     return Err(answer::has_joined(id, &key.name));
+                }
+                if !machine.deleting && !node() && waits_for_rollout(work, &machine.meta.uid) {
+                    waiting = Some(key.name.clone());
+                    continue;
                 }
                 named.machines.insert(key.clone(), (machine.meta.uid.clone(), never_joined));
             }
@@ -88,7 +99,25 @@ pub(super) fn find(work: &Work, nodes: &[NodeName]) -> Result<Nodes, ScaleError>
             }
         }
     }
-    Ok(named)
+    match waiting {
+        // Cluster Autoscaler names an instance without a Node in every loop, and skips the rest of a loop in which that
+        // succeeds, for all groups.
+        Some(machine) if named.is_empty() => Err(answer::waits_for_rollout(id, &machine)),
+        _ => Ok(named),
+    }
+}
+
+/// Returns true if the size was lowered for a Machine, and it isn't deleted by name before the MachineSets of a rollout have
+/// theirs of that.
+fn waits_for_rollout(work: &Work, uid: &Uid) -> bool {
+    let Some((version, sets)) = work.index().sets(&work.id) else { return false };
+    let has_machines = |set: &&SetView| set.object.replicas.unwrap_or_default() > 0;
+    if sets.iter().filter(has_machines).count() <= 1 {
+        return false;
+    }
+    let Ok(log) = version.log() else { return false };
+    let is_lowered = |entry: &&Entry| entry.phase == Phase::Lowered && !entry.soft;
+    log.get(uid).filter(is_lowered).is_some_and(|entry| !rule::followed(work.id.kind, &sets).has(entry))
 }
 
 /// Returns true if the size was lowered for a Machine: that it has joined since doesn't keep it.

@@ -98,6 +98,7 @@ impl<'a> Run<'a> {
                 Outcome::Written(write_log(work, &seen, &lowering.log).await)
             }
             Call::Lower { seen, lowering } => {
+                let _writing = work.index().begin_size_write(&work.id);
                 let written = write(work, Write::Size, &seen, (Some(lowering.to), &lowering.log)).await;
                 if let Ok(version) = &written {
                     self.wrote(Row::Lower, seen.replicas, version, &lowering.names);
@@ -105,6 +106,7 @@ impl<'a> Run<'a> {
                 Outcome::Written(written)
             }
             Call::Resize { seen, to, writer, counted } => {
+                let _writing = work.index().begin_size_write(&work.id);
                 let written = resize(work, &seen, to, &writer, counted).await;
                 if let Ok(version) = &written {
                     self.wrote(Row::Size, seen.replicas, version, &[]);

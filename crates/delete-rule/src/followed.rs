@@ -102,9 +102,13 @@ impl<T: Types, P: Policy> Followed<T, P> {
     }
 }
 
-/// Returns true if a MachineSet has the size that came with its copy of the log. While several have Machines, in a rollout that
-/// the group has opted to scale down in, none has the whole size.
+/// Returns true if the size that came with a MachineSet's copy of the log has reached all that have Machines. In a rollout
+/// none has the whole size, so that those which have Machines must have been given theirs of the same size of the group: one
+/// that hasn't would make a Machine in the place of one that is deleted by name.
 fn has_its_size<T: Types, S: Source<T>>(set: &S, sources: &[S]) -> bool {
-    let is_alone = sources.iter().filter(|set| set.replicas().unwrap_or_default() > 0).count() <= 1;
-    !is_alone || set.desired_replicas() == set.replicas()
+    let mut active = sources.iter().filter(|set| set.replicas().unwrap_or_default() > 0);
+    if active.clone().count() <= 1 {
+        return set.desired_replicas() == set.replicas();
+    }
+    active.all(|other| other.desired_replicas() == set.desired_replicas())
 }

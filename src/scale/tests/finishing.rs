@@ -10,7 +10,12 @@ use super::{
     ABCD,
     fake::{Fault, World, group, nodes, status},
 };
-use crate::{capi::DELETING, cli::testing::Said, index::Change, nodegroup::GroupId};
+use crate::{
+    capi::{DELETING, DESIRED_REPLICAS},
+    cli::testing::Said,
+    index::Change,
+    nodegroup::GroupId,
+};
 
 /// Lets the watches show what there is, again and again, until something is so.
 async fn until(world: &World, what: &str, is_so: impl Fn(&World) -> bool) {
@@ -51,6 +56,34 @@ async fn a_machine_that_a_smaller_size_has_left_is_deleted_by_name_and_leaves_th
     world.api.remove("b");
     until(&world, "b has left the log", |world| world.api.log().is_empty()).await;
     assert_eq!(world.api.replicas(), 3);
+}
+
+/// A rollout begins, and its newest MachineSet alone has been given the smaller size. A Machine of the old one would come again.
+#[tokio::test(start_paused = true)]
+async fn in_a_rollout_a_machine_is_deleted_by_name_when_the_old_machine_set_has_its_size_too() {
+    let world = World::new(4, &ABCD);
+    world.node("a", Some("cloud:///a"), &json!({}));
+    world.scale.delete(group(), nodes(&["b"])).await.unwrap();
+    let group_now = world.api.object("machinedeployments", "workers").unwrap();
+    let given = |desired: &str| json!({"metadata": {"annotations": {DESIRED_REPLICAS: desired}}});
+    world.api.change("machinesets", "workers-1", given("4"));
+    world.api.status("machinesets", "workers-1", &json!({"observedGeneration": 1}));
+    world.api.roll_out();
+    world.api.change("machinesets", "workers-2", given("3"));
+    let log = json!({"metadata": {"annotations": {DELETING: group_now["metadata"]["annotations"][DELETING]}}});
+    world.api.change("machinesets", "workers-2", log);
+    wait(&world).await;
+    assert!(!is_deleting(&world, "b"));
+    assert_eq!(world.api.log(), ["b lowered"]);
+    let error = world.scale.delete(group(), nodes(&["b"])).await.unwrap_err();
+    assert_eq!(error.code(), "unavailable");
+    assert!(error.to_string().contains("MachineDeployment/team-a/workers: the size was lowered for Machine b already"));
+
+    world.api.change("machinesets", "workers-1", given("3"));
+    until(&world, "b is deleted", |world| is_deleting(world, "b")).await;
+    world.watch();
+    world.scale.delete(group(), nodes(&["b"])).await.unwrap();
+    assert_eq!(world.api.replicas(), 3, "it lowers once");
 }
 
 #[tokio::test(start_paused = true)]

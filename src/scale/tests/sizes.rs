@@ -55,6 +55,45 @@ async fn what_a_new_increase_has_brought_can_be_deleted() {
     assert_eq!(world.target_size(), 1);
 }
 
+/// The watch may show a write of this process before its answer is there; nobody has to be asked whose it was.
+#[tokio::test]
+async fn a_size_that_the_watch_shows_before_its_answer_is_read_by_nobody() {
+    let world = World::new(2, &["a", "b"]);
+    world.scale.increase(group(), 1).await.unwrap();
+    world.api.fault("PATCH scale", Fault::HoldAnswer);
+    let increase = tokio::spawn({
+        let scale = world.scale.clone();
+        async move { scale.increase(group(), 2).await }
+    });
+    world.api.held().await;
+    world.watch();
+    quiet().await;
+    assert_eq!(world.api.calls(), ["PATCH scale", "PATCH scale"], "the answer is on its way");
+    world.api.release();
+    increase.await.unwrap().unwrap();
+    quiet().await;
+    assert_eq!(world.api.calls(), ["PATCH scale", "PATCH scale"]);
+
+    world.api.fault("PATCH scale", Fault::HoldAnswer);
+    let increase = tokio::spawn({
+        let scale = world.scale.clone();
+        async move { scale.increase(group(), 1).await }
+    });
+    world.api.held().await;
+    world.resize(3);
+    world.api.release();
+    increase.await.unwrap().unwrap();
+    quiet().await;
+    assert_eq!(world.api.calls()[2..], ["PATCH scale", "GET group"], "somebody else has written it meanwhile");
+}
+
+/// Lets all tasks go on until they wait: the API of these tests waits for nothing but faults.
+async fn quiet() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
 #[tokio::test]
 async fn a_second_increase_builds_on_the_first_before_the_watch_has_shown_it() {
     let world = World::new(2, &[]);

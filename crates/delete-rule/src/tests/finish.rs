@@ -63,6 +63,22 @@ fn the_smaller_size_has_reached_the_machine_set(#[case] set: Owner, #[case] expe
     assert!(!followed.has(&Entry { ticket: "another".into(), ..other }), "another acceptance is another entry");
 }
 
+/// A MachineSet of this size in a rollout, given when the group's was another.
+fn part(entries: &[&str], replicas: i32, desired: i32) -> Owner {
+    set(entries, |set| (set.replicas, set.desired_replicas) = (replicas, Some(desired)))
+}
+
+#[rstest]
+#[case::both_have_theirs([part(&[], 2, 3), part(&["a!"], 1, 3)], true)]
+#[case::the_old_one_has_not([part(&[], 3, 4), part(&["a!"], 1, 3)], false)]
+#[case::the_new_one_has_not([part(&["a!"], 2, 3), part(&["a"], 1, 4)], false)]
+#[case::nobody_knows_of_the_old_one([set(&[], |set| set.desired_replicas = None), part(&["a!"], 1, 3)], false)]
+#[case::the_old_one_has_no_machines([part(&[], 0, 4), part(&["a!"], 3, 3)], true)]
+#[case::the_new_one_has_none_yet([part(&[], 4, 4), part(&["a!"], 0, 3)], false)]
+fn in_a_rollout_each_machine_set_that_has_machines_needs_its_size(#[case] sets: [Owner; 2], #[case] expected: bool) {
+    assert_eq!(followed(Kind::MachineDeployment, &sets).has_all(&log(&["a!"])), expected);
+}
+
 #[test]
 fn a_machine_set_that_is_the_group_needs_no_copy_of_the_size() {
     let own = set(&["a!"], |set| set.desired_replicas = None);

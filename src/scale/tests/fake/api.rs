@@ -38,6 +38,8 @@ pub(crate) enum Fault {
     Hold,
     /// It waits for [`FakeApi::release`], and is then answered so instead of being done.
     HoldBut(u16),
+    /// It is done, and its answer waits for [`FakeApi::release`].
+    HoldAnswer,
     /// The connection is cut, and it is done at [`FakeApi::arrive`].
     Late,
 }
@@ -182,7 +184,8 @@ impl FakeApi {
         set["metadata"]["generation"].clone()
     }
 
-    fn status(&self, plural: &str, name: &str, status: &Value) {
+    /// An object's status is this too.
+    pub(crate) fn status(&self, plural: &str, name: &str, status: &Value) {
         let (resource, patch) = (resource(plural), json!({"status": status}));
         let patched = self.objects.patch(&resource, NAMESPACE, name, PatchKind::Merge, Subresource::Status, patch);
         patched.expect("patched");
@@ -276,6 +279,12 @@ impl FakeApi {
                 self.held.notify_one();
                 self.released.notified().await;
                 return Ok(answer(code, &status(code, "no")));
+            }
+            Some(Fault::HoldAnswer) => {
+                let answer = self.handle(&parts.method, &path, &body);
+                self.held.notify_one();
+                self.released.notified().await;
+                return Ok(answer);
             }
             Some(Fault::Late) => {
                 self.state.lock().late.push((parts.method, path, body.to_vec()));
