@@ -74,7 +74,7 @@ fn an_act_that_is_left_out_shifts_no_other() {
     let left_out = acts.last().expect("an act").as_str();
     let mut expected = acts.clone();
     expected.pop();
-    // Who leaves an act out may have time for another one before the end.
+    // An actor that leaves an act out may have time for another one before the end.
     let (actor, _) = left_out.rsplit_once(' ').expect("a number");
     let rest = decisions("3", &[left_out]);
     let (rest, more) = rest.iter().filter(is_act).partition::<Vec<_>, _>(|decision| acts.contains(decision));

@@ -88,6 +88,12 @@ impl Filed for NodeByMachine {
 }
 
 impl Index {
+    /// Returns true if the workload cluster shows the Node of a Machine.
+    #[must_use]
+    pub fn shows_node_of(&self, machine: &Machine) -> bool {
+        self.inner.read().picture.known_node_of(machine).is_some()
+    }
+
     /// Returns true if a Machine with that uid has a Node: its nodeRef says so, or a known Node leads to it.
     #[must_use]
     pub fn has_node(&self, key: &ObjectKey, uid: &Uid) -> bool {

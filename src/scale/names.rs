@@ -60,7 +60,7 @@ pub(super) fn find(work: &Work, nodes: &[NodeName]) -> Result<Nodes, ScaleError>
             Resolved::Machine(machine, Some(group)) if group == *id => {
                 let never_joined = PlaceholderRef::parse(text).is_some() && !machine.deleting;
                 let key = &machine.meta.key;
-                let node = || index.knows_node_of(key, machine.provider_id.as_ref());
+                let node = || index.shows_node_of(&machine);
                 let has_joined = never_joined && (machine.node_name.is_some() || node());
                 if has_joined && !has_lowered(work, &machine.meta.uid) {
                     return Err(answer::has_joined(id, &key.name));

@@ -3,8 +3,10 @@
 
 use rstest::rstest;
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 
 use super::fake::{Fault, World, group, instance, nodes, status};
+use crate::scale::ScaleError;
 
 /// Three Machines of which `a` alone has a nodeRef.
 fn world() -> World {
@@ -33,6 +35,18 @@ fn show(world: &World, name: &str, shown: Shown) {
         Shown::ProviderIdWrittenDifferently => world.node(name, Some(&format!("cloud:///zone-1/{name}")), &json!({})),
         Shown::Annotation => world.node(name, None, &names(name)),
     }
+}
+
+/// Begins a delete that names `b` as an instance that never joined, or a decrease that chooses it.
+fn give_up(world: &World, by: &str) -> JoinHandle<Result<(), ScaleError>> {
+    let (scale, named) = (world.scale.clone(), by == "named");
+    tokio::spawn(async move {
+        if named {
+            scale.delete(group(), instance("pending-machine-team-a_b")).await
+        } else {
+            scale.decrease(group(), -1).await
+        }
+    })
 }
 
 #[rstest]
@@ -100,9 +114,30 @@ async fn a_machine_whose_node_is_shown_before_it_is_marked_stays() {
     let world = World::new(3, &["a", "c"]);
     world.machine("b", &json!({}), &json!({}));
     world.api.fault("PATCH group", Fault::Hold);
-    let scale = world.scale.clone();
-    let command = tokio::spawn(async move { scale.delete(group(), instance("pending-machine-team-a_b")).await });
+    let command = give_up(&world, "named");
     world.api.held().await;
+    show(&world, "b", Shown::ProviderId);
+    world.api.release();
+    let error = command.await.unwrap().unwrap_err();
+    assert_eq!(error.code(), "failed_precondition", "{error}");
+    assert_eq!((world.api.replicas(), world.api.marked(), world.api.log()), (3, vec![], vec![]));
+}
+
+/// Its mark was rejected, and it was read again: its Node comes while the log is read after that.
+#[tokio::test(start_paused = true)]
+async fn a_machine_whose_node_is_shown_while_the_log_is_read_stays() {
+    let world = World::new(3, &["a", "c"]);
+    world.machine("b", &json!({}), &json!({}));
+    world.api.fault("PATCH machine b", Fault::Answer(409, status(409, "Conflict")));
+    // The group is read before the mark is tried again, and after its Machine was read.
+    for _ in 0..2 {
+        world.api.fault("GET group", Fault::Hold);
+    }
+    let command = give_up(&world, "named");
+    world.api.held().await;
+    world.api.release();
+    world.api.held().await;
+    assert_eq!(world.api.calls()[3..], ["GET group", "GET machine b", "GET group"]);
     show(&world, "b", Shown::ProviderId);
     world.api.release();
     let error = command.await.unwrap().unwrap_err();
@@ -119,15 +154,8 @@ async fn a_machine_that_joins_before_it_is_marked_stays(#[case] by: &str) {
     let world = World::new(3, &["a", "c"]);
     world.machine("b", &json!({}), &json!({}));
     world.api.fault("PATCH machine b", Fault::Hold);
-    let scale = world.scale.clone();
     let named = by == "named";
-    let command = tokio::spawn(async move {
-        if named {
-            scale.delete(group(), instance("pending-machine-team-a_b")).await
-        } else {
-            scale.decrease(group(), -1).await
-        }
-    });
+    let command = give_up(&world, by);
     world.api.held().await;
     world.machine_unseen("b", &json!({"nodeRef": {"name": "b"}}), &json!({}));
     world.api.release();
@@ -235,14 +263,7 @@ async fn a_machine_that_joins_after_it_was_marked_keeps_its_entry_and_its_mark(#
     let world = World::new(3, &["a", "c"]);
     world.machine("b", &json!({}), &json!({}));
     world.api.fault("PATCH machine b", Fault::Hold);
-    let (scale, named) = (world.scale.clone(), by == "named");
-    let command = tokio::spawn(async move {
-        if named {
-            scale.delete(group(), instance("pending-machine-team-a_b")).await
-        } else {
-            scale.decrease(group(), -1).await
-        }
-    });
+    let command = give_up(&world, by);
     world.api.held().await;
     for _ in 0..6 {
         world.api.fault("PATCH group", Fault::Answer(503, status(503, "down")));
@@ -260,7 +281,7 @@ async fn a_machine_that_joins_after_it_was_marked_keeps_its_entry_and_its_mark(#
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         other.watch();
     }
-    let lowered = if named { "b lowered" } else { "b lowered soft" };
+    let lowered = if by == "named" { "b lowered" } else { "b lowered soft" };
     assert_eq!((world.api.replicas(), world.api.log()), (2, vec![lowered.to_owned()]));
     assert_eq!(world.api.mark_of("b"), Some(mark));
     assert_eq!(world.api.calls()[before..].iter().filter(|call| call.contains("PATCH machine")).count(), 0);

@@ -82,28 +82,37 @@ async fn an_increase_works() {
     assert_eq!(world.api.replicas(), 5);
 }
 
-/// A rollout begins when the size is lowered: where its MachineSet hasn't been given the smaller size, a Machine would come again.
-#[tokio::test(start_paused = true)]
-async fn a_machine_is_deleted_by_name_when_the_rollout_has_ended() {
+/// A group of which `b` was deleted, and that began to roll out then: the newer MachineSet alone has been given the smaller size.
+async fn rolling_out_after_a_delete() -> World {
     let world = World::new(4, &ABCD);
     world.node("a", Some("cloud:///a"), &json!({}));
     world.scale.delete(group(), nodes(&["b"])).await.unwrap();
     let group_now = world.api.object("machinedeployments", "workers").unwrap();
-    let given = |desired: &str| json!({"metadata": {"annotations": {DESIRED_REPLICAS: desired}}});
-    world.api.change("machinesets", "workers-1", given("4"));
+    give(&world, "workers-1", "4");
     world.api.status("machinesets", "workers-1", &json!({"observedGeneration": 1}));
     world.api.roll_out();
-    world.api.change("machinesets", "workers-2", given("3"));
+    give(&world, "workers-2", "3");
     let log = json!({"metadata": {"annotations": {DELETING: group_now["metadata"]["annotations"][DELETING]}}});
     world.api.change("machinesets", "workers-2", log);
     wait(&world).await;
+    world
+}
+
+fn give(world: &World, set: &str, desired: &str) {
+    world.api.change("machinesets", set, json!({"metadata": {"annotations": {DESIRED_REPLICAS: desired}}}));
+}
+
+/// Where its MachineSet hasn't been given the smaller size, a Machine would come again.
+#[tokio::test(start_paused = true)]
+async fn a_machine_is_deleted_by_name_when_the_rollout_has_ended() {
+    let world = rolling_out_after_a_delete().await;
     assert!(!is_deleting(&world, "b"));
     assert_eq!(world.api.log(), ["b lowered"]);
     let error = world.scale.delete(group(), nodes(&["b"])).await.unwrap_err();
     assert_eq!(error.code(), "unavailable");
     assert!(error.to_string().contains("MachineDeployment/team-a/workers: the size was lowered for Machine b already"));
 
-    world.api.change("machinesets", "workers-1", given("3"));
+    give(&world, "workers-1", "3");
     wait(&world).await;
     assert!(!is_deleting(&world, "b"), "nothing tells how much of the smaller size each has been given");
 
@@ -114,6 +123,16 @@ async fn a_machine_is_deleted_by_name_when_the_rollout_has_ended() {
     }
     until(&world, "b is deleted", |world| is_deleting(world, "b")).await;
     world.watch();
+    world.scale.delete(group(), nodes(&["b"])).await.unwrap();
+    assert_eq!(world.api.replicas(), 3, "it lowers once");
+}
+
+/// Its nodeRef names the Node, which has no providerID.
+#[tokio::test(start_paused = true)]
+async fn a_repeated_delete_in_a_rollout_succeeds_where_the_node_runs() {
+    let world = rolling_out_after_a_delete().await;
+    world.machine("b", &json!({"nodeRef": {"name": "node-b"}}), &json!({}));
+    world.node("node-b", None, &json!({}));
     world.scale.delete(group(), nodes(&["b"])).await.unwrap();
     assert_eq!(world.api.replicas(), 3, "it lowers once");
 }

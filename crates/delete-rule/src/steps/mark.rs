@@ -3,7 +3,9 @@
 
 use std::mem;
 
-use super::{Call, Calls, Effect, FailedCall as _, Failure, Group as _, NotMarked, Now, Outcome, Steps, Whole};
+use super::{
+    Call, Calls, Effect, FailedCall as _, Failure, Group as _, NotMarked, Now, Outcome, SIDE_BY_SIDE, Steps, Whole,
+};
 use crate::{Complete, Entry, Life, Marking, Phase, Policy, Rule};
 
 /// A call for the mark of an entry's Machine.
@@ -54,6 +56,8 @@ pub struct Mark<T: Calls, P = Complete> {
     entry: Entry<T>,
     /// The version in which it had no Node, where that is known.
     version: Option<T::Version>,
+    /// True until it was read again for a Node that a watch has shown: what is read then counts.
+    looks_again: bool,
     stage: Stage<T>,
 }
 
@@ -95,7 +99,7 @@ enum Asked<T: Calls> {
 impl<T: Calls, P: Policy> Mark<T, P> {
     /// Begins the mark of an entry, with the version in which its Machine had no Node, where that is known and matters.
     pub fn new(rule: Rule<P>, entry: Entry<T>, version: Option<T::Version>) -> Self {
-        Self { rule, entry, version, stage: Stage::Begin }
+        Self { rule, entry, version, looks_again: true, stage: Stage::Begin }
     }
 
     /// At the end: the Machine's life as the mark has shown it.
@@ -114,6 +118,11 @@ impl<T: Calls, P: Policy> Mark<T, P> {
             Stage::Begin | Stage::Decide => self.decide(now),
             Stage::Read(failure) => (Asked::Life(failure), MarkCall::Read),
             Stage::ReadGroup { version, is_needed } => (Asked::Group { version, is_needed }, MarkCall::ReadGroup),
+            // Its nodeRef may lag, so that it still is of the version in which it was read without a Node.
+            Stage::Set(Some(_)) if self.looks_again && now.has_node(&self.entry) => {
+                self.looks_again = false;
+                (Asked::Whole { is_needed: true }, MarkCall::ReadWhole)
+            }
             Stage::Set(version) => (Asked::Set { is_pending: true }, MarkCall::Set(version)),
             stage @ (Stage::Asked(_) | Stage::End(_)) => {
                 self.stage = stage;
@@ -254,9 +263,10 @@ impl<T: Calls, P: Policy> Marks<T, P> {
         self.0.len()
     }
 
-    /// The calls of those that wait for none.
+    /// The calls of those that wait for none: no more are under way than can be made at once, so that none relies on what was
+    /// known long before.
     pub(super) fn next(&mut self, now: &impl Now<T>) -> Vec<Call<T>> {
-        self.0.iter_mut().flat_map(|mark| mark.next(now)).collect()
+        self.0.iter_mut().take(SIDE_BY_SIDE).flat_map(|mark| mark.next(now)).collect()
     }
 
     /// Takes the outcome of a call for the mark of an entry; the mark's own, if that was its last.

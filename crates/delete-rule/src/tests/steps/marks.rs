@@ -1,10 +1,10 @@
 //! The mark of one Machine, call by call.
 
 use super::{
-    world::{Failed, Happens, Owner, World},
+    world::{Failed, Happens, Owner, Shown, World},
     *,
 };
-use crate::steps::{Mark, NotMarked};
+use crate::steps::{Mark, NotMarked, SIDE_BY_SIDE, Steps as _};
 
 /// An entry of `a`, which is alive and has a Node.
 fn world(text: &str) -> World {
@@ -106,6 +106,51 @@ fn one_that_never_joined_is_marked_in_a_version_without_a_node(
     let end = mark(&mut world, version);
     assert_eq!((world.calls.as_slice(), shown(&end).as_str()), (&*owned(calls), expected));
     assert_eq!(world.marks().len(), usize::from(expected == "Alive"));
+}
+
+/// Its Machine says nothing of the Node yet, so that no version tells: the watch of the Nodes is looked at before each mark.
+#[rstest]
+#[case::before_its_mark(Some(0), ("mark", Happens::Nothing), true, &["whole b"])]
+#[case::while_the_log_is_read(None, ("group", Happens::Before(|world| world.machine("b").has_node = true)), false, &["whole b", "group for b", "whole b"])]
+fn one_whose_node_is_shown_is_not_marked(
+    #[case] version: Option<u32>,
+    #[case] (call, happens): (&'static str, Happens),
+    #[case] has_joined: bool,
+    #[case] calls: &[&str],
+) {
+    let mut world = world("b~");
+    world.shown_nodes = Shown::Present;
+    world.machine("b").has_node = has_joined;
+    world.happens(call, happens);
+    let end = mark(&mut world, version);
+    assert_eq!((world.calls.as_slice(), shown(&end).as_str()), (&*owned(calls), "joined"));
+    assert_eq!(world.marks(), [""; 0]);
+}
+
+/// The watch shows a Node for it that isn't its own any more: it isn't read for ever.
+#[test]
+fn one_that_is_read_without_a_node_twice_is_marked() {
+    let mut world = world("b~");
+    world.shown_nodes = Shown::All;
+    world.machine("b").has_node = false;
+    assert_eq!(shown(&mark(&mut world, None)), "Alive");
+    assert_eq!(world.calls, ["whole b", "group for b", "whole b", "group for b", "mark b"]);
+}
+
+#[test]
+fn not_more_marks_are_under_way_than_calls_are_made_at_once() {
+    let names: Vec<String> = (0..20).map(|number| format!("m{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut world = World::of(30, &names);
+    world.write(30, log(&names));
+    let carry = || {
+        let uids = names.iter().map(|name| (*name).to_owned()).collect();
+        Carry::new(RULE, world.group.clone(), uids, Vec::new(), BOUNDS, Marked::default())
+    };
+    assert_eq!(carry().next(&world).len(), SIDE_BY_SIDE, "a call that waits would rely on what was known before");
+    let mut carry = carry();
+    world.run(&mut carry);
+    assert_eq!((world.marks().len(), world.group.replicas), (20, 10));
 }
 
 /// Its mark's answer was lost, or another copy has marked it.

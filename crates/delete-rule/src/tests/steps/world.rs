@@ -102,6 +102,16 @@ pub(super) enum Owner {
     Another,
 }
 
+/// The Nodes that their watch shows.
+#[derive(Clone, Copy, Eq, PartialEq)]
+pub(super) enum Shown {
+    Nothing,
+    /// Those that are there.
+    Present,
+    /// One of each Machine, whatever a read of the Machine says.
+    All,
+}
+
 /// The callers of all commands.
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub(super) enum Callers {
@@ -119,8 +129,7 @@ pub(super) struct World {
     pub(super) callers: Callers,
     /// True if the watch of Machines has come far enough.
     pub(super) knows_lives: bool,
-    /// The watch of the Nodes shows those that are there.
-    pub(super) shows_nodes: bool,
+    pub(super) shown_nodes: Shown,
     pub(super) owner: Owner,
     /// The Machines that somebody else has marked, as the watch shows.
     pub(super) marked_by_another: Vec<&'static str>,
@@ -154,7 +163,7 @@ impl World {
             drawn: Cell::new(0),
             callers: Callers::Wait,
             knows_lives: true,
-            shows_nodes: false,
+            shown_nodes: Shown::Nothing,
             owner: Owner::Known,
             marked_by_another: Vec::new(),
             events: Vec::new(),
@@ -400,7 +409,11 @@ impl Now<Text> for World {
     }
 
     fn has_node(&self, entry: &Entry) -> bool {
-        self.shows_nodes && self.machines.get(&entry.uid).is_some_and(|machine| machine.has_node)
+        match self.shown_nodes {
+            Shown::Nothing => false,
+            Shown::Present => self.machines.get(&entry.uid).is_some_and(|machine| machine.has_node),
+            Shown::All => true,
+        }
     }
 
     fn is_marked_by_another(&self, entry: &Entry) -> bool {
