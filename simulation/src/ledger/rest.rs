@@ -49,8 +49,10 @@ impl Ledger {
             }
             let alive: Vec<_> =
                 self.machines.values().filter(|machine| machine.group == *id && !machine.is_deleting).collect();
-            // Those of a MachinePool may be no Machines.
-            let there = if is_pool { group.has } else { i64::try_from(alive.len()).unwrap_or(i64::MAX) };
+            // The instances of a MachinePool may be no Machines; if they are, one that has failed is a Machine without an
+            // instance, and isn't in the pool's status.
+            let has_machines = !is_pool || self.machines.values().any(|machine| machine.group == *id);
+            let there = if has_machines { i64::try_from(alive.len()).unwrap_or(i64::MAX) } else { group.has };
             // A MachineSet counts one that is being deleted, as by a MachineHealthCheck just now, and replaces it when it is gone.
             let is_going = |machine: &&Machine| machine.group == *id && machine.is_deleting && !machine.is_gone;
             let going = i64::try_from(self.machines.values().filter(is_going).count()).unwrap_or(i64::MAX);
