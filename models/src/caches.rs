@@ -96,17 +96,17 @@ impl Now<Small> for Known<'_> {
         false
     }
 
-    // The watch of the Nodes may not have come so far yet.
-    fn has_node(&self, _: &delete_rule::Entry<Small>) -> bool {
-        false
+    fn has_node(&self, entry: &delete_rule::Entry<Small>) -> bool {
+        self.program.rule.marks_look_again && self.world.knows_node(self.copy, entry.uid.into())
     }
 
     fn there(&self, log: &Log) -> There<Small> {
         self.was_asked.set(true);
         let there = self.past.alive.without(small::set(log.entries().iter().map(|entry| &entry.uid)));
+        let with_node = there & (self.past.with_node | self.world.shown_nodes[self.copy]);
         let named = |machine: usize| small::named(machine, Set(u8::MAX));
-        let waiting = there.without(self.past.with_node).iter().map(named).collect();
-        There { with_node: (there & self.past.with_node).len().into(), waiting }
+        let waiting = there.without(with_node).iter().map(named).collect();
+        There { with_node: with_node.len().into(), waiting }
     }
 
     fn followed<P: Policy>(&self, rule: Rule<P>) -> Option<(small::View, Followed<Small, P>)> {
@@ -127,8 +127,8 @@ impl Now<Small> for Known<'_> {
         true
     }
 
-    fn has_left(&self, _: CallerId) -> bool {
-        false
+    fn has_left(&self, caller: CallerId) -> bool {
+        self.memory.borrow().left.has(caller)
     }
 
     fn ticket(&self) -> u8 {

@@ -5,8 +5,8 @@ use delete_rule::{Entry, Kind};
 
 use crate::{
     copies::Program,
-    model::Step,
     small::{self, Log, Shown, Small},
+    step::Step,
     variant::Follows,
     world::{Deployment, Few, Life, Machine, MachineSet, Phase, Picture, SLOTS, Set, World},
 };
@@ -14,7 +14,9 @@ use crate::{
 /// A reconcile of the MachineSet controller.
 #[derive(Clone, Copy, Debug)]
 struct Act {
-    /// The version of the MachineSet that it sees.
+    /// The MachineSet, by its place.
+    of: usize,
+    /// The version of it that it sees.
     set: usize,
     /// The picture of the Machines that it sees.
     picture: usize,
@@ -24,6 +26,18 @@ struct Act {
     is_without_error: bool,
 }
 
+impl World {
+    /// The MachineSets, by their places: the newest, and in a rollout the old one.
+    pub(crate) fn machine_sets(&self) -> impl Iterator<Item = usize> + use<> {
+        0..if self.sets[1].all().is_empty() { 1 } else { 2 }
+    }
+
+    /// The Machines that are of a MachineSet.
+    pub(crate) fn members_of(&self, of: usize) -> Set {
+        Set::of(|machine| self.machines[machine].is_old == (of == 1))
+    }
+}
+
 impl Program<'_> {
     /// After any step: what a copy may see of the MachineSet now, and use whenever it likes.
     pub(crate) fn note_followed(&self, world: &mut World) {
@@ -31,23 +45,43 @@ impl Program<'_> {
         if lowered.is_empty() {
             return;
         }
-        let (set, first, own) = (world.sets.last(), world.sets.all()[0], world.rule_log());
-        let is_unacted = self.rule.follows == Follows::CopiedLogAndActed && world.is_unacted;
-        let copied = match self.rule.follows {
-            Follows::CopiedLogAndSeen | Follows::CopiedLogAndActed | Follows::CopiedLog => Self::copy_of(world, set),
-            // The copied log isn't looked at.
-            Follows::EqualSizes if set.copied.replicas != world.replicas => Log::default(),
-            Follows::EqualSizes | Follows::AtOnce => own.clone(),
+        let own = world.rule_log();
+        let source = |of: usize| {
+            let (set, first) = (world.sets[of].last(), world.sets[of].all()[0]);
+            let is_unacted = self.rule.follows == Follows::CopiedLogAndActed && world.is_unacted;
+            let log = match self.rule.follows {
+                // Its controller may have seen any size at once, and says nothing of the provider.
+                _ if self.bounds.is_pool => own.clone(),
+                Follows::CopiedLogAndSeen | Follows::CopiedLogAndActed | Follows::CopiedLog => {
+                    Self::copy_of(world, set)
+                }
+                // The copied log isn't looked at.
+                Follows::EqualSizes if set.copied.replicas != world.replicas => Log::default(),
+                Follows::EqualSizes | Follows::AtOnce => own.clone(),
+            };
+            let seen_generation = match first.generation {
+                _ if is_unacted => -1,
+                _ if self.bounds.is_pool => set.generation.into(),
+                generation => generation.into(),
+            };
+            let (replicas, desired) = (set.size.into(), set.copied.replicas.into());
+            Shown { replicas, desired, status: 0, generation: set.generation.into(), seen_generation, log }
         };
-        let source = Shown {
-            replicas: set.copied.replicas.into(),
-            generation: set.generation.into(),
-            seen_generation: if is_unacted { -1 } else { first.generation.into() },
-            log: copied,
+        let sources: Vec<_> = world.machine_sets().map(source).collect();
+        let kind = match (self.bounds.is_bare, self.bounds.is_pool) {
+            (_, true) => Kind::MachinePool,
+            (true, _) => Kind::MachineSet,
+            (false, false) => Kind::MachineDeployment,
         };
-        let kind = if self.bounds.is_bare { Kind::MachineSet } else { Kind::MachineDeployment };
-        let followed = self.core().followed(kind, &[source]);
-        let is_followed = |machine: usize| own.get(&small::uid(machine)).is_some_and(|entry| followed.has(entry));
+        let followed = if self.rule.waits_until_alone {
+            vec![self.core().followed(kind, &sources)]
+        } else {
+            let alone = |source: Shown| Shown { desired: source.replicas, ..source };
+            sources.into_iter().map(|source| self.core().followed(kind, &[alone(source)])).collect()
+        };
+        let is_followed = |machine: usize| {
+            own.get(&small::uid(machine)).is_some_and(|entry| followed.iter().any(|followed| followed.has(entry)))
+        };
         world.followed = world.followed | (lowered & Set::of(is_followed));
     }
 
@@ -65,28 +99,30 @@ impl Program<'_> {
     pub(crate) fn show_at_once(world: &mut World, lag: usize) {
         let written = world.deployments.last();
         for copied in world.deployments.all()[1..].iter().copied() {
-            let generation =
-                world.sets.last().generation + u8::from(world.sets.last().copied.replicas != copied.replicas);
-            world.sets.push_after_first(MachineSet { copied, generation }, lag);
+            let last = world.sets[0].last();
+            let generation = last.generation + u8::from(last.copied.replicas != copied.replicas);
+            let size = copied.replicas;
+            world.sets[0].push_after_first(MachineSet { copied, size, generation, given: Set(0) }, lag);
         }
         world.deployments = Few::of(written);
     }
 
     /// The MachineDeployment controller, which may have missed any number of versions.
     pub(crate) fn deployment_steps(&self, world: &World, found: &mut dyn FnMut(Step, World)) {
-        // How far the MachineSet controller may lag behind is bounded.
-        if world.sets.all().len() >= self.bounds.lag {
+        // The MachineSet controller lags behind no further.
+        if world.sets[0].all().len() >= self.bounds.lag {
             return;
         }
         for index in 1..world.deployments.all().len() {
             let mut then = *world;
             then.deployments.drop_oldest(index);
             let copied = then.deployments.all()[0];
-            let last = then.sets.last();
+            let last = then.sets[0].last();
             let of = |copied: Deployment| (copied.replicas, copied.lowered, copied.stale);
             if of(last.copied) != of(copied) {
                 let generation = last.generation + u8::from(last.copied.replicas != copied.replicas);
-                then.sets.push(MachineSet { copied, generation }, self.bounds.lag);
+                then.sets[0]
+                    .push(MachineSet { copied, size: copied.replicas, generation, given: Set(0) }, self.bounds.lag);
             }
             found(Step::Sync(copied.replicas), then);
         }
@@ -99,21 +135,24 @@ impl Program<'_> {
             self.delete_next(world, usize::from(set), left, found);
             return;
         }
-        for (set, picture) in self.views_of_set_controller(world) {
-            let alive = victims(world.seen.all()[picture], Self::excess(world, set, picture)) & world.living();
-            if self.bounds.deletes_one_by_one && alive.len() > 1 {
-                let deciding = Some((u8::try_from(set).unwrap_or_default(), alive));
-                let size = world.sets.all()[set].copied.replicas;
-                found(Step::Decide(size, alive), World { deciding, ..*world });
-            } else {
-                self.reconcile(world, set, picture, found);
+        for of in world.machine_sets() {
+            for (set, picture) in self.views_of_set_controller(world, of) {
+                let (machines, excess) = Self::excess(world, of, set, picture);
+                let alive = victims(machines, excess) & world.living();
+                if self.bounds.deletes_one_by_one && alive.len() > 1 {
+                    let deciding = Some((u8::try_from(set).unwrap_or_default(), alive));
+                    let size = world.sets[of].all()[set].size;
+                    found(Step::Decide(size, alive), World { deciding, ..*world });
+                } else {
+                    self.reconcile(world, (of, set, picture), found);
+                }
             }
         }
     }
 
     /// The versions of the MachineSet and the pictures of the Machines that its controller may have before it.
-    fn views_of_set_controller(&self, world: &World) -> impl Iterator<Item = (usize, usize)> {
-        let (sets, pictures) = (world.sets, world.seen.all().len());
+    fn views_of_set_controller(&self, world: &World, of: usize) -> impl Iterator<Item = (usize, usize)> {
+        let (sets, pictures) = (world.sets[of], world.seen.all().len());
         let sees_marks = self.bounds.sees_marks;
         (0..sets.all().len()).flat_map(move |set| {
             let since = usize::from(sets.all()[set].copied.since);
@@ -121,8 +160,10 @@ impl Program<'_> {
         })
     }
 
-    fn excess(world: &World, set: usize, picture: usize) -> i8 {
-        world.seen.all()[picture].existing.len() - world.sets.all()[set].copied.replicas
+    /// The Machines of a MachineSet in this picture, and by how many they are more than this version of it says.
+    fn excess(world: &World, of: usize, set: usize, picture: usize) -> (Picture, i8) {
+        let picture = world.seen.all()[picture].only(world.members_of(of));
+        (picture, picture.existing.len() - world.sets[of].all()[set].size)
     }
 
     /// One of the Machines that it decided to delete, while all else goes on. After the last one it says that it has
@@ -134,7 +175,7 @@ impl Program<'_> {
             let left = left.without(Set::one(victim));
             then.deciding = if left.is_empty() { None } else { Some((u8::try_from(set).unwrap_or_default(), left)) };
             if left.is_empty() {
-                self.seen_to(&mut then, set, true);
+                self.seen_to(&mut then, 0, set, true);
                 Self::sees_own_writes(&mut then);
             } else {
                 then.machines_changed(self.bounds.lag);
@@ -144,11 +185,11 @@ impl Program<'_> {
     }
 
     /// A reconcile of this version of the MachineSet has ended.
-    fn seen_to(&self, world: &mut World, set: usize, is_without_error: bool) {
-        world.sets.drop_oldest(set);
-        let base = world.sets.all()[0].generation;
-        world.sets.all_mut().iter_mut().for_each(|set| set.generation -= base);
-        let is_asked = self.rule.follows == Follows::CopiedLogAndActed;
+    fn seen_to(&self, world: &mut World, of: usize, set: usize, is_without_error: bool) {
+        world.sets[of].drop_oldest(set);
+        let base = world.sets[of].all()[0].generation;
+        world.sets[of].all_mut().iter_mut().for_each(|set| set.generation -= base);
+        let is_asked = self.rule.follows == Follows::CopiedLogAndActed || self.bounds.is_pool;
         world.is_unacted = is_asked && !is_without_error && (world.is_unacted || base > 0);
     }
 
@@ -159,14 +200,11 @@ impl Program<'_> {
         world.forget_pictures(count);
     }
 
-    fn reconcile(&self, world: &World, set: usize, picture: usize, found: &mut dyn FnMut(Step, World)) {
-        let excess = Self::excess(world, set, picture);
-        let victims = victims(world.seen.all()[picture], excess);
-        self.act(
-            world,
-            Act { set, picture, victims, missing: -excess, is_without_error: !self.bounds.always_errs },
-            found,
-        );
+    fn reconcile(&self, world: &World, (of, set, picture): (usize, usize, usize), found: &mut dyn FnMut(Step, World)) {
+        let (machines, excess) = Self::excess(world, of, set, picture);
+        let is_without_error = !self.bounds.always_errs;
+        let victims = victims(machines, excess);
+        self.act(world, Act { of, set, picture, victims, missing: -excess, is_without_error }, found);
     }
 
     /// Reconciles that end with an error, before all of their work or after any part of it.
@@ -178,43 +216,69 @@ impl Program<'_> {
         world.budget.errors -= 1;
         if let Some((set, _)) = world.deciding {
             let mut then = World { deciding: None, ..world };
-            self.seen_to(&mut then, set.into(), false);
+            self.seen_to(&mut then, 0, set.into(), false);
             if !self.bounds.forgets_own_writes {
                 Self::sees_own_writes(&mut then);
             }
             found(Step::StopDeleting, then);
             return;
         }
-        for (set, picture) in self.views_of_set_controller(&world) {
-            let excess = Self::excess(&world, set, picture);
-            let all = victims(world.seen.all()[picture], excess) & world.living();
-            if self.bounds.deletes_one_by_one && all.len() > 1 {
-                continue;
-            }
-            for victims in (0..=all.0).map(Set).filter(|victims| victims.without(all).is_empty()) {
-                for missing in 0..=(-excess).max(0) {
-                    self.act(&world, Act { set, picture, victims, missing, is_without_error: false }, found);
+        for of in world.machine_sets() {
+            for (set, picture) in self.views_of_set_controller(&world, of) {
+                let (machines, excess) = Self::excess(&world, of, set, picture);
+                let all = victims(machines, excess) & world.living();
+                if self.bounds.deletes_one_by_one && all.len() > 1 {
+                    continue;
+                }
+                for victims in (0..=all.0).map(Set).filter(|victims| victims.without(all).is_empty()) {
+                    for missing in 0..=(-excess).max(0) {
+                        let act = Act { of, set, picture, victims, missing, is_without_error: false };
+                        self.act(&world, act, found);
+                    }
                 }
             }
         }
     }
 
+    /// The provider of a MachinePool takes others than those that are marked.
+    pub(crate) fn straying_steps(&self, world: &World, found: &mut dyn FnMut(Step, World)) {
+        if world.budget.strays == 0 || !self.bounds.is_pool {
+            return;
+        }
+        for (set, picture) in self.views_of_set_controller(world, 0) {
+            let (machines, excess) = Self::excess(world, 0, set, picture);
+            let marked = victims(machines, excess);
+            let is_other = |other: &Set| {
+                let is_of_size = other.len() == excess && other.without(machines.existing).is_empty();
+                let has_deleting = (marked & machines.deleting).without(*other).is_empty();
+                is_of_size && has_deleting && *other != marked && !(*other & world.living()).is_empty()
+            };
+            for victims in (1..=machines.existing.0).map(Set).filter(is_other) {
+                let mut then = *world;
+                then.budget.strays -= 1;
+                then.ledger.strayed = then.ledger.strayed | victims.without(marked);
+                let act = Act { of: 0, set, picture, victims, missing: 0, is_without_error: true };
+                self.act(&then, act, found);
+            }
+        }
+    }
+
     fn act(&self, world: &World, act: Act, found: &mut dyn FnMut(Step, World)) {
-        let Act { set, picture, victims, missing, is_without_error } = act;
-        let size = world.sets.all()[set].copied.replicas;
+        let Act { of, set, picture, victims, missing, is_without_error } = act;
+        let (is_old, size) = (of == 1, world.sets[of].all()[set].size);
         let mut then = *world;
-        self.seen_to(&mut then, set, is_without_error);
+        self.seen_to(&mut then, of, set, is_without_error);
         for victim in victims.iter() {
             self.delete_victim(&mut then, victim);
         }
         let mut created = Set(0);
         for _ in 0..missing {
             let Some(machine) = (0..SLOTS).find(|machine| then.machines[*machine].life == Life::Unborn) else {
-                let step = Step::Reconcile { size, deleted: victims, created, is_without_error };
+                let step = Step::Reconcile { is_old, size, deleted: victims, created, is_without_error };
                 found(step, World { replicas: i8::MIN, ..*world });
                 return;
             };
-            then.machines[machine] = Machine { life: Life::Alive, mark: 0, has_node: false };
+            then.machines[machine] = Machine { life: Life::Alive, is_old, ..Machine::default() };
             created = created | Set::one(machine);
             if then.is_counting() || then.ledger.places > 0 {
                 then.ledger.came = then.ledger.came | Set::one(machine);
@@ -233,7 +297,7 @@ impl Program<'_> {
                 then.machines_changed(self.bounds.lag);
             }
             let deleted = victims & world.living();
-            found(Step::Reconcile { size, deleted, created, is_without_error }, then);
+            found(Step::Reconcile { is_old, size, deleted, created, is_without_error }, then);
         }
     }
 
@@ -259,8 +323,8 @@ impl Program<'_> {
             if is_early {
                 world.ledger.early = world.ledger.early | Set::one(victim);
             }
-            // A Machine that joins after DecreaseTargetSize has marked it may go.
-            if !world.ledger.left_softly.has(victim) {
+            // A Machine that joins after DecreaseTargetSize has marked it may go, and the first ones of an old MachineSet do.
+            if !world.ledger.left_softly.has(victim) && !self.is_to_roll(world, victim) {
                 self.took_another(world, victim);
             }
         }
@@ -269,7 +333,7 @@ impl Program<'_> {
 
 /// Which Machines a MachineSet gives up: those being deleted, then marked ones, then those without a Node, then by
 /// name.
-fn victims(seen: Picture, count: i8) -> Set {
+pub(crate) fn victims(seen: Picture, count: i8) -> Set {
     let classes = [
         seen.deleting,
         seen.marked.without(seen.deleting),

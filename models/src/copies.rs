@@ -14,8 +14,9 @@ use delete_rule::{
 use crate::{
     caches::Known,
     held::{Call, Command, Held},
-    model::{Bounds, Step},
+    model::Bounds,
     small::{self, Failed, Small},
+    step::Step,
     variant::{Counts, PlaceTests, Precondition, UnmarkTests, Variant},
     world::{Listing, Memory, Past, Phase, Set, World},
     writes::Write,
@@ -49,27 +50,38 @@ impl Program<'_> {
     pub(crate) fn ask(&self, world: &World, copy: usize, named: Set, found: &mut dyn FnMut(Step, World)) {
         let mut then = *world;
         then.copies[copy] = Memory { named, ..Memory::default() };
-        self.begin(&then, copy, self.deletion(Self::request(world, named)), Step::Ask(copy, named), found);
+        for request in Self::requests(world, copy, named) {
+            self.begin(&then, copy, self.deletion(request), Step::Ask(copy, named), found);
+        }
     }
 
     /// DeleteNodes comes to a copy that carries out another one, which it joins if that is open to it.
     pub(crate) fn join(&self, world: &World, copy: usize, named: Set, found: &mut dyn FnMut(Step, World)) {
         let Some(held) = Held::of(world.copies[copy].held) else { return };
-        let mut held = Held::clone(&held);
-        let Command::Delete(deletion) = &mut held.command else { return };
+        let Command::Delete(deletion) = &held.command else { return };
         if !deletion.is_open() || !world.copies[copy].joined.is_empty() {
             return;
         }
-        deletion.join([(1, Self::request(world, named), 0)]);
         let mut then = *world;
         then.copies[copy].joined = named;
-        self.go_on(&then, copy, &held, None, Step::JoinBatch(copy, named), found);
+        for request in Self::requests(world, copy, named) {
+            let mut held = Held::clone(&held);
+            let Command::Delete(deletion) = &mut held.command else { return };
+            deletion.join([(1, request, 0)]);
+            self.go_on(&then, copy, &held, None, Step::JoinBatch(copy, named), found);
+        }
     }
 
-    fn request(world: &World, named: Set) -> Request<Small> {
-        let never_joined = named & world.living() & Set::of(|one| !world.machines[one].has_node);
-        let machines = named.iter().map(|machine| small::named(machine, never_joined)).collect();
-        Request { machines, ..Request::default() }
+    /// The requests that name these. A Machine whose Node the copy doesn't know yet may be named by its Node, or as one that
+    /// never joined.
+    fn requests(world: &World, copy: usize, named: Set) -> impl Iterator<Item = Request<Small>> {
+        let pending = named & world.living() & Set::of(|one| !world.machines[one].has_node);
+        let unsure =
+            named & world.living() & Set::of(|one| world.machines[one].has_node && !world.knows_node(copy, one));
+        (0..=unsure.0).map(Set).filter(move |some| some.without(unsure).is_empty()).map(move |some| {
+            let machines = named.iter().map(|machine| small::named(machine, pending | some)).collect();
+            Request { machines, ..Request::default() }
+        })
     }
 
     /// DeleteNodes of so many placeholders.
@@ -87,6 +99,22 @@ impl Program<'_> {
             return;
         }
         self.begin(&then, copy, command, Step::AskPlaces(copy, count), found);
+    }
+
+    /// DeleteNodes of Machines and of so many placeholders.
+    pub(crate) fn ask_both(
+        &self,
+        world: &World,
+        copy: usize,
+        (named, count): (Set, i8),
+        found: &mut dyn FnMut(Step, World),
+    ) {
+        let mut then = *world;
+        then.copies[copy] = Memory { named, asked: count, ..Memory::default() };
+        for request in Self::requests(world, copy, named) {
+            let request = Request { replicas: usize::try_from(count).unwrap_or_default(), ..request };
+            self.begin(&then, copy, self.deletion(request), Step::AskBoth(copy, named, count), found);
+        }
     }
 
     fn deletion(&self, request: Request<Small>) -> Command {
@@ -224,7 +252,7 @@ impl Program<'_> {
                 let machine = usize::from(named.uid);
                 let life = world.life(machine);
                 let is_alive = life == delete_rule::Life::Alive;
-                let has_joined = is_alive && world.machines[machine].has_node;
+                let has_joined = is_alive && world.knows_node(copy, machine);
                 let version = is_alive.then(|| Self::read_version(world, copy, machine));
                 // One that is named isn't in the log, so that its mark is of no entry.
                 Some(Outcome::Whole(named.uid, Ok(Whole { life, has_joined, version, ticket: None })))
@@ -288,7 +316,10 @@ impl Program<'_> {
         let listing = if is_counted { listing } else { Listing::default() };
         let without_node = listing.hanging.iter().map(|machine| small::named(machine, Set(0))).collect();
         let (alive, draining) = (small::uids(listing.alive), small::uids(listing.draining));
-        Outcome::Listed(Ok(Listed { alive, draining, without_node, instances: None }))
+        // A MachinePool counts by its instances.
+        let all = listing.alive | listing.draining | listing.hanging;
+        let instances = self.bounds.is_pool.then(|| usize::try_from(all.len()).unwrap_or_default());
+        Outcome::Listed(Ok(Listed { alive, draining, without_node, instances }))
     }
 
     /// The Machines are listed; those that have come before are counted.
@@ -297,7 +328,8 @@ impl Program<'_> {
         if others.all(|(_, memory)| !memory.is_counting) && world.ledger.places == 0 {
             world.ledger.came = Set(0);
         }
-        let (draining, hanging) = (past.deleting & past.with_node, past.deleting.without(past.with_node));
+        let with_node = past.with_node | world.shown_nodes[copy];
+        let (draining, hanging) = (past.deleting & with_node, past.deleting.without(with_node));
         Listing { alive: past.alive, draining, hanging }
     }
 
@@ -348,7 +380,7 @@ impl Program<'_> {
         // It went for someone else's smaller size after it was seen alive.
         let early = to_log.without(memory.to_log) & past.alive & world.ledger.taken;
         world.ledger.early = world.ledger.early | early;
-        let is_spared = |one: usize| world.log[one].never_joined && !world.may_be_marked(one);
+        let is_spared = |one: usize| world.log[one].never_joined && !world.may_be_marked(copy, one);
         let refused = refused.without(memory.refused).without(Set::of(is_spared));
         if self.bounds.admits_known {
             world.ledger.others += refused.len();

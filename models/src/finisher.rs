@@ -3,12 +3,13 @@
 //! it does is a look of its own here, all of whose reads and one write are one moment: what it has read stays true, so that
 //! an older read only delays.
 
-use delete_rule::{Forgets, Kind, LeftSince, LookCall};
+use delete_rule::{Entry, Forgets, Kind, LeftSince, LookCall};
 
 use crate::{
+    controllers::victims,
     copies::Program,
-    model::{Finish, Step},
     small::{self, Log, Member, Shown, Small},
+    step::{Finish, Step},
     variant::Variant,
     world::{Set, World},
 };
@@ -33,13 +34,36 @@ impl Program<'_> {
 
     fn todo(&self, world: &World, log: &Log) -> (Followed, Vec<Todo>) {
         let entries = world.followed.iter().filter_map(|machine| small::entry(machine, world.log[machine]));
-        let followed = self.core().followed::<Small, Shown>(Kind::MachineDeployment, &[]).and(entries);
+        let followed = self.followed_by_name(world).and(entries);
         // A cache that hasn't heard yet of the newest.
         let is_shown =
             |member: &Member| self.rule.forgets != Forgets::Absent || world.machines[member.machine()].has_node;
         let members: Vec<_> = world.members().filter(is_shown).collect();
-        let steps = self.core().finish(log, &members, &followed, &LeftSince::<Small>::default(), 0);
+        let steps = self.core().finish(log, &members, &followed, &self.left_in_time(world, log), 1);
         (followed, steps)
+    }
+
+    /// The way in which Machines are deleted by name. A MachinePool's status lags behind as far as it likes.
+    fn followed_by_name(&self, world: &World) -> Followed {
+        if !self.bounds.is_pool || !self.rule.leaves_to_provider {
+            return self.core().followed::<Small, Shown>(Kind::MachineDeployment, &[]);
+        }
+        let replicas = i32::from(world.replicas);
+        let status = world.seen.all().iter().map(|picture| i32::from(picture.existing.len())).min().unwrap_or_default();
+        let log = Log::default();
+        let pool = Shown { replicas, desired: replicas, status, generation: 0, seen_generation: 0, log };
+        self.core().followed(Kind::MachinePool, &[pool])
+    }
+
+    /// The entries whose Machines have been left to their provider for long enough: it has acted on a size that was lowered by
+    /// them, unless it is slow.
+    fn left_in_time(&self, world: &World, log: &Log) -> LeftSince<Small> {
+        let pool = world.sets[0].all()[0];
+        let seen = world.seen.last();
+        let is_busy = !(victims(seen, seen.existing.len() - pool.size) & world.living()).is_empty() || world.is_unacted;
+        let is_in_time =
+            |entry: &&Entry<Small>| self.bounds.is_slow || (pool.copied.lowered.has(entry.uid.into()) && !is_busy);
+        log.entries().iter().filter(is_in_time).map(|entry| ((entry.uid, entry.ticket), 0)).collect()
     }
 
     /// A look for one thing.
@@ -67,12 +91,14 @@ impl Program<'_> {
                         read = Some(now);
                     }
                     LookCall::List => {
-                        look.took_list(&small::uids(world.living()), world.sets.last().copied.replicas.into());
+                        let size: i8 = world.sets.iter().map(|set| set.last().size).sum();
+                        look.took_list(&small::uids(world.living()), size.into());
                     }
                     LookCall::Delete(entry) => {
                         if look.permits(&entry, now) {
                             let mut then = *world;
                             then.begin_deleting(entry.uid.into());
+                            self.note_by_name(&mut then, entry.uid.into());
                             then.machines_changed(self.bounds.lag);
                             found(Step::Finish(Finish::Delete, entry.uid.into()), then);
                         }

@@ -90,6 +90,11 @@ impl Held {
         })
     }
 
+    /// Returns true if somebody waits for the command of a number.
+    pub(crate) fn has_caller(number: u32) -> bool {
+        Self::of(number).is_some_and(|held| !matches!(held.command, Command::CarryOn(_)))
+    }
+
     /// The command of a number.
     pub(crate) fn of(number: u32) -> Option<Rc<Self>> {
         let place = usize::try_from(number).ok()?.checked_sub(1)?;

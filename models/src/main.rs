@@ -47,6 +47,21 @@ struct Args {
     /// Let the group be a MachineSet without a MachineDeployment.
     #[arg(long)]
     bare: bool,
+    /// Let the group be a MachinePool.
+    #[arg(long)]
+    pool: bool,
+    /// Let a MachinePool's provider take longer than Machines are left to it.
+    #[arg(long)]
+    slow_provider: bool,
+    /// Choices of a MachinePool's provider against the marks.
+    #[arg(long, default_value_t = 0)]
+    strays: u8,
+    /// Machines of an old MachineSet, in a rollout in which the group has opted to scale down; one of them surges.
+    #[arg(long, default_value_t = 0)]
+    old: usize,
+    /// Copy annotations to the old MachineSet too, as Cluster API does from 1.12 on.
+    #[arg(long)]
+    copies_to_old: bool,
     /// Let a DeleteNodes join one that is under way.
     #[arg(long)]
     join: bool,
@@ -74,6 +89,9 @@ struct Args {
     /// Machines without a Node that get one.
     #[arg(long, default_value_t = 0)]
     joins: u8,
+    /// Let nodeRefs lag behind the Nodes, and the program's watches of the Nodes too.
+    #[arg(long)]
+    lagging_refs: bool,
     /// Reconciles of the MachineSet controller that end with an error.
     #[arg(long, default_value_t = 0)]
     errors: u8,
@@ -89,9 +107,18 @@ struct Args {
     /// DeleteNodes that name placeholders, as many as `batch` at most.
     #[arg(long, default_value_t = 0)]
     placeholders: u8,
+    /// DeleteNodes that name up to `batch` Machines and as many placeholders.
+    #[arg(long, default_value_t = 0)]
+    mixed: u8,
+    /// Callers that leave while their command is carried out.
+    #[arg(long, default_value_t = 0)]
+    leaves: u8,
     /// Writes of the group whose answer is lost, done or not.
     #[arg(long, default_value_t = 0)]
     lost_answers: u8,
+    /// Tell the copies apart in traces, which takes up to twice the states.
+    #[arg(long)]
+    apart: bool,
     /// Stop after so many states.
     #[arg(long, default_value_t = 30_000_000)]
     most_states: usize,
@@ -111,13 +138,18 @@ fn main() -> ExitCode {
         deletes_one_by_one: args.one_by_one,
         admits_known: !args.strict,
         is_bare: args.bare,
-        loses_nodes: args.placeholders > 0,
+        is_pool: args.pool,
+        is_slow: args.slow_provider,
+        old: args.old,
+        copies_to_old: args.copies_to_old,
+        loses_nodes: args.placeholders + args.mixed > 0,
         always_errs: args.always_errs,
         forgets_own_writes: args.forgets_own_writes,
         splits_unmarks: args.late_marks > 0,
+        lags_node_refs: args.lagging_refs,
         may_be_named: None,
         joins_batches: args.join,
-        merges_copies: true,
+        merges_copies: !args.apart,
         budget: Budget {
             deletes: args.deletes,
             increases: args.increases,
@@ -131,11 +163,15 @@ fn main() -> ExitCode {
             late_marks: args.late_marks,
             placeholders: args.placeholders,
             lost_answers: args.lost_answers,
+            strays: args.strays,
+            mixed: args.mixed,
+            leaves: args.leaves,
         },
     };
     println!("{bounds:?}");
     let started = Instant::now();
-    let found = explore(&DeleteModel { rule: Variant::default(), bounds }, args.most_states);
+    let rule = Variant { ..Variant::default() };
+    let found = explore(&DeleteModel { rule, bounds }, args.most_states);
     let seconds = started.elapsed().as_secs_f64();
     println!(
         "{} states, {} steps, {} at rest, {} cut, complete: {}, {seconds:.1} s",

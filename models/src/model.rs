@@ -1,13 +1,12 @@
 //! The whole model: the program, the controllers, the Cluster Autoscaler and other people, with bounds; and what must
 //! hold.
 
-use std::fmt::{self, Display};
-
 use crate::{
     copies::Program,
     explore::{Model, Next},
+    step::Step,
     variant::{Counts, Existence, Variant},
-    world::{Budget, Fault, Life, Memory, Past, Phase, SLOTS, Set, World, name},
+    world::{Budget, Fault, Life, Memory, Past, Set, World, name},
 };
 
 /// How far the search goes.
@@ -38,6 +37,14 @@ pub struct Bounds {
     pub admits_known: bool,
     /// True if the group is a MachineSet without a MachineDeployment, whose own log and size its controller sees.
     pub is_bare: bool,
+    /// True if the group is a MachinePool, whose infrastructure provider has the Machines made.
+    pub is_pool: bool,
+    /// True if a provider may take longer than a Machine is left to it.
+    pub is_slow: bool,
+    /// Machines of an old MachineSet of a MachineDeployment that is rolling out, one of them beyond its size.
+    pub old: usize,
+    /// True if the MachineDeployment controller copies annotations to old MachineSets too (Cluster API 1.12 on).
+    pub copies_to_old: bool,
     /// True if a Machine that is being deleted loses its Node before it is gone.
     pub loses_nodes: bool,
     /// True if every reconcile of the MachineSet controller ends with an error after all of its work.
@@ -46,6 +53,8 @@ pub struct Bounds {
     pub forgets_own_writes: bool,
     /// True if a copy's taking off of a mark is on its way while all else goes on.
     pub splits_unmarks: bool,
+    /// True if the nodeRef of a Machine lags behind its Node, and the program's watches of the Nodes do.
+    pub lags_node_refs: bool,
     /// Which Machines the Cluster Autoscaler may name; nothing for all.
     pub may_be_named: Option<Set>,
     /// True if a DeleteNodes may join one that is under way.
@@ -66,189 +75,8 @@ pub struct DeleteModel {
     pub bounds: Bounds,
 }
 
-/// One API call of the finisher, about one Machine.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Finish {
-    /// Delete the Machine, uid as precondition.
-    Delete,
-    /// Take the entry out of the log.
-    Forget,
-    /// Take the mark off, if it is still the one seen.
-    Unmark,
-}
-
-/// A step from one moment to another. A copy then looks at what it needs for the next call.
-#[derive(Clone, Copy, Debug)]
-pub enum Step {
-    /// DeleteNodes comes to a copy, which views the group and the Machines.
-    Ask(usize, Set),
-    /// DeleteNodes comes to a copy and joins one that it carries out.
-    JoinBatch(usize, Set),
-    /// DecreaseTargetSize by one comes to a copy.
-    AskLess(usize),
-    /// IncreaseSize by one comes to a copy.
-    AskMore(usize),
-    /// DeleteNodes of so many placeholders comes to a copy, which views the group and lists the Machines.
-    AskPlaces(usize, i8),
-    /// A copy carries on with what is wanted.
-    CarryOn(usize),
-    /// A write of a copy fails its test.
-    Fails(usize),
-    /// A copy reads the group.
-    ReadGroup(usize),
-    /// A copy lists the Machines.
-    Count(usize),
-    /// Machines are logged.
-    Log(usize, Set),
-    /// A Machine is marked, by a copy or a finisher.
-    Mark(Option<usize>, usize),
-    /// A copy takes a mark off.
-    Unmark(usize, usize),
-    /// A copy lowers the size.
-    Lower(usize, Set),
-    /// A size write is refused for good.
-    Refused(usize, Set),
-    /// A copy takes entries out of the log.
-    TakeBack(usize, Set),
-    /// A copy raises the size by one.
-    Increase(usize),
-    /// A copy lowers the size for so many placeholders.
-    LowerPlaces(usize, i8),
-    /// A write of a copy has no answer; true if it was done.
-    Unanswered(usize, bool),
-    /// The step of a copy before, but its cache of Machines lags behind.
-    OfOldCache(usize),
-    /// The Node of a Machine that is being deleted is gone.
-    LoseNode(usize),
-    /// A mark is sent, has no answer, and will land late or never.
-    SendMark(usize),
-    /// It lands.
-    LateMark(usize),
-    /// A finisher has found a mark without an entry, and sends the patch that takes it off.
-    SendUnmark(usize),
-    /// A finisher acts on a Machine.
-    Finish(Finish, usize),
-    /// A copy is killed and starts again.
-    Crash(usize),
-    /// The MachineDeployment controller writes the MachineSet.
-    Sync(i8),
-    /// The MachineSet controller acts.
-    Reconcile {
-        /// The size that it sees.
-        size: i8,
-        /// Machines that it deletes.
-        deleted: Set,
-        /// Machines that it creates.
-        created: Set,
-        /// True if it ends without an error; else the rest of its work is left.
-        is_without_error: bool,
-    },
-    /// The MachineSet controller, which deletes one by one, ends with an error.
-    StopDeleting,
-    /// The MachineSet controller sees this size and decides which Machines go.
-    Decide(i8, Set),
-    /// The MachineSet controller deletes one of them.
-    DeleteNext(usize),
-    /// A Machine that was being deleted is gone.
-    Vanish(usize),
-    /// A Machine gets its Node.
-    Join(usize),
-    /// Someone else deletes a Machine.
-    ForeignDelete(usize),
-    /// Someone else changes the size to this.
-    ForeignSize(i8),
-}
-
-impl Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let one = |machine: &usize| name(*machine);
-        let who = |copy: &usize| format!("copy {}", copy + 1);
-        match self {
-            Self::Ask(copy, set) => write!(f, "DeleteNodes({set}) to {}, which views the group", who(copy)),
-            Self::JoinBatch(copy, set) => write!(f, "DeleteNodes({set}) to {}, and joins", who(copy)),
-            Self::AskLess(copy) => write!(f, "DecreaseTargetSize(-1) to {}, which views the group", who(copy)),
-            Self::AskMore(copy) => write!(f, "IncreaseSize(1) to {}, which views the group", who(copy)),
-            Self::AskPlaces(copy, count) => write!(
-                f,
-                "DeleteNodes of {count} placeholders to {}, which views the group and lists the Machines",
-                who(copy)
-            ),
-            Self::CarryOn(copy) => write!(f, "{} carries on with what is wanted", who(copy)),
-            Self::Fails(copy) => write!(f, "{}: the write fails its test", who(copy)),
-            Self::ReadGroup(copy) => write!(f, "{} reads the group", who(copy)),
-            Self::Count(copy) => write!(f, "{} views the group or lists the Machines", who(copy)),
-            Self::Log(copy, set) => write!(f, "{} logs [{set}]", who(copy)),
-            Self::Mark(Some(copy), machine) => write!(f, "{} marks {}", who(copy), one(machine)),
-            Self::Mark(None, machine) => write!(f, "a finisher marks {}", one(machine)),
-            Self::Unmark(copy, machine) => write!(f, "{} takes the mark off {}", who(copy), one(machine)),
-            Self::Lower(copy, set) => write!(f, "{} lowers the size for [{set}]", who(copy)),
-            Self::Refused(copy, set) => write!(f, "{}: the size write for [{set}] is refused for good", who(copy)),
-            Self::TakeBack(copy, set) => write!(f, "{} takes [{set}] out of the log", who(copy)),
-            Self::Increase(copy) => write!(f, "{} raises the size by 1", who(copy)),
-            Self::LowerPlaces(copy, count) => write!(f, "{} lowers the size by {count} for placeholders", who(copy)),
-            Self::Unanswered(copy, true) => write!(f, "the write of {} is done, and the answer is lost", who(copy)),
-            Self::Unanswered(copy, false) => write!(f, "the write of {} is lost", who(copy)),
-            Self::OfOldCache(copy) => {
-                write!(f, "{} goes on, with the Machines in a cache that lags behind", who(copy))
-            }
-            Self::LoseNode(machine) => write!(f, "the Node of {} is gone", one(machine)),
-            Self::SendMark(machine) => write!(f, "a mark of {} is sent and has no answer", one(machine)),
-            Self::LateMark(machine) => write!(f, "that mark of {} lands", one(machine)),
-            Self::SendUnmark(machine) => {
-                let machine = one(machine);
-                write!(f, "a finisher finds no entry for the mark of {machine}, and sends its taking off")
-            }
-            Self::Finish(call, machine) => {
-                let machine = one(machine);
-                match call {
-                    Finish::Delete => write!(f, "a finisher deletes {machine}"),
-                    Finish::Forget => write!(f, "a finisher takes {machine} out of the log"),
-                    Finish::Unmark => write!(f, "a finisher takes the mark off {machine}"),
-                }
-            }
-            Self::Crash(copy) => write!(f, "{} is killed and starts again", who(copy)),
-            Self::Sync(size) => write!(f, "the MachineDeployment controller sets the MachineSet to {size}"),
-            Self::Reconcile { size, deleted, created, is_without_error } => {
-                let end = if *is_without_error { "" } else { ", and ends with an error" };
-                write!(f, "the MachineSet controller sees size {size}, deletes [{deleted}], creates [{created}]{end}")
-            }
-            Self::StopDeleting => f.write_str("the MachineSet controller ends with an error"),
-            Self::Decide(size, set) => {
-                write!(f, "the MachineSet controller sees size {size} and decides that [{set}] go")
-            }
-            Self::DeleteNext(machine) => write!(f, "the MachineSet controller deletes {}", one(machine)),
-            Self::Vanish(machine) => write!(f, "{} is gone", one(machine)),
-            Self::Join(machine) => write!(f, "{} gets its Node", one(machine)),
-            Self::ForeignDelete(machine) => write!(f, "someone else deletes {}", one(machine)),
-            Self::ForeignSize(size) => write!(f, "someone else sets the size to {size}"),
-        }
-    }
-}
-
-impl Step {
-    /// The same, of a copy whose cache of Machines lags behind.
-    pub(crate) fn of_old_cache(self) -> Self {
-        match self {
-            Self::AskLess(copy) | Self::ReadGroup(copy) | Self::Ask(copy, _) => Self::OfOldCache(copy),
-            step => step,
-        }
-    }
-
-    /// The same, of a write whose answer is lost; true if it was done.
-    pub(crate) fn without_answer(self, is_done: bool) -> Self {
-        match self {
-            Self::Log(copy, _)
-            | Self::Lower(copy, _)
-            | Self::TakeBack(copy, _)
-            | Self::LowerPlaces(copy, _)
-            | Self::Increase(copy) => Self::Unanswered(copy, is_done),
-            step => step,
-        }
-    }
-}
-
 impl DeleteModel {
-    fn program(&self) -> Program<'_> {
+    pub(crate) fn program(&self) -> Program<'_> {
         Program { rule: &self.rule, bounds: &self.bounds }
     }
 
@@ -259,16 +87,19 @@ impl DeleteModel {
             world.outdate_caches();
         }
         self.program().settle(&mut world);
-        if self.bounds.is_bare {
+        if self.bounds.is_bare || self.bounds.is_pool {
             Program::show_at_once(&mut world, self.bounds.lag);
         }
         self.program().note_followed(&mut world);
         world.note_past(self.bounds.lag);
-        world.forget_idle_facts();
+        world.forget_idle_facts(self.bounds.is_pool);
+        if self.bounds.lags_node_refs {
+            world.show_known_nodes();
+        }
         let counts_all = self.rule.existence != Existence::CacheThatIsFarEnough || self.rule.counts == Counts::ByCache;
         world.forget_pasts(counts_all);
         if self.bounds.merges_copies {
-            world.copies.sort_unstable_by_key(|memory| (memory.is_idle(), memory.held));
+            world.sort_copies();
         }
         world.number_tickets();
         Next { step, state: is_within.then_some(world), is_certain }
@@ -304,6 +135,14 @@ impl DeleteModel {
                 program.ask_places(world, copy, count, found);
             }
         }
+        if world.budget.mixed > 0 {
+            for named in self.nameable(world) {
+                let mut then = *world;
+                then.budget.mixed -= 1;
+                then.ledger.named = then.ledger.named | named;
+                (1..=self.bounds.batch).for_each(|count| program.ask_both(&then, copy, (named, count), found));
+            }
+        }
         if world.budget.increases > 0 {
             program.ask_more(world, copy, found);
         }
@@ -323,77 +162,6 @@ impl DeleteModel {
             is_known && self.bounds.may_be_named.is_none_or(|allowed| allowed.has(machine))
         });
         (1..=known.0).map(Set).filter(|set| set.without(known).is_empty() && set.len() <= self.bounds.batch).collect()
-    }
-
-    /// What others may do.
-    fn environment(&self, world: &World, found: &mut dyn FnMut(Step, World)) {
-        for copy in 0..world.copies.len() {
-            if world.budget.crashes > 0 && !world.copies[copy].is_idle() {
-                let mut then = *world;
-                then.budget.crashes -= 1;
-                then.let_go(copy);
-                found(Step::Crash(copy), then);
-            }
-        }
-        for machine in 0..SLOTS {
-            if world.machines[machine].life != Life::Alive {
-                continue;
-            }
-            if world.budget.foreign_deletes > 0 {
-                let mut then = *world;
-                then.budget.foreign_deletes -= 1;
-                then.touch(machine);
-                then.machines[machine].life = Life::Deleting;
-                then.ledger.foreign = then.ledger.foreign | Set::one(machine);
-                then.ledger.excused = then.ledger.excused | Set::one(machine);
-                then.machines_changed(self.bounds.lag);
-                found(Step::ForeignDelete(machine), then);
-            }
-            if world.budget.joins > 0 && !world.machines[machine].has_node {
-                let mut then = *world;
-                then.budget.joins -= 1;
-                then.touch(machine);
-                then.machines[machine].has_node = true;
-                then.machines_changed(self.bounds.lag);
-                found(Step::Join(machine), then);
-            }
-        }
-        let hanging = Set::of(|machine| world.machines[machine].life == Life::Deleting);
-        for machine in hanging.iter().filter(|machine| self.bounds.loses_nodes && world.machines[*machine].has_node) {
-            let mut then = *world;
-            then.touch(machine);
-            then.machines[machine].has_node = false;
-            found(Step::LoseNode(machine), then);
-        }
-        for delta in [1, -1] {
-            if world.budget.foreign_sizes > 0 && world.replicas + delta >= 0 {
-                let mut then = *world;
-                then.budget.foreign_sizes -= 1;
-                (then.replicas, then.sized_by) = (world.replicas + delta, 0);
-                then.ledger.size += delta;
-                then.ledger.others += i8::from(delta < 0);
-                then.deployment_changed(self.bounds.lag);
-                found(Step::ForeignSize(then.replicas), then);
-            }
-        }
-    }
-
-    fn vanishing(&self, world: &World, found: &mut dyn FnMut(Step, World)) {
-        for machine in 0..SLOTS {
-            if world.machines[machine].life == Life::Deleting {
-                let mut then = *world;
-                let is_settled = world.logged().without(world.followed).is_empty();
-                if world.log[machine].phase == Phase::Lowered && !is_settled {
-                    self.program().note_replaced(&mut then, machine);
-                }
-                then.touch(machine);
-                then.machines[machine].life = Life::Gone;
-                then.machines[machine].mark = 0;
-                then.machines[machine].has_node = false;
-                then.machines_changed(self.bounds.lag);
-                found(Step::Vanish(machine), then);
-            }
-        }
     }
 
     fn check_at_rest(world: &World) -> Result<(), String> {
@@ -425,7 +193,8 @@ impl Model for DeleteModel {
     type Step = Step;
 
     fn initial(&self) -> World {
-        World::of(self.bounds.nodes, self.bounds.pending, self.bounds.missing, self.bounds.budget)
+        let Bounds { nodes, pending, missing, old, budget, .. } = self.bounds;
+        World::of((nodes, pending, missing, old), budget)
     }
 
     fn steps(&self, state: &World, found: &mut dyn FnMut(Next<Self>)) {
@@ -437,13 +206,19 @@ impl Model for DeleteModel {
         {
             program.carry_on(state, copy, &mut certain);
         }
-        program.deployment_steps(state, &mut certain);
+        if self.bounds.old == 0 {
+            program.deployment_steps(state, &mut certain);
+        } else {
+            program.rollout_steps(state, &mut certain);
+        }
         program.set_steps(state, &mut certain);
         self.vanishing(state, &mut certain);
+        self.lagging_refs(state, &mut certain);
         let mut free = |step, world| found(self.next(state, step, world, false));
         self.commands(state, &mut free);
         self.environment(state, &mut free);
         program.failing_steps(state, &mut free);
+        program.straying_steps(state, &mut free);
         program.late_steps(state, &mut free);
     }
 

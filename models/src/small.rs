@@ -8,7 +8,7 @@ use std::{
 };
 
 use delete_rule::{
-    Entry, Named, Source, Spec, Types, Version,
+    Entry, LEFT_TO_PROVIDER, Named, Source, Spec, Types, Version,
     steps::{self, Calls, FailedCall, Failure, Unmarked},
 };
 
@@ -27,8 +27,9 @@ impl Types for Small {
     type Hasher = BuildHasherDefault<ByNumber>;
     type LogError = Infallible;
 
-    fn between(_: u8, _: u8) -> Duration {
-        Duration::ZERO
+    /// Two moments differ where a provider has had its time between them.
+    fn between(from: u8, to: u8) -> Duration {
+        if from < to { LEFT_TO_PROVIDER } else { Duration::ZERO }
     }
 
     fn check(_: &Log) -> Result<(), Infallible> {
@@ -140,9 +141,11 @@ impl Member {
     }
 }
 
-/// A MachineSet as a copy's cache shows it. Its size comes with the log that is copied to it.
+/// A MachineSet as a copy's cache shows it.
 pub(crate) struct Shown {
     pub(crate) replicas: i32,
+    pub(crate) desired: i32,
+    pub(crate) status: i32,
     pub(crate) generation: i64,
     pub(crate) seen_generation: i64,
     pub(crate) log: Log,
@@ -154,11 +157,11 @@ impl Source<Small> for Shown {
     }
 
     fn desired_replicas(&self) -> Option<i32> {
-        Some(self.replicas)
+        Some(self.desired)
     }
 
     fn status_replicas(&self) -> i32 {
-        0
+        self.status
     }
 
     fn generation(&self) -> i64 {

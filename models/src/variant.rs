@@ -17,6 +17,10 @@ pub struct Variant {
     pub existence: Existence,
     /// Each entry has a ticket, and what a copy remembers of an entry is about that ticket only.
     pub has_tickets: bool,
+    /// A Machine of a MachinePool is left to its provider for a time, before it is deleted by name.
+    pub leaves_to_provider: bool,
+    /// In a rollout a smaller size isn't followed before one MachineSet alone has Machines, and the size that came with the log.
+    pub waits_until_alone: bool,
     /// Machines are marked.
     pub marks: bool,
     /// Every copy carries forward what it finds wanted in the log, whoever wrote it.
@@ -40,6 +44,8 @@ pub struct Variant {
     /// A Machine that is given up as one that never joined is marked only while it has no Node; else its entry is taken
     /// back.
     pub marks_only_unjoined: bool,
+    /// The watch of the Nodes is asked for that once more where the mark tests a version that was read before.
+    pub marks_look_again: bool,
     /// A soft entry of a Machine that is alive stays until no more Machines are alive than the size says.
     pub soft_waits: bool,
     /// The source of the count before the size is lowered for placeholders.
@@ -164,6 +170,8 @@ impl Default for Variant {
             precondition: Precondition::Generation,
             existence: Existence::CacheThatIsFarEnough,
             has_tickets: true,
+            leaves_to_provider: true,
+            waits_until_alone: true,
             marks: true,
             carries_on: true,
             follows: Follows::CopiedLogAndSeen,
@@ -175,6 +183,7 @@ impl Default for Variant {
             other_marks: OtherMarks::MarkedAgain,
             unmark_tests: UnmarkTests::Version,
             marks_only_unjoined: true,
+            marks_look_again: true,
             soft_waits: true,
             counts: Counts::AtEachDecision,
             place_tests: PlaceTests::Group,

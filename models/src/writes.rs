@@ -9,10 +9,10 @@ use delete_rule::{
 use crate::{
     copies::Program,
     held::{Call, Held},
-    model::Step,
     small::{self, Failed, Log, Small, View},
+    step::Step,
     variant::{Existence, PlaceTests, Precondition, UnmarkTests},
-    world::{self, Fault, Phase, SLOTS, Set, World},
+    world::{self, Fault, Few, Phase, SLOTS, Set, World},
 };
 
 /// A write of the group.
@@ -201,7 +201,10 @@ impl Program<'_> {
         }
         // The copy of an earlier entry isn't about this one.
         let deployments = world.deployments.all_mut().iter_mut();
-        let sets = world.sets.all_mut().iter_mut().map(|set| &mut set.copied);
+        let sets = world.sets.iter_mut().flat_map(Few::all_mut).map(|set| {
+            set.given = set.given.without(logged);
+            &mut set.copied
+        });
         deployments.chain(sets).for_each(|copied| {
             copied.stale = copied.stale | (copied.lowered & logged);
             copied.lowered = copied.lowered.without(logged);
@@ -229,10 +232,14 @@ impl Program<'_> {
     fn lower(&self, world: &mut World, copy: usize, set: Set, to: i8) {
         let filled = world.filled(set);
         if world.copies[copy].asked > 0 {
-            Self::lower_places(world, copy, set.len());
+            let named = world.copies[copy].named;
+            Self::lower_places(world, copy, set.without(named).len());
         }
         (world.replicas, world.sized_by) = (to, 0);
         world.ledger.size -= set.len();
+        if self.bounds.old > 0 {
+            world.ledger.owed = world.ledger.owed | set;
+        }
         for machine in set.iter() {
             world.log[machine].phase = Phase::Lowered;
             if world.log[machine].is_soft {
@@ -270,6 +277,10 @@ impl Program<'_> {
 
     /// A Machine was taken that nobody named, or whose command was refused.
     pub(crate) fn took_another(&self, world: &mut World, machine: usize) {
+        // It has a mark that is taken back, of a copy that couldn't know its Node; or was taken against the marks.
+        if (world.ledger.unseen | world.ledger.strayed).has(machine) {
+            return;
+        }
         // A Machine may have come into a placeholder's place since it was counted. The smaller size takes that one as
         // long as it is seen to have no Node, and isn't named or deleted itself.
         if self.may_miss_places(world) {
@@ -333,7 +344,7 @@ impl Program<'_> {
             MarkCall::ReadOwner => MarkOutcome::IsOfGroup(Ok((life != Life::Gone).then_some(true))),
             MarkCall::Read => MarkOutcome::Life(Ok(life)),
             MarkCall::ReadWhole => {
-                let has_joined = life == Life::Alive && world.machines[machine].has_node;
+                let has_joined = life == Life::Alive && world.knows_node(copy, machine);
                 let version = (life == Life::Alive).then_some(memory.versions[machine]);
                 let has_mark = life != Life::Gone && world.machines[machine].mark == ticket;
                 let ticket = has_mark.then_some(entry.ticket);
@@ -341,10 +352,18 @@ impl Program<'_> {
             }
             MarkCall::ReadGroup => MarkOutcome::Group(Ok(memory.view(world))),
             MarkCall::Set(version) => {
-                if life != Life::Gone && version.is_some_and(|version| version != memory.versions[machine]) {
+                let is_another = version.is_some_and(|version| version != memory.versions[machine]);
+                // Nothing comes between the look at the watch of the Nodes and the call.
+                let has_node = version.is_some() && self.rule.marks_look_again && world.knows_node(copy, machine);
+                if life != Life::Gone && (is_another || has_node) {
                     return MarkOutcome::Set(Err(Failed(Failure::Conflict)));
                 }
                 if life != Life::Gone && self.rule.marks && world.machines[machine].mark != ticket {
+                    // Nobody can know a Node of which nothing has come to the copy yet.
+                    let is_unseen = world.machines[machine].has_node && !world.knows_node(copy, machine);
+                    if entry.gives_up() && is_unseen && self.bounds.admits_known {
+                        world.ledger.unseen = world.ledger.unseen | Set::one(machine);
+                    }
                     self.mark(world, machine, ticket);
                 }
                 MarkOutcome::Set(Ok(life))
@@ -362,7 +381,8 @@ impl Program<'_> {
         let entry = world.log[machine];
         let is_first = entry.phase == Phase::Wanted && entry.ticket == ticket && is_changed;
         let is_alive = world.machines[machine].life == world::Life::Alive;
-        if is_first && entry.never_joined && is_alive && world.machines[machine].has_node {
+        let is_excused = world.ledger.unseen.has(machine);
+        if is_first && entry.never_joined && is_alive && world.machines[machine].has_node && !is_excused {
             world.ledger.joined_before = world.ledger.joined_before | Set::one(machine);
         }
         if is_changed {
@@ -385,7 +405,7 @@ impl Program<'_> {
 
 impl World {
     /// Returns true if the Machine of an entry is one that may be marked although it was given up as one that never joined.
-    pub(crate) fn may_be_marked(&self, machine: usize) -> bool {
-        self.machines[machine].life == world::Life::Alive && !self.machines[machine].has_node
+    pub(crate) fn may_be_marked(&self, copy: usize, machine: usize) -> bool {
+        self.machines[machine].life == world::Life::Alive && !self.knows_node(copy, machine)
     }
 }

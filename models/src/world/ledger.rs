@@ -25,6 +25,12 @@ pub struct Ledger {
     pub size: i8,
     /// Those that had a Node when they were marked, for an entry that gives up a Machine without one.
     pub joined_before: Set,
+    /// Those that were marked for such an entry by a copy to which nothing had come of the Node that they had.
+    pub unseen: Set,
+    /// Those that a MachinePool's provider took against the marks.
+    pub strayed: Set,
+    /// In a rollout, those for which the size was lowered and no MachineSet is smaller yet.
+    pub owed: Set,
     /// Those that are alive and have left the log as soft entries, while their mark may still be seen.
     pub left_softly: Set,
     /// Those created since placeholders were counted whose smaller size is on its way.

@@ -20,6 +20,8 @@ pub struct Memory {
     pub asked: i8,
     /// The number by which it has lowered the size for placeholders.
     pub lowered: i8,
+    /// The callers that have left, by their numbers.
+    pub left: Set,
     /// The Machines that it is about to log.
     pub to_log: Set,
     /// True if it may yet look at Machines to decide what is logged.

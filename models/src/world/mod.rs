@@ -46,6 +46,12 @@ pub struct Budget {
     pub placeholders: u8,
     /// Writes of the group whose answer is lost, done or not.
     pub lost_answers: u8,
+    /// Choices of a MachinePool's provider against the marks.
+    pub strays: u8,
+    /// DeleteNodes that name both Machines and placeholders.
+    pub mixed: u8,
+    /// Callers that leave while their command is carried out.
+    pub leaves: u8,
 }
 
 /// Writes of a copy that are on their way to the API server, while all else goes on.
@@ -70,8 +76,8 @@ pub struct World {
     pub sized_by: u8,
     /// The MachineDeployment from the version that its controller saw last.
     pub deployments: Few<Deployment, 4>,
-    /// The MachineSet from the version that its controller saw last.
-    pub sets: Few<MachineSet, 4>,
+    /// The MachineSet from the version that its controller saw last, and in a rollout the old one likewise.
+    pub sets: [Few<MachineSet, 4>; 2],
     /// The Machines from the picture that the MachineSet controller saw last.
     pub seen: Few<Picture, 4>,
     /// The Machines at moments that the program's caches may show, the present being the last.
@@ -89,6 +95,8 @@ pub struct World {
     pub followed: Set,
     /// The copies of the program.
     pub copies: [Memory; 2],
+    /// The Machines whose Node each copy's watch of the Nodes shows. Unset where nodeRefs don't lag behind.
+    pub shown_nodes: [Set; 2],
     /// The events that may still happen.
     pub budget: Budget,
     /// The memory of the checker.
@@ -97,14 +105,22 @@ pub struct World {
 
 impl World {
     /// A group with `nodes` Machines that have a Node, `pending` that have none yet, and `missing` replicas without a
-    /// Machine.
+    /// Machine. With `old` Machines of an old MachineSet, one more is there than the size says.
     #[must_use]
-    pub fn of(nodes: usize, pending: usize, missing: usize, budget: Budget) -> Self {
+    pub fn of((nodes, pending, missing, old): (usize, usize, usize, usize), budget: Budget) -> Self {
         let mut machines = [Machine::default(); SLOTS];
         for (index, machine) in machines.iter_mut().take(nodes + pending).enumerate() {
-            *machine = Machine { life: Life::Alive, mark: 0, has_node: index < nodes };
+            let has_node = index < nodes;
+            *machine = Machine { life: Life::Alive, has_node, has_ref: has_node, ..Machine::default() };
         }
-        let replicas = i8::try_from(nodes + pending + missing).unwrap_or_default();
+        for machine in machines.iter_mut().skip(nodes + pending).take(old) {
+            *machine = Machine { life: Life::Alive, has_node: true, has_ref: true, is_old: true, mark: 0 };
+        }
+        let replicas = i8::try_from(nodes + pending + missing + old.saturating_sub(1)).unwrap_or_default();
+        let set = |copied, size: usize| {
+            let size = i8::try_from(size).unwrap_or_default();
+            MachineSet { copied, size, ..MachineSet::default() }
+        };
         let deployment = Deployment { replicas, ..Deployment::default() };
         Self {
             machines,
@@ -112,7 +128,10 @@ impl World {
             log: [Entry::default(); SLOTS],
             sized_by: 0,
             deployments: Few::of(deployment),
-            sets: Few::of(MachineSet { copied: deployment, generation: 0 }),
+            sets: [
+                Few::of(set(deployment, nodes + pending + missing)),
+                if old > 0 { Few::of(set(deployment, old)) } else { Few::default() },
+            ],
             seen: Few::of(Picture::of(&machines)),
             pasts: Few::of(Past::of(&machines)),
             left_log: Set(0),
@@ -121,6 +140,7 @@ impl World {
             deciding: None,
             followed: Set(0),
             copies: [Memory::default(); 2],
+            shown_nodes: [Set(0); 2],
             budget,
             ledger: Ledger { size: replicas, ..Ledger::default() },
         }
@@ -145,10 +165,11 @@ impl World {
         self.copies.iter().any(|memory| memory.is_counting)
     }
 
-    /// True if the MachineSet controller has seen the last size, and has no Machine too many.
+    /// True if the MachineSet controller has seen the last size, has no Machine too many, and no smaller size is decided.
     fn is_settled(&self) -> bool {
-        let is_seen = self.deployments.all().len() == 1 && self.sets.all().len() == 1 && self.deciding.is_none();
-        is_seen && self.seen.last().existing.len() <= self.replicas
+        let are_seen = self.sets.iter().all(|set| set.all().len() <= 1);
+        let is_seen = self.deployments.all().len() == 1 && are_seen && self.deciding.is_none();
+        is_seen && self.seen.last().existing.len() <= self.replicas && self.in_phase(Phase::Wanted).is_empty()
     }
 
     /// The Machines that are there and not being deleted.
@@ -199,7 +220,7 @@ impl World {
         for deployment in self.deployments.all_mut() {
             deployment.since = deployment.since.saturating_sub(count);
         }
-        for set in self.sets.all_mut() {
+        for set in self.sets.iter_mut().flat_map(Few::all_mut) {
             set.copied.since = set.copied.since.saturating_sub(count);
         }
     }
@@ -291,11 +312,33 @@ impl World {
         }
     }
 
+    /// Returns true if a copy knows that a Machine has a Node: the Machine says so, or the copy's watch of the Nodes does.
+    #[must_use]
+    pub fn knows_node(&self, copy: usize, machine: usize) -> bool {
+        self.machines[machine].has_ref || self.shown_nodes[copy].has(machine)
+    }
+
+    /// Where all that a copy may see of a Machine says that it has its Node, its watch of the Nodes tells nothing new.
+    pub fn show_known_nodes(&mut self) {
+        let there = Set::of(|machine| self.machines[machine].has_node);
+        let known = self.pasts.all().iter().fold(there, |known, past| known & past.with_node);
+        self.shown_nodes.iter_mut().for_each(|shown| *shown = (*shown & there) | known);
+    }
+
+    /// One order of the copies stands for both.
+    pub fn sort_copies(&mut self) {
+        let key = |copy: usize| (self.copies[copy].is_idle(), self.copies[copy].held, self.shown_nodes[copy].0);
+        if key(0) > key(1) {
+            self.copies.swap(0, 1);
+            self.shown_nodes.swap(0, 1);
+        }
+    }
+
     /// Forgets of the past what isn't asked for: where nothing will be viewed any more; and, unless all of it counts, how
     /// those Machines were that are in the log or have left it.
     pub fn forget_pasts(&mut self, counts_all: bool) {
         let now = self.pasts.last();
-        let is_viewed = self.budget.deletes > 0
+        let is_viewed = self.budget.deletes + self.budget.mixed > 0
             || (counts_all && (self.budget.placeholders > 0 || self.is_counting()))
             || self.budget.decreases > 0
             || self.copies.iter().any(|memory| memory.may_view);
@@ -317,8 +360,10 @@ impl World {
     }
 
     /// Forgets what can't matter any more, so that states that differ in nothing else are one.
-    pub fn forget_idle_facts(&mut self) {
+    /// A MachinePool's provider may see a size after entries for it have left the log.
+    pub fn forget_idle_facts(&mut self, is_pool: bool) {
         let shown_marked = self.seen.all().iter().fold(Set(0), |set, picture| set | picture.marked);
+        let shown_marked = if is_pool { Set(u8::MAX) } else { shown_marked };
         self.ledger.left_softly = self.ledger.left_softly & shown_marked & self.living();
         if !self.is_counting() && self.is_settled() {
             (self.ledger.came, self.ledger.places, self.ledger.places_missed) = (Set(0), 0, 0);
@@ -335,12 +380,14 @@ impl World {
             self.ledger.fault = Some(Fault::NotCounted(u8::try_from(machine).unwrap_or_default()));
         }
         self.ledger.chosen = self.ledger.chosen.without(over);
+        self.ledger.unseen = self.ledger.unseen.without(over);
+        self.ledger.strayed = self.ledger.strayed.without(over);
         self.ledger.taken = self.ledger.taken.without(over);
         self.ledger.foreign = self.ledger.foreign.without(over);
         self.ledger.early = self.ledger.early.without(over);
         // They were promised to go, and are gone.
         self.ledger.accepted = self.ledger.accepted.without(over);
-        if self.budget.deletes == 0 {
+        if self.budget.deletes + self.budget.mixed == 0 {
             self.ledger.named = Set(0);
             self.ledger.paid = self.ledger.paid.without(over);
             self.ledger.excused = self.ledger.excused.without(over);

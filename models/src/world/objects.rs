@@ -25,6 +25,10 @@ pub struct Machine {
     pub mark: u8,
     /// True if it has a Node.
     pub has_node: bool,
+    /// True if its nodeRef says so.
+    pub has_ref: bool,
+    /// True if it is of the old MachineSet in a rollout.
+    pub is_old: bool,
 }
 
 impl Machine {
@@ -81,6 +85,10 @@ pub struct Deployment {
 pub struct MachineSet {
     /// The values that were copied.
     pub copied: Deployment,
+    /// spec.replicas, which differs from the size that was copied in a rollout alone.
+    pub size: i8,
+    /// In a rollout, the entries that were lowered in the version of the MachineDeployment for which its size was chosen.
+    pub given: Set,
     /// metadata.generation, counted from the oldest version that is kept.
     pub generation: u8,
 }
@@ -94,11 +102,19 @@ pub struct Picture {
     pub deleting: Set,
     /// Those with the delete-machine annotation.
     pub marked: Set,
-    /// Those with a Node.
+    /// Those with a Node by their nodeRef.
     pub with_node: Set,
 }
 
 impl Picture {
+    /// Of these Machines alone.
+    #[must_use]
+    pub fn only(self, machines: Set) -> Self {
+        let Self { existing, deleting, marked, with_node } = self;
+        let (existing, deleting) = (existing & machines, deleting & machines);
+        Self { existing, deleting, marked: marked & machines, with_node: with_node & machines }
+    }
+
     /// Of these Machines.
     #[must_use]
     pub fn of(machines: &[Machine; SLOTS]) -> Self {
@@ -107,7 +123,7 @@ impl Picture {
             existing,
             deleting: Set::of(|machine| machines[machine].life == Life::Deleting),
             marked: existing & Set::of(|machine| machines[machine].mark != 0),
-            with_node: Set::of(|machine| machines[machine].life == Life::Alive && machines[machine].has_node),
+            with_node: Set::of(|machine| machines[machine].life == Life::Alive && machines[machine].has_ref),
         }
     }
 }
@@ -119,7 +135,7 @@ pub struct Past {
     pub alive: Set,
     /// Those that are being deleted.
     pub deleting: Set,
-    /// Those of them with a Node.
+    /// Those of them with a Node by their nodeRef.
     pub with_node: Set,
 }
 
@@ -130,7 +146,7 @@ impl Past {
         Self {
             alive: Set::of(|machine| machines[machine].life == Life::Alive),
             deleting: Set::of(|machine| machines[machine].life == Life::Deleting),
-            with_node: Set::of(|machine| machines[machine].has_node),
+            with_node: Set::of(|machine| machines[machine].has_ref),
         }
     }
 

@@ -1,0 +1,227 @@
+//! The steps of the model, and how a trace tells of them.
+
+use std::fmt::{self, Display};
+
+use crate::world::{Set, name};
+
+/// One API call of the finisher, about one Machine.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Finish {
+    /// Delete the Machine, uid as precondition.
+    Delete,
+    /// Take the entry out of the log.
+    Forget,
+    /// Take the mark off, if it is still the one seen.
+    Unmark,
+}
+
+/// A step from one moment to another. A copy then looks at what it needs for the next call.
+#[derive(Clone, Copy, Debug)]
+pub enum Step {
+    /// DeleteNodes comes to a copy, which views the group and the Machines.
+    Ask(usize, Set),
+    /// DeleteNodes comes to a copy and joins one that it carries out.
+    JoinBatch(usize, Set),
+    /// DecreaseTargetSize by one comes to a copy.
+    AskLess(usize),
+    /// IncreaseSize by one comes to a copy.
+    AskMore(usize),
+    /// DeleteNodes of so many placeholders comes to a copy, which views the group and lists the Machines.
+    AskPlaces(usize, i8),
+    /// DeleteNodes of Machines and so many placeholders comes to a copy, which views the group and lists the Machines.
+    AskBoth(usize, Set, i8),
+    /// A caller of a copy leaves.
+    Leave(usize),
+    /// A copy carries on with what is wanted.
+    CarryOn(usize),
+    /// A write of a copy fails its test.
+    Fails(usize),
+    /// A copy reads the group.
+    ReadGroup(usize),
+    /// A copy lists the Machines.
+    Count(usize),
+    /// Machines are logged.
+    Log(usize, Set),
+    /// A Machine is marked, by a copy or a finisher.
+    Mark(Option<usize>, usize),
+    /// A copy finds that a Machine isn't to be marked: it has joined, or goes.
+    NoMark(usize, usize),
+    /// A copy takes a mark off.
+    Unmark(usize, usize),
+    /// A copy lowers the size.
+    Lower(usize, Set),
+    /// A size write is refused for good.
+    Refused(usize, Set),
+    /// A copy takes entries out of the log.
+    TakeBack(usize, Set),
+    /// A copy raises the size by one.
+    Increase(usize),
+    /// A copy lowers the size for so many placeholders.
+    LowerPlaces(usize, i8),
+    /// A write of a copy has no answer; true if it was done.
+    Unanswered(usize, bool),
+    /// The step of a copy before, but its cache of Machines lags behind.
+    OfOldCache(usize),
+    /// A Machine says in its nodeRef that it has its Node.
+    Refer(usize),
+    /// A copy's watch of the Nodes shows a Machine's Node.
+    ShowNode(usize, usize),
+    /// The Node of a Machine that is being deleted is gone.
+    LoseNode(usize),
+    /// A mark is sent, has no answer, and will land late or never.
+    SendMark(usize),
+    /// It lands.
+    LateMark(usize),
+    /// A finisher has found a mark without an entry, and sends the patch that takes it off.
+    SendUnmark(usize),
+    /// A finisher acts on a Machine.
+    Finish(Finish, usize),
+    /// A copy is killed and starts again.
+    Crash(usize),
+    /// The MachineDeployment controller writes the MachineSet.
+    Sync(i8),
+    /// The MachineDeployment controller, in a rollout, copies size and log to the new MachineSet or to the old one.
+    Copy(usize, i8),
+    /// The MachineDeployment controller, in a rollout, writes the size of the new MachineSet or of the old one.
+    Scale(usize, i8),
+    /// The MachineSet controller acts.
+    Reconcile {
+        /// True for the old MachineSet.
+        is_old: bool,
+        /// The size that it sees.
+        size: i8,
+        /// Machines that it deletes.
+        deleted: Set,
+        /// Machines that it creates.
+        created: Set,
+        /// True if it ends without an error; else the rest of its work is left.
+        is_without_error: bool,
+    },
+    /// The MachineSet controller, which deletes one by one, ends with an error.
+    StopDeleting,
+    /// The MachineSet controller sees this size and decides which Machines go.
+    Decide(i8, Set),
+    /// The MachineSet controller deletes one of them.
+    DeleteNext(usize),
+    /// A Machine that was being deleted is gone.
+    Vanish(usize),
+    /// A Machine gets its Node.
+    Join(usize),
+    /// Someone else deletes a Machine.
+    ForeignDelete(usize),
+    /// Someone else changes the size to this.
+    ForeignSize(i8),
+}
+
+fn set_name(set: usize) -> &'static str {
+    if set == 0 { "the new MachineSet" } else { "the old MachineSet" }
+}
+
+impl Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let one = |machine: &usize| name(*machine);
+        let who = |copy: &usize| format!("copy {}", copy + 1);
+        match self {
+            Self::Ask(copy, set) => write!(f, "DeleteNodes({set}) to {}, which views the group", who(copy)),
+            Self::JoinBatch(copy, set) => write!(f, "DeleteNodes({set}) to {}, and joins", who(copy)),
+            Self::AskLess(copy) => write!(f, "DecreaseTargetSize(-1) to {}, which views the group", who(copy)),
+            Self::AskMore(copy) => write!(f, "IncreaseSize(1) to {}, which views the group", who(copy)),
+            Self::AskPlaces(copy, count) => write!(
+                f,
+                "DeleteNodes of {count} placeholders to {}, which views the group and lists the Machines",
+                who(copy)
+            ),
+            Self::AskBoth(copy, set, count) => {
+                write!(f, "DeleteNodes of [{set}] and {count} placeholders to {}, which views the group", who(copy))
+            }
+            Self::Leave(copy) => write!(f, "a caller of {} leaves", who(copy)),
+            Self::CarryOn(copy) => write!(f, "{} carries on with what is wanted", who(copy)),
+            Self::Fails(copy) => write!(f, "{}: the write fails its test", who(copy)),
+            Self::ReadGroup(copy) => write!(f, "{} reads the group", who(copy)),
+            Self::Count(copy) => write!(f, "{} views the group or lists the Machines", who(copy)),
+            Self::Log(copy, set) => write!(f, "{} logs [{set}]", who(copy)),
+            Self::Mark(Some(copy), machine) => write!(f, "{} marks {}", who(copy), one(machine)),
+            Self::Mark(None, machine) => write!(f, "a finisher marks {}", one(machine)),
+            Self::NoMark(copy, machine) => write!(f, "{} finds that {} isn't to be marked", who(copy), one(machine)),
+            Self::Unmark(copy, machine) => write!(f, "{} takes the mark off {}", who(copy), one(machine)),
+            Self::Lower(copy, set) => write!(f, "{} lowers the size for [{set}]", who(copy)),
+            Self::Refused(copy, set) => write!(f, "{}: the size write for [{set}] is refused for good", who(copy)),
+            Self::TakeBack(copy, set) => write!(f, "{} takes [{set}] out of the log", who(copy)),
+            Self::Increase(copy) => write!(f, "{} raises the size by 1", who(copy)),
+            Self::LowerPlaces(copy, count) => write!(f, "{} lowers the size by {count} for placeholders", who(copy)),
+            Self::Unanswered(copy, true) => write!(f, "the write of {} is done, and the answer is lost", who(copy)),
+            Self::Unanswered(copy, false) => write!(f, "the write of {} is lost", who(copy)),
+            Self::OfOldCache(copy) => {
+                write!(f, "{} goes on, with the Machines in a cache that lags behind", who(copy))
+            }
+            Self::Refer(machine) => write!(f, "the nodeRef of {} is written", one(machine)),
+            Self::ShowNode(copy, machine) => write!(f, "the watch of {} shows the Node of {}", who(copy), one(machine)),
+            Self::LoseNode(machine) => write!(f, "the Node of {} is gone", one(machine)),
+            Self::SendMark(machine) => write!(f, "a mark of {} is sent and has no answer", one(machine)),
+            Self::LateMark(machine) => write!(f, "that mark of {} lands", one(machine)),
+            Self::SendUnmark(machine) => {
+                let machine = one(machine);
+                write!(f, "a finisher finds no entry for the mark of {machine}, and sends its taking off")
+            }
+            Self::Finish(call, machine) => {
+                let machine = one(machine);
+                match call {
+                    Finish::Delete => write!(f, "a finisher deletes {machine}"),
+                    Finish::Forget => write!(f, "a finisher takes {machine} out of the log"),
+                    Finish::Unmark => write!(f, "a finisher takes the mark off {machine}"),
+                }
+            }
+            Self::Crash(copy) => write!(f, "{} is killed and starts again", who(copy)),
+            Self::Sync(size) => write!(f, "the MachineDeployment controller sets the MachineSet to {size}"),
+            Self::Copy(set, size) => {
+                write!(f, "the MachineDeployment controller copies the log and size {size} to {}", set_name(*set))
+            }
+            Self::Scale(set, size) => {
+                write!(f, "the MachineDeployment controller sets {} to {size}", set_name(*set))
+            }
+            Self::Reconcile { is_old, size, deleted, created, is_without_error } => {
+                let (end, of) = (
+                    if *is_without_error { "" } else { ", and ends with an error" },
+                    if *is_old { " of the old MachineSet" } else { "" },
+                );
+                write!(
+                    f,
+                    "the MachineSet controller sees size {size}{of}, deletes [{deleted}], creates [{created}]{end}"
+                )
+            }
+            Self::StopDeleting => f.write_str("the MachineSet controller ends with an error"),
+            Self::Decide(size, set) => {
+                write!(f, "the MachineSet controller sees size {size} and decides that [{set}] go")
+            }
+            Self::DeleteNext(machine) => write!(f, "the MachineSet controller deletes {}", one(machine)),
+            Self::Vanish(machine) => write!(f, "{} is gone", one(machine)),
+            Self::Join(machine) => write!(f, "{} gets its Node", one(machine)),
+            Self::ForeignDelete(machine) => write!(f, "someone else deletes {}", one(machine)),
+            Self::ForeignSize(size) => write!(f, "someone else sets the size to {size}"),
+        }
+    }
+}
+
+impl Step {
+    /// The same, of a copy whose cache of Machines lags behind.
+    pub(crate) fn of_old_cache(self) -> Self {
+        match self {
+            Self::AskLess(copy) | Self::ReadGroup(copy) | Self::Ask(copy, _) | Self::AskBoth(copy, ..) => {
+                Self::OfOldCache(copy)
+            }
+            step => step,
+        }
+    }
+
+    /// The same, of a write whose answer is lost; true if it was done.
+    pub(crate) fn without_answer(self, is_done: bool) -> Self {
+        match self {
+            Self::Log(copy, _)
+            | Self::Lower(copy, _)
+            | Self::TakeBack(copy, _)
+            | Self::LowerPlaces(copy, _)
+            | Self::Increase(copy) => Self::Unanswered(copy, is_done),
+            step => step,
+        }
+    }
+}
