@@ -13,6 +13,7 @@ mod copies;
 mod environment;
 mod finisher;
 mod held;
+mod requests;
 mod rollout;
 mod small;
 mod step;
