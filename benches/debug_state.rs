@@ -23,7 +23,6 @@ use capi_autoscaler_provider::{
     connect::{Clients, Proxies, WorkloadSource},
     grpc::RpcMetrics,
     index::{Detail, Index},
-    informer::Settings,
     nodegroup::GroupId,
     page::StatusPage,
     scale::ScaleMetrics,
@@ -31,6 +30,7 @@ use capi_autoscaler_provider::{
     state::{Selection, StateSource},
 };
 use jiff::Timestamp;
+use shared_informer::Settings;
 use tokio::runtime::{Builder, Handle};
 use tokio_util::sync::CancellationToken;
 

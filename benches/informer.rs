@@ -28,10 +28,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use capi_autoscaler_provider::{
-    capi::{Context, DEFAULT_GROUP, Machine},
-    informer::{Event, Factory, Informer, Projection, Query, Settings},
-};
+use capi_autoscaler_provider::capi::{Context, DEFAULT_GROUP, Machine};
 use clap::{Parser, ValueEnum};
 use futures::{Stream, StreamExt as _};
 use kube::{
@@ -48,6 +45,7 @@ use sandbox::{
     http::ApiServer,
 };
 use serde_json::{Value, json};
+use shared_informer::{Event, Factory, Informer, Projection, Query, Settings};
 use tokio::{runtime::Runtime, sync::Notify};
 
 /// The time that a process is left alone before its memory is read.

@@ -14,7 +14,6 @@ mod expansion;
 mod explain;
 pub mod grpc;
 pub mod index;
-pub mod informer;
 pub mod nodegroup;
 pub mod notify;
 pub mod page;
@@ -23,7 +22,6 @@ pub mod rights;
 pub mod scale;
 pub mod server;
 pub mod state;
-pub mod tasks;
 pub mod text;
 pub mod traces;
 

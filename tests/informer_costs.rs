@@ -24,9 +24,7 @@ use capi_autoscaler_provider::{
         ScalableResource,
     },
     index::{Change, Index},
-    informer::{Event, Factory, Projection, Query, Settings},
     nodegroup::{DeletionLog, ErrorRules, GroupId, LogAnnotation as _, Rules, Scope, TemplateRules},
-    tasks::{Spawner, Task},
 };
 use futures::{StreamExt as _, stream};
 use http::{Request, Response};
@@ -35,6 +33,7 @@ use kube::{
     core::{ApiResource, GroupVersionKind},
 };
 use serde_json::{Value, json};
+use shared_informer::{Event, Factory, Projection, Query, Settings, Spawner, Task};
 use tokio::sync::Notify;
 
 /// The first object of a kind in a fixture, that isn't of a control plane.

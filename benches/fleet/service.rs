@@ -7,11 +7,11 @@ use capi_autoscaler_provider::{
     capi::{Keys, Machine, ObjectKey},
     grpc::{Freshness, RpcMetrics, Service},
     index::Index,
-    informer::AsOf,
     scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions, WatchedMachines},
     server::{GrpcThread, bind, cloud_provider, serve_on_own_thread},
 };
 use prometheus_client::registry::Registry;
+use shared_informer::AsOf;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;

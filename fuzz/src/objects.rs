@@ -2,14 +2,11 @@
 
 use std::{fmt, str, sync::LazyLock};
 
-use capi_autoscaler_provider::{
-    capi::{
-        Cluster, Context, DEFAULT_GROUP, InfrastructureTemplate, Interner, Machine, Node, ScalableKind,
-        ScalableResource,
-    },
-    informer::{Projection, ReadFrames, read_frames},
+use capi_autoscaler_provider::capi::{
+    Cluster, Context, DEFAULT_GROUP, InfrastructureTemplate, Interner, Machine, Node, ScalableKind, ScalableResource,
 };
 use serde_json::Value;
+use shared_informer::{Projection, ReadFrames, read_frames};
 use tokio::runtime::Runtime;
 
 /// An event of this many bytes is too long.

@@ -7,13 +7,13 @@ use arc_swap::ArcSwapOption;
 use capi_autoscaler_provider::{
     capi::{Keys, Machine, ObjectKey, PRICE_PER_HOUR},
     grpc::{Freshness, RpcMetrics, Service},
-    informer::AsOf,
     proto::cloud_provider_server::CloudProvider as _,
     scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions, WatchedMachines},
 };
 use prometheus_client::registry::Registry;
 use prost::Message as _;
 use serde_json::{Map, json};
+use shared_informer::AsOf;
 use tokio::runtime::Runtime;
 use tonic::{Code, Request};
 

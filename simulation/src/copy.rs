@@ -9,7 +9,6 @@ use capi_autoscaler_provider::{
     connect::{Clients, Policy, WorkloadSource},
     grpc::{RpcMetrics, Service},
     index::Index,
-    informer::Settings,
     nodegroup::{ErrorRules, Rules, Scope, TemplateRules},
     proto::{
         ExternalGrpcNode, NodeGroupAutoscalingOptions, NodeGroupAutoscalingOptionsRequest, NodeGroupForNodeRequest,
@@ -21,6 +20,7 @@ use capi_autoscaler_provider::{
 use http::Request;
 use http_body_util::Full;
 use prometheus_client::registry::Registry;
+use shared_informer::Settings;
 use tokio::{runtime::Handle, time::timeout};
 use tokio_util::task::TaskTracker;
 use tower::{BoxError, ServiceExt as _};

@@ -12,8 +12,8 @@ use std::{
     time::Duration,
 };
 
-use capi_autoscaler_provider::tasks::Spawner;
 use parking_lot::Mutex;
+use shared_informer::Spawner;
 use tokio::{
     runtime::Handle,
     time::{Sleep, sleep},

@@ -5,10 +5,10 @@ use std::{
     sync::Arc,
 };
 
-use capi_autoscaler_provider::informer::{Event, Factory, Informer, Object, Projection, Query, Registration};
 use k8s_openapi::api::core::v1::Node;
 use kube::core::ApiResource;
 use parking_lot::Mutex;
+use shared_informer::{Event, Factory, Informer, Object, Projection, Query, Registration};
 
 /// The content of a Node as the witness keeps it: nothing.
 pub(crate) struct Nothing;

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{DEFER_UPGRADE, HOLD_UPGRADE_SEQUENCE, MOST_LISTED, Meta, bounded, wire};
-use crate::informer::{Document, Projection};
+use shared_informer::{Document, Projection};
 
 /// A Cluster as read here.
 #[derive(Clone, Debug, Eq, PartialEq)]

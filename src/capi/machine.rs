@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Context, Meta, ScalableKind, bounded, wire};
-use crate::informer::{Document, Projection};
+use shared_informer::{Document, Projection};
 
 /// A Machine as read here.
 #[derive(Clone, Debug, Eq, PartialEq)]

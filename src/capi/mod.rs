@@ -35,7 +35,7 @@ pub use template::InfrastructureTemplate;
 
 use std::sync::Arc;
 
-pub use crate::informer::{Interner, Metadata as Meta, ObjectKey, Uid};
+pub use shared_informer::{Interner, Metadata as Meta, ObjectKey, Uid};
 
 /// The inputs of decoding besides the JSON: the annotation keys in force and the interner of repeated text.
 ///

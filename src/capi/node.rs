@@ -11,7 +11,7 @@ use serde_json::Value;
 
 pub use self::resources::NodeResources;
 use super::{Context, Meta, ObjectKey, bounded, wire};
-use crate::informer::{Document, Projection};
+use shared_informer::{Document, Projection};
 
 /// A Node as read here.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Context, DELETING, DESIRED_REPLICAS, LogText, MOST_KEPT, MOST_LISTED, Meta, REVISION, bounded, wire};
-use crate::informer::{Document, Projection};
+use shared_informer::{Document, Projection};
 
 /// The kinds that can be node groups.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]

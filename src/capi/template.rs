@@ -7,7 +7,7 @@ use serde::{Deserialize, de::IgnoredAny};
 use serde_json::Value;
 
 use super::{MOST_KEPT, Meta, bounded, wire};
-use crate::informer::{Document, Projection};
+use shared_informer::{Document, Projection};
 
 /// An infrastructure template as read here.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -11,7 +11,7 @@ use serde::{
 use serde_json::Value;
 
 use super::{Keys, Owner, bounded};
-use crate::informer::{Identified, Identity, IdentityText, from_object};
+use shared_informer::{Identified, Identity, IdentityText, from_object};
 
 /// Text that borrows where JSON allows it. (A `Cow` within another type never does.)
 #[derive(Clone, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]

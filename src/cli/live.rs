@@ -10,9 +10,9 @@ use crate::{
     cluster::{Management, ManagementOptions, Workload, WorkloadOptions},
     connect::Clients,
     index::Index,
-    informer::Settings,
     server::{Check, CheckState, Checks as _},
 };
+use shared_informer::Settings;
 
 /// The interval at which the checks are looked at.
 const LOOK: Duration = Duration::from_millis(20);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use tracing::info;
 
-use crate::informer::Status;
+use shared_informer::Status;
 
 /// The interval at which the caches are looked at.
 const LOOK: Duration = Duration::from_millis(200);
@@ -175,8 +175,8 @@ mod tests {
             remaining,
             undecodable: 0,
             nameless: 0,
-            events: crate::informer::EventCounts::default(),
-            lists: crate::informer::ListCounts::default(),
+            events: shared_informer::EventCounts::default(),
+            lists: shared_informer::ListCounts::default(),
             watch_errors: 0,
             decode_errors: 0,
             handler_panics: 0,

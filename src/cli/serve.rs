@@ -22,7 +22,6 @@ use crate::{
     cluster::{GroupMetrics, InformerMetrics, Management, ManagementOptions, Workload, WorkloadOptions},
     grpc::{Freshness as _, RpcMetrics, Service},
     index::Change,
-    informer::Settings,
     page::StatusPage,
     prices::{self, PriceFile, PriceMetrics},
     scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions},
@@ -34,6 +33,7 @@ use crate::{
     state::{Accounts, StateSource},
     traces::{self, OtlpEndpoint, TraceMetrics, Traces},
 };
+use shared_informer::Settings;
 
 /// The time that calls and commands under way have after the end has been asked for; it leaves time for the rest of
 /// [`crate::server::GRACE`].

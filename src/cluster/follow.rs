@@ -11,10 +11,9 @@ use kube::core::ApiResource;
 use crate::{
     capi::ObjectKey,
     index::{Fed, FedKeys, Feed, Index},
-    informer::{
-        BrokenScope, Factory, HandlerOptions, Informer, Lister, Namespaces, Projection, Query, Registration,
-        ScopeStatus,
-    },
+};
+use shared_informer::{
+    BrokenScope, Factory, HandlerOptions, Informer, Lister, Namespaces, Projection, Query, Registration, ScopeStatus,
 };
 
 /// The health of a followed kind.

@@ -11,9 +11,9 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     capi::{self, Context, CoreResources, discover_core},
     connect::{Clients, cause},
-    informer::{Factory, Settings},
-    tasks::Spawner,
 };
+use shared_informer::Spawner;
+use shared_informer::{Factory, Settings};
 
 /// The interval at which discovery is repeated once it has answered.
 const REDISCOVER: Duration = Duration::from_secs(60);

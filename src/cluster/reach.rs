@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::follow::Health;
-use crate::informer::ScopeStatus;
+use shared_informer::ScopeStatus;
 
 /// For how long after the start a refusal may pass by itself: rights that were granted a moment before aren't everywhere yet.
 pub(super) const AT_START: Duration = Duration::from_secs(10);
@@ -73,7 +73,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::informer::BrokenScope;
+    use shared_informer::BrokenScope;
 
     const MAX: Duration = Duration::from_secs(120);
 

@@ -31,10 +31,10 @@ use crate::{
     capi::{Discovered, InfrastructureTemplate, KindRef, LookupError},
     connect::cause,
     index::{Change, Fed, Index, KindState},
-    informer::Namespaces,
     server::Check,
-    tasks::Spawner,
 };
+use shared_informer::Namespaces;
+use shared_informer::Spawner;
 
 /// The time for which a found kind may be broken before discovery is asked again how it is served.
 const BROKEN: Duration = Duration::from_secs(60);

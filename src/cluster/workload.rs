@@ -23,12 +23,12 @@ use crate::{
     connect::WorkloadSource,
     grpc::Freshness,
     index::{Change, Fed, Index, KindState},
-    informer::{AsOf, Factory, Namespaces, Settings, Status},
     nodegroup::Rules,
     scale::WatchedMachines,
     server::{Check, Checks},
-    tasks::Spawner,
 };
+use shared_informer::Spawner;
+use shared_informer::{AsOf, Factory, Namespaces, Settings, Status};
 
 const CLUSTERS: &str = "management/clusters";
 const MACHINE_DEPLOYMENTS: &str = "management/machinedeployments";
@@ -210,7 +210,7 @@ impl Workload {
         slot: &mut Option<Followed<T>>,
         resource: Option<&ApiResource>,
         kind: T::Kind,
-        projection: impl Fn() -> crate::informer::Projection<T>,
+        projection: impl Fn() -> shared_informer::Projection<T>,
     ) {
         let inner = &self.inner;
         match (slot.take(), resource) {

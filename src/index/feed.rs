@@ -9,9 +9,9 @@ use parking_lot::Mutex;
 use super::{Change, Index};
 use crate::{
     capi::{Cluster, InfrastructureTemplate, KindRef, Machine, Node, ObjectKey, ScalableKind, ScalableResource},
-    informer::{self, Event, Handler},
     nodegroup::GroupId,
 };
+use shared_informer::{self, Event, Handler};
 
 /// An object type that the index is fed with.
 pub trait Fed: Send + Sync + Sized + 'static {
@@ -181,8 +181,8 @@ impl<T: Fed> Feed<T> {
     fn show(
         &self,
         leftovers: &mut HashSet<ObjectKey>,
-        object: &informer::Object<T>,
-        before: Option<&informer::Object<T>>,
+        object: &shared_informer::Object<T>,
+        before: Option<&shared_informer::Object<T>>,
     ) {
         let key = &object.metadata.key;
         leftovers.remove(key);

@@ -8,9 +8,9 @@ use delete_rule::{LogSeen, RULE};
 use super::WrittenSize;
 use crate::{
     capi::{ScalableResource, Uid},
-    informer::ResourceVersion,
     nodegroup::{DeletionLog, LogError, SharedLog, deletion_log::Types},
 };
+use shared_informer::ResourceVersion;
 
 /// The time for which an own write is believed that the watch hasn't shown, where resourceVersions say for certain
 /// which of two is later. A watch may be broken for longer than a Refresh puts up with, and a size from before the

@@ -21,10 +21,10 @@ use super::{call_error::CallError, writer::SizeWriter};
 use crate::{
     capi::{CoreResources, DELETING, Keys, ObjectKey, REPLACED, ScalableKind, Uid},
     index::GroupVersion,
-    informer::ResourceVersion,
     nodegroup::{GroupId, SharedLog},
     traces::{Span, Traces},
 };
+use shared_informer::ResourceVersion;
 
 /// The label of a Machine that names its MachineDeployment.
 const DEPLOYMENT_NAME: &str = "cluster.x-k8s.io/deployment-name";

@@ -42,6 +42,7 @@ mod writer;
 use std::{sync::Arc, time::Duration};
 
 use arcstr::ArcStr;
+use shared_informer::Spawner;
 use tokio::{sync::oneshot, time::timeout};
 use tokio_util::{
     sync::{CancellationToken, DropGuard},
@@ -67,7 +68,7 @@ use self::{
     repeats::Repeats,
     shared::Shared,
 };
-use crate::{index::Index, nodegroup::GroupId, tasks::Spawner};
+use crate::{index::Index, nodegroup::GroupId};
 
 /// How long Events may still be posted at the end.
 const EVENTS_AT_THE_END: Duration = Duration::from_secs(1);

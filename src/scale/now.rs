@@ -18,7 +18,6 @@ use super::{
 use crate::{
     capi::{self, Machine, Meta, ScalableKind},
     index::{Era, GroupVersion, Member, NotScalable},
-    informer::AsOf,
     nodegroup::{
         DeletionLog, Ticket,
         deletion_log::{Entry, Types},
@@ -26,6 +25,7 @@ use crate::{
         replacement::{self, Replaced},
     },
 };
+use shared_informer::AsOf;
 
 /// The knowledge of one moment, and which callers have left.
 pub(super) struct Known<'a, F> {

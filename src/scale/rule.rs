@@ -16,12 +16,12 @@ use super::{call_error::CallError, writer::SizeWriter};
 use crate::{
     capi::{Machine, ScalableKind, Uid},
     index::{GroupVersion, NotScalable, Ongoing, SetView},
-    informer::ResourceVersion,
     nodegroup::{
         DeletionLog, Ticket,
         deletion_log::{LogError, Types},
     },
 };
+use shared_informer::ResourceVersion;
 
 pub(super) type Call = steps::Call<Types>;
 pub(super) type Carry = steps::Carry<Types>;

@@ -28,7 +28,6 @@ use super::{
 };
 use crate::{
     index::GroupVersion,
-    informer::ResourceVersion,
     nodegroup::{
         DeletionLog, LogAnnotation as _, MachineView, Shortage, Ticket,
         deletion_log::{Entry, Types},
@@ -36,6 +35,7 @@ use crate::{
         replacement::Replaced,
     },
 };
+use shared_informer::ResourceVersion;
 
 /// The calls of one command.
 pub(super) struct Run<'a> {

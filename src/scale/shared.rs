@@ -11,9 +11,9 @@ use super::{
 use crate::{
     capi::{Machine, ObjectKey},
     index::Index,
-    informer::AsOf,
-    tasks::Spawner,
 };
+use shared_informer::AsOf;
+use shared_informer::Spawner;
 
 /// The watch of Machines.
 pub trait WatchedMachines: Send + Sync {

@@ -10,7 +10,6 @@ use super::{
 use crate::{
     grpc::{Calls, Refreshed},
     index::{GroupSnapshot, Member, Ongoing, OwnedInstance, Served, SnapshotStanding},
-    informer::Status,
     nodegroup::{
         ErrorClass, GroupId, InstanceCounts, InstanceState, NodeTemplate, Overrides, Problem, RolloutCause, Sourced,
         SourcedMap, capacity,
@@ -18,6 +17,7 @@ use crate::{
     scale::{History, HistoryEntry},
     server::{Check, CheckState, TlsStanding},
 };
+use shared_informer::Status;
 
 const ARCH: &str = "kubernetes.io/arch";
 const OS: &str = "kubernetes.io/os";

@@ -10,13 +10,13 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use capi_autoscaler_provider::informer::{Factory, Informer, Projection, Query, Settings};
 use kube::{
     Api as KubeApi, Client, Config,
     api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams},
 };
 use sandbox::{api::Api, clock::Clock, http::ApiServer};
 use serde_json::{Value, json};
+use shared_informer::{Factory, Informer, Projection, Query, Settings};
 
 use super::Story;
 use crate::{

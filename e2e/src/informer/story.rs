@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Result, ensure};
-use capi_autoscaler_provider::informer::{Event, Handler, Informer, Registration};
 use serde_json::Value;
+use shared_informer::{Event, Handler, Informer, Registration};
 
 use crate::wait::{SOON, eventually};
 

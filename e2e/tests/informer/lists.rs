@@ -1,8 +1,8 @@
 //! The events that lists deliver.
 
 use anyhow::{Result, ensure};
-use capi_autoscaler_provider::informer::ListCounts;
 use e2e::informer::{Lists, Scene, Story};
+use shared_informer::ListCounts;
 
 /// In one stream, or in as many pages as it takes.
 pub(crate) async fn what_is_there_comes_first_and_marked_as_initial(scene: &Scene) -> Result<()> {

@@ -1,11 +1,11 @@
 //! The namespaces and objects that an informer covers.
 
 use anyhow::{Result, ensure};
-use capi_autoscaler_provider::informer::{ObjectKey, Query};
 use e2e::{
     informer::Scene,
     wait::{SOON, eventually},
 };
+use shared_informer::{ObjectKey, Query};
 
 /// Each with a watch of its own, and no other namespace.
 pub(crate) async fn one_informer_follows_several_namespaces(scene: &Scene) -> Result<()> {

@@ -7,10 +7,8 @@ use arcstr::ArcStr;
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
-use crate::{
-    capi::{LONGEST_VALUE, wire},
-    informer::Interner,
-};
+use crate::capi::{LONGEST_VALUE, wire};
+use shared_informer::Interner;
 
 /// For as long a Node has been ready when its devices are there as well: device plugins start after the kubelet.
 const SETTLED: SignedDuration = SignedDuration::from_mins(10);

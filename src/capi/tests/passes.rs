@@ -5,7 +5,7 @@ use std::{fmt, sync::LazyLock};
 use proptest::sample::Index as Pick;
 
 use super::*;
-use crate::informer::Projection;
+use shared_informer::Projection;
 
 /// All kinds of objects that are read.
 #[derive(Debug, Clone, Copy, PartialEq)]

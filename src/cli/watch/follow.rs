@@ -15,8 +15,8 @@ use super::{
 use crate::{
     changes::{Filter, Pattern, Snapshot},
     connect::cause,
-    informer::{Factory, Informer, Namespaces, Projection, Query, Registration},
 };
+use shared_informer::{Factory, Informer, Namespaces, Projection, Query, Registration};
 
 /// The intervals at which resources are followed.
 #[derive(Clone, Copy, Debug)]

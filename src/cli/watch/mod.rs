@@ -42,10 +42,10 @@ use self::{
 };
 use crate::{
     connect::{Clients, cause},
-    informer::{Factory, Namespaces, Settings},
     notify::{DRAIN, Limits, Notifier, Pace},
     server::Shutdown,
 };
+use shared_informer::{Factory, Namespaces, Settings};
 
 /// The time that a slow reader has at the end to take what was printed.
 const LAST_LINES: Duration = Duration::from_secs(1);

@@ -14,7 +14,8 @@ use super::{
     catalog::{Resource, Wanted},
     config::WatchConfig,
 };
-use crate::{changes::Kind, connect::cause, informer::Namespaces};
+use crate::{changes::Kind, connect::cause};
+use shared_informer::Namespaces;
 
 /// Why watching can't begin.
 #[derive(Debug, Error)]

@@ -8,9 +8,9 @@ use jiff::Timestamp;
 use super::printer::Printer;
 use crate::{
     changes::{Action, Change, Identity, Kind, Snapshot},
-    informer::{Event, Handler, Object, ObjectKey},
     notify::Notifier,
 };
+use shared_informer::{Event, Handler, Object, ObjectKey};
 
 /// Objects by key, as they were told before the resource was served in another version.
 pub(super) type Known = HashMap<ObjectKey, Arc<Object<Snapshot>>>;

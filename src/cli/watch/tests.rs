@@ -19,10 +19,10 @@ use tokio::sync::watch;
 use super::{Tempo, Watch, WatchConfig, follow, printer};
 use crate::{
     cli::{Cli, Command, UsageError},
-    informer::Settings,
     notify,
     server::Shutdown,
 };
+use shared_informer::Settings;
 
 use self::fake::{Fake, FakeKind};
 

@@ -8,7 +8,8 @@ use prometheus_client::{
 };
 
 use super::families::{count, counter, gauge};
-use crate::{cluster::Workload, informer::Status};
+use crate::cluster::Workload;
+use shared_informer::Status;
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 struct InformerLabels {

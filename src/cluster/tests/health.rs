@@ -7,10 +7,8 @@ use std::{
 
 use rstest::rstest;
 
-use crate::{
-    cluster::follow::Health,
-    informer::{BrokenScope, ScopeStatus},
-};
+use crate::cluster::follow::Health;
+use shared_informer::{BrokenScope, ScopeStatus};
 
 const NONE: BTreeSet<String> = BTreeSet::new();
 const MAX: Duration = Duration::from_secs(120);

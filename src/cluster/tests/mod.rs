@@ -26,10 +26,10 @@ use crate::{
     connect::WorkloadSource,
     grpc::Freshness,
     index::tests::objects,
-    informer::Settings,
     nodegroup::Rules,
     server::{Check, CheckState, Checks},
 };
+use shared_informer::Settings;
 
 /// Longer than anything here takes, by the clock of the test; only a defect reaches it.
 const PATIENCE: Duration = Duration::from_secs(600);

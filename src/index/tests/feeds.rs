@@ -6,8 +6,8 @@ use super::objects;
 use crate::{
     capi::{Node, ObjectKey},
     index::{Feed, Index},
-    informer::{DecodeError, Event, Handler, Metadata, Object},
 };
+use shared_informer::{DecodeError, Event, Handler, Metadata, Object};
 
 fn object(name: &str) -> Arc<Object<Node>> {
     let metadata = Metadata { key: ObjectKey::cluster(name), uid: "u".into(), resource_version: "1".into() };

@@ -11,9 +11,9 @@ use super::objects::*;
 use crate::{
     capi::{Machine, ObjectKey, ScalableKind},
     index::{Change, Feed, GroupState, Index, KindState, NotScalable},
-    informer::{DecodeError, Event, Handler, Metadata, Object},
     nodegroup::{Bounds, GroupId, InstanceState, LeftOut, ProblemKind, Rules, Scope, ScopeSpec},
 };
+use shared_informer::{DecodeError, Event, Handler, Metadata, Object};
 
 fn group_ids(index: &Index) -> Vec<String> {
     index.groups().iter().map(|group| group.text.to_string()).collect()

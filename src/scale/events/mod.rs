@@ -28,7 +28,9 @@ pub use self::reason::EventReason;
 pub(super) use self::reason::{Happening, asked_by};
 use self::{post::Poster, series::Publisher};
 use super::metrics::{EventResult, ScaleMetrics};
-use crate::{capi::CoreResources, informer::Uid, nodegroup::GroupId, tasks::Spawner};
+use crate::{capi::CoreResources, nodegroup::GroupId};
+use shared_informer::Spawner;
+use shared_informer::Uid;
 
 /// How many Events wait at most.
 const QUEUE: usize = 256;

@@ -10,7 +10,8 @@ use super::{
     limit::Limit,
     post::{NotPosted, Posted, Poster},
 };
-use crate::{informer::Uid, scale::metrics::ScaleMetrics};
+use crate::scale::metrics::ScaleMetrics;
+use shared_informer::Uid;
 
 /// How often the count of a series is told.
 const TOLD_EVERY: Duration = Duration::from_secs(30);

@@ -11,10 +11,10 @@ use super::{api::FakeApi, context, meta, resources};
 use crate::{
     capi::{Keys, Machine, ObjectKey, ScalableKind, ScalableResource},
     index::{Change, Index},
-    informer::{AsOf, Object},
     nodegroup::{ErrorRules, Rules, Scope, TemplateRules},
     scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions, WatchedMachines},
 };
+use shared_informer::{AsOf, Object};
 
 /// The watch of Machines, as far as the test has let it come.
 #[derive(Default)]

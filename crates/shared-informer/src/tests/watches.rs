@@ -31,7 +31,7 @@ async fn a_watch_is_resumed_from_its_last_event_or_bookmark() {
     until("the bookmark", || informer.status().events.bookmarks == 1).await;
     drop(watch);
     scene.api.watch_from(42).await;
-    assert_eq!(informer.status().lists, crate::informer::ListCounts { first: 1, ..Default::default() });
+    assert_eq!(informer.status().lists, crate::ListCounts { first: 1, ..Default::default() });
 }
 
 #[tokio::test(start_paused = true)]

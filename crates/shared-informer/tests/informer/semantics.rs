@@ -1,16 +1,13 @@
 //! The promises of an informer, rule by rule, over real connections to an API that fails on demand.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-
-mod world;
 
 use std::{sync::Arc, thread::sleep, time::Duration};
 
-use capi_autoscaler_provider::informer::{Event, ListCounts, ObjectKey, Projection, Query, Settings};
 use parking_lot::Mutex;
 use rstest::rstest;
 use sandbox::faults::{Fault, WatchFault};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use shared_informer::{Event, ListCounts, ObjectKey, Projection, Query, Settings};
 
 use crate::world::{
     Lists::{self, Paged, Streamed},

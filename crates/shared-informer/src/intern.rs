@@ -13,7 +13,7 @@ const TEXT_WEIGHT: usize = 64;
 /// A set of shared texts. One may serve several factories, so that objects of different clusters share what they name.
 ///
 /// ```
-/// use capi_autoscaler_provider::informer::Interner;
+/// use shared_informer::Interner;
 ///
 /// let texts = Interner::default();
 /// assert_eq!(texts.intern("worker-1").as_ptr(), texts.intern("worker-1").as_ptr());

@@ -81,7 +81,7 @@ impl<T> Projection<T> {
     /// bytes less for each object. A content that has another one is kept with its own beside it.
     ///
     /// ```
-    /// use capi_autoscaler_provider::informer::{Metadata, Projection};
+    /// use shared_informer::{Metadata, Projection};
     ///
     /// struct Size {
     ///     of: Metadata,
@@ -144,7 +144,7 @@ impl<T: 'static> Projection<T> {
     /// takes room. Its name is added to the projection's, since it changes what is shared.
     ///
     /// ```
-    /// use capi_autoscaler_provider::informer::Projection;
+    /// use shared_informer::Projection;
     /// use serde_json::Value;
     ///
     /// let slim = Projection::<Value>::serde().transform("no-status", |_, mut object| {

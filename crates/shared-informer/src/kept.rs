@@ -47,7 +47,7 @@ impl<T> Kept<T> {
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
     use super::*;
-    use crate::informer::{DecodeError, ObjectKey};
+    use crate::{DecodeError, ObjectKey};
 
     struct Thing {
         meta: Metadata,

@@ -85,7 +85,7 @@ impl Departed {
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
     use super::*;
-    use crate::informer::ObjectKey;
+    use crate::ObjectKey;
 
     fn state(namespace: &str, uid: &str, version: &str) -> Metadata {
         Metadata { key: ObjectKey::new(namespace, "a"), uid: uid.into(), resource_version: version.into() }

@@ -8,7 +8,7 @@ use arcstr::ArcStr;
 /// Namespace and name of an object. Shown as `namespace/name`, or as `name` when it is cluster-scoped.
 ///
 /// ```
-/// use capi_autoscaler_provider::informer::ObjectKey;
+/// use shared_informer::ObjectKey;
 ///
 /// let key = ObjectKey::new("team-a", "workers");
 /// assert_eq!(key.to_string(), "team-a/workers");
@@ -43,7 +43,7 @@ impl fmt::Display for ObjectKey {
 /// An object's uid: another uid under the same name is another object. Any text is one; a UUID takes 16 bytes.
 ///
 /// ```
-/// use capi_autoscaler_provider::informer::Uid;
+/// use shared_informer::Uid;
 ///
 /// let text = "9b4bf4b1-715d-4c5b-a5ff-9d257f4156e2";
 /// assert_eq!(Uid::from(text).to_string(), text);
@@ -127,7 +127,7 @@ impl fmt::Debug for Uid {
 /// An object's resource version: any text, of which decimal numbers can be compared.
 ///
 /// ```
-/// use capi_autoscaler_provider::informer::ResourceVersion;
+/// use shared_informer::ResourceVersion;
 ///
 /// assert!(ResourceVersion::from("9").number() < ResourceVersion::from("10").number());
 /// assert_eq!(ResourceVersion::from("v1:9").number(), None);

@@ -7,9 +7,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use capi_autoscaler_provider::informer::{
-    Event, Factory, Handler, Informer, Projection, Query, Registration, Settings,
-};
 use kube::{
     Client, Config,
     core::{ApiResource, GroupVersionKind},
@@ -23,6 +20,7 @@ use sandbox::{
     requests::Request,
 };
 use serde_json::{Value, json};
+use shared_informer::{Event, Factory, Handler, Informer, Projection, Query, Registration, Settings};
 
 /// Longer than any test should take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);

@@ -5,9 +5,9 @@ use std::sync::mpsc as blocking;
 use parking_lot::Mutex;
 
 use super::*;
-use crate::informer::{HandlerOptions, Phase, WatchError};
+use crate::{HandlerOptions, Phase, WatchError};
 
-fn recorded(informer: &Informer<Widget>) -> (Arc<Mutex<Vec<WatchError>>>, crate::informer::ErrorHook) {
+fn recorded(informer: &Informer<Widget>) -> (Arc<Mutex<Vec<WatchError>>>, crate::ErrorHook) {
     let errors = Arc::new(Mutex::new(Vec::new()));
     let record = Arc::clone(&errors);
     let hook = informer.on_error(move |error| record.lock().push(error.clone()));

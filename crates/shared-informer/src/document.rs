@@ -16,7 +16,7 @@ use super::{
 /// Names the type that a projection reads an object's JSON as; see [`Projection::typed`](super::Projection::typed).
 ///
 /// ```
-/// use capi_autoscaler_provider::informer::{Document, Identified, Identity, IdentityText, Projection};
+/// use shared_informer::{Document, Identified, Identity, IdentityText, Projection};
 /// use serde::Deserialize;
 ///
 /// #[derive(Deserialize)]

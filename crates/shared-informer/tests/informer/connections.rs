@@ -1,5 +1,4 @@
 //! The informer over real connections: what its own tests, which hand it answers, can't show.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::{convert::Infallible, future::Future, net::SocketAddr, time::Duration};
 
@@ -10,12 +9,12 @@ use axum::{
     response::Response,
     routing::get,
 };
-use capi_autoscaler_provider::informer::{AsOf, Factory, Informer, ObjectKey, Projection, Query, Settings};
 use kube::{
     Client, Config,
     core::{ApiResource, GroupVersionKind},
 };
 use serde_json::{Value, json};
+use shared_informer::{AsOf, Factory, Informer, ObjectKey, Projection, Query, Settings};
 use tokio::{net::TcpListener, sync::mpsc, task::JoinHandle};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 

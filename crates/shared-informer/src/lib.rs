@@ -4,10 +4,10 @@
 //! ask the same question share one list and one watch. An informer keeps a [`Store`], tells [`Handler`]s what changed, and
 //! says in its [`Status`] how it fares, so that a broken watch can be told from a quiet one.
 //!
-//! This room must never know what the objects mean, never write to the API server, and never log what an object holds.
+//! This crate must never know what the objects mean, never write to the API server, and never log what an object holds.
 //!
 //! ```
-//! use capi_autoscaler_provider::informer::{Event, Factory, Projection, Query, Settings};
+//! use shared_informer::{Event, Factory, Projection, Query, Settings};
 //! use k8s_openapi::api::core::v1::Node;
 //! use kube::core::ApiResource;
 //! use std::time::Duration;
@@ -103,7 +103,7 @@
 //! last list. It stays until the next event of its key or the next list.
 //!
 //! ```
-//! use capi_autoscaler_provider::informer::{Event, Factory, HandlerOptions, Projection, Query, Settings};
+//! use shared_informer::{Event, Factory, HandlerOptions, Projection, Query, Settings};
 //! use kube::core::{ApiResource, GroupVersionKind};
 //! use serde_json::Value;
 //! use std::time::Duration;
@@ -189,6 +189,7 @@ mod slot;
 mod status;
 mod store;
 mod stream;
+mod tasks;
 mod wire;
 
 #[cfg(test)]
@@ -214,4 +215,5 @@ pub use self::{
     slot::HandlerOptions,
     status::{BrokenScope, EventCounts, HandlerStatus, ListCounts, NotSynced, ScopeStatus, Status, Unsynced},
     store::Store,
+    tasks::{Spawner, Task},
 };

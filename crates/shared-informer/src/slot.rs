@@ -40,7 +40,7 @@ const JITTER: f64 = 0.1;
 /// The options of a handler: its name, and the period of its resyncs.
 ///
 /// ```
-/// use capi_autoscaler_provider::informer::HandlerOptions;
+/// use shared_informer::HandlerOptions;
 /// use std::time::Duration;
 ///
 /// let options = HandlerOptions::named("audit").resync(Duration::from_secs(600));

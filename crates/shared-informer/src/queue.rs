@@ -145,7 +145,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::informer::{Metadata, Object};
+    use crate::{Metadata, Object};
 
     fn object(name: &str, version: u32) -> Arc<Object<u32>> {
         Arc::new(Object {

@@ -1,20 +1,19 @@
 //! A soak of the informer in short: what `cargo bench --bench soak` does for minutes, without what only an optimized
 //! build on a quiet machine can promise.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::cast_possible_truncation, clippy::cast_precision_loss, clippy::cast_sign_loss)]
 
-#[path = "../benches/soak/follower.rs"]
+#[path = "../../benches/soak/follower.rs"]
 mod follower;
-#[path = "../benches/soak/latency.rs"]
+#[path = "../../benches/soak/latency.rs"]
 mod latency;
-#[path = "../benches/soak/load.rs"]
+#[path = "../../benches/soak/load.rs"]
 mod load;
 
 use std::{sync::Arc, time::Duration};
 
 use sandbox::{api::Api, clock::Clock, http::ApiServer};
 
-use crate::{
+use self::{
     follower::Follower,
     load::{Load, fingerprint, go_wrong},
 };

@@ -11,15 +11,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use capi_autoscaler_provider::informer::{
-    Event, Factory, HandlerOptions, Informer, ObjectKey, Projection, Query, Registration, ResourceVersion, Settings,
-    Status,
-};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Client, Config, core::ApiResource};
 use parking_lot::Mutex;
+use shared_informer::{
+    Event, Factory, HandlerOptions, Informer, ObjectKey, Projection, Query, Registration, ResourceVersion, Settings,
+    Status,
+};
 
-use crate::{latency::Latencies, load::Fingerprint};
+use super::{latency::Latencies, load::Fingerprint};
 
 /// The number of handlers that are never slow.
 const FAST: usize = 3;

@@ -1,7 +1,7 @@
 //! Resync: each handler by its own period, with nobody waiting for another.
 
 use super::*;
-use crate::informer::HandlerOptions;
+use crate::HandlerOptions;
 
 /// The calls that a handler receives, with times for resyncs; other events as everywhere.
 fn told_of(informer: &Informer<Widget>, period: Duration) -> (mpsc::UnboundedReceiver<String>, Registration<Widget>) {

@@ -1,7 +1,6 @@
 //! Tests of the whole room over HTTP, against an API server that does what each test says. Where time matters it is
 //! tokio's paused clock, which jumps as soon as nobody has anything to do: nothing here waits in real time.
 
-mod frames;
 mod handlers;
 mod hostile;
 mod lifecycle;

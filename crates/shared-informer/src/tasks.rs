@@ -13,7 +13,7 @@ pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 ///
 /// ```
 /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
-/// use capi_autoscaler_provider::tasks::Spawner;
+/// use shared_informer::Spawner;
 /// let spawner = Spawner::from(tokio::runtime::Handle::current());
 /// spawner.spawn(async {}).await.unwrap();
 /// # });

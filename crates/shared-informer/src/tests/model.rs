@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use proptest::prelude::*;
 
 use super::*;
-use crate::informer::{
+use crate::{
     HandlerOptions, Metadata,
     progress::Progress,
     slot::Slot,
@@ -80,7 +80,7 @@ fn object(key: &ObjectKey, (uid, version, size): (u64, u64, i64)) -> Object<Widg
     let metadata =
         Metadata { key: key.clone(), uid: uid.to_string().into(), resource_version: version.to_string().into() };
     let content = match size {
-        -1 => Err(crate::informer::DecodeError::new("odd")),
+        -1 => Err(crate::DecodeError::new("odd")),
         size => Ok(Arc::new(Widget { meta: metadata.clone(), size })),
     };
     Object { metadata, content }

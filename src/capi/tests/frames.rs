@@ -4,12 +4,10 @@ use std::{fmt::Debug, sync::LazyLock};
 
 use proptest::{collection::vec, prelude::*, sample::Index as Pick};
 use serde::Deserialize as _;
+use serde_json::{Value, json};
+use shared_informer::{Projection, ReadFrames, read_frames};
 
-use super::*;
-use crate::{
-    capi::{Context, DEFAULT_GROUP, Machine},
-    informer::{ReadFrames, read_frames},
-};
+use crate::capi::{Context, DEFAULT_GROUP, Machine};
 
 const LONGEST: usize = 32 << 10;
 
