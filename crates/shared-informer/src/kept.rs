@@ -4,10 +4,7 @@
 
 use std::sync::Arc;
 
-use super::{identity::Metadata, object::Object};
-
-/// Where a content has the identity of its object.
-pub(super) type IdentityOf<T> = fn(&T) -> &Metadata;
+use super::{identity::Metadata, object::Object, projection::IdentityOf};
 
 pub(super) enum Kept<T> {
     Content { content: Arc<T>, identity: IdentityOf<T> },

@@ -75,19 +75,6 @@ struct Identity {
     resource_version: Value,
 }
 
-/// `metadata` of a bookmark.
-#[derive(Deserialize)]
-struct BookmarkObject {
-    metadata: BookmarkMetadata,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default, rename_all = "camelCase")]
-struct BookmarkMetadata {
-    resource_version: Value,
-    annotations: Value,
-}
-
 impl Identity {
     fn into_metadata(self, texts: &Interner) -> Option<Metadata> {
         let name = text(&self.name)?;
@@ -106,29 +93,6 @@ pub(super) fn metadata_of(json: &str, texts: &Interner) -> Option<Metadata> {
     metadata.into_metadata(texts)
 }
 
-/// The annotation of the bookmark that ends the first part of a streamed list.
-const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
-
-/// The content of a bookmark.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Bookmark {
-    /// The resource version up to which the watch has told everything.
-    pub(super) reached: Option<String>,
-    /// Everything that was there has been told.
-    pub(super) initial_events_end: bool,
-}
-
-impl Bookmark {
-    /// Reads a bookmark's object, leniently.
-    pub(super) fn of(json: &str) -> Self {
-        let metadata = serde_json::from_str::<BookmarkObject>(json).map(|found| found.metadata).unwrap_or_default();
-        Self {
-            reached: text(&metadata.resource_version).map(Cow::into_owned),
-            initial_events_end: metadata.annotations[INITIAL_EVENTS_END] == "true",
-        }
-    }
-}
-
 /// A non-empty text; a number is taken as its digits.
 pub(super) fn text(value: &Value) -> Option<Cow<'_, str>> {
     match value {
@@ -142,28 +106,6 @@ pub(super) fn text(value: &Value) -> Option<Cow<'_, str>> {
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
     use super::*;
-
-    #[rstest::rstest]
-    #[case::plain(r#"{"metadata":{"resourceVersion":"7"}}"#, Some("7"), false)]
-    #[case::end(
-        r#"{"metadata":{"resourceVersion":"7","annotations":{"k8s.io/initial-events-end":"true"}}}"#,
-        Some("7"),
-        true
-    )]
-    #[case::other(
-        r#"{"metadata":{"resourceVersion":"7","annotations":{"k8s.io/initial-events-end":"no"}}}"#,
-        Some("7"),
-        false
-    )]
-    #[case::odd(r#"{"metadata":{"annotations":"k8s.io/initial-events-end"}}"#, None, false)]
-    #[case::empty("{}", None, false)]
-    fn a_bookmark_says_how_far_it_reaches_and_whether_a_list_ends(
-        #[case] json: &str,
-        #[case] reached: Option<&str>,
-        #[case] initial_events_end: bool,
-    ) {
-        assert_eq!(Bookmark::of(json), Bookmark { reached: reached.map(Into::into), initial_events_end });
-    }
 
     #[rstest::rstest]
     #[case::plain(r#"{"metadata":{"namespace":"n","name":"a","uid":"u","resourceVersion":"7"}}"#, Some(("n", "a", "u", "7")))]

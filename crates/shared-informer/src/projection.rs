@@ -14,12 +14,14 @@ use super::{
     document::{Document, Identified, document},
     identity::Metadata,
     intern::Interner,
-    kept::IdentityOf,
     object::{DecodeError, Object, metadata_of},
 };
 
 type Quick<T> = dyn Fn(&str, &Interner) -> Option<(Metadata, T)> + Send + Sync;
 type Careful<T> = dyn Fn(&Metadata, Value) -> Result<T, String> + Send + Sync;
+
+/// Where a content has the identity of its object.
+pub(super) type IdentityOf<T> = fn(&T) -> &Metadata;
 
 /// A named decoder from JSON to a `T`. Cheap to clone.
 ///
@@ -99,6 +101,7 @@ impl<T> Projection<T> {
         Self { identity: Some(identity), ..self }
     }
 
+    #[cfg(feature = "client")]
     pub(super) fn identity(&self) -> Option<IdentityOf<T>> {
         self.identity
     }

@@ -16,9 +16,10 @@ use super::{
     event::Event,
     identity::{Metadata, ObjectKey},
     index::{Index, UnknownIndex},
-    kept::{IdentityOf, Kept},
+    kept::Kept,
     object::{DecodeError, Object},
     progress::Progress,
+    projection::IdentityOf,
     slot::Slot,
 };
 

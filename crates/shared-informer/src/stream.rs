@@ -7,8 +7,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{
     backoff::after,
+    bookmark::Bookmark,
     failure::Failure,
-    object::Bookmark,
     reflector::{Listed, Open, Reflector},
     store::Listing,
     wire::Frame,

@@ -12,9 +12,10 @@ use serde::{
 use serde_json::value::RawValue;
 
 use super::{
+    bookmark::Bookmark,
     failure::Failure,
     intern::Interner,
-    object::{Bookmark, DecodeError, Object},
+    object::{DecodeError, Object},
     projection::Projection,
 };
 
