@@ -23,13 +23,13 @@ use capi_autoscaler_provider::{
     connect::{Clients, Proxies, WorkloadSource},
     grpc::RpcMetrics,
     index::{Detail, Index},
-    nodegroup::GroupId,
     page::StatusPage,
     scale::ScaleMetrics,
     server::{ReadinessMetrics, StatusAnswer, StatusPages as _, bind, http_router, new_registry, serve_http},
     state::{Selection, StateSource},
 };
 use jiff::Timestamp;
+use nodegroup::GroupId;
 use shared_informer::Settings;
 use tokio::runtime::{Builder, Handle};
 use tokio_util::sync::CancellationToken;

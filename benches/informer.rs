@@ -28,7 +28,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use capi_autoscaler_provider::capi::{Context, DEFAULT_GROUP, Machine};
+use capi::{Context, DEFAULT_GROUP, Machine};
 use clap::{Parser, ValueEnum};
 use futures::{Stream, StreamExt as _};
 use kube::{

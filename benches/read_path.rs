@@ -9,11 +9,9 @@ mod fleet;
 
 use std::{collections::HashMap, hint::black_box};
 
-use capi_autoscaler_provider::{
-    index::{Index, NodeQuery},
-    nodegroup::GroupId,
-};
+use capi_autoscaler_provider::index::{Index, NodeQuery};
 use criterion::{Criterion, criterion_group, criterion_main};
+use nodegroup::GroupId;
 
 const MACHINES_PER_GROUP: usize = 25;
 const FLEETS: [usize; 2] = [200, 1_000];

@@ -13,8 +13,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use capi::{Context, Meta, ObjectKey, ScalableKind, ScalableResource};
 use capi_autoscaler_provider::{
-    capi::{Context, Meta, ObjectKey, ScalableKind, ScalableResource},
     index::{Change, Index},
     proto::{
         GpuLabelRequest, NodeGroupTemplateNodeInfoRequest, RefreshRequest, cloud_provider_client::CloudProviderClient,

@@ -5,16 +5,15 @@
 //!
 //! `docs/architecture.md` shows the modules of this crate and the flow of data through them.
 
-pub mod capi;
 pub mod changes;
 pub mod cli;
 pub mod cluster;
 pub mod connect;
+pub mod discovery;
 mod expansion;
 mod explain;
 pub mod grpc;
 pub mod index;
-pub mod nodegroup;
 pub mod notify;
 pub mod page;
 pub mod prices;

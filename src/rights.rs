@@ -3,10 +3,9 @@
 
 use std::{collections::BTreeSet, fmt};
 
-use crate::{
-    capi::{CoreResources, ScalableKind},
-    connect::ClusterRef,
-};
+use capi::ScalableKind;
+
+use crate::{connect::ClusterRef, discovery::CoreResources};
 
 /// A cluster.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]

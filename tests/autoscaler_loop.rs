@@ -20,7 +20,8 @@ mod serving;
 
 use std::{collections::BTreeMap, io::Write as _};
 
-use capi_autoscaler_provider::{capi::Context, index::Index};
+use capi::Context;
+use capi_autoscaler_provider::index::Index;
 use clap::Parser as _;
 use rstest::rstest;
 use sandbox::requests::Request;

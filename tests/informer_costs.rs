@@ -18,20 +18,18 @@ use std::{
 
 use allocation_counter::measure;
 use axum::body::{Body, Bytes};
-use capi_autoscaler_provider::{
-    capi::{
-        Cluster, Context, DEFAULT_GROUP, InfrastructureTemplate, Interner, Keys, Machine, Node, ScalableKind,
-        ScalableResource,
-    },
-    index::{Change, Index},
-    nodegroup::{DeletionLog, ErrorRules, GroupId, LogAnnotation as _, Rules, Scope, TemplateRules},
+use capi::{
+    Cluster, Context, DEFAULT_GROUP, InfrastructureTemplate, Interner, Keys, Machine, Node, ScalableKind,
+    ScalableResource,
 };
+use capi_autoscaler_provider::index::{Change, Index};
 use futures::{StreamExt as _, stream};
 use http::{Request, Response};
 use kube::{
     Client,
     core::{ApiResource, GroupVersionKind},
 };
+use nodegroup::{DeletionLog, ErrorRules, GroupId, LogAnnotation as _, Rules, Scope, TemplateRules};
 use serde_json::{Value, json};
 use shared_informer::{Event, Factory, Projection, Query, Settings, Spawner, Task};
 use tokio::sync::Notify;

@@ -3,11 +3,9 @@
 
 use std::sync::Arc;
 
-use capi_autoscaler_provider::{
-    capi::{Context, Keys, Machine, Meta, Node, ObjectKey, ScalableKind, ScalableResource},
-    index::{Change, Index},
-    nodegroup::{ErrorRules, Rules, Scope, TemplateRules},
-};
+use capi::{Context, Keys, Machine, Meta, Node, ObjectKey, ScalableKind, ScalableResource};
+use capi_autoscaler_provider::index::{Change, Index};
+use nodegroup::{ErrorRules, Rules, Scope, TemplateRules};
 use serde_json::{Value, json};
 
 fn meta(namespace: &str, name: &str) -> Meta {

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwapOption;
+use capi::{Keys, Machine, ObjectKey};
 use capi_autoscaler_provider::{
-    capi::{Keys, Machine, ObjectKey},
     grpc::{Freshness, RpcMetrics, Service},
     index::Index,
     scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions, WatchedMachines},

@@ -2,15 +2,12 @@
 
 use std::{str, sync::Arc};
 
-use capi_autoscaler_provider::{
-    capi::{
-        Context, InfrastructureTemplate, KindRef, Meta, ObjectKey, PAUSED, PRICE_PER_HOUR, ScalableKind,
-        ScalableResource,
-    },
-    index::{Change, Index},
-    nodegroup::{ErrorRules, GroupId, Quantity, Rules, Scope, TemplateRules},
+use capi::{
+    Context, InfrastructureTemplate, KindRef, Meta, ObjectKey, PAUSED, PRICE_PER_HOUR, ScalableKind, ScalableResource,
 };
+use capi_autoscaler_provider::index::{Change, Index};
 use k8s_pb::api::core::v1::Node;
+use nodegroup::{ErrorRules, GroupId, Quantity, Rules, Scope, TemplateRules};
 use prost::Message as _;
 use serde_json::{Map, Value, json};
 

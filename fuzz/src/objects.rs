@@ -2,7 +2,7 @@
 
 use std::{fmt, str, sync::LazyLock};
 
-use capi_autoscaler_provider::capi::{
+use capi::{
     Cluster, Context, DEFAULT_GROUP, InfrastructureTemplate, Interner, Machine, Node, ScalableKind, ScalableResource,
 };
 use serde_json::Value;

@@ -2,16 +2,14 @@
 
 use std::str;
 
-use capi_autoscaler_provider::{
-    capi::LONGEST_LOG,
-    nodegroup::{
-        DeletionLog, GoDuration, GroupId, LogAnnotation as _, PlaceholderRef, Price, Quantity, Taint,
-        deletion_log::MOST_ENTRIES,
-        provider_id as ids,
-        quantity::Format,
-        replacement::{self, Replaced, Replacement},
-        taints, template_node_groups,
-    },
+use capi::LONGEST_LOG;
+use nodegroup::{
+    DeletionLog, GoDuration, GroupId, LogAnnotation as _, PlaceholderRef, Price, Quantity, Taint,
+    deletion_log::MOST_ENTRIES,
+    provider_id as ids,
+    quantity::Format,
+    replacement::{self, Replaced, Replacement},
+    taints, template_node_groups,
 };
 
 /// Two quantities, a line each.

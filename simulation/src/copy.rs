@@ -3,13 +3,12 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use bytes::Bytes;
+use capi::Keys;
 use capi_autoscaler_provider::{
-    capi::Keys,
     cluster::{Management, ManagementOptions, Workload, WorkloadOptions},
     connect::{Clients, Policy, WorkloadSource},
     grpc::{RpcMetrics, Service},
     index::Index,
-    nodegroup::{ErrorRules, Rules, Scope, TemplateRules},
     proto::{
         ExternalGrpcNode, NodeGroupAutoscalingOptions, NodeGroupAutoscalingOptionsRequest, NodeGroupForNodeRequest,
         NodeGroupNodesRequest, NodeGroupTargetSizeRequest, NodeGroupTemplateNodeInfoRequest, NodeGroupsRequest,
@@ -19,6 +18,7 @@ use capi_autoscaler_provider::{
 };
 use http::Request;
 use http_body_util::Full;
+use nodegroup::{ErrorRules, Rules, Scope, TemplateRules};
 use prometheus_client::registry::Registry;
 use shared_informer::Settings;
 use tokio::{runtime::Handle, time::timeout};

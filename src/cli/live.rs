@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use shared_informer::Settings;
 use tokio::{runtime::Handle, time::sleep};
 
 use super::picture_config::PictureConfig;
@@ -12,7 +13,6 @@ use crate::{
     index::Index,
     server::{Check, CheckState, Checks as _},
 };
-use shared_informer::Settings;
 
 /// The interval at which the checks are looked at.
 const LOOK: Duration = Duration::from_millis(20);

@@ -3,7 +3,7 @@
 
 use clap::Args;
 
-use crate::capi::DEFAULT_GROUP;
+use capi::DEFAULT_GROUP;
 
 /// The flags of a picture, as typed.
 #[derive(Args, Clone, Debug)]

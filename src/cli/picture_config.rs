@@ -3,14 +3,12 @@
 
 use std::{fmt, path::PathBuf, sync::Arc};
 
+use capi::{DEFAULT_GROUP, Keys};
+use nodegroup::{Architecture, ErrorRules, ResourceList, Rules, Scope, ScopeSpec, TemplateRules, resource_list};
 use regex::Regex;
 
 use super::{PictureArgs, UsageError};
-use crate::{
-    capi::{DEFAULT_GROUP, Keys},
-    connect::{ClusterRef, Source, WorkloadSource},
-    nodegroup::{Architecture, ErrorRules, ResourceList, Rules, Scope, ScopeSpec, TemplateRules, resource_list},
-};
+use crate::connect::{ClusterRef, Source, WorkloadSource};
 
 /// The value of a kubeconfig flag that means the Pod's service account.
 const IN_CLUSTER: &str = "in-cluster";

@@ -9,6 +9,7 @@ use std::{
 
 use anyhow::Context as _;
 use jiff::Timestamp;
+use shared_informer::Settings;
 use tokio::{runtime::Handle, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
@@ -33,7 +34,6 @@ use crate::{
     state::{Accounts, StateSource},
     traces::{self, OtlpEndpoint, TraceMetrics, Traces},
 };
-use shared_informer::Settings;
 
 /// The time that calls and commands under way have after the end has been asked for; it leaves time for the rest of
 /// [`crate::server::GRACE`].

@@ -3,6 +3,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
+use nodegroup::{ErrorRules, GoDuration, Grace, Rules};
 use thiserror::Error;
 
 use super::{
@@ -17,7 +18,6 @@ use super::{
 use crate::{
     cluster::GroupSeries,
     connect::{Source, WorkloadSource},
-    nodegroup::{ErrorRules, GoDuration, Grace, Rules},
     scale::{AtMinSize, MachinePoolDeletes, ScaleOptions},
     server::{GrpcAddress, HostName, SocketRights, TlsFiles},
     traces::OtlpEndpoint,

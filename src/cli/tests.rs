@@ -6,12 +6,12 @@
 use std::{fmt::Write as _, fs, path::Path, time::Duration};
 
 use clap::{Arg, CommandFactory, Parser};
+use nodegroup::{Architecture, Scope, ScopeSpec};
 use rstest::rstest;
 
 use super::{Cli, Command, ServeConfig, UsageError, groups, picture_config, serve_config, socket_args, tls_args};
 use crate::{
     connect::{Source, WorkloadSource},
-    nodegroup::{Architecture, Scope, ScopeSpec},
     server::SocketRights,
 };
 

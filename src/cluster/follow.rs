@@ -6,15 +6,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use capi::ObjectKey;
 use kube::core::ApiResource;
-
-use crate::{
-    capi::ObjectKey,
-    index::{Fed, FedKeys, Feed, Index},
-};
 use shared_informer::{
     BrokenScope, Factory, HandlerOptions, Informer, Lister, Namespaces, Projection, Query, Registration, ScopeStatus,
 };
+
+use crate::index::{Fed, FedKeys, Feed, Index};
 
 /// The health of a followed kind.
 #[derive(Clone, Debug)]

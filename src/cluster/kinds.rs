@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use arcstr::ArcStr;
 
-use crate::capi::KindRef;
+use capi::KindRef;
 
 /// The greatest number of kinds that are followed: each is a list, a watch and what they hold.
 pub(super) const KINDS: usize = 64;

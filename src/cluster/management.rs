@@ -4,16 +4,16 @@
 use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwapOption;
+use capi::{self, Context};
 use parking_lot::Mutex;
+use shared_informer::{Factory, Settings, Spawner};
 use tokio::{sync::watch, time::sleep};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    capi::{self, Context, CoreResources, discover_core},
     connect::{Clients, cause},
+    discovery::{CoreResources, discover_core},
 };
-use shared_informer::Spawner;
-use shared_informer::{Factory, Settings};
 
 /// The interval at which discovery is repeated once it has answered.
 const REDISCOVER: Duration = Duration::from_secs(60);
@@ -92,10 +92,10 @@ impl Management {
                 }
                 Err(error) => {
                     let why = match &error {
-                        capi::LookupError::Api(error) => cause(error),
-                        capi::LookupError::NoGroup { .. }
-                        | capi::LookupError::NoVersion { .. }
-                        | capi::LookupError::NoKind { .. } => error.to_string(),
+                        crate::discovery::LookupError::Api(error) => cause(error),
+                        crate::discovery::LookupError::NoGroup { .. }
+                        | crate::discovery::LookupError::NoVersion { .. }
+                        | crate::discovery::LookupError::NoKind { .. } => error.to_string(),
                     };
                     let told = inner.failure.lock().replace(why.clone());
                     if told.as_ref() != Some(&why) {

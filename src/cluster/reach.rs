@@ -7,8 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::follow::Health;
 use shared_informer::ScopeStatus;
+
+use super::follow::Health;
 
 /// For how long after the start a refusal may pass by itself: rights that were granted a moment before aren't everywhere yet.
 pub(super) const AT_START: Duration = Duration::from_secs(10);

@@ -14,8 +14,10 @@ use std::{
 
 use arc_swap::ArcSwap;
 use arcstr::ArcStr;
+use capi::{InfrastructureTemplate, KindRef};
 use kube::core::ApiResource;
 use parking_lot::Mutex;
+use shared_informer::{Namespaces, Spawner};
 use tokio::{
     sync::{mpsc, watch},
     time::{Instant, sleep, sleep_until},
@@ -28,13 +30,11 @@ use super::{
     management::Management,
 };
 use crate::{
-    capi::{Discovered, InfrastructureTemplate, KindRef, LookupError},
     connect::cause,
+    discovery::{Discovered, LookupError},
     index::{Change, Fed, Index, KindState},
     server::Check,
 };
-use shared_informer::Namespaces;
-use shared_informer::Spawner;
 
 /// The time for which a found kind may be broken before discovery is asked again how it is served.
 const BROKEN: Duration = Duration::from_secs(60);

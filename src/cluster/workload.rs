@@ -7,9 +7,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use capi::{Cluster, Machine, Node, ObjectKey, ScalableKind, ScalableResource};
 use k8s_openapi::api::core::v1 as core;
 use kube::core::ApiResource;
+use nodegroup::Rules;
 use parking_lot::Mutex;
+use shared_informer::{AsOf, Factory, Namespaces, Settings, Spawner, Status};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
@@ -19,16 +22,13 @@ use super::{
     templates::{KindStates, LeftOutNamespaces, Templates, not_followed},
 };
 use crate::{
-    capi::{Cluster, CoreResources, Machine, Node, ObjectKey, ScalableKind, ScalableResource},
     connect::WorkloadSource,
+    discovery::CoreResources,
     grpc::Freshness,
     index::{Change, Fed, Index, KindState},
-    nodegroup::Rules,
     scale::WatchedMachines,
     server::{Check, Checks},
 };
-use shared_informer::Spawner;
-use shared_informer::{AsOf, Factory, Namespaces, Settings, Status};
 
 const CLUSTERS: &str = "management/clusters";
 const MACHINE_DEPLOYMENTS: &str = "management/machinedeployments";

@@ -1,6 +1,8 @@
 //! Amounts of cpu and memory as people read them.
 
-use crate::{nodegroup::Quantity, text::visible};
+use nodegroup::Quantity;
+
+use crate::text::visible;
 
 const BINARY_UNITS: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 

@@ -2,7 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use capi::{CAPACITY_PREFIX, Keys, ScalableResource};
 use k8s_pb::api::core::v1 as wire;
+use nodegroup::{
+    Drivers, EmptyNode, LeftOut, NodeTemplate, Overrides, Problem, Quantity, Source, Sourced, Stated,
+    capacity::{CPU, MEMORY},
+    fit,
+    price::{GroupPrice, Offer, PriceSource},
+};
 use prost::Message as _;
 
 use super::{
@@ -12,14 +19,7 @@ use super::{
     },
 };
 use crate::{
-    capi::{CAPACITY_PREFIX, Keys, ScalableResource},
     index::{GroupSnapshot, Served, SnapshotStanding},
-    nodegroup::{
-        Drivers, EmptyNode, LeftOut, NodeTemplate, Overrides, Problem, Quantity, Source, Sourced, Stated,
-        capacity::{CPU, MEMORY},
-        fit,
-        price::{GroupPrice, Offer, PriceSource},
-    },
     state::convert,
 };
 

@@ -1,7 +1,8 @@
 //! A pod whose fit is told with a group.
 
+use nodegroup::PodNeeds;
+
 use super::report::PodReport;
-use crate::nodegroup::PodNeeds;
 
 /// A pod that may be scheduled.
 #[derive(Clone, Debug)]

@@ -4,15 +4,14 @@
 
 use std::fmt::Write as _;
 
+use capi::CAPACITY_PREFIX;
+use nodegroup::capacity::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS};
+
 use super::{
     amount::{bytes, cores},
     report::{DriverReport, FitReport, GroupReport, Resource, Stated, TemplateReport, Value},
 };
-use crate::{
-    capi::CAPACITY_PREFIX,
-    nodegroup::capacity::{CPU, EPHEMERAL_STORAGE, MEMORY, PODS},
-    text::visible,
-};
+use crate::text::visible;
 
 /// The annotation keys that are long and everywhere.
 const SHORT_PREFIX: &str = "capacity…/";

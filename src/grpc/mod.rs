@@ -38,12 +38,12 @@ pub use self::{
 };
 use crate::{
     index::{Index, NodeQuery, PinnedGroup},
-    nodegroup::{GPU_LABEL, GroupId, Instance, InstanceState, rollout},
     proto::{self, cloud_provider_server::CloudProvider, instance_status::InstanceState as WireState},
     scale::{NodeName, Scale, ScaleError},
     server::{Client, Connection},
     traces::Traces,
 };
+use nodegroup::{GPU_LABEL, GroupId, Instance, InstanceState, rollout};
 
 /// The longest message of an error, in bytes: clients take at least 16 KiB of headers.
 const LONGEST_MESSAGE: usize = 4096;

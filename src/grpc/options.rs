@@ -1,10 +1,9 @@
 //! Autoscaling options on the wire: an answer with options replaces every default of the caller, so each
 //! default that was sent is echoed, and both fields of every old and new pair are filled.
 
-use crate::{
-    nodegroup::{GoDuration, Overrides},
-    proto::{MetaDuration, NodeGroupAutoscalingOptions},
-};
+use nodegroup::{GoDuration, Overrides};
+
+use crate::proto::{MetaDuration, NodeGroupAutoscalingOptions};
 
 const NANOS_PER_SECOND: i64 = 1_000_000_000;
 

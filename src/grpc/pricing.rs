@@ -1,14 +1,12 @@
 //! Prices on the wire: which of the old and new fields came, how long the time span is, and the pod that is asked about.
 
 use k8s_pb::api::core::v1::Pod;
+use nodegroup::{Requests, pod_requests};
 use prost::{Message as _, bytes::Bytes};
 use prost_types::Timestamp;
 use tonic::Status;
 
-use crate::{
-    index::NoPrice,
-    nodegroup::{Requests, pod_requests},
-};
+use crate::index::NoPrice;
 
 const NANOS_PER_SECOND: i128 = 1_000_000_000;
 const NANOS_PER_HOUR: f64 = 3.6e12;

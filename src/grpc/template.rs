@@ -4,7 +4,7 @@ use crate::{index::Served, proto::NodeGroupTemplateNodeInfoResponse};
 
 /// The answer for a group; `None` when it has no template.
 ///
-/// This is the one place where the devices and volume limits of [`Drivers`](crate::nodegroup::Drivers), which the definition
+/// This is the one place where the devices and volume limits of [`Drivers`](nodegroup::Drivers), which the definition
 /// holds, have to go in once the protocol has fields for them (kubernetes/autoscaler#10199).
 pub(super) fn answer(served: &Served) -> Option<NodeGroupTemplateNodeInfoResponse> {
     let node = served.template.clone()?;

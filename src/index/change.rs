@@ -4,10 +4,8 @@
 use arcstr::ArcStr;
 use std::{collections::BTreeSet, sync::Arc};
 
-use crate::{
-    capi::{Cluster, InfrastructureTemplate, KindRef, Machine, Node, ObjectKey, ScalableResource},
-    nodegroup::{GroupId, PriceList},
-};
+use capi::{Cluster, InfrastructureTemplate, KindRef, Machine, Node, ObjectKey, ScalableResource};
+use nodegroup::{GroupId, PriceList};
 
 /// One change of one object, or of what is known of a template kind.
 #[derive(Clone, Debug)]

@@ -5,16 +5,14 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use arcstr::ArcStr;
+use capi::{Machine, Node, ObjectKey, ScalableKind, ScalableResource};
+use nodegroup::{GroupId, InstanceCounts, InstanceState, MachineView, instance, instance::Counted};
 
 use super::{
     holder::{Holder, OnNode, holder_key},
     members::NodeById,
     picture::Picture,
     relation::owner_of,
-};
-use crate::{
-    capi::{Machine, Node, ObjectKey, ScalableKind, ScalableResource},
-    nodegroup::{GroupId, InstanceCounts, InstanceState, MachineView, instance, instance::Counted},
 };
 
 /// Where more Machines or Nodes than this share the end of a providerID, a change of one looks at no other.

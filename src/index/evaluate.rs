@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::nodegroup::{self, Definition, GroupId, InfrastructureState, LeftOut, RealNodes, Verdict};
+use nodegroup::{self, Definition, GroupId, InfrastructureState, LeftOut, RealNodes, Verdict};
 
 use super::{
     KindState,

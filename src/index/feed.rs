@@ -4,14 +4,12 @@
 use arcstr::ArcStr;
 use std::{collections::HashSet, sync::Arc};
 
+use capi::{Cluster, InfrastructureTemplate, KindRef, Machine, Node, ObjectKey, ScalableKind, ScalableResource};
+use nodegroup::GroupId;
 use parking_lot::Mutex;
+use shared_informer::{self, Event, Handler};
 
 use super::{Change, Index};
-use crate::{
-    capi::{Cluster, InfrastructureTemplate, KindRef, Machine, Node, ObjectKey, ScalableKind, ScalableResource},
-    nodegroup::GroupId,
-};
-use shared_informer::{self, Event, Handler};
 
 /// An object type that the index is fed with.
 pub trait Fed: Send + Sync + Sized + 'static {

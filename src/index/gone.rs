@@ -3,10 +3,10 @@
 
 use std::{collections::VecDeque, time::Duration};
 
+use nodegroup::GroupId;
 use tokio::time::Instant;
 
 use super::{group::Group, picture::Picture};
-use crate::nodegroup::GroupId;
 
 /// A group that is gone answers for so long.
 const ANSWERS_FOR: Duration = Duration::from_secs(15 * 60);

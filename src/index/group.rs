@@ -4,19 +4,17 @@
 use std::{sync::Arc, time::Instant};
 
 use arcstr::ArcStr;
-use jiff::Timestamp;
+use capi::{KindRef, Node, ObjectKey, REPLACED, ScalableResource};
+use nodegroup::{
+    Definition, DeleteConditions, ErrorRules, LeftOut, Overrides, Problem, SharedLog, rollout,
+    writing::{GroupVersion, Ongoing, SetView},
+};
 use prost::bytes::Bytes;
 
 use super::{
+    increase::Increase,
     own_size::{Overwritten, OwnSize},
-    version::{GroupVersion, Versions},
-};
-use crate::{
-    capi::{KindRef, Node, ObjectKey, REPLACED, ScalableResource},
-    nodegroup::{
-        Definition, DeleteConditions, ErrorRules, Increase, LeftOut, Overrides, Problem, RolloutCause, SharedLog,
-        rollout,
-    },
+    version::Versions,
 };
 
 /// The present standing of an object: a group, or why not.
@@ -58,15 +56,6 @@ impl Served {
     }
 }
 
-/// A group's rollout, under way or about to begin.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Ongoing {
-    /// The evidence for it.
-    pub cause: RolloutCause,
-    /// Since when: as the objects say, else since this process first saw it.
-    pub since: Timestamp,
-}
-
 /// A MachineDeployment, MachineSet or MachinePool: group or not.
 #[derive(Debug, Default)]
 pub(super) struct Group {
@@ -98,6 +87,12 @@ pub(super) struct Group {
 }
 
 impl Group {
+    /// The group as an object that has Machines made; `None` without an object.
+    pub(super) fn set_view(&self) -> Option<SetView> {
+        let log = self.versions.shown().and_then(|version| version.log.clone());
+        Some(SetView { object: Arc::clone(self.object.as_ref()?), log })
+    }
+
     /// Takes a new version of the object, with its log.
     pub(super) fn set_object(&mut self, object: Arc<ScalableResource>, log: Option<SharedLog>) {
         let version = GroupVersion::of(&object, log);

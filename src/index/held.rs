@@ -8,7 +8,7 @@ use std::{
 
 use hashbrown::{HashTable, hash_table::Entry};
 
-use crate::capi::{Machine, Node, ObjectKey};
+use capi::{Machine, Node, ObjectKey};
 
 /// An object that holds what it is found by.
 pub(super) trait Identified {

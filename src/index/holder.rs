@@ -4,12 +4,10 @@
 use std::sync::Arc;
 
 use arcstr::ArcStr;
+use capi::{Machine, ObjectKey};
+use nodegroup::{GroupId, provider_id};
 
 use super::filed::Filed;
-use crate::{
-    capi::{Machine, ObjectKey},
-    nodegroup::{GroupId, provider_id},
-};
 
 /// Whom a providerID leads to.
 #[derive(Clone, Debug)]

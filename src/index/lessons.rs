@@ -9,10 +9,8 @@ use std::{
     sync::Arc,
 };
 
-use crate::{
-    capi::{InfrastructureRef, KindRef, Machine, Node, NodeResources, ObjectKey, ScalableKind, ScalableResource},
-    nodegroup::{GroupId, Lesson, RealNodes},
-};
+use capi::{InfrastructureRef, KindRef, Machine, Node, NodeResources, ObjectKey, ScalableKind, ScalableResource};
+use nodegroup::{GroupId, Lesson, RealNodes};
 
 use super::{
     counts::Siblings,

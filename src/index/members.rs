@@ -4,6 +4,8 @@
 use std::{collections::HashMap, sync::Arc};
 
 use arcstr::ArcStr;
+use capi::{Machine, Node, ObjectKey, ScalableKind, ScalableResource, Uid};
+use nodegroup::{GroupId, MachineView, Shortage, provider_id};
 
 use super::{
     Index,
@@ -11,10 +13,6 @@ use super::{
     holder::{Holder, holder_key},
     picture::Picture,
     resolve::{NodeQuery, Resolved},
-};
-use crate::{
-    capi::{Machine, Node, ObjectKey, ScalableKind, ScalableResource, Uid},
-    nodegroup::{GroupId, MachineView, Shortage, provider_id},
 };
 
 /// A Machine of a group, with its Node.

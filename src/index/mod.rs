@@ -13,6 +13,7 @@ mod gone;
 mod group;
 mod held;
 mod holder;
+mod increase;
 mod lessons;
 mod members;
 mod notices;
@@ -49,7 +50,7 @@ use tokio::sync::watch;
 pub use self::{
     change::{Change, KindState},
     feed::{Fed, FedKeys, Feed},
-    group::{Ongoing, Served},
+    group::Served,
     members::Member,
     notices::{GroupState, Notice},
     own_size::Overwritten,
@@ -58,7 +59,7 @@ pub use self::{
     resolve::{NodeQuery, Resolved},
     snapshot::{Detail, GroupSnapshot, OwnedInstance, Snapshot, SnapshotStanding, WrittenSize},
     stats::{GroupProblem, GroupRollout, OutsideBounds, Stats},
-    version::{Era, GroupVersion},
+    version::Era,
 };
 use self::{
     group::{Group, Standing},
@@ -67,9 +68,10 @@ use self::{
     pinned::Membership,
     relation::group_of,
 };
-use crate::{
-    capi::{KindRef, Machine, ObjectKey, REPLACED, ScalableKind, ScalableResource, Uid},
-    nodegroup::{self, Bounds, GroupId, Instance, Rules, SharedLog, instance},
+use capi::{KindRef, Machine, ObjectKey, REPLACED, ScalableKind, ScalableResource, Uid};
+use nodegroup::{
+    self, Bounds, GroupId, Instance, Rules, SharedLog, instance,
+    writing::{GroupVersion, NotScalable, Ongoing, SetView},
 };
 
 /// The live picture of one workload cluster.
@@ -121,31 +123,6 @@ pub struct DeletionView {
     pub sets: Vec<SetView>,
     /// The Machines.
     pub machines: Vec<Arc<Machine>>,
-}
-
-/// An object that has Machines made.
-#[derive(Clone, Debug)]
-pub struct SetView {
-    /// The object.
-    pub object: Arc<ScalableResource>,
-    /// Its log of deletions; a copy on a MachineSet of a MachineDeployment.
-    pub log: Option<SharedLog>,
-}
-
-/// Why a group can't be written.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum NotScalable {
-    /// There is no such group.
-    Unknown,
-    /// It was a group at the last Refresh and isn't one now: why.
-    LeftOut(String),
-}
-
-impl SetView {
-    fn of(group: &Group) -> Option<Self> {
-        let log = group.versions.shown().and_then(|version| version.log.clone());
-        Some(Self { object: Arc::clone(group.object.as_ref()?), log })
-    }
 }
 
 impl Index {

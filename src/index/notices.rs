@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use nodegroup::{GroupId, LeftOut, Problem, ProblemKind};
 use tokio::time::{Duration, Instant};
 
 use super::{Index, group::Standing, picture::Picture};
-use crate::nodegroup::{GroupId, LeftOut, Problem, ProblemKind};
 
 /// A first sync that lasts is summed up so often, if anything has changed since.
 const SUMMARIES_APART: Duration = Duration::from_secs(60);

@@ -5,20 +5,18 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use arcstr::ArcStr;
+use capi::{KindRef, Machine, Node, NodeResources, ScalableKind, ScalableResource};
+use nodegroup::{
+    GroupId,
+    observed::{ObservedLabels, OtherZone},
+    template::ZONE,
+};
 
 use super::{
     counts::Siblings,
     lessons::Templates,
     picture::Picture,
     relation::{group_of, owner_of},
-};
-use crate::{
-    capi::{KindRef, Machine, Node, NodeResources, ScalableKind, ScalableResource},
-    nodegroup::{
-        GroupId,
-        observed::{ObservedLabels, OtherZone},
-        template::ZONE,
-    },
 };
 
 /// The properties of Machines that decide about the labels of their Nodes.

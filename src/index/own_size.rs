@@ -3,11 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use super::{Index, group::Group, picture::Picture, version::GroupVersion};
-use crate::{
-    capi::{ScalableKind, ScalableResource, Uid},
-    nodegroup::{GroupId, Increase},
-};
+use capi::{ScalableKind, ScalableResource, Uid};
+use nodegroup::{GroupId, writing::GroupVersion};
+
+use super::{Index, group::Group, increase::Increase, picture::Picture};
 
 /// A size that this process wrote.
 #[derive(Clone, Debug, Eq, PartialEq)]

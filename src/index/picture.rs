@@ -10,13 +10,14 @@ use std::{
     time::Instant,
 };
 
-use crate::{
-    capi::{Cluster, InfrastructureTemplate, KindRef, Machine, Node, ObjectKey, ScalableKind, ScalableResource},
-    nodegroup::{GroupId, Problem, ProblemKind, Rules, SharedLog, Shortage},
+use capi::{Cluster, InfrastructureTemplate, KindRef, Machine, Node, ObjectKey, ScalableKind, ScalableResource};
+use nodegroup::{
+    GroupId, Problem, ProblemKind, Rules, SharedLog, Shortage,
+    writing::{GroupVersion, SetView},
 };
 
 use super::{
-    Change, GroupVersion, KindState, SetView,
+    Change, KindState,
     counts::{Crowds, Siblings},
     filed::File,
     gone::Gone,
@@ -410,8 +411,8 @@ impl Picture {
     pub(super) fn sets(&self, id: &GroupId) -> Option<(GroupVersion, Vec<SetView>)> {
         let group = self.groups.get(id)?;
         let sets = match id.kind {
-            ScalableKind::MachineDeployment => self.held_sets_of(&id.key).filter_map(SetView::of).collect(),
-            ScalableKind::MachineSet | ScalableKind::MachinePool => SetView::of(group).into_iter().collect(),
+            ScalableKind::MachineDeployment => self.held_sets_of(&id.key).filter_map(Group::set_view).collect(),
+            ScalableKind::MachineSet | ScalableKind::MachinePool => group.set_view().into_iter().collect(),
         };
         Some((group.versions.current(Instant::now())?.clone(), sets))
     }

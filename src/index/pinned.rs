@@ -4,7 +4,7 @@
 use arcstr::ArcStr;
 use std::{collections::HashMap, sync::Arc};
 
-use crate::nodegroup::{Bounds, GroupId};
+use nodegroup::{Bounds, GroupId};
 
 use super::picture::Picture;
 

@@ -6,10 +6,10 @@ use std::{
     sync::Arc,
 };
 
+use nodegroup::{GroupId, GroupPrice, Price, UnitPrices};
 use thiserror::Error;
 
 use super::{Index, NodeQuery, picture::Picture};
-use crate::nodegroup::{GroupId, GroupPrice, Price, UnitPrices};
 
 /// The labels of a Node as a caller describes it.
 pub type NodeLabels = HashMap<String, String>;
@@ -20,14 +20,14 @@ pub enum NoPrice {
     /// Nothing has one.
     #[error(
         "no prices are known: give node groups the annotation {}, or the server a price file with --prices",
-        crate::capi::PRICE_PER_HOUR
+        capi::PRICE_PER_HOUR
     )]
     Anywhere,
     /// A Node has none.
     #[error(
         "no price is known for a Node of node group {0}: give the group the annotation {key}, or its instance type, \
          labels or resources a price in the price file",
-        key = crate::capi::PRICE_PER_HOUR
+        key = capi::PRICE_PER_HOUR
     )]
     OfGroup(GroupId),
     /// A Node of no group has none.

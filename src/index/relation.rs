@@ -1,11 +1,10 @@
 //! Relations that an object states in its own fields: its owner, its group, its Cluster, its infrastructure template.
 //! Nothing here looks another object up.
 
+use capi::{KindRef, Machine, ObjectKey, ScalableKind, ScalableResource};
+use nodegroup::GroupId;
+
 use super::picture::TemplateKey;
-use crate::{
-    capi::{KindRef, Machine, ObjectKey, ScalableKind, ScalableResource},
-    nodegroup::GroupId,
-};
 
 /// The MachineSet or MachinePool that owns a Machine.
 pub(super) fn owner_of(machine: &Machine) -> Option<(ScalableKind, ObjectKey)> {

@@ -3,10 +3,8 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use crate::{
-    capi::{Machine, ObjectKey, ScalableKind},
-    nodegroup::{GroupId, PlaceholderRef, provider_id, template_node_groups},
-};
+use capi::{Machine, ObjectKey, ScalableKind};
+use nodegroup::{GroupId, PlaceholderRef, provider_id, template_node_groups};
 
 use super::{
     holder::{Holder, HolderId, holder_key},

@@ -3,17 +3,11 @@
 
 use std::sync::Arc;
 
+use capi::{ObjectKey, ScalableKind};
 use jiff::Timestamp;
+use nodegroup::{GroupId, Rollout, rollout, writing::Ongoing};
 
-use super::{
-    group::{Ongoing, Served},
-    picture::Picture,
-    relation::cluster_key,
-};
-use crate::{
-    capi::{ObjectKey, ScalableKind},
-    nodegroup::{GroupId, Rollout, rollout},
-};
+use super::{group::Served, picture::Picture, relation::cluster_key};
 
 impl Picture {
     /// Looks at groups anew of which a MachineSet, the object or the Cluster has changed.

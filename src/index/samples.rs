@@ -3,11 +3,10 @@
 
 use std::sync::Arc;
 
+use capi::{Machine, Node, ObjectKey, ScalableKind};
+use nodegroup::GroupId;
+
 use super::{group::Group, holder::OnNode, picture::Picture};
-use crate::{
-    capi::{Machine, Node, ObjectKey, ScalableKind},
-    nodegroup::GroupId,
-};
 
 impl Picture {
     pub(super) fn node_changed(&mut self, name: &str) {

@@ -1,9 +1,10 @@
 //! Since when Machines lack capacity, noted as they change: a read compares times, and reads no message.
 
+use capi::Machine;
 use jiff::Timestamp;
+use nodegroup::Shortage;
 
 use super::picture::Picture;
-use crate::{capi::Machine, nodegroup::Shortage};
 
 impl Picture {
     /// A Machine came or changed.

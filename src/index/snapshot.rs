@@ -10,16 +10,14 @@ use std::{
 
 use arcstr::ArcStr;
 
-use crate::{
-    capi::{ObjectKey, REPLACED, ScalableKind, ScalableResource},
-    nodegroup::{
-        Definition, DeleteConditions, ErrorRules, GroupId, Instance, InstanceCounts, LeftOut, Problem, SharedLog,
-        instance, topology,
-    },
+use capi::{ObjectKey, REPLACED, ScalableKind, ScalableResource};
+use nodegroup::{
+    Definition, DeleteConditions, ErrorRules, GroupId, Instance, InstanceCounts, LeftOut, Problem, SharedLog, instance,
+    topology, writing::Ongoing,
 };
 
 use super::{
-    Index, Inner, Ongoing, Served,
+    Index, Inner, Served,
     group::{Group, Standing},
     members::Member,
     relation::cluster_key,

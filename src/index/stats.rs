@@ -6,12 +6,12 @@ use std::{
 };
 
 use jiff::Timestamp;
+use nodegroup::{GroupId, LeftOut};
 
 use super::{
     Index,
     group::{Group, Standing},
 };
-use crate::nodegroup::{GroupId, LeftOut};
 
 /// A group's problem, in closed sets of words.
 #[derive(Clone, Debug, Eq, PartialEq)]

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
+use capi::{Machine, ObjectKey, Uid};
 use tokio::time::Instant;
 
 use super::{Index, picture::Picture};
-use crate::capi::{Machine, ObjectKey, Uid};
 
 /// The error isn't sent for so long after the first failure. Much longer than a loop of Cluster Autoscaler, which takes a size for
 /// one to be fixed where it doesn't add up in several loops one after the other.

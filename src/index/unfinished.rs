@@ -3,11 +3,10 @@
 
 use std::sync::Arc;
 
+use capi::{Machine, ScalableResource};
+use nodegroup::GroupId;
+
 use super::{group::Group, picture::Picture, relation::group_of};
-use crate::{
-    capi::{Machine, ScalableResource},
-    nodegroup::GroupId,
-};
 
 impl Picture {
     /// A MachineDeployment, MachineSet or MachinePool has changed, of which a log was known before or not.

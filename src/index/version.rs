@@ -3,14 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use delete_rule::{LogSeen, RULE};
+use delete_rule::RULE;
+use nodegroup::{SharedLog, deletion_log::Types, writing::GroupVersion};
 
 use super::WrittenSize;
-use crate::{
-    capi::{ScalableResource, Uid},
-    nodegroup::{DeletionLog, LogError, SharedLog, deletion_log::Types},
-};
-use shared_informer::ResourceVersion;
 
 /// The time for which an own write is believed that the watch hasn't shown, where resourceVersions say for certain
 /// which of two is later. A watch may be broken for longer than a Refresh puts up with, and a size from before the
@@ -21,60 +17,6 @@ pub(super) const UNORDERED_FOR: Duration = Duration::from_secs(30);
 
 /// Since when a group's spec is what it is, as far as this process saw.
 pub type Era = delete_rule::Era<Types>;
-
-/// One version of a group's object, as far as writes are decided on it and tested against it.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct GroupVersion {
-    /// Which object: one that was made anew under the same name is another.
-    pub uid: Uid,
-    /// Of all versions the one.
-    pub resource_version: ResourceVersion,
-    /// Which version of the spec, and so of the size.
-    pub generation: i64,
-    /// The size asked for.
-    pub replicas: i32,
-    /// The log of deletions, where it has the annotation.
-    pub log: Option<SharedLog>,
-}
-
-impl GroupVersion {
-    /// The version that an object is, with its log.
-    #[must_use]
-    pub fn of(object: &ScalableResource, log: Option<SharedLog>) -> Self {
-        Self {
-            uid: object.meta.uid.clone(),
-            resource_version: object.meta.resource_version.clone(),
-            generation: object.generation,
-            replicas: object.replicas.unwrap_or_default(),
-            log,
-        }
-    }
-
-    /// The log of deletions as a value.
-    ///
-    /// # Errors
-    /// When the annotation holds something else.
-    pub fn log(&self) -> Result<DeletionLog, LogError> {
-        match &self.log {
-            None => Ok(DeletionLog::default()),
-            Some(log) => log.read().cloned().map_err(LogError::clone),
-        }
-    }
-
-    /// The version as the rule looks at it. A text that nobody has read isn't read here, under the index's lock.
-    fn seen(&self) -> delete_rule::Version<'_, Types> {
-        let log = match &self.log {
-            None => LogSeen::None,
-            Some(log) => log.known().map_or(LogSeen::Unread, LogSeen::Read),
-        };
-        delete_rule::Version {
-            uid: &self.uid,
-            generation: self.generation,
-            number: self.resource_version.number(),
-            log,
-        }
-    }
-}
 
 /// A version that this process wrote, or read when a write had failed, and that the watch may not have shown yet.
 #[derive(Clone, Debug)]
@@ -172,10 +114,10 @@ impl Versions {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use nodegroup::{DeletionLog, LogAnnotation as _, Phase, deletion_log::Entry};
     use rstest::rstest;
 
     use super::*;
-    use crate::nodegroup::{LogAnnotation as _, Phase, deletion_log::Entry};
 
     fn version(replicas: i32, resource_version: &str) -> GroupVersion {
         GroupVersion {

@@ -4,9 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use arcstr::ArcStr;
+use capi::KindRef;
+use nodegroup::GroupId;
 
 use super::picture::Picture;
-use crate::{capi::KindRef, nodegroup::GroupId};
 
 impl Picture {
     /// The infrastructure template kinds that groups name, with the namespaces of these groups.

@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
+use nodegroup::GoDuration;
 use serde::Deserialize;
 use thiserror::Error;
 
@@ -10,10 +11,7 @@ use super::{
     sink::SinkKind,
     url::{UrlSource, is_variable},
 };
-use crate::{
-    changes::{Action, Change, FieldSelector, Kind, LabelSelector, Pattern},
-    nodegroup::GoDuration,
-};
+use crate::changes::{Action, Change, FieldSelector, Kind, LabelSelector, Pattern};
 
 /// Which changes are sent where.
 #[derive(Clone, Debug)]

@@ -15,13 +15,13 @@ mod view;
 use std::sync::Arc;
 
 use maud::{Markup, html};
+use nodegroup::GroupId;
 
 use self::{
     shell::{Foreign, Page},
     view::View,
 };
 use crate::{
-    nodegroup::GroupId,
     server::{STYLE_PATH, StatusAnswer, StatusPages},
     state::{State, StateSource},
 };

@@ -3,6 +3,7 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
+use nodegroup::PriceList;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family, gauge::Gauge},
@@ -10,7 +11,6 @@ use prometheus_client::{
 };
 
 use super::{PriceFile, PriceFileError, parse, read};
-use crate::nodegroup::PriceList;
 
 /// The settings for following a price file.
 #[derive(Clone, Copy, Debug)]

@@ -4,15 +4,13 @@
 use std::{collections::BTreeMap, fmt};
 
 use arcstr::ArcStr;
+use nodegroup::price::{Price, PriceList, PriceRule, Rates, Tariff};
 use serde::{
     Deserialize, Deserializer,
     de::{Error as _, MapAccess, Visitor},
 };
 
-use crate::{
-    changes::LabelSelector,
-    nodegroup::price::{Price, PriceList, PriceRule, Rates, Tariff},
-};
+use crate::changes::LabelSelector;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", expecting = "instanceTypes, selectors, resources")]

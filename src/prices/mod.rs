@@ -14,7 +14,7 @@ use std::{
 use thiserror::Error;
 
 pub use self::follow::{PriceMetrics, Settings};
-use crate::nodegroup::PriceList;
+use nodegroup::PriceList;
 
 /// A ConfigMap holds no more, and the prices of all instance types of a cloud are a tenth of it.
 const LARGEST: u64 = 1 << 20;

@@ -1,14 +1,15 @@
 //! The errors that callers are answered with. Nothing is decided here, and nothing is reported.
 
+use capi::{DELETING, REPLACED, SCALE_DOWN_WHILE_ROLLING_OUT};
+use nodegroup::{
+    GroupId, SizeError,
+    replacement::timestamp,
+    writing::{CallError, NotScalable, Ongoing},
+};
+
 use super::{
-    call_error::CallError,
     error::ScaleError,
     rule::{NotDone, NotReplaced, Refusal},
-};
-use crate::{
-    capi::{DELETING, REPLACED, SCALE_DOWN_WHILE_ROLLING_OUT},
-    index::{NotScalable, Ongoing},
-    nodegroup::{GroupId, SizeError, replacement::timestamp},
 };
 
 /// The error of a command on this group that wasn't done.

@@ -5,6 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwapOption;
 use arcstr::ArcStr;
+use capi::{DELETING, Keys, ObjectKey, REPLACED, ScalableKind, Uid};
 use http::{header::RETRY_AFTER, response::Parts};
 use k8s_openapi::{api::autoscaling::v1::Scale as ScaleObject, apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry};
 use kube::{
@@ -13,18 +14,19 @@ use kube::{
     client::Body,
     core::{ApiResource, ObjectMeta, PartialObjectMeta, Request, Status, request},
 };
+use nodegroup::{
+    GroupId, SharedLog,
+    writing::{CallError, GroupVersion, SizeWriter},
+};
 use opentelemetry::{KeyValue, trace::SpanKind};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, json};
+use shared_informer::ResourceVersion;
 
-use super::{call_error::CallError, writer::SizeWriter};
 use crate::{
-    capi::{CoreResources, DELETING, Keys, ObjectKey, REPLACED, ScalableKind, Uid},
-    index::GroupVersion,
-    nodegroup::{GroupId, SharedLog},
+    discovery::CoreResources,
     traces::{Span, Traces},
 };
-use shared_informer::ResourceVersion;
 
 /// The label of a Machine that names its MachineDeployment.
 const DEPLOYMENT_NAME: &str = "cluster.x-k8s.io/deployment-name";

@@ -3,14 +3,12 @@
 
 use std::{collections::HashMap, time::Duration};
 
+use capi::ObjectKey;
+use nodegroup::{GroupId, PlaceholderRef};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::{
-    capi::ObjectKey,
-    index::{Index, NodeQuery},
-    nodegroup::{GroupId, PlaceholderRef},
-};
+use crate::index::{Index, NodeQuery};
 
 /// How long a Node counts as on its way out. An infrastructure provider that has taken another instance in its stead is
 /// asked again after that.

@@ -8,13 +8,13 @@ use std::{
 
 use arcstr::ArcStr;
 use jiff::Timestamp;
+use nodegroup::GroupId;
 use parking_lot::Mutex;
 
 use super::{
     error::ScaleError,
     events::{EventReason, Happening, asked_by},
 };
-use crate::nodegroup::GroupId;
 
 /// How many entries are kept of a group.
 const MOST_OF_A_GROUP: usize = 20;

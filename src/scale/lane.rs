@@ -10,6 +10,7 @@ use std::{
     sync::Arc,
 };
 
+use nodegroup::GroupId;
 use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
 
@@ -17,7 +18,6 @@ use super::{
     order::{Delete, Order},
     passes::{Pass, Passes},
 };
-use crate::nodegroup::GroupId;
 
 /// The next thing to do in a group.
 pub(super) enum Turn {

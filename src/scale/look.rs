@@ -2,6 +2,8 @@
 //! decides ([`delete_rule::steps::Settle`], [`delete_rule::steps::Carry`]). It must never hold up a command for longer than one look
 //! takes.
 
+use nodegroup::{Bounds, DeletionLog};
+
 use super::{
     answer,
     passes::Pass,
@@ -9,10 +11,7 @@ use super::{
     run,
     work::Work,
 };
-use crate::{
-    index::DeletionView,
-    nodegroup::{Bounds, DeletionLog},
-};
+use crate::index::DeletionView;
 
 /// Looks at the group's deletions once, and does what can be done.
 pub(super) async fn look(work: &Work) -> Pass {

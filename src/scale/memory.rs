@@ -6,15 +6,12 @@ use std::{
     time::Duration,
 };
 
+use capi::{Machine, Uid};
+use nodegroup::{DeletionLog, GroupId, Phase, SharedLog, Ticket, deletion_log::Entry, writing::GroupVersion};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::rule::{Finish, Followed, LEFT_TO_PROVIDER, LeftSince, RULE};
-use crate::{
-    capi::{Machine, Uid},
-    index::GroupVersion,
-    nodegroup::{DeletionLog, GroupId, Phase, SharedLog, Ticket, deletion_log::Entry},
-};
 
 /// The time for which a wanted entry is left to the copy that may just be lowering it. Nothing depends on it but the number
 /// of conflicts.

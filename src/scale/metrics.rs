@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use nodegroup::writing::CallError;
 use parking_lot::Mutex;
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -10,7 +11,7 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use super::{call_error::CallError, error::ScaleError};
+use super::error::ScaleError;
 
 /// The upper bounds of the latencies that are told apart, in seconds: from a quiet API server's to a caller's patience and
 /// beyond.

@@ -3,11 +3,10 @@
 //! ends with its caller; after it, it runs to a known result whoever still waits, and what a copy of the program leaves
 //! behind any copy finishes.
 //!
-//! This room must never answer a read, and never decide what a rule of [`crate::nodegroup`] decides.
+//! This room must never answer a read, and never decide what a rule of [`nodegroup`] decides.
 
 mod answer;
 mod api;
-mod call_error;
 mod delete;
 mod error;
 mod events;
@@ -37,7 +36,6 @@ mod size;
 pub(crate) mod tests;
 mod turns;
 mod work;
-mod writer;
 
 use std::{sync::Arc, time::Duration};
 
@@ -68,7 +66,8 @@ use self::{
     repeats::Repeats,
     shared::Shared,
 };
-use crate::{index::Index, nodegroup::GroupId};
+use crate::index::Index;
+use nodegroup::GroupId;
 
 /// How long Events may still be posted at the end.
 const EVENTS_AT_THE_END: Duration = Duration::from_secs(1);

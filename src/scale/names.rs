@@ -2,6 +2,9 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use capi::{ObjectKey, ScalableKind, Uid};
+use nodegroup::{Phase, PlaceholderRef, deletion_log::Entry, writing::SetView};
+
 use super::{
     answer,
     error::ScaleError,
@@ -10,11 +13,7 @@ use super::{
     rule::{self, Named, RULE, Request},
     work::Work,
 };
-use crate::{
-    capi::{ObjectKey, ScalableKind, Uid},
-    index::{NodeQuery, Resolved, SetView},
-    nodegroup::{Phase, PlaceholderRef, deletion_log::Entry},
-};
+use crate::index::{NodeQuery, Resolved};
 
 /// The things that Nodes stand for.
 #[derive(Debug, Default)]

@@ -6,26 +6,24 @@ use std::{
 };
 
 use arcstr::ArcStr;
+use capi::{self, Machine, Meta, ScalableKind};
 use delete_rule::{Policy, Rule, steps::CallerId};
 use jiff::Timestamp;
+use nodegroup::{
+    DeletionLog, Ticket,
+    deletion_log::{Entry, Types},
+    instance,
+    replacement::{self, Replaced},
+    writing::{GroupVersion, NotScalable, Note, SizeWriter},
+};
+use shared_informer::AsOf;
 
 use super::{
     options::AtMinSize,
-    rule::{self, Candidate, Life, Named, Note, Now, RULE, Replaceable, Request, There, View},
+    rule::{self, Candidate, Life, Named, Now, RULE, Replaceable, Request, There, View},
     work::Work,
-    writer::SizeWriter,
 };
-use crate::{
-    capi::{self, Machine, Meta, ScalableKind},
-    index::{Era, GroupVersion, Member, NotScalable},
-    nodegroup::{
-        DeletionLog, Ticket,
-        deletion_log::{Entry, Types},
-        instance,
-        replacement::{self, Replaced},
-    },
-};
-use shared_informer::AsOf;
+use crate::index::{Era, Member};
 
 /// The knowledge of one moment, and which callers have left.
 pub(super) struct Known<'a, F> {

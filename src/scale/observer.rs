@@ -8,14 +8,12 @@ use std::{
 };
 
 use arcstr::ArcStr;
+use nodegroup::{GroupId, writing};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::{events::Happening, metrics::UNKNOWN_MANAGER, shared::Shared, work::Work, writer};
-use crate::{
-    index::{Index, Overwritten},
-    nodegroup::GroupId,
-};
+use super::{events::Happening, metrics::UNKNOWN_MANAGER, shared::Shared, work::Work};
+use crate::index::{Index, Overwritten};
 
 /// A size that was put back is remembered for so long: who does it again within this time keeps doing it.
 const REMEMBERED_FOR: Duration = Duration::from_secs(3600);
@@ -89,13 +87,13 @@ async fn observe_overwritten(work: &Work, Overwritten { from, to }: Overwritten,
     let manager = match work.api().read_group(&work.id).await {
         // It is being written all the time: the next write tells.
         Ok(seen) if seen.version.replicas != to => return,
-        Ok(seen) => writer::manager(&seen.managed),
+        Ok(seen) => writing::manager(&seen.managed),
         Err(error) => {
             tracing::debug!(group = %work.id, "can't read who has written the size: {error:?}");
             None
         }
     };
-    if manager.as_deref().is_some_and(writer::is_own) {
+    if manager.as_deref().is_some_and(writing::is_own) {
         return;
     }
     let Some(times) = observed.note(&work.id, to, manager.clone(), Instant::now()) else { return };

@@ -8,9 +8,13 @@ use std::{
 };
 
 use arcstr::ArcStr;
+use nodegroup::{
+    DeletionLog,
+    deletion_log::Entry,
+    writing::{CallError, GroupVersion},
+};
 
 use super::{
-    call_error::CallError,
     error::ScaleError,
     events::Happening,
     metrics::Write,
@@ -18,11 +22,7 @@ use super::{
     rule::Named,
     work::{Resized, Work},
 };
-use crate::{
-    index::GroupVersion,
-    nodegroup::{DeletionLog, deletion_log::Entry},
-    traces,
-};
+use crate::traces;
 
 /// The most clients that a line or a note names.
 const MOST_CLIENTS: usize = 3;

@@ -8,7 +8,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::nodegroup::GroupId;
+use nodegroup::GroupId;
 
 /// The number of groups that are looked at side by side.
 const GROUPS_AT_ONCE: usize = 8;

@@ -2,16 +2,16 @@
 
 use std::collections::HashSet;
 
+use capi::{ObjectKey, ScalableKind};
+use nodegroup::{
+    Ticket,
+    writing::{CallError, GroupVersion},
+};
+
 use super::{
     api::WholeMachine,
-    call_error::CallError,
     rule::{Life, Listed, Named, Whole},
     work::Work,
-};
-use crate::{
-    capi::{ObjectKey, ScalableKind},
-    index::GroupVersion,
-    nodegroup::Ticket,
 };
 
 /// The group's object.

@@ -9,12 +9,9 @@
 use std::sync::Arc;
 
 use arcstr::ArcStr;
+use nodegroup::{GroupId, size, writing::NotScalable};
 
 use super::{answer, error::ScaleError, names, order::NodeName, shared::Shared, work::Work};
-use crate::{
-    index::NotScalable,
-    nodegroup::{GroupId, size},
-};
 
 /// A size that would be written.
 struct Would {

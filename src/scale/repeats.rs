@@ -6,7 +6,7 @@ use std::{collections::HashMap, time::Duration};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::nodegroup::GroupId;
+use nodegroup::GroupId;
 
 /// A command without effect is remembered for this long. Cluster Autoscaler's loops are seconds apart, and its caches minutes.
 const REMEMBERED_FOR: Duration = Duration::from_secs(15 * 60);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
 
-use super::call_error::CallError;
+use nodegroup::writing::CallError;
 
 /// How often one thing is tried before the caller is told to come again.
 const MOST: u32 = 6;

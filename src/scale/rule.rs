@@ -2,26 +2,18 @@
 
 use std::sync::Arc;
 
-use arcstr::ArcStr;
+use capi::{Machine, ScalableKind};
 use delete_rule::{
-    Kind, Member, Policy, Rule, Source, Spec,
-    steps::{self, Calls, MarkedMember, Unmarked},
+    Kind, Policy, Rule,
+    steps::{self},
 };
 pub(super) use delete_rule::{
     LEFT_TO_PROVIDER, Life, RULE,
-    steps::{FailedCall, Failure, Group, Now, Steps, There, Tries, machine_of},
+    steps::{Now, Steps, There, Tries, machine_of},
 };
+use nodegroup::deletion_log::Types;
 
-use super::{call_error::CallError, writer::SizeWriter};
-use crate::{
-    capi::{Machine, ScalableKind, Uid},
-    index::{GroupVersion, NotScalable, Ongoing, SetView},
-    nodegroup::{
-        DeletionLog, Ticket,
-        deletion_log::{LogError, Types},
-    },
-};
-use shared_informer::ResourceVersion;
+use nodegroup::writing::SetView;
 
 pub(super) type Call = steps::Call<Types>;
 pub(super) type Carry = steps::Carry<Types>;
@@ -48,118 +40,6 @@ pub(super) type Resize = steps::Resize<Types>;
 pub(super) type Settle = steps::Settle<Types, Arc<Machine>>;
 pub(super) type View = steps::View<Types>;
 pub(super) type Whole = steps::Whole<Types>;
-
-/// A note about a Machine that may be replaced.
-#[derive(Clone, Debug)]
-pub struct Note {
-    /// The group's object.
-    pub(super) group: Uid,
-    /// The text by which it tells of the last replacement.
-    pub(super) text: Option<ArcStr>,
-    /// The Machine as it was seen.
-    pub(super) machine: Arc<Machine>,
-}
-
-impl Calls for Types {
-    type Group = GroupVersion;
-    type Version = ResourceVersion;
-    type Writer = SizeWriter;
-    type Failed = CallError;
-    type Unreadable = LogError;
-    type NotScalable = NotScalable;
-    type Rollout = Ongoing;
-    type Note = Note;
-    type Unread = ArcStr;
-
-    fn unmarked(name: &ArcStr, why: Unmarked<Self>) -> CallError {
-        match why {
-            Unmarked::NotOfGroup => CallError::Unknown(
-                format!("the log names Machine {name}, which isn't known yet as one of the group's"),
-                None,
-            ),
-            Unmarked::NotInLog => {
-                CallError::Conflict(format!("the log has another entry of Machine {name} by now, or none"))
-            }
-            Unmarked::Unreadable(error) => CallError::Refused(error.to_string()),
-        }
-    }
-}
-
-impl Group<Types> for GroupVersion {
-    fn spec(&self) -> Spec<'_, Uid> {
-        Spec { uid: &self.uid, generation: self.generation, replicas: self.replicas }
-    }
-
-    fn log(&self) -> Result<DeletionLog, LogError> {
-        Self::log(self)
-    }
-
-    fn is_unchanged_since(&self, other: &Self) -> bool {
-        (self.generation, &self.log) == (other.generation, &other.log)
-    }
-}
-
-impl FailedCall for CallError {
-    fn failure(&self) -> Failure {
-        match self {
-            Self::Rejected(_) => Failure::Rejected,
-            Self::Conflict(_) => Failure::Conflict,
-            Self::Unknown(..) => Failure::Unknown,
-            Self::Busy(..) | Self::Unauthorized(_) | Self::NotDiscovered => Failure::NotNow,
-            Self::Missing(_) | Self::Forbidden(_) | Self::Refused(_) => Failure::Final,
-        }
-    }
-}
-
-impl Member<Types> for Arc<Machine> {
-    fn uid(&self) -> &Uid {
-        &self.meta.uid
-    }
-
-    fn is_deleting(&self) -> bool {
-        self.deleting
-    }
-
-    fn ticket(&self) -> Option<Ticket> {
-        Ticket::of_mark(self.delete_mark.as_ref()?)
-    }
-}
-
-impl MarkedMember<Types> for Arc<Machine> {
-    fn name(&self) -> ArcStr {
-        self.meta.key.name.clone()
-    }
-
-    fn version(&self) -> ResourceVersion {
-        self.meta.resource_version.clone()
-    }
-}
-
-impl Source<Types> for SetView {
-    fn replicas(&self) -> Option<i32> {
-        self.object.replicas
-    }
-
-    fn desired_replicas(&self) -> Option<i32> {
-        self.object.desired_replicas
-    }
-
-    fn status_replicas(&self) -> i32 {
-        self.object.status_replicas
-    }
-
-    fn generation(&self) -> i64 {
-        self.object.generation
-    }
-
-    fn seen_generation(&self) -> i64 {
-        self.object.seen_generation
-    }
-
-    fn log(&self) -> Option<&DeletionLog> {
-        self.log.as_ref()?.read().ok()
-    }
-}
 
 /// The lowered entries whose smaller size has reached whoever has the group's Machines made.
 pub(super) fn followed<P: Policy>(

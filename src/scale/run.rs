@@ -9,12 +9,19 @@ use arcstr::ArcStr;
 use delete_rule::steps::{CallerId, Row, SIDE_BY_SIDE};
 use futures::{StreamExt as _, stream::FuturesUnordered};
 use jiff::Timestamp;
+use nodegroup::{
+    DeletionLog, LogAnnotation as _, MachineView, Shortage, Ticket,
+    deletion_log::{Entry, Types},
+    instance,
+    replacement::Replaced,
+    writing::{CallError, GroupVersion, SizeWriter},
+};
 use parking_lot::Mutex;
+use shared_informer::ResourceVersion;
 
 use super::{
     answer,
     api::{GroupChange, MachineSeen},
-    call_error::CallError,
     events::Happening,
     going::Leaving,
     metrics::Write,
@@ -24,18 +31,7 @@ use super::{
     retry::Attempts,
     rule::{Call, Effect, Life, Listed, MarkCall, MarkOutcome, Named, Outcome, Steps, Tries, machine_of},
     work::Work,
-    writer::SizeWriter,
 };
-use crate::{
-    index::GroupVersion,
-    nodegroup::{
-        DeletionLog, LogAnnotation as _, MachineView, Shortage, Ticket,
-        deletion_log::{Entry, Types},
-        instance,
-        replacement::Replaced,
-    },
-};
-use shared_informer::ResourceVersion;
 
 /// The calls of one command.
 pub(super) struct Run<'a> {

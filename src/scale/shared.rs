@@ -2,18 +2,15 @@
 
 use std::sync::Arc;
 
+use capi::{Machine, ObjectKey};
+use shared_informer::{AsOf, Spawner};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     api::Api, events::EventRecorder, going::Going, history::History, lane::Lanes, memory::Memory,
     metrics::ScaleMetrics, options::ScaleOptions, repeats::Repeats,
 };
-use crate::{
-    capi::{Machine, ObjectKey},
-    index::Index,
-};
-use shared_informer::AsOf;
-use shared_informer::Spawner;
+use crate::index::Index;
 
 /// The watch of Machines.
 pub trait WatchedMachines: Send + Sync {

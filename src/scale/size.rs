@@ -1,6 +1,8 @@
 //! IncreaseSize and DecreaseTargetSize, from their callers' deltas to their ends. The rule decides
 //! ([`delete_rule::steps::Resize`], [`delete_rule::steps::Decrease`]).
 
+use nodegroup::{size, writing::NotScalable};
+
 use super::{
     answer,
     error::ScaleError,
@@ -9,10 +11,7 @@ use super::{
     run,
     work::Work,
 };
-use crate::{
-    index::{NotScalable, ScaleView},
-    nodegroup::size,
-};
+use crate::index::ScaleView;
 
 /// The one caller of a command on a size.
 const CALLER: delete_rule::steps::CallerId = 0;
@@ -30,7 +29,7 @@ pub(super) async fn increase(work: &Work, delta: i32, caller: &Caller) -> Result
 
 /// Where only time can help it is a success that changes nothing: an error would fail the caller's loop for all groups
 /// (kubernetes/autoscaler#7928). A success ends that loop too, and silently; so instances are answered so that the caller
-/// never asks again and again (see [`crate::nodegroup::instance::of_group`]).
+/// never asks again and again (see [`nodegroup::instance::of_group`]).
 pub(super) async fn decrease(work: &Work, delta: i32, caller: &Caller) -> Result<(), ScaleError> {
     // A wrong delta is wrong whatever the group is like.
     size::decrease(0, delta, 0, 0).map_err(|error| answer::size(&work.id, &error))?;

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use nodegroup::GroupId;
 use opentelemetry::context::FutureExt as _;
 use tokio::time::Instant;
 
@@ -17,7 +18,7 @@ use super::{
     size,
     work::Work,
 };
-use crate::{nodegroup::GroupId, traces::Span};
+use crate::traces::Span;
 
 /// Ends a lane whose task ended in the middle: the callers in it notice that nobody answers them.
 struct Guard {

@@ -6,14 +6,15 @@ use std::{
 };
 
 use arcstr::ArcStr;
+use capi::ObjectKey;
+use nodegroup::{
+    DeletionLog, GroupId,
+    writing::{CallError, GroupVersion},
+};
 use parking_lot::Mutex;
 
-use super::{answer, api::Api, call_error::CallError, error::ScaleError, retry::Attempts, shared::Shared};
-use crate::{
-    capi::ObjectKey,
-    index::{GroupVersion, Index, ScaleView},
-    nodegroup::{DeletionLog, GroupId},
-};
+use super::{answer, api::Api, error::ScaleError, retry::Attempts, shared::Shared};
+use crate::index::{Index, ScaleView};
 
 /// The work on one group: a command, a look of the finisher, or an observation.
 pub(super) struct Work {

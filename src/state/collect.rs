@@ -4,6 +4,7 @@
 use std::time::Instant;
 
 use jiff::Timestamp;
+use nodegroup::{GroupId, LeftOut};
 use serde::{Serialize, Serializer};
 
 use super::{Group, LeftOutObject, Program, SCHEMA_VERSION, State, convert};
@@ -12,7 +13,6 @@ use crate::{
     explain::{Told, told},
     grpc::Calls,
     index::{Detail, GroupSnapshot, Snapshot, SnapshotStanding},
-    nodegroup::{GroupId, LeftOut},
     scale::History,
     server::{Certificates, Check, Checks as _, DebugError, DebugPages},
 };

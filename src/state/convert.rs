@@ -2,6 +2,12 @@
 
 use std::{collections::BTreeMap, time::Instant};
 
+use nodegroup::{
+    ErrorClass, GroupId, InstanceCounts, InstanceState, NodeTemplate, Overrides, Problem, RolloutCause, Sourced,
+    SourcedMap, capacity, writing::Ongoing,
+};
+use shared_informer::Status;
+
 use super::{
     CallsState, ClusterState, Counts, Group, HistoryEntryState, InformerState, InstanceActivity, InstanceFailure,
     InstanceOf, LeftOutObject, ProblemState, Rollout, SourcedTaint, SourcedText, SyncCheck, SyncState, Template,
@@ -9,15 +15,10 @@ use super::{
 };
 use crate::{
     grpc::{Calls, Refreshed},
-    index::{GroupSnapshot, Member, Ongoing, OwnedInstance, Served, SnapshotStanding},
-    nodegroup::{
-        ErrorClass, GroupId, InstanceCounts, InstanceState, NodeTemplate, Overrides, Problem, RolloutCause, Sourced,
-        SourcedMap, capacity,
-    },
+    index::{GroupSnapshot, Member, OwnedInstance, Served, SnapshotStanding},
     scale::{History, HistoryEntry},
     server::{Check, CheckState, TlsStanding},
 };
-use shared_informer::Status;
 
 const ARCH: &str = "kubernetes.io/arch";
 const OS: &str = "kubernetes.io/os";

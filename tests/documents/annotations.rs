@@ -3,13 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use arcstr::ArcStr;
-use capi_autoscaler_provider::{
-    capi::{
-        CAPACITY_ERROR_GRACE, CAPACITY_PREFIX, DEFER_UPGRADE, DELETING, DESIRED_REPLICAS, HOLD_UPGRADE_SEQUENCE, Keys,
-        OWN_CAPACITY_PREFIX, PAUSED, REPLACED, REVISION, SCALE_DOWN_WHILE_ROLLING_OUT,
-    },
-    nodegroup::{Problem, capacity, options},
+use capi::{
+    CAPACITY_ERROR_GRACE, CAPACITY_PREFIX, DEFER_UPGRADE, DELETING, DESIRED_REPLICAS, HOLD_UPGRADE_SEQUENCE, Keys,
+    OWN_CAPACITY_PREFIX, PAUSED, REPLACED, REVISION, SCALE_DOWN_WHILE_ROLLING_OUT,
 };
+use nodegroup::{Problem, capacity, options};
 
 use super::{first_cells, read};
 

@@ -7,14 +7,14 @@ use std::{
     sync::Arc,
 };
 
+use capi::{Context, InfrastructureTemplate, Keys, Meta, ObjectKey, ScalableKind, ScalableResource};
 use capi_autoscaler_provider::{
-    capi::{Context, InfrastructureTemplate, Keys, Meta, ObjectKey, ScalableKind, ScalableResource},
     cli::{Cli, Command, ServeConfig},
-    nodegroup::{
-        Bounds, Definition, ErrorRules, InfrastructureState, RealNodes, Rules, Scope, ScopeSpec, TemplateRules,
-        Verdict, evaluate,
-    },
     server::{GrpcAddress, SocketRights},
+};
+use nodegroup::{
+    Bounds, Definition, ErrorRules, InfrastructureState, RealNodes, Rules, Scope, ScopeSpec, TemplateRules, Verdict,
+    evaluate,
 };
 
 use clap::Parser as _;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use capi_autoscaler_provider::nodegroup::exhausted::{CAUSES, Form};
+use nodegroup::exhausted::{CAUSES, Form};
 
 use super::read;
 
@@ -13,7 +13,7 @@ fn every_text_of_a_lack_of_capacity_is_documented_by_whether_it_heals() {
     for (section, expected) in [(heals, true), (lasts, false)] {
         let documented: BTreeSet<_> =
             section.lines().filter(|line| line.starts_with("| `")).map(str::to_owned).collect();
-        let row = |cause: &capi_autoscaler_provider::nodegroup::exhausted::Cause| {
+        let row = |cause: &nodegroup::exhausted::Cause| {
             let form = match cause.form {
                 Form::Code => "whole words, letter for letter",
                 Form::Phrase => "whole words in upper or lower case",

@@ -4,10 +4,10 @@ use std::fs;
 
 use capi_autoscaler_provider::{
     cli::Server,
-    nodegroup::price::{Price, Rates, Tariff},
     prices::PriceFile,
     proto::{self, cloud_provider_client::CloudProviderClient},
 };
+use nodegroup::price::{Price, Rates, Tariff};
 
 use super::{offline_server, read, root};
 

@@ -58,7 +58,7 @@ fn every_variable_of_in_tree_has_the_flag_that_moving_over_names() {
 
 #[test]
 fn what_moving_over_takes_off_is_what_the_program_writes() {
-    use capi_autoscaler_provider::capi::{DELETING, Keys, REPLACED};
+    use capi::{DELETING, Keys, REPLACED};
 
     let document = read("docs/migration.md");
     let (_, way_back) = document.split_once("## The way back").unwrap();

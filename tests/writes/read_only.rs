@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use capi_autoscaler_provider::{
-    capi::DELETING,
-    nodegroup::{DeletionLog, LogAnnotation as _, Phase, Ticket, deletion_log::Entry},
-    proto::{self, ExternalGrpcNode, NodeGroupAutoscalingOptions},
-};
+use capi::DELETING;
+use capi_autoscaler_provider::proto::{self, ExternalGrpcNode, NodeGroupAutoscalingOptions};
 use jiff::Timestamp;
+use nodegroup::{DeletionLog, LogAnnotation as _, Phase, Ticket, deletion_log::Entry};
 use sandbox::api::{PatchKind, Subresource};
 use serde_json::json;
 use tokio::{

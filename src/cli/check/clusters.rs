@@ -2,13 +2,14 @@
 
 use std::time::Instant;
 
+use capi::KindRef;
 use kube::Client;
 
 use super::report::{CheckId, Findings};
 use crate::{
-    capi::{CoreResources, Discovered, KindRef, LookupError, discover_core},
     cli::ServeConfig,
     connect::{Clients, ConnectError, WorkloadSource, cause},
+    discovery::{CoreResources, Discovered, LookupError, discover_core},
     rights::Side,
 };
 

@@ -3,13 +3,13 @@
 use std::{path::Path, sync::Arc};
 
 use jiff::Timestamp;
+use nodegroup::PriceList;
 
 use super::{
     SOON,
     report::{CheckId, Findings},
 };
 use crate::{
-    nodegroup::PriceList,
     prices::PriceFile,
     server::{AllowedName, CertificateFacts, ClientFiles, GrpcAddress, TlsFiles, inspect},
 };

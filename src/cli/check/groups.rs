@@ -3,15 +3,17 @@
 
 use std::{collections::BTreeMap, time::Instant};
 
+use capi::{KindRef, ObjectKey, ScalableKind};
+use nodegroup::{Definition, LeftOut, Scope};
+
 use super::{
     report::{CheckId, Findings},
     rights::{Answer, Asked},
 };
 use crate::{
-    capi::{CoreResources, KindRef, ObjectKey, ScalableKind},
     cli::live::Picture,
+    discovery::CoreResources,
     index::{Detail, GroupSnapshot, KindState, SnapshotStanding},
-    nodegroup::{Definition, LeftOut, Scope},
     rights::{Breaks, Right, Side},
     server::{Check, CheckState},
 };

@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
+use nodegroup::{Scope, ScopeSpec};
+
 use super::{ExplainArgs, Output, manifests::ManifestSource, select::Selection};
-use crate::{
-    cli::{
-        Color, UsageError,
-        groups::duration,
-        picture_config::{PictureConfig, given, is_dns},
-    },
-    nodegroup::{Scope, ScopeSpec},
+use crate::cli::{
+    Color, UsageError,
+    groups::duration,
+    picture_config::{PictureConfig, given, is_dns},
 };
 
 #[derive(Clone, Debug)]

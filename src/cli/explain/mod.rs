@@ -31,10 +31,10 @@ use crate::{
         told,
     },
     index::{Detail, Index, Served, SnapshotStanding},
-    nodegroup::GroupId,
     prices::{PriceFile, PriceFileError},
     text::{is_left_by_json, visible, visible_json},
 };
+use nodegroup::GroupId;
 
 /// Why nothing, or nothing good, can be explained.
 #[derive(Debug, Error)]

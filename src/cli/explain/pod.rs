@@ -3,14 +3,12 @@
 use std::{fs, io::Read as _};
 
 use k8s_openapi::api::core::v1::PodSpec;
+use nodegroup::{PodNeeds, pod::not_looked_at};
 use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::{ExplainError, manifests::documents};
-use crate::{
-    explain::Pod,
-    nodegroup::{PodNeeds, pod::not_looked_at},
-};
+use crate::explain::Pod;
 
 /// Where a kind keeps the spec of its pods.
 const SPECS: [(&str, &str); 3] =

@@ -1,7 +1,9 @@
 //! Which of the objects are told: those that were named, or else every node group and what is left out for an error.
 
+use capi::ScalableKind;
+use nodegroup::GroupId;
+
 use super::ExplainError;
-use crate::{capi::ScalableKind, nodegroup::GroupId};
 
 /// As many ids are named where one isn't there.
 const MOST_NAMED: usize = 10;

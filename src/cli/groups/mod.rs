@@ -20,7 +20,7 @@ pub use self::{
     table::{View, table},
 };
 use super::UsageError;
-use crate::nodegroup::GoDuration;
+use nodegroup::GoDuration;
 
 pub(super) const DEFAULT_SERVER: &str = "http://127.0.0.1:8081";
 

@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 
-use crate::capi::DEFAULT_GROUP;
+use capi::DEFAULT_GROUP;
 
 /// The flags of `watch`, as typed.
 #[derive(Args, Clone, Debug)]

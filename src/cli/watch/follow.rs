@@ -4,6 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use kube::Client;
+use shared_informer::{Factory, Informer, Namespaces, Projection, Query, Registration};
 use tokio::time::{Instant, sleep};
 
 use super::{
@@ -16,7 +17,6 @@ use crate::{
     changes::{Filter, Pattern, Snapshot},
     connect::cause,
 };
-use shared_informer::{Factory, Informer, Namespaces, Projection, Query, Registration};
 
 /// The intervals at which resources are followed.
 #[derive(Clone, Copy, Debug)]

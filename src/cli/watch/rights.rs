@@ -8,6 +8,7 @@ use kube::{
     api::{ListParams, WatchParams},
     core::{ApiResource, DynamicObject, Request},
 };
+use shared_informer::Namespaces;
 use thiserror::Error;
 
 use super::{
@@ -15,7 +16,6 @@ use super::{
     config::WatchConfig,
 };
 use crate::{changes::Kind, connect::cause};
-use shared_informer::Namespaces;
 
 /// Why watching can't begin.
 #[derive(Debug, Error)]

@@ -4,13 +4,13 @@
 use std::{collections::HashMap, sync::Arc};
 
 use jiff::Timestamp;
+use shared_informer::{Event, Handler, Object, ObjectKey};
 
 use super::printer::Printer;
 use crate::{
     changes::{Action, Change, Identity, Kind, Snapshot},
     notify::Notifier,
 };
-use shared_informer::{Event, Handler, Object, ObjectKey};
 
 /// Objects by key, as they were told before the resource was served in another version.
 pub(super) type Known = HashMap<ObjectKey, Arc<Object<Snapshot>>>;

@@ -14,6 +14,7 @@ use std::{
 
 use clap::Parser as _;
 use serde_json::{Value, json};
+use shared_informer::Settings;
 use tokio::sync::watch;
 
 use super::{Tempo, Watch, WatchConfig, follow, printer};
@@ -22,7 +23,6 @@ use crate::{
     notify,
     server::Shutdown,
 };
-use shared_informer::Settings;
 
 use self::fake::{Fake, FakeKind};
 

@@ -3,13 +3,11 @@
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use jiff::Timestamp;
+use nodegroup::{InstanceCounts, LeftOut, NodeTemplate, Source};
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 
 use super::families::{count, gauge, single};
-use crate::{
-    index::{Detail, GroupSnapshot, Index, SnapshotStanding, Stats},
-    nodegroup::{InstanceCounts, LeftOut, NodeTemplate, Source},
-};
+use crate::index::{Detail, GroupSnapshot, Index, SnapshotStanding, Stats};
 
 /// Where the capacity of a template may come from.
 const SOURCES: [&str; 4] = ["annotation", "learned", "status.capacity", "none"];

@@ -6,10 +6,10 @@ use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeLabelSet},
 };
+use shared_informer::Status;
 
 use super::families::{count, counter, gauge};
 use crate::cluster::Workload;
-use shared_informer::Status;
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 struct InformerLabels {

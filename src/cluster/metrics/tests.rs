@@ -4,15 +4,13 @@
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use nodegroup::Ticket;
 use prometheus_client::{encoding::text::encode, registry::Registry};
 use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::{GroupMetrics, GroupSeries};
-use crate::{
-    index::{Change, Index, tests::objects::*},
-    nodegroup::Ticket,
-};
+use crate::index::{Change, Index, tests::objects::*};
 
 fn text(index: Index, series: GroupSeries) -> String {
     let mut registry = Registry::default();

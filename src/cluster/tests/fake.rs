@@ -10,6 +10,7 @@ use std::{
 };
 
 use axum::{Router, body::Body};
+use capi::OPENSHIFT_GROUP;
 use http::{Request, Response, Uri};
 use kube::Client;
 use parking_lot::Mutex;
@@ -21,10 +22,7 @@ use tokio::{
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tower::ServiceExt as _;
 
-use crate::{
-    capi::OPENSHIFT_GROUP,
-    connect::{Clients, Policy, bounded},
-};
+use crate::connect::{Clients, Policy, bounded};
 
 pub(super) const CAPI: &str = "cluster.x-k8s.io";
 pub(super) const NAMESPACE: &str = "team-a";

@@ -6,9 +6,9 @@ use std::{
 };
 
 use rstest::rstest;
+use shared_informer::{BrokenScope, ScopeStatus};
 
 use crate::cluster::follow::Health;
-use shared_informer::{BrokenScope, ScopeStatus};
 
 const NONE: BTreeSet<String> = BTreeSet::new();
 const MAX: Duration = Duration::from_secs(120);

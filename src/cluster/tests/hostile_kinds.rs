@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use nodegroup::ProblemKind;
 use serde_json::{Value, json};
 use tokio::time;
 
@@ -10,7 +11,6 @@ use super::{WORKERS, World, fake::*, scalable};
 use crate::{
     cluster::kinds::KINDS_OF_A_NAMESPACE,
     index::tests::objects::{self, capacity_annotations},
-    nodegroup::ProblemKind,
     server::{CheckState, Checks},
 };
 
@@ -136,7 +136,7 @@ async fn a_kind_that_nobody_names_any_more_is_dropped_after_a_while() {
             world.check("templates/Kind000.infrastructure.cluster.x-k8s.io").is_none()
         })
         .await;
-    let kind = crate::capi::KindRef { group: GROUP.into(), kind: "Kind000".into() };
+    let kind = capi::KindRef { group: GROUP.into(), kind: "Kind000".into() };
     assert_eq!(world.workload.index().kind_state(&kind), None);
     // It changes while nobody follows it.
     api.put("kind000s", "t", &json!({"status": {"capacity": {"cpu": "8", "memory": "32Gi"}}}));

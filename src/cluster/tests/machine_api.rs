@@ -1,9 +1,10 @@
 //! A group that serves MachineSets and Machines, but neither Clusters nor MachineDeployments, as OpenShift's does.
 
+use capi::OPENSHIFT_GROUP;
 use serde_json::json;
 
 use super::{World, fake::*, scalable};
-use crate::{capi::OPENSHIFT_GROUP, server::CheckState};
+use crate::server::CheckState;
 
 const PLANE: &str = "MachineSet/team-a/workers";
 

@@ -13,6 +13,7 @@ use std::{
 use axum::body::Body;
 use futures::{StreamExt as _, stream};
 use http::{Response, Uri};
+use nodegroup::ProblemKind;
 use rstest::rstest;
 use serde_json::{Value, json};
 use tokio::time;
@@ -21,7 +22,6 @@ use super::{MOST_OBJECTS, WORKERS, World, fake::*, scalable};
 use crate::{
     connect::WorkloadSource,
     index::tests::objects::{self, capacity_annotations},
-    nodegroup::ProblemKind,
     server::CheckState,
 };
 

@@ -16,20 +16,20 @@ mod templates;
 
 use std::time::Duration;
 
+use capi::Keys;
+use nodegroup::Rules;
 use serde_json::{Value, json};
+use shared_informer::Settings;
 use tokio::{runtime::Handle, time};
 
 use self::fake::{CAPI, FakeApi};
 use super::{Management, ManagementOptions, Workload, WorkloadOptions};
 use crate::{
-    capi::Keys,
     connect::WorkloadSource,
     grpc::Freshness,
     index::tests::objects,
-    nodegroup::Rules,
     server::{Check, CheckState, Checks},
 };
-use shared_informer::Settings;
 
 /// Longer than anything here takes, by the clock of the test; only a defect reaches it.
 const PATIENCE: Duration = Duration::from_secs(600);

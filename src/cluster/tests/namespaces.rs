@@ -3,19 +3,19 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use capi::Keys;
+use nodegroup::{Rules, Scope, ScopeSpec};
 use rstest::rstest;
 use serde_json::{Value, json};
 use tokio::time;
 
 use super::{PATIENCE, WORKERS, World, fake::*, scalable};
 use crate::{
-    capi::Keys,
     connect::WorkloadSource,
     index::{
         Detail, GroupSnapshot,
         tests::objects::{self, NAMESPACE},
     },
-    nodegroup::{Rules, Scope, ScopeSpec},
     server::{CheckState, Checks},
 };
 

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
+use nodegroup::GroupId;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -10,7 +11,6 @@ use super::{WORKERS, World, fake::*, scalable};
 use crate::{
     cli::groups::{Client, Filter, View, table},
     index::tests::objects::{capacity_annotations, merge},
-    nodegroup::GroupId,
     page::StatusPage,
     server::{AnsweredHosts, Checks as _, StatusPages as _, admin_router, bind, serve_http},
     state::{InstanceActivity, Selection, State, StateSource, SyncState},

@@ -1,5 +1,6 @@
 //! Infrastructure templates of any kind: none is waited for, and what can't be read concerns its groups only.
 
+use nodegroup::ProblemKind;
 use prost::Message;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -7,7 +8,6 @@ use tokio::time::Instant;
 use super::{WORKERS, World, fake::*, scalable};
 use crate::{
     index::tests::objects::{self, capacity_annotations},
-    nodegroup::ProblemKind,
     server::CheckState,
 };
 

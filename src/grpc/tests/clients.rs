@@ -1,12 +1,12 @@
 //! Clients that have authenticated: those that may only read write nothing and change nothing under others, and what the
 //! others write has their name.
 
+use nodegroup::GroupId;
 use prometheus_client::registry::Registry;
 use tonic::Request;
 
 use super::*;
 use crate::{
-    nodegroup::GroupId,
     proto::cloud_provider_server::CloudProvider as _,
     server::{Client, Connection},
 };

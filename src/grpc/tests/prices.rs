@@ -1,5 +1,6 @@
 //! PricingNodePrice and PricingPodPrice: old and new fields, time spans, pods, and what has no price.
 
+use capi::PRICE_PER_HOUR;
 use k8s_pb::{
     api::core::v1::{Container, Pod, PodSpec, ResourceRequirements},
     apimachinery::pkg::api::resource::Quantity,
@@ -11,7 +12,6 @@ use tonic::{Code, Status};
 
 use super::{Provider, assert_fails, inner, node};
 use crate::{
-    capi::PRICE_PER_HOUR,
     index::{Change, tests::objects},
     proto::{PricingNodePriceRequest, PricingPodPriceRequest},
 };

@@ -163,7 +163,7 @@ fn member(group: &str, name: &str, domain: Option<&str>, zone: &str, instance_ty
 }
 
 fn gone(name: &str) -> Vec<Change> {
-    vec![Change::NodeGone(name.into()), Change::MachineGone(crate::capi::ObjectKey::new(objects::NAMESPACE, name))]
+    vec![Change::NodeGone(name.into()), Change::MachineGone(capi::ObjectKey::new(objects::NAMESPACE, name))]
 }
 
 /// Templates by the zones that a group's Nodes and its failure domain show.

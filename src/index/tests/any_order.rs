@@ -2,15 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use capi::{DELETING, ObjectKey, PRICE_PER_HOUR, ScalableKind};
+use nodegroup::{GroupId, InstanceCounts, InstanceState};
 use proptest::{collection::vec, prelude::*, sample::Index as Pick};
 use serde_json::{Value, json};
 
 use super::objects::*;
-use crate::{
-    capi::{DELETING, ObjectKey, PRICE_PER_HOUR, ScalableKind},
-    index::{Change, Detail, Index, KindState, NodeQuery},
-    nodegroup::{GroupId, InstanceCounts, InstanceState},
-};
+use crate::index::{Change, Detail, Index, KindState, NodeQuery};
 
 /// An entity of a small world: absent, undecodable, or one of its variants.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]

@@ -1,17 +1,15 @@
 //! The bounds of what an object says, at each bound and beyond. SECURITY.md has the table.
 
 use arcstr::ArcStr;
+use capi::{
+    Cluster, Context, InfrastructureTemplate, LONGEST_MESSAGE, LONGEST_VALUE, MOST_KEPT, MOST_LISTED, Meta, ObjectKey,
+    ScalableKind, ScalableResource,
+};
 use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::objects::*;
-use crate::{
-    capi::{
-        Cluster, Context, InfrastructureTemplate, LONGEST_MESSAGE, LONGEST_VALUE, MOST_KEPT, MOST_LISTED, Meta,
-        ObjectKey, ScalableKind, ScalableResource,
-    },
-    index::{Change, Index, Notice},
-};
+use crate::index::{Change, Index, Notice};
 
 const UNREAD: &str = "(16385 bytes; no more than 16384 are read)";
 

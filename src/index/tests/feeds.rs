@@ -2,12 +2,11 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use super::objects;
-use crate::{
-    capi::{Node, ObjectKey},
-    index::{Feed, Index},
-};
+use capi::{Node, ObjectKey};
 use shared_informer::{DecodeError, Event, Handler, Metadata, Object};
+
+use super::objects;
+use crate::index::{Feed, Index};
 
 fn object(name: &str) -> Arc<Object<Node>> {
     let metadata = Metadata { key: ObjectKey::cluster(name), uid: "u".into(), resource_version: "1".into() };

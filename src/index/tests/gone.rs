@@ -2,15 +2,13 @@
 
 use std::{collections::HashMap, time::Duration};
 
+use capi::PRICE_PER_HOUR;
 use rstest::rstest;
 use serde_json::json;
 use tokio::time::advance;
 
 use super::objects::*;
-use crate::{
-    capi::PRICE_PER_HOUR,
-    index::{Change, Index, NodeQuery},
-};
+use crate::index::{Change, Index, NodeQuery};
 
 const MINUTE: Duration = Duration::from_secs(60);
 

@@ -2,15 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use capi::{ObjectKey, ScalableKind};
+use nodegroup::{GroupId, NodeTemplate, Rules, TemplateRules};
 use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::objects::*;
-use crate::{
-    capi::{ObjectKey, ScalableKind},
-    index::{Change, Index},
-    nodegroup::{GroupId, NodeTemplate, Rules, TemplateRules},
-};
+use crate::index::{Change, Index};
 
 const OTHERS: &str = "MachineDeployment/team-a/others";
 

@@ -2,17 +2,14 @@
 
 use std::time::{Duration, Instant};
 
+use capi::{
+    Context, DELETING, LONGEST_LOG, LogText, MOST_LOGS_OF_NAMESPACE, Meta, ObjectKey, ScalableKind, ScalableResource,
+};
+use nodegroup::{Rules, Scope, ScopeSpec, SharedLog, writing::GroupVersion};
 use serde_json::{Value, json};
 
 use super::objects::*;
-use crate::{
-    capi::{
-        Context, DELETING, LONGEST_LOG, LogText, MOST_LOGS_OF_NAMESPACE, Meta, ObjectKey, ScalableKind,
-        ScalableResource,
-    },
-    index::{Change, GroupVersion, Index},
-    nodegroup::{Rules, Scope, ScopeSpec, SharedLog},
-};
+use crate::index::{Change, Index};
 
 /// A log of this Machine.
 fn log(machine: &str) -> String {

@@ -1,13 +1,11 @@
 //! Which Node a Machine has, whatever its nodeRef says, and what follows for instances.
 
+use nodegroup::InstanceState;
 use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::objects::*;
-use crate::{
-    index::{Change, Index},
-    nodegroup::InstanceState,
-};
+use crate::index::{Change, Index};
 
 fn with_id(id: &str) -> Value {
     json!({"spec": {"providerID": id}})

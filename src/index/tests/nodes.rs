@@ -1,10 +1,10 @@
 //! From a Node, as Cluster Autoscaler describes it, to its group: one rule per test.
 
+use capi::ScalableKind;
 use rstest::rstest;
 use serde_json::json;
 
 use super::objects::*;
-use crate::capi::ScalableKind;
 
 #[rstest]
 #[case::whole_provider_id("cloud:///zone/a", "a")]

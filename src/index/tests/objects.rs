@@ -2,16 +2,13 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use capi::{
+    Cluster, Context, InfrastructureTemplate, KindRef, Machine, Meta, Node, ObjectKey, ScalableKind, ScalableResource,
+};
+use nodegroup::{ErrorRules, GroupId, Rules, Scope, TemplateRules, writing::GroupVersion};
 use serde_json::{Value, json};
 
-use crate::{
-    capi::{
-        Cluster, Context, InfrastructureTemplate, KindRef, Machine, Meta, Node, ObjectKey, ScalableKind,
-        ScalableResource,
-    },
-    index::{Change, GroupVersion, Index, NodeQuery},
-    nodegroup::{ErrorRules, GroupId, Rules, Scope, TemplateRules},
-};
+use crate::index::{Change, Index, NodeQuery};
 
 pub(crate) const NAMESPACE: &str = "team-a";
 

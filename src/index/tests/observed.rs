@@ -1,12 +1,10 @@
 //! Which Nodes a group's labels come from, as Nodes, Machines and MachineSets come and go.
 
+use capi::ObjectKey;
 use serde_json::{Value, json};
 
 use super::objects::*;
-use crate::{
-    capi::ObjectKey,
-    index::{Change, Index},
-};
+use crate::index::{Change, Index};
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 const TYPE: &str = "node.kubernetes.io/instance-type";

@@ -2,17 +2,15 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use capi::{ObjectKey, PRICE_PER_HOUR};
+use nodegroup::{
+    PriceList, UnitPrices,
+    price::{Price, Rates},
+};
 use serde_json::{Value, json};
 
 use super::objects::{capacity_annotations, deployment, id, index, joined, merge, node, set_of};
-use crate::{
-    capi::{ObjectKey, PRICE_PER_HOUR},
-    index::{Change, Index, NoPrice, NodeQuery},
-    nodegroup::{
-        PriceList, UnitPrices,
-        price::{Price, Rates},
-    },
-};
+use crate::index::{Change, Index, NoPrice, NodeQuery};
 
 const TEMPLATE_NODE: &str = "template-node-for-MachineDeployment/team-a/workers-1234";
 

@@ -1,14 +1,12 @@
 //! Stories of groups that roll out: deletes are forbidden and options keep Nodes from being chosen, until it is over.
 
+use capi::SCALE_DOWN_WHILE_ROLLING_OUT;
+use nodegroup::{Overrides, RolloutCause, writing::Ongoing};
 use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::objects::*;
-use crate::{
-    capi::SCALE_DOWN_WHILE_ROLLING_OUT,
-    index::{Index, Ongoing},
-    nodegroup::{Overrides, RolloutCause},
-};
+use crate::index::Index;
 
 fn options(index: &Index) -> Overrides {
     index.served(&id(WORKERS)).unwrap().options.clone()

@@ -1,13 +1,11 @@
 //! Since when a Machine lacks capacity, as it comes and goes.
 
+use capi::ObjectKey;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::objects::*;
-use crate::{
-    capi::ObjectKey,
-    index::{Change, Index},
-};
+use crate::index::{Change, Index};
 
 const LONG_AGO: &str = "2026-01-01T00:00:00Z";
 

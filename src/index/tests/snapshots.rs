@@ -2,14 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use capi::ScalableKind;
+use nodegroup::Instance;
 use serde_json::json;
 
 use super::objects::*;
-use crate::{
-    capi::ScalableKind,
-    index::{Detail, GroupSnapshot, Index, SnapshotStanding},
-    nodegroup::Instance,
-};
+use crate::index::{Detail, GroupSnapshot, Index, SnapshotStanding};
 
 fn group(index: &Index, id_text: &str) -> GroupSnapshot {
     let mut snapshot = index.snapshot(Some(&id(id_text)), Detail::Instances);

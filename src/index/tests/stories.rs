@@ -2,18 +2,16 @@
 
 use std::{collections::HashSet, sync::Arc};
 
+use capi::{Machine, ObjectKey, ScalableKind};
 use k8s_pb::api::core::v1::Node;
+use nodegroup::{Bounds, GroupId, InstanceState, LeftOut, ProblemKind, Rules, Scope, ScopeSpec, writing::NotScalable};
 use prost::Message;
 use rstest::rstest;
 use serde_json::{Value, json};
+use shared_informer::{DecodeError, Event, Handler, Metadata, Object};
 
 use super::objects::*;
-use crate::{
-    capi::{Machine, ObjectKey, ScalableKind},
-    index::{Change, Feed, GroupState, Index, KindState, NotScalable},
-    nodegroup::{Bounds, GroupId, InstanceState, LeftOut, ProblemKind, Rules, Scope, ScopeSpec},
-};
-use shared_informer::{DecodeError, Event, Handler, Metadata, Object};
+use crate::index::{Change, Feed, GroupState, Index, KindState};
 
 fn group_ids(index: &Index) -> Vec<String> {
     index.groups().iter().map(|group| group.text.to_string()).collect()

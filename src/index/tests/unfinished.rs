@@ -1,14 +1,12 @@
 //! Which changes wake those who finish deletions: whatever comes last of a mark, its Machine's owner and the group.
 
+use capi::ScalableKind;
+use nodegroup::{SharedLog, writing::GroupVersion};
 use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::objects::*;
-use crate::{
-    capi::ScalableKind,
-    index::{Change, GroupVersion, Index},
-    nodegroup::SharedLog,
-};
+use crate::index::{Change, Index};
 
 fn marked() -> Change {
     let annotations = json!({"cluster.x-k8s.io/delete-machine": "capi-autoscaler-provider t"});

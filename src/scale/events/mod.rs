@@ -28,9 +28,9 @@ pub use self::reason::EventReason;
 pub(super) use self::reason::{Happening, asked_by};
 use self::{post::Poster, series::Publisher};
 use super::metrics::{EventResult, ScaleMetrics};
-use crate::{capi::CoreResources, nodegroup::GroupId};
-use shared_informer::Spawner;
-use shared_informer::Uid;
+use crate::discovery::CoreResources;
+use nodegroup::GroupId;
+use shared_informer::{Spawner, Uid};
 
 /// How many Events wait at most.
 const QUEUE: usize = 256;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
+use capi::ScalableKind;
 use jiff::Timestamp;
 use k8s_openapi::{
     api::{
@@ -18,7 +19,7 @@ use kube::{
 use serde_json::json;
 
 use super::Occurrence;
-use crate::capi::{CoreResources, ScalableKind};
+use crate::discovery::CoreResources;
 
 /// Who reports, in every Event.
 const CONTROLLER: &str = "capi-autoscaler-provider";

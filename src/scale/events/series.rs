@@ -3,6 +3,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
+use shared_informer::Uid;
 use tokio::time::Instant;
 
 use super::{
@@ -11,7 +12,6 @@ use super::{
     post::{NotPosted, Posted, Poster},
 };
 use crate::scale::metrics::ScaleMetrics;
-use shared_informer::Uid;
 
 /// How often the count of a series is told.
 const TOLD_EVERY: Duration = Duration::from_secs(30);

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use capi::DELETING;
+use nodegroup::GroupId;
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -10,7 +12,7 @@ use super::{
     ABCD,
     fake::{Fault, World, group, nodes, status},
 };
-use crate::{capi::DELETING, cli::testing::Said, index::Change, nodegroup::GroupId};
+use crate::{cli::testing::Said, index::Change};
 
 /// Lets the watches show what there is, again and again, until something is so.
 pub(super) async fn until(world: &World, what: &str, is_so: impl Fn(&World) -> bool) {

@@ -1,15 +1,13 @@
 //! Placeholders: replicas that have no Machine, and those whose Machine is being deleted and has no Node any more.
 //! Deleting one lowers the size and never takes another Machine.
 
+use capi::DELETING;
+use nodegroup::{DeletionLog, LogAnnotation as _};
 use rstest::rstest;
 use serde_json::json;
 
 use super::fake::{Fault, World, group, instance, nodes, status};
-use crate::{
-    capi::DELETING,
-    nodegroup::{DeletionLog, LogAnnotation as _},
-    scale::NodeName,
-};
+use crate::scale::NodeName;
 
 const ABC: [&str; 3] = ["a", "b", "c"];
 

@@ -1,12 +1,10 @@
 //! Machines that never became a Node, at the least size: one is replaced from time to time, and the size stays.
 
+use capi::REPLACED;
 use serde_json::{Value, json};
 
 use super::fake::{Fault, World, group, instance, nodes, status};
-use crate::{
-    capi::REPLACED,
-    scale::{AtMinSize, NodeName, ScaleOptions},
-};
+use crate::scale::{AtMinSize, NodeName, ScaleOptions};
 
 fn failed() -> Value {
     json!({"phase": "Failed", "deprecated": {"v1beta1": {"failureReason": "CreateError", "failureMessage": "no such image"}}})

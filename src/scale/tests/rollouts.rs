@@ -1,5 +1,6 @@
 //! Commands while the group is rolling out: nothing is taken from it.
 
+use capi::{DELETING, DESIRED_REPLICAS};
 use serde_json::json;
 
 use super::{
@@ -7,11 +8,7 @@ use super::{
     fake::{World, group, instance, nodes},
     finishing::{is_deleting, until, wait},
 };
-use crate::{
-    capi::{DELETING, DESIRED_REPLICAS},
-    index::tests::objects,
-    scale::ScaleError,
-};
+use crate::{index::tests::objects, scale::ScaleError};
 
 /// A group of this size with 3 Machines, one of them of its newest MachineSet.
 fn rolling_out(size: i32) -> World {

@@ -4,11 +4,9 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use anyhow::{Context as _, Result, ensure};
-use capi_autoscaler_provider::{
-    capi::{Context, Meta, ObjectKey, ScalableKind, ScalableResource},
-    nodegroup::{self, ErrorRules, InfrastructureState, Overrides, RealNodes, Rules, Scope, TemplateRules, Verdict},
-};
+use capi::{Context, Meta, ObjectKey, ScalableKind, ScalableResource};
 use e2e::wait::eventually;
+use nodegroup::{self, ErrorRules, InfrastructureState, Overrides, RealNodes, Rules, Scope, TemplateRules, Verdict};
 use serde_json::{Map, Value, json};
 
 use super::{

@@ -3,14 +3,13 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::objects::{Identity, Manifests, Object};
-use crate::{
-    capi::{
-        Cluster, Context, InfrastructureTemplate, KindRef, Machine, Node, ObjectKey, ScalableKind, ScalableResource,
-    },
-    index::{self, Detail, Index, SnapshotStanding},
-    nodegroup::{GroupId, LeftOut, Rules},
+use capi::{
+    Cluster, Context, InfrastructureTemplate, KindRef, Machine, Node, ObjectKey, ScalableKind, ScalableResource,
 };
+use nodegroup::{GroupId, LeftOut, Rules};
+
+use super::objects::{Identity, Manifests, Object};
+use crate::index::{self, Detail, Index, SnapshotStanding};
 
 /// An index of manifests.
 #[derive(Debug)]

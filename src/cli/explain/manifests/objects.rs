@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use capi::{Meta, ObjectKey};
 use serde_json::Value;
 
 use super::{
     ManifestError, Place, Text,
     documents::{Broken, documents},
 };
-use crate::capi::{Meta, ObjectKey};
 
 /// The content of all sources.
 #[derive(Debug)]

@@ -2,15 +2,13 @@
 
 use std::{fs, path::Path, sync::Arc};
 
+use capi::Keys;
+use nodegroup::{ErrorRules, Rules, Scope, TemplateRules};
 use rstest::rstest;
 use tempfile::TempDir;
 
 use super::*;
-use crate::{
-    capi::Keys,
-    index::{Detail, SnapshotStanding},
-    nodegroup::{ErrorRules, Rules, Scope, TemplateRules},
-};
+use crate::index::{Detail, SnapshotStanding};
 
 /// A directory with files in it.
 fn directory(files: &[(&str, &str)]) -> TempDir {

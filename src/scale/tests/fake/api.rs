@@ -2,8 +2,10 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
+use capi::{DELETING, DESIRED_REPLICAS};
 use http::{Method, Request, Response, StatusCode};
 use kube::client::Body;
+use nodegroup::{DeletionLog, LogAnnotation as _};
 use parking_lot::Mutex;
 use sandbox::{
     Contract,
@@ -14,10 +16,6 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use super::{DELETE_MACHINE, NAMESPACE, workers};
-use crate::{
-    capi::{DELETING, DESIRED_REPLICAS},
-    nodegroup::{DeletionLog, LogAnnotation as _},
-};
 
 /// What goes wrong with one request.
 #[derive(Clone, Debug)]
@@ -93,7 +91,7 @@ impl FakeApi {
     pub(crate) fn log(&self) -> Vec<String> {
         let object = self.object("machinedeployments", "workers").expect("the group");
         let log = DeletionLog::parse(object["metadata"]["annotations"][DELETING].as_str()).expect("a log");
-        let entry = |entry: &crate::nodegroup::deletion_log::Entry| {
+        let entry = |entry: &nodegroup::deletion_log::Entry| {
             let soft = if entry.soft { " soft" } else { "" };
             format!("{} {:?}{soft}", entry.name, entry.phase).to_lowercase()
         };

@@ -3,18 +3,18 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use arc_swap::ArcSwapOption;
+use capi::{Keys, Machine, ObjectKey, ScalableKind, ScalableResource};
 use kube::Client;
+use nodegroup::{ErrorRules, Rules, Scope, TemplateRules};
 use parking_lot::Mutex;
+use shared_informer::{AsOf, Object};
 use tokio::runtime::Handle;
 
 use super::{api::FakeApi, context, meta, resources};
 use crate::{
-    capi::{Keys, Machine, ObjectKey, ScalableKind, ScalableResource},
     index::{Change, Index},
-    nodegroup::{ErrorRules, Rules, Scope, TemplateRules},
     scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions, WatchedMachines},
 };
-use shared_informer::{AsOf, Object};
 
 /// The watch of Machines, as far as the test has let it come.
 #[derive(Default)]

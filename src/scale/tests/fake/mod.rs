@@ -14,11 +14,12 @@ pub(crate) use self::{
     copy::Copy,
 };
 use crate::{
-    capi::{Context, CoreResources, DELETING, Meta, Node, ObjectKey},
+    discovery::CoreResources,
     index::{Change, Index},
-    nodegroup::GroupId,
     scale::{MachinePoolDeletes, NodeName, Scale, ScaleError, ScaleOptions},
 };
+use capi::{Context, DELETING, Meta, Node, ObjectKey};
+use nodegroup::GroupId;
 
 const NAMESPACE: &str = "team-a";
 const DELETE_MACHINE: &str = "cluster.x-k8s.io/delete-machine";

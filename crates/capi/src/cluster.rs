@@ -1,0 +1,171 @@
+//! Cluster: whether it is paused, and which Kubernetes version its topology asks for.
+
+use arcstr::ArcStr;
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::Value;
+use shared_informer::{Document, Projection};
+
+use super::{DEFER_UPGRADE, HOLD_UPGRADE_SEQUENCE, MOST_LISTED, Meta, bounded, wire};
+
+/// A Cluster as read here.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Cluster {
+    /// Identity.
+    pub meta: Meta,
+    /// `spec.paused`: everything of this Cluster is paused. The annotation `cluster.x-k8s.io/paused` on the Cluster
+    /// pauses only the Cluster itself.
+    pub paused: bool,
+    /// `spec.topology` of a Cluster that a ClusterClass makes.
+    pub topology: Option<Box<Topology>>,
+}
+
+/// The desired state in a Cluster's topology.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Topology {
+    /// Kubernetes' version for the control plane and all workers whose own isn't pinned.
+    pub version: ArcStr,
+    /// The MachineDeployments whose version is pinned, by their names in the topology, with that version. Provisional:
+    /// `version` of a worker is a proposal of Cluster API's.
+    pub pinned: Vec<(ArcStr, ArcStr)>,
+    /// The MachineDeployments whose upgrade somebody holds back by annotation, by their names in the topology.
+    pub held_back: Vec<ArcStr>,
+    /// The MachineDeployments whose replicas it sets, by their names in the topology: it puts every other size back.
+    pub sized: Vec<ArcStr>,
+    /// Since when the condition TopologyReconciled is False.
+    pub unreconciled_since: Option<Timestamp>,
+}
+
+#[derive(Deserialize)]
+struct Spec<'a> {
+    #[serde(default)]
+    paused: Option<bool>,
+    #[serde(borrow)]
+    topology: Option<TopologySpec<'a>>,
+}
+
+#[derive(Deserialize)]
+struct TopologySpec<'a> {
+    #[serde(borrow)]
+    version: Option<wire::Text<'a>>,
+    #[serde(borrow)]
+    workers: Option<Workers<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Workers<'a> {
+    #[serde(borrow)]
+    machine_deployments: Option<Vec<Worker<'a>>>,
+}
+
+#[derive(Deserialize)]
+struct Worker<'a> {
+    #[serde(borrow, default)]
+    name: wire::Text<'a>,
+    replicas: Option<i64>,
+    #[serde(borrow)]
+    version: Option<wire::Text<'a>>,
+    #[serde(borrow)]
+    metadata: Option<wire::Metadata<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Status<'a> {
+    #[serde(borrow)]
+    conditions: Option<Vec<wire::Condition<'a>>>,
+    #[serde(borrow)]
+    v1beta2: Option<wire::V1Beta2<'a>>,
+}
+
+impl Topology {
+    /// The version that a MachineDeployment is to have, by its name in the topology.
+    #[must_use]
+    pub fn version_of(&self, name: &str) -> &ArcStr {
+        self.pinned.iter().find(|(pinned, _)| pinned == name).map_or(&self.version, |(_, version)| version)
+    }
+}
+
+/// The JSON of a Cluster.
+struct Json;
+
+impl Document for Json {
+    type Json<'a> = wire::Object<'a, Spec<'a>, Status<'a>>;
+}
+
+impl Cluster {
+    /// Decodes a Cluster of either contract version.
+    ///
+    /// # Errors
+    /// The text of the decoding error, when a field that is read has another type.
+    pub fn decode(meta: Meta, value: &Value) -> Result<Self, String> {
+        Self::of(meta, wire::read(value)?)
+    }
+
+    /// The projection by which an informer reads Clusters.
+    #[must_use]
+    pub fn projection() -> Projection<Self> {
+        Projection::typed::<Json>("capi/Cluster", Self::of).with_identity_within(|cluster| &cluster.meta)
+    }
+
+    fn of(meta: Meta, object: wire::Object<'_, Spec<'_>, Status<'_>>) -> Result<Self, String> {
+        let (spec, status) = (object.spec, object.status);
+        let paused = spec.as_ref().and_then(|spec| spec.paused).unwrap_or_default();
+        let topology = spec.and_then(|spec| spec.topology);
+        let workers = topology.iter().filter_map(|topology| topology.workers.as_ref()?.machine_deployments.as_ref());
+        let mut listed = bounded::Kept::most(MOST_LISTED);
+        for worker in workers.flatten() {
+            listed
+                .add([&*bounded::value(&worker.name), &*bounded::value(worker.version.as_deref().unwrap_or_default())]);
+        }
+        listed.check("the names and versions of spec.topology.workers.machineDeployments")?;
+        let topology = topology.and_then(|topology| {
+            let version = topology.version.as_deref().filter(|version| !version.is_empty())?;
+            Some(Box::new(Topology {
+                version: ArcStr::from(bounded::value(version)),
+                pinned: topology.workers.as_ref().map(pinned).unwrap_or_default(),
+                held_back: topology.workers.as_ref().map(held_back).unwrap_or_default(),
+                sized: topology.workers.as_ref().map(sized).unwrap_or_default(),
+                unreconciled_since: status.as_ref().and_then(unreconciled_since),
+            }))
+        });
+        Ok(Self { meta, paused, topology })
+    }
+}
+
+/// As Cluster API has it: `defer-upgrade` holds back one MachineDeployment, `hold-upgrade-sequence` one and all that
+/// follow it in the list.
+fn held_back(workers: &Workers<'_>) -> Vec<ArcStr> {
+    let mut held = false;
+    let mut names = Vec::new();
+    for worker in workers.machine_deployments.iter().flatten() {
+        let is_set = |key| worker.metadata.as_ref().is_some_and(|metadata| metadata.annotation(key).is_some());
+        held |= is_set(HOLD_UPGRADE_SEQUENCE);
+        if held || is_set(DEFER_UPGRADE) {
+            names.push(ArcStr::from(bounded::value(&worker.name)));
+        }
+    }
+    names
+}
+
+fn sized(workers: &Workers<'_>) -> Vec<ArcStr> {
+    let workers = workers.machine_deployments.iter().flatten();
+    workers
+        .filter(|worker| worker.replicas.is_some())
+        .map(|worker| ArcStr::from(bounded::value(&worker.name)))
+        .collect()
+}
+
+fn pinned(workers: &Workers<'_>) -> Vec<(ArcStr, ArcStr)> {
+    let version = |worker: &Worker<'_>| {
+        let version = worker.version.as_deref().filter(|version| !version.is_empty())?;
+        Some((ArcStr::from(bounded::value(&worker.name)), ArcStr::from(bounded::value(version))))
+    };
+    workers.machine_deployments.iter().flatten().filter_map(version).collect()
+}
+
+fn unreconciled_since(status: &Status<'_>) -> Option<Timestamp> {
+    wire::condition(status.v1beta2.as_ref(), status.conditions.as_ref(), "TopologyReconciled")
+        .filter(|condition| condition.status == "False")
+        .and_then(wire::Condition::since)
+}

@@ -1,0 +1,59 @@
+//! Cluster API's objects as this program reads them: thin values decoded from JSON, the same for the
+//! contract versions v1beta1 and v1beta2, and the annotation keys that depend on the API group.
+//!
+//! This room holds no rule: what the fields mean is decided in [`nodegroup`]. It must never keep
+//! a field that no rule reads, since a fleet has a hundred thousand of these objects.
+
+mod bounded;
+mod cluster;
+mod keys;
+mod kind_ref;
+mod log_text;
+mod machine;
+mod node;
+mod owner;
+mod scalable;
+mod template;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+pub use bounded::{LONGEST_MARK, LONGEST_MESSAGE, LONGEST_VALUE, MOST_KEPT, MOST_LISTED, is_unread};
+pub use cluster::{Cluster, Topology};
+pub use keys::{
+    CAPACITY_ERROR_GRACE, CAPACITY_PREFIX, DEFAULT_GROUP, DEFER_UPGRADE, DELETING, DESIRED_REPLICAS,
+    HOLD_UPGRADE_SEQUENCE, Keys, OPENSHIFT_GROUP, OWN_CAPACITY_PREFIX, PAUSED, PRICE_PER_HOUR, REPLACED, REVISION,
+    SCALE_DOWN_WHILE_ROLLING_OUT, TOPOLOGY_NAME,
+};
+pub use kind_ref::KindRef;
+pub use log_text::{HeldLog, LONGEST_LOG, LogRoom, LogText, MOST_LOGS, MOST_LOGS_OF_NAMESPACE};
+pub use machine::{Condition, Created, Failure, Machine, MachinePhase};
+pub use node::{Node, NodeResources, TemplateLabels};
+pub use owner::Owner;
+pub use scalable::{InfrastructureRef, MachineTaint, Propagation, ScalableKind, ScalableResource};
+pub use template::InfrastructureTemplate;
+
+use std::sync::Arc;
+
+pub use shared_informer::{Interner, Metadata as Meta, ObjectKey, Uid};
+
+/// The inputs of decoding besides the JSON: the annotation keys in force and the interner of repeated text.
+///
+/// One value serves a whole management cluster.
+#[derive(Debug)]
+pub struct Context {
+    /// The keys of the API group in use.
+    pub keys: Keys,
+    /// Shares text that repeats from object to object.
+    pub interner: Arc<Interner>,
+    /// The room for logs of deletions.
+    pub logs: LogRoom,
+}
+
+impl Context {
+    /// The context of an API group, `cluster.x-k8s.io` unless `CAPI_GROUP` says otherwise.
+    #[must_use]
+    pub fn new(group: &str) -> Arc<Self> {
+        Arc::new(Self { keys: Keys::new(group), interner: Arc::default(), logs: LogRoom::default() })
+    }
+}

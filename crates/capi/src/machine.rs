@@ -1,0 +1,256 @@
+//! Machine: who owns it, which Node it became, whether it failed. A fleet has a hundred thousand of
+//! them, so rare parts are boxed and repeated text is shared.
+
+use arcstr::ArcStr;
+use std::{num::NonZeroU32, sync::Arc};
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::Value;
+use shared_informer::{Document, Projection};
+
+use super::{Context, Meta, ScalableKind, bounded, wire};
+
+/// A Machine as read here.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Machine {
+    /// Identity.
+    pub meta: Meta,
+    /// The MachineSet or MachinePool that owns it: kind and name, in the Machine's namespace.
+    /// `None` for Machines of a control plane and for those that stand alone.
+    pub owner: Option<(ScalableKind, ArcStr)>,
+    /// `spec.providerID` where it isn't empty.
+    pub provider_id: Option<ArcStr>,
+    /// `status.nodeRef.name` where it isn't empty.
+    pub node_name: Option<ArcStr>,
+    /// `status.phase`.
+    pub phase: MachinePhase,
+    /// `metadata.creationTimestamp`.
+    pub created: Created,
+    /// The words of a failure, from either place of the two contract versions. They alone don't mean that it failed.
+    pub failure: Option<Box<Failure>>,
+    /// The condition InfrastructureReady when its status is False; that alone is normal while provisioning.
+    pub infrastructure_not_ready: Option<Box<Condition>>,
+    /// `metadata.deletionTimestamp` is set.
+    pub deleting: bool,
+    /// The value of the annotation delete-machine, set by whomever.
+    pub delete_mark: Option<ArcStr>,
+}
+
+/// When an object was made, to the second, in the room that a Machine has to spare.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Created(Option<NonZeroU32>);
+
+impl Created {
+    /// An object created at this time; a time before 1970 or after 2106 counts as unknown.
+    #[must_use]
+    pub fn at(time: Option<Timestamp>) -> Self {
+        Self(time.and_then(|time| NonZeroU32::new(time.as_second().try_into().ok()?)))
+    }
+
+    /// When; `None` where it isn't known.
+    #[must_use]
+    pub fn time(self) -> Option<Timestamp> {
+        Timestamp::from_second(self.0?.get().into()).ok()
+    }
+}
+
+/// Cluster API's phases of a Machine.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum MachinePhase {
+    /// Waiting for its bootstrap data.
+    Pending,
+    /// Its infrastructure is being made.
+    Provisioning,
+    /// Its infrastructure is there, its Node isn't.
+    Provisioned,
+    /// Its Node has joined.
+    Running,
+    /// It is being updated in place.
+    Updating,
+    /// It is on its way out.
+    Deleting,
+    /// Its infrastructure is gone.
+    Deleted,
+    /// Failed for good; not set any more since Cluster API 1.11.
+    Failed,
+    /// Any other text, or none.
+    #[default]
+    Unknown,
+}
+
+impl MachinePhase {
+    fn parse(text: &str) -> Self {
+        match text {
+            "Pending" => Self::Pending,
+            "Provisioning" => Self::Provisioning,
+            "Provisioned" => Self::Provisioned,
+            "Running" => Self::Running,
+            "Updating" => Self::Updating,
+            "Deleting" => Self::Deleting,
+            "Deleted" => Self::Deleted,
+            "Failed" => Self::Failed,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// `failureReason` and `failureMessage`; at least one of them isn't empty.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Failure {
+    /// For machines, for example `InsufficientResources`.
+    pub reason: Option<ArcStr>,
+    /// For people.
+    pub message: Option<ArcStr>,
+}
+
+/// Reason and message of a condition, and since when it has its status.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Condition {
+    /// For machines, in CamelCase.
+    pub reason: ArcStr,
+    /// For people.
+    pub message: ArcStr,
+    /// `lastTransitionTime`, where it can be read.
+    pub since: Option<Timestamp>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec<'a> {
+    #[serde(borrow, rename = "providerID")]
+    provider_id: Option<wire::Text<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Status<'a> {
+    #[serde(borrow, default)]
+    phase: wire::Text<'a>,
+    #[serde(borrow)]
+    node_ref: Option<wire::NodeRef<'a>>,
+    #[serde(borrow)]
+    conditions: Option<Vec<wire::Condition<'a>>>,
+    /// The v1beta2 fields of a v1beta1 object, since Cluster API 1.9.
+    #[serde(borrow)]
+    v1beta2: Option<wire::V1Beta2<'a>>,
+    #[serde(borrow)]
+    failure_reason: Option<wire::Text<'a>>,
+    #[serde(borrow)]
+    failure_message: Option<wire::Text<'a>>,
+    /// OpenShift's word for failureReason.
+    #[serde(borrow)]
+    error_reason: Option<wire::Text<'a>>,
+    /// OpenShift's word for failureMessage.
+    #[serde(borrow)]
+    error_message: Option<wire::Text<'a>>,
+    #[serde(borrow)]
+    deprecated: Option<Deprecated<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Deprecated<'a> {
+    #[serde(borrow)]
+    v1beta1: Option<DeprecatedV1Beta1<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct DeprecatedV1Beta1<'a> {
+    #[serde(borrow)]
+    failure_reason: Option<wire::Text<'a>>,
+    #[serde(borrow)]
+    failure_message: Option<wire::Text<'a>>,
+}
+
+/// The JSON of a Machine.
+struct Json;
+
+impl Document for Json {
+    type Json<'a> = wire::Object<'a, Spec<'a>, Status<'a>>;
+}
+
+impl Machine {
+    /// Decodes a Machine of either contract version.
+    ///
+    /// # Errors
+    /// The text of the decoding error, when a field that is read has another type.
+    pub fn decode(meta: Meta, value: &Value, context: &Context) -> Result<Self, String> {
+        wire::read(value).map(|json| Self::of(meta, json, context))
+    }
+
+    /// The projection by which an informer reads Machines.
+    #[must_use]
+    pub fn projection(context: &Arc<Context>) -> Projection<Self> {
+        let context = Arc::clone(context);
+        Projection::typed::<Json>("capi/Machine", move |meta, json| Ok(Self::of(meta, json, &context)))
+            .with_identity_within(|machine| &machine.meta)
+    }
+
+    fn of(meta: Meta, object: wire::Object<'_, Spec<'_>, Status<'_>>, context: &Context) -> Self {
+        let interner = &context.interner;
+        let owner = object
+            .metadata
+            .owner(&context.keys, &["MachineSet", "MachinePool"])
+            .and_then(|owner| Some((ScalableKind::parse(owner.kind)?, interner.intern(&bounded::value(owner.name)))));
+        let status = object.status;
+        let failure = status.as_ref().and_then(failure);
+        let infrastructure_not_ready =
+            status.as_ref().and_then(infrastructure_ready).filter(|condition| condition.status == "False").map(
+                |condition| {
+                    Box::new(Condition {
+                        reason: interner.intern(bounded::message(&condition.reason)),
+                        message: interner.intern(bounded::message(&condition.message)),
+                        since: condition.since(),
+                    })
+                },
+            );
+        Self {
+            owner,
+            // The Node has the same providerID, and this name for its own.
+            provider_id: object
+                .spec
+                .and_then(|spec| spec.provider_id)
+                .filter(|id| !id.is_empty())
+                .map(|id| interner.intern(&bounded::value(&id))),
+            node_name: status
+                .as_ref()
+                .and_then(|status| status.node_ref.as_ref())
+                .filter(|node| !node.name.is_empty())
+                .map(|node| interner.intern(&bounded::value(&node.name))),
+            phase: status.as_ref().map_or(MachinePhase::Unknown, |status| MachinePhase::parse(&status.phase)),
+            created: Created::at(object.metadata.created()),
+            failure,
+            infrastructure_not_ready,
+            deleting: object.metadata.deletion_timestamp.is_some(),
+            delete_mark: object
+                .metadata
+                .annotation(&context.keys.delete_machine)
+                .map(|mark| interner.intern(bounded::mark(mark))),
+            meta,
+        }
+    }
+}
+
+fn infrastructure_ready<'a>(status: &'a Status<'_>) -> Option<&'a wire::Condition<'a>> {
+    wire::condition(status.v1beta2.as_ref(), status.conditions.as_ref(), "InfrastructureReady")
+}
+
+/// The failure from `status`, under either name, else from `status.deprecated.v1beta1`.
+fn failure(status: &Status<'_>) -> Option<Box<Failure>> {
+    let old = status.deprecated.as_ref().and_then(|deprecated| deprecated.v1beta1.as_ref());
+    let text = |places: [Option<&wire::Text<'_>>; 3]| {
+        places.into_iter().flatten().find(|text| !text.is_empty()).map(|text| ArcStr::from(bounded::message(text)))
+    };
+    let reason = text([
+        status.failure_reason.as_ref(),
+        status.error_reason.as_ref(),
+        old.and_then(|old| old.failure_reason.as_ref()),
+    ]);
+    let message = text([
+        status.failure_message.as_ref(),
+        status.error_message.as_ref(),
+        old.and_then(|old| old.failure_message.as_ref()),
+    ]);
+    (reason.is_some() || message.is_some()).then(|| Box::new(Failure { reason, message }))
+}

@@ -1,0 +1,115 @@
+//! Capacity and allocatable of a Node as one text, which Nodes that are alike share: a fleet has a hundred thousand Nodes,
+//! and a map in each would take more memory than all else.
+
+use std::fmt::Write as _;
+
+use arcstr::ArcStr;
+use jiff::{SignedDuration, Timestamp};
+use serde::Deserialize;
+use shared_informer::Interner;
+
+use crate::{LONGEST_VALUE, wire};
+
+/// For as long a Node has been ready when its devices are there as well: device plugins start after the kubelet.
+const SETTLED: SignedDuration = SignedDuration::from_mins(10);
+
+/// The resources of a Node, as texts.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct NodeResources {
+    /// `name capacity allocatable` in lines, by name.
+    text: ArcStr,
+    /// The number of extended resources and huge pages among them, without those of 0.
+    extended: u16,
+    settled: bool,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Status<'a> {
+    #[serde(borrow)]
+    capacity: Option<wire::Map<'a, wire::Amount<'a>>>,
+    #[serde(borrow)]
+    allocatable: Option<wire::Map<'a, wire::Amount<'a>>>,
+    #[serde(borrow)]
+    conditions: Option<Vec<Condition<'a>>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Condition<'a> {
+    #[serde(borrow, rename = "type", default)]
+    kind: wire::Text<'a>,
+    #[serde(borrow, default)]
+    status: wire::Text<'a>,
+    #[serde(borrow)]
+    last_heartbeat_time: Option<wire::Text<'a>>,
+    #[serde(borrow)]
+    last_transition_time: Option<wire::Text<'a>>,
+}
+
+impl Condition<'_> {
+    /// Returns true if it had been in its state for long when the kubelet last wrote it.
+    fn is_settled(&self) -> bool {
+        let time = |text: &Option<wire::Text<'_>>| text.as_ref()?.parse::<Timestamp>().ok();
+        match (time(&self.last_transition_time), time(&self.last_heartbeat_time)) {
+            (Some(since), Some(seen)) => seen.duration_since(since) >= SETTLED,
+            (Some(_) | None, Some(_) | None) => false,
+        }
+    }
+}
+
+impl NodeResources {
+    /// The resources of a Node; `None` while it isn't ready, or shows no cpu or memory, or more resources than any Node has.
+    pub(super) fn of(status: &Status<'_>, interner: &Interner) -> Option<Self> {
+        let ready = status.conditions.iter().flatten().find(|condition| condition.kind == "Ready")?;
+        let (capacity, allocatable) = (status.capacity.as_ref()?, status.allocatable.as_ref()?);
+        let has = |name: &str| capacity.get(name).is_some_and(|amount| !matches!(&*amount.text(), "" | "0"));
+        if ready.status != "True" || !has("cpu") || !has("memory") {
+            return None;
+        }
+        let mut text = String::new();
+        let mut extended = 0_u16;
+        for (name, capacity) in capacity.iter() {
+            let Some(allocatable) = allocatable.get(name) else { continue };
+            let (capacity, allocatable) = (capacity.text(), allocatable.text());
+            if [name, &capacity, &allocatable].iter().any(|part| part.is_empty() || part.contains([' ', '\n'])) {
+                continue;
+            }
+            if (name.contains('/') || name.starts_with("hugepages-")) && capacity != "0" {
+                extended = extended.saturating_add(1);
+            }
+            let written = writeln!(text, "{name} {capacity} {allocatable}");
+            debug_assert!(written.is_ok(), "a text takes all");
+            if text.len() > LONGEST_VALUE {
+                return None;
+            }
+        }
+        Some(Self { text: interner.intern(&text), extended, settled: ready.is_settled() })
+    }
+
+    /// Each resource with its capacity and what pods get of it, as they stand there.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str, &str)> {
+        self.text.lines().filter_map(|line| {
+            let (name, amounts) = line.split_once(' ')?;
+            let (capacity, allocatable) = amounts.split_once(' ')?;
+            Some((name, capacity, allocatable))
+        })
+    }
+
+    /// Returns true if the resources are the same.
+    #[must_use]
+    pub fn says_the_same_as(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+
+    /// Returns the number of its extended resources and huge pages, without those of 0.
+    #[must_use]
+    pub fn extended(&self) -> u16 {
+        self.extended
+    }
+
+    /// Returns true if the Node has been ready for so long that resources it doesn't show won't appear any more.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.settled
+    }
+}

@@ -1,0 +1,450 @@
+//! MachineDeployment, MachineSet and MachinePool: the kinds that have a `/scale` subresource and can be
+//! node groups. One type serves all three; what a kind lacks is empty.
+
+use arcstr::ArcStr;
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::Value;
+use shared_informer::{Document, Projection};
+
+use super::{Context, DELETING, DESIRED_REPLICAS, LogText, MOST_KEPT, MOST_LISTED, Meta, REVISION, bounded, wire};
+
+/// The kinds that can be node groups.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum ScalableKind {
+    /// Rolls out MachineSets.
+    MachineDeployment,
+    /// Keeps a number of Machines.
+    MachineSet,
+    /// Leaves the Machines to the infrastructure.
+    MachinePool,
+}
+
+impl ScalableKind {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::MachineDeployment, Self::MachineSet, Self::MachinePool];
+
+    /// The kind as the API spells it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::MachineDeployment => "MachineDeployment",
+            Self::MachineSet => "MachineSet",
+            Self::MachinePool => "MachinePool",
+        }
+    }
+
+    /// The kind of that name.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
+    }
+}
+
+impl fmt::Display for ScalableKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A MachineDeployment, MachineSet or MachinePool as read here.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ScalableResource {
+    /// Which of the three it is.
+    pub kind: ScalableKind,
+    /// Identity.
+    pub meta: Meta,
+    /// All labels: a scope may name any of them.
+    pub labels: BTreeMap<ArcStr, ArcStr>,
+    /// Those annotations that a rule reads on a group.
+    pub annotations: BTreeMap<ArcStr, ArcStr>,
+    /// The MachineDeployment that owns a MachineSet, in the same namespace.
+    pub deployment: Option<ArcStr>,
+    /// `spec.clusterName`, else the label `cluster.x-k8s.io/cluster-name`, else empty.
+    pub cluster_name: ArcStr,
+    /// `spec.replicas`; Cluster API defaults it, so that it is absent only for a moment.
+    pub replicas: Option<i32>,
+    /// `spec.template.spec.infrastructureRef`, in the same namespace.
+    pub infrastructure: Option<InfrastructureRef>,
+    /// `spec.template.spec.bootstrap`: its configRef, else its dataSecretName as a Secret; in the same namespace.
+    pub bootstrap: Option<InfrastructureRef>,
+    /// `spec.template.spec.failureDomain`; of a MachinePool else `spec.failureDomains` where it names only one.
+    pub failure_domain: Option<ArcStr>,
+    /// `spec.template.metadata.labels`.
+    pub template_labels: BTreeMap<ArcStr, ArcStr>,
+    /// `spec.template.spec.metadata.labels`, which OpenShift has: all of them come to be on the Nodes.
+    pub node_labels: BTreeMap<ArcStr, ArcStr>,
+    /// `spec.template.spec.taints`.
+    pub taints: Vec<MachineTaint>,
+    /// The annotation revision of a MachineSet, where it is a number.
+    pub revision: Option<i64>,
+    /// `status.replicas`, 0 when absent.
+    pub status_replicas: i32,
+    /// `spec.template.spec.version`: Kubernetes' version.
+    pub version: Option<ArcStr>,
+    /// `metadata.creationTimestamp`.
+    pub created: Option<Timestamp>,
+    /// Since when the condition RollingOut is True, which Cluster API sets on MachineDeployments since 1.9.
+    pub rolling_out_since: Option<Timestamp>,
+    /// The reason for which a MachineSet makes no Machine for a larger size, such as a preflight check that fails while the
+    /// control plane is being upgraded.
+    pub held_back: Option<ArcStr>,
+    /// `metadata.generation`, 0 when absent: which version of its spec this is.
+    pub generation: i64,
+    /// Which version its controller has seen, whether it could act on it or not; 0 when nothing says.
+    pub seen_generation: i64,
+    /// The annotation desired-replicas of a MachineSet, where it is a number.
+    pub desired_replicas: Option<i32>,
+    /// True if `status.authoritativeAPI`, which OpenShift has, gives the object to another API: its controller leaves it
+    /// alone then.
+    pub handed_over: bool,
+    /// The annotation [`DELETING`], as it stands there; on a MachineSet of a MachineDeployment a copy.
+    pub deleting_log: Option<LogText>,
+    /// `spec.providerIDList` of a MachinePool.
+    pub provider_ids: Vec<ArcStr>,
+    /// The names in `status.nodeRefs` of a MachinePool.
+    pub node_names: Vec<ArcStr>,
+}
+
+/// A reference to an infrastructure or bootstrap template, in the namespace of the object that holds it.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct InfrastructureRef {
+    /// The API group.
+    pub group: ArcStr,
+    /// The kind.
+    pub kind: ArcStr,
+    /// The name.
+    pub name: ArcStr,
+}
+
+/// A taint of `spec.template.spec.taints` (Cluster API 1.12 and later, an alpha gate).
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct MachineTaint {
+    /// The key.
+    pub key: ArcStr,
+    /// The value, often empty.
+    pub value: ArcStr,
+    /// The effect as it stands there.
+    pub effect: ArcStr,
+    /// When Cluster API sets it.
+    pub propagation: Propagation,
+}
+
+/// When Cluster API sets a Machine's taint on its Node.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Propagation {
+    /// It is kept there.
+    Always,
+    /// It is set once, when the Node joins.
+    OnInitialization,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec<'a> {
+    #[serde(borrow)]
+    cluster_name: Option<wire::Text<'a>>,
+    replicas: Option<i32>,
+    #[serde(borrow)]
+    template: Option<Template<'a>>,
+    #[serde(borrow, rename = "providerIDList")]
+    provider_id_list: Option<Vec<wire::Text<'a>>>,
+    #[serde(borrow)]
+    failure_domains: Option<Vec<wire::Text<'a>>>,
+}
+
+#[derive(Deserialize)]
+struct Template<'a> {
+    #[serde(borrow)]
+    metadata: Option<TemplateMetadata<'a>>,
+    #[serde(borrow)]
+    spec: Option<TemplateSpec<'a>>,
+}
+
+#[derive(Deserialize)]
+struct TemplateMetadata<'a> {
+    #[serde(borrow)]
+    labels: Option<wire::Texts<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct TemplateSpec<'a> {
+    #[serde(borrow)]
+    metadata: Option<TemplateMetadata<'a>>,
+    #[serde(borrow)]
+    infrastructure_ref: Option<wire::Reference<'a>>,
+    #[serde(borrow)]
+    taints: Option<Vec<Taint<'a>>>,
+    #[serde(borrow)]
+    bootstrap: Option<Bootstrap<'a>>,
+    #[serde(borrow)]
+    failure_domain: Option<wire::Text<'a>>,
+    #[serde(borrow)]
+    version: Option<wire::Text<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Bootstrap<'a> {
+    #[serde(borrow)]
+    config_ref: Option<wire::Reference<'a>>,
+    #[serde(borrow)]
+    data_secret_name: Option<wire::Text<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Taint<'a> {
+    #[serde(borrow, default)]
+    key: wire::Text<'a>,
+    #[serde(borrow, default)]
+    value: wire::Text<'a>,
+    #[serde(borrow, default)]
+    effect: wire::Text<'a>,
+    #[serde(borrow, default)]
+    propagation: wire::Text<'a>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Status<'a> {
+    replicas: Option<i32>,
+    observed_generation: Option<i64>,
+    #[serde(borrow, rename = "authoritativeAPI")]
+    authoritative_api: Option<wire::Text<'a>>,
+    #[serde(borrow)]
+    node_refs: Option<Vec<wire::NodeRef<'a>>>,
+    #[serde(borrow)]
+    conditions: Option<Vec<wire::Condition<'a>>>,
+    #[serde(borrow)]
+    v1beta2: Option<wire::V1Beta2<'a>>,
+}
+
+/// The JSON of any of the three.
+struct Json;
+
+impl Document for Json {
+    type Json<'a> = wire::Object<'a, Spec<'a>, Status<'a>>;
+}
+
+impl ScalableResource {
+    /// Decodes an object of `kind`, of either contract version.
+    ///
+    /// # Errors
+    /// The text of the decoding error, when a field that is read has another type.
+    pub fn decode(kind: ScalableKind, meta: Meta, value: &Value, context: &Context) -> Result<Self, String> {
+        Self::of(kind, meta, wire::read(value)?, context)
+    }
+
+    /// The projection by which an informer reads objects of `kind`.
+    #[must_use]
+    pub fn projection(kind: ScalableKind, context: &Arc<Context>) -> Projection<Self> {
+        let context = Arc::clone(context);
+        Projection::typed::<Json>(format!("capi/{kind}"), move |meta, json| Self::of(kind, meta, json, &context))
+            .with_identity_within(|scalable| &scalable.meta)
+    }
+
+    fn of(
+        kind: ScalableKind,
+        meta: Meta,
+        object: wire::Object<'_, Spec<'_>, Status<'_>>,
+        context: &Context,
+    ) -> Result<Self, String> {
+        let intern = |text: &str| context.interner.intern(&bounded::value(text));
+        let share = |texts: Option<&wire::Texts<'_>>, keep: &dyn Fn(&str) -> bool| {
+            texts
+                .into_iter()
+                .flat_map(wire::Texts::iter)
+                .filter(|(key, _)| keep(key))
+                .map(|(key, value)| (intern(key), intern(value)))
+                .collect::<BTreeMap<_, _>>()
+        };
+        let metadata = &object.metadata;
+        let spec = object.spec.as_ref();
+        let template = spec.and_then(|spec| spec.template.as_ref());
+        let template_spec = template.and_then(|template| template.spec.as_ref());
+        let cluster_name = spec
+            .and_then(|spec| spec.cluster_name.as_deref())
+            .filter(|name| !name.is_empty())
+            .or_else(|| metadata.label(&context.keys.cluster_name))
+            .unwrap_or_default();
+        let deployment = match kind {
+            ScalableKind::MachineSet => {
+                metadata.owner(&context.keys, &["MachineDeployment"]).map(|owner| intern(owner.name))
+            }
+            ScalableKind::MachineDeployment | ScalableKind::MachinePool => None,
+        };
+        let object = Self {
+            kind,
+            labels: share(metadata.labels.as_ref(), &|_| true),
+            annotations: share(metadata.annotations.as_ref(), &|key| context.keys.is_read_on_groups(key)),
+            deployment,
+            cluster_name: intern(cluster_name),
+            replicas: spec.and_then(|spec| spec.replicas),
+            infrastructure: template_spec
+                .and_then(|spec| spec.infrastructure_ref.as_ref())
+                .and_then(|reference| infrastructure_ref(reference, context)),
+            bootstrap: template_spec
+                .and_then(|spec| spec.bootstrap.as_ref())
+                .and_then(|bootstrap| bootstrap_ref(bootstrap, context)),
+            failure_domain: failure_domain(spec).map(intern),
+            template_labels: share(template.and_then(|template| template.metadata.as_ref()?.labels.as_ref()), &|_| {
+                true
+            }),
+            node_labels: share(template_spec.and_then(|spec| spec.metadata.as_ref()?.labels.as_ref()), &|_| true),
+            taints: template_spec.map(|spec| taints(spec, context)).unwrap_or_default(),
+            revision: metadata.annotation(REVISION).and_then(|text| text.parse().ok()),
+            status_replicas: object.status.as_ref().and_then(|status| status.replicas).unwrap_or_default(),
+            version: template_spec
+                .and_then(|spec| spec.version.as_deref())
+                .filter(|version| !version.is_empty())
+                .map(intern),
+            created: metadata.created(),
+            rolling_out_since: object
+                .status
+                .as_ref()
+                .and_then(|status| wire::condition(status.v1beta2.as_ref(), status.conditions.as_ref(), "RollingOut"))
+                .filter(|condition| condition.status == "True")
+                .and_then(wire::Condition::since),
+            held_back: match kind {
+                ScalableKind::MachineSet => object.status.as_ref().and_then(held_back),
+                ScalableKind::MachineDeployment | ScalableKind::MachinePool => None,
+            },
+            generation: metadata.generation.unwrap_or_default(),
+            seen_generation: object
+                .status
+                .as_ref()
+                .and_then(|status| seen_generation(kind, status))
+                .unwrap_or_default(),
+            desired_replicas: metadata.annotation(DESIRED_REPLICAS).and_then(|text| text.parse().ok()),
+            handed_over: object
+                .status
+                .as_ref()
+                .and_then(|status| status.authoritative_api.as_deref())
+                .is_some_and(|authority| !matches!(authority, "" | "MachineAPI")),
+            deleting_log: metadata.annotation(DELETING).map(|text| context.logs.hold(&meta.key.namespace, text)),
+            provider_ids: spec
+                .and_then(|spec| spec.provider_id_list.as_ref())
+                .into_iter()
+                .flatten()
+                .filter(|id| !id.is_empty())
+                .map(|id| ArcStr::from(bounded::value(id)))
+                .collect(),
+            node_names: object
+                .status
+                .and_then(|status| status.node_refs)
+                .into_iter()
+                .flatten()
+                .filter(|node| !node.name.is_empty())
+                .map(|node| ArcStr::from(bounded::value(&node.name)))
+                .collect(),
+            meta,
+        };
+        object.check_kept()?;
+        Ok(object)
+    }
+
+    /// # Errors
+    /// When more is kept than of any object: a thousand such objects would take all memory.
+    fn check_kept(&self) -> Result<(), String> {
+        let mut kept = bounded::Kept::most(MOST_KEPT);
+        let maps = [&self.labels, &self.annotations, &self.template_labels, &self.node_labels];
+        for (key, value) in maps.into_iter().flatten() {
+            kept.add([key, value]);
+        }
+        for MachineTaint { key, value, effect, .. } in &self.taints {
+            kept.add([key, value, effect]);
+        }
+        for InfrastructureRef { group, kind, name } in self.infrastructure.iter().chain(&self.bootstrap) {
+            kept.add([group, kind, name]);
+        }
+        let names = [&self.deployment, &self.failure_domain, &self.version];
+        kept.add(names.into_iter().flatten().chain([&self.cluster_name]));
+        kept.check("its labels, taints, references and those annotations that are read")?;
+        let mut listed = bounded::Kept::most(MOST_LISTED);
+        for name in self.provider_ids.iter().chain(&self.node_names) {
+            listed.add([name]);
+        }
+        listed.check("its providerIDs and nodeRefs")
+    }
+}
+
+fn taints(spec: &TemplateSpec<'_>, context: &Context) -> Vec<MachineTaint> {
+    let intern = |text: &str| context.interner.intern(&bounded::value(text));
+    let taint = |taint: &Taint<'_>| MachineTaint {
+        key: intern(&taint.key),
+        value: intern(&taint.value),
+        effect: intern(&taint.effect),
+        propagation: if taint.propagation == "OnInitialization" {
+            Propagation::OnInitialization
+        } else {
+            Propagation::Always
+        },
+    };
+    spec.taints.iter().flatten().map(taint).collect()
+}
+
+/// The group comes from `apiGroup` (v1beta2), else from `apiVersion` (v1beta1). The version named there is
+/// left to discovery: it may not be served any more.
+fn infrastructure_ref(reference: &wire::Reference<'_>, context: &Context) -> Option<InfrastructureRef> {
+    if reference.kind.is_empty() || reference.name.is_empty() {
+        return None;
+    }
+    let intern = |text: &str| context.interner.intern(&bounded::value(text));
+    let group = match (&reference.api_group, &reference.api_version) {
+        (Some(group), _) if !group.is_empty() => group,
+        (_, Some(api_version)) => wire::group_of(api_version),
+        (_, None) => return None,
+    };
+    Some(InfrastructureRef { group: intern(group), kind: intern(&reference.kind), name: intern(&reference.name) })
+}
+
+fn bootstrap_ref(bootstrap: &Bootstrap<'_>, context: &Context) -> Option<InfrastructureRef> {
+    let configuration = bootstrap.config_ref.as_ref().and_then(|reference| infrastructure_ref(reference, context));
+    configuration.or_else(|| {
+        let name = bootstrap.data_secret_name.as_deref().filter(|name| !name.is_empty())?;
+        let intern = |text: &str| context.interner.intern(&bounded::value(text));
+        Some(InfrastructureRef { group: intern(""), kind: intern("Secret"), name: intern(name) })
+    })
+}
+
+/// Since Cluster API 1.11 a MachineSet's `status.observedGeneration` moves only when its reconcile ended without an error,
+/// while its condition ScalingDown has the generation of every reconcile.
+fn seen_generation(kind: ScalableKind, status: &Status<'_>) -> Option<i64> {
+    let scaling_down = match kind {
+        ScalableKind::MachineSet => wire::condition(status.v1beta2.as_ref(), status.conditions.as_ref(), "ScalingDown"),
+        // Machines of a MachineDeployment are made by its MachineSets, and those of a MachinePool by its infrastructure.
+        ScalableKind::MachineDeployment | ScalableKind::MachinePool => None,
+    };
+    scaling_down.and_then(|condition| condition.observed_generation).or(status.observed_generation)
+}
+
+/// By the condition ScalingUp, whose message lists what blocks it; before Cluster API 1.9 by MachinesCreated.
+fn held_back(status: &Status<'_>) -> Option<ArcStr> {
+    const BLOCKED: &str = " is blocked because:";
+    let condition = |kind| wire::condition(status.v1beta2.as_ref(), status.conditions.as_ref(), kind);
+    let reasons = match condition("ScalingUp") {
+        Some(scaling_up) if scaling_up.status == "True" => scaling_up.message.split_once(BLOCKED)?.1,
+        Some(_) => return None,
+        None => {
+            let created = condition("MachinesCreated")?;
+            (created.status == "False" && created.reason == "PreflightCheckFailed").then_some(&*created.message)?
+        }
+    };
+    let reasons = reasons.lines().map(|line| line.trim().trim_start_matches("* ")).filter(|line| !line.is_empty());
+    let reasons = reasons.collect::<Vec<_>>().join("; ");
+    Some(bounded::message(&reasons).into()).filter(|reasons: &ArcStr| !reasons.is_empty())
+}
+
+/// Where all Machines will be; `None` where that isn't said, or they may be in several places.
+fn failure_domain<'a>(spec: Option<&'a Spec<'_>>) -> Option<&'a str> {
+    let spec = spec?;
+    let of_template = spec.template.as_ref().and_then(|template| template.spec.as_ref()?.failure_domain.as_deref());
+    let of_pool = match spec.failure_domains.as_deref() {
+        Some([one]) => Some(&**one),
+        Some(_) | None => None,
+    };
+    of_template.filter(|domain| !domain.is_empty()).or(of_pool).filter(|domain| !domain.is_empty())
+}

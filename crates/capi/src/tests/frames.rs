@@ -1,0 +1,170 @@
+//! The two ways from the bytes of a watch to its events: what the fast one gives is what the careful one gives.
+
+use std::{fmt::Debug, sync::LazyLock};
+
+use proptest::{collection::vec, prelude::*, sample::Index as Pick};
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+use shared_informer::{Projection, ReadFrames, read_frames};
+
+use crate::{Context, DEFAULT_GROUP, Machine};
+
+const LONGEST: usize = 32 << 10;
+
+/// Whole objects, of which those with a text for their replicas don't decode.
+fn whole() -> Projection<Value> {
+    Projection::new("whole", |_, value: Value| match value.pointer("/spec/replicas") {
+        Some(Value::String(_)) => Err("spec.replicas is a text".to_owned()),
+        _ => Ok(value),
+    })
+}
+
+/// Real objects, as JSON.
+static OBJECTS: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let files = [
+        include_str!("../../../../tests/fixtures/steady/management-v1beta2.yaml"),
+        include_str!("../../../../tests/fixtures/steady/workload-nodes.yaml"),
+        include_str!("../../../../tests/fixtures/rollout/management-v1beta1.yaml"),
+    ];
+    let documents = files.into_iter().flat_map(serde_yaml::Deserializer::from_str);
+    let objects = documents.flat_map(|document| {
+        let document = Value::deserialize(document).unwrap();
+        document["items"].as_array().cloned().unwrap_or_else(|| vec![document])
+    });
+    objects.map(|object| object.to_string()).collect()
+});
+
+/// All that comes of a body, read in parts of this length.
+fn read_as<T: Debug>(projection: &Projection<T>, body: &[u8], part: usize, carefully: bool) -> ReadFrames {
+    let read = read_frames(body, (part, LONGEST), projection, carefully);
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(read)
+}
+
+fn read(body: &[u8], part: usize, carefully: bool) -> ReadFrames {
+    read_as(&whole(), body, part, carefully)
+}
+
+#[derive(Clone, Debug)]
+enum Mutation {
+    None,
+    /// A byte becomes another.
+    Byte(Pick, u8),
+    /// Some bytes come twice.
+    Twice(Pick, usize),
+    /// Some bytes are missing.
+    Missing(Pick, usize),
+    /// The event is indented.
+    Indented,
+    /// A field comes once more.
+    Doubled(&'static str),
+    /// A number that has no value of its own.
+    HugeNumber,
+    /// A number where a text stands, and the other way round.
+    Replaced(&'static str, &'static str),
+}
+
+fn mutation() -> impl Strategy<Value = Mutation> {
+    let byte = prop_oneof![any::<u8>(), prop::sample::select(b"\n\r{}[]\",:\\ 0".to_vec())];
+    prop_oneof![
+        6 => Just(Mutation::None),
+        4 => (any::<Pick>(), byte).prop_map(|(at, byte)| Mutation::Byte(at, byte)),
+        1 => (any::<Pick>(), 1..40_usize).prop_map(|(at, length)| Mutation::Twice(at, length)),
+        2 => (any::<Pick>(), 1..40_usize).prop_map(|(at, length)| Mutation::Missing(at, length)),
+        1 => Just(Mutation::Indented),
+        2 => prop::sample::select(vec![
+            r#""metadata":{"name":"other"},"#, r#""spec":{"replicas":"3"},"#, r#""spec":7,"#, r#""kind":"Other","#,
+        ])
+        .prop_map(Mutation::Doubled),
+        1 => Just(Mutation::HugeNumber),
+        1 => prop::sample::select(vec![
+            (r#""resourceVersion":""#, r#""resourceVersion":7,"x":""#),
+            (r#""name":"#, r#""title":"#),
+            (r#""replicas":"#, r#""replicas":"3","x":"#),
+        ])
+        .prop_map(|(from, to)| Mutation::Replaced(from, to)),
+    ]
+}
+
+fn event(kind: &str, object: &str, mutation: &Mutation) -> Vec<u8> {
+    let object = match mutation {
+        Mutation::Doubled(field) => format!("{{{field}{}", &object[1..]),
+        Mutation::HugeNumber => format!("{{\"huge\":1e999,{}", &object[1..]),
+        Mutation::Replaced(from, to) => object.replacen(from, to, 1),
+        Mutation::None | Mutation::Byte(..) | Mutation::Twice(..) | Mutation::Missing(..) | Mutation::Indented => {
+            object.to_owned()
+        }
+    };
+    let text = format!("{{\"type\":\"{kind}\",\"object\":{object}}}");
+    let mut event = match mutation {
+        Mutation::Indented => {
+            serde_json::to_string_pretty(&serde_json::from_str::<Value>(&text).unwrap()).unwrap().into_bytes()
+        }
+        _ => text.into_bytes(),
+    };
+    match mutation {
+        Mutation::Byte(at, byte) => {
+            let at = at.index(event.len());
+            event[at] = *byte;
+        }
+        Mutation::Twice(at, length) => {
+            let at = at.index(event.len());
+            let again = event[at..(at + length).min(event.len())].to_vec();
+            event.splice(at..at, again);
+        }
+        Mutation::Missing(at, length) => {
+            let at = at.index(event.len());
+            event.drain(at..(at + length).min(event.len()));
+        }
+        _ => {}
+    }
+    event
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+    #[test]
+    fn both_ways_find_the_same_in_events_of_any_form(
+        events in vec((any::<Pick>(), 0..6_usize, mutation(), 0..6_usize), 1..8),
+        part in prop_oneof![64..20_000_usize, Just(1 << 20)],
+    ) {
+        let objects = &*OBJECTS;
+        let mut body = Vec::new();
+        for (object, kind, mutation, separator) in &events {
+            let kind = ["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR", "OTHER"][*kind];
+            body.extend(event(kind, &objects[object.index(objects.len())], mutation));
+            body.extend(["\n", "\n", "\n", "", "\r\n", " \n\n\t"][*separator].as_bytes());
+        }
+        prop_assert_eq!(read(&body, part, false).found, read(&body, part, true).found);
+        let typed = Machine::projection(&Context::new(DEFAULT_GROUP));
+        let [quick, careful] = [false, true].map(|carefully| read_as(&typed, &body, part, carefully).found);
+        prop_assert_eq!(quick, careful);
+    }
+}
+
+#[test]
+fn events_as_a_real_api_server_writes_them_come_together_and_are_not_looked_at_byte_by_byte() {
+    let objects = &*OBJECTS;
+    let mut body = Vec::new();
+    for (number, object) in objects.iter().enumerate() {
+        body.extend(event(["ADDED", "MODIFIED", "DELETED"][number % 3], object, &Mutation::None));
+        body.push(b'\n');
+    }
+    let ReadFrames { found, pages, looked_at } = read(&body, body.len(), false);
+    assert_eq!((found.len(), pages, looked_at), (objects.len() + 1, 1, 0), "what has come together is one page");
+    assert!(objects.len() > 10 && found.iter().all(|frame| !frame.starts_with("Garbled")), "{found:?}");
+}
+
+#[test]
+fn an_event_that_is_too_long_is_one_either_way() {
+    let long = json!({"metadata": {"name": "a"}, "spec": "x".repeat(LONGEST)}).to_string();
+    let fits = LONGEST - r#"{"type":"ADDED","object":{"metadata":{"name":"a"},"spec":""}}"#.len();
+    for length in [fits - 1, fits, fits + 1] {
+        let object = json!({"metadata": {"name": "a"}, "spec": "x".repeat(length)}).to_string();
+        let body = [event("ADDED", &object, &Mutation::None), b"\n".to_vec()].concat();
+        assert_eq!(read(&body, 1 << 20, false).found, read(&body, 1 << 20, true).found, "{length}");
+        assert_eq!(read(&body, 1 << 20, false).found.len(), if length < fits { 2 } else { 1 }, "{length}");
+    }
+    let body = [event("ADDED", &long, &Mutation::None), b"\n".to_vec()].concat();
+    assert!(read(&body, 1 << 20, false).found[0].contains("longer than"));
+}

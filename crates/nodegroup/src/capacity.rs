@@ -1,0 +1,185 @@
+//! The capacity of the Node to come, resource by resource: the group's capacity annotations over the infrastructure
+//! template's `status.capacity` (kubernetes/autoscaler#8712). Every bad entry is dropped alone.
+
+mod annotations;
+pub(super) mod own;
+#[cfg(test)]
+mod tests;
+
+pub use self::annotations::of_annotations;
+pub use self::own::of_own_annotations;
+use super::{
+    NodeTemplate, Problem, ProblemKind, Quantity, Source, Sourced,
+    drivers::Drivers,
+    labels,
+    learned::{Amounts, Lesson},
+    problem::Clipped,
+    provenance::{SourcedMap, TemplateName, put},
+    resource_list::quantity,
+    template::{Built, Context},
+};
+use capi::{CAPACITY_PREFIX, InfrastructureTemplate};
+
+/// The label of Nodes that have a GPU.
+pub const GPU_LABEL: &str = "cluster-api/accelerator";
+
+/// The resource of processor cores.
+pub const CPU: &str = "cpu";
+/// The resource of memory, in bytes.
+pub const MEMORY: &str = "memory";
+/// The resource of local disk for pods, in bytes.
+pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
+/// The resource of how many pods fit on a Node.
+pub const PODS: &str = "pods";
+
+/// The number of pods that fit on a Node when nothing states it, as Kubernetes recommends.
+pub const DEFAULT_PODS: i64 = 110;
+
+/// The root disk in OpenStack's `status.capacity`. No Node has a resource of that name.
+const STORAGE: &str = "storage";
+
+/// A GPU on Windows.
+const DIRECTX: &str = "microsoft.com/directx";
+
+/// The resources, and where each value comes from.
+pub type Capacity = SourcedMap<Quantity>;
+
+/// From weakest to strongest: the default number of pods, `status.capacity`, what a Node of the same templates showed, the
+/// annotations that Cluster Autoscaler's own provider knows, the annotation `resources`. CPU and memory may be missing.
+pub(super) fn capacity(
+    context: &Context<'_>,
+    infrastructure: Option<(&InfrastructureTemplate, &TemplateName)>,
+    built: &mut Built,
+) -> Capacity {
+    let mut capacity = Capacity::new();
+    put(&mut capacity, PODS, Quantity::from_units(DEFAULT_PODS), Source::Default);
+    if let Some((infrastructure, name)) = infrastructure {
+        let (stated, problems) = of_status(infrastructure, name);
+        built.problems.extend(problems);
+        put_all(&mut capacity, stated);
+    }
+    if let Some(lesson) = context.nodes.same_templates {
+        put_learned(&mut capacity, lesson, context);
+    }
+    let annotations = &context.group.annotations;
+    for (stated, problems) in [of_annotations(annotations), of_own_annotations(annotations)] {
+        built.problems.extend(problems);
+        put_all(&mut capacity, stated);
+    }
+    if let Some(lesson) = context.nodes.same_templates {
+        built.notes.extend(contradictions(&capacity, lesson));
+    }
+    capacity
+}
+
+fn put_all(capacity: &mut Capacity, stated: Capacity) {
+    for (resource, stated) in stated {
+        put(capacity, &resource, stated.value, stated.source);
+    }
+}
+
+/// A Node knows better than `status.capacity`, which is that of the machine: the kernel keeps some of its memory. None of
+/// an extended resource says little: the device plugin may not have started yet.
+fn put_learned(capacity: &mut Capacity, lesson: &Lesson, context: &Context<'_>) {
+    for (resource, Amounts { capacity: seen, .. }) in &lesson.resources {
+        let wanted = is_never_zero(resource) || context.rules.learn_extended_resources;
+        let stated = capacity.get(resource.as_str()).map(|stated| stated.value);
+        let says_something =
+            if seen.is_zero() { stated.is_none() && !is_never_zero(resource) } else { stated != Some(*seen) };
+        if wanted && says_something {
+            put(capacity, resource, *seen, lesson.source_for(&context.id));
+        }
+    }
+}
+
+/// By so many percent an annotation may differ from what a Node showed.
+const TOLERANCE: i64 = 10;
+
+/// Returns a note for each annotation whose amount differs by more than [`TOLERANCE`] percent from the real Node's.
+fn contradictions(capacity: &Capacity, lesson: &Lesson) -> Vec<String> {
+    let contradiction = |(resource, stated): (&String, &Sourced<Quantity>)| {
+        let Source::Annotation(key) = &stated.source else { return None };
+        let seen = lesson.resources.get(resource.as_str())?.capacity;
+        let more = if stated.value > seen { stated.value - seen } else { seen - stated.value };
+        more.is_more_than_percent(TOLERANCE, seen).then(|| {
+            format!(
+                "annotation {key} says {resource} {}, and Node {} has {seen}: correct the annotation, or take it off if \
+                 something else states it",
+                stated.value, lesson.node,
+            )
+        })
+    };
+    capacity.iter().filter_map(contradiction).collect()
+}
+
+/// The resources that are GPUs, without those of 0: the one that `gpu-type` and `gpu-count` say, and those that call
+/// themselves so.
+pub fn gpus(capacity: &Capacity) -> impl Iterator<Item = (&str, Quantity)> {
+    capacity
+        .iter()
+        .filter(|(resource, count)| {
+            let counted = count.sources().any(|source| source.is_annotation(annotations::GPU_COUNT));
+            let named = resource.contains('/') && (resource.contains("gpu") || *resource == DIRECTX);
+            !count.value.is_zero() && (counted || named)
+        })
+        .map(|(resource, count)| (resource.as_str(), count.value))
+}
+
+/// Returns the capacity in `status.capacity`. A cpu, memory, ephemeral-storage or pods of 0 says nothing: no Node has
+/// none. OpenStack writes its root disk as `storage`; it becomes ephemeral-storage unless that is there too.
+#[must_use]
+pub fn of_status(infrastructure: &InfrastructureTemplate, name: &TemplateName) -> (Capacity, Vec<Problem>) {
+    let mut capacity = Capacity::new();
+    let mut problems = Vec::new();
+    for (resource, text) in &infrastructure.capacity {
+        let quantity = labels::check_key(resource)
+            .map_err(|rule| format!("a resource's name is like a label's key: {rule}"))
+            .and_then(|()| quantity(text));
+        match quantity {
+            Ok(quantity) if quantity.is_zero() && is_never_zero(resource) => {}
+            Ok(quantity) => {
+                put(&mut capacity, resource, quantity, Source::StatusCapacity(name.clone()));
+            }
+            Err(rule) => problems.push(Problem::new(
+                ProblemKind::Capacity,
+                format!(
+                    "status.capacity of infrastructure template {}, {:?} is {:?}: {rule}; it is ignored, and the \
+                     annotation {CAPACITY_PREFIX}… can say it instead",
+                    infrastructure.meta.key,
+                    Clipped(resource),
+                    Clipped(text),
+                ),
+            )),
+        }
+    }
+    if let Some(disk) = capacity.remove(STORAGE) {
+        capacity.entry(EPHEMERAL_STORAGE.to_owned()).or_insert(disk);
+    }
+    (capacity, problems)
+}
+
+fn is_never_zero(resource: &str) -> bool {
+    matches!(resource, CPU | MEMORY | EPHEMERAL_STORAGE | STORAGE | PODS)
+}
+
+/// The resources that Cluster Autoscaler takes for GPUs.
+const KNOWN_GPUS: [&str; 5] = ["amd.com/gpu", "gpu.intel.com/xe", "habana.ai/gaudi", DIRECTX, "nvidia.com/gpu"];
+
+/// Cluster Autoscaler counts a Node that has the GPU label and no GPU as not ready, for ever.
+pub(super) fn gpu_label_without_gpu(template: &NodeTemplate, drivers: &Drivers) -> Option<Problem> {
+    let label = template.labels.get(GPU_LABEL)?;
+    let has = |resource: &&str| template.allocatable(resource).is_some_and(|count| !count.is_zero());
+    if drivers.dra.is_some() || KNOWN_GPUS.iter().any(has) {
+        return None;
+    }
+    Some(Problem::new(
+        ProblemKind::Labels,
+        format!(
+            "label {GPU_LABEL}={} (from {}) says that the Node has a GPU, and allocatable has none of {}: Cluster \
+             Autoscaler takes such Nodes for unready; give {CAPACITY_PREFIX}gpu-type and …/gpu-count, or take the label off",
+            label.value,
+            label.source,
+            KNOWN_GPUS.join(", "),
+        ),
+    ))
+}

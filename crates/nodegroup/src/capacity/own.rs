@@ -1,0 +1,71 @@
+//! The capacity annotations that are this program's own. Every bad one is dropped alone.
+
+use std::collections::BTreeMap;
+
+use arcstr::ArcStr;
+use capi::{CAPACITY_PREFIX, OWN_CAPACITY_PREFIX};
+
+use super::{CPU, Capacity, EPHEMERAL_STORAGE, MEMORY, PODS};
+use crate::{Problem, ProblemKind, Quantity, Source, overhead::OVERHEAD, provenance::put, resource_list};
+
+const RESOURCES: &str = "resources";
+/// The price of a Node of the group; no capacity, but of the same prefix.
+const PRICE: &str = "price-per-hour";
+
+/// The annotation by which a failure domain is taken for the zone, or not.
+pub(crate) const ZONE_FROM_FAILURE_DOMAIN: &str = "zone-from-failure-domain";
+
+/// The keys without the prefix.
+const KNOWN: [&str; 4] = [OVERHEAD, RESOURCES, PRICE, ZONE_FROM_FAILURE_DOMAIN];
+
+/// Returns false if a group's annotation says that its failure domain is no zone.
+///
+/// # Errors
+/// When the annotation is neither true nor false.
+pub(crate) fn takes_zone_of_failure_domain(annotations: &BTreeMap<ArcStr, ArcStr>) -> Result<bool, Problem> {
+    let key = format!("{OWN_CAPACITY_PREFIX}{ZONE_FROM_FAILURE_DOMAIN}");
+    match annotations.get(key.as_str()).map(ArcStr::as_str) {
+        None | Some("true") => Ok(true),
+        Some("false") => Ok(false),
+        Some(value) => {
+            Err(Problem::annotation(ProblemKind::Labels, &key, value, "it must be true or false; it is ignored"))
+        }
+    }
+}
+
+/// Returns the resources of the annotation `resources`: those that no other annotation can name, and 0 of one that a
+/// Node should count as having none of. A key with the prefix that isn't known is a typing error.
+#[must_use]
+pub fn of_own_annotations(annotations: &BTreeMap<ArcStr, ArcStr>) -> (Capacity, Vec<Problem>) {
+    let mut capacity = Capacity::new();
+    let mut problems = Vec::new();
+    for (key, value) in annotations {
+        match key.strip_prefix(OWN_CAPACITY_PREFIX) {
+            Some(RESOURCES) => {
+                let (resources, more) = resource_list::parse(key, value, allowed);
+                problems.extend(more);
+                for (resource, quantity) in resources {
+                    put(&mut capacity, &resource, quantity, Source::Annotation(key.clone()));
+                }
+            }
+            Some(name) if !KNOWN.contains(&name) => {
+                let rule = format!("no such annotation is known; known are {}; it is ignored", KNOWN.join(", "));
+                problems.push(Problem::annotation(ProblemKind::Capacity, key, value, &rule));
+            }
+            Some(_) | None => {}
+        }
+    }
+    (capacity, problems)
+}
+
+fn allowed(resource: &str, quantity: Quantity) -> Result<(), String> {
+    let other = match resource {
+        CPU => "cpu",
+        MEMORY => "memory",
+        EPHEMERAL_STORAGE => "ephemeral-disk",
+        PODS => "maxPods",
+        _ if quantity.is_whole() => return Ok(()),
+        _ => return Err("it must be a whole number".to_owned()),
+    };
+    Err(format!("{resource} is said by the annotation {CAPACITY_PREFIX}{other}"))
+}

@@ -1,0 +1,314 @@
+//! The text of the log of the deletions that are on their way: an annotation of the group that every copy of this program
+//! reads and writes (see docs/delete-rule.md). A text that isn't such a log is an error and never taken for an empty one.
+
+use std::{collections::BTreeMap, fmt, hash::RandomState, time::Duration};
+
+use arcstr::ArcStr;
+use capi::{DELETING, LONGEST_LOG, MOST_LOGS, MOST_LOGS_OF_NAMESPACE, Uid};
+pub use delete_rule::{MOST_ENTRIES, Phase};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::problem::Clipped;
+
+/// The longest uid or ticket, in bytes. UUIDs have 36, and the program's tickets 37; they are written on each Machine.
+const LONGEST_ID: usize = 128;
+/// The remedy for a log that is larger than any that is written.
+const REMEDY: &str = "the program writes none so large, leaves it as it is, and deletes nothing of the group: see who \
+                      writes it, and remove the annotation";
+
+/// The text of the delete-machine annotation besides the ticket, by which a mark of ours is known.
+const MARKED_BY: &str = "capi-autoscaler-provider ";
+
+/// Which acceptance an entry is of: unique, and the same for all entries of one write.
+#[derive(Clone, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(from = "String", into = "String")]
+pub struct Ticket(ArcStr);
+
+impl Ticket {
+    /// The ticket of this time, which is for people, and of 64 bits of chance, by which nobody else has it.
+    #[must_use]
+    pub fn new(time: Timestamp, chance: u64) -> Self {
+        Self(arcstr::format!("{time:.0}-{chance:016x}"))
+    }
+
+    /// When it was made; `None` for one of another form.
+    #[must_use]
+    pub fn time(&self) -> Option<Timestamp> {
+        let (time, _) = self.0.rsplit_once('-')?;
+        time.parse().ok()
+    }
+
+    /// The value of the delete-machine annotation that is set under this ticket.
+    #[must_use]
+    pub fn mark(&self) -> String {
+        format!("{MARKED_BY}{self}")
+    }
+
+    /// The ticket under which a delete-machine annotation was set; `None` for one that isn't ours.
+    #[must_use]
+    pub fn of_mark(mark: &str) -> Option<Self> {
+        mark.strip_prefix(MARKED_BY).map(|ticket| Self(ticket.into()))
+    }
+}
+
+impl fmt::Display for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<String> for Ticket {
+    fn from(text: String) -> Self {
+        Self(text.into())
+    }
+}
+
+impl From<Ticket> for String {
+    fn from(ticket: Ticket) -> Self {
+        ticket.0.to_string()
+    }
+}
+
+impl From<&str> for Ticket {
+    fn from(text: &str) -> Self {
+        Self(text.into())
+    }
+}
+
+/// The types with which the program fills in the rule of deletion.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct Types;
+
+impl delete_rule::Types for Types {
+    type Uid = Uid;
+    type Name = ArcStr;
+    type Ticket = Ticket;
+    type Time = std::time::Instant;
+    type Hasher = RandomState;
+    type LogError = LogError;
+
+    fn between(from: Self::Time, to: Self::Time) -> Duration {
+        to.saturating_duration_since(from)
+    }
+
+    fn check(log: &DeletionLog) -> Result<(), LogError> {
+        log.check()
+    }
+}
+
+/// A Machine in the log.
+pub type Entry = delete_rule::Entry<Types>;
+
+/// The log of a group. No Machine is in it twice.
+pub type DeletionLog = delete_rule::Log<Types>;
+
+/// The text of a log, as an annotation has it.
+pub trait LogAnnotation: Sized {
+    /// Reads the annotation; none is an empty log.
+    ///
+    /// # Errors
+    /// When the text isn't a log.
+    fn parse(text: Option<&str>) -> Result<Self, LogError>;
+
+    /// The annotation's value; `None` when nothing is on its way.
+    ///
+    /// # Errors
+    /// When it is too large for an annotation.
+    fn print(&self) -> Result<Option<String>, LogError>;
+
+    /// Fails if it can't be printed. What is surely short enough isn't printed for that.
+    ///
+    /// # Errors
+    /// As [`Self::print`].
+    fn check(&self) -> Result<(), LogError>;
+}
+
+/// Why a text is no log, or a log can't be written.
+#[derive(Clone, Debug, Eq, Error, PartialEq)]
+pub enum LogError {
+    /// The annotation holds something else.
+    #[error(
+        "the annotation {DELETING} isn't a log of this program's version: {why}; it is left as it is: use the version that wrote it, or remove the annotation when no deletion is on its way"
+    )]
+    Foreign {
+        /// The reason.
+        why: String,
+    },
+    /// The annotation is longer than any log.
+    #[error("the annotation {DELETING} has {bytes} bytes, and a log of deletions at most {LONGEST_LOG}: {REMEDY}")]
+    TooLong {
+        /// The length of its value.
+        bytes: usize,
+    },
+    /// The annotation isn't kept, since others take all that is kept of them.
+    #[error(
+        "the annotation {DELETING}, of {bytes} bytes, isn't read: those of its namespace have {MOST_LOGS_OF_NAMESPACE} bytes already, or those of all namespaces {MOST_LOGS}, with what their Machines take in memory; nothing of the group is deleted: see which groups have long ones, who writes them, and remove those that this program didn't write. It is read when the group's object changes next"
+    )]
+    NoRoom {
+        /// The length of its value.
+        bytes: usize,
+    },
+    /// The annotation names more Machines than any log.
+    #[error(
+        "the annotation {DELETING}, of {bytes} bytes, names {count} Machines, and a log of deletions at most {MOST_ENTRIES}: {REMEDY}"
+    )]
+    TooMany {
+        /// The length of its value.
+        bytes: usize,
+        /// The number of Machines.
+        count: usize,
+    },
+    /// A Machine that no log can name.
+    #[error("the annotation {DELETING} can't name a Machine: {why}; delete it by hand")]
+    Unwritable {
+        /// The reason.
+        why: String,
+    },
+    /// Too many deletions are on their way.
+    #[error(
+        "{count} deletions would be on their way at once, and the annotation {DELETING} has room for {MOST_ENTRIES} of usual names; try again when some have gone"
+    )]
+    Full {
+        /// The number of deletions that would be on their way.
+        count: usize,
+    },
+}
+
+/// Entries of one acceptance, as they are written.
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    ticket: Ticket,
+    #[serde(with = "WrittenPhase")]
+    phase: Phase,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    soft: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    counted: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pending: bool,
+    machines: BTreeMap<String, String>,
+}
+
+/// The phase of an acceptance's entries, as it is written.
+#[derive(Deserialize, Serialize)]
+#[serde(remote = "Phase", rename_all = "lowercase")]
+enum WrittenPhase {
+    Wanted,
+    Lowered,
+}
+
+impl LogAnnotation for DeletionLog {
+    fn parse(text: Option<&str>) -> Result<Self, LogError> {
+        let Some(text) = text else { return Ok(Self::default()) };
+        let bytes = text.len();
+        if bytes > LONGEST_LOG {
+            return Err(LogError::TooLong { bytes });
+        }
+        let foreign = |why: String| LogError::Foreign { why };
+        // The error quotes what it met, which may be all of the text.
+        let not_read = |error: serde_json::Error| foreign(format!("{:?}", Clipped(&error.to_string())));
+        let written: Vec<Written> = serde_json::from_str(text).map_err(not_read)?;
+        let count = written.iter().map(|acceptance| acceptance.machines.len()).sum();
+        if count > MOST_ENTRIES {
+            return Err(LogError::TooMany { bytes, count });
+        }
+        let mut log = Self::default();
+        for acceptance in written {
+            for (name, uid) in acceptance.machines {
+                check(&name, &uid, &acceptance.ticket).map_err(foreign)?;
+                let uid = Uid::from(uid);
+                if log.get(&uid).is_some() {
+                    return Err(foreign(format!("the Machine {name} with uid {uid:?} is named twice")));
+                }
+                log.push(Entry {
+                    name: name.into(),
+                    uid,
+                    ticket: acceptance.ticket.clone(),
+                    phase: acceptance.phase,
+                    soft: acceptance.soft,
+                    counted: acceptance.counted,
+                    pending: acceptance.pending,
+                });
+            }
+        }
+        Ok(log)
+    }
+
+    fn print(&self) -> Result<Option<String>, LogError> {
+        if self.is_empty() {
+            return Ok(None);
+        }
+        let full = || LogError::Full { count: self.entries().len() };
+        check_entries(self)?;
+        let mut acceptances: BTreeMap<_, Vec<BTreeMap<_, _>>> = BTreeMap::new();
+        for entry in self.entries() {
+            let alike =
+                acceptances.entry((&entry.ticket, entry.phase, entry.soft, entry.counted, entry.pending)).or_default();
+            let name = entry.name.to_string();
+            // Two Machines of one name, one after the other, stand apart.
+            match alike.iter_mut().find(|machines| !machines.contains_key(&name)) {
+                Some(machines) => {
+                    machines.insert(name, entry.uid.to_string());
+                }
+                None => alike.push(BTreeMap::from([(name, entry.uid.to_string())])),
+            }
+        }
+        let written: Vec<_> = acceptances
+            .into_iter()
+            .flat_map(|((ticket, phase, soft, counted, pending), alike)| {
+                let written =
+                    move |machines| Written { ticket: ticket.clone(), phase, soft, counted, pending, machines };
+                alike.into_iter().map(written)
+            })
+            .collect();
+        let text = serde_json::to_string(&written).map_err(|_| full())?;
+        if self.entries().len() > MOST_ENTRIES || text.len() > LONGEST_LOG {
+            return Err(full());
+        }
+        Ok(Some(text))
+    }
+
+    fn check(&self) -> Result<(), LogError> {
+        check_entries(self)?;
+        // Alone in an acceptance, and with each character escaped.
+        let longest = |entry: &Entry| 6 * (entry.name.len() + entry.uid.to_string().len() + entry.ticket.0.len()) + 100;
+        if self.entries().len() <= MOST_ENTRIES && self.entries().iter().map(longest).sum::<usize>() <= LONGEST_LOG {
+            return Ok(());
+        }
+        self.print().map(|_| ())
+    }
+}
+
+/// Fails for entries that wouldn't be read again.
+fn check_entries(log: &DeletionLog) -> Result<(), LogError> {
+    let check = |entry: &Entry| check(&entry.name, &entry.uid.to_string(), &entry.ticket);
+    log.entries().iter().try_for_each(check).map_err(|why| LogError::Unwritable { why })
+}
+
+/// Fails for a Machine that isn't one, or whose entry is too long to be read.
+fn check(name: &str, uid: &str, ticket: &Ticket) -> Result<(), String> {
+    if !is_object_name(name) || uid.is_empty() {
+        return Err(format!("{:?} with uid {:?} is no Machine", Clipped(name), Clipped(uid)));
+    }
+    for (what, text) in [("uid", uid), ("ticket", ticket.0.as_str())] {
+        if text.len() > LONGEST_ID {
+            let bytes = text.len();
+            return Err(format!("the {what} of Machine {name} has {bytes} bytes, and may have {LONGEST_ID}"));
+        }
+    }
+    Ok(())
+}
+
+/// Returns true if an API server accepts it as a name. It stands in the paths of requests: anything else could lead
+/// them to another object.
+fn is_object_name(name: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+    let is_end = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    name.len() <= 253 && name.chars().all(is_plain) && name.starts_with(is_end) && name.ends_with(is_end)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,237 @@
+//! The conditions for a group, and the order in which they are checked.
+
+use arcstr::ArcStr;
+
+use capi::{InfrastructureRef, ScalableKind};
+use rstest::rstest;
+
+use super::*;
+use crate::{
+    ErrorRules, ScopeSpec,
+    testing::{cluster, deployment, infrastructure, machine_set, scalable},
+};
+
+fn rules() -> Rules {
+    Rules {
+        keys: Keys::default(),
+        scope: Scope::All,
+        template: TemplateRules::default(),
+        prices: Arc::default(),
+        errors: ErrorRules::default(),
+    }
+}
+
+fn annotate(object: &mut ScalableResource, key: &str, value: &str) {
+    object.annotations.insert(ArcStr::from(key), ArcStr::from(value));
+}
+
+fn bounded(mut object: ScalableResource, min: &str, max: &str) -> ScalableResource {
+    let keys = Keys::default();
+    annotate(&mut object, &keys.min_size, min);
+    annotate(&mut object, &keys.max_size, max);
+    object
+}
+
+/// A MachineDeployment of three replicas that is a group.
+fn group() -> ScalableResource {
+    bounded(deployment("workers"), "1", "10")
+}
+
+fn of(object: &ScalableResource) -> Verdict {
+    evaluate(object, Some(&cluster()), InfrastructureState::None, RealNodes::default(), &rules())
+}
+
+fn left_out(verdict: &Verdict) -> Option<LeftOut> {
+    match verdict {
+        Verdict::Group(_) => None,
+        Verdict::LeftOut(reason, _) => Some(*reason),
+    }
+}
+
+fn definition(verdict: Verdict) -> Definition {
+    match verdict {
+        Verdict::Group(definition) => *definition,
+        Verdict::LeftOut(reason, problems) => panic!("{reason}: {problems:?}"),
+    }
+}
+
+#[rstest]
+#[case(ScalableKind::MachineDeployment, "MachineDeployment/team-a/workers")]
+#[case(ScalableKind::MachineSet, "MachineSet/team-a/workers")]
+#[case(ScalableKind::MachinePool, "MachinePool/team-a/workers")]
+fn each_kind_is_a_group(#[case] kind: ScalableKind, #[case] id: &str) {
+    let definition = definition(of(&bounded(scalable(kind, "workers"), "1", "10")));
+    assert_eq!(definition.id.to_string(), id);
+    assert_eq!(definition.bounds, Bounds { min: 1, max: 10 });
+    assert_eq!(definition.template, None);
+    assert!(definition.options.is_empty());
+    assert_eq!(definition.problems, []);
+}
+
+#[test]
+fn a_machine_set_with_a_machine_deployment_owner_is_none() {
+    let mut owned = bounded(machine_set("workers-1"), "1", "10");
+    owned.deployment = Some("workers".into());
+    assert_eq!(left_out(&of(&owned)), Some(LeftOut::OwnedByMachineDeployment));
+}
+
+#[rstest]
+#[case::no_annotation(deployment("workers"), Some(LeftOut::NotAutoscaled))]
+#[case::max_0(bounded(deployment("workers"), "0", "0"), Some(LeftOut::NotAutoscaled))]
+#[case::min_equal_to_max(bounded(deployment("workers"), "3", "3"), None)]
+#[case::max_below_min(bounded(deployment("workers"), "3", "2"), Some(LeftOut::InvalidBounds))]
+#[case::unparsable(bounded(deployment("workers"), "one", "2"), Some(LeftOut::InvalidBounds))]
+#[case::negative(bounded(deployment("workers"), "-1", "2"), Some(LeftOut::InvalidBounds))]
+fn bounds_decide(#[case] object: ScalableResource, #[case] expected: Option<LeftOut>) {
+    assert_eq!(left_out(&of(&object)), expected);
+}
+
+#[test]
+fn invalid_bounds_say_why() {
+    let Verdict::LeftOut(_, problems) = of(&bounded(deployment("workers"), "3", "2")) else { panic!("a group") };
+    assert_eq!(problems[0].kind, ProblemKind::Bounds);
+}
+
+#[rstest]
+#[case::not(false, false, None)]
+#[case::by_its_annotation(true, false, Some(LeftOut::Paused))]
+#[case::by_its_clusters_spec(false, true, Some(LeftOut::Paused))]
+fn paused_is_as_cluster_api_pauses(#[case] annotation: bool, #[case] spec: bool, #[case] expected: Option<LeftOut>) {
+    let mut object = group();
+    if annotation {
+        annotate(&mut object, PAUSED, "");
+    }
+    let cluster = Cluster { paused: spec, ..cluster() };
+    let verdict = evaluate(&object, Some(&cluster), InfrastructureState::None, RealNodes::default(), &rules());
+    assert_eq!(left_out(&verdict), expected);
+}
+
+#[test]
+fn a_machine_set_that_another_api_has_the_authority_over_is_paused() {
+    let mut set = bounded(machine_set("workers"), "1", "10");
+    assert_eq!(left_out(&of(&set)), None);
+    set.handed_over = true;
+    assert_eq!(left_out(&of(&set)), Some(LeftOut::Paused));
+}
+
+#[test]
+fn a_cluster_that_is_not_known_pauses_nothing() {
+    assert_eq!(left_out(&evaluate(&group(), None, InfrastructureState::None, RealNodes::default(), &rules())), None);
+}
+
+#[rstest]
+#[case::replicas_without_a_template(Some(1), &[], None)]
+#[case::no_replicas_without_a_template(Some(0), &[], Some(LeftOut::NoScaleFromZero))]
+#[case::absent_replicas_count_as_none(None, &[], Some(LeftOut::NoScaleFromZero))]
+#[case::no_replicas_with_cpu_alone(Some(0), &[("cpu", "4")], Some(LeftOut::NoScaleFromZero))]
+#[case::no_replicas_with_cpu_and_memory(Some(0), &[("cpu", "4"), ("memory", "1Gi")], None)]
+fn without_replicas_it_must_be_able_to_scale_from_zero(
+    #[case] replicas: Option<i32>,
+    #[case] capacity: &[(&str, &str)],
+    #[case] expected: Option<LeftOut>,
+) {
+    let object = ScalableResource { replicas, ..group() };
+    let infrastructure = infrastructure(capacity);
+    let verdict = evaluate(&object, None, InfrastructureState::Known(&infrastructure), RealNodes::default(), &rules());
+    assert_eq!(left_out(&verdict), expected);
+}
+
+#[test]
+fn annotations_are_enough_to_scale_from_zero() {
+    let mut object = ScalableResource { replicas: Some(0), ..group() };
+    annotate(&mut object, "capacity.cluster-autoscaler.kubernetes.io/cpu", "4");
+    annotate(&mut object, "capacity.cluster-autoscaler.kubernetes.io/memory", "16Gi");
+    for state in [InfrastructureState::None, InfrastructureState::Unknown, InfrastructureState::Unreadable("forbidden")]
+    {
+        let definition = definition(evaluate(&object, None, state, RealNodes::default(), &rules()));
+        assert!(definition.template.is_some(), "{state:?}");
+    }
+}
+
+#[test]
+fn an_unreadable_template_is_a_problem_and_the_group_is_served() {
+    let mut object = group();
+    object.infrastructure =
+        Some(InfrastructureRef { group: "infra.example".into(), kind: "VMTemplate".into(), name: "big".into() });
+    let state = InfrastructureState::Unreadable("403 Forbidden");
+    let definition = definition(evaluate(&object, None, state, RealNodes::default(), &rules()));
+    let [problem] = definition.problems.as_slice() else { panic!("{:?}", definition.problems) };
+    assert_eq!(problem.kind, ProblemKind::Template);
+    assert!(problem.message.contains("VMTemplate.infra.example team-a/big can't be read: 403 Forbidden"), "{problem}");
+}
+
+#[test]
+fn a_template_that_was_not_read_yet_is_no_problem() {
+    assert_eq!(
+        definition(evaluate(&group(), None, InfrastructureState::Unknown, RealNodes::default(), &rules())).problems,
+        []
+    );
+}
+
+#[test]
+fn bad_annotations_leave_the_group_standing() {
+    let mut object = group();
+    annotate(&mut object, "capacity.cluster-autoscaler.kubernetes.io/cpu", "four");
+    annotate(&mut object, "cluster.x-k8s.io/autoscaling-options-scaledownunneededtime", "10");
+    annotate(&mut object, "cluster.x-k8s.io/autoscaling-options-scaledownunreadytime", "10m");
+    let definition = definition(of(&object));
+    let kinds: Vec<_> = definition.problems.iter().map(|problem| problem.kind).collect();
+    assert_eq!(kinds, [ProblemKind::Capacity, ProblemKind::Options]);
+    assert!(definition.options.scale_down_unready_time.is_some());
+}
+
+#[test]
+fn what_is_wrong_is_told_where_it_keeps_a_group_from_scaling_from_zero() {
+    let mut object = ScalableResource { replicas: Some(0), ..group() };
+    annotate(&mut object, "capacity.cluster-autoscaler.kubernetes.io/cpu", "four");
+    let Verdict::LeftOut(LeftOut::NoScaleFromZero, problems) = of(&object) else { panic!("a group") };
+    assert_eq!(problems.len(), 1);
+}
+
+/// The earliest reason is told: each object here has all the later ones too.
+#[test]
+fn reasons_are_asked_in_order() {
+    let mut rules = rules();
+    rules.scope = Scope::Specs(vec![ScopeSpec::cluster("team-b", "prod")]);
+    let mut object = bounded(machine_set("workers-1"), "x", "x");
+    object.deployment = Some("workers".into());
+    object.replicas = Some(0);
+    annotate(&mut object, PAUSED, "");
+    let reason = |object: &ScalableResource, rules: &Rules| {
+        left_out(&evaluate(object, None, InfrastructureState::None, RealNodes::default(), rules))
+    };
+    assert_eq!(reason(&object, &rules), Some(LeftOut::OutOfScope));
+    rules.scope = Scope::All;
+    assert_eq!(reason(&object, &rules), Some(LeftOut::OwnedByMachineDeployment));
+    object.deployment = None;
+    assert_eq!(reason(&object, &rules), Some(LeftOut::InvalidBounds));
+    object = bounded(object, "0", "0");
+    assert_eq!(reason(&object, &rules), Some(LeftOut::NotAutoscaled));
+    object = bounded(object, "0", "3");
+    assert_eq!(reason(&object, &rules), Some(LeftOut::Paused));
+    object.annotations.remove(PAUSED);
+    assert_eq!(reason(&object, &rules), Some(LeftOut::NoScaleFromZero));
+    object.replicas = Some(1);
+    assert_eq!(reason(&object, &rules), None);
+}
+
+#[test]
+fn every_reason_has_its_label_and_its_sentence() {
+    let labels: std::collections::BTreeSet<_> = LeftOut::ALL.iter().map(|reason| reason.as_str()).collect();
+    assert_eq!(labels.len(), LeftOut::ALL.len());
+    for reason in LeftOut::ALL {
+        assert!(reason.as_str().bytes().all(|c| c.is_ascii_lowercase() || c == b'_'));
+        assert!(reason.to_string().starts_with("it"), "{reason}");
+    }
+}
+
+#[test]
+fn of_many_problems_the_first_are_told_and_the_others_counted() {
+    let mut object = group();
+    annotate(&mut object, "capacity.cluster-autoscaler.kubernetes.io/cpu", "4");
+    annotate(&mut object, "capacity.cluster-autoscaler.kubernetes.io/memory", "16Gi");
+    annotate(&mut object, "capacity.cluster-autoscaler.kubernetes.io/labels", &"!=x,".repeat(50_000));
+    let problems = definition(of(&object)).problems;
+    assert_eq!(problems.len(), 21);
+    assert!(problems[20].message.contains("49980"), "{}", problems[20]);
+}

@@ -1,0 +1,74 @@
+//! Ids of node groups: `<Kind>/<namespace>/<name>`, the same before and after a restart.
+
+use arcstr::ArcStr;
+use std::fmt;
+
+use capi::{Meta, ObjectKey, ScalableKind};
+
+/// The id of a node group.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct GroupId {
+    /// The kind of the object that is the group.
+    pub kind: ScalableKind,
+    /// Its namespace and name.
+    pub key: ObjectKey,
+}
+
+impl GroupId {
+    /// The id of an object.
+    #[must_use]
+    pub fn new(kind: ScalableKind, key: ObjectKey) -> Self {
+        Self { kind, key }
+    }
+
+    /// The id of the object with this identity.
+    #[must_use]
+    pub fn of(kind: ScalableKind, meta: &Meta) -> Self {
+        Self::new(kind, meta.key.clone())
+    }
+
+    /// Reads an id. `None` for any text that isn't one: three parts, none empty, and a known kind.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split('/');
+        let (kind, namespace, name) = (parts.next()?, parts.next()?, parts.next()?);
+        if parts.next().is_some() || namespace.is_empty() || name.is_empty() {
+            return None;
+        }
+        Some(Self::new(ScalableKind::parse(kind)?, ObjectKey::new(ArcStr::from(namespace), ArcStr::from(name))))
+    }
+}
+
+impl fmt::Display for GroupId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.kind, self.key.namespace, self.key.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("MachineDeployment/team-a/workers")]
+    #[case("MachineSet/team-a/workers")]
+    #[case("MachinePool/team-a/workers")]
+    fn an_id_is_read_as_it_is_written(#[case] text: &str) {
+        assert_eq!(GroupId::parse(text).map(|id| id.to_string()).as_deref(), Some(text));
+    }
+
+    #[rstest]
+    #[case("")]
+    #[case("workers")]
+    #[case("MachineDeployment/team-a")]
+    #[case("MachineDeployment/team-a/workers/more")]
+    #[case("MachineDeployment//workers")]
+    #[case("MachineDeployment/team-a/")]
+    #[case("machinedeployment/team-a/workers")]
+    #[case("Machine/team-a/workers")]
+    fn any_other_text_is_no_id(#[case] text: &str) {
+        assert_eq!(GroupId::parse(text), None);
+    }
+}

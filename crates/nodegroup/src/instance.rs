@@ -1,0 +1,447 @@
+//! The instances of a node group as Cluster Autoscaler sees them: their id, state and error, one per Machine, and
+//! the order in which they are looked at.
+
+pub use super::placeholder::{PlaceholderRef, template_node_groups};
+use super::{
+    DeletionLog, Grace, GroupId, Lack, SharedLog, exhausted, placeholder,
+    replacement::{self, Replaced, Replacement},
+};
+use capi::{Machine, MachinePhase, Node};
+use jiff::Timestamp;
+
+/// A condition's message may be 32 KiB long, and thousands of Machines may fail at once: an answer beyond 4 MiB is an
+/// error to Cluster Autoscaler, which then takes the group for one without instances.
+const LONGEST_MESSAGE: usize = 400;
+const ELLIPSIS: &str = "…";
+
+/// An instance of a node group.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Instance {
+    /// A provider id, or a placeholder that [`PlaceholderRef::parse`] leads back to its Machine or group.
+    pub id: String,
+    /// Its state.
+    pub state: InstanceState,
+    /// Its error, if it has one.
+    pub error: Option<InstanceError>,
+    /// True if the error is sent to Cluster Autoscaler: see [`of_group`].
+    pub sends_error: bool,
+}
+
+/// The state of an instance.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum InstanceState {
+    /// It has no Node yet.
+    Creating,
+    /// Its Node has joined.
+    Running,
+    /// It is on its way out.
+    Deleting,
+}
+
+/// The error of an instance. Cluster Autoscaler deletes the creating ones that have one, in every loop and with no
+/// check of the minimum, and backs their group off.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct InstanceError {
+    /// For machines: `DeletingFailed` or `ProvisioningFailed`.
+    pub code: &'static str,
+    /// For people: the Machine's own words where it has any.
+    pub message: String,
+    /// The class: out of resources, or anything else.
+    pub class: ErrorClass,
+}
+
+/// Classes of errors, with their numbers on the wire.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum ErrorClass {
+    /// Capacity or quota has run out.
+    OutOfResources = 1,
+    /// Anything else.
+    Other = 99,
+}
+
+impl ErrorClass {
+    /// `instanceErrorClass` on the wire.
+    #[must_use]
+    pub fn number(self) -> i32 {
+        match self {
+            Self::OutOfResources => 1,
+            Self::Other => 99,
+        }
+    }
+}
+
+/// The most placeholders one answer holds: a size beyond all reason must not make an answer beyond what the caller takes
+/// (4 MiB).
+const MOST_PLACEHOLDERS: u32 = 10_000;
+
+/// Where the deletions of so many failed Machines of a group were refused, no error of it is sent: theirs would take turns.
+const MOST_UNDELETABLE: usize = 3;
+
+/// The operator's rules for deletes of failed Machines.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct ErrorRules {
+    /// Deletes are carried out: the server may write.
+    pub deletes: bool,
+    /// At the minimum size one Machine after the other is replaced.
+    pub replaces_at_min: bool,
+    /// The grace period of a lack of capacity; a group may have its own.
+    pub grace: Grace,
+}
+
+impl Default for ErrorRules {
+    fn default() -> Self {
+        Self { deletes: true, replaces_at_min: true, grace: Grace::default() }
+    }
+}
+
+/// A Machine with what else is known of it.
+#[derive(Clone, Copy, Debug)]
+pub struct MachineView<'a> {
+    /// The Machine.
+    pub machine: &'a Machine,
+    /// The Node of it that is known.
+    pub node: Option<&'a Node>,
+    /// The lack of capacity that its infrastructure tells of.
+    pub shortage: Option<Shortage>,
+    /// The API server refused lately to delete it, or gave no answer.
+    pub undeletable: bool,
+}
+
+/// A lack of capacity or quota, and since when without a break.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Shortage {
+    /// Waiting may end it, or not.
+    pub lack: Lack,
+    /// Since when.
+    pub since: Timestamp,
+}
+
+impl Shortage {
+    /// The shortage of a Machine that was seen at `now`, and before with `known`, if at all: `seen_before` is true for one
+    /// that was. The condition's own time says only since when the infrastructure isn't ready, and so counts for a Machine
+    /// that is seen for the first time alone, as after a restart.
+    #[must_use]
+    pub fn of(machine: &Machine, known: Option<Self>, seen_before: bool, now: Timestamp) -> Option<Self> {
+        let condition = machine.infrastructure_not_ready.as_ref()?;
+        let lack = exhausted::lack(&condition.reason).max(exhausted::lack(&condition.message))?;
+        let first = || if seen_before { now } else { condition.since.map_or(now, |since| since.min(now)) };
+        Some(Self { lack, since: known.map_or_else(first, |known| known.since) })
+    }
+
+    /// Returns true if it is an error now.
+    #[must_use]
+    pub fn is_error(self, grace: Grace, now: Timestamp) -> bool {
+        match self.lack {
+            Lack::Lasts => true,
+            Lack::Heals => grace.is_over(self.since, now),
+        }
+    }
+}
+
+/// The share of a Machine in the instance counts of its group: what [`of_machine`] returns for it, without the texts.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Counted {
+    /// Its state.
+    pub state: InstanceState,
+    /// Something went wrong with it.
+    pub has_error: bool,
+    /// No placeholder stands for it: see [`holds_its_place`].
+    pub holds_its_place: bool,
+}
+
+/// The instances of a group by what they are doing.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct InstanceCounts {
+    /// Those whose Nodes have joined.
+    pub running: u64,
+    /// Those that have no Node yet, placeholders among them.
+    pub creating: u64,
+    /// Those on their way out.
+    pub deleting: u64,
+    /// Those that have an error, whatever they are doing.
+    pub failed: u64,
+}
+
+impl InstanceCounts {
+    /// The instances of a MachinePool of this size, which lists so many ids.
+    #[must_use]
+    pub fn of_provider_ids(size: i32, listed: usize) -> Self {
+        Self { running: listed as u64, creating: missing(size, listed).into(), ..Self::default() }
+    }
+}
+
+/// Cluster API's reason of InfrastructureReady when what was a Machine's infrastructure is gone.
+const INFRASTRUCTURE_DELETED: &str = "Deleted";
+
+/// Returns true if a Machine has failed for good. Up to Cluster API 1.10 its phase says so, together with the words of a
+/// failure, which alone also come while bare metal is being prepared; since 1.11 no phase does, and its conditions count.
+#[must_use]
+pub fn has_failed(machine: &Machine) -> bool {
+    let infrastructure = machine.infrastructure_not_ready.as_ref();
+    let is_gone = infrastructure.is_some_and(|condition| condition.reason == INFRASTRUCTURE_DELETED);
+    (machine.phase == MachinePhase::Failed && machine.failure.is_some()) || (is_gone && !machine.deleting)
+}
+
+/// The conditions that a delete of a group's failed Machines would meet now.
+#[derive(Clone, Debug)]
+pub struct DeleteConditions {
+    /// The operator's rules, with the group's own grace period.
+    pub rules: ErrorRules,
+    /// The group can be scaled down: it is one now, and isn't rolling out.
+    pub accepts: bool,
+    /// The minimum size.
+    pub min: i32,
+    /// The deletions that are on their way.
+    pub log: DeletionLog,
+    /// The last replacement at the minimum size.
+    pub replaced: Option<Replaced>,
+    /// The present time.
+    pub now: Timestamp,
+}
+
+impl DeleteConditions {
+    /// The conditions under these rules in a group that can be scaled down or not, by its minimum and its annotations. A log
+    /// that nobody can read stops all deletions.
+    #[must_use]
+    pub fn of(
+        rules: ErrorRules,
+        can_scale_down: bool,
+        min: i32,
+        log: Option<&SharedLog>,
+        replaced: Option<&str>,
+    ) -> Self {
+        // One that accepts nothing may be out of scope, and its log is never read then.
+        let log = log.filter(|_| can_scale_down).map(SharedLog::read);
+        let is_refused = log.is_some_and(|log| log.is_err());
+        Self {
+            rules,
+            accepts: can_scale_down && !is_refused,
+            min,
+            log: log.and_then(Result::ok).cloned().unwrap_or_default(),
+            replaced: replaced.and_then(|text| text.parse().ok()),
+            now: Timestamp::now(),
+        }
+    }
+}
+
+/// The instances of a group, in the order of its Machines, and placeholders for the rest of its size.
+///
+/// Each replica of the size is a Node or an instance that Cluster Autoscaler counts as unregistered. Where their sum stays
+/// below the size, it calls DecreaseTargetSize and skips the rest of its loop for all groups, again and again. So
+///
+/// - a Machine that is being deleted and has no Node any more takes no placeholder's place;
+/// - an error, by which an instance counts as neither, is sent only where the delete that it causes is accepted now: not
+///   while the group rolls out, not for more Machines than the minimum leaves, which are deleted in one call, at the
+///   minimum for the one that would be replaced now, and not for a while after the API server refused to delete the Machine, or
+///   several of the group;
+/// - the error of a lack of capacity that may heal is sent only when its grace period is over.
+pub fn of_group(
+    id: &GroupId,
+    size: i32,
+    members: &[MachineView<'_>],
+    conditions: impl FnOnce() -> DeleteConditions,
+) -> Vec<Instance> {
+    let mut instances: Vec<_> = members.iter().map(|member| of_machine(*member)).collect();
+    let is_creating = |instance: &Instance| instance.error.is_some() && instance.state == InstanceState::Creating;
+    if instances.iter().any(is_creating) {
+        let conditions = conditions();
+        let is_refused =
+            |(instance, member): &(&Instance, &MachineView<'_>)| is_creating(instance) && member.undeletable;
+        let undeletable = instances.iter().zip(members).filter(is_refused).count();
+        let has_error = |(instance, member): &(&Instance, &MachineView<'_>)| {
+            let is_sent = undeletable < MOST_UNDELETABLE && !member.undeletable;
+            is_creating(instance) && is_sent && is_error_now(member, conditions.rules.grace, conditions.now)
+        };
+        let failed = instances.iter().zip(members).filter(has_error);
+        let failed: Vec<_> = failed.map(|(_, member)| member.machine).collect();
+        let deletable = deletable(size, &failed, members, &conditions);
+        for (instance, member) in instances.iter_mut().zip(members) {
+            let is_deletable = || deletable.iter().any(|one| std::ptr::eq(*one, member.machine));
+            instance.sends_error = !is_creating(instance) || is_deletable();
+        }
+    }
+    let holding = members.iter().filter(|member| holds_its_place(member.machine, member.node.is_some())).count();
+    instances.extend(placeholders(id, size, holding));
+    instances
+}
+
+/// Returns true if a Machine that never became a Node has an error that isn't waited for any more.
+fn is_error_now(member: &MachineView<'_>, grace: Grace, now: Timestamp) -> bool {
+    has_failed(member.machine) || member.shortage.is_some_and(|shortage| shortage.is_error(grace, now))
+}
+
+/// Returns true if a Machine stands for a replica by itself: Cluster Autoscaler sees its Node, or counts its instance as one that
+/// may still come.
+#[must_use]
+pub fn holds_its_place(machine: &Machine, has_known_node: bool) -> bool {
+    !machine.deleting || has_known_node
+}
+
+/// Placeholders for the replicas of a size that `held` others leave.
+pub fn placeholders(id: &GroupId, size: i32, held: usize) -> impl Iterator<Item = Instance> {
+    (0..missing(size, held)).map(move |index| replica_placeholder(id, index))
+}
+
+/// Returns the number of placeholders for the replicas of a size that `held` others leave.
+#[must_use]
+pub fn missing(size: i32, held: usize) -> u32 {
+    let size = u32::try_from(size).unwrap_or_default();
+    size.saturating_sub(u32::try_from(held).unwrap_or(u32::MAX)).min(MOST_PLACEHOLDERS)
+}
+
+/// Those of the failed Machines whose deletion in one call would be accepted now.
+fn deletable<'a>(
+    size: i32,
+    failed: &[&'a Machine],
+    members: &[MachineView<'_>],
+    conditions: &DeleteConditions,
+) -> Vec<&'a Machine> {
+    let DeleteConditions { rules, accepts, min, log, replaced, now } = conditions;
+    if !rules.deletes || !accepts {
+        return Vec::new();
+    }
+    let mut failed: Vec<_> = failed.iter().copied().filter(|machine| log.get(&machine.meta.uid).is_none()).collect();
+    let promised = i32::try_from(log.wanted()).unwrap_or(i32::MAX);
+    let above_min = usize::try_from(size.saturating_sub(promised).saturating_sub(*min)).unwrap_or_default();
+    if above_min > 0 {
+        failed.sort_by_key(|machine| replacement::rank(machine, None));
+        failed.truncate(above_min.min(log.room()));
+        return failed;
+    }
+    let has_joined = |member: &&MachineView<'_>| member.machine.node_name.is_some() || member.node.is_some();
+    let joined = members.iter().filter(has_joined).filter_map(|member| member.machine.created.time()).max();
+    let first = replacement::first(failed, replaced.as_ref()).filter(|_| rules.replaces_at_min);
+    let is_due = |machine: &&Machine| match replacement::decide(replaced.as_ref(), &machine.meta.uid, joined, *now) {
+        Replacement::Begin(_) | Replacement::Continue(_) => true,
+        Replacement::Wait(_) => false,
+    };
+    first.filter(is_due).into_iter().collect()
+}
+
+/// A Machine as an instance.
+#[derive(Clone, Copy)]
+enum Role<'a> {
+    /// It has failed and is being deleted.
+    FailedAndDeleting,
+    /// It has failed before it had a Node.
+    Failed,
+    /// It is being deleted.
+    Deleting,
+    /// It has no Node yet.
+    Pending,
+    /// It has a Node that Cluster Autoscaler couldn't recognize by any id; Cluster API sets no nodeRef before there is one.
+    Unrecognized,
+    /// It has a Node, and this is the id of both.
+    Joined(&'a str),
+}
+
+impl<'a> Role<'a> {
+    fn of(member: MachineView<'a>) -> Self {
+        let MachineView { machine, node, .. } = member;
+        let has_node = machine.node_name.is_some() || node.is_some();
+        match (has_failed(machine), machine.deleting) {
+            (true, true) => Self::FailedAndDeleting,
+            (false, true) => Self::Deleting,
+            (true, false) if !has_node => Self::Failed,
+            (false, false) if !has_node => Self::Pending,
+            (true | false, false) => {
+                // Cluster Autoscaler compares whole ids with those of Nodes, and would name one that differs as never joined.
+                let own = machine.provider_id.as_deref();
+                let of_node = node.map(|node| node.provider_id.as_deref());
+                let id = if machine.node_name.is_some() { own.or(of_node.flatten()) } else { of_node.unwrap_or(own) };
+                id.map_or(Self::Unrecognized, Self::Joined)
+            }
+        }
+    }
+}
+
+/// Returns how a Machine counts among the instances of its group.
+#[must_use]
+pub fn counted(member: MachineView<'_>) -> Counted {
+    let (state, has_error) = match Role::of(member) {
+        Role::FailedAndDeleting => (InstanceState::Deleting, true),
+        Role::Failed => (InstanceState::Creating, true),
+        Role::Deleting => (InstanceState::Deleting, false),
+        Role::Pending => (InstanceState::Creating, member.shortage.is_some()),
+        Role::Unrecognized => (InstanceState::Creating, false),
+        Role::Joined(_) => (InstanceState::Running, false),
+    };
+    Counted { state, has_error, holds_its_place: holds_its_place(member.machine, member.node.is_some()) }
+}
+
+/// The instance of a Machine. Its error may have to wait: see [`of_group`].
+///
+/// A Machine that has a Node but no provider id on either keeps its `pending-machine` id and counts as creating, since
+/// Cluster Autoscaler couldn't recognize its Node.
+#[must_use]
+pub fn of_machine(member: MachineView<'_>) -> Instance {
+    let MachineView { machine, shortage, .. } = member;
+    let key = &machine.meta.key;
+    let (id, error) = match Role::of(member) {
+        Role::FailedAndDeleting => {
+            let error = InstanceError {
+                code: "DeletingFailed",
+                message: message(machine, "deleting the Machine failed"),
+                class: ErrorClass::Other,
+            };
+            (placeholder::failed(key), Some(error))
+        }
+        Role::Failed => (placeholder::failed(key), Some(provisioning_failed(machine, shortage))),
+        Role::Deleting => (placeholder::deleting(key), None),
+        Role::Pending => (placeholder::pending(key), shortage.map(|_| provisioning_failed(machine, shortage))),
+        Role::Unrecognized => (placeholder::pending(key), None),
+        Role::Joined(id) => return of_provider_id(id),
+    };
+    Instance { id, state: counted(member).state, error, sends_error: true }
+}
+
+/// An instance of a MachinePool, which has no Machines: one of its `spec.providerIDList`.
+#[must_use]
+pub fn of_provider_id(id: &str) -> Instance {
+    Instance { id: id.to_owned(), state: InstanceState::Running, error: None, sends_error: true }
+}
+
+/// The stand-in for a replica that has no Machine yet, counted from 0 within its group.
+#[must_use]
+pub fn replica_placeholder(group: &GroupId, index: u32) -> Instance {
+    Instance { id: placeholder::replica(group, index), state: InstanceState::Creating, error: None, sends_error: true }
+}
+
+fn provisioning_failed(machine: &Machine, shortage: Option<Shortage>) -> InstanceError {
+    let reason = machine.failure.as_ref().and_then(|failure| failure.reason.as_deref());
+    let exhausted = shortage.is_some() || (has_failed(machine) && reason == Some(exhausted::INSUFFICIENT_RESOURCES));
+    InstanceError {
+        code: "ProvisioningFailed",
+        message: message(machine, "provisioning the Machine failed"),
+        class: if exhausted { ErrorClass::OutOfResources } else { ErrorClass::Other },
+    }
+}
+
+/// The words of a Machine's failure, else those of its infrastructure, else `otherwise`; not more than
+/// [`LONGEST_MESSAGE`] bytes of them.
+fn message(machine: &Machine, otherwise: &str) -> String {
+    let mut message = whole_message(machine, otherwise);
+    if message.len() > LONGEST_MESSAGE {
+        let end = (0..=LONGEST_MESSAGE - ELLIPSIS.len()).rev().find(|end| message.is_char_boundary(*end));
+        message.truncate(end.unwrap_or_default());
+        message.push_str(ELLIPSIS);
+    }
+    message
+}
+
+fn whole_message(machine: &Machine, otherwise: &str) -> String {
+    let pair = |reason: Option<&str>, message: Option<&str>| {
+        let parts = [reason, message].into_iter().flatten().filter(|part| !part.is_empty());
+        Some(parts.collect::<Vec<_>>().join(": ")).filter(|text| !text.is_empty())
+    };
+    let failure = machine.failure.as_ref().filter(|_| machine.phase == MachinePhase::Failed);
+    let failure = failure.and_then(|failure| pair(failure.reason.as_deref(), failure.message.as_deref()));
+    let infrastructure = || {
+        let condition = machine.infrastructure_not_ready.as_ref()?;
+        pair(Some(&condition.reason), Some(&condition.message))
+    };
+    failure.or_else(infrastructure).unwrap_or_else(|| otherwise.to_owned())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,397 @@
+//! Every row of the contract's table of instances, and the order of its tests.
+
+use capi::{Condition, Failure};
+use rstest::rstest;
+
+use super::{MachineView, of_machine as instance_of, *};
+use crate::{
+    LogAnnotation as _,
+    testing::{self, machine},
+};
+
+const ID: &str = "team-a_worker-1";
+
+fn with(change: impl FnOnce(&mut Machine)) -> Machine {
+    let mut machine = machine("worker-1");
+    change(&mut machine);
+    machine
+}
+
+#[allow(clippy::unnecessary_wraps)] // as the field has it
+fn failed(reason: Option<&str>, message: Option<&str>) -> Option<Box<Failure>> {
+    Some(Box::new(Failure { reason: reason.map(Into::into), message: message.map(Into::into) }))
+}
+
+#[allow(clippy::unnecessary_wraps)] // as the field has it
+fn not_ready(reason: &str, message: &str) -> Option<Box<Condition>> {
+    Some(Box::new(Condition { reason: reason.into(), message: message.into(), since: None }))
+}
+
+/// A Machine that has said for long what it says.
+fn view<'a>(machine: &'a Machine, node: Option<&'a Node>) -> MachineView<'a> {
+    let shortage = Shortage::of(machine, None, false, Timestamp::UNIX_EPOCH);
+    MachineView { machine, node, shortage, undeletable: false }
+}
+
+fn of_machine(machine: &Machine, node: Option<&Node>) -> Instance {
+    instance_of(view(machine, node))
+}
+
+fn node(provider_id: &str) -> Node {
+    let mut node = testing::node(&[]);
+    node.provider_id = Some(provider_id.into());
+    node
+}
+
+/// Id, state, and code and class of the error.
+type Expected = (String, InstanceState, Option<(&'static str, ErrorClass)>);
+
+fn seen(instance: &Instance) -> Expected {
+    let error = instance.error.as_ref().map(|error| (error.code, error.class));
+    (instance.id.clone(), instance.state, error)
+}
+
+#[rstest]
+#[case::with_reason_and_message(failed(Some("CreateError"), Some("broken")), MachinePhase::Failed, None, true)]
+#[case::with_a_message(failed(None, Some("broken")), MachinePhase::Failed, None, true)]
+#[case::with_a_reason(failed(Some("CreateError"), None), MachinePhase::Failed, None, true)]
+#[case::a_phase_without_words(None, MachinePhase::Failed, None, false)]
+#[case::words_alone(failed(Some("CreateError"), Some("broken")), MachinePhase::Provisioning, None, false)]
+#[case::infrastructure_that_is_gone(None, MachinePhase::Provisioned, not_ready("Deleted", "it is gone"), true)]
+#[case::infrastructure_that_is_yet_to_come(None, MachinePhase::Pending, not_ready("DoesNotExist", ""), false)]
+#[case::infrastructure_that_failed(None, MachinePhase::Provisioning, not_ready("ImageNotFound", "broken"), false)]
+fn a_machine_has_failed_for_good(
+    #[case] failure: Option<Box<Failure>>,
+    #[case] phase: MachinePhase,
+    #[case] condition: Option<Box<Condition>>,
+    #[case] expected: bool,
+) {
+    let machine = with(|machine| {
+        (machine.failure, machine.phase, machine.infrastructure_not_ready) = (failure, phase, condition);
+    });
+    let error = expected.then_some(("ProvisioningFailed", ErrorClass::Other));
+    let prefix = if expected { "failed" } else { "pending" };
+    assert_eq!(seen(&of_machine(&machine, None)), (format!("{prefix}-machine-{ID}"), InstanceState::Creating, error));
+}
+
+/// A deletion takes the infrastructure first.
+#[test]
+fn infrastructure_that_is_gone_is_no_failure_of_a_machine_that_is_deleted() {
+    let machine = with(|machine| {
+        machine.deleting = true;
+        machine.infrastructure_not_ready = not_ready("Deleted", "it is gone");
+    });
+    let expected = (format!("deleting-machine-{ID}"), InstanceState::Deleting, None);
+    assert_eq!(seen(&of_machine(&machine, None)), expected);
+}
+
+#[rstest]
+#[case::without_a_node(None)]
+#[case::with_a_node(Some("worker-1"))]
+fn failed_and_deleting_is_deleting_failed(#[case] node: Option<&str>) {
+    let machine = with(|machine| {
+        machine.phase = MachinePhase::Failed;
+        machine.failure = failed(Some("DeleteError"), Some("no rights"));
+        machine.deleting = true;
+        machine.node_name = node.map(Into::into);
+        machine.provider_id = Some("x://1".into());
+    });
+    let instance = of_machine(&machine, None);
+    let error = Some(("DeletingFailed", ErrorClass::Other));
+    assert_eq!(seen(&instance), (format!("failed-machine-{ID}"), InstanceState::Deleting, error));
+    assert_eq!(instance.error.unwrap().message, "DeleteError: no rights");
+}
+
+#[rstest]
+#[case::insufficient_resources(failed(Some("InsufficientResources"), None), None, ErrorClass::OutOfResources)]
+#[case::another_reason(failed(Some("CreateError"), None), None, ErrorClass::Other)]
+#[case::a_listed_infrastructure_reason(
+    failed(Some("CreateError"), None),
+    not_ready("QuotaExceeded", ""),
+    ErrorClass::OutOfResources
+)]
+#[case::a_listed_infrastructure_message(
+    failed(Some("CreateError"), None),
+    not_ready("NotReady", "* InstanceReady: InsufficientInstanceCapacity: no m5.large left"),
+    ErrorClass::OutOfResources
+)]
+#[case::another_infrastructure_reason(
+    failed(Some("CreateError"), None),
+    not_ready("WaitingForBootstrapData", ""),
+    ErrorClass::Other
+)]
+fn failed_without_a_node_is_provisioning_failed(
+    #[case] failure: Option<Box<Failure>>,
+    #[case] condition: Option<Box<Condition>>,
+    #[case] class: ErrorClass,
+) {
+    let machine = with(|machine| {
+        machine.phase = MachinePhase::Failed;
+        machine.failure = failure;
+        machine.infrastructure_not_ready = condition;
+        machine.provider_id = Some("x://1".into());
+    });
+    let error = Some(("ProvisioningFailed", class));
+    let expected = (format!("failed-machine-{ID}"), InstanceState::Creating, error);
+    assert_eq!(seen(&of_machine(&machine, None)), expected);
+}
+
+#[rstest]
+#[case::without_a_node(None)]
+#[case::with_a_node(Some("worker-1"))]
+fn deleting_is_deleting(#[case] node: Option<&str>) {
+    let machine = with(|machine| {
+        machine.deleting = true;
+        machine.node_name = node.map(Into::into);
+        machine.provider_id = Some("x://1".into());
+        machine.infrastructure_not_ready = not_ready("QuotaExceeded", "");
+    });
+    let expected = (format!("deleting-machine-{ID}"), InstanceState::Deleting, None);
+    assert_eq!(seen(&of_machine(&machine, None)), expected);
+}
+
+#[rstest]
+#[case::no_condition(None, None)]
+#[case::not_ready_alone_is_normal(not_ready("WaitingForInfrastructure", "0 of 2 completed"), None)]
+#[case::a_listed_reason(not_ready("QuotaExceeded", ""), Some(("ProvisioningFailed", ErrorClass::OutOfResources)))]
+#[case::a_listed_message(
+    not_ready("NotReady", "Out of host capacity."), Some(("ProvisioningFailed", ErrorClass::OutOfResources))
+)]
+fn without_a_node_it_is_pending(
+    #[case] condition: Option<Box<Condition>>,
+    #[case] error: Option<(&'static str, ErrorClass)>,
+) {
+    let machine = with(|machine| {
+        machine.infrastructure_not_ready = condition;
+        machine.provider_id = Some("x://1".into());
+    });
+    let expected = (format!("pending-machine-{ID}"), InstanceState::Creating, error);
+    assert_eq!(seen(&of_machine(&machine, None)), expected);
+}
+
+#[rstest]
+#[case::its_own_provider_id(Some("x://1"), Some("x:///1"), "x://1")]
+#[case::else_the_nodes(None, Some("x:///1"), "x:///1")]
+fn with_a_node_it_is_running(#[case] own: Option<&str>, #[case] nodes: Option<&str>, #[case] id: &str) {
+    let machine = with(|machine| {
+        machine.node_name = Some("worker-1".into());
+        machine.provider_id = own.map(Into::into);
+    });
+    let node = nodes.map(node);
+    assert_eq!(seen(&of_machine(&machine, node.as_ref())), (id.to_owned(), InstanceState::Running, None));
+}
+
+/// Its nodeRef lags: a Node that leads to it says as much.
+#[rstest]
+#[case::healthy(None)]
+#[case::failed(failed(None, Some("broken")))]
+fn with_a_known_node_it_is_running_though_its_node_ref_is_empty(#[case] failure: Option<Box<Failure>>) {
+    let machine = with(|machine| {
+        machine.provider_id = Some("x://1".into());
+        machine.phase = MachinePhase::Failed;
+        machine.failure = failure;
+    });
+    assert_eq!(seen(&of_machine(&machine, Some(&node("x://1")))), ("x://1".to_owned(), InstanceState::Running, None));
+}
+
+#[test]
+fn failed_with_a_node_is_running_under_its_provider_id() {
+    let machine = with(|machine| {
+        machine.failure = failed(Some("UpdateError"), Some("broken"));
+        machine.phase = MachinePhase::Failed;
+        machine.node_name = Some("worker-1".into());
+        machine.provider_id = Some("x://1".into());
+    });
+    assert_eq!(seen(&of_machine(&machine, None)), ("x://1".to_owned(), InstanceState::Running, None));
+}
+
+#[test]
+fn a_node_without_any_provider_id_keeps_the_placeholder() {
+    let machine = with(|machine| machine.node_name = Some("worker-1".into()));
+    let expected = (format!("pending-machine-{ID}"), InstanceState::Creating, None);
+    assert_eq!(seen(&of_machine(&machine, None)), expected);
+}
+
+#[rstest]
+#[case::reason_and_message(failed(Some("CreateError"), Some("no rights")), None, "CreateError: no rights")]
+#[case::message_alone(failed(None, Some("no rights")), None, "no rights")]
+#[case::the_failure_before_the_infrastructure(failed(None, Some("no rights")), not_ready("A", "b"), "no rights")]
+#[case::else_the_infrastructures(None, not_ready("QuotaExceeded", "no cores"), "QuotaExceeded: no cores")]
+#[case::or_its_reason_alone(None, not_ready("Deleted", ""), "Deleted")]
+fn the_message_is_the_machines_own(
+    #[case] failure: Option<Box<Failure>>,
+    #[case] condition: Option<Box<Condition>>,
+    #[case] expected: &str,
+) {
+    let machine = with(|machine| {
+        machine.phase = MachinePhase::Failed;
+        machine.failure = failure;
+        machine.infrastructure_not_ready = condition;
+    });
+    assert_eq!(of_machine(&machine, None).error.unwrap().message, expected);
+}
+
+#[rstest]
+#[case::of_one_byte_each("x")]
+#[case::of_three_bytes_each("…")]
+fn a_long_message_is_cut(#[case] character: &str) {
+    let machine = with(|machine| {
+        machine.phase = MachinePhase::Failed;
+        machine.failure = failed(None, Some(&character.repeat(32_768)));
+    });
+    let message = of_machine(&machine, None).error.unwrap().message;
+    assert!((390..=400).contains(&message.len()) && message.ends_with('…'), "{} bytes", message.len());
+}
+
+#[test]
+fn error_classes_have_their_numbers_on_the_wire() {
+    assert_eq!(ErrorClass::OutOfResources.number(), ErrorClass::OutOfResources as i32);
+    assert_eq!(ErrorClass::Other.number(), ErrorClass::Other as i32);
+    assert_eq!((ErrorClass::OutOfResources.number(), ErrorClass::Other.number()), (1, 99));
+}
+
+const NOW: &str = "2026-01-01T12:00:00Z";
+
+/// The conditions in a group that can be scaled down.
+fn conditions(min: i32) -> DeleteConditions {
+    DeleteConditions {
+        rules: ErrorRules::default(),
+        accepts: true,
+        min,
+        log: DeletionLog::default(),
+        replaced: None,
+        now: NOW.parse().unwrap(),
+    }
+}
+
+/// The Machines of a group whose errors are sent: `h` is healthy, those that begin with `f` failed, those with `c` have
+/// lacked capacity for as many minutes as their name says, and those with `q` a quota.
+fn sent(size: i32, names: &[&str], conditions: impl FnOnce(&mut DeleteConditions), min: i32) -> String {
+    let machines: Vec<_> = names
+        .iter()
+        .map(|name| {
+            let mut machine = machine(name);
+            machine.node_name = name.starts_with('h').then(|| (*name).into());
+            machine.provider_id = name.starts_with('h').then(|| format!("x://{name}").into());
+            if name.starts_with('f') {
+                machine.phase = MachinePhase::Failed;
+                machine.failure = failed(None, Some("broken"));
+            }
+            machine
+        })
+        .collect();
+    let now: Timestamp = NOW.parse().unwrap();
+    let shortage = |name: &str| match name.split_at(1) {
+        ("c", minutes) => {
+            let since = now - jiff::SignedDuration::from_mins(minutes.parse().unwrap());
+            Some(Shortage { lack: Lack::Heals, since })
+        }
+        ("q", _) => Some(Shortage { lack: Lack::Lasts, since: now }),
+        _ => None,
+    };
+    let view = |(machine, name): (_, &str)| MachineView {
+        machine,
+        node: None,
+        shortage: shortage(name),
+        undeletable: name.ends_with('u'),
+    };
+    let members: Vec<_> = machines.iter().zip(names.iter().copied()).map(view).collect();
+    let id = GroupId::parse("MachineDeployment/team-a/workers").unwrap();
+    let instances = of_group(&id, size, &members, || {
+        let mut all = self::conditions(min);
+        conditions(&mut all);
+        all
+    });
+    let sent = instances.iter().zip(names).filter(|(instance, _)| instance.error.is_some() && instance.sends_error);
+    sent.map(|(_, name)| *name).collect::<Vec<_>>().join(" ")
+}
+
+#[rstest]
+#[case::when_it_has_lasted_for_long("5m", "c5 c6 q1")]
+#[case::at_once("0", "c0 c4 c5 c6 q1")]
+#[case::never("never", "q1")]
+fn a_lack_of_capacity_is_waited_for_and_a_quota_is_not(#[case] grace: Grace, #[case] expected: &str) {
+    let names = ["h", "c0", "c4", "c5", "c6", "q1"];
+    assert_eq!(sent(6, &names, |conditions| conditions.rules.grace = grace, 0), expected);
+}
+
+/// One whose error waits takes no place of those that may go.
+#[test]
+fn of_those_that_may_go_none_waits() {
+    assert_eq!(sent(3, &["c1", "c6", "f2"], |_| (), 1), "c6 f2");
+    assert_eq!(sent(3, &["c1", "c6", "f2"], |_| (), 2), "f2");
+    assert_eq!(sent(2, &["c1", "h"], |_| (), 2), "");
+}
+
+const LATER: &str = "2026-01-01T12:10:00Z";
+
+#[rstest]
+#[case::first_seen_with_the_conditions_time(None, false, Some("2026-01-01T11:50:00Z"), "2026-01-01T11:50:00Z")]
+#[case::first_seen_without_a_time(None, false, None, LATER)]
+#[case::first_seen_with_a_time_to_come(None, false, Some("2026-01-01T13:00:00Z"), LATER)]
+#[case::seen_before_without_it(None, true, Some("2026-01-01T11:50:00Z"), LATER)]
+#[case::seen_before_with_it(Some(NOW), true, Some("2026-01-01T12:09:00Z"), NOW)]
+fn a_shortage_lasts_since(
+    #[case] known: Option<&str>,
+    #[case] seen_before: bool,
+    #[case] condition: Option<&str>,
+    #[case] expected: &str,
+) {
+    let machine = with(|machine| {
+        let since = condition.map(|since| since.parse().unwrap());
+        machine.infrastructure_not_ready =
+            Some(Box::new(Condition { reason: "NoValidHost".into(), message: "QuotaExceeded".into(), since }));
+    });
+    let known = known.map(|since| Shortage { lack: Lack::Heals, since: since.parse().unwrap() });
+    let shortage = Shortage::of(&machine, known, seen_before, LATER.parse().unwrap()).unwrap();
+    let since = expected.parse().unwrap();
+    assert_eq!(shortage, Shortage { lack: Lack::Lasts, since }, "a quota beside it lasts");
+}
+
+fn logging(name: &str) -> DeletionLog {
+    let log = format!(r#"[{{"ticket":"t","phase":"wanted","machines":{{"{name}":"{}"}}}}]"#, machine(name).meta.uid);
+    DeletionLog::parse(Some(&log)).unwrap()
+}
+
+#[allow(clippy::unnecessary_wraps)] // as the field has it
+fn replaced(minutes_ago: i64, name: &str) -> Option<Replaced> {
+    let now: Timestamp = NOW.parse().unwrap();
+    Some(Replaced { at: now - jiff::SignedDuration::from_mins(minutes_ago), count: 1, uid: machine(name).meta.uid })
+}
+
+#[rstest]
+#[case::all_that_may_go(3, 1, &["h", "f1", "f2"], |_: &mut DeleteConditions| (), "f1 f2")]
+#[case::as_many_as_the_minimum_leaves(3, 2, &["h", "f1", "f2"], |_: &mut DeleteConditions| (), "f1")]
+#[case::one_at_the_minimum(3, 3, &["h", "f1", "f2"], |_: &mut DeleteConditions| (), "f1")]
+#[case::below_the_minimum(2, 3, &["h", "f1"], |_: &mut DeleteConditions| (), "f1")]
+#[case::none_while_it_rolls_out(3, 1, &["h", "f1"], |it: &mut DeleteConditions| it.accepts = false, "")]
+#[case::none_where_nothing_is_written(3, 1, &["h", "f1"], |it: &mut DeleteConditions| it.rules.deletes = false, "")]
+#[case::none_at_the_minimum_without_replacement(2, 2, &["h", "f1"], |it: &mut DeleteConditions| it.rules.replaces_at_min = false, "")]
+#[case::above_the_minimum_without_replacement(2, 1, &["h", "f1"], |it: &mut DeleteConditions| it.rules.replaces_at_min = false, "f1")]
+#[case::none_that_is_going_already(3, 1, &["h", "f1", "f2"], |it: &mut DeleteConditions| it.log = logging("f1"), "f2")]
+#[case::by_the_size_that_is_promised(3, 2, &["h", "f1", "f2"], |it: &mut DeleteConditions| it.log = logging("h"), "f1")]
+#[case::the_one_that_is_being_replaced(2, 2, &["f1", "f2"], |it: &mut DeleteConditions| it.replaced = replaced(1, "f2"), "f2")]
+#[case::none_before_the_next_may_be_replaced(2, 2, &["f1", "f2"], |it: &mut DeleteConditions| it.replaced = replaced(1, "gone"), "")]
+#[case::none_whose_deletion_failed(3, 1, &["h", "f1", "f2u"], |_: &mut DeleteConditions| (), "f1")]
+#[case::one_beside_two_whose_deletion_failed(4, 1, &["h", "f1u", "f2u", "f3"], |_: &mut DeleteConditions| (), "f3")]
+#[case::one_beside_three_that_have_not_failed(5, 1, &["hu", "hu", "hu", "h", "f1"], |_: &mut DeleteConditions| (), "f1")]
+#[case::none_beside_three_whose_deletion_failed(5, 1, &["h", "f1u", "f2u", "f3u", "f4"], |_: &mut DeleteConditions| (), "")]
+#[case::another_than_that_at_the_minimum(3, 3, &["h", "f1u", "f2"], |_: &mut DeleteConditions| (), "f2")]
+#[case::the_next_when_it_is_time(2, 2, &["f1", "f2"], |it: &mut DeleteConditions| it.replaced = replaced(5, "gone"), "f1")]
+fn an_error_is_sent_where_its_delete_is_accepted(
+    #[case] size: i32,
+    #[case] min: i32,
+    #[case] names: &[&str],
+    #[case] change: impl FnOnce(&mut DeleteConditions),
+    #[case] expected: &str,
+) {
+    assert_eq!(sent(size, names, change, min), expected);
+}
+
+#[test]
+fn a_log_that_nobody_can_read_stops_deletes() {
+    let rules = ErrorRules::default();
+    assert!(DeleteConditions::of(rules, true, 0, None, None).accepts);
+    assert!(!DeleteConditions::of(rules, true, 0, Some(&SharedLog::new("v9".into())), None).accepts);
+    assert!(!DeleteConditions::of(rules, false, 0, None, None).accepts);
+}

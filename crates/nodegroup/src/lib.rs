@@ -1,0 +1,73 @@
+//! The rules of node groups as pure functions and values: what makes a group, its bounds, the state of its
+//! instances, its options, and the template of the Node that would join. Every rule lives here once.
+//!
+//! This room knows [`capi`]'s values and the rule of deletion ([`delete_rule`]), and nothing else: no cluster, no
+//! clock, no I/O. It must never panic, whatever an annotation holds.
+
+mod architecture;
+pub mod bounds;
+pub mod capacity;
+pub mod deletion_log;
+pub mod drivers;
+pub mod duration;
+pub mod evaluate;
+pub mod exhausted;
+pub mod fit;
+pub mod grace;
+mod id;
+pub mod instance;
+pub mod labels;
+pub mod learned;
+pub mod observed;
+pub mod options;
+mod overhead;
+pub mod placeholder;
+pub mod pod;
+pub mod pod_requests;
+pub mod price;
+mod problem;
+pub mod provenance;
+pub mod provider_id;
+pub mod quantity;
+pub mod replacement;
+pub mod resource_list;
+pub mod rollout;
+pub mod scope;
+mod shared_log;
+pub mod taints;
+pub mod template;
+#[cfg(test)]
+pub(crate) mod testing;
+pub mod topology;
+pub mod writing;
+
+pub use architecture::{Architecture, UnknownArchitecture};
+pub use capacity::GPU_LABEL;
+pub use delete_rule::{Bounds, SizeError, size};
+pub use deletion_log::{DeletionLog, LogAnnotation, LogError, Phase, Ticket};
+pub use drivers::{CsiDriver, DraDriver, Drivers};
+pub use duration::GoDuration;
+pub use evaluate::{Definition, InfrastructureState, LeftOut, Rules, Verdict, evaluate};
+pub use exhausted::Lack;
+pub use fit::{EmptyNode, Obstacle};
+pub use grace::Grace;
+pub use id::GroupId;
+pub use instance::{
+    DeleteConditions, ErrorClass, ErrorRules, Instance, InstanceCounts, InstanceError, InstanceState, MachineView,
+    Shortage,
+};
+pub use learned::{Amounts, Lesson, RealNodes};
+pub use options::Overrides;
+pub use placeholder::{PlaceholderRef, template_node_groups};
+pub use pod::PodNeeds;
+pub use pod_requests::{PodResources, Requests};
+pub use price::{GroupPrice, Price, PriceList, UnitPrices};
+pub use problem::{Problem, ProblemKind};
+pub use provenance::{LearnedFrom, Source, Sourced, SourcedMap, Stated, TemplateName};
+pub use quantity::Quantity;
+pub use resource_list::ResourceList;
+pub use rollout::{Rollout, RolloutCause};
+pub use scope::{Scope, ScopeSpec};
+pub use shared_log::SharedLog;
+pub use taints::{Taint, TaintEffect};
+pub use template::{NodeTemplate, TemplateRules};

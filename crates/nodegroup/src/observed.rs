@@ -1,0 +1,197 @@
+//! The labels that the Nodes of a group showed, and whether they agree. One Node alone says nothing of a group whose Nodes
+//! are in three zones, so a label counts as long as all that were seen have the same value.
+
+use std::collections::BTreeMap;
+
+use arcstr::ArcStr;
+use capi::{Node, NodeResources};
+
+use super::template::ZONE;
+
+/// As many values of a label are kept, the least ones: two are enough to say that Nodes differ.
+const KEPT: usize = 3;
+
+/// The values of [`Node::TEMPLATE_LABELS`] that Nodes showed, by position. It depends on no order.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct ObservedLabels {
+    values: [Values; Node::TEMPLATE_LABELS.len()],
+    without_zone: Option<ArcStr>,
+}
+
+/// The values of one label, each with the first Node by name that showed it.
+pub type Values = BTreeMap<ArcStr, ArcStr>;
+
+impl ObservedLabels {
+    /// Takes in the labels of a Node; an empty value says nothing. Returns true if that changed anything.
+    pub fn see(&mut self, node: &Node) -> bool {
+        let name = &node.meta.key.name;
+        let mut changed = false;
+        for (key, value) in node.template_labels.iter().filter(|(_, value)| !value.is_empty()) {
+            changed |= self.values_mut(key).is_some_and(|values| add(values, value, name));
+        }
+        // A cloud provider sets the label only some time after a Node has joined.
+        let is_settled = node.resources.as_ref().is_some_and(NodeResources::is_settled);
+        let has_zone = node.template_label(ZONE).is_some_and(|zone| !zone.is_empty());
+        if is_settled && !has_zone {
+            changed |= take_first(&mut self.without_zone, name);
+        }
+        changed
+    }
+
+    /// Takes in what other Nodes showed.
+    pub fn merge(&mut self, other: &Self) {
+        for (values, others) in self.values.iter_mut().zip(&other.values) {
+            for (value, node) in others {
+                add(values, value, node);
+            }
+        }
+        if let Some(node) = &other.without_zone {
+            take_first(&mut self.without_zone, node);
+        }
+    }
+
+    /// The same without one label.
+    #[must_use]
+    pub fn without(mut self, key: &str) -> Self {
+        if let Some(values) = self.values_mut(key) {
+            values.clear();
+        }
+        if key == ZONE {
+            self.without_zone = None;
+        }
+        self
+    }
+
+    /// True if no Node showed anything.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.values.iter().all(BTreeMap::is_empty) && self.without_zone.is_none()
+    }
+
+    /// The values of a label.
+    #[must_use]
+    pub fn values(&self, key: &str) -> Option<&Values> {
+        Node::TEMPLATE_LABELS.into_iter().zip(&self.values).find(|(known, _)| *known == key).map(|(_, values)| values)
+    }
+
+    /// The first Node by name that had long been ready without a zone, while none has shown one.
+    #[must_use]
+    pub fn without_zone(&self) -> Option<&ArcStr> {
+        let shows_one = self.values(ZONE).is_some_and(|zones| !zones.is_empty());
+        self.without_zone.as_ref().filter(|_| !shows_one)
+    }
+
+    /// The labels on which all Nodes agree that have them: key, value and the first such Node.
+    pub fn agreed(&self) -> impl Iterator<Item = (&'static str, &ArcStr, &ArcStr)> {
+        let only = |values: &'_ Values| values.len() == 1;
+        Node::TEMPLATE_LABELS.into_iter().zip(&self.values).filter(move |(_, values)| only(values)).filter_map(
+            |(key, values)| {
+                let (value, node) = values.first_key_value()?;
+                Some((key, value, node))
+            },
+        )
+    }
+
+    /// The labels on which Nodes differ, with their values.
+    pub fn differing(&self) -> impl Iterator<Item = (&'static str, &Values)> {
+        Node::TEMPLATE_LABELS.into_iter().zip(&self.values).filter(|(_, values)| values.len() > 1)
+    }
+
+    fn values_mut(&mut self, key: &str) -> Option<&mut Values> {
+        let mut all = Node::TEMPLATE_LABELS.into_iter().zip(&mut self.values);
+        all.find(|(known, _)| *known == key).map(|(_, values)| values)
+    }
+}
+
+/// Keeps the lesser name. Returns true if that is another one.
+fn take_first(first: &mut Option<ArcStr>, node: &ArcStr) -> bool {
+    let is_first = first.as_ref().is_none_or(|known| node < known);
+    if is_first {
+        *first = Some(node.clone());
+    }
+    is_first
+}
+
+fn add(values: &mut Values, value: &str, node: &ArcStr) -> bool {
+    if let Some(known) = values.get_mut(value) {
+        let is_earlier = *node < *known;
+        if is_earlier {
+            known.clone_from(node);
+        }
+        return is_earlier;
+    }
+    if values.len() == KEPT && values.last_key_value().is_some_and(|(last, _)| last.as_str() < value) {
+        return false;
+    }
+    values.insert(value.into(), node.clone());
+    if values.len() > KEPT {
+        values.pop_last();
+    }
+    true
+}
+
+/// A Node whose zone isn't its failure domain: with its infrastructure provider the one doesn't name the other.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct OtherZone {
+    /// The Node.
+    pub node: ArcStr,
+    /// The failure domain of its Machine's owner.
+    pub domain: ArcStr,
+    /// Its zone.
+    pub zone: ArcStr,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::node;
+
+    const TYPE: &str = "node.kubernetes.io/instance-type";
+
+    fn named(name: &str, zone: &str) -> Node {
+        let mut node = node(&[(ZONE, zone), (TYPE, "large")]);
+        node.meta.key.name = ArcStr::from(name);
+        node
+    }
+
+    fn seen(nodes: &[(&str, &str)]) -> ObservedLabels {
+        let mut observed = ObservedLabels::default();
+        for (name, zone) in nodes {
+            observed.see(&named(name, zone));
+        }
+        observed
+    }
+
+    #[test]
+    fn a_label_counts_while_all_nodes_agree_that_have_it() {
+        let one = seen(&[("b", "z1"), ("a", "z1"), ("c", "")]);
+        let agreed: Vec<_> = one.agreed().map(|(key, value, node)| (key, &**value, &**node)).collect();
+        assert_eq!(agreed, [(TYPE, "large", "a"), (ZONE, "z1", "a")]);
+        let two = seen(&[("b", "z1"), ("a", "z2")]);
+        assert_eq!(two.agreed().map(|(key, ..)| key).collect::<Vec<_>>(), [TYPE]);
+        let differing: Vec<_> = two.differing().map(|(key, values)| (key, values.clone())).collect();
+        let values = [("z1", "b"), ("z2", "a")].map(|(value, node)| (ArcStr::from(value), ArcStr::from(node)));
+        assert_eq!(differing, [(ZONE, BTreeMap::from(values))]);
+    }
+
+    #[test]
+    fn the_order_of_nodes_and_merges_does_not_matter() {
+        let nodes = [("a", "z4"), ("b", "z1"), ("c", "z3"), ("d", "z2"), ("e", "z1"), ("0", "z5")];
+        let mut reversed = nodes;
+        reversed.reverse();
+        assert_eq!(seen(&nodes), seen(&reversed));
+        let mut merged = seen(&nodes[3..]);
+        merged.merge(&seen(&nodes[..3]));
+        assert_eq!(merged, seen(&nodes));
+    }
+
+    #[test]
+    fn only_what_is_new_is_a_change() {
+        let mut observed = seen(&[("b", "z1")]);
+        assert!(!observed.see(&named("b", "z1")));
+        assert!(!observed.see(&named("c", "z1")));
+        assert!(observed.see(&named("a", "z1")), "the first Node by name is another");
+        assert!(observed.see(&named("c", "z2")));
+        assert!(observed.without(ZONE).without(TYPE).is_empty());
+    }
+}

@@ -1,0 +1,228 @@
+//! Autoscaling options of a node group that differ from Cluster Autoscaler's own. A value that
+//! can't be used is dropped alone: its option keeps the default that was sent.
+
+use arcstr::ArcStr;
+use std::{collections::BTreeMap, fmt::Display, str::FromStr};
+
+use capi::Keys;
+
+use super::{GoDuration, Problem, ProblemKind};
+
+/// The options that annotations override. `None` keeps Cluster Autoscaler's own.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Overrides {
+    /// Below this utilization (1.0 is full) a Node may be scaled down; −1 never.
+    pub scale_down_utilization_threshold: Option<f64>,
+    /// The same of GPU Nodes.
+    pub scale_down_gpu_utilization_threshold: Option<f64>,
+    /// The time for which a Node is unneeded before it is scaled down.
+    pub scale_down_unneeded_time: Option<GoDuration>,
+    /// The time for which an unready Node is unneeded before it is scaled down.
+    pub scale_down_unready_time: Option<GoDuration>,
+    /// The time for which Cluster Autoscaler waits for a Node.
+    pub max_node_provision_time: Option<GoDuration>,
+    /// The time that a Node may take to become ready. The protocol can't carry it yet (KA PR 10266).
+    pub max_node_startup_time: Option<GoDuration>,
+    /// True if the group is scaled to its maximum or to zero, and nothing between.
+    pub zero_or_max_node_scaling: Option<bool>,
+    /// True if DaemonSet pods don't count as utilization.
+    pub ignore_daemon_sets_utilization: Option<bool>,
+}
+
+impl Overrides {
+    /// Returns true if there is nothing to send: Cluster Autoscaler's options are best left unset then
+    /// (kubernetes/autoscaler#10245).
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let Self {
+            scale_down_utilization_threshold,
+            scale_down_gpu_utilization_threshold,
+            scale_down_unneeded_time,
+            scale_down_unready_time,
+            max_node_provision_time,
+            max_node_startup_time: _,
+            zero_or_max_node_scaling,
+            ignore_daemon_sets_utilization,
+        } = self;
+        scale_down_utilization_threshold.is_none()
+            && scale_down_gpu_utilization_threshold.is_none()
+            && scale_down_unneeded_time.is_none()
+            && scale_down_unready_time.is_none()
+            && max_node_provision_time.is_none()
+            && zero_or_max_node_scaling.is_none()
+            && ignore_daemon_sets_utilization.is_none()
+    }
+
+    /// The options by what follows the prefix in their annotations.
+    pub const NAMES: [&'static str; 8] = [
+        "scaledownutilizationthreshold",
+        "scaledowngpuutilizationthreshold",
+        "scaledownunneededtime",
+        "scaledownunreadytime",
+        "maxnodeprovisiontime",
+        "maxnodestartuptime",
+        "zeroormaxnodescaling",
+        "ignoredaemonsetsutilization",
+    ];
+
+    /// Takes one annotation over.
+    fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+        match name {
+            "scaledownutilizationthreshold" => put(&mut self.scale_down_utilization_threshold, threshold(value)),
+            "scaledowngpuutilizationthreshold" => put(&mut self.scale_down_gpu_utilization_threshold, threshold(value)),
+            "scaledownunneededtime" => put(&mut self.scale_down_unneeded_time, time(value)),
+            "scaledownunreadytime" => put(&mut self.scale_down_unready_time, time(value)),
+            "maxnodeprovisiontime" => put(&mut self.max_node_provision_time, time(value)),
+            "maxnodestartuptime" => put(&mut self.max_node_startup_time, time(value)),
+            "zeroormaxnodescaling" => put(&mut self.zero_or_max_node_scaling, switch(value)),
+            "ignoredaemonsetsutilization" => put(&mut self.ignore_daemon_sets_utilization, switch(value)),
+            _ => Err(format!("no such option is known; known are {}", Self::NAMES.join(", "))),
+        }
+    }
+}
+
+/// The overrides of a group, and a problem for every annotation that is none. As in Cluster Autoscaler, an empty value
+/// means nothing, and a value's case doesn't matter.
+#[must_use]
+pub fn overrides(keys: &Keys, annotations: &BTreeMap<ArcStr, ArcStr>) -> (Overrides, Vec<Problem>) {
+    let mut overrides = Overrides::default();
+    let mut problems = Vec::new();
+    let options = annotations
+        .iter()
+        .filter_map(|(key, value)| Some((key, key.strip_prefix(keys.options_prefix.as_str())?, value)))
+        .filter(|(.., value)| !value.is_empty());
+    for (key, name, value) in options {
+        if let Err(rule) = overrides.set(name, &value.to_lowercase()) {
+            let rule = format!("{rule}; it is ignored");
+            problems.push(Problem::annotation(ProblemKind::Options, key, value, &rule));
+        }
+    }
+    (overrides, problems)
+}
+
+fn put<T>(option: &mut Option<T>, value: Result<T, String>) -> Result<(), String> {
+    *option = Some(value?);
+    Ok(())
+}
+
+fn threshold(value: &str) -> Result<f64, String> {
+    f64::from_str(value)
+        .ok()
+        .filter(|threshold| threshold.is_finite())
+        .ok_or_else(|| "a threshold must be a plain number such as 0.5, or -1 for never".to_owned())
+}
+
+fn time(value: &str) -> Result<GoDuration, String> {
+    let rule = |why: &dyn Display| format!("a time must be a Go duration such as 10m or 1h30m: {why}");
+    let time: GoDuration = value.parse().map_err(|error| rule(&error))?;
+    if time.as_nanos() < 0 { Err(rule(&"it must not be negative")) } else { Ok(time) }
+}
+
+fn switch(value: &str) -> Result<bool, String> {
+    match value {
+        "true" | "t" | "1" => Ok(true),
+        "false" | "f" | "0" => Ok(false),
+        _ => Err("it must be true or false".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+
+    const PREFIX: &str = "cluster.x-k8s.io/autoscaling-options-";
+
+    fn read(annotations: &[(&str, &str)]) -> (Overrides, Vec<Problem>) {
+        let annotations =
+            annotations.iter().map(|(name, value)| (format!("{PREFIX}{name}").into(), ArcStr::from(*value))).collect();
+        overrides(&Keys::default(), &annotations)
+    }
+
+    #[allow(clippy::unnecessary_wraps)] // as the fields have it
+    fn minutes(minutes: i64) -> Option<GoDuration> {
+        Some(GoDuration::from_nanos(minutes * 60_000_000_000))
+    }
+
+    #[rstest]
+    #[case::utilization("scaledownutilizationthreshold", "0.25",
+        Overrides { scale_down_utilization_threshold: Some(0.25), ..Overrides::default() })]
+    #[case::gpu_utilization("scaledowngpuutilizationthreshold", "1",
+        Overrides { scale_down_gpu_utilization_threshold: Some(1.0), ..Overrides::default() })]
+    #[case::never_scale_down("scaledownutilizationthreshold", "-1",
+        Overrides { scale_down_utilization_threshold: Some(-1.0), ..Overrides::default() })]
+    #[case::an_exponent("scaledownutilizationthreshold", "5E-1",
+        Overrides { scale_down_utilization_threshold: Some(0.5), ..Overrides::default() })]
+    #[case::unneeded_time("scaledownunneededtime", "20m",
+        Overrides { scale_down_unneeded_time: minutes(20), ..Overrides::default() })]
+    #[case::unready_time("scaledownunreadytime", "1h30m",
+        Overrides { scale_down_unready_time: minutes(90), ..Overrides::default() })]
+    #[case::provision_time("maxnodeprovisiontime", "+0.5h",
+        Overrides { max_node_provision_time: minutes(30), ..Overrides::default() })]
+    #[case::startup_time("maxnodestartuptime", "25m",
+        Overrides { max_node_startup_time: minutes(25), ..Overrides::default() })]
+    #[case::no_time("scaledownunneededtime", "0",
+        Overrides { scale_down_unneeded_time: minutes(0), ..Overrides::default() })]
+    #[case::zero_or_max("zeroormaxnodescaling", "true",
+        Overrides { zero_or_max_node_scaling: Some(true), ..Overrides::default() })]
+    #[case::ignore_daemon_sets("ignoredaemonsetsutilization", "false",
+        Overrides { ignore_daemon_sets_utilization: Some(false), ..Overrides::default() })]
+    #[case::the_case_of_a_value_does_not_matter("scaledownunneededtime", "20M",
+        Overrides { scale_down_unneeded_time: minutes(20), ..Overrides::default() })]
+    #[case::an_empty_value_means_nothing("scaledownunneededtime", "", Overrides::default())]
+    fn each_option_is_read(#[case] name: &str, #[case] value: &str, #[case] expected: Overrides) {
+        assert_eq!(read(&[(name, value)]), (expected, Vec::new()));
+    }
+
+    #[rstest]
+    #[case::no_number("scaledownutilizationthreshold", "half", "plain number")]
+    #[case::nan("scaledownutilizationthreshold", "NaN", "plain number")]
+    #[case::infinity("scaledowngpuutilizationthreshold", "inf", "plain number")]
+    #[case::beyond_any_float("scaledownutilizationthreshold", "1e999", "plain number")]
+    #[case::percent("scaledownutilizationthreshold", "50%", "plain number")]
+    #[case::no_unit("scaledownunneededtime", "10", "lacks its unit")]
+    #[case::days("scaledownunreadytime", "1d", "no unit of time")]
+    #[case::a_sign_within("maxnodeprovisiontime", "1h-30m", "no unit of time")]
+    #[case::too_long("maxnodeprovisiontime", "9999999999h", "longest duration")]
+    #[case::negative("maxnodeprovisiontime", "-5m", "must not be negative")]
+    #[case::no_switch("zeroormaxnodescaling", "yes", "true or false")]
+    #[case::unknown("scaledownuneededtime", "10m", "known are scaledownutilizationthreshold, ")]
+    #[case::upper_case("scaleDownUnneededTime", "10m", "known are ")]
+    fn a_bad_one_is_dropped_alone_and_named(#[case] name: &str, #[case] value: &str, #[case] rule: &str) {
+        let (overrides, problems) = read(&[(name, value), ("ignoredaemonsetsutilization", "true")]);
+        assert_eq!(overrides, Overrides { ignore_daemon_sets_utilization: Some(true), ..Overrides::default() });
+        let [problem] = problems.as_slice() else { panic!("{problems:?}") };
+        assert_eq!(problem.kind, ProblemKind::Options);
+        for part in [&format!("{PREFIX}{name}"), &format!("{value:?}"), rule, "ignored"] {
+            assert!(problem.message.contains(part), "{part:?} isn't in {problem}");
+        }
+    }
+
+    #[test]
+    fn only_what_can_be_sent_makes_them_not_empty() {
+        assert!(Overrides::default().is_empty());
+        for name in Overrides::NAMES {
+            let (overrides, problems) = read(&[(name, if name.ends_with("time") { "1m" } else { "1" })]);
+            assert_eq!(problems, [], "{name}");
+            assert_ne!(overrides, Overrides::default(), "{name}");
+            assert_eq!(overrides.is_empty(), name == "maxnodestartuptime", "{name}");
+        }
+    }
+
+    #[test]
+    fn the_prefix_follows_the_api_group() {
+        let annotations = [("example.com/autoscaling-options-scaledownunneededtime", "1m")];
+        let annotations = annotations.map(|(key, value)| (ArcStr::from(key), ArcStr::from(value))).into();
+        assert!(!overrides(&Keys::new("example.com"), &annotations).0.is_empty());
+        assert!(overrides(&Keys::default(), &annotations).0.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn no_value_panics(name in 0..8_usize, value in any::<String>()) {
+            let _ = read(&[(Overrides::NAMES[name], &value)]);
+        }
+    }
+}

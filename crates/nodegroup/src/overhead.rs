@@ -1,0 +1,57 @@
+//! The part of a Node that pods don't get: the difference of capacity and allocatable. Without it, pods that fit a
+//! template and no real Node make Cluster Autoscaler scale up without end (kubernetes/autoscaler#2809).
+
+use capi::OWN_CAPACITY_PREFIX;
+
+use super::{
+    Problem, ProblemKind, Quantity, Source, SourcedMap, TemplateRules, capacity::Capacity, provenance::put,
+    resource_list, template::Context,
+};
+
+/// Suffix of the annotation.
+pub(super) const OVERHEAD: &str = "overhead";
+
+/// From weakest to strongest, resource by resource: the operator's default, the annotation, what a real Node showed. A Node
+/// that gives pods all it has says 0.
+pub(super) fn overhead(
+    context: &Context<'_>,
+    capacity: &Capacity,
+    problems: &mut Vec<Problem>,
+) -> SourcedMap<Quantity> {
+    let mut overhead = SourcedMap::new();
+    let has = |resource: &str| capacity.contains_key(resource);
+    for (resource, quantity) in context.rules.default_overhead.iter().filter(|(resource, _)| has(resource)) {
+        put(&mut overhead, resource, *quantity, Source::Flag(TemplateRules::DEFAULT_OVERHEAD_FLAG));
+    }
+    let annotations = &context.group.annotations;
+    if let Some((key, text)) = annotations.get_key_value(format!("{OWN_CAPACITY_PREFIX}{OVERHEAD}").as_str()) {
+        let (annotated, more) = resource_list::parse(key, text, |_, _| Ok(()));
+        problems.extend(more);
+        for (resource, quantity) in annotated {
+            match capacity.get(&resource) {
+                Some(capacity) if quantity < capacity.value || quantity.is_zero() => {
+                    put(&mut overhead, &resource, quantity, Source::Annotation(key.clone()));
+                }
+                Some(capacity) => problems.push(problem(
+                    key,
+                    &resource,
+                    quantity,
+                    &format!("it must be less than the capacity, which is {}", capacity.value),
+                )),
+                None => problems.push(problem(key, &resource, quantity, "the Node has no such resource")),
+            }
+        }
+    }
+    let learned = context.nodes.same_templates.or(context.nodes.other_templates);
+    if let Some(lesson) = learned {
+        for (resource, amounts) in lesson.resources.iter().filter(|(resource, _)| has(resource)) {
+            put(&mut overhead, resource, amounts.overhead(), lesson.source_for(&context.id));
+        }
+    }
+    overhead
+}
+
+fn problem(key: &str, resource: &str, quantity: Quantity, rule: &str) -> Problem {
+    let rule = format!("{rule}; it is ignored");
+    Problem::annotation_entry(ProblemKind::Capacity, key, &format!("{resource}={quantity}"), &rule)
+}

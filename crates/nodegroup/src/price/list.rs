@@ -1,0 +1,126 @@
+//! The operator's prices: by label selector, by instance type, by resources, in this order. Pure values; where they are
+//! written and how they are followed is no business of this file.
+
+use std::collections::BTreeMap;
+
+use arcstr::ArcStr;
+use kube_core::{Selector, SelectorExt as _};
+
+use super::{Offer, Price, PriceSource};
+use crate::{
+    Quantity,
+    capacity::{self, CPU, Capacity, MEMORY},
+};
+
+const INSTANCE_TYPE: &str = "node.kubernetes.io/instance-type";
+const OLD_INSTANCE_TYPE: &str = "beta.kubernetes.io/instance-type";
+
+/// Bytes in a GiB.
+const GIB: f64 = 1_073_741_824.0;
+
+/// The operator's prices.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PriceList {
+    /// By label selector; the first that fits counts.
+    pub selectors: Vec<PriceRule>,
+    /// By the instance type in a Node's labels.
+    pub instance_types: BTreeMap<ArcStr, Price>,
+    /// By what a Node has.
+    pub resources: Option<Rates>,
+}
+
+/// A price for the Nodes that a label selector fits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PriceRule {
+    /// The selector as it is written.
+    pub text: ArcStr,
+    /// The selector.
+    pub selector: Selector,
+    /// The price of these Nodes.
+    pub tariff: Tariff,
+}
+
+/// The price of a Node.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Tariff {
+    /// As a whole.
+    Whole(Price),
+    /// By what it has.
+    Resources(Rates),
+}
+
+/// Prices of resources.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rates {
+    /// A core.
+    pub cpu: Price,
+    /// A GiB of memory.
+    pub memory: Price,
+    /// A GPU; without it, a Node with a GPU has no price by resources.
+    pub gpu: Option<Price>,
+}
+
+/// An offer, with the rates where it was reckoned from resources.
+pub(super) type RatedOffer = (Offer, Option<Rates>);
+
+impl PriceList {
+    /// Returns true if there is no price in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.selectors.is_empty() && self.instance_types.is_empty() && self.resources.is_none()
+    }
+
+    /// Returns the price of a Node of which only the labels are known.
+    #[must_use]
+    pub fn of_labels(&self, labels: &BTreeMap<String, String>) -> Option<Price> {
+        self.offers(labels, None).first().map(|(offer, _)| offer.price)
+    }
+
+    /// Returns the offers for a Node with these labels and this capacity, the strongest first.
+    pub(super) fn offers(&self, labels: &BTreeMap<String, String>, capacity: Option<&Capacity>) -> Vec<RatedOffer> {
+        let by_resources = |rates: Rates, source| {
+            let price = rates.price(capacity?)?;
+            Some((Offer { price, source }, Some(rates)))
+        };
+        let selected = self.selectors.iter().find(|rule| rule.selector.matches(labels)).and_then(|rule| {
+            let source = PriceSource::Selector(rule.text.clone());
+            match rule.tariff {
+                Tariff::Whole(price) => Some((Offer { price, source }, None)),
+                Tariff::Resources(rates) => by_resources(rates, source),
+            }
+        });
+        let instance_type = [INSTANCE_TYPE, OLD_INSTANCE_TYPE].iter().find_map(|key| labels.get(*key));
+        let typed = instance_type.and_then(|instance_type| self.instance_types.get_key_value(instance_type.as_str()));
+        let typed = typed.map(|(instance_type, price)| {
+            (Offer { price: *price, source: PriceSource::InstanceType(instance_type.clone()) }, None)
+        });
+        let resources = self.resources.and_then(|rates| by_resources(rates, PriceSource::Resources));
+        [selected, typed, resources].into_iter().flatten().collect()
+    }
+}
+
+impl Rates {
+    /// Returns the price of a Node with this capacity; `None` when it has a GPU and no rate for it.
+    fn price(&self, capacity: &Capacity) -> Option<Price> {
+        let (cores, gibibytes) = cores_and_gibibytes(capacity);
+        let gpus: f64 = capacity::gpus(capacity).map(|(_, count)| count.to_f64()).sum();
+        let gpu = match self.gpu {
+            Some(gpu) => gpu.per_hour(),
+            None if gpus > 0.0 => return None,
+            None => 0.0,
+        };
+        let sum = cores * self.cpu.per_hour() + gibibytes * self.memory.per_hour() + gpus * gpu;
+        Some(Price::nearest(sum))
+    }
+}
+
+/// The cores and the memory in GiB of a Node.
+pub(super) fn cores_and_gibibytes(capacity: &Capacity) -> (f64, f64) {
+    let amount = |resource| capacity.get(resource).map_or(Quantity::ZERO, |quantity| quantity.value).to_f64();
+    (amount(CPU), gibibytes(amount(MEMORY)))
+}
+
+/// Bytes as GiB.
+pub(super) fn gibibytes(bytes: f64) -> f64 {
+    bytes / GIB
+}

@@ -1,0 +1,240 @@
+//! Which Machine that never became a Node is replaced, and when: at the least size Cluster Autoscaler asks in every loop
+//! for Machines with an error to be deleted, which no smaller size can do (kubernetes/autoscaler#10059). One is deleted
+//! then while the size stays, so that another is made; at most one of a group in an interval that grows as long as none
+//! joins, since what fails may cost money each time.
+
+use std::{fmt, str::FromStr};
+
+use arcstr::ArcStr;
+use capi::{Machine, Uid};
+use delete_rule::replacement::{self as rule, WallTime};
+use jiff::Timestamp;
+
+use super::instance::has_failed;
+
+/// The longest uid that is read, in bytes. A UUID has 36.
+const LONGEST_UID: usize = 128;
+/// The longest text that is read, in bytes: more than any that is written.
+const LONGEST_TEXT: usize = 256;
+
+/// The last replacement of a group, as its annotation tells it to every copy of the program and after restarts.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Replaced {
+    /// When it was decided.
+    pub at: Timestamp,
+    /// The number of replacements in a row without a Machine having joined.
+    pub count: u32,
+    /// The Machine.
+    pub uid: Uid,
+}
+
+/// The next step for a Machine.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Replacement {
+    /// Delete it, after this has been written.
+    Begin(Replaced),
+    /// Delete it: it is the one that was written already, as this.
+    Continue(Replaced),
+    /// Nothing before this time.
+    Wait(Timestamp),
+}
+
+impl Replaced {
+    /// When the next one may follow.
+    #[must_use]
+    pub fn next(&self) -> Timestamp {
+        timestamp(self.decided().next())
+    }
+
+    /// The same, as the rule knows it.
+    #[must_use]
+    pub fn decided(&self) -> rule::Replaced<Uid> {
+        rule::Replaced { at: self.at.as_nanosecond(), count: self.count, uid: self.uid.clone() }
+    }
+}
+
+impl From<rule::Replaced<Uid>> for Replaced {
+    fn from(rule::Replaced { at, count, uid }: rule::Replaced<Uid>) -> Self {
+        Self { at: timestamp(at), count, uid }
+    }
+}
+
+/// The moment of this time, or the last one there is.
+#[must_use]
+pub fn timestamp(time: WallTime) -> Timestamp {
+    Timestamp::from_nanosecond(time).unwrap_or(Timestamp::MAX)
+}
+
+/// Which of these Machines goes first: the one that is being replaced already, else one that failed for good, else by name.
+pub fn first<'a>(machines: impl IntoIterator<Item = &'a Machine>, known: Option<&Replaced>) -> Option<&'a Machine> {
+    machines.into_iter().min_by_key(|machine| rank(machine, known))
+}
+
+/// The order in which Machines that never became Nodes go.
+pub(super) fn rank(machine: &Machine, known: Option<&Replaced>) -> (bool, bool, ArcStr) {
+    let is_known = known.is_some_and(|known| known.uid == machine.meta.uid);
+    (!is_known, !has_failed(machine), machine.meta.key.name.clone())
+}
+
+/// Decides the next step for the Machine of this uid. `joined` is when the youngest Machine of the group was made that
+/// has a Node.
+///
+/// A time in the future counts for nothing where no interval is so long: a clock was wrong then.
+#[must_use]
+pub fn decide(known: Option<&Replaced>, uid: &Uid, joined: Option<Timestamp>, now: Timestamp) -> Replacement {
+    let last = known.map(Replaced::decided);
+    match rule::decide(last.as_ref(), uid, joined.map(Timestamp::as_nanosecond), now.as_nanosecond()) {
+        rule::Replacement::Begin(replaced) => Replacement::Begin(replaced.into()),
+        rule::Replacement::Continue(replaced) => Replacement::Continue(replaced.into()),
+        rule::Replacement::Wait(until) => Replacement::Wait(timestamp(until)),
+    }
+}
+
+/// As the annotation has it: time, number and uid.
+impl fmt::Display for Replaced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.0} {} {}", self.at, self.count, self.uid)
+    }
+}
+
+/// The error for an annotation that this program didn't write. Such a one counts for nothing, and is written anew.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct NotReplaced;
+
+impl FromStr for Replaced {
+    type Err = NotReplaced;
+
+    fn from_str(text: &str) -> Result<Self, NotReplaced> {
+        if text.len() > LONGEST_TEXT {
+            return Err(NotReplaced);
+        }
+        let mut parts = text.split(' ');
+        let (Some(at), Some(count), Some(uid), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
+            return Err(NotReplaced);
+        };
+        let at = at.parse().map_err(|_| NotReplaced)?;
+        let count = count.parse().map_err(|_| NotReplaced)?;
+        if uid.is_empty() || uid.len() > LONGEST_UID {
+            Err(NotReplaced)
+        } else {
+            Ok(Self { at, count, uid: uid.into() })
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use jiff::SignedDuration;
+    use rstest::rstest;
+
+    use super::*;
+    use crate::testing::machine;
+    use capi::{Failure, MachinePhase};
+
+    fn at(minutes: i64) -> Timestamp {
+        Timestamp::UNIX_EPOCH + SignedDuration::from_mins(minutes)
+    }
+
+    fn known(count: u32) -> Replaced {
+        Replaced { at: at(1000), count, uid: "old".into() }
+    }
+
+    #[rstest]
+    #[case::the_first_again(0, 5)]
+    #[case::the_first(1, 5)]
+    #[case::the_second(2, 10)]
+    #[case::the_third(3, 20)]
+    #[case::the_fourth(4, 40)]
+    #[case::the_fifth(5, 60)]
+    #[case::far_later(u32::MAX, 60)]
+    fn the_interval_grows_up_to_an_hour(#[case] count: u32, #[case] minutes: i64) {
+        assert_eq!(known(count).next(), at(1000 + minutes));
+    }
+
+    #[test]
+    fn the_first_one_is_replaced_at_once() {
+        let expected = Replaced { at: at(7), count: 1, uid: "new".into() };
+        assert_eq!(decide(None, &"new".into(), None, at(7)), Replacement::Begin(expected));
+    }
+
+    #[rstest]
+    #[case::too_early(2, None, 1009, Err(1010))]
+    #[case::in_time(2, None, 1010, Ok(3))]
+    #[case::an_older_one_has_joined(2, Some(999), 1009, Err(1010))]
+    #[case::a_replacement_has_joined_a_moment_ago(2, Some(1001), 1004, Err(1005))]
+    #[case::a_replacement_has_joined(2, Some(1001), 1005, Ok(1))]
+    #[case::the_clock_was_a_little_ahead(1, None, 990, Err(1005))]
+    #[case::the_clock_was_wrong(5, None, 900, Ok(1))]
+    fn another_one_waits_for_its_interval(
+        #[case] count: u32,
+        #[case] joined: Option<i64>,
+        #[case] now: i64,
+        #[case] expected: Result<u32, i64>,
+    ) {
+        let decided = decide(Some(&known(count)), &"new".into(), joined.map(at), at(now));
+        let expected = match expected {
+            Ok(count) => Replacement::Begin(Replaced { at: at(now), count, uid: "new".into() }),
+            Err(minutes) => Replacement::Wait(at(minutes)),
+        };
+        assert_eq!(decided, expected);
+    }
+
+    #[test]
+    fn the_same_one_is_gone_on_with_at_any_time() {
+        for now in [1000, 1001, 5000] {
+            assert_eq!(decide(Some(&known(3)), &"old".into(), None, at(now)), Replacement::Continue(known(3)));
+        }
+    }
+
+    #[test]
+    fn which_one_goes_first() {
+        let failed = |name: &str| {
+            let mut machine = machine(name);
+            machine.phase = MachinePhase::Failed;
+            machine.failure = Some(Box::new(Failure { reason: Some("CreateError".into()), message: None }));
+            machine
+        };
+        let machines = [machine("a"), failed("c"), failed("b")];
+        let name = |known: Option<&Replaced>| first(&machines, known).unwrap().meta.key.name.to_string();
+        assert_eq!(name(None), "b", "failed ones first, then by name");
+        let known = Replaced { uid: "uid-of-a".into(), ..known(1) };
+        assert_eq!(name(Some(&known)), "a", "what was begun is gone on with");
+        assert_eq!(first(&[], None), None);
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let written = known(3).to_string();
+        assert_eq!(written, "1970-01-01T16:40:00Z 3 old");
+        assert_eq!(written.parse(), Ok(known(3)));
+    }
+
+    fn of_uid(bytes: usize) -> String {
+        format!("1970-01-01T16:40:00Z 3 {}", "u".repeat(bytes))
+    }
+
+    fn of_count(digits: usize) -> String {
+        format!("1970-01-01T16:40:00Z {:0>digits$} old", 3)
+    }
+
+    #[rstest]
+    #[case::of_a_uid(of_uid(128), of_uid(129))]
+    #[case::of_bytes(of_count(231), of_count(232))]
+    fn a_text_is_read_up_to_each_bound_and_not_beyond(#[case] at_bound: String, #[case] beyond: String) {
+        assert_eq!(at_bound.parse::<Replaced>().map(|replaced| replaced.count), Ok(3));
+        assert_eq!(beyond.parse::<Replaced>(), Err(NotReplaced));
+    }
+
+    #[rstest]
+    #[case("")]
+    #[case("yes")]
+    #[case("1970-01-01T16:40:00Z 3")]
+    #[case("1970-01-01T16:40:00Z 3 ")]
+    #[case("1970-01-01T16:40:00Z -3 old")]
+    #[case("yesterday 3 old")]
+    #[case("1970-01-01T16:40:00Z 3 old and more")]
+    fn what_others_write_counts_for_nothing(#[case] text: &str) {
+        assert_eq!(text.parse::<Replaced>(), Err(NotReplaced));
+    }
+}

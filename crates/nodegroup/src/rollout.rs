@@ -1,0 +1,148 @@
+//! Detects that a MachineDeployment is rolling out, or about to. While it is, a smaller size is spread over its
+//! MachineSets and may remove another Machine than the annotated one (kubernetes/autoscaler#8494, #8531): nothing is
+//! deleted then, and its options keep Cluster Autoscaler from choosing its Nodes.
+
+use std::fmt;
+
+use arcstr::ArcStr;
+use capi::{Cluster, SCALE_DOWN_WHILE_ROLLING_OUT, ScalableResource, TOPOLOGY_NAME};
+use jiff::Timestamp;
+
+use super::{GoDuration, Overrides, Problem, ProblemKind};
+
+/// Longer than any rollout: 10 years. Cluster Autoscaler adds it to a time and compares; that is far from where Go's
+/// durations (292 years) and its times with a monotonic clock (the year 2157) end, in every version.
+const BEYOND_ANY_ROLLOUT: GoDuration = GoDuration::from_nanos(10 * 365 * 24 * 3_600 * 1_000_000_000);
+
+/// No utilization is below it.
+const NEVER: f64 = -1.0;
+
+/// A MachineDeployment's rollout, under way or about to begin.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Rollout {
+    /// The evidence for it.
+    pub cause: RolloutCause,
+    /// Since when, where the objects say it.
+    pub since: Option<Timestamp>,
+}
+
+/// The evidence of a rollout.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum RolloutCause {
+    /// MachineSets that aren't of the highest revision have replicas.
+    MachineSets,
+    /// Its Cluster's topology asks for another version of Kubernetes, of all workers or of this one, and nobody holds the
+    /// upgrade back.
+    Topology {
+        /// The version it has.
+        from: ArcStr,
+        /// The version it will have.
+        to: ArcStr,
+    },
+}
+
+impl RolloutCause {
+    /// As a metric label.
+    #[must_use]
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::MachineSets => "machine_sets",
+            Self::Topology { .. } => "topology",
+        }
+    }
+}
+
+/// For people, without the group's name.
+impl fmt::Display for RolloutCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::MachineSets => f.write_str("rolling out: its older MachineSets still have replicas"),
+            Self::Topology { from, to } => {
+                write!(f, "about to roll out: the topology of its Cluster asks for {to}, and it is at {from}")
+            }
+        }
+    }
+}
+
+/// Returns the rollout of a MachineDeployment, by its MachineSets and its Cluster; `None` if there is none.
+///
+/// Since when: by its condition RollingOut, else by the age of its newest MachineSet; of a topology by the Cluster's
+/// condition TopologyReconciled.
+///
+/// Of a topology only the version counts. Every other change of it is written to the MachineDeployment at once, and so
+/// shows in the MachineSets; an upgrade alone waits for the control plane and for other MachineDeployments. The condition
+/// TopologyReconciled doesn't say which MachineDeployment waits, but in prose; RollingOut is also True while a paused
+/// MachineDeployment has Machines of an older template, where nothing happens.
+pub fn rollout<'a>(
+    deployment: &ScalableResource,
+    machine_sets: impl IntoIterator<Item = &'a ScalableResource> + Clone,
+    cluster: Option<&Cluster>,
+) -> Option<Rollout> {
+    if is_rolling_out(machine_sets.clone()) {
+        let newest = || machine_sets.into_iter().max_by_key(|set| (set.revision, set.created))?.created;
+        return Some(Rollout { cause: RolloutCause::MachineSets, since: deployment.rolling_out_since.or_else(newest) });
+    }
+    let topology = cluster?.topology.as_deref()?;
+    let name = deployment.labels.get(TOPOLOGY_NAME)?;
+    let from = deployment.version.as_ref()?;
+    let to = topology.version_of(name);
+    let waits = from != to && !topology.held_back.contains(name);
+    waits.then(|| Rollout {
+        cause: RolloutCause::Topology { from: from.clone(), to: to.clone() },
+        since: topology.unreconciled_since,
+    })
+}
+
+/// Returns true if a MachineSet that isn't of the highest revision has replicas, asked for or counted. To be called
+/// with the MachineSets of one MachineDeployment. One without a revision is older than all that have one; several of
+/// the highest revision are one rollout's end, not a rollout.
+pub fn is_rolling_out<'a>(machine_sets: impl IntoIterator<Item = &'a ScalableResource>) -> bool {
+    let mut highest = None;
+    let mut highest_has_replicas = false;
+    for set in machine_sets {
+        let has_replicas = set.replicas.unwrap_or_default() > 0 || set.status_replicas > 0;
+        if highest.is_none_or(|highest| set.revision > highest) {
+            if highest_has_replicas {
+                return true;
+            }
+            highest = Some(set.revision);
+            highest_has_replicas = has_replicas;
+        } else if has_replicas {
+            if highest != Some(set.revision) {
+                return true;
+            }
+            highest_has_replicas = true;
+        }
+    }
+    false
+}
+
+/// The options of a group whose Nodes mustn't be chosen: its own, but no Node is unneeded enough, nor for long enough.
+/// Either would do; 0 for "never" isn't safe in every version of Cluster Autoscaler.
+#[must_use]
+pub fn hold(options: &Overrides) -> Overrides {
+    Overrides {
+        scale_down_utilization_threshold: Some(NEVER),
+        scale_down_gpu_utilization_threshold: Some(NEVER),
+        scale_down_unneeded_time: Some(BEYOND_ANY_ROLLOUT),
+        scale_down_unready_time: Some(BEYOND_ANY_ROLLOUT),
+        ..options.clone()
+    }
+}
+
+/// Returns true if a group's annotation says that its Machines are deleted even while it is rolling out.
+pub(super) fn is_ignored(object: &ScalableResource) -> Result<bool, Problem> {
+    match object.annotations.get(SCALE_DOWN_WHILE_ROLLING_OUT).map(ArcStr::as_str) {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(value) => Err(Problem::annotation(
+            ProblemKind::Options,
+            SCALE_DOWN_WHILE_ROLLING_OUT,
+            value,
+            "it must be true or false; it is ignored",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,215 @@
+//! Taints of the Node to come: those of the group's template and those of the taints annotation
+//! (kubernetes/autoscaler#9239). An annotation wins over a template's taint of the same key and effect.
+
+use std::{fmt, str::FromStr};
+
+use capi::MachineTaint;
+
+use super::{Problem, ProblemKind, labels, problem::cut};
+
+/// Suffix of the capacity annotation that holds taints.
+pub const TAINTS: &str = "taints";
+/// As many of an annotation are read. Each is compared with all before it, and an annotation has room for a thousand.
+const MOST_TAINTS: usize = 100;
+
+/// A taint as a Node has it.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct Taint {
+    /// The key.
+    pub key: String,
+    /// The value, often empty.
+    pub value: String,
+    /// Its effect.
+    pub effect: TaintEffect,
+}
+
+/// The effect of a taint on pods that don't tolerate it.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub enum TaintEffect {
+    /// New ones stay away.
+    NoSchedule,
+    /// New ones go elsewhere if they can.
+    PreferNoSchedule,
+    /// Running ones have to leave.
+    NoExecute,
+}
+
+impl TaintEffect {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::NoSchedule, Self::PreferNoSchedule, Self::NoExecute];
+
+    /// As the API spells it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NoSchedule => "NoSchedule",
+            Self::PreferNoSchedule => "PreferNoSchedule",
+            Self::NoExecute => "NoExecute",
+        }
+    }
+}
+
+impl fmt::Display for TaintEffect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for TaintEffect {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        Self::ALL
+            .into_iter()
+            .find(|effect| effect.as_str() == text)
+            .ok_or("the effect must be NoSchedule, PreferNoSchedule or NoExecute, spelled so")
+    }
+}
+
+/// `key=value:Effect`, or `key:Effect` without a value.
+impl fmt::Display for Taint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let equals = if self.value.is_empty() { "" } else { "=" };
+        write!(f, "{}{equals}{}:{}", self.key, self.value, self.effect)
+    }
+}
+
+impl FromStr for Taint {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        let (pair, effect) = text.split_once(':').ok_or("a taint is written key=value:Effect or key:Effect")?;
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        Self::new(key, value, effect)
+    }
+}
+
+impl Taint {
+    fn new(key: &str, value: &str, effect: &str) -> Result<Self, &'static str> {
+        labels::check_key(key)?;
+        labels::check_value(value)?;
+        Ok(Self { key: key.to_owned(), value: value.to_owned(), effect: effect.parse()? })
+    }
+
+    /// Returns true if a Node can't have both: they have the same key and effect.
+    #[must_use]
+    pub fn replaces(&self, other: &Self) -> bool {
+        self.key == other.key && self.effect == other.effect
+    }
+}
+
+/// The taints of an annotation `key=value:Effect,…`, the last of those with the same key and effect, and a problem for
+/// every entry that is none. Space around an entry and empty entries mean nothing.
+#[must_use]
+pub fn parse(annotation: &str, text: &str) -> (Vec<Taint>, Vec<Problem>) {
+    let mut taints = Vec::new();
+    let mut problems = Vec::new();
+    for entry in text.split(',').map(str::trim).filter(|entry| !entry.is_empty()) {
+        match entry.parse() {
+            Ok(taint) if taints.len() < MOST_TAINTS => put(&mut taints, taint),
+            Ok(_) => {
+                let rule =
+                    format!("only the first {MOST_TAINTS} taints are read; this one and all after it are left out");
+                problems.push(Problem::annotation_entry(ProblemKind::Taints, annotation, entry, &rule));
+                break;
+            }
+            Err(rule) => {
+                let rule = format!("{rule}; this taint is left out");
+                problems.push(Problem::annotation_entry(ProblemKind::Taints, annotation, entry, &rule));
+            }
+        }
+    }
+    (taints, problems)
+}
+
+fn put(taints: &mut Vec<Taint>, taint: Taint) {
+    match taints.iter_mut().find(|other| taint.replaces(other)) {
+        Some(other) => *other = taint,
+        None => taints.push(taint),
+    }
+}
+
+/// The taints of a template's spec, and a problem for every one that no Node can have. Both propagations are on a Node
+/// that joins.
+#[must_use]
+pub(super) fn of_template(spec: &[MachineTaint]) -> (Vec<Taint>, Vec<Problem>) {
+    let mut taints = Vec::new();
+    let mut problems = Vec::new();
+    for MachineTaint { key, value, effect, .. } in spec {
+        match Taint::new(key, value, effect) {
+            Ok(taint) => put(&mut taints, taint),
+            Err(rule) => problems.push(Problem::new(
+                ProblemKind::Taints,
+                format!(
+                    "spec.template.spec.taints, {}: {rule}; this taint is left out",
+                    cut(&format!("{key}={value}:{effect}"))
+                ),
+            )),
+        }
+    }
+    (taints, problems)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::one("a=b:NoSchedule", &["a=b:NoSchedule"])]
+    #[case::without_a_value("a:NoExecute", &["a:NoExecute"])]
+    #[case::an_empty_value("a=:NoExecute", &["a:NoExecute"])]
+    #[case::in_order("b:NoExecute,example.com/a=1:PreferNoSchedule", &["b:NoExecute", "example.com/a=1:PreferNoSchedule"])]
+    #[case::the_last_of_a_key_and_effect("a=1:NoSchedule,a=2:NoSchedule", &["a=2:NoSchedule"])]
+    #[case::two_effects_of_a_key("a=1:NoSchedule,a=1:NoExecute", &["a=1:NoSchedule", "a=1:NoExecute"])]
+    #[case::space_around_entries(" a:NoSchedule , b:NoSchedule", &["a:NoSchedule", "b:NoSchedule"])]
+    #[case::empty_entries(",a:NoSchedule,", &["a:NoSchedule"])]
+    #[case::nothing("", &[])]
+    fn taints_are_read(#[case] text: &str, #[case] expected: &[&str]) {
+        let (taints, problems) = parse("key", text);
+        assert_eq!(taints.iter().map(ToString::to_string).collect::<Vec<_>>(), expected);
+        assert_eq!(problems, []);
+    }
+
+    #[rstest]
+    #[case::no_effect("a=b", "written key=value:Effect")]
+    #[case::an_empty_effect("a=b:", "the effect must be")]
+    #[case::an_unknown_effect("a=b:NoSchedul", "the effect must be")]
+    #[case::an_effect_in_lower_case("a=b:noschedule", "the effect must be")]
+    #[case::two_colons("a:b:NoSchedule", "the effect must be")]
+    #[case::no_key("=b:NoSchedule", "the name in a key")]
+    #[case::a_bad_key("a b:NoSchedule", "the name in a key")]
+    #[case::a_bad_value("a=b=c:NoSchedule", "a value must be")]
+    fn a_bad_entry_is_dropped_alone_and_named(#[case] entry: &str, #[case] rule: &str) {
+        let (taints, problems) = parse("example.com/taints", &format!("x:NoExecute,{entry},y:NoExecute"));
+        assert_eq!(taints.iter().map(|taint| taint.key.as_str()).collect::<Vec<_>>(), ["x", "y"]);
+        let [problem] = problems.as_slice() else { panic!("{problems:?}") };
+        assert_eq!(problem.kind, ProblemKind::Taints);
+        for part in ["example.com/taints", &format!("{entry:?}"), rule, "left out"] {
+            assert!(problem.message.contains(part), "{part:?} isn't in {problem}");
+        }
+    }
+
+    #[test]
+    fn of_more_taints_than_any_node_has_the_first_are_read() {
+        let text = (0..20_000).map(|n| format!("t{n}:NoExecute")).collect::<Vec<_>>().join(",");
+        let (taints, problems) = parse("key", &text);
+        assert_eq!((taints.len(), problems.len()), (MOST_TAINTS, 1));
+        assert!(problems[0].message.contains("t100:NoExecute"), "{problems:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in any::<String>()) {
+            let _ = parse("key", &text);
+        }
+
+        #[test]
+        fn a_taint_is_read_as_it_is_printed(key in "[a-z]{1,9}", value in "[a-z0-9]{0,9}", effect in 0..3_usize) {
+            let taint = Taint { key, value, effect: TaintEffect::ALL[effect] };
+            prop_assert_eq!(taint.to_string().parse(), Ok(taint));
+        }
+    }
+}

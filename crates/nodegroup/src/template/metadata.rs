@@ -1,0 +1,222 @@
+//! Labels and taints of the Node to come, from the weakest source to the strongest.
+
+use std::collections::BTreeMap;
+
+use capi::{CAPACITY_PREFIX, InfrastructureTemplate, OWN_CAPACITY_PREFIX, ScalableKind, ScalableResource};
+
+use super::{ARCH, Built, Context, OS, REGION, ZONE};
+use crate::{
+    LearnedFrom, Problem, ProblemKind, Source, Sourced, SourcedMap, Taint, TemplateName, TemplateRules,
+    capacity::own,
+    labels::{self, LABELS},
+    observed::{ObservedLabels, OtherZone, Values},
+    problem::Clipped,
+    provenance::put,
+    taints::{self, TAINTS},
+};
+use arcstr::ArcStr;
+
+const DEFAULT_OS: &str = "linux";
+
+/// From weakest to strongest: defaults, what Nodes of another group or Nodes that are gone showed, nodeInfo where it says
+/// something, the failure domain, the zone of Nodes that are gone, synced template labels, annotation, and while the
+/// group has Nodes what they agree on. Cluster API syncs no labels to a MachinePool's Nodes.
+pub(super) fn labels(
+    context: &Context<'_>,
+    infrastructure: Option<(&InfrastructureTemplate, &TemplateName)>,
+    built: &mut Built,
+) -> SourcedMap<String> {
+    let Context { group, nodes, rules, .. } = context;
+    let problems = &mut built.problems;
+    let mut labels = SourcedMap::new();
+    let arch = rules.default_arch;
+    let source = if arch == TemplateRules::default().default_arch {
+        Source::Default
+    } else {
+        Source::Flag(TemplateRules::DEFAULT_ARCH_FLAG)
+    };
+    put(&mut labels, ARCH, arch.to_string(), source);
+    put(&mut labels, OS, DEFAULT_OS.to_owned(), Source::Default);
+    put_learned(context, &mut labels);
+    if let Some((template, name)) = infrastructure {
+        put_node_info(template, name, &mut labels, problems);
+    }
+    put_failure_domain(context, &mut labels, problems, &mut built.notes);
+    put_observed(context, &mut labels, |key| key == ZONE);
+    if group.kind != ScalableKind::MachinePool {
+        let (synced, more) = labels::synced(&group.template_labels, &rules.additional_sync_labels);
+        problems.extend(more);
+        for (key, value) in synced {
+            put(&mut labels, &key, value, Source::TemplateMetadata);
+        }
+        let (of_nodes, more) = labels::of_nodes(&group.node_labels);
+        problems.extend(more);
+        for (key, value) in of_nodes {
+            put(&mut labels, &key, value, Source::TemplateSpec("metadata.labels"));
+        }
+    }
+    if let Some((annotation, text)) = annotation(group, LABELS) {
+        let (annotated, more) = labels::parse(annotation, text);
+        problems.extend(more);
+        for (key, value) in annotated {
+            put(&mut labels, &key, value, Source::Annotation(annotation.clone()));
+        }
+    }
+    let Some(observed) = nodes.observed else { return labels };
+    if let Some(sample) = nodes.sample {
+        for (key, value, first) in observed.agreed() {
+            let is_of_sample = sample.template_label(key) == Some(value.as_str());
+            let node = if is_of_sample { &sample.meta.key.name } else { first };
+            put(&mut labels, key, value.to_string(), Source::RealNode(node.clone()));
+        }
+    }
+    built.notes.extend(observed.differing().map(|(key, values)| differ(key, values, labels.get(key))));
+    labels
+}
+
+/// Says why a label isn't taken from the group's Nodes.
+fn differ(key: &str, values: &Values, label: Option<&Sourced<String>>) -> String {
+    let nodes: Vec<_> = values.iter().map(|(value, node)| format!("{value} (Node {node})")).collect();
+    let instead = match label {
+        Some(label) => format!("{} by {} is sent", label.value, label.source),
+        None => "none is sent; the annotation labels can state one".to_owned(),
+    };
+    format!("the Nodes of the group have different values of {key}: {}; {instead}", nodes.join(", "))
+}
+
+/// Nodes of another group say nothing of zone and region; the group's own that are gone do, while it has no Node.
+fn put_learned(context: &Context<'_>, labels: &mut SourcedMap<String>) {
+    let Context { nodes, id, .. } = context;
+    if nodes.sample.is_some() {
+        return;
+    }
+    if let (Some(lesson), Some(observed)) = (nodes.same_templates, nodes.of_sibling) {
+        for (key, value, _) in observed.agreed().filter(|(key, ..)| !matches!(*key, ZONE | REGION)) {
+            put(labels, key, value.to_string(), lesson.source_for(id));
+        }
+    }
+    put_observed(context, labels, |key| key != ZONE);
+}
+
+/// Labels on which the group's Nodes agreed, while it has none.
+fn put_observed(context: &Context<'_>, labels: &mut SourcedMap<String>, takes: impl Fn(&str) -> bool) {
+    let Context { nodes, .. } = context;
+    if nodes.sample.is_some() {
+        return;
+    }
+    let agreed = nodes.observed.into_iter().flat_map(ObservedLabels::agreed);
+    for (key, value, node) in agreed.filter(|(key, ..)| takes(key)) {
+        let from = LearnedFrom { node: node.clone(), sibling: None };
+        put(labels, key, value.to_string(), Source::Learned(Box::new(from)));
+    }
+}
+
+fn put_node_info(
+    infrastructure: &InfrastructureTemplate,
+    name: &TemplateName,
+    labels: &mut SourcedMap<String>,
+    problems: &mut Vec<Problem>,
+) {
+    let said = [
+        (ARCH, "architecture", &infrastructure.architecture),
+        (OS, "operatingSystem", &infrastructure.operating_system),
+    ];
+    for (key, field, value) in said {
+        let Some(value) = value else { continue };
+        match labels::check_value(value) {
+            Ok(()) => put(labels, key, value.to_string(), Source::NodeInfo(name.clone(), field)),
+            Err(rule) => problems.push(Problem::new(
+                ProblemKind::Template,
+                format!(
+                    "status.nodeInfo.{field} of infrastructure template {} is {:?}: {rule}; it is ignored",
+                    infrastructure.meta.key,
+                    Clipped(value),
+                ),
+            )),
+        }
+    }
+}
+
+/// The failure domain of a group's Machines is the zone of their Nodes with most infrastructure providers. With Azure the one
+/// is "1" and the other "<region>-1": once a Node shows that, it counts for no group of the provider.
+fn put_failure_domain(
+    context: &Context<'_>,
+    labels: &mut SourcedMap<String>,
+    problems: &mut Vec<Problem>,
+    notes: &mut Vec<String>,
+) {
+    let Context { group, nodes, .. } = context;
+    let Some(domain) = &group.failure_domain else { return };
+    let zones = nodes.observed.and_then(|observed| observed.values(ZONE)).map_or(0, BTreeMap::len);
+    // Its own Nodes know better, and are told of where they differ.
+    if zones > 1 || (zones == 1 && nodes.other_zone.is_some()) {
+        return;
+    }
+    let is_wanted = own::takes_zone_of_failure_domain(&group.annotations).unwrap_or_else(|problem| {
+        problems.push(problem);
+        true
+    });
+    if !is_wanted {
+        notes.push(format!(
+            "spec.template.spec.failureDomain {domain} isn't taken for the label {ZONE}: the annotation {OWN_CAPACITY_PREFIX}{} is \
+             false; the annotation labels can state one",
+            own::ZONE_FROM_FAILURE_DOMAIN
+        ));
+        return;
+    }
+    if let Some(OtherZone { node, domain: its_domain, zone }) = nodes.other_zone {
+        notes.push(format!(
+            "spec.template.spec.failureDomain {domain} isn't taken for the label {ZONE}: Node {node}, of the same kind of \
+             infrastructure template, is in the failure domain {its_domain} and has the zone {zone}; the annotation labels \
+             can state one"
+        ));
+        return;
+    }
+    if let Some(node) = nodes.observed.and_then(ObservedLabels::without_zone) {
+        notes.push(format!(
+            "spec.template.spec.failureDomain {domain} isn't taken for the label {ZONE}: Node {node} of the group has long been \
+             ready without that label, and so would be the next; the annotation labels can state one"
+        ));
+        return;
+    }
+    match labels::check_value(domain) {
+        Ok(()) => put(labels, ZONE, domain.to_string(), Source::TemplateSpec("failureDomain")),
+        Err(rule) => problems.push(Problem::new(
+            ProblemKind::Labels,
+            format!(
+                "spec.template.spec.failureDomain is {:?}: as the label {ZONE} it can't be used: {rule}; it is ignored",
+                Clipped(domain),
+            ),
+        )),
+    }
+}
+
+/// The template's taints, each replaced by an annotation's of the same key and effect, and the annotation's others.
+/// Cluster API syncs no taints to a MachinePool's Nodes.
+pub(super) fn taints(group: &ScalableResource, problems: &mut Vec<Problem>) -> Vec<Sourced<Taint>> {
+    let mut taints: Vec<_> = match group.kind {
+        ScalableKind::MachineDeployment | ScalableKind::MachineSet => {
+            let (of_template, more) = taints::of_template(&group.taints);
+            problems.extend(more);
+            of_template.into_iter().map(|taint| Sourced::new(taint, Source::TemplateSpec("taints"))).collect()
+        }
+        ScalableKind::MachinePool => Vec::new(),
+    };
+    if let Some((annotation, text)) = annotation(group, TAINTS) {
+        let (annotated, more) = taints::parse(annotation, text);
+        problems.extend(more);
+        for taint in annotated {
+            let source = Source::Annotation(annotation.clone());
+            match taints.iter_mut().find(|other| taint.replaces(&other.value)) {
+                Some(other) => other.override_with(taint, source),
+                None => taints.push(Sourced::new(taint, source)),
+            }
+        }
+    }
+    taints
+}
+
+fn annotation<'a>(group: &'a ScalableResource, name: &str) -> Option<(&'a ArcStr, &'a str)> {
+    let (key, text) = group.annotations.get_key_value(format!("{CAPACITY_PREFIX}{name}").as_str())?;
+    Some((key, text))
+}

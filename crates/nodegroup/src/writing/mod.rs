@@ -1,0 +1,163 @@
+//! The rule of deletion ([`delete_rule`]) with the identities, objects and calls of this program. Nothing is decided here, and
+//! no call is made.
+
+mod call_error;
+mod size_writer;
+mod version;
+
+use std::sync::Arc;
+
+use arcstr::ArcStr;
+use capi::{Machine, ScalableResource, Uid};
+use delete_rule::{
+    Member, Source, Spec,
+    steps::{Calls, FailedCall, Failure, Group, MarkedMember, Unmarked},
+};
+use jiff::Timestamp;
+use shared_informer::ResourceVersion;
+
+pub use self::{
+    call_error::CallError,
+    size_writer::{SizeWriter, is_own, manager},
+    version::GroupVersion,
+};
+use crate::{DeletionLog, LogError, RolloutCause, SharedLog, Ticket, deletion_log::Types};
+
+/// An object that has Machines made.
+#[derive(Clone, Debug)]
+pub struct SetView {
+    /// The object.
+    pub object: Arc<ScalableResource>,
+    /// Its log of deletions; a copy on a MachineSet of a MachineDeployment.
+    pub log: Option<SharedLog>,
+}
+
+/// Why a group can't be written.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum NotScalable {
+    /// There is no such group.
+    Unknown,
+    /// It was a group at the last Refresh and isn't one now: why.
+    LeftOut(String),
+}
+
+/// A group's rollout, under way or about to begin.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Ongoing {
+    /// The evidence for it.
+    pub cause: RolloutCause,
+    /// Since when: as the objects say, else since this process first saw it.
+    pub since: Timestamp,
+}
+
+/// A note about a Machine that may be replaced.
+#[derive(Clone, Debug)]
+pub struct Note {
+    /// The group's object.
+    pub group: Uid,
+    /// The text by which it tells of the last replacement.
+    pub text: Option<ArcStr>,
+    /// The Machine as it was seen.
+    pub machine: Arc<Machine>,
+}
+
+impl Calls for Types {
+    type Group = GroupVersion;
+    type Version = ResourceVersion;
+    type Writer = SizeWriter;
+    type Failed = CallError;
+    type Unreadable = LogError;
+    type NotScalable = NotScalable;
+    type Rollout = Ongoing;
+    type Note = Note;
+    type Unread = ArcStr;
+
+    fn unmarked(name: &ArcStr, why: Unmarked<Self>) -> CallError {
+        match why {
+            Unmarked::NotOfGroup => CallError::Unknown(
+                format!("the log names Machine {name}, which isn't known yet as one of the group's"),
+                None,
+            ),
+            Unmarked::NotInLog => {
+                CallError::Conflict(format!("the log has another entry of Machine {name} by now, or none"))
+            }
+            Unmarked::Unreadable(error) => CallError::Refused(error.to_string()),
+        }
+    }
+}
+
+impl Group<Types> for GroupVersion {
+    fn spec(&self) -> Spec<'_, Uid> {
+        Spec { uid: &self.uid, generation: self.generation, replicas: self.replicas }
+    }
+
+    fn log(&self) -> Result<DeletionLog, LogError> {
+        Self::log(self)
+    }
+
+    fn is_unchanged_since(&self, other: &Self) -> bool {
+        (self.generation, &self.log) == (other.generation, &other.log)
+    }
+}
+
+impl FailedCall for CallError {
+    fn failure(&self) -> Failure {
+        match self {
+            Self::Rejected(_) => Failure::Rejected,
+            Self::Conflict(_) => Failure::Conflict,
+            Self::Unknown(..) => Failure::Unknown,
+            Self::Busy(..) | Self::Unauthorized(_) | Self::NotDiscovered => Failure::NotNow,
+            Self::Missing(_) | Self::Forbidden(_) | Self::Refused(_) => Failure::Final,
+        }
+    }
+}
+
+impl Member<Types> for Arc<Machine> {
+    fn uid(&self) -> &Uid {
+        &self.meta.uid
+    }
+
+    fn is_deleting(&self) -> bool {
+        self.deleting
+    }
+
+    fn ticket(&self) -> Option<Ticket> {
+        Ticket::of_mark(self.delete_mark.as_ref()?)
+    }
+}
+
+impl MarkedMember<Types> for Arc<Machine> {
+    fn name(&self) -> ArcStr {
+        self.meta.key.name.clone()
+    }
+
+    fn version(&self) -> ResourceVersion {
+        self.meta.resource_version.clone()
+    }
+}
+
+impl Source<Types> for SetView {
+    fn replicas(&self) -> Option<i32> {
+        self.object.replicas
+    }
+
+    fn desired_replicas(&self) -> Option<i32> {
+        self.object.desired_replicas
+    }
+
+    fn status_replicas(&self) -> i32 {
+        self.object.status_replicas
+    }
+
+    fn generation(&self) -> i64 {
+        self.object.generation
+    }
+
+    fn seen_generation(&self) -> i64 {
+        self.object.seen_generation
+    }
+
+    fn log(&self) -> Option<&DeletionLog> {
+        self.log.as_ref()?.read().ok()
+    }
+}
