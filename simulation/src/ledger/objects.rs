@@ -328,13 +328,19 @@ impl Ledger {
         let is_unhealthy = is_unhealthy(object);
         let old = before.as_ref().filter(|machine| machine.is_unhealthy == is_unhealthy);
         let healthy_at = old.map_or(self.revision, |machine| machine.healthy_at);
+        let is_deleting = object["metadata"]["deletionTimestamp"].is_string() || change == ChangeKind::Deleted;
+        let is_taken = match &before {
+            Some(machine) if machine.is_deleting => machine.is_taken,
+            Some(_) | None => is_deleting && author == Author::Controllers,
+        };
         let after = Machine {
             group: before.as_ref().map_or(group, |machine| machine.group.clone()),
             name: text(object, "name").to_owned(),
             node: object["status"]["nodeRef"]["name"].as_str().map(str::to_owned),
             provider_id: object["spec"]["providerID"].as_str().unwrap_or_default().to_owned(),
             is_unhealthy,
-            is_deleting: object["metadata"]["deletionTimestamp"].is_string() || change == ChangeKind::Deleted,
+            is_deleting,
+            is_taken,
             is_gone: change == ChangeKind::Deleted,
             changed: now,
             mark: mark.map(|mark| match &known {

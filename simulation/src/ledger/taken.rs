@@ -90,7 +90,8 @@ impl Ledger {
         let observed = self.observed.get(&self.revision).copied();
         let is_unseen = |revision: u64| observed.is_some_and(|observed| observed.machines < revision);
         let has_unseen_mark = |(uid, entry): (&String, &Entry)| {
-            let is_it = |it: &Machine| it.mark.is_some() && is_unseen(it.marked_at) && !it.is_gone && !it.is_deleting;
+            // Its deletion by anybody else comes after its mark, and is unseen too.
+            let is_it = |it: &Machine| it.mark.is_some() && is_unseen(it.marked_at) && !it.is_taken;
             entry.is_lowered && self.machines.get(uid).is_some_and(is_it)
         };
         let missed = group.log.iter().any(has_unseen_mark);
