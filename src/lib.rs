@@ -11,7 +11,6 @@ pub mod cluster;
 pub mod connect;
 pub mod discovery;
 mod expansion;
-mod explain;
 pub mod grpc;
 pub mod index;
 pub mod notify;

@@ -6,9 +6,10 @@ use nodegroup::{self, Definition, GroupId, InfrastructureState, LeftOut, RealNod
 
 use super::{
     KindState,
-    group::{Served, Standing},
+    group::Served,
     picture::{Picture, TemplateKey},
     relation::{cluster_key, template_key},
+    standing::Standing,
 };
 
 impl Picture {
@@ -111,7 +112,7 @@ impl Picture {
                 }
                 let template = definition.template.as_ref().map(|template| template.encode(&template_name(id)));
                 group.served = Some(Arc::new(Served::new(*definition, template, group.rollout.as_ref())));
-                group.standing = Standing::Live;
+                group.standing = Standing::Live(());
             }
             Verdict::LeftOut(reason, problems) => {
                 let standing = if waiting && reason == LeftOut::NoScaleFromZero {

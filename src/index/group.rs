@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Instant};
 use arcstr::ArcStr;
 use capi::{KindRef, Node, ObjectKey, REPLACED, ScalableResource};
 use nodegroup::{
-    Definition, DeleteConditions, ErrorRules, LeftOut, Overrides, Problem, SharedLog, rollout,
+    Definition, DeleteConditions, ErrorRules, LeftOut, Overrides, SharedLog, rollout,
     writing::{GroupVersion, Ongoing, SetView},
 };
 use prost::bytes::Bytes;
@@ -14,24 +14,9 @@ use prost::bytes::Bytes;
 use super::{
     increase::Increase,
     own_size::{Overwritten, OwnSize},
+    standing::Standing,
     version::Versions,
 };
-
-/// The present standing of an object: a group, or why not.
-#[derive(Debug, Default, Eq, PartialEq)]
-pub(super) enum Standing {
-    /// There is no such object.
-    #[default]
-    Gone,
-    /// It is a group.
-    Live,
-    /// It is none, and why.
-    LeftOut(LeftOut, Vec<Problem>),
-    /// It can't scale from zero as far as is known, and its infrastructure template hasn't been read yet.
-    Waiting,
-    /// The object doesn't decode.
-    Undecodable(Problem),
-}
 
 /// A group's answers: the rules' definition, and the values derived from it.
 #[derive(Debug)]
@@ -135,7 +120,7 @@ impl Group {
     pub(super) fn min_of_deletions(&self) -> Option<i32> {
         self.object.as_ref()?;
         match &self.standing {
-            Standing::Live => Some(self.served.as_ref()?.definition.bounds.min),
+            Standing::Live(()) => Some(self.served.as_ref()?.definition.bounds.min),
             // Accepted deletions are carried out, though the group asks for no more.
             Standing::LeftOut(LeftOut::NotAutoscaled | LeftOut::InvalidBounds | LeftOut::NoScaleFromZero, _)
             | Standing::Waiting => Some(0),
@@ -155,6 +140,6 @@ impl Group {
 
     /// Returns true if it is a group now.
     pub(super) fn is_live(&self) -> bool {
-        self.standing == Standing::Live
+        self.standing.is_live()
     }
 }

@@ -29,6 +29,7 @@ mod samples;
 mod several;
 mod shortages;
 mod snapshot;
+mod standing;
 mod stats;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -52,22 +53,17 @@ pub use self::{
     feed::{Fed, FedKeys, Feed},
     group::Served,
     members::Member,
-    notices::{GroupState, Notice},
+    notices::Notice,
     own_size::Overwritten,
     pinned::PinnedGroup,
     prices::{NoPrice, NodeLabels},
     resolve::{NodeQuery, Resolved},
-    snapshot::{Detail, GroupSnapshot, OwnedInstance, Snapshot, SnapshotStanding, WrittenSize},
+    snapshot::{Detail, GroupSnapshot, OwnedInstance, Snapshot, WrittenSize},
+    standing::{Standing, StandingKind},
     stats::{GroupProblem, GroupRollout, OutsideBounds, Stats},
     version::Era,
 };
-use self::{
-    group::{Group, Standing},
-    notices::FirstSync,
-    picture::Picture,
-    pinned::Membership,
-    relation::group_of,
-};
+use self::{group::Group, notices::FirstSync, picture::Picture, pinned::Membership, relation::group_of};
 use capi::{KindRef, Machine, ObjectKey, REPLACED, ScalableKind, ScalableResource, Uid};
 use nodegroup::{
     self, Bounds, GroupId, Instance, Rules, SharedLog, instance,
@@ -317,7 +313,7 @@ impl Index {
         let picture = &inner.picture;
         let group = picture.groups.get(id).ok_or(NotScalable::Unknown)?;
         match (&group.standing, &group.served) {
-            (Standing::Live, Some(served)) => Ok(ScaleView {
+            (Standing::Live(()), Some(served)) => Ok(ScaleView {
                 bounds: served.definition.bounds,
                 version: group.versions.current(Instant::now()).ok_or(NotScalable::Unknown)?.clone(),
                 machines: picture.machine_count(id, group),

@@ -6,7 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use nodegroup::{GroupId, LeftOut, Problem, ProblemKind};
 use tokio::time::{Duration, Instant};
 
-use super::{Index, group::Standing, picture::Picture};
+use super::{
+    Index,
+    picture::Picture,
+    standing::{Standing, StandingKind},
+};
 
 /// A first sync that lasts is summed up so often, if anything has changed since.
 const SUMMARIES_APART: Duration = Duration::from_secs(60);
@@ -14,28 +18,11 @@ const SUMMARIES_APART: Duration = Duration::from_secs(60);
 /// In a first sync a warning names each group while no more than so many have it: somebody has to mend each of them.
 const WARNED_SINGLY: usize = 10;
 
-/// The standing of an object, for those who log it.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub enum GroupState {
-    /// It is a group.
-    Live,
-    /// It is none.
-    LeftOut(LeftOut),
-    /// It may be one once its infrastructure template has been read.
-    Waiting,
-    /// Its object doesn't decode.
-    Undecodable,
-    /// Its object is gone.
-    Gone,
-}
-
-impl GroupState {
-    /// Of how many groups a first sync tells it in a line each.
-    fn told_singly(self) -> usize {
-        match self {
-            Self::LeftOut(_) | Self::Undecodable => WARNED_SINGLY,
-            Self::Live | Self::Waiting | Self::Gone => 1,
-        }
+/// Returns the number of groups of this standing that a first sync logs in a line each.
+fn logged_singly(kind: StandingKind) -> usize {
+    match kind {
+        StandingKind::LeftOut(_) | StandingKind::Undecodable => WARNED_SINGLY,
+        StandingKind::Live | StandingKind::Waiting | StandingKind::Gone => 1,
     }
 }
 
@@ -45,7 +32,7 @@ pub struct Notice {
     /// The group.
     pub id: GroupId,
     /// Its present standing.
-    pub state: GroupState,
+    pub state: StandingKind,
     /// Its problems.
     pub problems: Vec<Problem>,
     /// Notes that are no fault and worth knowing.
@@ -67,14 +54,14 @@ impl Notice {
     fn log_state(&self) {
         let group = &self.id;
         match self.state {
-            GroupState::Live => tracing::info!(%group, "node group is served"),
-            GroupState::LeftOut(
+            StandingKind::Live => tracing::info!(%group, "node group is served"),
+            StandingKind::LeftOut(
                 reason @ (LeftOut::OutOfScope | LeftOut::OwnedByMachineDeployment | LeftOut::NotAutoscaled),
             ) => tracing::debug!(%group, %reason, "not a node group"),
-            GroupState::LeftOut(reason) => tracing::warn!(%group, %reason, "node group is left out"),
-            GroupState::Waiting => tracing::debug!(%group, "node group waits for its infrastructure template"),
-            GroupState::Undecodable => tracing::warn!(%group, "node group is left out: its object can't be read"),
-            GroupState::Gone => tracing::info!(%group, "object of a node group is gone"),
+            StandingKind::LeftOut(reason) => tracing::warn!(%group, %reason, "node group is left out"),
+            StandingKind::Waiting => tracing::debug!(%group, "node group waits for its infrastructure template"),
+            StandingKind::Undecodable => tracing::warn!(%group, "node group is left out: its object can't be read"),
+            StandingKind::Gone => tracing::info!(%group, "object of a node group is gone"),
         }
     }
 
@@ -90,11 +77,11 @@ impl Notice {
     fn log_in_detail(&self) {
         let group = &self.id;
         match self.state {
-            GroupState::Live => tracing::debug!(%group, "node group is served"),
-            GroupState::LeftOut(reason) => tracing::debug!(%group, %reason, "node group is left out"),
-            GroupState::Waiting => tracing::debug!(%group, "node group waits for its infrastructure template"),
-            GroupState::Undecodable => tracing::debug!(%group, "node group is left out: its object can't be read"),
-            GroupState::Gone => tracing::debug!(%group, "object of a node group is gone"),
+            StandingKind::Live => tracing::debug!(%group, "node group is served"),
+            StandingKind::LeftOut(reason) => tracing::debug!(%group, %reason, "node group is left out"),
+            StandingKind::Waiting => tracing::debug!(%group, "node group waits for its infrastructure template"),
+            StandingKind::Undecodable => tracing::debug!(%group, "node group is left out: its object can't be read"),
+            StandingKind::Gone => tracing::debug!(%group, "object of a node group is gone"),
         }
         for problem in &self.problems {
             tracing::debug!(%group, kind = problem.kind.as_str(), "{problem}");
@@ -180,7 +167,7 @@ fn sum_up_states(notices: &[Notice]) {
     }
     for (state, alike) in &states {
         let [first, ..] = alike.as_slice() else { continue };
-        if alike.len() <= state.told_singly() {
+        if alike.len() <= logged_singly(*state) {
             for notice in alike {
                 notice.log_state();
             }
@@ -188,14 +175,14 @@ fn sum_up_states(notices: &[Notice]) {
         }
         let (groups, first) = (alike.len(), &first.id);
         match state {
-            GroupState::Live => tracing::info!(groups, "node groups are served"),
-            GroupState::LeftOut(LeftOut::OutOfScope | LeftOut::OwnedByMachineDeployment | LeftOut::NotAutoscaled)
-            | GroupState::Waiting => {}
-            GroupState::LeftOut(reason) => tracing::warn!(groups, %first, %reason, "node groups are left out"),
-            GroupState::Undecodable => {
+            StandingKind::Live => tracing::info!(groups, "node groups are served"),
+            StandingKind::LeftOut(LeftOut::OutOfScope | LeftOut::OwnedByMachineDeployment | LeftOut::NotAutoscaled)
+            | StandingKind::Waiting => {}
+            StandingKind::LeftOut(reason) => tracing::warn!(groups, %first, %reason, "node groups are left out"),
+            StandingKind::Undecodable => {
                 tracing::warn!(groups, %first, "node groups are left out: their objects can't be read");
             }
-            GroupState::Gone => tracing::info!(groups, %first, "objects of node groups are gone"),
+            StandingKind::Gone => tracing::info!(groups, %first, "objects of node groups are gone"),
         }
     }
 }
@@ -251,16 +238,11 @@ impl Picture {
         let group = self.groups.get(&id);
         let served = group.filter(|group| group.is_live()).and_then(|group| group.served.as_deref());
         let notes = served.map(|served| served.definition.notes.clone()).unwrap_or_default();
-        let (state, problems) = match group.map(|group| &group.standing) {
-            None | Some(Standing::Gone) => (GroupState::Gone, Vec::new()),
-            Some(Standing::Live) => {
-                let problems = served.map(|served| served.definition.problems.clone()).unwrap_or_default();
-                (GroupState::Live, problems)
-            }
-            Some(Standing::LeftOut(reason, problems)) => (GroupState::LeftOut(*reason), problems.clone()),
-            Some(Standing::Waiting) => (GroupState::Waiting, Vec::new()),
-            Some(Standing::Undecodable(problem)) => (GroupState::Undecodable, vec![problem.clone()]),
+        let standing = group.map_or(&Standing::Gone, |group| &group.standing);
+        let problems = match served {
+            Some(served) => served.definition.problems.clone(),
+            None => standing.problems().to_vec(),
         };
-        Notice { id, state, problems, notes }
+        Notice { id, state: standing.kind(), problems, notes }
     }
 }

@@ -21,7 +21,7 @@ use super::{
     counts::{Crowds, Siblings},
     filed::File,
     gone::Gone,
-    group::{Group, Standing},
+    group::Group,
     held::Held,
     holder::{Holder, OnNode},
     lessons::Lessons,
@@ -30,6 +30,7 @@ use super::{
     prices::CheapestUnits,
     relation::{cluster_key, group_of, owner_of, template_key},
     several::Several,
+    standing::Standing,
     undeletable::Undeletable,
 };
 

@@ -12,15 +12,16 @@ use arcstr::ArcStr;
 
 use capi::{ObjectKey, REPLACED, ScalableKind, ScalableResource};
 use nodegroup::{
-    Definition, DeleteConditions, ErrorRules, GroupId, Instance, InstanceCounts, LeftOut, Problem, SharedLog, instance,
-    topology, writing::Ongoing,
+    Definition, DeleteConditions, ErrorRules, GroupId, Instance, InstanceCounts, SharedLog, instance, topology,
+    writing::Ongoing,
 };
 
 use super::{
-    Index, Inner, Served,
-    group::{Group, Standing},
+    Index, Inner,
+    group::{Group, Served},
     members::Member,
     relation::cluster_key,
+    standing::Standing,
 };
 
 /// The groups, and the objects that are none, in no order. Each is as it was at one moment; what changes while the copy is
@@ -41,7 +42,7 @@ pub struct GroupSnapshot {
     /// Its id.
     pub id: GroupId,
     /// Its standing.
-    pub standing: SnapshotStanding,
+    pub standing: Standing<Arc<Served>>,
     /// Its object; `None` when it is gone or never decoded.
     pub object: Option<Arc<ScalableResource>>,
     /// True if the last Refresh reported it to Cluster Autoscaler.
@@ -73,21 +74,6 @@ pub enum Detail {
     Counts,
     /// The instances too.
     Instances,
-}
-
-/// The standing of an object.
-#[derive(Clone, Debug)]
-pub enum SnapshotStanding {
-    /// A group, and what it answers.
-    Live(Arc<Served>),
-    /// None, by the rules.
-    LeftOut(LeftOut, Vec<Problem>),
-    /// None until its infrastructure template has been read.
-    Waiting,
-    /// Its object doesn't decode.
-    Undecodable(Problem),
-    /// Its object is gone; it answers its last values until the next Refresh.
-    Gone,
 }
 
 /// A size that was written, or read when a write had failed, and that the watch hasn't shown yet.
@@ -138,13 +124,13 @@ impl Index {
 impl Inner {
     fn copy(&self, id: &GroupId, group: &Group, detail: Detail, now: Instant) -> GroupSnapshot {
         let standing = match (&group.standing, &group.served) {
-            (Standing::Live, Some(served)) => SnapshotStanding::Live(Arc::clone(served)),
-            (Standing::LeftOut(reason, problems), _) => SnapshotStanding::LeftOut(*reason, problems.clone()),
-            (Standing::Waiting, _) => SnapshotStanding::Waiting,
-            (Standing::Undecodable(problem), _) => SnapshotStanding::Undecodable(problem.clone()),
-            (Standing::Gone, _) | (Standing::Live, None) => SnapshotStanding::Gone,
+            (Standing::Live(()), Some(served)) => Standing::Live(Arc::clone(served)),
+            (Standing::LeftOut(reason, problems), _) => Standing::LeftOut(*reason, problems.clone()),
+            (Standing::Waiting, _) => Standing::Waiting,
+            (Standing::Undecodable(problem), _) => Standing::Undecodable(problem.clone()),
+            (Standing::Gone, _) | (Standing::Live(()), None) => Standing::Gone,
         };
-        let (size, is_live) = (group.size(now), matches!(standing, SnapshotStanding::Live(_)));
+        let (size, is_live) = (group.size(now), matches!(standing, Standing::Live(_)));
         // The Machines of a MachineSet that is no group are shown by its MachineDeployment.
         let members = || match id.kind {
             ScalableKind::MachineDeployment | ScalableKind::MachineSet if is_live => self.picture.copy_members(id),
@@ -182,11 +168,8 @@ impl GroupSnapshot {
     #[must_use]
     pub fn served(&self) -> Option<&Served> {
         match &self.standing {
-            SnapshotStanding::Live(served) => Some(served),
-            SnapshotStanding::LeftOut(..)
-            | SnapshotStanding::Waiting
-            | SnapshotStanding::Undecodable(_)
-            | SnapshotStanding::Gone => None,
+            Standing::Live(served) => Some(served),
+            Standing::LeftOut(..) | Standing::Waiting | Standing::Undecodable(_) | Standing::Gone => None,
         }
     }
 
@@ -201,7 +184,7 @@ impl GroupSnapshot {
     #[must_use]
     pub fn instances(&self) -> Option<impl Iterator<Item = OwnedInstance<'_>>> {
         let members = self.members.as_deref()?;
-        let is_live = matches!(self.standing, SnapshotStanding::Live(_));
+        let is_live = matches!(self.standing, Standing::Live(_));
         let size = if is_live { self.size } else { 0 };
         let pool = self.object.as_ref().filter(|_| is_live && self.id.kind == ScalableKind::MachinePool);
         let of_pool = pool.map(|pool| {

@@ -10,7 +10,8 @@ use nodegroup::{GroupId, LeftOut};
 
 use super::{
     Index,
-    group::{Group, Standing},
+    group::Group,
+    standing::{Standing, StandingKind},
 };
 
 /// A group's problem, in closed sets of words.
@@ -82,7 +83,7 @@ impl Index {
         let now = Instant::now();
         for (id, group) in &picture.groups {
             sums.outside_bounds.extend(outside_bounds(id, group, now));
-            if let (Standing::Live, Some(rollout)) = (&group.standing, &group.rollout) {
+            if let (Standing::Live(()), Some(rollout)) = (&group.standing, &group.rollout) {
                 sums.rollouts.push(GroupRollout {
                     group: id.to_string(),
                     cause: rollout.cause.as_str(),
@@ -90,12 +91,13 @@ impl Index {
                     ignored: group.holding_rollout().is_none(),
                 });
             }
-            let (state, problems) = match &group.standing {
-                Standing::Live => ("served", group.served.as_ref().map_or(&[][..], |it| &it.definition.problems)),
-                Standing::LeftOut(reason, problems) => (reason.as_str(), problems.as_slice()),
-                Standing::Waiting => ("waiting_for_template", &[][..]),
-                Standing::Undecodable(problem) => ("undecodable", std::slice::from_ref(problem)),
-                Standing::Gone => continue,
+            let state = match group.standing.kind() {
+                StandingKind::Gone => continue,
+                kind => kind.as_str(),
+            };
+            let problems = match &group.served {
+                Some(served) if group.is_live() => &served.definition.problems,
+                Some(_) | None => group.standing.problems(),
             };
             *sums.groups.entry(state).or_default() += 1;
             let mut kinds: BTreeSet<_> = problems.iter().map(|problem| problem.kind.as_str()).collect();

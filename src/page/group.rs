@@ -1,4 +1,4 @@
-//! The page of one node group: what Cluster Autoscaler is told of it and why, its instances, and what was written for it
+//! The page of one node group: the answers that Cluster Autoscaler gets for it and why, its instances, and what was written for it
 //! and refused. An object that is left out has one too, which says why.
 
 use maud::{Markup, html};
@@ -12,8 +12,8 @@ use super::{
     view::{ROWS, View},
 };
 use crate::{
-    explain::{
-        Told,
+    state::explain::{
+        Explained,
         report::GroupReport,
         rows::{Row as Line, Tone, rows},
     },
@@ -21,10 +21,10 @@ use crate::{
 };
 
 /// The page of the one object that a state has; `None` when it has none.
-pub(super) fn group(state: &State, told: Option<&Told>, view: &View) -> Option<Markup> {
+pub(super) fn group(state: &State, report: Option<&Explained>, view: &View) -> Option<Markup> {
     let (row, content) = match (state.groups.first(), state.left_out.first()) {
-        (Some(group), _) => (Row::of_group(group), of_group(group, told, state, view)),
-        (None, Some(object)) => (Row::of_left_out(object), of_left_out(object, told, state)),
+        (Some(group), _) => (Row::of_group(group), of_group(group, report, state, view)),
+        (None, Some(object)) => (Row::of_left_out(object), of_left_out(object, report, state)),
         (None, None) => return None,
     };
     let (object, path) = (row.object, path_of(row.object.id()));
@@ -42,10 +42,10 @@ pub(super) fn group(state: &State, told: Option<&Told>, view: &View) -> Option<M
     }))
 }
 
-fn of_group(group: &Group, told: Option<&Told>, state: &State, view: &View) -> Markup {
-    let report = match told {
-        Some(Told::Group(report)) => Some(report.as_ref()),
-        Some(Told::LeftOut(_)) | None => None,
+fn of_group(group: &Group, report: Option<&Explained>, state: &State, view: &View) -> Markup {
+    let report = match report {
+        Some(Explained::Group(report)) => Some(report.as_ref()),
+        Some(Explained::LeftOut(_)) | None => None,
     };
     let now = Now::at(&state.taken_at);
     html! {
@@ -57,10 +57,10 @@ fn of_group(group: &Group, told: Option<&Told>, state: &State, view: &View) -> M
     }
 }
 
-fn of_left_out(object: &LeftOutObject, told: Option<&Told>, state: &State) -> Markup {
-    let notes = match told {
-        Some(Told::LeftOut(report)) => report.notes.as_slice(),
-        Some(Told::Group(_)) | None => &[],
+fn of_left_out(object: &LeftOutObject, report: Option<&Explained>, state: &State) -> Markup {
+    let notes = match report {
+        Some(Explained::LeftOut(report)) => report.notes.as_slice(),
+        Some(Explained::Group(_)) | None => &[],
     };
     html! {
         section aria-label="Why" {
@@ -95,7 +95,7 @@ fn size(group: &Group, now: Now) -> Markup {
                 (fact("Deleting", &counts.deleting))
                 (fact("Failed", &counts.failed))
                 @if let Some(replicas) = group.spec_replicas { (fact("spec.replicas", &replicas)) }
-                (fact("Told to Cluster Autoscaler", &if group.pinned { "at the last Refresh" } else { "not yet" }))
+                (fact("Explained to Cluster Autoscaler", &if group.pinned { "at the last Refresh" } else { "not yet" }))
             }
             @if let Some(written) = group.written {
                 p { "The size " (written.replicas) " was written " (span(written.ago)) " ago and hasn't been seen by the watch yet." }

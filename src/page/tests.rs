@@ -6,8 +6,8 @@ use rstest::rstest;
 
 use super::{group, notice, overview, view::View};
 use crate::{
-    explain::{
-        Told,
+    state::explain::{
+        Explained,
         report::{GroupReport, Stated, TemplateReport, Value},
     },
     state::{
@@ -53,12 +53,12 @@ fn front(state: &State) -> String {
     overview::overview(state, &View::default()).into_string()
 }
 
-fn page_of(state: &State, told: Option<&Told>) -> String {
-    group::group(state, told, &View::default()).unwrap().into_string()
+fn page_of(state: &State, explained: Option<&Explained>) -> String {
+    group::group(state, explained, &View::default()).unwrap().into_string()
 }
 
 /// A state in which every text of a cluster is hostile.
-fn hostile() -> (State, Told) {
+fn hostile() -> (State, Explained) {
     let text = || HOSTILE.to_owned();
     let problems = || vec![ProblemState { kind: "labels".to_owned(), message: text() }];
     let history = || {
@@ -135,18 +135,18 @@ fn hostile() -> (State, Told) {
         left_out: vec![left_out],
         ..state()
     };
-    (state, Told::Group(Box::new(report)))
+    (state, Explained::Group(Box::new(report)))
 }
 
 #[test]
 fn no_text_of_a_cluster_becomes_markup() {
-    let (state, told) = hostile();
+    let (state, explained) = hostile();
     let left_out = State { groups: vec![], ..state.clone() };
     let view = View::parse("q=%22%3E%3Cscript%3E").unwrap();
     let pages = [
         front(&state),
         overview::overview(&state, &view).into_string(),
-        page_of(&state, Some(&told)),
+        page_of(&state, Some(&explained)),
         page_of(&left_out, None),
         notice(&state, "Not here", HOSTILE),
     ];

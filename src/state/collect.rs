@@ -7,12 +7,14 @@ use jiff::Timestamp;
 use nodegroup::{GroupId, LeftOut};
 use serde::{Serialize, Serializer};
 
-use super::{Group, LeftOutObject, Program, SCHEMA_VERSION, State, convert};
+use super::{
+    Group, LeftOutObject, Program, SCHEMA_VERSION, State, convert,
+    explain::{Explained, explained},
+};
 use crate::{
     cluster::Workload,
-    explain::{Told, told},
     grpc::Calls,
-    index::{Detail, GroupSnapshot, Snapshot, SnapshotStanding},
+    index::{Detail, GroupSnapshot, Snapshot, Standing},
     scale::History,
     server::{Certificates, Check, Checks as _, DebugError, DebugPages},
 };
@@ -114,23 +116,23 @@ impl StateSource {
         self.whole(&snapshot, groups, left_out)
     }
 
-    /// The picture now with one group alone, and what is told of that: `None` where there is no such object.
-    pub(crate) fn read_group(&self, id: &GroupId) -> (State, Option<Told>) {
+    /// The picture now with one group alone, and the report on that: `None` where there is no such object.
+    pub(crate) fn read_group(&self, id: &GroupId) -> (State, Option<Explained>) {
         let selection = Selection { instances: true, group: Some(id.clone()) };
         let snapshot = self.snapshot(&selection);
-        let told = snapshot.groups.first().and_then(|group| told(group, &[], &self.workload.rules().keys, &[]));
+        let explained =
+            snapshot.groups.first().and_then(|group| explained(group, &[], &self.workload.rules().keys, &[]));
         let (groups, left_out) =
             (self.groups(&snapshot).collect::<Vec<_>>(), self.left_out(&snapshot).collect::<Vec<_>>());
-        (self.whole(&snapshot, groups, left_out), told)
+        (self.whole(&snapshot, groups, left_out), explained)
     }
 
     /// The picture now as a table of groups shows it: of each what a row has, and no MachineSet that its MachineDeployment
     /// scales.
     pub(crate) fn read_rows(&self) -> State {
         let mut snapshot = self.snapshot(&Selection { instances: false, group: None });
-        let is_owned = |group: &GroupSnapshot| {
-            matches!(group.standing, SnapshotStanding::LeftOut(LeftOut::OwnedByMachineDeployment, _))
-        };
+        let is_owned =
+            |group: &GroupSnapshot| matches!(group.standing, Standing::LeftOut(LeftOut::OwnedByMachineDeployment, _));
         snapshot.groups.retain(|group| !is_owned(group));
         let row = |group: &GroupSnapshot| Some(convert::row(group, group.served()?, &self.accounts.history));
         let rows = snapshot.groups.iter().filter_map(row).collect();

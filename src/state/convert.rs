@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     grpc::{Calls, Refreshed},
-    index::{GroupSnapshot, Member, OwnedInstance, Served, SnapshotStanding},
+    index::{GroupSnapshot, Member, OwnedInstance, Served, StandingKind},
     scale::{History, HistoryEntry},
     server::{Check, CheckState, TlsStanding},
 };
@@ -67,22 +67,10 @@ fn counts(of: InstanceCounts) -> Counts {
 
 /// An object that is no group; `None` for one that is.
 pub(super) fn left_out(snapshot: &GroupSnapshot, history: &History) -> Option<LeftOutObject> {
-    let (reason, message, is_error, of_object) = match &snapshot.standing {
-        SnapshotStanding::Live(_) => return None,
-        SnapshotStanding::LeftOut(reason, problems) => {
-            (reason.as_str(), reason.to_string(), reason.is_error(), problems.as_slice())
-        }
-        SnapshotStanding::Waiting => (
-            "waiting_for_template",
-            "it has no replicas, and its infrastructure template hasn't been read yet: the checks say why".to_owned(),
-            false,
-            &[][..],
-        ),
-        SnapshotStanding::Undecodable(problem) => {
-            ("undecodable", "its object can't be read".to_owned(), true, std::slice::from_ref(problem))
-        }
-        SnapshotStanding::Gone => ("gone", "its object was deleted".to_owned(), false, &[][..]),
-    };
+    let (kind, of_object) = (snapshot.standing.kind(), snapshot.standing.problems());
+    if kind == StandingKind::Live {
+        return None;
+    }
     let object = snapshot.object.as_deref();
     Some(LeftOutObject {
         id: snapshot.id.to_string(),
@@ -90,9 +78,9 @@ pub(super) fn left_out(snapshot: &GroupSnapshot, history: &History) -> Option<Le
         namespace: snapshot.id.key.namespace.to_string(),
         name: snapshot.id.key.name.to_string(),
         cluster: object.map(|object| object.cluster_name.to_string()).unwrap_or_default(),
-        reason: reason.to_owned(),
-        message,
-        invalid: is_error || !of_object.is_empty(),
+        reason: kind.as_str().to_owned(),
+        message: kind.message(),
+        invalid: kind.is_error() || !of_object.is_empty(),
         pinned: snapshot.pinned,
         problems: problems(of_object),
         history: entries(history, &snapshot.id),

@@ -3,7 +3,8 @@
 //! meaning within a schema version; fields may be added, and readers ignore those they don't know.
 
 mod collect;
-pub(crate) mod convert;
+mod convert;
+pub(crate) mod explain;
 
 use std::collections::BTreeMap;
 

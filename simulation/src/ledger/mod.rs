@@ -225,8 +225,8 @@ struct Machine {
     /// It refers to no Node, or its Node isn't healthy, as that of a Machine that has just joined.
     is_unhealthy: bool,
     is_deleting: bool,
-    /// Cluster API's controllers have deleted it.
-    is_taken: bool,
+    /// The one who has deleted it.
+    deleted_by: Option<Author>,
     is_gone: bool,
     /// When it last changed.
     changed: Nanos,

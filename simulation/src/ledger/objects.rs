@@ -329,10 +329,8 @@ impl Ledger {
         let old = before.as_ref().filter(|machine| machine.is_unhealthy == is_unhealthy);
         let healthy_at = old.map_or(self.revision, |machine| machine.healthy_at);
         let is_deleting = object["metadata"]["deletionTimestamp"].is_string() || change == ChangeKind::Deleted;
-        let is_taken = match &before {
-            Some(machine) if machine.is_deleting => machine.is_taken,
-            Some(_) | None => is_deleting && author == Author::Controllers,
-        };
+        let deleted_by =
+            before.as_ref().and_then(|machine| machine.deleted_by).or_else(|| is_deleting.then_some(author));
         let after = Machine {
             group: before.as_ref().map_or(group, |machine| machine.group.clone()),
             name: text(object, "name").to_owned(),
@@ -340,7 +338,7 @@ impl Ledger {
             provider_id: object["spec"]["providerID"].as_str().unwrap_or_default().to_owned(),
             is_unhealthy,
             is_deleting,
-            is_taken,
+            deleted_by,
             is_gone: change == ChangeKind::Deleted,
             changed: now,
             mark: mark.map(|mark| match &known {

@@ -91,7 +91,9 @@ impl Ledger {
         let is_unseen = |revision: u64| observed.is_some_and(|observed| observed.machines < revision);
         let has_unseen_mark = |(uid, entry): (&String, &Entry)| {
             // Its deletion by anybody else comes after its mark, and is unseen too.
-            let is_it = |it: &Machine| it.mark.is_some() && is_unseen(it.marked_at) && !it.is_taken;
+            let is_it = |it: &Machine| {
+                it.mark.is_some() && is_unseen(it.marked_at) && it.deleted_by != Some(Author::Controllers)
+            };
             entry.is_lowered && self.machines.get(uid).is_some_and(is_it)
         };
         let missed = group.log.iter().any(has_unseen_mark);

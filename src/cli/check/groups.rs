@@ -13,7 +13,7 @@ use super::{
 use crate::{
     cli::live::Picture,
     discovery::CoreResources,
-    index::{Detail, GroupSnapshot, KindState, SnapshotStanding},
+    index::{Detail, GroupSnapshot, KindState, Standing},
     rights::{Breaks, Right, Side},
     server::{Check, CheckState},
 };
@@ -107,7 +107,7 @@ impl Found {
     /// Returns true if there are node groups of a kind. Of MachineDeployments there will be; where they aren't served, of
     /// MachineSets.
     pub(super) fn has_groups_of(&self, kind: ScalableKind) -> bool {
-        let is_live = |group: &GroupSnapshot| matches!(group.standing, SnapshotStanding::Live(_));
+        let is_live = |group: &GroupSnapshot| matches!(group.standing, Standing::Live(_));
         kind == self.usual_kind
             || !self.is_whole
             || self.groups.iter().any(|group| group.id.kind == kind && is_live(group))
@@ -169,7 +169,7 @@ impl Found {
         }
         let mut reasons: BTreeMap<LeftOut, usize> = BTreeMap::new();
         for group in &self.groups {
-            if let SnapshotStanding::LeftOut(reason, _) = &group.standing {
+            if let Standing::LeftOut(reason, _) = &group.standing {
                 *reasons.entry(*reason).or_default() += 1;
             }
         }
@@ -194,12 +194,12 @@ impl Found {
                 findings.warn(CheckId::NodeGroup, &subject, message, "");
             };
             match &group.standing {
-                SnapshotStanding::Live(served) => {
+                Standing::Live(served) => {
                     for problem in &served.definition.problems {
                         warn(problem.to_string());
                     }
                 }
-                SnapshotStanding::LeftOut(
+                Standing::LeftOut(
                     reason @ (LeftOut::InvalidBounds | LeftOut::NoScaleFromZero | LeftOut::NamespaceForbidden),
                     problems,
                 ) => {
@@ -208,15 +208,15 @@ impl Found {
                         warn(problem.to_string());
                     }
                 }
-                SnapshotStanding::LeftOut(
+                Standing::LeftOut(
                     LeftOut::OutOfScope | LeftOut::OwnedByMachineDeployment | LeftOut::NotAutoscaled | LeftOut::Paused,
                     _,
                 )
-                | SnapshotStanding::Gone => {}
-                SnapshotStanding::Waiting => {
+                | Standing::Gone => {}
+                Standing::Waiting => {
                     warn(format!("left out until its infrastructure template is read: {}", LeftOut::NoScaleFromZero));
                 }
-                SnapshotStanding::Undecodable(problem) => warn(format!("left out: {problem}")),
+                Standing::Undecodable(problem) => warn(format!("left out: {problem}")),
             }
         }
         if fine {
@@ -297,11 +297,8 @@ impl Found {
 
     fn live(&self) -> impl Iterator<Item = (&GroupSnapshot, &Definition)> {
         self.groups.iter().filter_map(|group| match &group.standing {
-            SnapshotStanding::Live(served) => Some((group, &served.definition)),
-            SnapshotStanding::LeftOut(..)
-            | SnapshotStanding::Waiting
-            | SnapshotStanding::Undecodable(_)
-            | SnapshotStanding::Gone => None,
+            Standing::Live(served) => Some((group, &served.definition)),
+            Standing::LeftOut(..) | Standing::Waiting | Standing::Undecodable(_) | Standing::Gone => None,
         })
     }
 }

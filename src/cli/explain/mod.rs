@@ -1,4 +1,4 @@
-//! `explain`: what Cluster Autoscaler is told of node groups, where each value comes from, and what is wrong; of clusters,
+//! `explain`: node groups as Cluster Autoscaler is answered, where each value comes from, and what is wrong; of clusters,
 //! or of manifests with no cluster at all. Both feed the same index that a server answers from, and that is asked. It
 //! writes nothing.
 
@@ -25,13 +25,12 @@ pub(super) use self::config::ExplainConfig;
 use self::manifests::{Fed, ManifestError};
 use super::{Color, groups::output::print};
 use crate::{
-    explain::{
-        Pod, Told,
-        report::{Report, SCHEMA_VERSION},
-        told,
-    },
-    index::{Detail, Index, Served, SnapshotStanding},
+    index::{Detail, Index, Served, Standing},
     prices::{PriceFile, PriceFileError},
+    state::explain::{
+        Explained, Pod, explained,
+        report::{Report, SCHEMA_VERSION},
+    },
     text::{is_left_by_json, visible, visible_json},
 };
 use nodegroup::GroupId;
@@ -112,7 +111,7 @@ struct Read {
 
 /// The report to print, and what decides the verdict.
 #[derive(Debug)]
-struct Explained {
+struct Findings {
     report: Report,
     /// The node groups of the report.
     served: Vec<(GroupId, Arc<Served>)>,
@@ -154,7 +153,7 @@ impl ExplainConfig {
         Ok(())
     }
 
-    fn of_manifests(&self, pods: &[Pod]) -> Result<Explained, ExplainError> {
+    fn of_manifests(&self, pods: &[Pod]) -> Result<Findings, ExplainError> {
         let namespace = self.selection.namespace.as_deref().unwrap_or("default");
         let manifests = manifests::read(&self.manifests, namespace)?;
         let Fed { index, unreadable, notes } = manifests::fed(&manifests, self.picture.rules.clone());
@@ -163,7 +162,7 @@ impl ExplainConfig {
         self.explain(&index, Read { notes, warnings, broken, skipped: manifests.skipped }, pods)
     }
 
-    fn of_clusters(&self, pods: &[Pod]) -> Result<Explained, ExplainError> {
+    fn of_clusters(&self, pods: &[Pod]) -> Result<Findings, ExplainError> {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         runtime.block_on(async {
             let picture = live::read(self.picture.clone(), self.timeout).await?;
@@ -173,7 +172,7 @@ impl ExplainConfig {
         })
     }
 
-    fn explain(&self, index: &Index, read: Read, pods: &[Pod]) -> Result<Explained, ExplainError> {
+    fn explain(&self, index: &Index, read: Read, pods: &[Pod]) -> Result<Findings, ExplainError> {
         let mut snapshot = index.snapshot(None, Detail::Counts);
         snapshot.groups.sort_by(|a, b| a.id.cmp(&b.id));
         let ids: Vec<_> = snapshot.groups.iter().map(|group| group.id.clone()).collect();
@@ -188,27 +187,27 @@ impl ExplainConfig {
         let mut served = Vec::new();
         for group in snapshot.groups.iter().zip(chosen).filter_map(|(group, chosen)| chosen.then_some(group)) {
             let notes = read.notes.get(&group.id).map(Vec::as_slice).unwrap_or_default();
-            match told(group, notes, &self.picture.rules.keys, pods) {
-                Some(Told::Group(group)) => report.groups.push(*group),
+            match explained(group, notes, &self.picture.rules.keys, pods) {
+                Some(Explained::Group(group)) => report.groups.push(*group),
                 // A user who names an object wants to know why it is left out, whatever the reason.
-                Some(Told::LeftOut(object))
+                Some(Explained::LeftOut(object))
                     if object.invalid || self.selection.all || !self.selection.ids.is_empty() =>
                 {
                     report.left_out.push(object);
                 }
-                Some(Told::LeftOut(_)) | None => {}
+                Some(Explained::LeftOut(_)) | None => {}
             }
-            if let SnapshotStanding::Live(of_group) = &group.standing {
+            if let Standing::Live(of_group) = &group.standing {
                 served.push((group.id.clone(), Arc::clone(of_group)));
             }
         }
         // A user who names node groups asks for them alone, and an object that can't be read may be any.
         let broken = if self.selection.ids.is_empty() { read.broken } else { 0 };
-        Ok(Explained { report, served, broken })
+        Ok(Findings { report, served, broken })
     }
 }
 
-impl Explained {
+impl Findings {
     fn render(&self, output: Output, coloured: bool) -> Result<String, ExplainError> {
         match output {
             Output::Text => Ok(text::text(&self.report, coloured)),

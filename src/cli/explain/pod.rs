@@ -8,7 +8,7 @@ use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::{ExplainError, manifests::documents};
-use crate::explain::Pod;
+use crate::state::explain::Pod;
 
 /// Where a kind keeps the spec of its pods.
 const SPECS: [(&str, &str); 3] =

@@ -24,7 +24,7 @@ fn config(flags: &[&str]) -> Result<ExplainConfig, UsageError> {
 }
 
 /// Explains these objects.
-fn try_explained(objects: &[Value], flags: &[&str]) -> Result<Explained, ExplainError> {
+fn try_explained(objects: &[Value], flags: &[&str]) -> Result<Findings, ExplainError> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("fleet.json");
     fs::write(&path, json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string()).unwrap();
@@ -33,7 +33,7 @@ fn try_explained(objects: &[Value], flags: &[&str]) -> Result<Explained, Explain
     config.of_manifests(&pods)
 }
 
-fn explained(objects: &[Value], flags: &[&str]) -> Explained {
+fn explained(objects: &[Value], flags: &[&str]) -> Findings {
     try_explained(objects, flags).unwrap()
 }
 
@@ -220,7 +220,7 @@ fn the_namespace_is_that_of_manifests_which_name_none() {
 }
 
 /// The example of the documentation.
-fn example(flags: &[&str]) -> Explained {
+fn example(flags: &[&str]) -> Findings {
     let file = |name: &str| format!("{}/examples/explain/{name}", env!("CARGO_MANIFEST_DIR"));
     let (dump, job) = (file("dump.yaml"), file("job.yaml"));
     let config = config(&[&["-f", &dump, "--pod", &job], flags].concat()).unwrap();

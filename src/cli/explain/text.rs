@@ -6,11 +6,11 @@ use std::fmt::Write as _;
 use anstyle::{AnsiColor, Style};
 
 use crate::{
-    explain::{
+    state::ProblemState,
+    state::explain::{
         report::{GroupReport, LeftOutReport, PodReport, Report},
         rows::{Row, Tone, plain, rows, short, shown},
     },
-    state::ProblemState,
 };
 
 /// Where values and sources begin, at the least.

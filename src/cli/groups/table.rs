@@ -6,7 +6,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use super::trouble;
 use crate::{
-    explain::amount::{bytes, cores},
+    state::explain::amount::{bytes, cores},
     state::{Group, HistoryEntryState, InstanceActivity, LeftOutObject, ProblemState, State, Template},
     text::visible,
 };

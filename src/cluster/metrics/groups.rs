@@ -7,7 +7,7 @@ use nodegroup::{InstanceCounts, LeftOut, NodeTemplate, Source};
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 
 use super::families::{count, gauge, single};
-use crate::index::{Detail, GroupSnapshot, Index, SnapshotStanding, Stats};
+use crate::index::{Detail, GroupSnapshot, Index, Standing, Stats};
 
 /// Where the capacity of a template may come from.
 const SOURCES: [&str; 4] = ["annotation", "learned", "status.capacity", "none"];
@@ -105,18 +105,15 @@ fn deletions(group: &GroupSnapshot) -> Option<Deletions> {
     let log = group.deletion_log.as_ref()?;
     match &group.standing {
         // Of what can't be read nobody knows how far it is.
-        SnapshotStanding::LeftOut(
-            LeftOut::OutOfScope | LeftOut::OwnedByMachineDeployment | LeftOut::NamespaceForbidden,
-            _,
-        )
-        | SnapshotStanding::Gone => return None,
-        SnapshotStanding::Live(_)
-        | SnapshotStanding::LeftOut(
+        Standing::LeftOut(LeftOut::OutOfScope | LeftOut::OwnedByMachineDeployment | LeftOut::NamespaceForbidden, _)
+        | Standing::Gone => return None,
+        Standing::Live(_)
+        | Standing::LeftOut(
             LeftOut::NotAutoscaled | LeftOut::InvalidBounds | LeftOut::Paused | LeftOut::NoScaleFromZero,
             _,
         )
-        | SnapshotStanding::Waiting
-        | SnapshotStanding::Undecodable(_) => {}
+        | Standing::Waiting
+        | Standing::Undecodable(_) => {}
     }
     let id = group.id.to_string();
     Some(match log.read() {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use shared_informer::{DecodeError, Event, Handler, Metadata, Object};
 
 use super::objects::*;
-use crate::index::{Change, Feed, GroupState, Index, KindState};
+use crate::index::{Change, Feed, Index, KindState, StandingKind};
 
 fn group_ids(index: &Index) -> Vec<String> {
     index.groups().iter().map(|group| group.text.to_string()).collect()
@@ -105,16 +105,16 @@ fn a_reason_is_told_once_per_change() {
     assert_eq!(told[0].problems[0].kind, ProblemKind::Bounds);
     assert_eq!(index.apply_quietly(wrong()), []);
     let mended = index.apply_quietly(deployment("wrong", 1, ("5", "10"), &json!({})));
-    assert_eq!(mended[0].state, GroupState::Live);
+    assert_eq!(mended[0].state, StandingKind::Live);
 }
 
 #[test]
 fn what_a_group_lacks_is_told_only_once_its_template_has_been_looked_for() {
     let index = index([]);
     let told = index.apply_quietly(deployment("workers", 0, ("0", "10"), &using_template("small")));
-    assert_eq!(told[0].state, GroupState::Waiting);
+    assert_eq!(told[0].state, StandingKind::Waiting);
     let told = index.apply_quietly(Change::Kind(kind(), KindState::Synced));
-    assert_eq!(told[0].state, GroupState::LeftOut(LeftOut::NoScaleFromZero));
+    assert_eq!(told[0].state, StandingKind::LeftOut(LeftOut::NoScaleFromZero));
     assert_eq!(told[0].problems[0].kind, ProblemKind::Template);
 }
 
@@ -128,7 +128,7 @@ fn a_problem_of_a_group_that_stays_one_is_told() {
     merge(&mut wrong, &options);
     let told = index.apply_quietly(deployment("workers", 4, ("1", "10"), &wrong));
     assert_eq!(told.len(), 1);
-    assert_eq!((told[0].state, told[0].problems[0].kind), (GroupState::Live, ProblemKind::Options));
+    assert_eq!((told[0].state, told[0].problems[0].kind), (StandingKind::Live, ProblemKind::Options));
 }
 
 #[test]

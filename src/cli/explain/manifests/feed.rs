@@ -9,7 +9,7 @@ use capi::{
 use nodegroup::{GroupId, LeftOut, Rules};
 
 use super::objects::{Identity, Manifests, Object};
-use crate::index::{self, Detail, Index, SnapshotStanding};
+use crate::index::{self, Detail, Index, Standing};
 
 /// An index of manifests.
 #[derive(Debug)]
@@ -47,11 +47,9 @@ impl Fed {
     fn note_templates(&mut self, manifests: &Manifests) {
         for group in self.index.snapshot(None, Detail::Counts).groups {
             let (matters, is_node_known) = match &group.standing {
-                SnapshotStanding::Live(served) => (true, served.definition.template.is_some()),
-                SnapshotStanding::Waiting | SnapshotStanding::LeftOut(LeftOut::NoScaleFromZero, _) => (true, false),
-                SnapshotStanding::LeftOut(..) | SnapshotStanding::Undecodable(_) | SnapshotStanding::Gone => {
-                    (false, false)
-                }
+                Standing::Live(served) => (true, served.definition.template.is_some()),
+                Standing::Waiting | Standing::LeftOut(LeftOut::NoScaleFromZero, _) => (true, false),
+                Standing::LeftOut(..) | Standing::Undecodable(_) | Standing::Gone => (false, false),
             };
             let reference = group.object.as_ref().and_then(|object| object.infrastructure.as_ref());
             let Some(reference) = reference.filter(|_| matters) else { continue };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use capi::{CAPACITY_PREFIX, Keys, ScalableResource};
 use k8s_pb::api::core::v1 as wire;
 use nodegroup::{
-    Drivers, EmptyNode, LeftOut, NodeTemplate, Overrides, Problem, Quantity, Source, Sourced, Stated,
+    Drivers, EmptyNode, LeftOut, NodeTemplate, Overrides, Quantity, Source, Sourced, Stated,
     capacity::{CPU, MEMORY},
     fit,
     price::{GroupPrice, Offer, PriceSource},
@@ -13,53 +13,44 @@ use nodegroup::{
 use prost::Message as _;
 
 use super::{
+    super::convert,
     Pod,
     report::{
         DriverReport, FitReport, GroupReport, LeftOutReport, Resource, Stated as StatedReport, TemplateReport, Value,
     },
 };
-use crate::{
-    index::{GroupSnapshot, Served, SnapshotStanding},
-    state::convert,
-};
+use crate::index::{GroupSnapshot, Served, Standing};
 
 /// The report on an object.
-pub(crate) enum Told {
+pub(crate) enum Explained {
     Group(Box<GroupReport>),
     LeftOut(LeftOutReport),
 }
 
-/// An object of the index. `notes` are what the reader of its objects knows beyond it.
-pub(crate) fn told(snapshot: &GroupSnapshot, notes: &[String], keys: &Keys, pods: &[Pod]) -> Option<Told> {
+/// Reports on an object of the index; `None` where it is gone. `notes` are what the reader of its objects knows beyond it.
+pub(crate) fn explained(snapshot: &GroupSnapshot, notes: &[String], keys: &Keys, pods: &[Pod]) -> Option<Explained> {
     let object = snapshot.object.as_deref();
     let cluster = object.map(|object| object.cluster_name.to_string()).unwrap_or_default();
-    let id = snapshot.id.to_string();
-    let left_out = |reason: &str, message: String, is_error: bool, problems: &[Problem]| {
-        Told::LeftOut(LeftOutReport {
-            id: id.clone(),
-            cluster: cluster.clone(),
-            invalid: is_error || !problems.is_empty(),
-            reason: reason.to_owned(),
-            message,
-            problems: convert::problems(problems),
-            notes: notes.to_vec(),
-        })
+    let kind = snapshot.standing.kind();
+    let (message, is_error) = match &snapshot.standing {
+        Standing::Live(served) => {
+            return Some(Explained::Group(Box::new(group(snapshot, served, (cluster, notes), keys, pods))));
+        }
+        Standing::Gone => return None,
+        // Manifests may hold no template, and no later one is waited for.
+        Standing::Waiting => (LeftOut::NoScaleFromZero.to_string(), true),
+        Standing::LeftOut(..) | Standing::Undecodable(_) => (kind.message(), kind.is_error()),
     };
-    match &snapshot.standing {
-        SnapshotStanding::Live(served) => {
-            Some(Told::Group(Box::new(group(snapshot, served, (cluster, notes), keys, pods))))
-        }
-        SnapshotStanding::LeftOut(reason, problems) => {
-            Some(left_out(reason.as_str(), reason.to_string(), reason.is_error(), problems))
-        }
-        SnapshotStanding::Waiting => {
-            Some(left_out("waiting_for_template", LeftOut::NoScaleFromZero.to_string(), true, &[]))
-        }
-        SnapshotStanding::Undecodable(problem) => {
-            Some(left_out("undecodable", "its object can't be read".to_owned(), true, std::slice::from_ref(problem)))
-        }
-        SnapshotStanding::Gone => None,
-    }
+    let problems = snapshot.standing.problems();
+    Some(Explained::LeftOut(LeftOutReport {
+        id: snapshot.id.to_string(),
+        cluster,
+        invalid: is_error || !problems.is_empty(),
+        reason: kind.as_str().to_owned(),
+        message,
+        problems: convert::problems(problems),
+        notes: notes.to_vec(),
+    }))
 }
 
 fn group(

@@ -9,6 +9,6 @@ pub(crate) mod report;
 pub(crate) mod rows;
 
 pub(crate) use self::{
-    convert::{Told, told},
+    convert::{Explained, explained},
     pod::Pod,
 };
