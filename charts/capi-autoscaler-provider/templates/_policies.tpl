@@ -1,4 +1,4 @@
-{{/* Policies for admission: whom they concern, and which annotations are set aside, as docs/annotations.md has the rules. */}}
+{{/* Policies for admission: whom they concern, and which annotations are set aside, as docs/reference/annotations.md has the rules. */}}
 
 {{- define "capi-autoscaler-provider.group" -}}
 {{- index .Values.extraArgs "capi-group" | default "cluster.x-k8s.io" -}}
