@@ -13,6 +13,7 @@ mod prices;
 mod readme;
 mod security;
 mod supply;
+mod tasks;
 mod watch;
 
 use std::{
