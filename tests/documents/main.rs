@@ -5,6 +5,7 @@
 mod annotations;
 mod examples;
 mod failures;
+mod forms;
 mod layers;
 mod links;
 mod metrics;
