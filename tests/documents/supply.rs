@@ -131,3 +131,14 @@ fn arithmetic_is_checked_for_overflow_in_what_is_released() {
     assert!(image.contains("inherits = \"release\"") && !image.contains("overflow-checks"), "{image}");
     assert!(read("Dockerfile").contains("--profile dist"));
 }
+
+#[test]
+fn the_changelog_has_a_section_for_this_version_below_what_is_unreleased() {
+    let changelog = read("CHANGELOG.md");
+    let sections: Vec<_> = changelog.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    assert_eq!(sections[0], "[Unreleased]");
+    let (version, date) = sections[1].split_once(" - ").unwrap();
+    assert_eq!(version, format!("[{}]", env!("CARGO_PKG_VERSION")));
+    let is_date = date.len() == 10 && date.chars().all(|c| c == '-' || c.is_ascii_digit());
+    assert!(is_date || date == "not released yet", "{date}");
+}
