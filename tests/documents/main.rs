@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod annotations;
+mod architecture;
 mod examples;
 mod failures;
 mod forms;
