@@ -3,7 +3,7 @@
 //! `groups` prints the node groups of a running server, `explain` says what is told of them and why, and `watch` what
 //! changes in a cluster.
 //!
-//! `docs/architecture.md` shows the modules of this crate and the flow of data through them.
+//! `docs/design/architecture.md` shows the modules of this crate and the flow of data through them.
 
 pub mod changes;
 pub mod cli;

@@ -83,12 +83,12 @@ fn standard_input_is_read_as_a_file_is() {
     assert_eq!(output.status.code(), Some(0));
 }
 
-/// The commands of docs/explain.md, each with what is printed below it. `UPDATE_DOCS=1 cargo test --test explain` writes
-/// them anew.
+/// The commands of docs/reference/explain.md, each with what is printed below it. `UPDATE_DOCS=1 cargo test --test explain`
+/// writes them anew.
 #[test]
 fn the_documentation_shows_what_is_printed() {
     const PROMPT: &str = "$ capi-autoscaler-provider explain ";
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/explain.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/explain.md");
     let text = fs::read_to_string(&path).unwrap();
     let mut shown = 0;
     let blocks: Vec<_> = text

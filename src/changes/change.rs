@@ -1,5 +1,5 @@
-//! One change of one object, as it is told: to programs as a line of JSON whose form is stable (`docs/watch.md`), to
-//! people as lines by path.
+//! One change of one object, as it is told: to programs as a line of JSON whose form is stable
+//! (`docs/reference/watch.md`), to people as lines by path.
 
 use std::sync::Arc;
 

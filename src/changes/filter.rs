@@ -59,8 +59,8 @@ impl Snapshot {
     }
 }
 
-/// Paths that change without a change of the object, and those that only record that something changed. `docs/watch.md`
-/// lists them.
+/// Paths that change without a change of the object, and those that only record that something changed.
+/// `docs/reference/watch.md` lists them.
 fn noise(kind: &Kind) -> Vec<Pattern> {
     let mut noise = vec![
         Pattern::of(["metadata", "managedFields"]),

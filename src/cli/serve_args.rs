@@ -1,5 +1,5 @@
 //! The flags of `serve` as they are typed, with their environment variables. The help texts here are where they
-//! are documented: `docs/flags.md` is made from them, by a test that also fails when it is out of date.
+//! are documented: `docs/reference/flags.md` is made from them, by a test that also fails when it is out of date.
 //!
 //! An environment variable that is set but empty counts as unset, as manifests often have it so.
 

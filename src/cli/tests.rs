@@ -352,7 +352,7 @@ fn documented(arg: &Arg) -> String {
     format!("| `{flag}` | {variable} | {default} | {help}{possible} |\n")
 }
 
-/// `docs/flags.md` is written anew by `UPDATE_DOCS=1 cargo test`.
+/// `docs/reference/flags.md` is written anew by `UPDATE_DOCS=1 cargo test`.
 #[test]
 fn the_documented_flags_are_those_there_are() {
     let mut text =
@@ -365,7 +365,7 @@ fn the_documented_flags_are_those_there_are() {
         text.push_str("| flag | variable | default | meaning |\n|---|---|---|---|\n");
         text.extend(flags_of(name).iter().map(documented));
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/flags.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/flags.md");
     if std::env::var_os("UPDATE_DOCS").is_some() {
         fs::write(&path, &text).unwrap();
     }

@@ -177,7 +177,7 @@ pub(super) fn names(name: &str, kind: &Kind) -> bool {
 /// Reads a rules file. Whether its URLs can be used is another question.
 ///
 /// # Errors
-/// When it isn't of the form that `docs/watch.md` describes.
+/// When it isn't of the form that `docs/reference/watch.md` describes.
 pub fn parse_rules(text: &str) -> Result<Vec<Rule>, RulesError> {
     let file: FileForm = serde_yaml::from_str(text).map_err(|error| {
         let place = error.location().map(|at| format!(" (line {}, column {})", at.line(), at.column()));

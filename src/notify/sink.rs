@@ -24,7 +24,7 @@ const SLACK_VALUE: usize = 120;
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "lowercase")]
 pub enum SinkKind {
-    /// JSON: `docs/watch.md` has its form.
+    /// JSON: `docs/reference/watch.md` has its form.
     Webhook,
     /// A message for Slack's incoming webhooks, and what is compatible with them.
     Slack,

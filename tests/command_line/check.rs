@@ -335,10 +335,11 @@ async fn who_may_connect_is_told() {
     assert!(found.iter().any(|line| line.ends_with("ca.crt for cluster-autoscaler")), "{found:#?}");
 }
 
-/// `docs/check.md` has a section for each check.
+/// `docs/reference/check.md` has a section for each check.
 #[test]
 fn every_check_is_documented() {
-    let document = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/check.md")).unwrap();
+    let document =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/check.md")).unwrap();
     let rows = document.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
     let documented: BTreeSet<_> = rows.map(|(name, _)| name).collect();
     let checks: BTreeSet<_> = CheckId::ALL.iter().map(|check| check.as_str()).collect();

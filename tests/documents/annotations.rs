@@ -60,7 +60,7 @@ fn annotations_that_are_read() -> BTreeSet<String> {
 
 #[test]
 fn every_annotation_is_documented_and_every_documented_annotation_is_read() {
-    assert_eq!(first_cells(&read("docs/annotations.md")), annotations_that_are_read());
+    assert_eq!(first_cells(&read("docs/reference/annotations.md")), annotations_that_are_read());
 }
 
 /// The annotations that each row of the table of bounds names, where `…` ends a prefix.

@@ -8,8 +8,8 @@ use super::read;
 
 #[test]
 fn every_text_of_a_lack_of_capacity_is_documented_by_whether_it_heals() {
-    let document = read("docs/failures.md");
-    let (heals, lasts) = document.split_once("**What no waiting ends**").unwrap();
+    let document = read("docs/reference/failures.md");
+    let (heals, lasts) = document.split_once("**A lasting lack**").unwrap();
     for (section, expected) in [(heals, true), (lasts, false)] {
         let documented: BTreeSet<_> =
             section.lines().filter(|line| line.starts_with("| `")).map(str::to_owned).collect();

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs};
 
-use super::{documents, examples::EXAMPLES, read, root};
+use super::{PARTS, documents, examples::EXAMPLES, markdown, read, root};
 
 /// The targets of the links in a document, without those in code blocks.
 fn links(document: &str) -> Vec<String> {
@@ -57,4 +57,27 @@ fn every_document_and_example_is_linked_from_the_readme() {
     for path in documents.chain(examples).filter(|path| path != "README.md") {
         assert!(links.contains(&path), "README.md doesn't link {path}");
     }
+}
+
+#[test]
+fn the_index_of_the_documentation_links_each_page_once_under_its_part() {
+    let index = read("docs/README.md");
+    let sections: Vec<_> = index.split("\n## ").skip(1).collect();
+    let titles: Vec<_> = sections.iter().map(|section| section.lines().next().unwrap().to_lowercase()).collect();
+    assert_eq!(titles, PARTS);
+    for (part, section) in PARTS.iter().zip(sections) {
+        let mut linked = links(section);
+        let pages = markdown(&format!("docs/{part}")).into_iter();
+        let mut pages: Vec<_> =
+            pages.map(|path| format!("{part}/{}", path.file_name().unwrap().to_str().unwrap())).collect();
+        linked.sort();
+        pages.sort();
+        assert_eq!(linked, pages);
+    }
+}
+
+#[test]
+fn every_page_of_the_documentation_is_in_a_part() {
+    let outside: Vec<_> = markdown("docs").into_iter().filter(|path| !path.ends_with("docs/README.md")).collect();
+    assert_eq!(outside, Vec::<std::path::PathBuf>::new());
 }

@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod annotations;
+mod architecture;
 mod examples;
 mod failures;
+mod forms;
 mod layers;
 mod links;
 mod metrics;
@@ -13,6 +15,7 @@ mod prices;
 mod readme;
 mod security;
 mod supply;
+mod tasks;
 mod watch;
 
 use std::{
@@ -43,8 +46,12 @@ fn markdown(folder: &str) -> Vec<PathBuf> {
     entries.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect()
 }
 
+/// The parts of `docs/`, in the order in which a reader meets them.
+const PARTS: [&str; 4] = ["tutorial", "how-to", "reference", "design"];
+
 fn documents() -> Vec<PathBuf> {
-    ["", "docs", "e2e"].into_iter().flat_map(markdown).collect()
+    let parts = PARTS.map(|part| format!("docs/{part}"));
+    ["", "docs", "e2e"].into_iter().chain(parts.iter().map(String::as_str)).flat_map(markdown).collect()
 }
 
 /// The YAML documents of an example.

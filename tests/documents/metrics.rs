@@ -56,7 +56,7 @@ async fn scrape(server: &Server) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_metric_is_documented_and_every_documented_metric_is_exported() {
-    let document = read("docs/metrics.md");
+    let document = read("docs/reference/metrics.md");
     let exported = exported().await;
     let metrics = first_cells(&document).into_iter().filter(|name| name.starts_with("capi_autoscaler_provider_"));
     assert_eq!(metrics.collect::<BTreeSet<_>>(), exported);

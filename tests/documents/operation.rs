@@ -11,9 +11,10 @@ const ALERTS: &str = "charts/capi-autoscaler-provider/files/alerts.yaml";
 const DASHBOARD: &str = "charts/capi-autoscaler-provider/files/dashboard.json";
 const PREFIX: &str = "capi_autoscaler_provider_";
 
-/// Each metric of docs/metrics.md, which another test holds against a server: its name as in queries, and its labels.
+/// Each metric of docs/reference/metrics.md, which another test holds against a server: its name as in queries, and its
+/// labels.
 fn documented() -> Vec<(String, BTreeSet<String>)> {
-    let document = read("docs/metrics.md");
+    let document = read("docs/reference/metrics.md");
     let rows = document.lines().filter(|line| line.starts_with(&format!("| `{PREFIX}")));
     let of_row = |row: &str| {
         let cells: Vec<_> = row.split('|').map(str::trim).collect();
@@ -72,7 +73,7 @@ fn alerts_and_dashboard_name_metrics_and_labels_that_there_are() {
         for found in metric.captures_iter(&query) {
             let name = &found[1];
             let known = documented.iter().find(|(documented, _)| documented == name);
-            let Some((_, known)) = known else { panic!("{place}: {name} is no metric of docs/metrics.md") };
+            let Some((_, known)) = known else { panic!("{place}: {name} is no metric of docs/reference/metrics.md") };
             let selector = found.get(2).map_or("", |selector| selector.as_str());
             for label in selected.captures_iter(selector).map(|found| found[1].to_owned()) {
                 assert!(known.contains(&label) || given.contains(&label), "{place}: {name} has no label {label}");
@@ -107,12 +108,12 @@ fn the_dashboard_begins_with_what_an_operator_asks_first() {
 
 #[test]
 fn each_alert_has_a_section_of_the_runbook_that_it_links() {
-    let runbook = read("docs/runbook.md");
+    let runbook = read("docs/how-to/runbook.md");
     let anchors = anchors(&runbook);
     let mut names = BTreeSet::new();
     for rule in alerts() {
         let (name, link) = (text(&rule["alert"]), text(&rule["annotations"]["runbook_url"]));
-        assert_eq!(link, format!("docs/runbook.md#{}", name.to_lowercase()));
+        assert_eq!(link, format!("docs/how-to/runbook.md#{}", name.to_lowercase()));
         assert!(anchors.contains(&name.to_lowercase()), "{name}: the runbook has no such section");
         let (_, rest) = runbook.split_once(&format!("\n### {name}\n")).unwrap();
         let section = rest.split("\n##").next().unwrap();
@@ -180,20 +181,20 @@ fn messages() -> Vec<(String, String)> {
 
 #[test]
 fn each_line_of_the_log_that_may_ask_for_action_is_in_the_runbook() {
-    let runbook = read("docs/runbook.md");
+    let runbook = read("docs/how-to/runbook.md");
     let (_, table) = runbook.split_once("## Lines of the log").unwrap();
     let messages = messages();
     assert!(messages.len() > 25, "{messages:?}");
     for (place, message) in messages {
         // Of a long message its beginning is enough.
         let beginning = message.split([';', ',', ':']).next().unwrap_or(&message).trim();
-        assert!(table.contains(beginning), "docs/runbook.md doesn't have this line of {place}: {message}");
+        assert!(table.contains(beginning), "docs/how-to/runbook.md doesn't have this line of {place}: {message}");
     }
 }
 
 #[test]
 fn each_code_that_is_answered_is_in_the_runbook() {
-    let runbook = read("docs/runbook.md");
+    let runbook = read("docs/how-to/runbook.md");
     let (_, table) = runbook.split_once("## Codes of answers").unwrap();
     let made = Regex::new(r"Status::([a-z_]+)\(").unwrap();
     let sources = sources("src/grpc");
@@ -202,6 +203,6 @@ fn each_code_that_is_answered_is_in_the_runbook() {
     let codes: BTreeSet<_> = made.filter(|name| name != "NEW").chain(["OK", "CANCELLED"].map(str::to_owned)).collect();
     assert!(codes.len() > 6, "{codes:?}");
     for code in codes {
-        assert!(table.contains(&format!("| `{code}` |")), "docs/runbook.md doesn't explain the code {code}");
+        assert!(table.contains(&format!("| `{code}` |")), "docs/how-to/runbook.md doesn't explain the code {code}");
     }
 }

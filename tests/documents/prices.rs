@@ -21,7 +21,7 @@ fn the_price_file_and_the_one_in_its_document_are_read() {
     assert_eq!(spot.tariff, Tariff::Whole(price(0.074)));
     assert_eq!(arm.tariff, Tariff::Resources(Rates { cpu: price(0.0272), memory: price(0.003), gpu: None }));
 
-    let document = read("docs/prices.md");
+    let document = read("docs/how-to/prices.md");
     let (_, rest) = document.split_once("```yaml\n").unwrap();
     let (form, _) = rest.split_once("```").unwrap();
     let dir = tempfile::tempdir().unwrap();

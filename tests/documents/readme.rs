@@ -26,7 +26,7 @@ fn the_readme_names_the_test_commands_that_ci_runs() {
 
 #[test]
 fn the_readme_names_flags_that_there_are() {
-    let flags = read("docs/flags.md");
+    let flags = read("docs/reference/flags.md");
     let readme = read("README.md");
     // Of cargo, of Cluster Autoscaler, of helm and of examples.
     let others = ["--release", "--profile", "--example", "--test", "--address", "--nodes"];

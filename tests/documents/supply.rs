@@ -24,7 +24,7 @@ fn workflows() -> Vec<(String, String)> {
 
 #[test]
 fn the_versions_that_ran_are_those_that_are_pinned() {
-    let document = read("docs/versions.md");
+    let document = read("docs/reference/versions.md");
     let pinned = read("e2e/go.mod");
     let table = between(&document, "## What the tests run", "\n## ");
     let rows: Vec<_> = table.lines().filter(|line| line.starts_with("| ") && line.contains('`')).map(cells).collect();
@@ -37,14 +37,14 @@ fn the_versions_that_ran_are_those_that_are_pinned() {
         let found = pinned.lines().any(|line| {
             line.trim().trim_start_matches("require ").split(" //").next().is_some_and(|line| line == wanted)
         });
-        assert!(found, "docs/versions.md names {wanted}, which e2e/go.mod doesn't require");
+        assert!(found, "docs/reference/versions.md names {wanted}, which e2e/go.mod doesn't require");
     }
 }
 
 #[test]
 fn every_variable_of_in_tree_has_the_flag_that_moving_over_names() {
-    let document = read("docs/migration.md");
-    let flags = read("docs/flags.md");
+    let document = read("docs/how-to/migration.md");
+    let flags = read("docs/reference/flags.md");
     let rows: Vec<_> = document.lines().filter(|line| line.starts_with("| `CAPI_")).map(cells).collect();
     assert_eq!(rows.len(), 3, "in-tree reads three variables: {rows:?}");
     for row in rows {
@@ -60,7 +60,7 @@ fn every_variable_of_in_tree_has_the_flag_that_moving_over_names() {
 fn what_moving_over_takes_off_is_what_the_program_writes() {
     use capi::{DELETING, Keys, REPLACED};
 
-    let document = read("docs/migration.md");
+    let document = read("docs/how-to/migration.md");
     let (_, way_back) = document.split_once("## The way back").unwrap();
     for key in [DELETING, REPLACED, &Keys::default().delete_machine] {
         assert!(way_back.contains(&format!("{key}-")), "nothing takes {key} off");
@@ -130,4 +130,15 @@ fn arithmetic_is_checked_for_overflow_in_what_is_released() {
     let image = profile("dist");
     assert!(image.contains("inherits = \"release\"") && !image.contains("overflow-checks"), "{image}");
     assert!(read("Dockerfile").contains("--profile dist"));
+}
+
+#[test]
+fn the_changelog_has_a_section_for_this_version_below_what_is_unreleased() {
+    let changelog = read("CHANGELOG.md");
+    let sections: Vec<_> = changelog.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    assert_eq!(sections[0], "[Unreleased]");
+    let (version, date) = sections[1].split_once(" - ").unwrap();
+    assert_eq!(version, format!("[{}]", env!("CARGO_PKG_VERSION")));
+    let is_date = date.len() == 10 && date.chars().all(|c| c == '-' || c.is_ascii_digit());
+    assert!(is_date || date == "not released yet", "{date}");
 }

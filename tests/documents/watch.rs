@@ -16,7 +16,7 @@ fn the_rules_of_watch_are_rules() {
 
 #[test]
 fn every_field_of_a_rule_is_documented() {
-    let documented = first_cells(&read("docs/watch.md"));
+    let documented = first_cells(&read("docs/reference/watch.md"));
     let error = parse_rules("rules: [{unknown: 1}]").unwrap_err().to_string();
     let (_, known) = error.split_once("expected one of ").unwrap();
     let fields: Vec<_> = known.split('`').skip(1).step_by(2).filter(|field| *field != "to").collect();
@@ -28,7 +28,7 @@ fn every_field_of_a_rule_is_documented() {
 
 #[test]
 fn the_documented_line_of_watch_has_the_documented_fields() {
-    let document = read("docs/watch.md");
+    let document = read("docs/reference/watch.md");
     let line = document.lines().find(|line| line.starts_with("{\"schemaVersion\":1,\"time\"")).unwrap();
     let line: serde_json::Map<String, Value> = serde_json::from_str(line).unwrap();
     let (_, table) = document.split_once("## JSON lines").unwrap();

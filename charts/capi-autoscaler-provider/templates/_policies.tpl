@@ -1,4 +1,4 @@
-{{/* Policies for admission: whom they concern, and which annotations are set aside, as docs/annotations.md has the rules. */}}
+{{/* Policies for admission: whom they concern, and which annotations are set aside, as docs/reference/annotations.md has the rules. */}}
 
 {{- define "capi-autoscaler-provider.group" -}}
 {{- index .Values.extraArgs "capi-group" | default "cluster.x-k8s.io" -}}
@@ -26,8 +26,8 @@ matchResources:
 {{- end -}}
 {{- end -}}
 
-{{/* Where one Cluster is chosen, objects of that Cluster: another release may serve its neighbour. The Cluster is told as the program
-tells it, by spec.clusterName, else by the label. */}}
+{{/* Where one Cluster is chosen, objects of that Cluster: another release may serve its neighbour. The Cluster is found as by the
+program: by spec.clusterName, else by the label. */}}
 {{- define "capi-autoscaler-provider.policyCluster" -}}
 {{- with .Values.autoDiscovery.clusterName -}}
 {{- $label := printf "%s/cluster-name" (include "capi-autoscaler-provider.group" $) -}}

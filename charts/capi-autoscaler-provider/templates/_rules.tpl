@@ -1,10 +1,10 @@
-{{/* Rights: the least that is needed. */}}
+{{/* Rights: no more than needed. */}}
 
 {{/* In the management cluster: Cluster API's objects. */}}
 {{- define "capi-autoscaler-provider.managementRules" -}}
 {{- $group := index .Values.extraArgs "capi-group" | default "cluster.x-k8s.io" -}}
 {{- $writes := not .Values.readOnly -}}
-# The picture.
+# Reads.
 - apiGroups: [{{ $group }}]
   resources: [clusters, machinedeployments, machinesets, machines, machinepools]
   verbs: [list, watch]

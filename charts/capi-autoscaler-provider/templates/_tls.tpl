@@ -57,7 +57,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* The annotation of the client's Secret by which one of an older chart is told: that of its authority. */}}
+{{/* The annotation of the client's Secret that identifies one of an older chart: that of its authority. */}}
 {{- define "capi-autoscaler-provider.clientAuthorityMark" -}}
 capi-autoscaler-provider.io/client-authority
 {{- end -}}

@@ -1,6 +1,6 @@
 //! The rule of deletion: decisions about which Machines are logged, marked, counted and deleted, as pure functions of
-//! what was seen. docs/delete-rule.md says why each step is there. The program acts on these decisions, and the model
-//! explores them: so they are generic over identities and over the steps that a test leaves out.
+//! what was seen. docs/design/delete-rule.md says why each step is there. The program acts on these decisions, and the
+//! model explores them: so they are generic over identities and over the steps that a test leaves out.
 //!
 //! It must never make a call, read a clock or hold state of its own.
 #![forbid(unsafe_code)]

@@ -1,5 +1,6 @@
 //! The text of the log of the deletions that are on their way: an annotation of the group that every copy of this program
-//! reads and writes (see docs/delete-rule.md). A text that isn't such a log is an error and never taken for an empty one.
+//! reads and writes (see docs/design/delete-rule.md). A text that isn't such a log is an error and never taken for an
+//! empty one.
 
 use std::{collections::BTreeMap, fmt, hash::RandomState, time::Duration};
 

@@ -43,7 +43,7 @@ const LASTS: bool = false;
 /// Capacity that others may give back.
 const HEALS: bool = true;
 
-/// The one list of these texts; `docs/failures.md` shows it.
+/// The one list of these texts; `docs/reference/failures.md` shows it.
 pub const CAUSES: [Cause; 42] = [
     code("Cluster API", INSUFFICIENT_RESOURCES, HEALS),
     code("AWS", "InsufficientInstanceCapacity", HEALS),

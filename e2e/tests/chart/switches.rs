@@ -270,7 +270,7 @@ fn further_flags_follow_those_of_the_chart_in_the_forms_of_the_official_chart() 
 
 /// The flags of a subcommand, by the page that is made from its help texts.
 fn flags_of(command: &str) -> BTreeSet<String> {
-    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/flags.md")).unwrap();
+    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/flags.md")).unwrap();
     let section = page.split(&format!("## `{command}`\n")).nth(1).unwrap().split("\n## ").next().unwrap().to_owned();
     let cells = section.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
     // Some have a short form before the long one.

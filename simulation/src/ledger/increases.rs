@@ -13,7 +13,7 @@ use crate::entropy::{Nanos, SECOND};
 
 /// A request that has been under way for longer was given up by its copy: `Policy::WRITES`.
 const GIVEN_UP: Nanos = 10 * SECOND;
-/// The cause for which an increase may be done twice: docs/delete-rule.md, What can't be promised.
+/// The cause for which an increase may be done twice: docs/design/delete-rule.md, What can't be promised.
 const LATE_SIZE: &str = "a size write that was given up arrives when the size is again what it was";
 
 impl Ledger {

@@ -153,7 +153,8 @@ struct Group {
     log: Log,
     /// The bounds that it has had, with since when.
     bounds: Vec<(Nanos, i64, i64)>,
-    /// The Machines that may be taken without being named, by the cause that docs/delete-rule.md gives, each with since when.
+    /// The Machines that may be taken without being named, by the cause that docs/design/delete-rule.md gives, each with
+    /// since when.
     allowed: BTreeMap<&'static str, Vec<Nanos>>,
     /// The newest deletion of a Machine of it by the MachineSet controller: its revision, and the observed state.
     taken: Option<(u64, Observed)>,

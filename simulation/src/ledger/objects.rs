@@ -19,7 +19,7 @@ const REPLACED: &str = "capi-autoscaler-provider.io/replaced";
 const REPLACES_AFTER: Nanos = (5 * 60 - 10) * SECOND;
 const DELETE_MACHINE: &str = "cluster.x-k8s.io/delete-machine";
 
-/// The least time that the infrastructure of a MachinePool has: docs/delete-rule.md, The finisher.
+/// The least time that the infrastructure of a MachinePool has: docs/design/delete-rule.md, The finisher.
 const LEFT_TO_POOL: Nanos = 300 * SECOND;
 fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object["metadata"][field].as_str().unwrap_or_default()

@@ -8,7 +8,7 @@ use crate::entropy::{Nanos, SECOND};
 /// The longest that a smaller size goes unseen by a controller whose caches lag.
 const UNSEEN: Nanos = 120 * SECOND;
 
-/// A cause for which a Machine may go that nobody named: docs/delete-rule.md, What can't be promised.
+/// A cause for which a Machine may go that nobody named: docs/design/delete-rule.md, What can't be promised.
 pub(super) const FOREIGN_DELETE: &str = "a named Machine that someone else deletes may be made good first";
 pub(super) const FOREIGN_SIZE: &str = "someone else wrote a smaller size";
 const MISSED_MARK: &str = "the MachineSet controller may miss a mark";

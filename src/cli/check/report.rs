@@ -1,4 +1,4 @@
-//! Findings in the form that programs read. `docs/check.md` says what each check means.
+//! Findings in the form that programs read. `docs/reference/check.md` says what each check means.
 
 use serde::{Serialize, Serializer};
 

@@ -337,7 +337,7 @@ fn every_field_of_the_schema_is_documented() {
     state.groups[0].options.insert("scaledownunneededtime".to_owned(), "20m0s".to_owned());
     let mut found = BTreeSet::new();
     fields(&serde_json::to_value(&state).unwrap(), &mut found);
-    let page = include_str!("../../../docs/debug-state.md");
+    let page = include_str!("../../../docs/reference/debug-state.md");
     let undocumented: Vec<_> = found.iter().filter(|name| !page.contains(&format!("`{name}`"))).collect();
     assert_eq!(undocumented, Vec::<&String>::new());
 }

@@ -278,7 +278,7 @@ fn an_error_is_told_where_it_is_the_groups(
 
 #[test]
 fn every_reason_is_documented_with_its_type() {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/events.md");
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/events.md");
     let document = std::fs::read_to_string(path).unwrap();
     let rows: Vec<_> = document.lines().filter(|line| line.starts_with("| `")).collect();
     assert_eq!(rows.len(), EventReason::ALL.len());

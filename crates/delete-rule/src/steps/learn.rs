@@ -1,5 +1,5 @@
 //! The states of the Machines that a request names, not from before the group's present size: by the watch where it has come
-//! far enough, else by reading them (docs/delete-rule.md, step 2).
+//! far enough, else by reading them (docs/design/delete-rule.md, step 2).
 
 use super::{Call, Calls, Now, Outcome, Tries, Whole};
 use crate::{Life, Listed, Log, Map, Named, Set};

@@ -18,7 +18,7 @@ use super::{
 use crate::install::Cluster;
 
 const WORDS: &str =
-    "set aside by capi-autoscaler-provider, since the value has another form than docs/annotations.md says: ";
+    "set aside by capi-autoscaler-provider, since the value has another form than docs/reference/annotations.md says: ";
 
 type Keys = BTreeSet<String>;
 
