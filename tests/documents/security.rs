@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{documents, read, root};
 
 /// The folders that hold tests.
-const FOLDERS: [&str; 8] = ["src", "tests", "autoscaler", "crates", "e2e", "models", "sandbox", "simulation"];
+const FOLDERS: [&str; 4] = ["src", "tests", "crates", "e2e"];
 
 /// The names of the tests of a source that run without being asked for.
 fn tests_of(source: &str) -> Vec<String> {

@@ -42,6 +42,7 @@ fn packages() -> BTreeMap<String, PathBuf> {
     let manifest = read("Cargo.toml");
     let (_, members) = manifest.split_once("members = [").unwrap();
     let members = members.split_once(']').unwrap().0.split(',').map(|member| member.trim().trim_matches('"'));
+    let members = members.filter(|member| !member.is_empty());
     let package = |member: &str| {
         let folder = root().join(member);
         let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap();

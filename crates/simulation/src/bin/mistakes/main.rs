@@ -1,5 +1,5 @@
 //! Puts known mistakes back, one at a time, and looks how many seeds the simulation needs to find each: what shows that it
-//! finds mistakes. Each is a patch of `simulation/mistakes`, applied to a copy of the tree and never to the tree itself; one
+//! finds mistakes. Each is a patch of `crates/simulation/mistakes`, applied to a copy of the tree and never to the tree itself; one
 //! program has most of them, since a build takes minutes and most are found in seconds.
 
 mod switch;
@@ -81,7 +81,7 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<bool> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace's directory")?;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).context("the workspace's directory")?;
     let all = mistakes(root)?;
     let mistakes = chosen(&all, &arguments.only)?;
     if arguments.list {
@@ -145,7 +145,7 @@ fn search_all(arguments: &Arguments, mistakes: &[&Mistake], programs: &Programs)
 /// All mistakes, in the order of their numbers.
 fn mistakes(root: &Path) -> Result<Vec<Mistake>> {
     let mut mistakes = Vec::new();
-    for entry in fs::read_dir(root.join("simulation/mistakes"))? {
+    for entry in fs::read_dir(root.join("crates/simulation/mistakes"))? {
         let patch = entry?.path();
         let name = patch.file_stem().and_then(|name| name.to_str()).context("a patch without a name")?.to_owned();
         if patch.extension().is_none_or(|extension| extension != "patch") {

@@ -1,4 +1,4 @@
-//! Each mistake of `simulation/mistakes` can still be put back, so that the table of them in docs/design/simulation.md
+//! Each mistake of `crates/simulation/mistakes` can still be put back, so that the table of them in docs/design/simulation.md
 //! can't come to say what isn't so any more. That each compiles is looked at by `.ci/run`.
 
 use std::{
@@ -11,13 +11,13 @@ use std::{
 use anyhow::{Context as _, Result};
 
 fn root() -> Result<&'static Path> {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace's directory")
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).context("the workspace's directory")
 }
 
 /// The patches with their texts.
 fn patches() -> Result<Vec<(PathBuf, String)>> {
     let mut patches = Vec::new();
-    for entry in fs::read_dir(root()?.join("simulation/mistakes"))? {
+    for entry in fs::read_dir(root()?.join("crates/simulation/mistakes"))? {
         let path = entry?.path();
         assert!(path.extension().is_some_and(|extension| extension == "patch"), "{} is no patch", path.display());
         let text = fs::read_to_string(&path)?;
