@@ -271,9 +271,9 @@ fn an_event_takes_few_allocations_and_lines_that_come_together_wake_each_task_on
     let machines = ApiResource::from_gvk_with_plural(&kind, "machines");
     let informer = factory.informer(Query::all(machines), Machine::projection(&Context::new(DEFAULT_GROUP)));
     let (told, news) = (Arc::new(AtomicU64::new(0)), Arc::new(Notify::new()));
-    let (telling, ring) = (Arc::clone(&told), Arc::clone(&news));
+    let (with_call_log, ring) = (Arc::clone(&told), Arc::clone(&news));
     let registration = informer.add_handler(move |_: Event<Machine>| {
-        if telling.fetch_add(1, Ordering::Relaxed) % MACHINES as u64 == MACHINES as u64 - 1 {
+        if with_call_log.fetch_add(1, Ordering::Relaxed) % MACHINES as u64 == MACHINES as u64 - 1 {
             ring.notify_one();
         }
     });

@@ -6,7 +6,7 @@ use super::{
     change::Kind,
     managers::{self, Entry},
     pattern::Pattern,
-    withhold::{Withheld, withhold},
+    redact::{Redacted, redact},
 };
 
 /// The paths that are left out of the objects of one kind.
@@ -20,7 +20,7 @@ pub struct Filter {
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     pub(super) value: Value,
-    pub(super) withheld: Withheld,
+    pub(super) redacted: Redacted,
     pub(super) managers: Vec<Entry>,
 }
 
@@ -42,12 +42,12 @@ impl Filter {
             map.entry("kind").or_insert_with(|| self.kind.kind.clone().into());
         }
         // Before what is ignored goes: an ignored path must not turn a Secret into something else.
-        let mut withheld = withhold(&mut value, self.kind.is_secret());
+        let mut redacted = redact(&mut value, self.kind.is_secret());
         for pattern in &self.ignored {
             pattern.remove_from(&mut value);
         }
-        withheld.retain(|pointer, _| value.pointer(pointer).is_some_and(Value::is_string));
-        Snapshot { value, withheld, managers }
+        redacted.retain(|pointer, _| value.pointer(pointer).is_some_and(Value::is_string));
+        Snapshot { value, redacted, managers }
     }
 }
 

@@ -10,8 +10,8 @@ mod managers;
 mod patch;
 mod pattern;
 mod readable;
+mod redact;
 mod selector;
-mod withhold;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

@@ -3,7 +3,7 @@
 
 use json_patch::{AddOperation, Patch, PatchOperation, ReplaceOperation, jsonptr::PointerBuf};
 
-use super::{Snapshot, withhold::Withheld};
+use super::{Snapshot, redact::Redacted};
 
 /// From old to new; an object that is new is added as a whole.
 pub(super) fn between(old: Option<&Snapshot>, new: &Snapshot) -> Patch {
@@ -12,7 +12,7 @@ pub(super) fn between(old: Option<&Snapshot>, new: &Snapshot) -> Patch {
         return Patch(vec![PatchOperation::Add(whole)]);
     };
     let mut patch = json_patch::diff(&old.value, &new.value);
-    for pointer in changed(&old.withheld, &new.withheld) {
+    for pointer in changed(&old.redacted, &new.redacted) {
         let Some(value) = new.value.pointer(pointer) else { continue };
         let Ok(place) = PointerBuf::parse(pointer.clone()) else { continue };
         let replace = ReplaceOperation { path: place, value: value.clone() };
@@ -22,7 +22,7 @@ pub(super) fn between(old: Option<&Snapshot>, new: &Snapshot) -> Patch {
 }
 
 /// Where a withheld value changed. One that came or went is told by its mark.
-pub(super) fn changed<'a>(old: &'a Withheld, new: &'a Withheld) -> impl Iterator<Item = &'a String> {
+pub(super) fn changed<'a>(old: &'a Redacted, new: &'a Redacted) -> impl Iterator<Item = &'a String> {
     new.iter().filter(|(pointer, digest)| old.get(*pointer).is_some_and(|old| old != *digest)).map(|(p, _)| p)
 }
 

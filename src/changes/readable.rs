@@ -29,7 +29,7 @@ pub enum Difference {
     /// It was the first and is the second.
     Changed(String, String),
     /// It changed, and must not be shown.
-    Withheld,
+    Redacted,
 }
 
 /// From old to new.
@@ -40,8 +40,8 @@ pub(super) fn lines(old: &Snapshot, new: &Snapshot) -> Vec<Line> {
     if lines.iter().any(|line| !is_observed_generation(line)) {
         lines.retain(|line| !is_observed_generation(line));
     }
-    for pointer in patch::changed(&old.withheld, &new.withheld) {
-        lines.push(Line { path: path_of(pointer, &new.value), difference: Difference::Withheld });
+    for pointer in patch::changed(&old.redacted, &new.redacted) {
+        lines.push(Line { path: path_of(pointer, &new.value), difference: Difference::Redacted });
     }
     lines
 }

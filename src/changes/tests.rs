@@ -55,7 +55,7 @@ fn shown(lines: &[Line]) -> Vec<String> {
         Difference::Added(new) => format!("+ {}: {new}", line.path),
         Difference::Removed(old) => format!("- {}: {old}", line.path),
         Difference::Changed(old, new) => format!("{}: {old} > {new}", line.path),
-        Difference::Withheld => format!("{}: changed", line.path),
+        Difference::Redacted => format!("{}: changed", line.path),
     };
     lines.iter().map(show).collect()
 }

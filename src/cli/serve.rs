@@ -27,11 +27,11 @@ use crate::{
     prices::{self, PriceFile, PriceMetrics},
     scale::{Api, EventRecorder, Scale, ScaleMetrics, ScaleOptions},
     server::{
-        AnsweredHosts, Certificates, Check, Checks, GrpcAddress, GrpcListener, GrpcThread, Outcome, ReadinessMetrics,
+        AllowedHosts, Certificates, Check, Checks, GrpcAddress, GrpcListener, GrpcThread, Outcome, ReadinessMetrics,
         SharedRegistry, Shutdown, TlsFiles, TlsMetrics, admin_router, bind, cloud_provider, http_router,
         log_level_router, new_registry, probe_router, serve_http, serve_on_own_thread, standard_services,
     },
-    state::{Accounts, StateSource},
+    state::{StateSource, StatusSources},
     traces::{self, OtlpEndpoint, TraceMetrics, Traces},
 };
 
@@ -148,10 +148,10 @@ impl Server {
             pages.push(tokio::spawn(serve_http(listener, probes, pages_ended.clone())));
         }
         pages.push(tokio::spawn(serve_http(listeners.http, http_router(checks, registry), pages_ended.clone())));
-        let accounts = Accounts { history: scale.history().clone(), calls, certificates: certificates.clone() };
-        let picture = Arc::new(StateSource::new(workload.clone(), started_at).with_accounts(accounts));
+        let accounts = StatusSources { history: scale.history().clone(), calls, certificates: certificates.clone() };
+        let picture = Arc::new(StateSource::new(workload.clone(), started_at).with_sources(accounts));
         if let (Some(listener), Some(address)) = (listeners.admin, addresses.admin) {
-            let hosts = AnsweredHosts { listened_on: address.ip(), names: config.admin_allowed_hosts };
+            let hosts = AllowedHosts { listened_on: address.ip(), names: config.admin_allowed_hosts };
             let people = Arc::new(StatusPage::new(Arc::clone(&picture)));
             let mut debug = admin_router(Arc::clone(&picture) as _, people, hosts.clone());
             if let Some(log) = &config.log {
@@ -361,7 +361,7 @@ fn service(
     let scale = Scale::new(Arc::clone(workload.index()), api, machines, options, metrics, events, runtime.clone());
     let metrics = RpcMetrics::register(&mut registry);
     let service = Service::new(Arc::clone(workload.index()), scale.clone(), Arc::new(workload.clone()), metrics);
-    (service.telling(slow_rpc, traces), scale)
+    (service.with_call_log(slow_rpc, traces), scale)
 }
 
 /// Tells the index of a workload cluster what a price file says, until the end is asked for.

@@ -12,7 +12,7 @@ use shared_informer::{
     BrokenScope, Factory, HandlerOptions, Informer, Lister, Namespaces, Projection, Query, Registration, ScopeStatus,
 };
 
-use crate::index::{Fed, FedKeys, Feed, Index};
+use crate::index::{FedKeys, Feed, Index, IndexFeed};
 
 /// The health of a followed kind.
 #[derive(Clone, Debug)]
@@ -53,14 +53,14 @@ impl Health {
 }
 
 /// One kind, followed.
-pub(super) struct Followed<T: Fed> {
+pub(super) struct Followed<T: IndexFeed> {
     resource: ApiResource,
     informer: Informer<T>,
     registration: Registration<T>,
     keys: FedKeys<T>,
 }
 
-impl<T: Fed> Followed<T> {
+impl<T: IndexFeed> Followed<T> {
     /// Starts to follow a kind. `previous` is what this takes over from: its objects that aren't there any more are
     /// taken out of the index once the new list is complete.
     pub(super) fn start(

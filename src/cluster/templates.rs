@@ -32,7 +32,7 @@ use super::{
 use crate::{
     connect::cause,
     discovery::{Discovered, LookupError},
-    index::{Change, Fed, Index, KindState},
+    index::{Change, Index, IndexFeed, KindState},
     server::Check,
 };
 

@@ -25,7 +25,7 @@ use crate::{
     connect::WorkloadSource,
     discovery::CoreResources,
     grpc::Freshness,
-    index::{Change, Fed, Index, KindState},
+    index::{Change, Index, IndexFeed, KindState},
     scale::WatchedMachines,
     server::{Check, Checks},
 };
@@ -205,7 +205,7 @@ impl Workload {
     }
 
     /// Follows a kind as it is served now; `None` when it isn't served any more.
-    fn set<T: Fed>(
+    fn set<T: IndexFeed>(
         &self,
         slot: &mut Option<Followed<T>>,
         resource: Option<&ApiResource>,
@@ -399,7 +399,7 @@ impl Core {
 
     /// Waits no longer for the first lists of these namespaces.
     fn stop_waiting_for(&self, namespaces: &BTreeSet<String>) {
-        fn of<T: Fed>(followed: Option<&Followed<T>>, namespaces: &BTreeSet<String>) {
+        fn of<T: IndexFeed>(followed: Option<&Followed<T>>, namespaces: &BTreeSet<String>) {
             if let Some(followed) = followed {
                 followed.stop_waiting_for(namespaces);
             }
@@ -421,7 +421,7 @@ fn is_served(resources: &CoreResources, name: &str) -> bool {
     }
 }
 
-fn health<T: Fed>(followed: Option<&Followed<T>>) -> Option<Health> {
+fn health<T: IndexFeed>(followed: Option<&Followed<T>>) -> Option<Health> {
     followed.map(Followed::health)
 }
 

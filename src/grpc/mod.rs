@@ -5,9 +5,9 @@
 //! error where one error would stop the caller's whole loop.
 
 mod asked;
+mod call_log;
 mod calls;
 mod metrics;
-mod notable;
 mod options;
 mod pins;
 mod pricing;
@@ -27,8 +27,8 @@ use tonic::{Code, Request, Response, Status};
 
 use self::{
     asked::Asked,
+    call_log::{Answered, CallLog},
     metrics::{Rpc, code_name},
-    notable::{Answered, Notable},
     pins::Pins,
     pricing::Moment,
 };
@@ -67,7 +67,7 @@ pub struct Service {
     scale: Scale,
     freshness: Arc<dyn Freshness>,
     metrics: RpcMetrics,
-    notable: Arc<Notable>,
+    call_log: Arc<CallLog>,
     calls: Calls,
     pins: Arc<Pins>,
 }
@@ -76,8 +76,8 @@ impl Service {
     /// A service that reads from `index` and writes through `scale`.
     #[must_use]
     pub fn new(index: Arc<Index>, scale: Scale, freshness: Arc<dyn Freshness>, metrics: RpcMetrics) -> Self {
-        let notable = Arc::new(Notable::new(SLOW, Traces::default()));
-        Self { index, scale, freshness, metrics, notable, calls: Calls::default(), pins: Arc::default() }
+        let call_log = Arc::new(CallLog::new(SLOW, Traces::default()));
+        Self { index, scale, freshness, metrics, call_log, calls: Calls::default(), pins: Arc::default() }
     }
 
     /// When Cluster Autoscaler last called.
@@ -88,8 +88,8 @@ impl Service {
 
     /// The same, which logs reads that take longer than `slow`, and begins traces of writes.
     #[must_use]
-    pub fn telling(self, slow: Duration, traces: Traces) -> Self {
-        Self { notable: Arc::new(Notable::new(slow, traces)), ..self }
+    pub fn with_call_log(self, slow: Duration, traces: Traces) -> Self {
+        Self { call_log: Arc::new(CallLog::new(slow, traces)), ..self }
     }
 
     /// Answers a read. One that is slow or fails is told of.
@@ -103,7 +103,7 @@ impl Service {
         let result = look(request.get_ref()).map_err(cut);
         let code = code_of(&result);
         let took = call.answered(code);
-        if self.notable.is(rpc, code, took) {
+        if self.call_log.is(rpc, code, took) {
             self.tell(rpc, request, &result, took);
         }
         result.map(Response::new)
@@ -119,7 +119,7 @@ impl Service {
             message: result.as_ref().err().map(Status::message).unwrap_or_default(),
             metadata: request.metadata(),
         };
-        self.notable.tell(answered, Instant::now());
+        self.call_log.tell(answered, Instant::now());
     }
 
     /// Answers a write of a group. Its command tells of itself.
@@ -145,7 +145,7 @@ impl Service {
                 return result;
             }
         };
-        let span = self.notable.traces().call(rpc.as_str(), request.metadata());
+        let span = self.call_log.traces().call(rpc.as_str(), request.metadata());
         span.set("group", id.to_string());
         let scale = self.scale.asked_by(client.map(|client| client.name));
         let result = work(scale, id, request.into_inner()).with_context(span.context()).await;
@@ -348,7 +348,7 @@ impl CloudProvider for Service {
         request: Request<proto::RefreshRequest>,
     ) -> Result<Response<proto::RefreshResponse>, Status> {
         // It begins each loop of the caller.
-        self.notable.sum_up(Instant::now());
+        self.call_log.sum_up(Instant::now());
         self.read(Rpc::Refresh, &request, |_| {
             let result = self.refresh_now(caller_of(&request));
             self.calls.refreshed(result.as_ref().err().map(|status| status.message().to_owned()));

@@ -10,8 +10,8 @@ use nodegroup::{GroupId, InstanceCounts, InstanceState, MachineView, instance, i
 
 use super::{
     holder::{Holder, OnNode, holder_key},
+    live_state::LiveState,
     members::NodeById,
-    picture::Picture,
     relation::owner_of,
 };
 
@@ -143,7 +143,7 @@ impl Crowds {
     }
 }
 
-impl Picture {
+impl LiveState {
     /// The instances of a group that is one now, at the cost of its MachineSets.
     pub(super) fn counts_of(&self, id: &GroupId, pool: Option<&ScalableResource>, size: i32) -> InstanceCounts {
         if id.kind == ScalableKind::MachinePool {
@@ -266,7 +266,7 @@ impl Picture {
 }
 
 #[cfg(test)]
-impl Picture {
+impl LiveState {
     /// The Machines of a group by what they count as: kept, and counted now.
     pub(super) fn counts_and_count_of(&self, id: &GroupId) -> (MachineCounts, MachineCounts) {
         (

@@ -7,12 +7,12 @@ use nodegroup::{self, Definition, GroupId, InfrastructureState, LeftOut, RealNod
 use super::{
     KindState,
     group::Served,
-    picture::{Picture, TemplateKey},
+    live_state::{LiveState, TemplateKey},
     relation::{cluster_key, template_key},
     standing::Standing,
 };
 
-impl Picture {
+impl LiveState {
     pub(super) fn evaluate_all(&mut self, groups: Vec<GroupId>) {
         for group in groups {
             self.evaluate(&group);
@@ -43,16 +43,16 @@ impl Picture {
         let waiting = matches!(infrastructure, InfrastructureState::Unknown);
         let cluster = self.clusters.get(&cluster_key(object)).map(AsRef::as_ref);
         let sample = group.sample.as_ref().map(|(_, node)| node.as_ref());
-        let lessons = self.lessons_for(id, object);
+        let resources = self.resources_for(id, object);
         let observed = self.observed_labels(id, object);
-        let sibling = lessons.same_templates.filter(|lesson| lesson.group != *id);
-        let of_sibling = sibling.map(|lesson| self.labels_of_sibling(&lesson.group, object));
+        let sibling = resources.same_templates.filter(|resources| resources.group != *id);
+        let of_sibling = sibling.map(|resources| self.labels_of_sibling(&resources.group, object));
         let nodes = RealNodes {
             sample,
             observed: Some(&observed),
             of_sibling: of_sibling.as_ref(),
             other_zone: self.other_zone(object),
-            ..lessons
+            ..resources
         };
         let verdict = nodegroup::evaluate(object, cluster, infrastructure, nodes, &self.rules);
         let verdict = self.in_its_namespace(id, verdict);

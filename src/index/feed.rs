@@ -12,7 +12,7 @@ use shared_informer::{self, Event, Handler};
 use super::{Change, Index};
 
 /// An object type that the index is fed with.
-pub trait Fed: Send + Sync + Sized + 'static {
+pub trait IndexFeed: Send + Sync + Sized + 'static {
     /// Tells apart the kinds that this type serves.
     type Kind: Clone + Send + Sync + 'static;
 
@@ -27,7 +27,7 @@ pub trait Fed: Send + Sync + Sized + 'static {
     fn held(index: &Index, kind: &Self::Kind) -> HashSet<ObjectKey>;
 }
 
-impl Fed for Cluster {
+impl IndexFeed for Cluster {
     type Kind = ();
 
     fn present((): &(), object: &Arc<Self>) -> Change {
@@ -43,11 +43,11 @@ impl Fed for Cluster {
     }
 
     fn held(index: &Index, (): &()) -> HashSet<ObjectKey> {
-        index.keys(|picture| picture.clusters.keys().cloned().collect())
+        index.keys(|live| live.clusters.keys().cloned().collect())
     }
 }
 
-impl Fed for ScalableResource {
+impl IndexFeed for ScalableResource {
     type Kind = ScalableKind;
 
     fn present(_: &ScalableKind, object: &Arc<Self>) -> Change {
@@ -63,14 +63,14 @@ impl Fed for ScalableResource {
     }
 
     fn held(index: &Index, kind: &ScalableKind) -> HashSet<ObjectKey> {
-        index.keys(|picture| {
-            let known = picture.groups.iter().filter(|(id, group)| id.kind == *kind && group.is_known());
+        index.keys(|live| {
+            let known = live.groups.iter().filter(|(id, group)| id.kind == *kind && group.is_known());
             known.map(|(id, _)| id.key.clone()).collect()
         })
     }
 }
 
-impl Fed for Machine {
+impl IndexFeed for Machine {
     type Kind = ();
 
     fn present((): &(), object: &Arc<Self>) -> Change {
@@ -86,11 +86,11 @@ impl Fed for Machine {
     }
 
     fn held(index: &Index, (): &()) -> HashSet<ObjectKey> {
-        index.keys(|picture| picture.machines.iter().map(|machine| machine.meta.key.clone()).collect())
+        index.keys(|live| live.machines.iter().map(|machine| machine.meta.key.clone()).collect())
     }
 }
 
-impl Fed for Node {
+impl IndexFeed for Node {
     type Kind = ();
 
     fn present((): &(), object: &Arc<Self>) -> Change {
@@ -106,11 +106,11 @@ impl Fed for Node {
     }
 
     fn held(index: &Index, (): &()) -> HashSet<ObjectKey> {
-        index.keys(|picture| picture.nodes.iter().map(|node| node.meta.key.clone()).collect())
+        index.keys(|live| live.nodes.iter().map(|node| node.meta.key.clone()).collect())
     }
 }
 
-impl Fed for InfrastructureTemplate {
+impl IndexFeed for InfrastructureTemplate {
     type Kind = KindRef;
 
     fn present(kind: &KindRef, object: &Arc<Self>) -> Change {
@@ -126,15 +126,15 @@ impl Fed for InfrastructureTemplate {
     }
 
     fn held(index: &Index, kind: &KindRef) -> HashSet<ObjectKey> {
-        index.keys(|picture| {
-            let templates = picture.templates.keys().filter(|(of, _)| of == kind);
+        index.keys(|live| {
+            let templates = live.templates.keys().filter(|(of, _)| of == kind);
             templates.map(|(_, key)| key.clone()).collect()
         })
     }
 }
 
 /// Feeds one index with the objects of one kind. An index has one feed of a kind at a time.
-pub struct Feed<T: Fed> {
+pub struct Feed<T: IndexFeed> {
     index: Arc<Index>,
     kind: T::Kind,
     leftovers: Leftovers,
@@ -145,13 +145,13 @@ type Leftovers = Arc<Mutex<Option<HashSet<ObjectKey>>>>;
 
 /// Which objects the index has from a feed: all it has of the kind, so that nothing is kept for it. Whoever takes them
 /// ends the feed: it changes nothing any more, not even by an event that arrives at that moment.
-pub struct FedKeys<T: Fed> {
+pub struct FedKeys<T: IndexFeed> {
     index: Arc<Index>,
     kind: T::Kind,
     leftovers: Leftovers,
 }
 
-impl<T: Fed> FedKeys<T> {
+impl<T: IndexFeed> FedKeys<T> {
     /// Takes them, leftovers of an earlier feed among them, and ends the feed. Nothing when it has ended already.
     #[must_use]
     pub fn take(&self) -> HashSet<ObjectKey> {
@@ -162,7 +162,7 @@ impl<T: Fed> FedKeys<T> {
     }
 }
 
-impl<T: Fed> Feed<T> {
+impl<T: IndexFeed> Feed<T> {
     /// A feed that takes over from one that had `leftovers`.
     #[must_use]
     pub fn new(index: Arc<Index>, kind: T::Kind, leftovers: HashSet<ObjectKey>) -> Self {
@@ -197,7 +197,7 @@ impl<T: Fed> Feed<T> {
     }
 }
 
-impl<T: Fed> Handler<T> for Feed<T> {
+impl<T: IndexFeed> Handler<T> for Feed<T> {
     fn handle(&mut self, event: Event<T>) {
         // Held while the index changes: who takes the keys then knows that nothing is under way.
         let mut leftovers = self.leftovers.lock();

@@ -6,7 +6,7 @@ use std::{collections::VecDeque, time::Duration};
 use nodegroup::GroupId;
 use tokio::time::Instant;
 
-use super::{group::Group, picture::Picture};
+use super::{group::Group, live_state::LiveState};
 
 /// A group that is gone answers for so long.
 const ANSWERS_FOR: Duration = Duration::from_secs(15 * 60);
@@ -45,7 +45,7 @@ impl Gone {
     }
 }
 
-impl Picture {
+impl LiveState {
     /// Drops groups that have been gone for long.
     pub(super) fn drop_gone(&mut self) {
         for _ in 0..DROPPED_AT_ONCE {

@@ -7,7 +7,7 @@ use arcstr::ArcStr;
 use capi::{Machine, ObjectKey};
 use nodegroup::{GroupId, provider_id};
 
-use super::filed::Filed;
+use super::keyed_multimap::Keyed;
 
 /// Whom a providerID leads to.
 #[derive(Clone, Debug)]
@@ -41,7 +41,7 @@ impl Holder {
     }
 }
 
-impl Filed for Holder {
+impl Keyed for Holder {
     /// See [`holder_key`].
     type Key = str;
     /// The whole id before its holder, so that its holders stand together.
@@ -64,7 +64,7 @@ impl Filed for Holder {
 #[derive(Clone, Debug)]
 pub(super) struct OnNode(pub(super) Arc<Machine>);
 
-impl Filed for OnNode {
+impl Keyed for OnNode {
     type Key = str;
     type Order = ObjectKey;
 

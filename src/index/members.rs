@@ -9,9 +9,9 @@ use nodegroup::{GroupId, MachineView, Shortage, provider_id};
 
 use super::{
     Index,
-    filed::Filed,
     holder::{Holder, holder_key},
-    picture::Picture,
+    keyed_multimap::Keyed,
+    live_state::LiveState,
     resolve::{NodeQuery, Resolved},
 };
 
@@ -53,7 +53,7 @@ impl Member {
 #[derive(Clone, Debug)]
 pub(super) struct NodeById(pub(super) Arc<Node>);
 
-impl Filed for NodeById {
+impl Keyed for NodeById {
     /// See [`holder_key`].
     type Key = str;
     type Order = ArcStr;
@@ -71,7 +71,7 @@ impl Filed for NodeById {
 #[derive(Clone, Debug)]
 pub(super) struct NodeByMachine(pub(super) Arc<Node>);
 
-impl Filed for NodeByMachine {
+impl Keyed for NodeByMachine {
     type Key = ObjectKey;
     type Order = ArcStr;
 
@@ -89,19 +89,19 @@ impl Index {
     /// Returns true if the workload cluster shows the Node of a Machine.
     #[must_use]
     pub fn shows_node_of(&self, machine: &Machine) -> bool {
-        self.inner.read().picture.known_node_of(machine).is_some()
+        self.inner.read().live.known_node_of(machine).is_some()
     }
 
     /// Returns true if a Machine with that uid has a Node: its nodeRef says so, or a known Node leads to it.
     #[must_use]
     pub fn has_node(&self, key: &ObjectKey, uid: &Uid) -> bool {
         let inner = self.inner.read();
-        let machine = inner.picture.machines.get(key).filter(|machine| machine.meta.uid == *uid);
-        machine.is_some_and(|machine| machine.node_name.is_some() || inner.picture.known_node_of(machine).is_some())
+        let machine = inner.live.machines.get(key).filter(|machine| machine.meta.uid == *uid);
+        machine.is_some_and(|machine| machine.node_name.is_some() || inner.live.known_node_of(machine).is_some())
     }
 }
 
-impl Picture {
+impl LiveState {
     /// Moves the relations of a Node from its old to its new version.
     pub(super) fn relate_node(&mut self, old: Option<&Arc<Node>>, new: Option<&Arc<Node>>) {
         if let Some(old) = old {

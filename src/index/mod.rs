@@ -8,25 +8,25 @@ mod change;
 mod counts;
 mod evaluate;
 mod feed;
-mod filed;
 mod gone;
 mod group;
-mod held;
 mod holder;
 mod increase;
-mod lessons;
+mod keyed_multimap;
+mod keyed_set;
+mod live_state;
 mod members;
+mod multimap;
 mod notices;
 mod observed;
+mod observed_resources;
 mod own_size;
-mod picture;
 mod pinned;
 mod prices;
 mod relation;
 mod resolve;
 mod rollouts;
 mod samples;
-mod several;
 mod shortages;
 mod snapshot;
 mod standing;
@@ -50,7 +50,7 @@ use tokio::sync::watch;
 
 pub use self::{
     change::{Change, KindState},
-    feed::{Fed, FedKeys, Feed},
+    feed::{FedKeys, Feed, IndexFeed},
     group::Served,
     members::Member,
     notices::Notice,
@@ -63,7 +63,7 @@ pub use self::{
     stats::{GroupProblem, GroupRollout, OutsideBounds, Stats},
     version::Era,
 };
-use self::{group::Group, notices::FirstSync, picture::Picture, pinned::Membership, relation::group_of};
+use self::{group::Group, live_state::LiveState, notices::FirstSync, pinned::Membership, relation::group_of};
 use capi::{KindRef, Machine, ObjectKey, REPLACED, ScalableKind, ScalableResource, Uid};
 use nodegroup::{
     self, Bounds, GroupId, Instance, Rules, SharedLog, instance,
@@ -86,7 +86,7 @@ pub struct Index {
 
 #[derive(Debug)]
 struct Inner {
-    picture: Picture,
+    live: LiveState,
     /// `None` until something was pinned.
     pinned: Option<Membership>,
 }
@@ -126,7 +126,7 @@ impl Index {
     #[must_use]
     pub fn new(rules: Rules) -> Self {
         Self {
-            inner: RwLock::new(Inner { picture: Picture::new(rules), pinned: None }),
+            inner: RwLock::new(Inner { live: LiveState::new(rules), pinned: None }),
             first_sync: Mutex::new(None),
             wanted: watch::Sender::new(()),
             unfinished: watch::Sender::new(()),
@@ -143,18 +143,18 @@ impl Index {
     pub fn apply_quietly(&self, change: Change) -> Vec<Notice> {
         let log = if let Change::Scalable(object) = &change { self.log_of(object) } else { None };
         let mut inner = self.inner.write();
-        let picture = &mut inner.picture;
-        picture.apply(change, log);
-        if std::mem::take(&mut picture.wanted_changed) {
+        let live = &mut inner.live;
+        live.apply(change, log);
+        if std::mem::take(&mut live.wanted_changed) {
             self.wanted.send_replace(());
         }
-        if !picture.unfinished.is_empty() {
+        if !live.unfinished.is_empty() {
             self.unfinished.send_replace(());
         }
-        if !picture.observed.is_empty() {
+        if !live.observed.is_empty() {
             self.observed.send_replace(());
         }
-        picture.take_notices()
+        live.take_notices()
     }
 
     /// The log of an object that comes: one that is held where the text is the same, since its status or its copy has
@@ -165,10 +165,10 @@ impl Index {
         let (id, group) = (GroupId::of(object.kind, &object.meta), group_of(object));
         let (held, is_in_scope) = {
             let inner = self.inner.read();
-            let picture = &inner.picture;
-            let groups = [&id, &group].into_iter().filter_map(|id| picture.groups.get(id));
+            let live = &inner.live;
+            let groups = [&id, &group].into_iter().filter_map(|id| live.groups.get(id));
             let held: Vec<_> = groups.flat_map(|group| group.versions.logs().cloned()).collect();
-            (held, picture.rules.scope.matches(object))
+            (held, live.rules.scope.matches(object))
         };
         let same = held.into_iter().find(|held| held.text() == text);
         let log = same.unwrap_or_else(|| SharedLog::new(text.clone()));
@@ -195,13 +195,13 @@ impl Index {
     /// for one, and of which something has changed since this was asked last.
     #[must_use]
     pub fn take_unfinished(&self) -> BTreeSet<GroupId> {
-        std::mem::take(&mut self.inner.write().picture.unfinished)
+        std::mem::take(&mut self.inner.write().live.unfinished)
     }
 
     /// The infrastructure template kinds that groups in scope name, with the namespaces of these groups.
     #[must_use]
     pub fn wanted_kinds(&self) -> BTreeMap<KindRef, BTreeSet<ArcStr>> {
-        self.inner.read().picture.wanted_kinds()
+        self.inner.read().live.wanted_kinds()
     }
 
     /// Wakes its holder when groups name other kinds of infrastructure templates, or in other namespaces.
@@ -213,7 +213,7 @@ impl Index {
     /// Returns what is known of a kind of infrastructure templates as a whole.
     #[must_use]
     pub fn kind_state(&self, kind: &KindRef) -> Option<KindState> {
-        self.inner.read().picture.kinds.get(kind).cloned()
+        self.inner.read().live.kinds.get(kind).cloned()
     }
 
     /// Returns true if every kind of infrastructure template that groups name is known as far as it can be: its
@@ -221,8 +221,8 @@ impl Index {
     #[must_use]
     pub fn has_settled(&self) -> bool {
         let inner = self.inner.read();
-        let state = |kind| inner.picture.kinds.get(kind);
-        inner.picture.wanted.keys().all(|kind| match state(kind) {
+        let state = |kind| inner.live.kinds.get(kind);
+        inner.live.wanted.keys().all(|kind| match state(kind) {
             Some(KindState::Synced | KindState::Unreadable(_)) => true,
             Some(KindState::Pending) | None => false,
         })
@@ -231,8 +231,8 @@ impl Index {
     /// Pins the membership anew: what Refresh does.
     pub fn refresh(&self) {
         let mut inner = self.inner.write();
-        if inner.pinned.is_none() || inner.picture.membership_changed {
-            inner.pinned = Some(Membership::pin(&mut inner.picture));
+        if inner.pinned.is_none() || inner.live.membership_changed {
+            inner.pinned = Some(Membership::pin(&mut inner.live));
         }
     }
 
@@ -256,20 +256,20 @@ impl Index {
     #[must_use]
     pub fn group_of_node(&self, query: NodeQuery<'_>) -> Option<PinnedGroup> {
         let inner = self.inner.read();
-        let id = inner.picture.group_of_node(query)?;
+        let id = inner.live.group_of_node(query)?;
         inner.pinned.as_ref()?.get(&id).cloned()
     }
 
     /// Returns what a Node stands for.
     #[must_use]
     pub fn resolve(&self, query: NodeQuery<'_>) -> Resolved {
-        self.inner.read().picture.resolve(query)
+        self.inner.read().live.resolve(query)
     }
 
     /// Returns the answers of a group, or its last ones if it isn't a group any more since the last Refresh.
     #[must_use]
     pub fn served(&self, id: &GroupId) -> Option<Arc<Served>> {
-        self.inner.read().picture.groups.get(id)?.served.clone()
+        self.inner.read().live.groups.get(id)?.served.clone()
     }
 
     /// The size asked for, own writes included. `None`: no such group.
@@ -284,7 +284,7 @@ impl Index {
     #[must_use]
     pub fn instances(&self, id: &GroupId) -> Option<Vec<Instance>> {
         let inner = self.inner.read();
-        let picture = &inner.picture;
+        let live = &inner.live;
         let group = inner.answering(id)?;
         let now = Instant::now();
         // A group that is gone makes no more Machines.
@@ -295,8 +295,8 @@ impl Index {
             let known = ids.iter().map(|provider_id| instance::of_provider_id(provider_id));
             known.chain(instance::placeholders(id, size, ids.len())).collect()
         } else {
-            members.extend(picture.members_of(id));
-            instance::of_group(id, size, &members, || group.delete_conditions(picture.rules.errors, now))
+            members.extend(live.members_of(id));
+            instance::of_group(id, size, &members, || group.delete_conditions(live.rules.errors, now))
         };
         if let Some(increase) = group.increase {
             increase.rename(&mut instances, &members);
@@ -310,14 +310,14 @@ impl Index {
     /// When it isn't a group now: a command is refused where a read would answer the last values.
     pub fn scale_view(&self, id: &GroupId) -> Result<ScaleView, NotScalable> {
         let inner = self.inner.read();
-        let picture = &inner.picture;
-        let group = picture.groups.get(id).ok_or(NotScalable::Unknown)?;
+        let live = &inner.live;
+        let group = live.groups.get(id).ok_or(NotScalable::Unknown)?;
         match (&group.standing, &group.served) {
             (Standing::Live(()), Some(served)) => Ok(ScaleView {
                 bounds: served.definition.bounds,
                 version: group.versions.current(Instant::now()).ok_or(NotScalable::Unknown)?.clone(),
-                machines: picture.machine_count(id, group),
-                machines_with_node: picture.joined(id, group.object.as_deref()),
+                machines: live.machine_count(id, group),
+                machines_with_node: live.joined(id, group.object.as_deref()),
                 replaced: group.object.as_ref().and_then(|object| object.annotations.get(REPLACED).cloned()),
                 rollout: group.holding_rollout().cloned(),
             }),
@@ -334,14 +334,14 @@ impl Index {
     /// The uid of a group's object; `None` when it is gone.
     #[must_use]
     pub fn uid(&self, id: &GroupId) -> Option<Uid> {
-        Some(self.inner.read().picture.groups.get(id)?.object.as_ref()?.meta.uid.clone())
+        Some(self.inner.read().live.groups.get(id)?.object.as_ref()?.meta.uid.clone())
     }
 
     /// Takes over a version that was written or read, until the watch has caught up with it.
     pub fn set_written(&self, id: &GroupId, version: GroupVersion) {
         // Read before the lock is taken, with which no text is.
         let _ = version.log.as_ref().map(SharedLog::read);
-        if let Some(group) = self.inner.write().picture.groups.get_mut(id) {
+        if let Some(group) = self.inner.write().live.groups.get_mut(id) {
             group.versions.set_written(version, Instant::now());
         }
     }
@@ -349,7 +349,7 @@ impl Index {
     /// Returns what is known of a group's present generation. `None`: there is no such object.
     #[must_use]
     pub fn era(&self, id: &GroupId) -> Option<Era> {
-        self.inner.read().picture.groups.get(id)?.versions.era().cloned()
+        self.inner.read().live.groups.get(id)?.versions.era().cloned()
     }
 
     /// Returns the progress of a group's deletions. `None` for an object that isn't there, is paused, or isn't in
@@ -357,35 +357,35 @@ impl Index {
     #[must_use]
     pub fn deletions(&self, id: &GroupId) -> Option<DeletionView> {
         let inner = self.inner.read();
-        let picture = &inner.picture;
-        let min = picture.groups.get(id)?.min_of_deletions()?;
-        let (version, sets) = picture.sets(id)?;
-        Some(DeletionView { version, min, sets, machines: picture.machines_of(id).cloned().collect() })
+        let live = &inner.live;
+        let min = live.groups.get(id)?.min_of_deletions()?;
+        let (version, sets) = live.sets(id)?;
+        Some(DeletionView { version, min, sets, machines: live.machines_of(id).cloned().collect() })
     }
 
     /// A group's version, own writes included, and what has its Machines made.
     #[must_use]
     pub fn sets(&self, id: &GroupId) -> Option<(GroupVersion, Vec<SetView>)> {
-        self.inner.read().picture.sets(id)
+        self.inner.read().live.sets(id)
     }
 
     /// The Machines of a group with their Nodes, those that are being deleted included.
     #[must_use]
     pub fn members(&self, id: &GroupId) -> Vec<Member> {
         let inner = self.inner.read();
-        inner.picture.copy_members(id)
+        inner.live.copy_members(id)
     }
 
     /// Returns true if a known Node leads to a Machine of this key and providerID, as the API server has them.
     #[must_use]
     pub fn knows_node_of(&self, key: &ObjectKey, provider_id: Option<&ArcStr>) -> bool {
-        self.inner.read().picture.node_that_leads_to(key, provider_id).is_some()
+        self.inner.read().live.node_that_leads_to(key, provider_id).is_some()
     }
 
     /// Returns true if a Machine with that uid is known, be it on its way out.
     #[must_use]
     pub fn has_machine(&self, key: &ObjectKey, uid: &Uid) -> bool {
-        self.inner.read().picture.machines.get(key).is_some_and(|machine| machine.meta.uid == *uid)
+        self.inner.read().live.machines.get(key).is_some_and(|machine| machine.meta.uid == *uid)
     }
 
     /// Returns true if a Machine with that uid is of this group. `None` while the Machine, or the MachineSet that owns
@@ -393,8 +393,8 @@ impl Index {
     #[must_use]
     pub fn is_of(&self, id: &GroupId, key: &ObjectKey, uid: &Uid) -> Option<bool> {
         let inner = self.inner.read();
-        let machine = inner.picture.machines.get(key).filter(|machine| machine.meta.uid == *uid)?;
-        match inner.picture.group_of(machine) {
+        let machine = inner.live.machines.get(key).filter(|machine| machine.meta.uid == *uid)?;
+        match inner.live.group_of(machine) {
             Some(group) => Some(group == *id),
             None if machine.owner.is_none() => Some(false),
             None => None,
@@ -405,7 +405,7 @@ impl Index {
     #[must_use]
     pub fn mark_of(&self, key: &ObjectKey, uid: &Uid) -> Option<ArcStr> {
         let inner = self.inner.read();
-        inner.picture.machines.get(key).filter(|machine| machine.meta.uid == *uid)?.delete_mark.clone()
+        inner.live.machines.get(key).filter(|machine| machine.meta.uid == *uid)?.delete_mark.clone()
     }
 
     /// The MachineSets or the MachinePool that own the Machines of a group, by kind and name.
@@ -414,7 +414,7 @@ impl Index {
         match id.kind {
             ScalableKind::MachineDeployment => {
                 let inner = self.inner.read();
-                let sets = inner.picture.sets_of(&id.key);
+                let sets = inner.live.sets_of(&id.key);
                 sets.map(|set| (ScalableKind::MachineSet, set.meta.key.name.clone())).collect()
             }
             ScalableKind::MachineSet | ScalableKind::MachinePool => vec![(id.kind, id.key.name.clone())],
@@ -425,7 +425,7 @@ impl Index {
     #[must_use]
     pub fn gpu_types(&self) -> BTreeSet<String> {
         let inner = self.inner.read();
-        let served = inner.picture.groups.values().filter_map(|group| group.served.as_deref());
+        let served = inner.live.groups.values().filter_map(|group| group.served.as_deref());
         served
             .filter_map(|served| served.definition.template.as_ref()?.labels.get(nodegroup::GPU_LABEL))
             .map(|label| label.value.clone())
@@ -435,8 +435,8 @@ impl Index {
 
 impl Index {
     /// The keys that `of` finds in the picture.
-    fn keys(&self, of: impl FnOnce(&Picture) -> HashSet<ObjectKey>) -> HashSet<ObjectKey> {
-        of(&self.inner.read().picture)
+    fn keys(&self, of: impl FnOnce(&LiveState) -> HashSet<ObjectKey>) -> HashSet<ObjectKey> {
+        of(&self.inner.read().live)
     }
 }
 
@@ -444,18 +444,18 @@ impl Index {
 impl Index {
     /// Returns how often a Machine was looked at for its group so far.
     pub(crate) fn visits(&self) -> usize {
-        self.inner.read().picture.visits.load(std::sync::atomic::Ordering::Relaxed)
+        self.inner.read().live.visits.load(std::sync::atomic::Ordering::Relaxed)
     }
 }
 
 impl Inner {
     /// A group that answers: one that is live, or was at the last Refresh.
     fn answering(&self, id: &GroupId) -> Option<&Group> {
-        self.picture.groups.get(id).filter(|group| group.served.is_some())
+        self.live.groups.get(id).filter(|group| group.served.is_some())
     }
 }
 
-impl Picture {
+impl LiveState {
     fn machine_count(&self, id: &GroupId, group: &Group) -> i32 {
         let count = match (id.kind, &group.object) {
             (ScalableKind::MachinePool, Some(pool)) => pool.provider_ids.len(),

@@ -8,7 +8,7 @@ use tokio::time::{Duration, Instant};
 
 use super::{
     Index,
-    picture::Picture,
+    live_state::LiveState,
     standing::{Standing, StandingKind},
 };
 
@@ -143,8 +143,8 @@ impl Index {
     /// Writes a line for each kind of change; what is true of one group alone, or a warning of few, is its own line.
     fn sum_up(&self, changed: BTreeSet<GroupId>) {
         let notices: Vec<_> = {
-            let picture = &self.inner.read().picture;
-            changed.into_iter().map(|id| picture.notice(id)).collect()
+            let live = &self.inner.read().live;
+            changed.into_iter().map(|id| live.notice(id)).collect()
         };
         sum_up_states(&notices);
         sum_up_problems(&notices);
@@ -224,7 +224,7 @@ fn sum_up_notes(notices: &[Notice]) {
     }
 }
 
-impl Picture {
+impl LiveState {
     /// The changes of groups since they were asked for last.
     pub(super) fn take_notices(&mut self) -> Vec<Notice> {
         if self.changed.is_empty() {

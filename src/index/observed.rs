@@ -14,8 +14,8 @@ use nodegroup::{
 
 use super::{
     counts::Siblings,
-    lessons::Templates,
-    picture::Picture,
+    live_state::LiveState,
+    observed_resources::Templates,
     relation::{group_of, owner_of},
 };
 
@@ -47,7 +47,7 @@ impl Observations {
     }
 }
 
-impl Picture {
+impl LiveState {
     /// The labels of a group's Nodes: of those that are made as its next one will be. While the group has Nodes and none of
     /// these, those of its newest older MachineSet say more than nothing, but a zone in another failure domain.
     pub(super) fn observed_labels(&self, id: &GroupId, object: &ScalableResource) -> ObservedLabels {
@@ -141,7 +141,7 @@ impl Picture {
 
     /// Applies the rules to the group, and to those that borrow from it.
     fn labels_changed(&mut self, templates: &Templates, id: GroupId) {
-        let lends = self.lessons.borrowed(templates).is_some_and(|lesson| lesson.group == id);
+        let lends = self.resources.borrowed(templates).is_some_and(|resources| resources.group == id);
         let mut groups = if lends { self.learners(templates) } else { BTreeSet::new() };
         groups.insert(id);
         self.evaluate_all(groups.into_iter().collect());
@@ -182,7 +182,7 @@ impl Picture {
 }
 
 #[cfg(test)]
-impl Picture {
+impl LiveState {
     /// Takes away what Nodes showed that are gone.
     pub(super) fn observe_anew(&mut self) {
         self.observations = Observations::default();

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use capi::{ScalableKind, ScalableResource, Uid};
 use nodegroup::{GroupId, writing::GroupVersion};
 
-use super::{Index, group::Group, increase::Increase, picture::Picture};
+use super::{Index, group::Group, increase::Increase, live_state::LiveState};
 
 /// A size that this process wrote.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -71,18 +71,18 @@ pub struct SizeWrite<'a> {
 impl Drop for SizeWrite<'_> {
     fn drop(&mut self) {
         let mut inner = self.index.inner.write();
-        let picture = &mut inner.picture;
-        let Some(group) = picture.groups.get_mut(self.id) else { return };
+        let live = &mut inner.live;
+        let Some(group) = live.groups.get_mut(self.id) else { return };
         group.size_writes = group.size_writes.saturating_sub(1);
         group.look_at_shown_size();
         if group.overwritten.is_some() {
-            picture.observed.insert(self.id.clone());
+            live.observed.insert(self.id.clone());
             self.index.observed.send_replace(());
         }
     }
 }
 
-impl Picture {
+impl LiveState {
     /// The reason for which no Machine is made for a larger size, as the MachineSets of a group say it.
     pub(super) fn held_back(&self, id: &GroupId) -> Option<&str> {
         let reason = |object: &ScalableResource| object.held_back.is_some();
@@ -111,7 +111,7 @@ impl Picture {
 impl Index {
     /// A size of a group is about to be written.
     pub fn begin_size_write<'a>(&'a self, id: &'a GroupId) -> SizeWrite<'a> {
-        if let Some(group) = self.inner.write().picture.groups.get_mut(id) {
+        if let Some(group) = self.inner.write().live.groups.get_mut(id) {
             group.size_writes = group.size_writes.saturating_add(1);
         }
         SizeWrite { index: self, id }
@@ -120,15 +120,15 @@ impl Index {
     /// Takes over that this process has written a size in place of another.
     pub fn set_own_size(&self, id: &GroupId, from: i32, version: &GroupVersion) {
         let mut inner = self.inner.write();
-        let picture = &mut inner.picture;
-        if let Some(group) = picture.groups.get_mut(id) {
+        let live = &mut inner.live;
+        if let Some(group) = live.groups.get_mut(id) {
             group.own_size = OwnSize::of(version);
             if version.replicas > from {
                 group.increase = Some(Increase::now());
             }
             // The watch may have been quicker.
             group.look_at_shown_size();
-            picture.observed.insert(id.clone());
+            live.observed.insert(id.clone());
             self.observed.send_replace(());
         }
     }
@@ -136,21 +136,21 @@ impl Index {
     /// The groups whose sizes something was noted of since this was asked last.
     #[must_use]
     pub fn take_observed(&self) -> BTreeSet<GroupId> {
-        std::mem::take(&mut self.inner.write().picture.observed)
+        std::mem::take(&mut self.inner.write().live.observed)
     }
 
     /// The size that somebody has written over one of this process; it is told once.
     #[must_use]
     pub fn take_overwritten(&self, id: &GroupId) -> Option<Overwritten> {
-        self.inner.write().picture.groups.get_mut(id)?.overwritten.take()
+        self.inner.write().live.groups.get_mut(id)?.overwritten.take()
     }
 
     /// The reason for which no Machine is made for the size that this process wrote and that stands.
     #[must_use]
     pub fn held_back_own(&self, id: &GroupId) -> Option<(i32, String)> {
         let inner = self.inner.read();
-        let own = inner.picture.groups.get(id)?.own_size.as_ref()?;
-        Some((own.replicas, inner.picture.held_back(id)?.to_owned()))
+        let own = inner.live.groups.get(id)?.own_size.as_ref()?;
+        Some((own.replicas, inner.live.held_back(id)?.to_owned()))
     }
 }
 

@@ -6,7 +6,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use nodegroup::{Bounds, GroupId};
 
-use super::picture::Picture;
+use super::live_state::LiveState;
 
 /// A group as pinned.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -29,17 +29,17 @@ pub(super) struct Membership {
 
 impl Membership {
     /// The pins of everything that is a group now. What isn't any more stops answering.
-    pub(super) fn pin(picture: &mut Picture) -> Self {
-        picture.groups.retain(|_, group| {
+    pub(super) fn pin(live: &mut LiveState) -> Self {
+        live.groups.retain(|_, group| {
             if !group.is_live()
                 && let Some(served) = group.served.take()
             {
-                picture.prices.replace(served.definition.price.as_ref(), None);
+                live.prices.replace(served.definition.price.as_ref(), None);
             }
             group.is_known()
         });
-        picture.gone.clear();
-        let mut groups: Vec<_> = picture
+        live.gone.clear();
+        let mut groups: Vec<_> = live
             .groups
             .iter()
             .filter(|(_, group)| group.is_live())
@@ -50,7 +50,7 @@ impl Membership {
             .collect();
         groups.sort_by(|a, b| a.id.cmp(&b.id));
         let positions = groups.iter().enumerate().map(|(position, group)| (group.id.clone(), position)).collect();
-        picture.membership_changed = false;
+        live.membership_changed = false;
         Self { groups: groups.into(), positions }
     }
 

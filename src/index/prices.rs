@@ -9,7 +9,7 @@ use std::{
 use nodegroup::{GroupId, GroupPrice, Price, UnitPrices};
 use thiserror::Error;
 
-use super::{Index, NodeQuery, picture::Picture};
+use super::{Index, NodeQuery, live_state::LiveState};
 
 /// The labels of a Node as a caller describes it.
 pub type NodeLabels = HashMap<String, String>;
@@ -48,14 +48,14 @@ impl Index {
     /// When nothing says what it costs.
     pub fn node_price(&self, query: NodeQuery<'_>, labels: &NodeLabels) -> Result<Price, NoPrice> {
         let inner = self.inner.read();
-        let picture = &inner.picture;
-        let id = picture.group_of_node(query);
-        let served = id.as_ref().and_then(|id| picture.groups.get(id)?.served.as_deref());
+        let live = &inner.live;
+        let id = live.group_of_node(query);
+        let served = id.as_ref().and_then(|id| live.groups.get(id)?.served.as_deref());
         if let Some(price) = served.and_then(|served| served.definition.price.as_ref()) {
             return Ok(price.offer.price);
         }
-        picture.price_of_labels(labels).ok_or_else(|| match id {
-            _ if picture.has_no_prices() => NoPrice::Anywhere,
+        live.price_of_labels(labels).ok_or_else(|| match id {
+            _ if live.has_no_prices() => NoPrice::Anywhere,
             Some(id) => NoPrice::OfGroup(id),
             None => NoPrice::OfForeignNode,
         })
@@ -67,12 +67,12 @@ impl Index {
     /// When no group has prices for resources.
     pub fn unit_prices(&self) -> Result<Arc<UnitPrices>, NoPrice> {
         let inner = self.inner.read();
-        let prices = &inner.picture.prices;
+        let prices = &inner.live.prices;
         prices.units.clone().ok_or(if prices.priced == 0 { NoPrice::Anywhere } else { NoPrice::OfResources })
     }
 }
 
-impl Picture {
+impl LiveState {
     fn price_of_labels(&self, labels: &NodeLabels) -> Option<Price> {
         let list = &self.rules.prices;
         if list.is_empty() {

@@ -4,7 +4,7 @@
 use capi::{KindRef, Machine, ObjectKey, ScalableKind, ScalableResource};
 use nodegroup::GroupId;
 
-use super::picture::TemplateKey;
+use super::live_state::TemplateKey;
 
 /// The MachineSet or MachinePool that owns a Machine.
 pub(super) fn owner_of(machine: &Machine) -> Option<(ScalableKind, ObjectKey)> {

@@ -8,7 +8,7 @@ use nodegroup::{GroupId, PlaceholderRef, provider_id, template_node_groups};
 
 use super::{
     holder::{Holder, HolderId, holder_key},
-    picture::Picture,
+    live_state::LiveState,
 };
 
 /// A Node as a caller describes it.
@@ -47,7 +47,7 @@ impl Resolved {
     }
 }
 
-impl Picture {
+impl LiveState {
     /// The group of a Node, whether pinned or not; template Nodes included.
     pub(super) fn group_of_node(&self, query: NodeQuery<'_>) -> Option<GroupId> {
         let template = template_node_groups(query.name).into_iter().find(|id| self.groups.contains_key(id));
@@ -148,10 +148,10 @@ impl<'a> Candidates<'a> {
     }
 
     /// One Machine, one MachinePool, or one Machine of that MachinePool.
-    fn is_unambiguous(&self, picture: &Picture) -> bool {
+    fn is_unambiguous(&self, live: &LiveState) -> bool {
         match (self.machines.as_slice(), self.pools.as_slice()) {
             ([machine], pools) => {
-                let group = picture.group_of(machine);
+                let group = live.group_of(machine);
                 pools.iter().all(|pool| Some(*pool) == group.as_ref())
             }
             ([], [_]) => true,
@@ -161,24 +161,24 @@ impl<'a> Candidates<'a> {
 
     /// Of several Machines with one providerID: the one whose nodeRef names this Node, else the one the
     /// Node's annotations name, else the first if all are of one group; otherwise nobody can tell.
-    fn choose(&self, picture: &Picture, query: NodeQuery<'_>) -> Resolved {
+    fn choose(&self, live: &LiveState, query: NodeQuery<'_>) -> Resolved {
         match (self.machines.as_slice(), self.pools.as_slice()) {
-            ([machine], _) => picture.resolved(Some(machine)),
+            ([machine], _) => live.resolved(Some(machine)),
             ([], [pool]) => Resolved::PoolInstance((*pool).clone()),
             ([], _) => Resolved::Unknown,
             (machines, _) => {
                 let named = machines.iter().find(|machine| machine.node_name.as_deref() == Some(query.name));
                 if let Some(machine) = named {
-                    return picture.resolved(Some(machine));
+                    return live.resolved(Some(machine));
                 }
-                let annotated = picture.by_annotations(query);
+                let annotated = live.by_annotations(query);
                 if annotated != Resolved::Unknown {
                     return annotated;
                 }
-                let mut groups = machines.iter().map(|machine| picture.group_of(machine));
+                let mut groups = machines.iter().map(|machine| live.group_of(machine));
                 let first = groups.next();
                 if groups.all(|group| Some(group) == first) {
-                    picture.resolved(machines.first().copied())
+                    live.resolved(machines.first().copied())
                 } else {
                     Resolved::Unknown
                 }

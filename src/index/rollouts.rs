@@ -7,9 +7,9 @@ use capi::{ObjectKey, ScalableKind};
 use jiff::Timestamp;
 use nodegroup::{GroupId, Rollout, rollout, writing::Ongoing};
 
-use super::{group::Served, picture::Picture, relation::cluster_key};
+use super::{group::Served, live_state::LiveState, relation::cluster_key};
 
-impl Picture {
+impl LiveState {
     /// Looks at groups anew of which a MachineSet, the object or the Cluster has changed.
     pub(super) fn look_at_rollouts(&mut self, groups: Vec<GroupId>) {
         for id in groups {

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use capi::{Machine, Node, ObjectKey, ScalableKind};
 use nodegroup::GroupId;
 
-use super::{group::Group, holder::OnNode, picture::Picture};
+use super::{group::Group, holder::OnNode, live_state::LiveState};
 
-impl Picture {
+impl LiveState {
     pub(super) fn node_changed(&mut self, name: &str) {
         let machines: Vec<_> = self.machines_by_node.get(name).map(|OnNode(machine)| Arc::clone(machine)).collect();
         for machine in machines {
@@ -16,7 +16,7 @@ impl Picture {
         }
         for pool in self.pools_by_node.to_vec(name) {
             self.resample(&pool);
-            self.pool_teaches(&pool);
+            self.observe_pool_resources(&pool);
             if let Some(pool) = self.groups.get(&pool).and_then(|group| group.object.clone()) {
                 self.observe_owner(&pool);
             }
@@ -25,7 +25,7 @@ impl Picture {
 
     /// A Machine or its Node changed: it may become its group's sample, or stop being it.
     pub(super) fn machine_changed(&mut self, machine: &Arc<Machine>) {
-        self.machine_teaches(machine);
+        self.observe_resources(machine);
         self.observe_machine(machine);
         let key = &machine.meta.key;
         let Some(id) = self.group_of(machine).filter(|id| id.kind != ScalableKind::MachinePool) else { return };

@@ -4,9 +4,9 @@ use capi::Machine;
 use jiff::Timestamp;
 use nodegroup::Shortage;
 
-use super::picture::Picture;
+use super::live_state::LiveState;
 
-impl Picture {
+impl LiveState {
     /// A Machine came or changed.
     pub(super) fn note_shortage(&mut self, old: Option<&Machine>, machine: &Machine) {
         let key = &machine.meta.key;

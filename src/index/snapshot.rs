@@ -100,16 +100,16 @@ impl Index {
     pub fn snapshot(&self, only: Option<&GroupId>, detail: Detail) -> Snapshot {
         let now = Instant::now();
         let inner = self.inner.read();
-        let (machines, nodes) = (inner.picture.machines.len(), inner.picture.nodes.len());
+        let (machines, nodes) = (inner.live.machines.len(), inner.live.nodes.len());
         let ids = match only {
             Some(id) => vec![id.clone()],
-            None => inner.picture.groups.keys().cloned().collect(),
+            None => inner.live.groups.keys().cloned().collect(),
         };
         drop(inner);
         // An object that has gone since its id was taken gives none.
         let copy = |id: GroupId| {
             let inner = self.inner.read();
-            inner.picture.groups.get(&id).map(|group| inner.copy(&id, group, detail, now))
+            inner.live.groups.get(&id).map(|group| inner.copy(&id, group, detail, now))
         };
         Snapshot { groups: ids.into_iter().filter_map(copy).collect(), machines, nodes }
     }
@@ -117,7 +117,7 @@ impl Index {
     /// The Clusters that are known, by name.
     #[must_use]
     pub fn clusters(&self) -> BTreeSet<ObjectKey> {
-        self.inner.read().picture.clusters.keys().cloned().collect()
+        self.inner.read().live.clusters.keys().cloned().collect()
     }
 }
 
@@ -133,7 +133,7 @@ impl Inner {
         let (size, is_live) = (group.size(now), matches!(standing, Standing::Live(_)));
         // The Machines of a MachineSet that is no group are shown by its MachineDeployment.
         let members = || match id.kind {
-            ScalableKind::MachineDeployment | ScalableKind::MachineSet if is_live => self.picture.copy_members(id),
+            ScalableKind::MachineDeployment | ScalableKind::MachineSet if is_live => self.live.copy_members(id),
             ScalableKind::MachineDeployment | ScalableKind::MachineSet | ScalableKind::MachinePool => Vec::new(),
         };
         let members = match detail {
@@ -141,7 +141,7 @@ impl Inner {
             Detail::Instances => Some(members()),
         };
         let counts =
-            if is_live { self.picture.counts_of(id, group.object.as_deref(), size) } else { InstanceCounts::default() };
+            if is_live { self.live.counts_of(id, group.object.as_deref(), size) } else { InstanceCounts::default() };
         GroupSnapshot {
             id: id.clone(),
             standing,
@@ -151,12 +151,12 @@ impl Inner {
             written: group.versions.written(now),
             rollout: group.rollout.clone(),
             topology_sets_size: group.object.as_deref().is_some_and(|object| {
-                let cluster = self.picture.clusters.get(&cluster_key(object));
+                let cluster = self.live.clusters.get(&cluster_key(object));
                 cluster.is_some_and(|cluster| topology::sets_size(object, cluster))
             }),
-            held_back: self.picture.held_back(id).map(str::to_owned),
+            held_back: self.live.held_back(id).map(str::to_owned),
             deletion_log: group.versions.current(now).and_then(|version| version.log.clone()),
-            errors: self.picture.rules.errors,
+            errors: self.live.rules.errors,
             counts,
             members,
         }

@@ -73,15 +73,15 @@ impl Index {
     #[must_use]
     pub fn stats(&self) -> Stats {
         let inner = self.inner.read();
-        let picture = &inner.picture;
+        let live = &inner.live;
         let mut sums = Stats {
-            machines: picture.machines.len() as u64,
-            nodes: picture.nodes.len() as u64,
-            priced: picture.prices.priced() as u64,
+            machines: live.machines.len() as u64,
+            nodes: live.nodes.len() as u64,
+            priced: live.prices.priced() as u64,
             ..Stats::default()
         };
         let now = Instant::now();
-        for (id, group) in &picture.groups {
+        for (id, group) in &live.groups {
             sums.outside_bounds.extend(outside_bounds(id, group, now));
             if let (Standing::Live(()), Some(rollout)) = (&group.standing, &group.rollout) {
                 sums.rollouts.push(GroupRollout {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use capi::{Machine, ObjectKey, Uid};
 use tokio::time::Instant;
 
-use super::{Index, picture::Picture};
+use super::{Index, live_state::LiveState};
 
 /// The error isn't sent for so long after the first failure. Much longer than a loop of Cluster Autoscaler, which takes a size for
 /// one to be fixed where it doesn't add up in several loops one after the other.
@@ -30,7 +30,7 @@ impl Undeletable {
     }
 }
 
-impl Picture {
+impl LiveState {
     /// Returns true if the deletion of a Machine failed lately.
     pub(super) fn is_undeletable(&self, machine: &Machine) -> bool {
         self.undeletable.get(&machine.meta.key).is_some_and(|failed| !failed.is_over())
@@ -40,15 +40,15 @@ impl Picture {
 impl Index {
     /// The API server has refused to delete a Machine, or gave no answer.
     pub fn set_undeletable(&self, key: &ObjectKey, uid: &Uid) {
-        let picture = &mut self.inner.write().picture;
-        if picture.machines.get(key).is_some_and(|machine| machine.meta.uid == *uid) {
-            let lasts = match picture.undeletable.get(key) {
+        let live = &mut self.inner.write().live;
+        if live.machines.get(key).is_some_and(|machine| machine.meta.uid == *uid) {
+            let lasts = match live.undeletable.get(key) {
                 Some(failed) if failed.is_over() => (failed.lasts * 2).min(LONGEST),
                 // It is asked for again although its error isn't sent.
                 Some(failed) => failed.lasts,
                 None => FIRST,
             };
-            picture.undeletable.insert(key.clone(), Undeletable { since: Instant::now(), lasts });
+            live.undeletable.insert(key.clone(), Undeletable { since: Instant::now(), lasts });
         }
     }
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use capi::{Machine, ScalableResource};
 use nodegroup::GroupId;
 
-use super::{group::Group, picture::Picture, relation::group_of};
+use super::{group::Group, live_state::LiveState, relation::group_of};
 
-impl Picture {
+impl LiveState {
     /// A MachineDeployment, MachineSet or MachinePool has changed, of which a log was known before or not.
     pub(super) fn look_at_log(&mut self, had_log: bool, object: &ScalableResource) {
         let group = group_of(object);

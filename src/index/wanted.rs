@@ -7,9 +7,9 @@ use arcstr::ArcStr;
 use capi::KindRef;
 use nodegroup::GroupId;
 
-use super::picture::Picture;
+use super::live_state::LiveState;
 
-impl Picture {
+impl LiveState {
     /// The infrastructure template kinds that groups name, with the namespaces of these groups.
     pub(super) fn wanted_kinds(&self) -> BTreeMap<KindRef, BTreeSet<ArcStr>> {
         let named = self.wanted.iter();

@@ -132,7 +132,7 @@ fn slack_lines(change: &Change, text: &mut String) {
             Difference::Added(new) => format!("\n+ {path}: {}", short(new)),
             Difference::Removed(old) => format!("\n- {path}: {}", short(old)),
             Difference::Changed(old, new) => format!("\n  {path}: {} → {}", short(old), short(new)),
-            Difference::Withheld => format!("\n  {path}: changed"),
+            Difference::Redacted => format!("\n  {path}: changed"),
         };
         if text.chars().count() + rendered.chars().count() > SLACK_CHANGE && shown > 0 {
             break;

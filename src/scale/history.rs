@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::{
     error::ScaleError,
-    events::{EventReason, Happening, asked_by},
+    events::{EventContent, EventReason, asked_by},
 };
 
 /// How many entries are kept of a group.
@@ -111,9 +111,9 @@ impl History {
     }
 
     /// Something happened that an Event tells too.
-    pub(super) fn told(&self, group: &GroupId, happening: &Happening, code: Option<&'static str>) {
-        let outcome = Outcome::of_reason(happening.reason());
-        self.add(group, outcome, happening.reason().as_str(), code, happening.note());
+    pub(super) fn told(&self, group: &GroupId, content: &EventContent, code: Option<&'static str>) {
+        let outcome = Outcome::of_reason(content.reason());
+        self.add(group, outcome, content.reason().as_str(), code, content.note());
     }
 
     /// A command ended with an error that only its caller was told.
@@ -177,11 +177,11 @@ mod tests {
     fn the_newest_is_told_first_and_repetitions_in_a_row_are_one() {
         let history = History::default();
         let id = group("workers");
-        history.told(&id, &Happening::scaled(2, 3, &[]), None);
+        history.told(&id, &EventContent::scaled(2, 3, &[]), None);
         for _ in 0..3 {
             history.answered(&id, "increase", &refused("no"), None);
         }
-        history.told(&id, &Happening::scaled(3, 4, &[]), None);
+        history.told(&id, &EventContent::scaled(3, 4, &[]), None);
         let told: Vec<_> = history.of(&id).into_iter().map(|it| (it.outcome, it.what, it.text, it.times)).collect();
         let expected = [
             (Outcome::Done, "ScaledUp", "3→4", 1),
@@ -196,7 +196,7 @@ mod tests {
     fn of_a_group_only_the_last_are_kept() {
         let history = History::default();
         for size in 0..50 {
-            history.told(&group("workers"), &Happening::scaled(size, size + 1, &[]), None);
+            history.told(&group("workers"), &EventContent::scaled(size, size + 1, &[]), None);
         }
         let kept = history.of(&group("workers"));
         assert_eq!(kept.len(), MOST_OF_A_GROUP);

@@ -12,7 +12,7 @@ use nodegroup::{GroupId, writing};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::{events::Happening, metrics::UNKNOWN_MANAGER, shared::Shared, work::Work};
+use super::{events::EventContent, metrics::UNKNOWN_MANAGER, shared::Shared, work::Work};
 use crate::index::{Index, Overwritten};
 
 /// A size that was put back is remembered for so long: who does it again within this time keeps doing it.
@@ -76,7 +76,7 @@ async fn observe(work: &Work, observed: &mut Observed) {
         Some((size, why)) => {
             if observed.held_back.insert(work.id.clone(), why.clone()).as_ref() != Some(&why) {
                 tracing::warn!(group = %work.id, size, "no Machine is made for the size that was written: {why}");
-                work.tell(Happening::held_back(size, &why));
+                work.tell(EventContent::held_back(size, &why));
             }
         }
     }
@@ -100,7 +100,7 @@ async fn observe_overwritten(work: &Work, Overwritten { from, to }: Overwritten,
     let manager = manager.unwrap_or_else(|| UNKNOWN_MANAGER.into());
     work.shared.metrics.count_put_back(&manager);
     tracing::warn!(group = %work.id, from, to, %manager, times, "somebody keeps putting the size back");
-    work.tell(Happening::put_back(from, to, &manager));
+    work.tell(EventContent::put_back(from, to, &manager));
 }
 
 impl Observed {

@@ -16,7 +16,7 @@ use nodegroup::{
 
 use super::{
     error::ScaleError,
-    events::Happening,
+    events::EventContent,
     metrics::Write,
     order::Caller,
     rule::Named,
@@ -87,7 +87,7 @@ impl Work {
         let resized = Resized { from: write.from, to: version.replicas, attempts: write.attempts };
         traces::set(&[("from", resized.from.into()), ("to", resized.to.into()), ("attempts", resized.attempts.into())]);
         *self.resized.lock() = Some(resized);
-        self.tell_of(tickets.as_deref(), Happening::scaled(write.from, version.replicas, write.machines));
+        self.report_of(tickets.as_deref(), EventContent::scaled(write.from, version.replicas, write.machines));
     }
 
     /// A log of deletions is about to be written in the place of the one that was seen. Whichever copy finishes its new entries
@@ -118,26 +118,26 @@ impl Work {
     }
 
     /// Tells by an Event on the group what happened to it.
-    pub(super) fn tell(&self, happening: Happening) {
-        self.tell_with_code(happening, None);
+    pub(super) fn tell(&self, content: EventContent) {
+        self.report_with_code(content, None);
     }
 
     /// The same; where no command is done, it names the tickets of the log's entries that it is of.
-    pub(super) fn tell_of(&self, tickets: Option<&str>, happening: Happening) {
+    pub(super) fn report_of(&self, tickets: Option<&str>, content: EventContent) {
         let is_asked_for = self.is_asked_for.load(Ordering::Relaxed);
-        self.tell(if is_asked_for { happening } else { happening.of_tickets(tickets) });
+        self.tell(if is_asked_for { content } else { content.of_tickets(tickets) });
     }
 
     /// An infrastructure provider chooses which instances go.
-    pub(super) fn tell_chosen_by_provider(&self, instances: usize) {
-        self.tell(Happening::chosen_by_provider(instances));
+    pub(super) fn report_chosen_by_provider(&self, instances: usize) {
+        self.tell(EventContent::chosen_by_provider(instances));
     }
 
-    fn tell_with_code(&self, happening: Happening, code: Option<&'static str>) {
-        let happening = happening.asked_by(self.clients().as_deref());
-        self.shared.history.told(&self.id, &happening, code);
+    fn report_with_code(&self, content: EventContent, code: Option<&'static str>) {
+        let content = content.asked_by(self.clients().as_deref());
+        self.shared.history.told(&self.id, &content, code);
         if let Some(uid) = self.index().uid(&self.id) {
-            self.shared.events.record(&self.id, &uid, happening);
+            self.shared.events.record(&self.id, &uid, content);
         }
     }
 
@@ -188,8 +188,8 @@ impl Work {
             self.look_at_effect(command);
         }
         if let Err(error) = &result {
-            match Happening::of_error(command == "increase", error) {
-                Some(happening) => self.tell_with_code(happening, Some(error.code())),
+            match EventContent::of_error(command == "increase", error) {
+                Some(content) => self.report_with_code(content, Some(error.code())),
                 None => self.shared.history.answered(&self.id, command, error, caller.client()),
             }
         }

@@ -22,7 +22,7 @@ use shared_informer::ResourceVersion;
 use super::{
     answer,
     api::{GroupChange, MachineSeen},
-    events::Happening,
+    events::EventContent,
     going::Leaving,
     metrics::Write,
     now::Known,
@@ -203,7 +203,7 @@ impl<'a> Run<'a> {
                 }
                 Effect::DeletedByName(entry) => {
                     tracing::info!(group = %id, machine = %entry.name, ticket = %entry.ticket, "Machine deleted by name: the smaller size has taken another one");
-                    work.tell_of(tickets_of([&entry]).as_deref(), Happening::deleted_by_name(&entry.name));
+                    work.report_of(tickets_of([&entry]).as_deref(), EventContent::deleted_by_name(&entry.name));
                 }
                 Effect::Replaced(machine, note) => {
                     let shortage = Shortage::of(&note.machine, None, false, Timestamp::now());
@@ -211,7 +211,7 @@ impl<'a> Run<'a> {
                     let why = instance::of_machine(view).error;
                     let why = why.map_or_else(|| "it was given up".to_owned(), |error| error.message);
                     tracing::info!(group = %id, machine = %machine.name, "Machine is replaced at the least size: {why}");
-                    work.tell(Happening::replaced(&machine.name, &why));
+                    work.tell(EventContent::replaced(&machine.name, &why));
                 }
                 Effect::Over(entries) => {
                     let machines: Vec<_> = entries.iter().map(|entry| entry.name.as_str()).collect();
@@ -228,7 +228,7 @@ impl<'a> Run<'a> {
                     let leaving = machines.iter().map(|named| Leaving::Machine(work.machine_key(&named.name)));
                     work.shared.going.accept(id, leaving);
                 }
-                Effect::ChosenByProvider(instances) => work.tell_chosen_by_provider(instances),
+                Effect::ChosenByProvider(instances) => work.report_chosen_by_provider(instances),
             }
         }
         left

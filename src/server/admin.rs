@@ -16,7 +16,7 @@ use thiserror::Error;
 use tokio::sync::Semaphore;
 
 use super::{
-    hosts::AnsweredHosts,
+    hosts::AllowedHosts,
     http::{TEXT, held, page},
     status::{STYLE_PATH, Status, StatusPages, status, style},
 };
@@ -55,7 +55,7 @@ struct Admin {
 
 /// The pages of the listener, for requests that name one of `hosts`. Other paths are 404, methods other than GET and HEAD
 /// 405.
-pub fn admin_router(pages: Arc<dyn DebugPages>, people: Arc<dyn StatusPages>, hosts: AnsweredHosts) -> Router {
+pub fn admin_router(pages: Arc<dyn DebugPages>, people: Arc<dyn StatusPages>, hosts: AllowedHosts) -> Router {
     let debug =
         Router::new().route(STATE_PATH, get(state)).with_state(Admin { pages, turn: Arc::new(Semaphore::new(1)) });
     let people = Router::new()
@@ -85,7 +85,7 @@ async fn state(State(admin): State<Admin>, RawQuery(query): RawQuery) -> Respons
 }
 
 /// Only requests that name a host that is answered go on, and none that a page of another site makes.
-pub(super) async fn check_request(State(hosts): State<Arc<AnsweredHosts>>, request: Request, next: Next) -> Response {
+pub(super) async fn check_request(State(hosts): State<Arc<AllowedHosts>>, request: Request, next: Next) -> Response {
     match hosts.wrong_host(&request) {
         None if is_cross_site(request.headers(), request.method()) => {
             page(StatusCode::FORBIDDEN, TEXT, "requests of other sites' pages aren't answered\n")

@@ -15,7 +15,7 @@ const LONGEST: usize = 253;
 
 /// The hosts that are answered.
 #[derive(Clone, Debug)]
-pub struct AnsweredHosts {
+pub struct AllowedHosts {
     /// The address that is listened on.
     pub listened_on: IpAddr,
     /// Further names, and addresses that lead here.
@@ -52,7 +52,7 @@ impl FromStr for HostName {
     }
 }
 
-impl AnsweredHosts {
+impl AllowedHosts {
     /// Loopback's names, the address that is listened on, and no other.
     #[must_use]
     pub fn on(listened_on: IpAddr) -> Self {

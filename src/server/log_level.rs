@@ -22,7 +22,7 @@ use tokio::time::timeout;
 
 use super::{
     admin::{JSON, check_request},
-    hosts::{AnsweredHosts, is_loopback},
+    hosts::{AllowedHosts, is_loopback},
     http::{Peer, TEXT, page},
 };
 
@@ -75,7 +75,7 @@ pub trait LogLevels: Send + Sync {
 type Levels = Arc<dyn LogLevels>;
 
 /// The page, for requests that name one of `hosts`: GET shows, PUT changes, DELETE goes back to the start.
-pub fn log_level_router(levels: Levels, hosts: AnsweredHosts) -> Router {
+pub fn log_level_router(levels: Levels, hosts: AllowedHosts) -> Router {
     Router::new()
         .route(LOG_LEVEL_PATH, get(show).put(change).delete(go_back))
         .with_state(levels)

@@ -70,12 +70,12 @@ impl DebugPages for StateSource {
 pub struct StateSource {
     workload: Workload,
     started_at: Timestamp,
-    accounts: Accounts,
+    sources: StatusSources,
 }
 
 /// Status sources besides the index; by default nothing has happened.
 #[derive(Clone, Debug, Default)]
-pub struct Accounts {
+pub struct StatusSources {
     /// The writes and the refusals.
     pub history: History,
     /// When Cluster Autoscaler last called.
@@ -97,13 +97,13 @@ impl StateSource {
     /// The picture of a workload cluster, by a program that started then.
     #[must_use]
     pub fn new(workload: Workload, started_at: Timestamp) -> Self {
-        Self { workload, started_at, accounts: Accounts::default() }
+        Self { workload, started_at, sources: StatusSources::default() }
     }
 
     /// The same with what these tell.
     #[must_use]
-    pub fn with_accounts(mut self, accounts: Accounts) -> Self {
-        self.accounts = accounts;
+    pub fn with_sources(mut self, sources: StatusSources) -> Self {
+        self.sources = sources;
         self
     }
 
@@ -134,7 +134,7 @@ impl StateSource {
         let is_owned =
             |group: &GroupSnapshot| matches!(group.standing, Standing::LeftOut(LeftOut::OwnedByMachineDeployment, _));
         snapshot.groups.retain(|group| !is_owned(group));
-        let row = |group: &GroupSnapshot| Some(convert::row(group, group.served()?, &self.accounts.history));
+        let row = |group: &GroupSnapshot| Some(convert::row(group, group.served()?, &self.sources.history));
         let rows = snapshot.groups.iter().filter_map(row).collect();
         let left_out = self.left_out(&snapshot).collect();
         self.whole(&snapshot, rows, left_out)
@@ -170,8 +170,8 @@ impl StateSource {
             taken_at: Timestamp::now().to_string(),
             ready: checks.iter().all(Check::is_ready),
             checks: checks.into_iter().map(convert::check).collect(),
-            calls: convert::calls(&self.accounts.calls, now),
-            tls: self.accounts.certificates.as_ref().map(|it| convert::tls(it.standing())),
+            calls: convert::calls(&self.sources.calls, now),
+            tls: self.sources.certificates.as_ref().map(|it| convert::tls(it.standing())),
             clusters: convert::clusters(self.workload.informers(), now),
             machines: snapshot.machines as u64,
             nodes: snapshot.nodes as u64,
@@ -181,11 +181,11 @@ impl StateSource {
     }
 
     fn groups<'a>(&'a self, snapshot: &'a Snapshot) -> impl Iterator<Item = Group> + Clone + use<'a> {
-        let group = |group: &GroupSnapshot| Some(convert::group(group, group.served()?, &self.accounts.history));
+        let group = |group: &GroupSnapshot| Some(convert::group(group, group.served()?, &self.sources.history));
         snapshot.groups.iter().filter_map(group)
     }
 
     fn left_out<'a>(&'a self, snapshot: &'a Snapshot) -> impl Iterator<Item = LeftOutObject> + Clone + use<'a> {
-        snapshot.groups.iter().filter_map(|group: &GroupSnapshot| convert::left_out(group, &self.accounts.history))
+        snapshot.groups.iter().filter_map(|group: &GroupSnapshot| convert::left_out(group, &self.sources.history))
     }
 }

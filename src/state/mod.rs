@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::collect::{Accounts, Selection, StateSource};
+pub use self::collect::{Selection, StateSource, StatusSources};
 
 /// The version of the schema that this program writes and reads.
 pub const SCHEMA_VERSION: u32 = 1;

@@ -26,7 +26,7 @@ pub use keys::{
     SCALE_DOWN_WHILE_ROLLING_OUT, TOPOLOGY_NAME,
 };
 pub use kind_ref::KindRef;
-pub use log_text::{HeldLog, LONGEST_LOG, LogRoom, LogText, MOST_LOGS, MOST_LOGS_OF_NAMESPACE};
+pub use log_text::{HeldLog, LONGEST_LOG, LogBudget, LogText, MOST_LOGS, MOST_LOGS_OF_NAMESPACE};
 pub use machine::{Condition, Created, Failure, Machine, MachinePhase};
 pub use node::{Node, NodeResources, TemplateLabels};
 pub use owner::Owner;
@@ -47,13 +47,13 @@ pub struct Context {
     /// Shares text that repeats from object to object.
     pub interner: Arc<Interner>,
     /// The room for logs of deletions.
-    pub logs: LogRoom,
+    pub logs: LogBudget,
 }
 
 impl Context {
     /// The context of an API group, `cluster.x-k8s.io` unless `CAPI_GROUP` says otherwise.
     #[must_use]
     pub fn new(group: &str) -> Arc<Self> {
-        Arc::new(Self { keys: Keys::new(group), interner: Arc::default(), logs: LogRoom::default() })
+        Arc::new(Self { keys: Keys::new(group), interner: Arc::default(), logs: LogBudget::default() })
     }
 }

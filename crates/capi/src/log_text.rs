@@ -23,7 +23,7 @@ pub enum LogText {
     Whole(HeldLog),
     /// A text of so many bytes, more than [`LONGEST_LOG`].
     TooLong(usize),
-    /// A text of so many bytes, for which [`LogRoom`] had no room.
+    /// A text of so many bytes, for which [`LogBudget`] had no room.
     NoRoom(usize),
 }
 
@@ -38,14 +38,14 @@ impl From<&str> for LogText {
     }
 }
 
-/// The text of a log, and its place in the [`LogRoom`]. Cheap to clone; the place is free when the last one is dropped.
+/// The text of a log, and its place in the [`LogBudget`]. Cheap to clone; the place is free when the last one is dropped.
 #[derive(Clone)]
 pub struct HeldLog(Arc<Place>);
 
 struct Place {
     text: ArcStr,
     /// Where it counts, and for which namespace.
-    of: Option<(LogRoom, ArcStr)>,
+    of: Option<(LogBudget, ArcStr)>,
 }
 
 impl Deref for HeldLog {
@@ -81,7 +81,7 @@ impl Drop for Place {
 /// The logs that are kept of a management cluster. A text counts once in its namespace, whichever objects have it: a
 /// MachineDeployment's is copied to its MachineSets, and comes again with each of its versions.
 #[derive(Clone, Debug, Default)]
-pub struct LogRoom(Arc<Mutex<Counted>>);
+pub struct LogBudget(Arc<Mutex<Counted>>);
 
 #[derive(Debug, Default)]
 struct Counted {
@@ -96,7 +96,7 @@ struct Namespace {
     texts: HashMap<ArcStr, usize>,
 }
 
-impl LogRoom {
+impl LogBudget {
     /// The value of an object's annotation.
     pub(super) fn hold(&self, namespace: &ArcStr, text: &str) -> LogText {
         if text.len() > LONGEST_LOG {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     /// As many texts of a namespace as it has room for.
-    fn fill(room: &LogRoom, namespace: &str) -> Vec<LogText> {
+    fn fill(room: &LogBudget, namespace: &str) -> Vec<LogText> {
         let namespace = ArcStr::from(namespace);
         let texts = (0..).map(|number| room.hold(&namespace, &text(number, LONGEST_LOG)));
         texts.take_while(|log| matches!(log, LogText::Whole(_))).take(1_000).collect()
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_namespace_has_room_for_its_logs_and_others_have_theirs() {
-        let room = LogRoom::default();
+        let room = LogBudget::default();
         let first = fill(&room, "first");
         assert_eq!(first.len(), MOST_LOGS_OF_NAMESPACE / LONGEST_LOG);
         assert_eq!(room.hold(&"first".into(), &text(7_000, LONGEST_LOG)), LogText::NoRoom(LONGEST_LOG));
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn all_namespaces_together_have_their_bound() {
-        let room = LogRoom::default();
+        let room = LogBudget::default();
         let held: Vec<_> = (0..9).map(|number| fill(&room, &number.to_string())).collect();
         let count = held.iter().map(Vec::len).sum::<usize>();
         assert!(count * LONGEST_LOG <= MOST_LOGS && (count + 1) * LONGEST_LOG > MOST_LOGS, "{count}");
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_text_counts_once_in_its_namespace_until_its_last_place_is_free() {
-        let room = LogRoom::default();
+        let room = LogBudget::default();
         let namespace = ArcStr::from("team-a");
         let held: Vec<_> = (0..1_000).map(|_| room.hold(&namespace, &text(1, LONGEST_LOG))).collect();
         assert!(held.iter().all(|log| matches!(log, LogText::Whole(_))));
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn what_is_too_long_takes_no_room() {
-        let room = LogRoom::default();
+        let room = LogBudget::default();
         assert_eq!(room.hold(&"team-a".into(), &text(1, LONGEST_LOG + 1)), LogText::TooLong(LONGEST_LOG + 1));
         assert!(room.0.lock().namespaces.is_empty());
     }

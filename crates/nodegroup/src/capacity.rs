@@ -12,7 +12,7 @@ use super::{
     NodeTemplate, Problem, ProblemKind, Quantity, Source, Sourced,
     drivers::Drivers,
     labels,
-    learned::{Amounts, Lesson},
+    learned::{Amounts, ObservedResources},
     problem::Clipped,
     provenance::{SourcedMap, TemplateName, put},
     resource_list::quantity,
@@ -80,7 +80,7 @@ fn put_all(capacity: &mut Capacity, stated: Capacity) {
 
 /// A Node knows better than `status.capacity`, which is that of the machine: the kernel keeps some of its memory. None of
 /// an extended resource says little: the device plugin may not have started yet.
-fn put_learned(capacity: &mut Capacity, lesson: &Lesson, context: &Context<'_>) {
+fn put_learned(capacity: &mut Capacity, lesson: &ObservedResources, context: &Context<'_>) {
     for (resource, Amounts { capacity: seen, .. }) in &lesson.resources {
         let wanted = is_never_zero(resource) || context.rules.learn_extended_resources;
         let stated = capacity.get(resource.as_str()).map(|stated| stated.value);
@@ -96,7 +96,7 @@ fn put_learned(capacity: &mut Capacity, lesson: &Lesson, context: &Context<'_>) 
 const TOLERANCE: i64 = 10;
 
 /// Returns a note for each annotation whose amount differs by more than [`TOLERANCE`] percent from the real Node's.
-fn contradictions(capacity: &Capacity, lesson: &Lesson) -> Vec<String> {
+fn contradictions(capacity: &Capacity, lesson: &ObservedResources) -> Vec<String> {
     let contradiction = |(resource, stated): (&String, &Sourced<Quantity>)| {
         let Source::Annotation(key) = &stated.source else { return None };
         let seen = lesson.resources.get(resource.as_str())?.capacity;

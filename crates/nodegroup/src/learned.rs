@@ -16,7 +16,7 @@ use super::{
 
 /// The resources that a Node was observed to have.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Lesson {
+pub struct ObservedResources {
     /// The Node's name.
     pub node: ArcStr,
     /// The group it belongs to, or belonged to.
@@ -54,12 +54,12 @@ pub struct RealNodes<'a> {
     /// A Node of the same infrastructure provider whose zone isn't its failure domain.
     pub other_zone: Option<&'a OtherZone>,
     /// The resources of an observed Node that was made from the group's own templates.
-    pub same_templates: Option<&'a Lesson>,
+    pub same_templates: Option<&'a ObservedResources>,
     /// The resources of an observed Node of the group that was made from other templates, which the group had before.
-    pub other_templates: Option<&'a Lesson>,
+    pub other_templates: Option<&'a ObservedResources>,
 }
 
-impl Lesson {
+impl ObservedResources {
     /// Returns the resources of a group's Node; `None` while the Node doesn't show all of them, or has no cpu or
     /// memory.
     #[must_use]

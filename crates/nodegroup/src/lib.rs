@@ -56,7 +56,7 @@ pub use instance::{
     DeleteConditions, ErrorClass, ErrorRules, Instance, InstanceCounts, InstanceError, InstanceState, MachineView,
     Shortage,
 };
-pub use learned::{Amounts, Lesson, RealNodes};
+pub use learned::{Amounts, ObservedResources, RealNodes};
 pub use options::Overrides;
 pub use placeholder::{PlaceholderRef, template_node_groups};
 pub use pod::PodNeeds;

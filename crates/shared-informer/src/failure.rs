@@ -54,7 +54,7 @@ impl Failure {
     }
 
     /// The server answered, and the answer is the trouble.
-    pub(super) fn is_told(&self) -> bool {
+    pub(super) fn is_reported(&self) -> bool {
         match self {
             Self::Api { .. } | Self::TooLong(_) | Self::Garbled(_) => true,
             Self::Transport(_) | Self::Timeout(_) | Self::Stalled(_) | Self::Cut(_) => false,

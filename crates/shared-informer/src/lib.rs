@@ -170,8 +170,6 @@ mod backoff;
 mod bookmark;
 #[cfg(feature = "client")]
 mod compare;
-#[cfg(feature = "client")]
-mod departed;
 mod document;
 #[cfg(feature = "client")]
 mod event;
@@ -213,6 +211,8 @@ mod store;
 mod stream;
 #[cfg(feature = "client")]
 mod tasks;
+#[cfg(feature = "client")]
+mod tombstones;
 #[cfg(feature = "client")]
 mod wire;
 

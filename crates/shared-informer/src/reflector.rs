@@ -240,7 +240,7 @@ impl<T: Send + Sync + 'static> Reflector<T> {
                 continue;
             };
             // Refused before it began it says nothing of watches that do begin.
-            if ended.connected && failure.is_told() {
+            if ended.connected && failure.is_reported() {
                 self.barren += 1;
                 told += 1;
             }

@@ -262,7 +262,7 @@ impl<T> Slot<T> {
             self.gauge.resyncs.fetch_add(1, Ordering::Relaxed);
         }
         let from = resync.left.len().saturating_sub(BATCH);
-        store.tell_again(resync.left.drain(from..).rev(), self);
+        store.report_again(resync.left.drain(from..).rev(), self);
         if resync.left.is_empty() {
             resync.left = Vec::new();
         }

@@ -12,7 +12,6 @@ use hashbrown::{HashTable, hash_table};
 use parking_lot::{RwLock, RwLockWriteGuard};
 
 use super::{
-    departed::Departed,
     event::Event,
     identity::{Metadata, ObjectKey},
     index::{Index, UnknownIndex},
@@ -21,6 +20,7 @@ use super::{
     progress::Progress,
     projection::IdentityOf,
     slot::Slot,
+    tombstones::Tombstones,
 };
 
 /// A live picture of the objects an informer covers. What they say is shared, never copied.
@@ -54,7 +54,7 @@ struct State<T> {
     /// The last complete list of each scope.
     complete: HashMap<Option<ArcStr>, u32>,
     /// Tombstones of the objects that watches have reported as deleted since the last list.
-    departed: Departed,
+    tombstones: Tombstones,
     /// The namespaces whose first complete list is waited for; `None`: that of all.
     awaited: BTreeSet<Option<String>>,
     /// Handlers have something queued for which they weren't woken.
@@ -103,7 +103,7 @@ impl<T> Store<T> {
                 undecodable: 0,
                 listings: 0,
                 complete: HashMap::new(),
-                departed: Departed::default(),
+                tombstones: Tombstones::default(),
                 awaited: scopes.into_iter().collect(),
                 queued: false,
             }),
@@ -230,7 +230,7 @@ impl<T> Store<T> {
 
     /// Queues those of these objects that are here for one handler, as updates that change nothing. Under the lock, so
     /// that none comes after its delete.
-    pub(super) fn tell_again(&self, keys: impl Iterator<Item = ObjectKey>, slot: &Slot<T>) {
+    pub(super) fn report_again(&self, keys: impl Iterator<Item = ObjectKey>, slot: &Slot<T>) {
         let state = self.state.read();
         for object in keys.filter_map(|key| state.held(&key).map(Kept::object)) {
             slot.push(Event::Updated { old: Arc::clone(&object), new: object });
@@ -253,7 +253,7 @@ impl<T> Store<T> {
     pub(super) fn begin_list(&self, first: bool, namespace: Option<&str>) -> Listing {
         let mut state = self.state.write();
         state.listings += 1;
-        state.departed.forget(namespace);
+        state.tombstones.forget(namespace);
         Listing { number: state.listings, first }
     }
 
@@ -322,12 +322,12 @@ impl<T> Batch<'_, T> {
         if state.is_outdated(&object) {
             return false;
         }
-        state.departed.went(&object.metadata);
+        state.tombstones.went(&object.metadata);
         let Some(held) = state.remove(&object) else {
             return true;
         };
         if held.metadata.uid != object.metadata.uid {
-            state.departed.was_replaced(&held.metadata);
+            state.tombstones.was_replaced(&held.metadata);
         }
         let last = if object.content.is_ok() { Arc::new(object) } else { held };
         state.tell(Event::Deleted { last, found_by_relist: false }, self.progress);
@@ -381,7 +381,7 @@ impl<T> State<T> {
     /// one that was deleted.
     fn is_outdated(&self, object: &Object<T>) -> bool {
         let held = self.held(&object.metadata.key);
-        held.is_some_and(|held| is_newer(held.metadata(), &object.metadata)) || self.departed.has(&object.metadata)
+        held.is_some_and(|held| is_newer(held.metadata(), &object.metadata)) || self.tombstones.has(&object.metadata)
     }
 
     /// Returns true if a list has a state that is older than the one it had before, of an object that is held or of one
@@ -389,7 +389,7 @@ impl<T> State<T> {
     fn is_outdated_within(&self, listing: Listing, object: &Object<T>) -> bool {
         let told = self.entry(&object.metadata.key).filter(|entry| entry.listing == listing.number);
         told.is_some_and(|entry| is_newer(entry.kept.metadata(), &object.metadata))
-            || self.departed.has(&object.metadata)
+            || self.tombstones.has(&object.metadata)
     }
 
     /// Puts an object under its key and tells what that means; false when it is held in this version.
@@ -430,7 +430,7 @@ impl<T> State<T> {
         }
         let found_by_relist = listing.is_some();
         if !found_by_relist {
-            self.departed.was_replaced(&old.metadata);
+            self.tombstones.was_replaced(&old.metadata);
         }
         self.tell(Event::Deleted { last: old, found_by_relist }, progress);
         self.tell(Event::Added { object, initial }, progress);

@@ -22,7 +22,7 @@ use thiserror::Error;
 pub use self::args::ExplainArgs;
 use self::args::Output;
 pub(super) use self::config::ExplainConfig;
-use self::manifests::{Fed, ManifestError};
+use self::manifests::{IndexFeed, ManifestError};
 use super::{Color, groups::output::print};
 use crate::{
     index::{Detail, Index, Served, Standing},
@@ -156,7 +156,7 @@ impl ExplainConfig {
     fn of_manifests(&self, pods: &[Pod]) -> Result<Findings, ExplainError> {
         let namespace = self.selection.namespace.as_deref().unwrap_or("default");
         let manifests = manifests::read(&self.manifests, namespace)?;
-        let Fed { index, unreadable, notes } = manifests::fed(&manifests, self.picture.rules.clone());
+        let IndexFeed { index, unreadable, notes } = manifests::fed(&manifests, self.picture.rules.clone());
         let broken = manifests.broken.len() + unreadable.len();
         let warnings = [manifests.warnings, manifests.broken, unreadable].concat();
         self.explain(&index, Read { notes, warnings, broken, skipped: manifests.skipped }, pods)

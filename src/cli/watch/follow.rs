@@ -10,8 +10,8 @@ use tokio::time::{Instant, sleep};
 use super::{
     catalog::{Catalog, Resource, Wanted},
     narrowing::Narrowing,
+    reporter::{Known, Outlet, Reporter},
     rights,
-    teller::{Known, Outlet, Teller},
 };
 use crate::{
     changes::{Filter, Pattern, Snapshot},
@@ -84,7 +84,7 @@ impl Shared {
         let informer = self.factory.informer(query, projection);
         let kind = Arc::new(resource.kind.clone());
         let registration = |outlet: &Outlet| {
-            informer.add_handler(Teller {
+            informer.add_handler(Reporter {
                 cluster: self.cluster,
                 kind: Arc::clone(&kind),
                 outlet: outlet.clone(),

@@ -7,8 +7,8 @@ mod follow;
 mod narrowing;
 mod printer;
 mod render;
+mod reporter;
 mod rights;
-mod teller;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -38,7 +38,7 @@ use self::{
     catalog::{Catalog, NotFound, Resource},
     follow::{Following, Shared},
     printer::{Form, Printer, Writing},
-    teller::Outlet,
+    reporter::Outlet,
 };
 use crate::{
     connect::{Clients, cause},

@@ -81,7 +81,7 @@ impl Paint {
             Difference::Changed(old, new) => {
                 format!("    {path}: {} → {}", self.with(red, &value(old)), self.with(green, &value(new)))
             }
-            Difference::Withheld => format!("    {path}: changed"),
+            Difference::Redacted => format!("    {path}: changed"),
         }
     }
 }

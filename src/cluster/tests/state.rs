@@ -12,7 +12,7 @@ use crate::{
     cli::groups::{Client, Filter, View, table},
     index::tests::objects::{capacity_annotations, merge},
     page::StatusPage,
-    server::{AnsweredHosts, Checks as _, StatusPages as _, admin_router, bind, serve_http},
+    server::{AllowedHosts, Checks as _, StatusPages as _, admin_router, bind, serve_http},
     state::{InstanceActivity, Selection, State, StateSource, SyncState},
 };
 
@@ -60,7 +60,7 @@ async fn the_table_of_groups_is_that_of_the_cluster() {
     let router = admin_router(
         Arc::clone(&source) as Arc<_>,
         Arc::new(StatusPage::new(Arc::clone(&source))),
-        AnsweredHosts::on(address.ip()),
+        AllowedHosts::on(address.ip()),
     );
     let serving = tokio::spawn(serve_http(listener, router, ends.clone()));
 

@@ -336,11 +336,11 @@ fn answers(index: &Index) -> Vec<String> {
 /// A group whose kept counts aren't those of its Machines, or aren't those of its instances.
 fn miscounted(index: &Index) -> Option<String> {
     let inner = index.inner.read();
-    let picture = &inner.picture;
+    let live = &inner.live;
     let mut found = None;
     for id in group_ids() {
-        let (kept, counted) = picture.counts_and_count_of(&id);
-        if kept != counted && !picture.has_crowds() {
+        let (kept, counted) = live.counts_and_count_of(&id);
+        if kept != counted && !live.has_crowds() {
             found = Some(format!("{id}: {kept:?}, but {counted:?}"));
         }
     }
@@ -372,7 +372,7 @@ proptest! {
         crowd in 1..6_usize,
     ) {
         let index = Index::new(rules());
-        index.inner.write().picture.crowds.limit = crowd;
+        index.inner.write().live.crowds.limit = crowd;
         let mut finisher = Finisher::default();
         // Each entity's last change; while it doesn't decode, its last decodable one as well.
         let mut world: BTreeMap<Entity, Vec<Change>> = BTreeMap::new();
@@ -417,16 +417,16 @@ proptest! {
         }
         let answered = answers(&index);
         let all = group_ids().collect();
-        index.inner.write().picture.evaluate_all(all);
+        index.inner.write().live.evaluate_all(all);
         prop_assert_eq!(answered, answers(&index), "a group wasn't evaluated though something it depends on has changed");
         // State that outlived its Node can't be rebuilt from what is there.
-        index.inner.write().picture.forget_the_gone();
-        rebuilt.inner.write().picture.forget_the_gone();
+        index.inner.write().live.forget_the_gone();
+        rebuilt.inner.write().live.forget_the_gone();
         prop_assert_eq!(answers(&index), answers(&rebuilt));
         for entity in entities {
             index.apply_quietly(delete(entity));
         }
         index.refresh();
-        prop_assert_eq!(index.inner.read().picture.leftovers(), Vec::<&str>::new());
+        prop_assert_eq!(index.inner.read().live.leftovers(), Vec::<&str>::new());
     }
 }

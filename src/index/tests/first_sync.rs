@@ -69,7 +69,7 @@ fn evaluations(groups: usize, order: Order) -> usize {
     }
     index.refresh();
     assert_eq!(index.groups().len(), groups);
-    index.inner.read().picture.evaluations
+    index.inner.read().live.evaluations
 }
 
 #[rstest]

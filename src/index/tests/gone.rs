@@ -44,7 +44,7 @@ async fn a_group_is_kept_for_15_minutes_after_it_is_gone(#[case] is_pinned: bool
     assert!(index.served(&id(WORKERS)).is_none(), "it is kept for ever");
     assert_eq!((index.target_size(&id(WORKERS)), index.instances(&id(WORKERS))), (None, None));
     assert_eq!(index.stats().priced, 0);
-    assert_eq!(index.inner.read().picture.leftovers(), Vec::<&str>::new());
+    assert_eq!(index.inner.read().live.leftovers(), Vec::<&str>::new());
 }
 
 #[tokio::test(start_paused = true)]
@@ -78,7 +78,7 @@ async fn all_that_are_gone_are_dropped_in_the_end() {
     for _ in 0..100 {
         something_happens(&index);
     }
-    assert_eq!(index.inner.read().picture.leftovers(), Vec::<&str>::new());
+    assert_eq!(index.inner.read().live.leftovers(), Vec::<&str>::new());
 }
 
 /// NodeGroupForNode never names a group that the pinned list lacks.

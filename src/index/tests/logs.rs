@@ -28,7 +28,7 @@ fn workers_with(text: &str, replicas: i32) -> Change {
 /// The log that is held of an object.
 fn held(index: &Index, group: &str) -> SharedLog {
     let inner = index.inner.read();
-    inner.picture.groups[&id(group)].versions.shown().unwrap().log.clone().expect("a log")
+    inner.live.groups[&id(group)].versions.shown().unwrap().log.clone().expect("a log")
 }
 
 fn index_of(scope: Scope) -> Index {

@@ -57,7 +57,7 @@ fn one_that_comes_counts_from_then_until_it_goes() {
     index.apply_quietly(says("QuotaExceeded"));
     assert!(is_sent(&index), "nobody waits for a quota");
     index.apply_quietly(Change::MachineGone(ObjectKey::new(NAMESPACE, "m")));
-    assert!(index.inner.read().picture.shortages.is_empty());
+    assert!(index.inner.read().live.shortages.is_empty());
 }
 
 #[test]

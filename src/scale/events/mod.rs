@@ -25,7 +25,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 pub use self::reason::EventReason;
-pub(super) use self::reason::{Happening, asked_by};
+pub(super) use self::reason::{EventContent, asked_by};
 use self::{post::Poster, series::Publisher};
 use super::metrics::{EventResult, ScaleMetrics};
 use crate::discovery::CoreResources;
@@ -40,7 +40,7 @@ const QUEUE: usize = 256;
 struct Occurrence {
     group: GroupId,
     uid: Uid,
-    happening: Happening,
+    content: EventContent,
     at: Timestamp,
 }
 
@@ -82,9 +82,9 @@ impl EventRecorder {
     }
 
     /// Tells what happened to the group whose object has this uid.
-    pub(super) fn record(&self, group: &GroupId, uid: &Uid, happening: Happening) {
+    pub(super) fn record(&self, group: &GroupId, uid: &Uid, content: EventContent) {
         let Some(running) = &self.running else { return };
-        let occurrence = Occurrence { group: group.clone(), uid: uid.clone(), happening, at: Timestamp::now() };
+        let occurrence = Occurrence { group: group.clone(), uid: uid.clone(), content, at: Timestamp::now() };
         if running.sender.try_send(occurrence).is_err() {
             running.metrics.count_events(EventResult::Dropped, 1);
         }

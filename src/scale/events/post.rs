@@ -86,7 +86,7 @@ impl Poster {
     }
 
     fn event(&self, occurrence: &Occurrence) -> Event {
-        let Occurrence { group, uid, happening, at } = occurrence;
+        let Occurrence { group, uid, content, at } = occurrence;
         let name = clipped(&group.key.name, LONGEST_NAME);
         // A clipped name ends in what no name may hold.
         let name = name.trim_end_matches(ELLIPSIS).trim_end_matches(['-', '.']);
@@ -98,10 +98,10 @@ impl Poster {
                 ..ObjectMeta::default()
             },
             event_time: Some(MicroTime(*at)),
-            type_: Some(happening.reason.event_type().to_owned()),
-            reason: Some(happening.reason.as_str().to_owned()),
-            action: Some(happening.reason.action().to_owned()),
-            note: Some(clipped(&happening.note, LONGEST_NOTE)),
+            type_: Some(content.reason.event_type().to_owned()),
+            reason: Some(content.reason.as_str().to_owned()),
+            action: Some(content.reason.action().to_owned()),
+            note: Some(clipped(&content.note, LONGEST_NOTE)),
             regarding: Some(ObjectReference {
                 api_version: self.api_version(group.kind),
                 kind: Some(group.kind.to_string()),

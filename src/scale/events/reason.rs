@@ -103,12 +103,12 @@ impl EventReason {
 
 /// Something that an Event tells.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-pub(in crate::scale) struct Happening {
+pub(in crate::scale) struct EventContent {
     pub(super) reason: EventReason,
     pub(super) note: String,
 }
 
-impl Happening {
+impl EventContent {
     /// Why it is told.
     pub(in crate::scale) fn reason(&self) -> EventReason {
         self.reason

@@ -7,7 +7,7 @@ use shared_informer::Uid;
 use tokio::time::Instant;
 
 use super::{
-    EventResult, Happening, Occurrence,
+    EventContent, EventResult, Occurrence,
     limit::Limit,
     post::{NotPosted, Posted, Poster},
 };
@@ -39,7 +39,7 @@ pub(super) struct Publisher {
     poster: Poster,
     metrics: ScaleMetrics,
     limit: Limit,
-    series: HashMap<(Uid, Happening), Series>,
+    series: HashMap<(Uid, EventContent), Series>,
     /// Until when nothing is posted, for want of the right.
     forbidden_until: Option<Instant>,
     /// Whether the log says that the right is missing.
@@ -67,7 +67,7 @@ impl Publisher {
     pub(super) async fn take(&mut self, occurrence: Occurrence) {
         let now = Instant::now();
         self.forget(now);
-        let key = (occurrence.uid.clone(), occurrence.happening.clone());
+        let key = (occurrence.uid.clone(), occurrence.content.clone());
         if let Some(series) = self.series.get_mut(&key) {
             series.count = series.count.saturating_add(1);
             series.untold = series.untold.saturating_add(1);
@@ -124,7 +124,7 @@ impl Publisher {
         }
         match self.poster.create(&occurrence).await {
             Ok(posted) => {
-                let key = (occurrence.uid.clone(), occurrence.happening.clone());
+                let key = (occurrence.uid.clone(), occurrence.content.clone());
                 let series = Series { posted, last: occurrence, count: 1, told: now, seen: now, untold: 0 };
                 self.series.insert(key, series);
                 let result = self.judge(Ok(()));

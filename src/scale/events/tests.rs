@@ -76,8 +76,8 @@ impl World {
         Self { server, recorder, registry }
     }
 
-    fn record(&self, happening: Happening) {
-        self.recorder.record(&fake::group(), &"uid-1".into(), happening);
+    fn record(&self, content: EventContent) {
+        self.recorder.record(&fake::group(), &"uid-1".into(), content);
     }
 
     /// Waits until as many calls have come.
@@ -95,12 +95,12 @@ impl World {
     }
 }
 
-fn up() -> Happening {
-    Happening::scaled(2, 5, &[])
+fn up() -> EventContent {
+    EventContent::scaled(2, 5, &[])
 }
 
-fn refused(why: &str) -> Happening {
-    Happening::of_error(false, &ScaleError::FailedPrecondition(why.to_owned())).unwrap()
+fn refused(why: &str) -> EventContent {
+    EventContent::of_error(false, &ScaleError::FailedPrecondition(why.to_owned())).unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -128,7 +128,7 @@ async fn an_event_stands_on_the_group_and_says_who_what_and_when() {
 async fn events_that_differ_in_their_note_are_two() {
     let world = World::new(Server::default());
     world.record(up());
-    world.record(Happening::scaled(5, 4, &["a".into()]));
+    world.record(EventContent::scaled(5, 4, &["a".into()]));
     world.recorder.finish(LONG).await;
     assert_eq!(world.server.said(), ["ScaledUp: 2→5", "ScaledDown: 5→4: Machine a"]);
     let names: Vec<_> = world.server.calls().iter().map(|call| call.2["metadata"]["name"].clone()).collect();
@@ -202,7 +202,7 @@ async fn a_missing_right_is_waited_out_and_holds_up_nothing() {
 async fn an_event_that_can_not_be_posted_is_counted_and_let_go(#[case] code: u16) {
     let world = World::new(Server::failing(&[code]));
     world.record(up());
-    world.record(Happening::scaled(5, 6, &[]));
+    world.record(EventContent::scaled(5, 6, &[]));
     world.recorder.finish(LONG).await;
     assert_eq!(world.server.said(), ["ScaledUp: 2→5", "ScaledUp: 5→6"]);
     assert_eq!((world.counted("failed"), world.counted("sent")), (1, 1));
@@ -213,7 +213,7 @@ async fn what_does_not_fit_the_queue_is_dropped_and_more_than_the_limit_isnt_pos
     let world = World::new(Server::default());
     // The recorder's task gets no turn before all are recorded.
     for size in 0..1000 {
-        world.record(Happening::scaled(size, size + 1, &[]));
+        world.record(EventContent::scaled(size, size + 1, &[]));
     }
     world.recorder.finish(LONG).await;
     assert_eq!(world.server.calls().len(), 10, "a group's burst");
@@ -245,7 +245,7 @@ async fn turned_off_it_does_nothing() {
 #[test]
 fn a_note_is_bounded_and_on_one_line() {
     let note = "a quota of\nüü ".repeat(1000);
-    let event = Happening::of_error(true, &ScaleError::Unavailable(note)).unwrap();
+    let event = EventContent::of_error(true, &ScaleError::Unavailable(note)).unwrap();
     assert_eq!(event.reason, EventReason::ScaleUpFailed);
     let clipped = super::post::clipped(&event.note, 1000);
     assert!(clipped.len() <= 1000 && clipped.starts_with("a quota of üü a quota") && clipped.ends_with('…'));
@@ -254,8 +254,8 @@ fn a_note_is_bounded_and_on_one_line() {
 #[test]
 fn a_note_names_ten_machines() {
     let names: Vec<ArcStr> = (0..12).map(|n| format!("m{n}").into()).collect();
-    assert_eq!(Happening::scaled(3, 1, &names[..2]).note, "3→1: Machines m0, m1");
-    let note = Happening::scaled(20, 8, &names).note;
+    assert_eq!(EventContent::scaled(3, 1, &names[..2]).note, "3→1: Machines m0, m1");
+    let note = EventContent::scaled(20, 8, &names).note;
     assert_eq!(note, "20→8: Machines m0, m1, m2, m3, m4, m5, m6, m7, m8, m9 and 2 more");
 }
 
@@ -272,7 +272,7 @@ fn an_error_is_told_where_it_is_the_groups(
     #[case] error: ScaleError,
     #[case] expected: Option<&str>,
 ) {
-    let reason = Happening::of_error(scales_up, &error).map(|happening| happening.reason.as_str());
+    let reason = EventContent::of_error(scales_up, &error).map(|content| content.reason.as_str());
     assert_eq!(reason, expected);
 }
 

@@ -16,7 +16,7 @@ use tower::ServiceExt as _;
 
 use super::{LIMIT, large_body, listener};
 use crate::server::{
-    AnsweredHosts, DebugError, DebugPages, StatusAnswer, StatusPages, admin_router, http::serve_within,
+    AllowedHosts, DebugError, DebugPages, StatusAnswer, StatusPages, admin_router, http::serve_within,
     open_connections::Limits, serve_http,
 };
 
@@ -45,7 +45,7 @@ impl StatusPages for Echo {
 
 /// The whole answer to a request of these lines, by a listener on that address as far as it knows.
 async fn answer(address: &str, lines: &[&str]) -> String {
-    let hosts = AnsweredHosts { listened_on: address.parse().unwrap(), names: vec!["status.example".parse().unwrap()] };
+    let hosts = AllowedHosts { listened_on: address.parse().unwrap(), names: vec!["status.example".parse().unwrap()] };
     let listener = listener();
     let mut stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let ends = CancellationToken::new();
@@ -203,7 +203,7 @@ async fn pages_of_other_sites_get_nothing(#[case] headers: &[&str], #[case] is_a
 
 #[tokio::test]
 async fn one_answer_is_held_for_who_does_not_read_it() {
-    let hosts = AnsweredHosts::on([127, 0, 0, 1].into());
+    let hosts = AllowedHosts::on([127, 0, 0, 1].into());
     let router = admin_router(Arc::new(Echo), Arc::new(Echo), hosts);
     let ask = || {
         let request = Request::get("/debug/state?a").header("host", "localhost").body(Body::empty()).unwrap();

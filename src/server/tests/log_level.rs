@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use super::{LIMIT, listener};
-use crate::server::{AnsweredHosts, LogLevel, LogLevelChange, LogLevels, http::Peer, log_level_router, serve_http};
+use crate::server::{AllowedHosts, LogLevel, LogLevelChange, LogLevels, http::Peer, log_level_router, serve_http};
 
 /// Remembers what it was asked for, and refuses `bad`.
 #[derive(Default)]
@@ -80,7 +80,7 @@ async fn who_may_change_nothing_is_refused_before_the_body_comes() {
     let listener = listener();
     let mut stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let ends = CancellationToken::new();
-    let router = log_level_router(Arc::new(Remembers::default()), AnsweredHosts::on([127, 0, 0, 1].into()));
+    let router = log_level_router(Arc::new(Remembers::default()), AllowedHosts::on([127, 0, 0, 1].into()));
     let serving = tokio::spawn(serve_http(listener, router, ends.clone()));
     let head = "PUT /debug/log-level HTTP/1.1\r\nhost: localhost\r\norigin: http://a\r\ncontent-length: 5\r\n\r\n";
     stream.write_all(head.as_bytes()).await.unwrap();
@@ -97,7 +97,7 @@ async fn who_may_change_nothing_is_refused_before_the_body_comes() {
 
 #[tokio::test(start_paused = true)]
 async fn a_filter_that_is_not_sent_is_not_waited_for() {
-    let router = log_level_router(Arc::new(Remembers::default()), AnsweredHosts::on([127, 0, 0, 1].into()));
+    let router = log_level_router(Arc::new(Remembers::default()), AllowedHosts::on([127, 0, 0, 1].into()));
     let peer = Peer(([127, 0, 0, 1], 1).into());
     let unsent = Body::from_stream(futures::stream::pending::<Result<Vec<u8>, std::io::Error>>());
     let request = Request::put("/debug/log-level").header("host", "localhost").extension(peer).body(unsent).unwrap();
@@ -108,7 +108,7 @@ async fn ask(lines: &[String], body: &str) -> String {
     let listener = listener();
     let mut stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let ends = CancellationToken::new();
-    let router = log_level_router(Arc::new(Remembers::default()), AnsweredHosts::on([127, 0, 0, 1].into()));
+    let router = log_level_router(Arc::new(Remembers::default()), AllowedHosts::on([127, 0, 0, 1].into()));
     let serving = tokio::spawn(serve_http(listener, router, ends.clone()));
     let head = lines.join("\r\n");
     let request = format!("{head}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}", body.len());

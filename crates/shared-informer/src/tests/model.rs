@@ -332,7 +332,7 @@ fn play(world: &mut World, listeners: &mut [Option<Listener>], step: Step, cance
         }
         Step::Resync(place) => {
             if let Some(listener) = &listeners[usize::from(place)] {
-                world.store.tell_again(world.store.keys().into_iter(), &listener.slot);
+                world.store.report_again(world.store.keys().into_iter(), &listener.slot);
             }
         }
     }

@@ -13,7 +13,7 @@ use crate::index::{self, Detail, Index, Standing};
 
 /// An index of manifests.
 #[derive(Debug)]
-pub(in crate::cli::explain) struct Fed {
+pub(in crate::cli::explain) struct IndexFeed {
     pub(in crate::cli::explain) index: Arc<Index>,
     /// Objects whose index entry isn't what they say, since they can't be read: in words for people.
     pub(in crate::cli::explain) unreadable: Vec<String>,
@@ -22,9 +22,9 @@ pub(in crate::cli::explain) struct Fed {
 }
 
 /// An index that is fed with the manifests.
-pub(in crate::cli::explain) fn fed(manifests: &Manifests, rules: Rules) -> Fed {
+pub(in crate::cli::explain) fn fed(manifests: &Manifests, rules: Rules) -> IndexFeed {
     let context = Context::new(&rules.keys.group);
-    let mut fed = Fed { index: Arc::new(Index::new(rules)), unreadable: Vec::new(), notes: HashMap::new() };
+    let mut fed = IndexFeed { index: Arc::new(Index::new(rules)), unreadable: Vec::new(), notes: HashMap::new() };
     for (identity, object) in &manifests.objects {
         fed.take(identity, object, &context);
     }
@@ -41,7 +41,7 @@ pub(in crate::cli::explain) fn fed(manifests: &Manifests, rules: Rules) -> Fed {
     fed
 }
 
-impl Fed {
+impl IndexFeed {
     /// Says of each group what its infrastructure template would have to say: manifests may lack it, and those of a
     /// repository have no status.
     fn note_templates(&mut self, manifests: &Manifests) {
@@ -89,7 +89,7 @@ impl Fed {
         }
     }
 
-    fn apply<T: index::Fed>(
+    fn apply<T: index::IndexFeed>(
         &mut self,
         kind: &T::Kind,
         identity: &Identity,

@@ -14,7 +14,7 @@ use thiserror::Error;
 
 pub(super) use self::{
     documents::documents,
-    feed::{Fed, fed},
+    feed::{IndexFeed, fed},
     source::ManifestSource,
 };
 use self::{objects::Manifests, source::Text};

@@ -3,7 +3,7 @@
 use capi::{InfrastructureRef, OWN_CAPACITY_PREFIX};
 
 use super::*;
-use crate::{Amounts, Lesson, resource_list};
+use crate::{Amounts, ObservedResources, resource_list};
 
 fn own(mut group: ScalableResource, name: &str, value: &str) -> ScalableResource {
     group.annotations.insert(format!("{OWN_CAPACITY_PREFIX}{name}").into(), value.into());
@@ -11,12 +11,12 @@ fn own(mut group: ScalableResource, name: &str, value: &str) -> ScalableResource
 }
 
 /// Returns the observed resources of a group's Node.
-fn lesson(group: &str, resources: &[(&str, &str, &str)]) -> Lesson {
+fn lesson(group: &str, resources: &[(&str, &str, &str)]) -> ObservedResources {
     let amounts = |(name, capacity, allocatable): &(&str, &str, &str)| {
         let amounts = Amounts { capacity: capacity.parse().unwrap(), allocatable: allocatable.parse().unwrap() };
         (ArcStr::from(*name), amounts)
     };
-    Lesson {
+    ObservedResources {
         node: "worker-x7".into(),
         group: GroupId::parse(group).unwrap(),
         resources: resources.iter().map(amounts).collect(),

@@ -128,7 +128,7 @@ fn nodes_of_two_types_leave_the_type_out_and_the_zone_in() {
 #[test]
 fn of_another_groups_nodes_the_type_counts_where_they_agree() {
     let group = sized(&[]);
-    let lesson = crate::Lesson {
+    let lesson = crate::ObservedResources {
         node: "other-1".into(),
         group: GroupId::parse("MachineDeployment/team-a/others").unwrap(),
         resources: std::collections::BTreeMap::new(),

@@ -10,11 +10,11 @@ use std::{
 };
 
 use capi::{InfrastructureRef, KindRef, Machine, Node, NodeResources, ObjectKey, ScalableKind, ScalableResource};
-use nodegroup::{GroupId, Lesson, RealNodes};
+use nodegroup::{GroupId, ObservedResources, RealNodes};
 
 use super::{
     counts::Siblings,
-    picture::Picture,
+    live_state::LiveState,
     relation::{group_of, owner_of},
 };
 
@@ -41,12 +41,12 @@ impl Templates {
 }
 
 /// A Node that can teach: what it is found by, and itself.
-type Teacher<'a> = (&'a ObjectKey, &'a Arc<Node>);
+type ObservedNode<'a> = (&'a ObjectKey, &'a Arc<Node>);
 
 /// The last observation of a group's Node.
 #[derive(Debug)]
-struct Taught {
-    lesson: Arc<Lesson>,
+struct Observation {
+    observed: Arc<ObservedResources>,
     /// The Machine of the Node; of a MachinePool the Node itself.
     source: ObjectKey,
     resources: NodeResources,
@@ -56,26 +56,26 @@ struct Taught {
 
 /// All lessons.
 #[derive(Debug, Default)]
-pub(super) struct Lessons {
-    by_templates: HashMap<Templates, BTreeMap<GroupId, Taught>>,
+pub(super) struct Resources {
+    by_templates: HashMap<Templates, BTreeMap<GroupId, Observation>>,
 }
 
-impl Lessons {
-    fn get(&self, templates: &Templates, group: &GroupId) -> Option<&Taught> {
+impl Resources {
+    fn get(&self, templates: &Templates, group: &GroupId) -> Option<&Observation> {
         self.by_templates.get(templates)?.get(group)
     }
 
     /// The group's own, else that of another group.
-    fn best(&self, templates: &Templates, group: &GroupId) -> Option<&Arc<Lesson>> {
-        self.get(templates, group).map(|taught| &taught.lesson).or_else(|| self.borrowed(templates))
+    fn best(&self, templates: &Templates, group: &GroupId) -> Option<&Arc<ObservedResources>> {
+        self.get(templates, group).map(|observation| &observation.observed).or_else(|| self.borrowed(templates))
     }
 
     /// The lesson for groups that have none of their own: that of the first group whose Node is still there, else of the
     /// first.
-    pub(super) fn borrowed(&self, templates: &Templates) -> Option<&Arc<Lesson>> {
+    pub(super) fn borrowed(&self, templates: &Templates) -> Option<&Arc<ObservedResources>> {
         let groups = self.by_templates.get(templates)?;
-        let live = groups.values().find(|taught| taught.live);
-        Some(&live.or_else(|| groups.values().next())?.lesson)
+        let live = groups.values().find(|observation| observation.live);
+        Some(&live.or_else(|| groups.values().next())?.observed)
     }
 
     fn remove(&mut self, templates: &Templates, group: &GroupId) -> bool {
@@ -94,44 +94,44 @@ impl Lessons {
     }
 }
 
-impl Picture {
+impl LiveState {
     /// Returns what is known of the real Nodes of a group, but for its sample.
-    pub(super) fn lessons_for(&self, id: &GroupId, object: &ScalableResource) -> RealNodes<'_> {
+    pub(super) fn resources_for(&self, id: &GroupId, object: &ScalableResource) -> RealNodes<'_> {
         let templates = Templates::of(object);
-        let same_templates = self.lessons.best(&templates, id).map(AsRef::as_ref);
+        let same_templates = self.resources.best(&templates, id).map(AsRef::as_ref);
         let other_templates = if same_templates.is_some() { None } else { self.lesson_of_other_templates(id) };
         RealNodes { same_templates, other_templates, ..RealNodes::default() }
     }
 
     /// Returns the observed resources of a group's Node that was made from templates of an older MachineSet: of the
     /// newest one.
-    fn lesson_of_other_templates(&self, id: &GroupId) -> Option<&Lesson> {
-        let taught = |set: &ObjectKey| {
+    fn lesson_of_other_templates(&self, id: &GroupId) -> Option<&ObservedResources> {
+        let observation = |set: &ObjectKey| {
             let set = self.groups.get(&GroupId::new(ScalableKind::MachineSet, set.clone()))?.object.as_deref()?;
-            let taught = self.lessons.get(&Templates::of(set), id)?;
-            Some(((taught.live, set.revision, &set.meta.key), taught.lesson.as_ref()))
+            let observation = self.resources.get(&Templates::of(set), id)?;
+            Some(((observation.live, set.revision, &set.meta.key), observation.observed.as_ref()))
         };
         match id.kind {
             ScalableKind::MachineDeployment => {
-                let taught = self.sets_by_deployment.get(&id.key).filter_map(taught);
-                taught.max_by_key(|(rank, _)| *rank).map(|(_, lesson)| lesson)
+                let observation = self.sets_by_deployment.get(&id.key).filter_map(observation);
+                observation.max_by_key(|(rank, _)| *rank).map(|(_, observed)| observed)
             }
             ScalableKind::MachineSet | ScalableKind::MachinePool => None,
         }
     }
 
     /// A Machine or its Node came, changed or went.
-    pub(super) fn machine_teaches(&mut self, machine: &Machine) {
+    pub(super) fn observe_resources(&mut self, machine: &Machine) {
         let Some((ScalableKind::MachineSet, owner)) = owner_of(machine) else { return };
         let owner = GroupId::new(ScalableKind::MachineSet, owner);
         let Some(set) = self.groups.get(&owner).and_then(|group| group.object.as_ref()) else { return };
         let (templates, id) = (Templates::of(set), group_of(set));
-        let known = self.lessons.get(&templates, &id);
-        let changed = match (self.teacher(&machine.meta.key), known) {
+        let known = self.resources.get(&templates, &id);
+        let changed = match (self.observed_node(&machine.meta.key), known) {
             (Some((_, node)), Some(known)) if known.source == machine.meta.key => {
                 !known.live || !known.says_the_same_as(node)
             }
-            (Some(teacher), Some(known)) => !known.live || rank(teacher) < known.rank(),
+            (Some(observed_node), Some(known)) => !known.live || rank(observed_node) < known.rank(),
             (Some(_), None) => true,
             (None, Some(known)) => known.live && known.source == machine.meta.key,
             (None, None) => false,
@@ -147,20 +147,20 @@ impl Picture {
         let owner = GroupId::new(ScalableKind::MachineSet, owner);
         let Some(set) = self.groups.get(&owner).and_then(|group| group.object.as_ref()) else { return };
         let (templates, id) = (Templates::of(set), group_of(set));
-        if self.lessons.get(&templates, &id).is_some_and(|known| known.live && known.source == machine.meta.key) {
+        if self.resources.get(&templates, &id).is_some_and(|known| known.live && known.source == machine.meta.key) {
             self.learn(&templates, &id);
         }
     }
 
     /// The Node of a Machine, if something can be learned from it.
-    fn teacher(&self, machine: &ObjectKey) -> Option<Teacher<'_>> {
+    fn observed_node(&self, machine: &ObjectKey) -> Option<ObservedNode<'_>> {
         let machine = self.machines.get(machine).filter(|machine| !machine.deleting)?;
         let node = self.node_of(machine).filter(|node| node.resources.is_some())?;
         Some((&machine.meta.key, node))
     }
 
     /// A MachinePool or one of its Nodes came, changed or went.
-    pub(super) fn pool_teaches(&mut self, id: &GroupId) {
+    pub(super) fn observe_pool_resources(&mut self, id: &GroupId) {
         let Some(pool) = self.groups.get(id).and_then(|group| group.object.as_ref()) else { return };
         self.learn(&Templates::of(pool), id);
     }
@@ -180,45 +180,45 @@ impl Picture {
                 self.learn(templates, group);
             }
         } else if id.kind == ScalableKind::MachinePool {
-            self.pool_teaches(id);
+            self.observe_pool_resources(id);
         }
     }
 
     /// Looks anew for what the Nodes of a group teach that are made from these templates, and applies it.
     fn learn(&mut self, templates: &Templates, id: &GroupId) {
-        let best = self.teachers(templates, id).min_by_key(|teacher| rank(*teacher));
-        let known = self.lessons.get(templates, id);
-        let taught = best.and_then(|(source, node)| {
+        let best = self.observed_nodes(templates, id).min_by_key(|observed_node| rank(*observed_node));
+        let known = self.resources.get(templates, id);
+        let observation = best.and_then(|(source, node)| {
             let resources = node.resources.clone()?;
             let too_early =
                 known.is_some_and(|known| resources.extended() < known.resources.extended() && !resources.is_settled());
-            let lesson = Lesson::of(node, id.clone()).filter(|_| !too_early)?;
-            Some(Taught { lesson: Arc::new(lesson), source: source.clone(), resources, live: true })
+            let observed = ObservedResources::of(node, id.clone()).filter(|_| !too_early)?;
+            Some(Observation { observed: Arc::new(observed), source: source.clone(), resources, live: true })
         });
-        let borrowed = self.lessons.borrowed(templates).cloned();
-        let changed = match taught {
-            Some(taught) => self.take(templates, id, taught),
+        let borrowed = self.resources.borrowed(templates).cloned();
+        let changed = match observation {
+            Some(observation) => self.take(templates, id, observation),
             None if best.is_some() || self.has_templates(templates, id) => self.outlive(templates, id),
-            None => self.lessons.remove(templates, id),
+            None => self.resources.remove(templates, id),
         };
         if changed {
-            self.lesson_changed(templates, id, borrowed.as_ref());
+            self.resources_changed(templates, id, borrowed.as_ref());
         }
     }
 
-    fn take(&mut self, templates: &Templates, id: &GroupId, taught: Taught) -> bool {
-        let groups = self.lessons.by_templates.entry(templates.clone()).or_default();
-        let same = |old: &Taught| old.live && old.lesson == taught.lesson;
+    fn take(&mut self, templates: &Templates, id: &GroupId, observation: Observation) -> bool {
+        let groups = self.resources.by_templates.entry(templates.clone()).or_default();
+        let same = |old: &Observation| old.live && old.observed == observation.observed;
         let changed = !groups.get(id).is_some_and(same);
-        groups.insert(id.clone(), taught);
+        groups.insert(id.clone(), observation);
         changed
     }
 
     /// The Node of a lesson is gone, or no better one can teach yet: what it taught stays.
     fn outlive(&mut self, templates: &Templates, id: &GroupId) -> bool {
-        let groups = self.lessons.by_templates.get_mut(templates);
-        let Some(taught) = groups.and_then(|groups| groups.get_mut(id)) else { return false };
-        std::mem::replace(&mut taught.live, false)
+        let groups = self.resources.by_templates.get_mut(templates);
+        let Some(observation) = groups.and_then(|groups| groups.get_mut(id)) else { return false };
+        std::mem::replace(&mut observation.live, false)
     }
 
     /// Returns true if a group, or a MachineSet of it, names these templates.
@@ -242,12 +242,16 @@ impl Picture {
             .filter(move |owner| Templates::of(owner) == *templates && group_of(owner) == *id)
     }
 
-    fn teachers<'a>(&'a self, templates: &'a Templates, id: &'a GroupId) -> impl Iterator<Item = Teacher<'a>> {
+    fn observed_nodes<'a>(
+        &'a self,
+        templates: &'a Templates,
+        id: &'a GroupId,
+    ) -> impl Iterator<Item = ObservedNode<'a>> {
         self.owners(templates, id).flat_map(|owner| {
             let machines = self.machines_by_owner.get(&(owner.kind, owner.meta.key.clone()));
             let machines =
                 machines.filter(|_| owner.kind == ScalableKind::MachineSet).into_iter().flat_map(Siblings::iter);
-            let of_machines = machines.filter_map(|machine| self.teacher(&machine.meta.key));
+            let of_machines = machines.filter_map(|machine| self.observed_node(&machine.meta.key));
             let nodes = owner.node_names.iter().filter_map(|name| self.nodes.get(name));
             let of_pool = nodes.filter(|node| node.resources.is_some()).map(|node| (&node.meta.key, node));
             of_machines.chain(of_pool)
@@ -255,8 +259,8 @@ impl Picture {
     }
 
     /// Applies the rules to the group, and to those that borrow where that is another lesson than it was.
-    fn lesson_changed(&mut self, templates: &Templates, id: &GroupId, borrowed: Option<&Arc<Lesson>>) {
-        let is_same = self.lessons.borrowed(templates) == borrowed;
+    fn resources_changed(&mut self, templates: &Templates, id: &GroupId, borrowed: Option<&Arc<ObservedResources>>) {
+        let is_same = self.resources.borrowed(templates) == borrowed;
         let mut groups = if is_same { BTreeSet::new() } else { self.learners(templates) };
         groups.insert(id.clone());
         self.evaluate_all(groups.into_iter().collect());
@@ -273,38 +277,38 @@ impl Picture {
             let object = self.groups.get(other).and_then(|group| group.object.as_deref());
             // A MachineSet of a MachineDeployment is no group, whatever Nodes show.
             let same = object.is_some_and(|object| object.deployment.is_none() && Templates::of(object) == *templates);
-            same && self.lessons.get(templates, other).is_none()
+            same && self.resources.get(templates, other).is_none()
         });
         others.cloned().collect()
     }
 }
 
 #[cfg(test)]
-impl Picture {
+impl LiveState {
     /// Takes the lessons away whose Nodes are gone.
     pub(super) fn forget_the_gone(&mut self) {
         self.observe_anew();
         let gone: Vec<_> = self
-            .lessons
+            .resources
             .by_templates
             .iter()
-            .flat_map(|(templates, groups)| groups.iter().map(move |(id, taught)| (templates, id, taught)))
-            .filter(|(.., taught)| !taught.live)
+            .flat_map(|(templates, groups)| groups.iter().map(move |(id, observation)| (templates, id, observation)))
+            .filter(|(.., observation)| !observation.live)
             .map(|(templates, id, _)| (templates.clone(), id.clone()))
             .collect();
         for (templates, id) in gone {
-            let borrowed = self.lessons.borrowed(&templates).cloned();
-            self.lessons.remove(&templates, &id);
+            let borrowed = self.resources.borrowed(&templates).cloned();
+            self.resources.remove(&templates, &id);
             self.learn(&templates, &id);
-            self.lesson_changed(&templates, &id, borrowed.as_ref());
+            self.resources_changed(&templates, &id, borrowed.as_ref());
         }
     }
 }
 
-impl Taught {
+impl Observation {
     fn says_the_same_as(&self, node: &Node) -> bool {
         let resources = node.resources.as_ref();
-        self.lesson.node == node.meta.key.name
+        self.observed.node == node.meta.key.name
             && resources.is_some_and(|resources| resources.says_the_same_as(&self.resources))
     }
 
@@ -314,6 +318,6 @@ impl Taught {
 }
 
 /// Of several Nodes the one with the most extended resources teaches, since they come last; of equal ones the first.
-fn rank((key, node): Teacher<'_>) -> (Reverse<u16>, &ObjectKey) {
+fn rank((key, node): ObservedNode<'_>) -> (Reverse<u16>, &ObjectKey) {
     (Reverse(node.resources.as_ref().map_or(0, NodeResources::extended)), key)
 }

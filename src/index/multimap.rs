@@ -15,17 +15,17 @@ enum Values<V> {
 
 /// A multimap whose values of a key are a set.
 #[derive(Debug)]
-pub(super) struct Several<K, V> {
+pub(super) struct Multimap<K, V> {
     entries: HashMap<K, Values<V>>,
 }
 
-impl<K, V> Default for Several<K, V> {
+impl<K, V> Default for Multimap<K, V> {
     fn default() -> Self {
         Self { entries: HashMap::new() }
     }
 }
 
-impl<K: Eq + Hash, V: Clone + Ord> Several<K, V> {
+impl<K: Eq + Hash, V: Clone + Ord> Multimap<K, V> {
     pub(super) fn insert(&mut self, key: K, value: V) {
         match self.entries.get_mut(&key) {
             None => {
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn values_of_a_key_are_a_set_in_order() {
-        let mut map = Several::default();
+        let mut map = Multimap::default();
         for value in [3, 1, 3, 2] {
             map.insert("key", value);
         }
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn nothing_is_left_when_the_last_value_goes() {
-        let mut map = Several::default();
+        let mut map = Multimap::default();
         map.insert("key", 1);
         map.insert("key", 2);
         map.remove("key", &1);

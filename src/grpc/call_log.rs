@@ -33,7 +33,7 @@ pub(super) struct Answered<'a> {
 
 /// The record of slow and failed reads: those that were logged, and those that were only counted since.
 #[derive(Debug)]
-pub(super) struct Notable {
+pub(super) struct CallLog {
     slow: Duration,
     traces: Traces,
     told: Mutex<HashMap<(Rpc, Code), Told>>,
@@ -47,7 +47,7 @@ struct Told {
     more: u64,
 }
 
-impl Notable {
+impl CallLog {
     /// Reads count as slow that take longer than `slow`.
     pub(super) fn new(slow: Duration, traces: Traces) -> Self {
         Self { slow, traces, told: Mutex::default() }
@@ -143,8 +143,8 @@ mod tests {
 
     const QUICK: Duration = Duration::from_micros(5);
 
-    fn notable() -> Notable {
-        Notable::new(Duration::from_millis(100), Traces::default())
+    fn call_log() -> CallLog {
+        CallLog::new(Duration::from_millis(100), Traces::default())
     }
 
     fn failed<'a>(asked: &'a str, metadata: &'a MetadataMap) -> Answered<'a> {
@@ -167,17 +167,17 @@ mod tests {
         #[case] took: Duration,
         #[case] expected: bool,
     ) {
-        assert_eq!(notable().is(rpc, code, took), expected);
+        assert_eq!(call_log().is(rpc, code, took), expected);
     }
 
     #[test]
     fn the_first_is_told_at_once_and_those_that_follow_are_summed_up() {
-        let (notable, metadata, begun) = (notable(), MetadataMap::new(), Instant::now());
+        let (call_log, metadata, begun) = (call_log(), MetadataMap::new(), Instant::now());
         let said = Said::of(|| {
             for _ in 0..35_000 {
-                notable.tell(failed("MachineDeployment/a/b", &metadata), begun);
+                call_log.tell(failed("MachineDeployment/a/b", &metadata), begun);
             }
-            notable.tell(failed("MachineDeployment/a/c", &metadata), begun + PAUSE);
+            call_log.tell(failed("MachineDeployment/a/c", &metadata), begun + PAUSE);
         });
         let lines: Vec<_> = said.lines().collect();
         let [first, second] = lines[..] else { panic!("{said}") };
@@ -192,14 +192,14 @@ mod tests {
 
     #[test]
     fn what_is_over_is_summed_up_without_a_further_one() {
-        let (notable, metadata, begun) = (notable(), MetadataMap::new(), Instant::now());
+        let (call_log, metadata, begun) = (call_log(), MetadataMap::new(), Instant::now());
         let said = Said::of(|| {
             for _ in 0..3 {
-                notable.tell(failed("MachineDeployment/a/b", &metadata), begun);
+                call_log.tell(failed("MachineDeployment/a/b", &metadata), begun);
             }
-            notable.sum_up(begun);
-            notable.sum_up(begun + PAUSE);
-            notable.sum_up(begun + PAUSE * 2);
+            call_log.sum_up(begun);
+            call_log.sum_up(begun + PAUSE);
+            call_log.sum_up(begun + PAUSE * 2);
         });
         let lines: Vec<_> = said.lines().collect();
         assert_eq!(lines.len(), 2, "{said}");
@@ -208,11 +208,11 @@ mod tests {
 
     #[test]
     fn another_code_of_the_same_rpc_is_told_by_itself() {
-        let (notable, metadata, begun) = (notable(), MetadataMap::new(), Instant::now());
+        let (call_log, metadata, begun) = (call_log(), MetadataMap::new(), Instant::now());
         let slow = Answered { code: Code::Ok, took: Duration::from_secs(2), message: "", ..failed("b", &metadata) };
         let said = Said::of(|| {
-            notable.tell(failed("a", &metadata), begun);
-            notable.tell(slow, begun);
+            call_log.tell(failed("a", &metadata), begun);
+            call_log.tell(slow, begun);
         });
         assert!(
             said.lines().any(|line| line.contains("an RPC was slow") && line.contains("milliseconds=2000")),
@@ -222,9 +222,9 @@ mod tests {
 
     #[test]
     fn an_id_of_many_pages_is_cut() {
-        let (notable, metadata) = (notable(), MetadataMap::new());
+        let (call_log, metadata) = (call_log(), MetadataMap::new());
         let long = "a".repeat(100_000);
-        let said = Said::of(|| notable.tell(failed(&long, &metadata), Instant::now()));
+        let said = Said::of(|| call_log.tell(failed(&long, &metadata), Instant::now()));
         assert!(said.len() < 1_000, "{} bytes", said.len());
     }
 }

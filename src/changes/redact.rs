@@ -36,44 +36,44 @@ const OF_KUBEADM: [&[&str]; 8] = [
 static DIGEST: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 /// Digests of what was withheld, by JSON pointer.
-pub(super) type Withheld = BTreeMap<String, u64>;
+pub(super) type Redacted = BTreeMap<String, u64>;
 
 /// Withholds in `value`, which is a Secret itself when `secret` says so.
-pub(super) fn withhold(value: &mut Value, secret: bool) -> Withheld {
-    let mut withheld = Withheld::new();
-    walk(value, secret, &mut String::new(), &mut withheld);
-    withheld
+pub(super) fn redact(value: &mut Value, secret: bool) -> Redacted {
+    let mut redacted = Redacted::new();
+    walk(value, secret, &mut String::new(), &mut redacted);
+    redacted
 }
 
-fn walk(value: &mut Value, secret: bool, path: &mut String, withheld: &mut Withheld) {
+fn walk(value: &mut Value, secret: bool, path: &mut String, redacted: &mut Redacted) {
     match value {
         Value::Object(map) => {
             let secret = secret || is_secret(map);
             // The items of a list need not say what they are.
             let secrets = text(map, "kind") == Some("SecretList");
             if secret {
-                withhold_values(map, path, withheld);
+                redact_values(map, path, redacted);
             }
-            withhold_of_kubeadm(map, path, withheld);
-            withhold_annotations(map, secret, path, withheld);
+            redact_kubeadm(map, path, redacted);
+            redact_annotations(map, secret, path, redacted);
             for (key, value) in map {
                 let within = secrets && key == "items";
                 at(path, key, |path| match value {
                     Value::Array(items) if within => {
                         for (index, item) in items.iter_mut().enumerate() {
-                            at(path, &index.to_string(), |path| walk(item, true, path, withheld));
+                            at(path, &index.to_string(), |path| walk(item, true, path, redacted));
                         }
                     }
-                    value => walk(value, false, path, withheld),
+                    value => walk(value, false, path, redacted),
                 });
             }
         }
         Value::Array(items) => {
             for (index, item) in items.iter_mut().enumerate() {
-                at(path, &index.to_string(), |path| walk(item, false, path, withheld));
+                at(path, &index.to_string(), |path| walk(item, false, path, redacted));
             }
         }
-        Value::String(text) if holds_a_secret(text) => mark(value, SECRET, path, withheld),
+        Value::String(text) if holds_a_secret(text) => mark(value, SECRET, path, redacted),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
@@ -114,19 +114,19 @@ fn is_secret(map: &Map<String, Value>) -> bool {
     text(map, "kind") == Some("Secret") && text(map, "apiVersion").is_none_or(|version| !version.contains('/'))
 }
 
-fn withhold_values(map: &mut Map<String, Value>, path: &mut String, withheld: &mut Withheld) {
+fn redact_values(map: &mut Map<String, Value>, path: &mut String, redacted: &mut Redacted) {
     for field in ["data", "stringData"] {
         match map.get_mut(field) {
-            Some(Value::Object(values)) => at(path, field, |path| mark_all(values, path, withheld)),
+            Some(Value::Object(values)) => at(path, field, |path| mark_all(values, path, redacted)),
             None | Some(Value::Null) => {}
-            Some(odd) => at(path, field, |path| mark(odd, SECRET, path, withheld)),
+            Some(odd) => at(path, field, |path| mark(odd, SECRET, path, redacted)),
         }
     }
 }
 
 /// Redacts the secrets in the kinds of Cluster API's kubeadm providers, before anything else of them is looked at, so
 /// that each digest is that of the original value.
-fn withhold_of_kubeadm(map: &mut Map<String, Value>, path: &mut String, withheld: &mut Withheld) {
+fn redact_kubeadm(map: &mut Map<String, Value>, path: &mut String, redacted: &mut Redacted) {
     let group = text(map, "apiVersion").and_then(|version| version.split_once('/')).map(|(group, _)| group);
     let within: &[&str] = match (group, text(map, "kind")) {
         (Some("bootstrap.cluster.x-k8s.io"), Some("KubeadmConfig")) => &["spec"],
@@ -141,62 +141,62 @@ fn withhold_of_kubeadm(map: &mut Map<String, Value>, path: &mut String, withheld
         let segments = [within, secret].concat();
         let Some((first, rest)) = segments.split_first() else { continue };
         if let Some(value) = map.get_mut(*first) {
-            at(path, first, |path| mark_at(value, rest, path, withheld));
+            at(path, first, |path| mark_at(value, rest, path, redacted));
         }
     }
 }
 
-fn mark_at(value: &mut Value, segments: &[&str], path: &mut String, withheld: &mut Withheld) {
+fn mark_at(value: &mut Value, segments: &[&str], path: &mut String, redacted: &mut Redacted) {
     let Some((first, rest)) = segments.split_first() else {
         if !value.is_null() {
-            mark(value, SECRET, path, withheld);
+            mark(value, SECRET, path, redacted);
         }
         return;
     };
     match value {
         Value::Object(map) => {
             let below = map.iter_mut().filter(|(key, _)| *first == "*" || key == first);
-            below.for_each(|(key, value)| at(path, key, |path| mark_at(value, rest, path, withheld)));
+            below.for_each(|(key, value)| at(path, key, |path| mark_at(value, rest, path, redacted)));
         }
         Value::Array(items) if *first == "*" => {
             let items = items.iter_mut().enumerate();
-            items.for_each(|(index, item)| at(path, &index.to_string(), |path| mark_at(item, rest, path, withheld)));
+            items.for_each(|(index, item)| at(path, &index.to_string(), |path| mark_at(item, rest, path, redacted)));
         }
         // An odd form of what may be secret.
-        Value::String(_) => mark(value, SECRET, path, withheld),
+        Value::String(_) => mark(value, SECRET, path, redacted),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => {}
     }
 }
 
 /// Of a Secret no annotation's value is shown: tools keep copies of whole objects there, under any name.
-fn withhold_annotations(map: &mut Map<String, Value>, secret: bool, path: &mut String, withheld: &mut Withheld) {
+fn redact_annotations(map: &mut Map<String, Value>, secret: bool, path: &mut String, redacted: &mut Redacted) {
     let Some(Value::Object(metadata)) = map.get_mut("metadata") else { return };
     let Some(annotations) = metadata.get_mut("annotations") else { return };
     at(path, "metadata", |path| {
         at(path, "annotations", |path| match annotations {
             Value::Object(annotations) if secret => {
                 annotations.remove(LAST_APPLIED);
-                mark_all(annotations, path, withheld);
+                mark_all(annotations, path, redacted);
             }
             Value::Object(annotations) => {
                 if let Some(copy) = annotations.get_mut(LAST_APPLIED) {
-                    at(path, LAST_APPLIED, |path| mark(copy, NOT_SHOWN, path, withheld));
+                    at(path, LAST_APPLIED, |path| mark(copy, NOT_SHOWN, path, redacted));
                 }
             }
-            odd if secret => mark(odd, SECRET, path, withheld),
+            odd if secret => mark(odd, SECRET, path, redacted),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {}
         });
     });
 }
 
-fn mark_all(values: &mut Map<String, Value>, path: &mut String, withheld: &mut Withheld) {
+fn mark_all(values: &mut Map<String, Value>, path: &mut String, redacted: &mut Redacted) {
     for (key, value) in values {
-        at(path, key, |path| mark(value, SECRET, path, withheld));
+        at(path, key, |path| mark(value, SECRET, path, redacted));
     }
 }
 
-fn mark(value: &mut Value, mark: &str, path: &str, withheld: &mut Withheld) {
-    withheld.insert(path.to_owned(), DIGEST.hash_one(value.to_string()));
+fn mark(value: &mut Value, mark: &str, path: &str, redacted: &mut Redacted) {
+    redacted.insert(path.to_owned(), DIGEST.hash_one(value.to_string()));
     *value = mark.into();
 }
 

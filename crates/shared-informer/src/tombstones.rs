@@ -13,7 +13,7 @@ pub(super) const REMEMBERED: usize = 1024;
 
 /// Objects that are gone, by uid: no two objects ever have the same.
 #[derive(Debug, Default)]
-pub(super) struct Departed {
+pub(super) struct Tombstones {
     gone: HashMap<Uid, Departure>,
     /// In the order in which they were told.
     order: VecDeque<Uid>,
@@ -34,7 +34,7 @@ enum Until {
     Forever,
 }
 
-impl Departed {
+impl Tombstones {
     /// Remembers that a watch told an object's end. Without a uid or a version that can be compared there is nothing to
     /// know it again by.
     pub(super) fn went(&mut self, last: &Metadata) {
@@ -98,47 +98,47 @@ mod tests {
     #[case::another_object("v", "9", false)]
     #[case::not_a_number("u", "x", false)]
     fn states_up_to_the_end_are_out_of_date(#[case] uid: &str, #[case] version: &str, #[case] expected: bool) {
-        let mut departed = Departed::default();
-        departed.went(&state("one", "u", "10"));
-        assert_eq!(departed.has(&state("one", uid, version)), expected);
+        let mut tombstones = Tombstones::default();
+        tombstones.went(&state("one", "u", "10"));
+        assert_eq!(tombstones.has(&state("one", uid, version)), expected);
     }
 
     #[test]
     fn a_replaced_object_never_comes_back() {
-        let mut departed = Departed::default();
-        departed.was_replaced(&state("one", "u", "x"));
-        assert!(departed.has(&state("one", "u", "99")));
+        let mut tombstones = Tombstones::default();
+        tombstones.was_replaced(&state("one", "u", "x"));
+        assert!(tombstones.has(&state("one", "u", "99")));
     }
 
     #[rstest::rstest]
     #[case::no_uid("", "10")]
     #[case::no_number("u", "x")]
     fn what_cannot_be_known_again_is_not_remembered(#[case] uid: &str, #[case] version: &str) {
-        let mut departed = Departed::default();
-        departed.went(&state("one", uid, version));
-        assert!(!departed.has(&state("one", uid, version)));
-        assert!(departed.order.is_empty());
+        let mut tombstones = Tombstones::default();
+        tombstones.went(&state("one", uid, version));
+        assert!(!tombstones.has(&state("one", uid, version)));
+        assert!(tombstones.order.is_empty());
     }
 
     #[test]
     fn a_namespace_is_forgotten_alone() {
-        let mut departed = Departed::default();
-        departed.went(&state("one", "u", "10"));
-        departed.went(&state("two", "v", "10"));
-        departed.forget(Some("one"));
-        assert!(!departed.has(&state("one", "u", "10")) && departed.has(&state("two", "v", "10")));
-        departed.forget(None);
-        assert!(departed.gone.is_empty() && departed.order.is_empty());
+        let mut tombstones = Tombstones::default();
+        tombstones.went(&state("one", "u", "10"));
+        tombstones.went(&state("two", "v", "10"));
+        tombstones.forget(Some("one"));
+        assert!(!tombstones.has(&state("one", "u", "10")) && tombstones.has(&state("two", "v", "10")));
+        tombstones.forget(None);
+        assert!(tombstones.gone.is_empty() && tombstones.order.is_empty());
     }
 
     #[test]
     fn the_oldest_give_way() {
-        let mut departed = Departed::default();
+        let mut tombstones = Tombstones::default();
         for number in 0..=REMEMBERED {
-            departed.went(&state("one", &number.to_string(), "10"));
-            departed.went(&state("one", &number.to_string(), "11"));
+            tombstones.went(&state("one", &number.to_string(), "10"));
+            tombstones.went(&state("one", &number.to_string(), "11"));
         }
-        assert_eq!((departed.gone.len(), departed.order.len()), (REMEMBERED, REMEMBERED));
-        assert!(!departed.has(&state("one", "0", "10")) && departed.has(&state("one", "1", "11")));
+        assert_eq!((tombstones.gone.len(), tombstones.order.len()), (REMEMBERED, REMEMBERED));
+        assert!(!tombstones.has(&state("one", "0", "10")) && tombstones.has(&state("one", "1", "11")));
     }
 }

@@ -19,17 +19,17 @@ use nodegroup::{
 use super::{
     Change, KindState,
     counts::{Crowds, Siblings},
-    filed::File,
     gone::Gone,
     group::Group,
-    held::Held,
     holder::{Holder, OnNode},
-    lessons::Lessons,
+    keyed_multimap::KeyedMultimap,
+    keyed_set::KeyedSet,
     members::{NodeById, NodeByMachine},
+    multimap::Multimap,
     observed::Observations,
+    observed_resources::Resources,
     prices::CheapestUnits,
     relation::{cluster_key, group_of, owner_of, template_key},
-    several::Several,
     standing::Standing,
     undeletable::Undeletable,
 };
@@ -39,12 +39,12 @@ pub(super) type TemplateKey = (KindRef, ObjectKey);
 
 /// Everything that is known.
 #[derive(Debug)]
-pub(super) struct Picture {
+pub(super) struct LiveState {
     pub(super) rules: Rules,
     pub(super) groups: HashMap<GroupId, Group>,
     pub(super) clusters: HashMap<ObjectKey, Arc<Cluster>>,
-    pub(super) machines: Held<Machine>,
-    pub(super) nodes: Held<Node>,
+    pub(super) machines: KeyedSet<Machine>,
+    pub(super) nodes: KeyedSet<Node>,
     pub(super) templates: HashMap<TemplateKey, Result<Arc<InfrastructureTemplate>, ArcStr>>,
     pub(super) kinds: HashMap<KindRef, KindState>,
     /// The Machines whose infrastructure tells of a lack of capacity.
@@ -54,21 +54,21 @@ pub(super) struct Picture {
     /// The Machines of a MachineSet or MachinePool, by name.
     pub(super) machines_by_owner: HashMap<(ScalableKind, ObjectKey), Siblings>,
     pub(super) crowds: Crowds,
-    pub(super) holders: File<Holder>,
+    pub(super) holders: KeyedMultimap<Holder>,
     /// The MachineSets of a MachineDeployment.
-    pub(super) sets_by_deployment: Several<ObjectKey, ObjectKey>,
-    pub(super) machines_by_node: File<OnNode>,
-    pub(super) nodes_by_provider_id: File<NodeById>,
-    pub(super) nodes_by_machine: File<NodeByMachine>,
+    pub(super) sets_by_deployment: Multimap<ObjectKey, ObjectKey>,
+    pub(super) machines_by_node: KeyedMultimap<OnNode>,
+    pub(super) nodes_by_provider_id: KeyedMultimap<NodeById>,
+    pub(super) nodes_by_machine: KeyedMultimap<NodeByMachine>,
     /// The MachinePools whose nodeRefs name a Node.
-    pub(super) pools_by_node: Several<ArcStr, GroupId>,
-    groups_by_cluster: Several<ObjectKey, GroupId>,
-    pub(super) groups_by_template: Several<TemplateKey, GroupId>,
+    pub(super) pools_by_node: Multimap<ArcStr, GroupId>,
+    groups_by_cluster: Multimap<ObjectKey, GroupId>,
+    pub(super) groups_by_template: Multimap<TemplateKey, GroupId>,
     /// Resources of observed Nodes.
-    pub(super) lessons: Lessons,
+    pub(super) resources: Resources,
     /// The labels that Nodes showed.
     pub(super) observations: Observations,
-    pub(super) groups_by_kind: Several<KindRef, GroupId>,
+    pub(super) groups_by_kind: Multimap<KindRef, GroupId>,
     /// Kinds that a group in scope names, with how many do in each namespace.
     pub(super) wanted: BTreeMap<KindRef, BTreeMap<ArcStr, usize>>,
     /// True if a kind came to be named, or is named no more, in a namespace since this was taken last.
@@ -95,31 +95,31 @@ pub(super) struct Picture {
     pub(super) visits: std::sync::atomic::AtomicUsize,
 }
 
-impl Picture {
+impl LiveState {
     pub(super) fn new(rules: Rules) -> Self {
         Self {
             rules,
             groups: HashMap::new(),
             clusters: HashMap::new(),
-            machines: Held::default(),
-            nodes: Held::default(),
+            machines: KeyedSet::default(),
+            nodes: KeyedSet::default(),
             templates: HashMap::new(),
             kinds: HashMap::new(),
             shortages: HashMap::new(),
             undeletable: HashMap::new(),
             machines_by_owner: HashMap::new(),
             crowds: Crowds::default(),
-            holders: File::default(),
-            sets_by_deployment: Several::default(),
-            machines_by_node: File::default(),
-            nodes_by_provider_id: File::default(),
-            nodes_by_machine: File::default(),
-            pools_by_node: Several::default(),
-            groups_by_cluster: Several::default(),
-            groups_by_template: Several::default(),
-            lessons: Lessons::default(),
+            holders: KeyedMultimap::default(),
+            sets_by_deployment: Multimap::default(),
+            machines_by_node: KeyedMultimap::default(),
+            nodes_by_provider_id: KeyedMultimap::default(),
+            nodes_by_machine: KeyedMultimap::default(),
+            pools_by_node: Multimap::default(),
+            groups_by_cluster: Multimap::default(),
+            groups_by_template: Multimap::default(),
+            resources: Resources::default(),
             observations: Observations::default(),
-            groups_by_kind: Several::default(),
+            groups_by_kind: Multimap::default(),
             wanted: BTreeMap::new(),
             wanted_changed: false,
             prices: CheapestUnits::default(),
@@ -229,7 +229,7 @@ impl Picture {
             ("pools_by_node", self.pools_by_node.is_empty()),
             ("groups_by_cluster", self.groups_by_cluster.is_empty()),
             ("groups_by_template", self.groups_by_template.is_empty()),
-            ("lessons", self.lessons.is_empty()),
+            ("lessons", self.resources.is_empty()),
             ("observations", self.observations.is_empty()),
             ("groups_by_kind", self.groups_by_kind.is_empty()),
             ("wanted", self.wanted.is_empty()),

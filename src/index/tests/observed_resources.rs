@@ -84,7 +84,7 @@ fn known(amount: &str, from: &str) -> (String, String) {
 }
 
 /// Group `workers` with one Machine `a` that became a Node, and its template.
-fn taught() -> Vec<Change> {
+fn observation() -> Vec<Change> {
     let mut changes = group("workers", 1, &templates("small", "config"));
     changes.extend([small(), joined("MachineSet/workers-1", "a"), usual("a")]);
     changes
@@ -92,7 +92,7 @@ fn taught() -> Vec<Change> {
 
 #[test]
 fn what_a_real_node_keeps_from_pods_is_taken_off() {
-    let mut changes = taught();
+    let mut changes = observation();
     let last = changes.pop().unwrap();
     let index = index(changes);
     assert_eq!(allocatable(&index, WORKERS, "memory"), unknown("32Gi"));
@@ -110,7 +110,7 @@ fn back_to_zero(index: &Index) {
 
 #[test]
 fn it_survives_the_groups_return_to_zero() {
-    let index = index(taught());
+    let index = index(observation());
     back_to_zero(&index);
     assert_eq!(index.target_size(&id(WORKERS)), Some(0));
     assert_eq!(allocatable(&index, WORKERS, "memory"), known("30Gi", "a"));
@@ -118,7 +118,7 @@ fn it_survives_the_groups_return_to_zero() {
 
 #[test]
 fn it_does_not_survive_the_templates_of_the_group() {
-    let index = index(taught());
+    let index = index(observation());
     back_to_zero(&index);
     let renewed = templates("small", "other-config");
     for change in [deployment("workers", 0, ("0", "10"), &renewed), set("workers", "workers-2", 2, &renewed)] {
@@ -140,7 +140,7 @@ fn a_group_learns_from_a_node_of_another_group_when(
     #[case] bootstrap: &str,
     #[case] from: Option<&str>,
 ) {
-    let mut changes = taught();
+    let mut changes = observation();
     changes.extend([template("large", &json!({"cpu": "8", "memory": "32Gi"}))]);
     changes.extend(group("others", 0, &templates(infrastructure, bootstrap)));
     let expected = from.map_or_else(|| unknown("32Gi"), |from| known("30Gi", from));
@@ -152,7 +152,7 @@ fn a_group_learns_from_a_node_of_another_group_when(
 
 #[test]
 fn a_groups_own_node_goes_before_those_of_others() {
-    let mut changes = taught();
+    let mut changes = observation();
     changes.extend(group("others", 1, &templates("small", "config")));
     changes.extend([joined("MachineSet/others-1", "z")]);
     changes.push(node("z", &shows(&[("cpu", "8", "7"), ("memory", "32Gi", "29Gi")], &json!({}))));
@@ -167,7 +167,7 @@ fn references_of_both_contract_versions_are_the_same_templates() {
         "infrastructureRef": {"apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "CloudMachineTemplate", "name": "small"},
         "bootstrap": {"configRef": {"apiVersion": "bootstrap.cluster.x-k8s.io/v1beta1", "kind": "CloudConfigTemplate", "name": "config"}},
     }}}});
-    let mut changes = taught();
+    let mut changes = observation();
     changes.extend(group("others", 0, &old));
     let from = "a of MachineDeployment/team-a/workers";
     assert_eq!(allocatable(&index(changes), OTHERS, "memory"), known("30Gi", from));
@@ -183,7 +183,7 @@ fn references_of_both_contract_versions_are_the_same_templates() {
 #[case::pods_get_no_cpu(json!({"status": {"allocatable": {"cpu": "0"}}}))]
 #[case::its_memory_is_no_quantity(json!({"status": {"capacity": {"memory": "much"}}}))]
 fn nothing_is_learned_from_a_node_while(#[case] more: Value) {
-    let mut changes = taught();
+    let mut changes = observation();
     changes.pop();
     changes.push(node("a", &shows(&USUAL, &more)));
     assert_eq!(allocatable(&index(changes), WORKERS, "memory"), unknown("32Gi"));
@@ -196,7 +196,7 @@ fn nothing_is_learned_from_a_machine_that_is_being_deleted() {
         "spec": {"providerID": "cloud:///zone/a"},
         "status": {"nodeRef": {"name": "a"}},
     });
-    let mut changes = taught();
+    let mut changes = observation();
     changes.insert(3, machine("MachineSet/workers-1", "a", &deleting));
     changes.remove(4);
     assert_eq!(allocatable(&index(changes), WORKERS, "memory"), unknown("32Gi"));
@@ -204,7 +204,7 @@ fn nothing_is_learned_from_a_machine_that_is_being_deleted() {
 
 #[test]
 fn another_node_teaches_when_the_first_one_goes() {
-    let mut changes = taught();
+    let mut changes = observation();
     changes.push(joined("MachineSet/workers-1", "b"));
     changes.push(node("b", &shows(&[("cpu", "8", "7910m"), ("memory", "32Gi", "31Gi")], &json!({}))));
     let index = index(changes);
@@ -215,7 +215,7 @@ fn another_node_teaches_when_the_first_one_goes() {
 
 #[test]
 fn a_pod_is_never_promised_more_than_the_capacity_nor_less_than_nothing() {
-    let mut changes = taught();
+    let mut changes = observation();
     changes.push(node("a", &shows(&[("cpu", "8", "9"), ("memory", "40Gi", "1Gi")], &json!({}))));
     let annotated = capacity_annotations("4", "16Gi");
     let mut value = templates("small", "config");
@@ -228,7 +228,7 @@ fn a_pod_is_never_promised_more_than_the_capacity_nor_less_than_nothing() {
 
 #[test]
 fn a_nodes_capacity_goes_before_that_of_its_machine() {
-    let mut changes = taught();
+    let mut changes = observation();
     changes.push(node("a", &shows(&[("cpu", "8", "8"), ("memory", "31Gi", "30Gi")], &json!({}))));
     let index = index(changes);
     assert_eq!(capacity(&index, WORKERS, "memory"), Some(("31Gi".to_owned(), "learned")));
@@ -240,7 +240,7 @@ fn a_nodes_capacity_goes_before_that_of_its_machine() {
 
 #[test]
 fn a_node_of_older_templates_teaches_what_pods_do_not_get_and_nothing_else() {
-    let mut changes = taught();
+    let mut changes = observation();
     changes.push(template("large", &json!({"cpu": "16", "memory": "64Gi"})));
     let large = templates("large", "config");
     changes.push(node(
@@ -266,7 +266,7 @@ fn with_gpus(gpus: &str, more: &Value) -> Value {
 
 #[test]
 fn extended_resources_and_huge_pages_are_learned_and_survive_zero() {
-    let mut changes = taught();
+    let mut changes = observation();
     changes.push(node("a", &with_gpus("2", &json!({}))));
     let index = index(changes);
     back_to_zero(&index);
@@ -279,7 +279,7 @@ fn extended_resources_and_huge_pages_are_learned_and_survive_zero() {
 fn learning_them_can_be_turned_off() {
     let template = TemplateRules { learn_extended_resources: false, ..TemplateRules::default() };
     let index = Index::new(Rules { template, ..rules() });
-    for change in taught().into_iter().chain([node("a", &with_gpus("2", &json!({})))]) {
+    for change in observation().into_iter().chain([node("a", &with_gpus("2", &json!({})))]) {
         index.apply_quietly(change);
     }
     assert_eq!(capacity(&index, WORKERS, GPU), None);
@@ -297,7 +297,7 @@ fn annotations_go_before_what_was_learned() {
             "capacity.capi-autoscaler-provider.io/resources": "hugepages-2Mi=0",
         }}}),
     );
-    let mut changes = taught();
+    let mut changes = observation();
     changes.extend([node("a", &with_gpus("2", &json!({}))), deployment("workers", 1, ("0", "10"), &value)]);
     let index = index(changes);
     assert_eq!(capacity(&index, WORKERS, GPU), Some(("4".to_owned(), "annotation")));
@@ -311,7 +311,7 @@ fn annotations_go_before_what_was_learned() {
 #[case::none_at_all(shows(&USUAL, &json!({})))]
 #[case::none_yet(with_gpus("0", &json!({})))]
 fn a_new_nodes_devices_are_waited_for(#[case] without: Value) {
-    let mut changes = taught();
+    let mut changes = observation();
     changes.push(node("a", &with_gpus("2", &json!({}))));
     let index = index(changes);
     back_to_zero(&index);
@@ -329,14 +329,14 @@ fn a_new_nodes_devices_are_waited_for(#[case] without: Value) {
 
 #[test]
 fn of_several_nodes_one_that_shows_its_devices_teaches() {
-    let mut changes = taught();
+    let mut changes = observation();
     changes.extend([joined("MachineSet/workers-1", "b"), node("b", &with_gpus("2", &json!({})))]);
     assert_eq!(capacity(&index(changes), WORKERS, GPU), Some(("2".to_owned(), "learned")));
 }
 
 #[test]
 fn a_group_that_nothing_states_the_size_of_does_not_scale_from_zero_by_what_was_learned() {
-    let mut changes = taught();
+    let mut changes = observation();
     changes.remove(2);
     let index = index(changes);
     assert!(index.served(&id(WORKERS)).unwrap().definition.template.is_none());
@@ -374,7 +374,7 @@ fn labels_of_a_node_that_is_gone_are_kept_and_give_way_to_all_else() {
         built(index, group).labels.get(key).map(|label| (label.value.clone(), label.source.as_str()))
     };
     let said = |value: &str, source| Some((value.to_owned(), source));
-    let mut changes = taught();
+    let mut changes = observation();
     changes.push(node("a", &shows(&USUAL, &labels)));
     changes.extend(group("others", 0, &templates("small", "config")));
     let index = index(changes);
@@ -394,10 +394,10 @@ fn labels_of_a_node_that_is_gone_are_kept_and_give_way_to_all_else() {
 
 #[test]
 fn nothing_is_kept_of_a_group_that_is_gone() {
-    let index = index(taught());
+    let index = index(observation());
     for gone in [WORKERS, "MachineSet/team-a/workers-1"] {
         index.apply_quietly(Change::ScalableGone(GroupId::parse(gone).unwrap()));
     }
     index.refresh();
-    assert!(index.inner.read().picture.lessons.is_empty());
+    assert!(index.inner.read().live.resources.is_empty());
 }

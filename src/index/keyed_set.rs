@@ -37,18 +37,18 @@ impl Identified for Node {
 
 /// A set of objects of different identities.
 #[derive(Debug)]
-pub(super) struct Held<T> {
+pub(super) struct KeyedSet<T> {
     table: HashTable<Arc<T>>,
     hashing: RandomState,
 }
 
-impl<T> Default for Held<T> {
+impl<T> Default for KeyedSet<T> {
     fn default() -> Self {
         Self { table: HashTable::new(), hashing: RandomState::new() }
     }
 }
 
-impl<T: Identified> Held<T> {
+impl<T: Identified> KeyedSet<T> {
     /// The object of that identity.
     pub(super) fn get(&self, key: &T::Key) -> Option<&Arc<T>> {
         self.table.find(self.hashing.hash_one(key), |held| held.key() == key)

@@ -1,4 +1,4 @@
-//! A multimap whose values hold their own key: as [`Several`](super::several::Several), for relations that every Machine
+//! A multimap whose values hold their own key: as [`Multimap`](super::several::Several), for relations that every Machine
 //! has, where a key beside each value would cost more than the value.
 
 use std::{
@@ -9,7 +9,7 @@ use std::{
 use hashbrown::{HashTable, hash_table::Entry};
 
 /// A value that says where it is filed.
-pub(super) trait Filed {
+pub(super) trait Keyed {
     /// The key it is filed under.
     type Key: Eq + Hash + ?Sized;
     /// Tells apart the values of one key, and orders them.
@@ -23,13 +23,13 @@ pub(super) trait Filed {
 
 /// One value inline is the rule; a map is the exception, and is never empty.
 #[derive(Debug)]
-enum Values<V: Filed> {
+enum Values<V: Keyed> {
     One(V),
     #[allow(clippy::box_collection, reason = "inline, the exception would make the rule twice as large")]
     Many(Box<BTreeMap<V::Order, V>>),
 }
 
-impl<V: Filed> Values<V> {
+impl<V: Keyed> Values<V> {
     fn first(&self) -> Option<&V> {
         match self {
             Self::One(value) => Some(value),
@@ -44,18 +44,18 @@ impl<V: Filed> Values<V> {
 
 /// A multimap whose values of a key are a set.
 #[derive(Debug)]
-pub(super) struct File<V: Filed> {
+pub(super) struct KeyedMultimap<V: Keyed> {
     table: HashTable<Values<V>>,
     hashing: RandomState,
 }
 
-impl<V: Filed> Default for File<V> {
+impl<V: Keyed> Default for KeyedMultimap<V> {
     fn default() -> Self {
         Self { table: HashTable::new(), hashing: RandomState::new() }
     }
 }
 
-impl<V: Filed> File<V> {
+impl<V: Keyed> KeyedMultimap<V> {
     /// Files a value, in the place of the one with the same key and order.
     pub(super) fn insert(&mut self, value: V) {
         let hash = self.hashing.hash_one(value.key());
@@ -129,7 +129,7 @@ impl<V: Filed> File<V> {
 mod tests {
     use super::*;
 
-    impl Filed for (&'static str, u8, char) {
+    impl Keyed for (&'static str, u8, char) {
         type Key = str;
         type Order = u8;
 
@@ -142,13 +142,13 @@ mod tests {
         }
     }
 
-    fn shown(file: &File<(&'static str, u8, char)>, key: &str) -> String {
+    fn shown(file: &KeyedMultimap<(&'static str, u8, char)>, key: &str) -> String {
         file.get(key).map(|value| value.2).collect()
     }
 
     #[test]
     fn values_of_a_key_are_a_set_in_order_and_the_newer_one_counts() {
-        let mut file = File::default();
+        let mut file = KeyedMultimap::default();
         for value in [("key", 3, 'x'), ("key", 1, 'a'), ("other", 1, 'o'), ("key", 3, 'c'), ("key", 2, 'b')] {
             file.insert(value);
         }
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn values_are_taken_from_any_place_on() {
-        let mut file = File::default();
+        let mut file = KeyedMultimap::default();
         file.insert(("one", 3, 'x'));
         assert_eq!(file.get_from("one", || 4).count(), 1);
         for order in [1, 3, 5] {
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn nothing_is_left_when_the_last_value_goes() {
-        let mut file = File::default();
+        let mut file = KeyedMultimap::default();
         for order in 0..3 {
             file.insert(("key", order, 'x'));
         }

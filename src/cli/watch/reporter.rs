@@ -30,7 +30,7 @@ pub(super) enum Outlet {
 }
 
 /// Tells one outlet of the changes of one resource.
-pub(super) struct Teller {
+pub(super) struct Reporter {
     pub(super) cluster: &'static str,
     pub(super) kind: Arc<Kind>,
     pub(super) outlet: Outlet,
@@ -39,7 +39,7 @@ pub(super) struct Teller {
     pub(super) known: Known,
 }
 
-impl Teller {
+impl Reporter {
     fn identity(&self, object: &Object<Snapshot>) -> Identity {
         let (key, metadata) = (object.key(), &object.metadata);
         Identity {
@@ -85,7 +85,7 @@ impl Teller {
     }
 }
 
-impl Handler<Snapshot> for Teller {
+impl Handler<Snapshot> for Reporter {
     fn handle(&mut self, event: Event<Snapshot>) {
         match event {
             Event::Added { object, initial } => {
