@@ -1,7 +1,7 @@
 //! Cluster API's objects as this program reads them: thin values decoded from JSON, the same for the
 //! contract versions v1beta1 and v1beta2, and the annotation keys that depend on the API group.
 //!
-//! This room holds no rule: what the fields mean is decided in [`nodegroup`]. It must never keep
+//! This crate holds no rule: `nodegroup` decides on the meaning of the fields. It must never keep
 //! a field that no rule reads, since a fleet has a hundred thousand of these objects.
 
 mod bounded;

@@ -102,11 +102,11 @@ impl<T: Types, P: Policy> Followed<T, P> {
     }
 }
 
-/// Returns true if the size that came with a MachineSet's copy of the log is that of the one MachineSet which has Machines. In a
-/// rollout none has the whole size, and nothing tells how much of the smaller one each has been given: one that hasn't would make
-/// a Machine in the place of one that is deleted by name.
+/// Returns true if a MachineSet has the log, the whole size that came with it, and all Machines. In a rollout none has the whole
+/// size, and nothing tells how much of the smaller one each has been given: one that hasn't would make a Machine in the place of
+/// one that is deleted by name. Nor does the size of one without the log tell, which may be the whole one by chance.
 fn has_its_size<T: Types, S: Source<T>>(set: &S, sources: &[S]) -> bool {
     let mut active = sources.iter().filter_map(Source::replicas).filter(|replicas| *replicas > 0);
-    let whole = active.next().unwrap_or_default();
-    active.next().is_none() && set.desired_replicas() == Some(whole)
+    let whole = Some(active.next().unwrap_or_default());
+    active.next().is_none() && set.replicas() == whole && set.desired_replicas() == whole
 }

@@ -1,5 +1,5 @@
 //! The resources of real Nodes, which another Node made from the same templates will have. The choice of the Node, and the time
-//! for which its values are kept, are decided in [`crate::index`].
+//! for which its values are kept, are decided by the index.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! The rules of node groups as pure functions and values: what makes a group, its bounds, the state of its
 //! instances, its options, and the template of the Node that would join. Every rule lives here once.
 //!
-//! This room knows [`capi`]'s values and the rule of deletion ([`delete_rule`]), and nothing else: no cluster, no
+//! This crate knows [`capi`]'s values and the rule of deletion ([`delete_rule`]), and nothing else: no cluster, no
 //! clock, no I/O. It must never panic, whatever an annotation holds.
 
 mod architecture;

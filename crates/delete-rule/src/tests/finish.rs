@@ -75,7 +75,9 @@ fn part(entries: &[&str], replicas: i32, desired: i32) -> Owner {
 #[case::the_new_one_has_not_its_size_yet([part(&[], 0, 4), part(&["a!"], 2, 3)], false)]
 #[case::the_new_one_has_none_yet([part(&[], 4, 4), part(&["a!"], 0, 3)], false)]
 #[case::the_new_one_has_none_and_the_old_one_too_many([part(&[], 1, 1), part(&["a!"], 0, 0)], false)]
-#[case::the_old_one_has_the_whole_size([part(&[], 3, 3), part(&["a!"], 0, 3)], true)]
+#[case::the_old_one_has_the_whole_size_by_chance([part(&[], 3, 3), part(&["a!"], 0, 3)], false)]
+#[case::the_old_one_has_the_whole_size_and_the_log([part(&["a!"], 3, 3), part(&["a!"], 0, 3)], true)]
+#[case::neither_has_machines([part(&[], 0, 0), part(&["a!"], 0, 0)], true)]
 fn in_a_rollout_the_one_machine_set_that_has_machines_needs_the_whole_size(
     #[case] sets: [Owner; 2],
     #[case] expected: bool,

@@ -76,6 +76,8 @@ fn no_rule_can_wait_for_a_provider_of_any_slowness() {
 #[case::of_1_11(2, 1, false, "ddj")]
 #[case::of_1_12(2, 1, true, "ddj")]
 #[case::of_1_11_and_an_increase(2, 1, false, "dij")]
+#[case::of_1_11_whose_new_machine_set_goes_first(1, 1, false, "dij")]
+#[case::of_1_12_whose_new_machine_set_goes_first(1, 1, true, "dij")]
 #[case::of_1_12_with_two_old_ones(1, 2, true, "dcj")]
 #[case::and_a_machine_that_somebody_deletes(1, 2, false, "dfj")]
 fn holds_in_a_rollout(#[case] nodes: usize, #[case] old: usize, #[case] copies_to_old: bool, #[case] letters: &str) {
